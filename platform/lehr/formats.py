@@ -35,6 +35,11 @@ def si(value: float | None, digits: int = 3) -> str:
     return _digits(value, digits)
 
 
+def amount(value: float) -> str:
+    """Format a number of units, layers or tokens: exact below ten thousand, else as 65.5k."""
+    return f"{value:g}" if abs(value) < 10_000 else si(value)
+
+
 def millions(value: int | None) -> str:
     """Format numbers of parameters and tokens: 755.0 M, 1.24 B, 65.5 M, 12.3 k."""
     if value is None:

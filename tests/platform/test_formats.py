@@ -25,6 +25,13 @@ def test_rate_format(value, text):
 
 
 @pytest.mark.parametrize(
+    ("value", "text"), [(8.0, "8"), (9999.0, "9999"), (65_536.0, "65.5k"), (-10_000, "-10.0k")]
+)
+def test_amounts_are_exact_below_ten_thousand(value, text):
+    assert formats.amount(value) == text
+
+
+@pytest.mark.parametrize(
     ("seconds", "text"),
     [
         (0.04, "0.0 s"),

@@ -25,6 +25,7 @@ from lehr_api.routes import (
     stream,
     sweeps,
     tags,
+    transfers,
     wandb,
     webhooks,
 )
@@ -45,6 +46,7 @@ for _resource in (
     alerts,
     checkpoints,
     sweeps,
+    transfers,
     rollouts,
     cluster,
     queue,

@@ -40,6 +40,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
             "compare",
             "Compare configs and metrics of runs, at equal step, tokens or time",
         ),
+        "transfer": ("transfer", "Carry the best learning rate of a sweep to a larger training"),
         "logs": ("logs", "Print the output of a run; -f follows it"),
         "checkpoints": ("checkpoints", "List, verify, download or delete checkpoints of a run"),
         "export": ("export", "Export metrics of a run as JSON lines or Parquet"),

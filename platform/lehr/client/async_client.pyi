@@ -15,6 +15,7 @@ from lehr.schemas.rollouts import GateView, RolloutDetail, RolloutView, StageVie
 from lehr.schemas.runs import Deletion, Latest, RunDetail, RunView
 from lehr.schemas.streams import EventView, LogHit, LogStream, MetricInfo, SampleView, Series
 from lehr.schemas.sweeps import SweepDeletion, SweepDetail, SweepView, TrialView
+from lehr.schemas.transfers import TransferView
 from lehr.schemas.webhooks import WebhookView
 from lehr.specs import RolloutSpec, RunSpec, SweepSpec
 from lehr.specs.overrides import Overrides
@@ -458,6 +459,29 @@ class AsyncSweep(AsyncProxy):
             points: for a list, more points, each with its values by dotted path.
             trials: for a search, the number of points to add.
             idempotency_key: identifies this request, so that repeating it is safe.
+        """
+        ...
+
+    async def transfer(
+        self,
+        spec: Path | str | dict[str, Any] | RunSpec | RolloutSpec,
+        overrides: Overrides = (),
+        *,
+        rule: str | None = None,
+    ) -> TransferView:
+        """Return the learning rate for a larger training, with its interval and its reasons.
+
+        ``yaml`` of the answer is the spec with that rate. Nothing is recorded.
+
+        Args:
+            spec: the run or rollout that needs a rate: the path of a file, YAML text, a dict or
+                a spec.
+            overrides: values by dotted path that replace those of ``spec``.
+            rule: name of a rule; by default the one with the least regret on published runs.
+
+        Raises:
+            SpecError: the spec is not valid.
+            UserError: the sweep has no verdict on a learning rate, or no rule reaches the target.
         """
         ...
 

@@ -8,6 +8,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from pydantic import BaseModel
+
 from lehr.client.checkpoints import LONG_S
 from lehr.client.files import save
 from lehr.client.frames import import_pandas, need_plotly, trials_frame
@@ -16,11 +18,16 @@ from lehr.client.runs import Run
 from lehr.client.waiting import Wait, until_ended
 from lehr.errors import Conflict, NotFound, nearest
 from lehr.schemas.sweeps import SweepDeletion, SweepDetail, SweepView, TrialView
+from lehr.schemas.transfers import TransferView
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pandas as pd
 
     from lehr.client.transport import Transport
+    from lehr.specs import RolloutSpec, RunSpec
+    from lehr.specs.overrides import Overrides
 
 
 PAGE = 1000
@@ -177,6 +184,42 @@ class Sweep:
         more = {"parameters": parameters, "points": points, "trials": trials}
         body = {name: v for name, v in more.items() if v is not None}
         return self._act("extend", body, key=idempotency_key or uuid.uuid4().hex)
+
+    def transfer(
+        self,
+        spec: Path | str | dict[str, Any] | RunSpec | RolloutSpec,
+        overrides: Overrides = (),
+        *,
+        rule: str | None = None,
+    ) -> TransferView:
+        """Return the learning rate for a larger training, with its interval and its reasons.
+
+        ``yaml`` of the answer is the spec with that rate. Nothing is recorded.
+
+        Args:
+            spec: the run or rollout that needs a rate: the path of a file, YAML text, a dict or
+                a spec.
+            overrides: values by dotted path that replace those of ``spec``.
+            rule: name of a rule; by default the one with the least regret on published runs.
+
+        Raises:
+            SpecError: the spec is not valid.
+            UserError: the sweep has no verdict on a learning rate, or no rule reaches the target.
+        """
+        from lehr.specs import load_spec
+
+        given = (
+            spec.model_dump(mode="json", exclude_unset=True) | {"kind": spec.kind}
+            if isinstance(spec, BaseModel)
+            else spec
+        )
+        loaded = load_spec(given, overrides)
+        body = {
+            "spec": {"kind": loaded.kind, **loaded.model_dump(mode="json", exclude_unset=True)},
+            "rule": rule,
+        }
+        answer = self._transport.post(f"/sweeps/{self.id}/transfer", body)
+        return TransferView.model_validate_json(answer)
 
     def mirror(
         self,

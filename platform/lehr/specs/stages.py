@@ -278,7 +278,11 @@ def _tiny(train: TrainConfig, world: int) -> dict[str, Any]:
         "train.attention.backend": "auto",
         "train.validation.tokens": min(train.validation.tokens, _TINY_VALIDATION),
     }
-    if train.optimizer.lr_scales_with_width and train.model.hidden_size > _TINY_WIDTH:
+    if (
+        train.optimizer.lr_scales_with_width
+        and train.model.parametrization == "standard"
+        and train.model.hidden_size > _TINY_WIDTH
+    ):
         # With its width the rate keeps its effect: one that is far too high, or too low to learn
         # from, is so here too.
         scale = train.model.hidden_size / _TINY_WIDTH

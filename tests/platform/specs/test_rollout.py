@@ -92,6 +92,15 @@ def test_cpu_stage_trains_a_small_model_of_the_same_kind():
     assert train.deterministic
 
 
+def test_cpu_stage_keeps_the_rate_under_mup():
+    mup = {"preset": "llama-1b", "parametrization": "mup", "base_width": 256}
+    train = planned(run={"resources": {"gpus": 8}, "train": {**TRAIN, "model": mup}})[
+        "cpu"
+    ].train.train
+    assert (train.model.parametrization, train.model.hidden_size) == ("mup", 64)
+    assert train.optimizer.lr == 3e-4
+
+
 def test_values_of_a_stage_take_precedence_and_are_listed_as_changes():
     stage = planned(
         stages={"one_gpu": {"steps": 30, "set": {"train.optimizer.lr": 1e-3}}},

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from lehr_trainer.configs.base import Config, PositiveInt, must_name
+from lehr_trainer.configs.parametrization import Parametrization, check_parametrization
 
 
 class GPT2Config(Config):
@@ -33,14 +34,23 @@ class GPT2Config(Config):
     """Rows of the position embedding: a longer sequence cannot be read at all."""
     stable_embedding: bool = False
     """bitsandbytes' StableEmbedding: a LayerNorm after the look-up, Xavier's first weights."""
+    parametrization: Parametrization = "standard"
+    """mup: the best learning rate stays where it is when the model gets wider (maximal update
+    parametrization, Yang et al. 2022, arXiv:2203.03466). For AdamW and Muon."""
+    base_width: PositiveInt | None = None
+    """The hidden_size at which the learning rate was found; for mup, which needs it."""
+    base_head_size: PositiveInt | None = None
+    """Head size at which mup's attention scores are those of standard: they are multiplied by
+    sqrt(base_head_size) / head size. 64 if not given; the same for all widths of a family."""
 
     @model_validator(mode="after")
-    def _heads_divide(self) -> Self:
+    def _fits_together(self) -> Self:
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 f"num_attention_heads {self.num_attention_heads} does not divide "
                 f"hidden_size {self.hidden_size}"
             )
+        check_parametrization(self)
         return self
 
     @property

@@ -20,6 +20,14 @@ class BaseOptimizerConfig(Config, ABC):
     lr_scales_with_width: ClassVar[bool] = True
     """Whether the best learning rate goes as 1 / width (muP, arXiv:2203.03466)."""
 
+    def mup_rate(self, width: float) -> float | None:
+        """Return the factor of the blocks' matrices' rate under muP; None if it is not defined.
+
+        Args:
+            width: hidden_size / base_width.
+        """
+        return None
+
     @abstractmethod
     def state_bytes(self, counts: ParameterCounts) -> int:
         """Count the bytes of state that the optimizer keeps between two steps."""
@@ -49,6 +57,10 @@ class AdamWConfig(BaseOptimizerConfig):
     """On matrices only; norms, biases and embeddings are not decayed."""
     fused: bool = True
     """One kernel for all parameters, where the device has it."""
+
+    def mup_rate(self, width: float) -> float:
+        """Return 1 / width (Yang et al. 2022, arXiv:2203.03466, table 8)."""
+        return 1 / width
 
     def state_bytes(self, counts: ParameterCounts) -> int:
         """Count both moments in fp32."""
@@ -150,6 +162,14 @@ class MuonConfig(BaseOptimizerConfig):
     distributed: bool = True
     """Each rank orthogonalises its share of the matrices and sends it to the others in bf16. Off:
     each rank computes all of them, and nothing is sent."""
+
+    def mup_rate(self, width: float) -> float:
+        """Return what keeps the spectral norm of an update independent of width.
+
+        That is the condition of Yang, Simon and Bernstein 2023 (arXiv:2310.17813). Jordan's factor
+        depends on proportions only, so nothing is left to do; Moonshot's grows as the root.
+        """
+        return 1.0 if self.adjust_lr == "original" else width**-0.5
 
     def state_bytes(self, counts: ParameterCounts) -> int:
         """Count one fp32 momentum for the blocks' matrices, both moments for other parameters."""

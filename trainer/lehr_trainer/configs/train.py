@@ -336,6 +336,11 @@ class TrainConfig(Config):
         self.schedule.check_fits(self.steps)
         if isinstance(self.optimizer, MuonConfig):
             self.optimizer.check_tied(tie_embeddings=self.model.tie_embeddings)
+        if self.model.parametrization == "mup" and self.optimizer.mup_rate(1.0) is None:
+            raise ValueError(
+                f"model.parametrization mup is not defined for optimizer {self.optimizer.name}; "
+                "use adamw or muon, or model.parametrization: standard"
+            )
         return self
 
     def _check_joint_products(self) -> None:

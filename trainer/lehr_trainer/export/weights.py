@@ -12,6 +12,7 @@ from torch import Tensor
 from lehr_trainer.configs.gpt2 import GPT2Config
 from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.errors import BadConfig
+from lehr_trainer.export.folding import fold_multipliers
 from lehr_trainer.export.tokenizer import SpecialIds
 
 _NO_IDS = SpecialIds(None, None, None)
@@ -26,7 +27,7 @@ def write_model(
     """Write ``model.safetensors``, ``config.json`` and ``generation_config.json``.
 
     ``ids`` are written even where they are None: the defaults of ``transformers`` are the token ids
-    of the published models.
+    of the published models. ``transformers`` has no muP, so its multipliers go into the weights.
 
     Raises:
         BadConfig: ``transformers`` has no such model.
@@ -38,6 +39,7 @@ def write_model(
             "a model with model.stable_embedding has a LayerNorm after its embedding, which "
             "transformers' models lack; it cannot be exported"
         )
+    tensors = fold_multipliers(model, tensors)
     if isinstance(model, LlamaConfig):
         named, described = _llama(model, tensors)
     else:

@@ -51,10 +51,13 @@ def attend(
     key_BKTD: Tensor,
     value_BKTD: Tensor,
     mask: Tensor | BlockMask | None = None,
+    *,
+    scale: float | None = None,
 ) -> Tensor:
     """Compute causal attention; H query heads share K key and value heads (K divides H).
 
-    ``mask`` is a document mask (see ``models.documents``), which is causal too.
+    ``mask`` is a document mask (see ``models.documents``), which is causal too. ``scale`` is the
+    factor of the scores; None is 1/sqrt(D).
     """
     grouped = query_BHTD.shape[1] != key_BKTD.shape[1]
     flex = mask is not None and not isinstance(mask, Tensor)
@@ -67,7 +70,9 @@ def attend(
         grouped = False
     if mask is not None and not isinstance(mask, Tensor):
         masked = _flex_attention(query_BHTD.device.type)
-        out: Tensor = masked(query_BHTD, key_BKTD, value_BKTD, block_mask=mask, enable_gqa=grouped)
+        out: Tensor = masked(
+            query_BHTD, key_BKTD, value_BKTD, block_mask=mask, scale=scale, enable_gqa=grouped
+        )
         return out
     return F.scaled_dot_product_attention(
         query_BHTD,
@@ -75,6 +80,7 @@ def attend(
         value_BKTD,
         attn_mask=mask,
         is_causal=mask is None,
+        scale=scale,
         enable_gqa=grouped,
     )
 

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lehr_trainer.configs.gpt2 import GPT2Config
+from lehr_trainer.configs.parametrization import attention_scale, output_multiplier
 from lehr_trainer.models.attention import attend
 from lehr_trainer.models.documents import document_mask, document_positions
 from lehr_trainer.models.residual_stream import begin_stream
@@ -31,6 +32,7 @@ class Attention(nn.Module):
     def __init__(self, config: GPT2Config) -> None:
         super().__init__()
         self.heads = config.num_attention_heads
+        self.scale = attention_scale(config)
         self.c_attn = nn.Linear(config.hidden_size, 3 * config.hidden_size)
         self.c_proj = nn.Linear(config.hidden_size, config.hidden_size)
 
@@ -38,7 +40,7 @@ class Attention(nn.Module):
         batch, length, width = x_BTD.shape
         heads_BT3HK = self.c_attn(x_BTD).view(batch, length, 3, self.heads, -1)
         query, key, value = heads_BT3HK.permute(2, 0, 3, 1, 4).unbind(0)
-        out_BHTK = attend(query, key, value, mask)
+        out_BHTK = attend(query, key, value, mask, scale=self.scale)
         out_BTD: Tensor = self.c_proj(out_BHTK.transpose(1, 2).reshape(batch, length, width))
         return out_BTD
 
@@ -80,11 +82,15 @@ class GPT2(nn.Module):
         self.wpe = nn.Embedding(config.max_sequence_length, config.hidden_size)
         self.h = nn.ModuleList(Block(config) for _ in range(config.num_hidden_layers))
         self.ln_f = nn.LayerNorm(config.hidden_size, eps=config.norm_eps)
+        self.output_multiplier = output_multiplier(config)
         if not config.tie_embeddings:
             self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
 
     def forward(self, tokens_BT: Tensor, document_ids_BT: Tensor | None = None) -> Tensor:
-        """Compute hidden states [B, T, D] after the last norm; with ids, documents are masked."""
+        """Compute the head's input [B, T, D]; with ids, documents are masked.
+
+        It is the last norm's output, under muP times ``output_multiplier``.
+        """
         length = tokens_BT.shape[1]
         if length > self.config.max_sequence_length:
             raise ValueError(
@@ -101,7 +107,7 @@ class GPT2(nn.Module):
         for block in self.h:
             x_BTD = block(x_BTD, mask)
         out_BTD: Tensor = self.ln_f(x_BTD)
-        return out_BTD
+        return out_BTD if self.output_multiplier == 1.0 else out_BTD * self.output_multiplier
 
     @property
     def head_weight(self) -> nn.Parameter:

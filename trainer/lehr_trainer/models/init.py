@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from lehr_trainer.configs.parametrization import head_std
 from lehr_trainer.models.module_map import Decoder
 from lehr_trainer.planning.first_loss import EMBEDDING_STD
 
@@ -26,6 +27,8 @@ def initialise(model: Decoder, seed: int) -> None:
     for module in model.modules():
         if isinstance(module, nn.Linear):
             std = residual_std if module in residual else module.in_features**-0.5
+            if module.weight is model.head_weight:
+                std = head_std(config)
             module.weight.normal_(0.0, std, generator=generator)
             if module.bias is not None:
                 module.bias.zero_()

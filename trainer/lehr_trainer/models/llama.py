@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from lehr_trainer.configs.parametrization import attention_scale, output_multiplier
 from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.models.attention import attend
 from lehr_trainer.models.documents import document_mask
@@ -35,6 +36,7 @@ class Llama(nn.Module):
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(Block(config) for _ in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.norm_eps)
+        self.output_multiplier = output_multiplier(config)
         if not config.tie_embeddings:
             self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         cos, sin = rotary_tables(config)
@@ -49,7 +51,9 @@ class Llama(nn.Module):
         tokens_BT: Tensor,
         document_ids_BT: Tensor | None = None,
     ) -> Tensor:
-        """Compute hidden states [B, T, H] after the last norm; with ids, documents are masked.
+        """Compute the head's input [B, T, H]; with ids, documents are masked.
+
+        It is the last norm's output, under muP times ``output_multiplier``.
 
         Rotary positions run through the whole sequence: attention depends only on their
         differences.
@@ -61,7 +65,7 @@ class Llama(nn.Module):
         for layer in self.layers:
             x_BTH = layer(x_BTH, rotary, mask)
         hidden_BTH: Tensor = self.norm(x_BTH)
-        return hidden_BTH
+        return hidden_BTH if self.output_multiplier == 1.0 else hidden_BTH * self.output_multiplier
 
     @property
     def head_weight(self) -> nn.Parameter:
@@ -128,6 +132,7 @@ class Attention(nn.Module):
         self.k_proj = nn.Linear(hidden, kv_size, bias=bias)
         self.v_proj = nn.Linear(hidden, kv_size, bias=bias)
         self.o_proj = nn.Linear(hidden, hidden, bias=bias)
+        self.scale = attention_scale(config)
         self.joint = False
         """Compute query, key and value as one product."""
 
@@ -146,7 +151,11 @@ class Attention(nn.Module):
         )
         q_BTND, k_BTKD = rotate(q_BTND, rotary), rotate(k_BTKD, rotary)
         out_BNTD = attend(
-            q_BTND.transpose(1, 2), k_BTKD.transpose(1, 2), v_BTKD.transpose(1, 2), mask
+            q_BTND.transpose(1, 2),
+            k_BTKD.transpose(1, 2),
+            v_BTKD.transpose(1, 2),
+            mask,
+            scale=self.scale,
         )
         projected: Tensor = self.o_proj(out_BNTD.transpose(1, 2).reshape(batch, length, hidden))
         return projected

@@ -11,6 +11,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from lehr_trainer.configs.parametrization import Shape, width_ratio
+
 ParameterRole = Literal["embedding", "head", "matrix", "vector"]
 
 
@@ -52,6 +54,14 @@ def by_role(model: nn.Module) -> dict[ParameterRole, list[nn.Parameter]]:
         if named[name].requires_grad:
             lists[role].append(named[name])
     return lists
+
+
+def mup_width(model: nn.Module) -> float | None:
+    """Return width / base width of a model under muP; None in the standard parametrization."""
+    config: Shape | None = getattr(model, "config", None)
+    if config is None or config.parametrization == "standard":
+        return None
+    return width_ratio(config)
 
 
 def set_lr_factor(optimizer: torch.optim.Optimizer, factor: float) -> None:

@@ -22,14 +22,18 @@ from torch import Tensor, nn
 from torch.optim.adam import adam
 
 from lehr_trainer.configs.optimizer import MuonConfig
-from lehr_trainer.optim.groups import by_role
+from lehr_trainer.optim.groups import by_role, mup_width
 
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _EPS = 1e-7
 
 
 def build_muon(model: nn.Module, config: MuonConfig) -> Muon:
-    """Build one optimizer over the groups ``matrix``, ``embedding``, ``head`` and ``vector``."""
+    """Build one optimizer over the groups ``matrix``, ``embedding``, ``head`` and ``vector``.
+
+    Under muP the matrices' rate has the factor of ``MuonConfig.mup_rate``, and their decay its
+    inverse.
+    """
     lists = by_role(model)
     config.check_tied(tie_embeddings=not lists["head"])
     rates = {
@@ -37,12 +41,14 @@ def build_muon(model: nn.Module, config: MuonConfig) -> Muon:
         "head": config.head_lr or config.embedding_lr,
         "vector": config.norm_lr or config.embedding_lr,
     }
+    width = mup_width(model)
+    rate = 1.0 if width is None else config.mup_rate(width)
     muon = {
         "name": "matrix",
         "params": lists["matrix"],
-        "lr": config.lr,
-        "peak_lr": config.lr,
-        "weight_decay": config.weight_decay,
+        "lr": config.lr * rate,
+        "peak_lr": config.lr * rate,
+        "weight_decay": config.weight_decay / rate,
         "momentum": config.momentum,
         "nesterov": config.nesterov,
         "newton_schulz_steps": config.newton_schulz_steps,

@@ -1,0 +1,299 @@
+"""Rules that carry a learning rate from one training to a larger one, each with its source.
+
+A rule is a product of parts, or a law that gives a rate by itself. The parts are factors for what
+changes: width, depth, batch, tokens. ``tests/bench/lr_transfer.py`` measures each rule's regret on
+published runs, and docs/judgement.md has the table; ``DEFAULT`` is the rule with the least.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from lehr_trainer.configs.optimizer import MuonConfig
+from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.planning.counts import flops_per_token, parameter_counts
+
+Quantity = Literal["width", "depth", "batch", "tokens"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the rules read of a training."""
+
+    width: float
+    """Of the residual stream."""
+    depth: float
+    """Transformer blocks."""
+    parameters: float
+    """All of the model."""
+    non_embedding: float
+    batch: float
+    """Tokens of an optimizer step."""
+    tokens: float
+    """Tokens of the whole training."""
+    compute: float
+    """FLOPs of the whole training, without embedding and head."""
+    width_power: float = -1.0
+    """Power of width with which the best rate goes: -1 for AdamW; 0 under muP."""
+
+    def ratio(self, other: Setting, quantity: Quantity) -> float:
+        """Return ``other`` / this of a quantity."""
+        there, here = getattr(other, quantity), getattr(self, quantity)
+        return float(there / here)
+
+
+def setting_of(train: TrainConfig, tokens: float | None = None) -> Setting:
+    """Return the setting of a training; ``tokens`` replaces its length."""
+    model = train.model
+    counts = parameter_counts(model)
+    length = float(train.total_tokens if tokens is None else tokens)
+    head = 6 * model.vocab_size * model.hidden_size
+    return Setting(
+        width=model.hidden_size,
+        depth=model.num_hidden_layers,
+        parameters=counts.total,
+        non_embedding=counts.non_embedding,
+        batch=train.tokens_per_step,
+        tokens=length,
+        compute=(flops_per_token(model, train.batch.sequence_length) - head) * length,
+        width_power=_width_power(train),
+    )
+
+
+def _width_power(train: TrainConfig) -> float:
+    if train.model.parametrization == "mup":
+        return 0.0
+    if isinstance(train.optimizer, MuonConfig):
+        return math.log2(train.optimizer.mup_rate(2.0))
+    return -1.0 if train.optimizer.lr_scales_with_width else 0.0
+
+
+@dataclass(frozen=True)
+class Part:
+    """The factor of one quantity."""
+
+    quantity: Quantity
+    formula: str
+    source: str
+    doubt: str
+    factor: Callable[[Setting, Setting], float]
+    """Of the source's and the target's setting."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One way to the target's rate: the sweep's rate times parts, or a law of the target alone."""
+
+    name: str
+    title: str
+    domain: str
+    parts: tuple[Part, ...] = ()
+    law: Callable[[Setting], float] | None = None
+    formula: str = ""
+    """Of a law; a product's follows from its parts."""
+    source: str = ""
+    """Of a law."""
+    outside: Callable[[Setting, Setting], str | None] = lambda _source, _target: None
+    """Why the rule is outside its domain, as the end of a sentence; None inside."""
+
+    def rate(self, rate: float, source: Setting, target: Setting) -> float:
+        """Return the target's rate for the source's best ``rate``."""
+        if self.law is not None:
+            return self.law(target)
+        return rate * math.prod(part.factor(source, target) for part in self.parts)
+
+
+def _power(quantity: Quantity, power: float) -> Callable[[Setting, Setting], float]:
+    return lambda source, target: source.ratio(target, quantity) ** power
+
+
+WIDTH = Part(
+    "width",
+    "1 / width (AdamW); unchanged under muP and for Muon",
+    "Yang et al. 2022, arXiv:2203.03466; for Muon arXiv:2310.17813",
+    "derived for very wide models; published tables lie between width^-0.8 and width^-1",
+    lambda source, target: source.ratio(target, "width") ** target.width_power,
+)
+DEPTH = Part(
+    "depth",
+    "1 / sqrt(layers)",
+    "Yang et al. 2023, arXiv:2310.02244",
+    "derived for blocks of one layer with scaled branches; others leave the rate as it is",
+    _power("depth", -0.5),
+)
+SQUARE_ROOT = Part(
+    "batch",
+    "sqrt(batch)",
+    "Malladi et al. 2022, arXiv:2205.10782",
+    "holds for Adam below the critical batch; beyond it the best rate stops growing",
+    _power("batch", 0.5),
+)
+QUARTER = Part(
+    "batch",
+    "batch^0.25",
+    "half of the square root's power: it had the least regret on 1,295 published runs",
+    "chosen on the runs of arXiv:2503.04715; the square root is right for small changes",
+    _power("batch", 0.25),
+)
+HORIZON = Part(
+    "tokens",
+    "tokens^-0.32",
+    "Bjorck et al. 2024, arXiv:2409.19913",
+    "fitted at one batch size, 25 to 800 B tokens; the runs of arXiv:2503.04715 show no such trend",
+    _power("tokens", -0.32),
+)
+
+
+def step_law(setting: Setting) -> float:
+    """Return 1.79 N^-0.713 D^0.307 for N parameters without embeddings and D tokens."""
+    return float(1.79 * setting.non_embedding**-0.713 * setting.tokens**0.307)
+
+
+def deepseek(setting: Setting) -> float:
+    """Return 0.3118 C^-0.125 for C FLOPs."""
+    return float(0.3118 * setting.compute**-0.125)
+
+
+def _outside_step_law(_source: Setting, target: Setting) -> str | None:
+    if not 60e6 <= target.non_embedding <= 1.1e9:
+        return f"{target.non_embedding:.2g} parameters without embeddings, fitted on 60 M to 1.1 B"
+    if not 2e9 <= target.tokens <= 100e9:
+        return f"{target.tokens:.2g} tokens, fitted on 2 to 100 B"
+    best = 0.58 * target.tokens**0.571
+    if not 0.25 <= target.batch / best <= 4:
+        return f"{target.batch:.2g} tokens a batch, but its own best batch is {best:.2g}"
+    return None
+
+
+def _outside_deepseek(_source: Setting, target: Setting) -> str | None:
+    if not 1e17 <= target.compute <= 1e24:
+        return f"{target.compute:.2g} FLOPs, used from 1e17 to 1e24"
+    best = 0.2920 * target.compute**0.3271
+    if not 0.25 <= target.batch / best <= 4:
+        return f"{target.batch:.2g} tokens a batch, but its own best batch is {best:.2g}"
+    return None
+
+
+def _far(most_batch: float) -> Callable[[Setting, Setting], str | None]:
+    def outside(source: Setting, target: Setting) -> str | None:
+        limits: tuple[tuple[Quantity, float], ...] = (
+            ("width", 16.0),
+            ("depth", 8.0),
+            ("batch", most_batch),
+            ("tokens", 100.0),
+        )
+        for quantity, most in limits:
+            ratio = source.ratio(target, quantity)
+            if max(ratio, 1 / ratio) > most:
+                return f"{quantity} changes by a factor of {ratio:.3g}; at most {most:g} is known"
+        return None
+
+    return outside
+
+
+_SMALL = "width to 16 times, depth to 8 times, tokens to 100 times the sweep's"
+_LAWS = "AdamW; the schedule and the data of its authors"
+RULES: dict[str, Rule] = {
+    rule.name: rule
+    for rule in (
+        Rule(
+            "quarter",
+            "width, depth and a fourth root of the batch",
+            f"{_SMALL}; batch to 64 times",
+            (WIDTH, DEPTH, QUARTER),
+            outside=_far(64.0),
+        ),
+        Rule(
+            "square_root",
+            "width, depth and a square root of the batch",
+            f"{_SMALL}; batch to 4 times, below the critical batch",
+            (WIDTH, DEPTH, SQUARE_ROOT),
+            outside=_far(4.0),
+        ),
+        Rule("width", "width alone", f"{_SMALL}; one batch size", (WIDTH,), outside=_far(2.0)),
+        Rule(
+            "horizon",
+            "the first, and less for more tokens",
+            f"{_SMALL}; batch to 64 times",
+            (WIDTH, DEPTH, QUARTER, HORIZON),
+            outside=_far(64.0),
+        ),
+        Rule(
+            "keep",
+            "the sweep's rate as it is",
+            "muP at one depth, batch and length; nothing else",
+            outside=_far(2.0),
+        ),
+        Rule(
+            "step_law",
+            "Step Law",
+            f"{_LAWS}; 60 M to 1.1 B parameters, 2 to 100 B tokens, its own batch",
+            law=step_law,
+            formula="1.79 N^-0.713 D^0.307",
+            source="Li et al. 2025, arXiv:2503.04715",
+            outside=_outside_step_law,
+        ),
+        Rule(
+            "deepseek",
+            "DeepSeek LLM",
+            f"{_LAWS}; 1e17 to 1e24 FLOPs, its own batch",
+            law=deepseek,
+            formula="0.3118 C^-0.125",
+            source="DeepSeek-AI 2024, arXiv:2401.02954",
+            outside=_outside_deepseek,
+        ),
+    )
+}
+DEFAULT = "quarter"
+"""The rule with the least regret on published runs (docs/judgement.md)."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A model of a publication, and the rate that it was trained with."""
+
+    name: str
+    parameters: float
+    width: int
+    depth: int
+    batch: float
+    """Tokens."""
+    rate: float
+    source: str
+
+
+_GPT3 = "Brown et al. 2020, arXiv:2005.14165, table 2.1"
+_LLAMA = "Touvron et al. 2023, arXiv:2302.13971, table 2"
+_LLAMA3 = "Llama Team 2024, arXiv:2407.21783, table 3"
+PUBLISHED: tuple[Published, ...] = (
+    Published("GPT-3 125M", 125e6, 768, 12, 0.5e6, 6.0e-4, _GPT3),
+    Published("GPT-3 350M", 350e6, 1024, 24, 0.5e6, 3.0e-4, _GPT3),
+    Published("GPT-3 760M", 760e6, 1536, 24, 0.5e6, 2.5e-4, _GPT3),
+    Published("GPT-3 1.3B", 1.3e9, 2048, 24, 1e6, 2.0e-4, _GPT3),
+    Published("GPT-3 2.7B", 2.7e9, 2560, 32, 1e6, 1.6e-4, _GPT3),
+    Published("GPT-3 6.7B", 6.7e9, 4096, 32, 2e6, 1.2e-4, _GPT3),
+    Published("GPT-3 13B", 13e9, 5140, 40, 2e6, 1.0e-4, _GPT3),
+    Published("GPT-3 175B", 175e9, 12288, 96, 3.2e6, 0.6e-4, _GPT3),
+    Published("Llama 7B", 6.7e9, 4096, 32, 4e6, 3.0e-4, _LLAMA),
+    Published("Llama 13B", 13e9, 5120, 40, 4e6, 3.0e-4, _LLAMA),
+    Published("Llama 33B", 32.5e9, 6656, 60, 4e6, 1.5e-4, _LLAMA),
+    Published("Llama 65B", 65.2e9, 8192, 80, 4e6, 1.5e-4, _LLAMA),
+    Published("Llama 3 8B", 8e9, 4096, 32, 4e6, 3.0e-4, _LLAMA3),
+    Published("Llama 3 70B", 70e9, 8192, 80, 4e6, 1.5e-4, _LLAMA3),
+    Published("Llama 3 405B", 405e9, 16384, 126, 16e6, 8.0e-5, _LLAMA3),
+)
+"""Rates that models were trained with: what is usual, not what is best."""
+
+
+def usual(parameters: float) -> list[Published]:
+    """Return, of each publication, the model of the nearest size within a factor of 2."""
+    found = []
+    for source in (_GPT3, _LLAMA, _LLAMA3):
+        rows = [row for row in PUBLISHED if row.source == source]
+        near = min(rows, key=lambda row: abs(math.log(row.parameters / parameters)))
+        if 0.5 <= near.parameters / parameters <= 2:
+            found.append(near)
+    return found

@@ -1,0 +1,152 @@
+"""The learning rate for a larger training, from a sweep of a smaller one, with its interval.
+
+The interval has two parts: where the sweep's own best rate lies (``lr_posterior``), and how far the
+rule may be wrong. The second is a normal distribution in log2 of the rate, wider the more changes;
+its widths are ``DOUBTS``, chosen on the 215M runs of Step Law's table and reported on the others
+(docs/judgement.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lehr.analysis.lr_fit import LrFit, Range
+from lehr.analysis.lr_rules import DEFAULT, RULES, Published, Quantity, Rule, Setting, usual
+from lehr.formats import scientific
+
+DOUBTS: dict[Quantity, float] = {"width": 0.25, "depth": 0.25, "batch": 0.2, "tokens": 0.16}
+"""Standard deviation of each quantity's power. For tokens: half of the published 0.32."""
+_ANY = 0.4
+"""Standard deviation, in doublings of the rate, of a transfer that changes anything."""
+DISAGREE = 2.0
+"""Factor from which rules inside their domains are said to disagree."""
+UNUSUAL = 4.0
+"""Factor from all published rates of models of about the size, from which a rate is unusual."""
+_QUANTILES = 201
+
+
+@dataclass(frozen=True)
+class RuleAnswer:
+    rule: Rule
+    rate: float
+    outside: str | None
+    """Why it is outside its domain; None inside."""
+    factors: tuple[tuple[str, float], ...]
+    """The factor of each of its parts, by quantity."""
+
+
+@dataclass(frozen=True)
+class LrTransfer:
+    """The answer of one rule, and the others beside it."""
+
+    rate: float
+    likely: Range | None
+    """The interval that should hold the target's best rate with 68 %; None without the sweep's."""
+    sure: Range | None
+    """The same with 95 %."""
+    doubt: float
+    """Factor by which the rule alone may be wrong (one standard deviation)."""
+    chosen: RuleAnswer
+    answers: tuple[RuleAnswer, ...]
+    usual: tuple[Published, ...]
+    warnings: tuple[str, ...]
+
+
+def transfer(fit: LrFit, source: Setting, target: Setting, rule: str = DEFAULT) -> LrTransfer:
+    """Carry a sweep's best rate to another training.
+
+    Args:
+        fit: the sweep's verdict.
+        source: the training of its trials.
+        target: the training that needs a rate.
+        rule: a name of ``RULES``.
+
+    Raises:
+        KeyError: there is no such rule.
+    """
+    start = fit.best if fit.recommended is None else fit.recommended
+    answers = tuple(answer(one, start, source, target) for one in RULES.values())
+    chosen = answer(RULES[rule], start, source, target)
+    doubt = deviation(source, target)
+    likely = sure = None
+    if fit.curves is not None:
+        # A law does not depend on the sweep, but its interval must be of some width.
+        rates = [best * chosen.rate / start for best in fit.curves.best_rates.tolist()]
+        likely, sure = (interval(rates, doubt, share) for share in (0.68, 0.95))
+    return LrTransfer(
+        rate=chosen.rate,
+        likely=likely,
+        sure=sure,
+        doubt=2**doubt,
+        chosen=chosen,
+        answers=answers,
+        usual=tuple(usual(target.parameters)),
+        warnings=(
+            *_warnings(fit, chosen, answers),
+            *_unusual(chosen.rate, usual(target.parameters)),
+        ),
+    )
+
+
+def answer(rule: Rule, rate: float, source: Setting, target: Setting) -> RuleAnswer:
+    return RuleAnswer(
+        rule,
+        rule.rate(rate, source, target),
+        rule.outside(source, target),
+        tuple((part.quantity, part.factor(source, target)) for part in rule.parts),
+    )
+
+
+def deviation(source: Setting, target: Setting) -> float:
+    """Return the rule's own standard deviation, in doublings of the rate."""
+    changes = {name: math.log2(source.ratio(target, name)) for name in DOUBTS}
+    if not any(changes.values()):
+        return 0.0
+    return math.hypot(_ANY, *(DOUBTS[name] * change for name, change in changes.items()))
+
+
+def interval(rates: Sequence[float], deviation: float, share: float) -> Range:
+    """Return the central interval of rates with a normal doubt, in doublings, on each."""
+    from statistics import NormalDist
+
+    import numpy as np
+
+    middle = np.log2(np.asarray(rates))
+    normal = NormalDist()
+    steps = [normal.inv_cdf((k + 0.5) / _QUANTILES) for k in range(_QUANTILES)]
+    spread = middle[:, None] + deviation * np.asarray(steps)
+    low, high = np.quantile(spread, ((1 - share) / 2, (1 + share) / 2))
+    return float(2.0**low), float(2.0**high)
+
+
+def _warnings(fit: LrFit, chosen: RuleAnswer, answers: Sequence[RuleAnswer]) -> list[str]:
+    found = []
+    if fit.recommended is None:
+        where = {
+            "low": "at the low edge of what was tried, so the best may be lower",
+            "high": "at the high edge of what was tried, so the best may be higher",
+        }.get(fit.edge or "", "one of too few rates")
+        found.append(
+            f"The sweep's best rate, {scientific(fit.best, 2)}, is {where}: there is no interval "
+            "to carry. Extend the sweep first."
+        )
+    if chosen.outside:
+        found.append(f"Rule {chosen.rule.name} is outside its domain: {chosen.outside}.")
+    for one in answers:
+        apart = max(one.rate / chosen.rate, chosen.rate / one.rate)
+        if one.outside is None and apart > DISAGREE:
+            found.append(
+                f"Rule {one.rule.name} gives {scientific(one.rate, 2)}, a factor of {apart:.2g} "
+                "from the recommended rate."
+            )
+    return found
+
+
+def _unusual(rate: float, rows: Sequence[Published]) -> list[str]:
+    apart = [rate / row.rate for row in rows]
+    if not apart or not (min(apart) > UNUSUAL or max(apart) < 1 / UNUSUAL):
+        return []
+    names = ", ".join(f"{row.name} at {scientific(row.rate, 2)}" for row in rows)
+    return [f"The rate is far from what models of about this size were trained at: {names}."]

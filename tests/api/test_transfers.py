@@ -1,0 +1,114 @@
+"""The transfer of a learning rate over HTTP, by the client and by the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lehr.client import Client
+from lehr.control.lifecycle import RunState
+from lehr.errors import SpecError, UserError
+from lehr.specs import RunSpec, load_spec
+from lehr_testing import cli, seeding
+from lehr_testing.api import TOKEN, served
+
+RATES = (3e-4, 1e-3, 3e-3, 6e-3, 1.2e-2)
+TARGET: dict[str, Any] = {
+    "kind": "run",
+    "name": "big",
+    "train": {**seeding.train(steps=400), "model": "llama-1b"},
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory):
+    home = tmp_path_factory.mktemp("transfer")
+    with served(home / "home") as (api, address):
+        _, runs = seeding.create_sweep(api.store, seeding.lr_sweep("grid", RATES, steps=100))
+        for number, run in enumerate(runs):
+            attempt = seeding.start(api.store, run, gpus=(number,))
+            attempt.train(range(1, 101))
+            attempt.end(RunState.COMPLETED, 100)
+        yield api, address, home
+
+
+@pytest.fixture
+def client(server):
+    with Client(server[1], TOKEN) as client:
+        yield client
+
+
+def test_client_gets_the_rate_of_a_dict_a_file_and_a_spec(client, tmp_path: Path) -> None:
+    sweep = client.find_sweep("grid")
+    file = tmp_path / "big.yaml"
+    file.write_text(json.dumps(TARGET))
+    spec = load_spec(TARGET)
+    assert isinstance(spec, RunSpec)
+    views = [sweep.transfer(given) for given in (TARGET, file, str(file), spec)]
+    assert len({view.model_dump_json() for view in views}) == 1
+    found = views[0]
+    assert found.rate == pytest.approx(found.from_rate * 0.5**0.5, rel=0.01)
+    loaded = load_spec(found.yaml)
+    assert isinstance(loaded, RunSpec)
+    assert loaded.train.optimizer.lr == found.rate
+
+
+def test_overrides_and_rule_reach_the_server(client) -> None:
+    sweep = client.find_sweep("grid")
+    deep = sweep.transfer(TARGET, {"train.model.num_hidden_layers": 32})
+    assert deep.rate == pytest.approx(deep.from_rate * 0.25**0.5, rel=0.01)
+    kept = sweep.transfer(TARGET, rule="keep")
+    assert (kept.rule, kept.rate) == ("keep", pytest.approx(kept.from_rate, rel=0.01))
+
+
+def test_errors_name_what_is_wrong(client) -> None:
+    sweep = client.find_sweep("grid")
+    with pytest.raises(UserError, match="there is no rule 'keeep'") as caught:
+        sweep.transfer(TARGET, rule="keeep")
+    assert caught.value.hint is not None
+    assert "Did you mean keep?" in caught.value.hint
+    with pytest.raises(SpecError, match="stpes"):
+        sweep.transfer({**TARGET, "train": {**TARGET["train"], "stpes": 3}})
+
+
+def test_server_itself_refuses_a_wrong_spec(server) -> None:
+    from httpx import post
+
+    answer = post(
+        f"{server[1]}/api/v1/sweeps/grid/transfer",
+        json={"spec": {**TARGET, "name": "a b"}},
+        headers={"Authorization": f"Bearer {TOKEN}"},
+    )
+    assert answer.status_code == 422
+    assert answer.json()["code"] == "invalid_spec"
+    assert answer.json()["problems"][0]["path"] == "name"
+
+
+def call(server, *args: str) -> Any:
+    given = {"LEHR_SERVER": server[1], "LEHR_TOKEN": TOKEN, "LEHR_HOME": str(server[2] / "home")}
+    return cli.call(*args, cwd=server[2], stdin="", **given)
+
+
+def test_command_writes_a_file_that_submit_accepts(server) -> None:
+    (server[2] / "target.yaml").write_text(json.dumps(TARGET))
+    args = ("transfer", "grid", "--to", "target.yaml", "-o", "carried.yaml", "resources.gpus=4")
+    result = call(server, *args)
+    assert result.returncode == 0, result.stderr
+    assert "lehr submit carried.yaml" in result.stdout
+    spec = load_spec(server[2] / "carried.yaml")
+    assert isinstance(spec, RunSpec)
+    assert spec.resources.gpus == 4
+    again = call(server, *args, "--json")
+    assert json.loads(again.stdout)["transfer"]["rate"] == spec.train.optimizer.lr
+    checked = call(server, "submit", "carried.yaml", "--dry-run", "train.batch.micro_batch=1")
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_command_reports_a_file_that_cannot_be_written(server) -> None:
+    (server[2] / "target.yaml").write_text(json.dumps(TARGET))
+    result = call(server, "transfer", "grid", "--to", "target.yaml", "-o", "no/such/folder.yaml")
+    assert result.returncode == 2
+    assert "no/such/folder.yaml cannot be written" in result.stderr

@@ -1,0 +1,146 @@
+"""Rules that carry a learning rate, against rates that publications state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lehr.analysis.lr_rules import (
+    DEPTH,
+    HORIZON,
+    PUBLISHED,
+    QUARTER,
+    RULES,
+    SQUARE_ROOT,
+    WIDTH,
+    Setting,
+    setting_of,
+    step_law,
+    usual,
+)
+from lehr_testing.seeding import train
+from lehr_trainer.configs.train import TrainConfig
+
+SMALL = Setting(
+    width=512, depth=8, parameters=6e7, non_embedding=3e7, batch=1e5, tokens=1e9, compute=2e17
+)
+
+
+def larger(**changes: float) -> Setting:
+    return Setting(**{**vars(SMALL), **changes})
+
+
+@pytest.mark.parametrize(
+    ("part", "changes", "factor"),
+    [
+        (WIDTH, {"width": 2048}, 1 / 4),
+        (DEPTH, {"depth": 32}, 1 / 2),
+        (SQUARE_ROOT, {"batch": 4e5}, 2.0),
+        (QUARTER, {"batch": 1.6e6}, 2.0),
+        (HORIZON, {"tokens": 32e9}, 32**-0.32),
+    ],
+)
+def test_part_is_a_power_of_its_quantity_alone(part: Any, changes: dict[str, float], factor: float):
+    assert part.factor(SMALL, larger(**changes)) == pytest.approx(factor)
+    others = {"width": 64, "depth": 2, "batch": 1e3, "tokens": 1e7} | dict.fromkeys(changes, 0)
+    unchanged = {name: value for name, value in others.items() if value}
+    assert part.factor(SMALL, larger(**unchanged)) == 1.0
+
+
+def test_width_rule_gives_the_rates_of_llama_3_within_a_tenth():
+    rows = [row for row in PUBLISHED if row.name.startswith("Llama 3 ")]
+    first, *others = (
+        Setting(row.width, row.depth, row.parameters, row.parameters, row.batch, 1e12, 1e24)
+        for row in rows
+    )
+    found = [RULES["width"].rate(3e-4, first, other) for other in others]
+    assert found == pytest.approx([1.5e-4, 7.5e-5])
+    assert [row.rate for row in rows[1:]] == pytest.approx(found, rel=0.1)
+
+
+def deepseek(layers: int, hidden: int, heads: int, kv_heads: int, inner: int) -> TrainConfig:
+    """A model of DeepSeek LLM's table 2, trained on its 2 T tokens."""
+    batch = {"sequences": 2304, "sequence_length": 4096}
+    return TrainConfig.model_validate(
+        {
+            "model": {
+                "vocab_size": 102_400,
+                "hidden_size": hidden,
+                "intermediate_size": inner,
+                "num_hidden_layers": layers,
+                "num_attention_heads": heads,
+                "num_key_value_heads": kv_heads,
+                "tie_embeddings": False,
+            },
+            "data": {"corpus": {"kind": "stdlib"}},
+            "batch": batch,
+            "steps": round(2e12 / (2304 * 4096)),
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape", "rate"), [((30, 4096, 32, 32, 11008), 4.2e-4), ((95, 8192, 64, 8, 22016), 3.2e-4)]
+)
+def test_deepseeks_law_gives_the_rates_of_its_own_models(shape: tuple[int, ...], rate: float):
+    found = setting_of(deepseek(*shape))
+    assert RULES["deepseek"].rate(1.0, SMALL, found) == pytest.approx(rate, rel=0.03)
+
+
+def test_step_law_by_hand():
+    # 10^(log10 1.79 - 0.713 * 9 + 0.307 * 11)
+    assert step_law(larger(non_embedding=1e9, tokens=1e11)) == pytest.approx(
+        10**-2.787147, rel=1e-4
+    )
+
+
+@pytest.mark.parametrize(
+    ("rule", "changes", "text"),
+    [
+        ("step_law", {}, "parameters without embeddings"),
+        ("step_law", {"non_embedding": 5e8}, "tokens, fitted on"),
+        ("step_law", {"non_embedding": 5e8, "tokens": 1e10, "batch": 1e3}, "its own best batch"),
+        ("step_law", {"non_embedding": 5e8, "tokens": 1e10, "batch": 3e5}, None),
+        ("deepseek", {"compute": 1e16}, "FLOPs"),
+        ("deepseek", {"batch": 1e7}, "its own best batch"),
+        ("quarter", {"width": 512 * 17}, "width changes by a factor of 17"),
+        ("quarter", {"tokens": 1e12}, "tokens changes"),
+        ("quarter", {"batch": 32e5}, None),
+        ("square_root", {"batch": 32e5}, "batch changes by a factor of 32"),
+        ("keep", {"batch": 3e5}, "batch changes"),
+    ],
+)
+def test_rule_states_why_it_is_outside_its_domain(rule: str, changes: Any, text: str | None):
+    found = RULES[rule].outside(SMALL, larger(**changes))
+    assert (found is None) if text is None else (found is not None and text in found)
+
+
+@pytest.mark.parametrize(
+    ("changes", "power"),
+    [
+        ({}, -1.0),
+        ({"model": {"preset": "tiny", "parametrization": "mup", "base_width": 64}}, 0.0),
+        ({"optimizer": {"name": "muon"}}, 0.0),
+        ({"optimizer": {"name": "muon", "adjust_lr": "match_rms_adamw"}}, -0.5),
+        ({"optimizer": {"name": "adamw8bit"}}, -1.0),
+    ],
+)
+def test_power_of_width_follows_optimizer_and_parametrization(changes: Any, power: float):
+    found = setting_of(TrainConfig.model_validate({**train(), **changes}))
+    assert found.width_power == pytest.approx(power)
+
+
+def test_setting_counts_a_training():
+    config = TrainConfig.model_validate(train(steps=10))
+    found = setting_of(config)
+    assert (found.width, found.depth) == (2048, 8)
+    assert (found.batch, found.tokens) == (65_536, 655_360)
+    assert found.parameters - found.non_embedding == 2**17 * 2048
+    assert setting_of(config, tokens=1e6).tokens == 1e6
+    assert setting_of(config, tokens=1e6).compute == pytest.approx(found.compute * 1e6 / 655_360)
+
+
+def test_usual_rates_are_of_models_of_about_the_size():
+    assert [row.name for row in usual(7e9)] == ["GPT-3 6.7B", "Llama 7B", "Llama 3 8B"]
+    assert usual(1e6) == []
