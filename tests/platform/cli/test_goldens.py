@@ -221,6 +221,7 @@ LOOKING = {
     "compare": ["compare", "one", "other", "--metric", "train/loss"],
     "logs": ["logs", "one", "-n", "3"],
     "logs-list": ["logs", "one", "--list"],
+    "diagnose": ["diagnose", "one"],
     "export": ["export", "one", "-o", "metrics.jsonl"],
     "queue": ["queue"],
     "tag-look": ["tag", "one"],
