@@ -106,8 +106,8 @@ def _unjudged(run: Run) -> dict[str, list[str]]:
     from lehr.analysis.curve import Curve
     from lehr.analysis.diagnosis import unjudged
 
-    metrics = run.metrics()
-    return {**unjudged({one.name: Curve([one.last_step], [one.last]) for one in metrics})}
+    logged = {one.name: Curve([one.last_step], [one.last]) for one in run.metrics()}
+    return {str(code): lacks for code, lacks in unjudged(logged).items()}
 
 
 def _of_file(
