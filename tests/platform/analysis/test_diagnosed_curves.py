@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lehr.analysis.curve import Curve
-from lehr.analysis.diagnosis import JUDGED, NEEDS, RULES, diagnose, unjudged
+from lehr.analysis.diagnosis import JUDGED, NEEDS, RULES, diagnose, loss_rules, unjudged
 from lehr_testing.diagnosed_curves import HEALTHY, ILL, Labelled, healthy, ill, real_runs, without
 
 MOMENTS = 12
@@ -176,3 +176,19 @@ def test_update_ratios_of_the_decayed_rate_are_not_judged():
         "params/head/update_ratio": Curve(steps, [1e-3 * r for r in rate]),
     }
     assert diagnose(curves, total_steps=1000) == []
+
+
+def test_slow_recovery_from_a_spike_is_no_divergence_at_any_moment():
+    steps = np.arange(1, 1001)
+    loss = 3 + 5 * (1 + steps / 20) ** -0.6 + np.random.default_rng(0).normal(0, 0.02, 1000)
+    loss += np.where(steps >= 400, 1.5 * np.exp(-(steps - 400) / 50), 0)
+    for end in range(410, 700, 10):
+        curves = {"train/loss": Curve(list(steps[:end]), list(loss[:end]))}
+        assert diagnose(curves, total_steps=1000) == []
+
+
+def test_oscillation_comes_again_and_a_bump_does_not():
+    at = np.arange(96)
+    assert loss_rules._returns(np.cos(2 * np.pi * at / 7.3), 7.3) > 0.9
+    bump = np.exp(-0.5 * ((at - 40) / 3) ** 2)
+    assert loss_rules._returns(bump - bump.mean(), 14) < loss_rules.COMES_AGAIN
