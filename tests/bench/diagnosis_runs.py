@@ -273,6 +273,8 @@ def main() -> None:
             known[run] = train(folder, variant, seed)
             loss = known[run]["curves"]["train/loss"][1]
             print(f"{run}: {len(loss)} steps, loss {loss[0]} to {loss[-1]}", flush=True)
+            for each, entry in known.items():
+                entry["label"] = VARIANTS[each.rpartition(", seed ")[0]].label
             # mtime 0: the same curves make the same file.
             text = json.dumps(known, separators=(",", ":"), sort_keys=True).encode()
             OUT.write_bytes(gzip.compress(text, mtime=0))
