@@ -90,7 +90,9 @@ def report(lives: list[tuple[Labelled, Life]], *, listed: bool = False) -> None:
     for (real, name), group in kinds.items():
         times, others = [], Counter()
         for run, life in group:
-            right = [step for code, step in life.first.items() if code in run.label]
+            right = [
+                step for code, step in life.first.items() if code in run.label and step >= run.began
+            ]
             times += [(min(right) - run.began) / run.total_steps] if right else []
             others.update(code for code in life.first if code not in run.label)
             if listed and not right:

@@ -128,7 +128,6 @@ VARIANTS = {
     "lr 1e-3": Variant(lr(1e-3)),
     "lr 1e-2": Variant(lr(1e-2)),
     "wsd": Variant({"schedule": {"name": "wsd", "warmup_ratio": 0.05}}),
-    "constant": Variant({"schedule": {"name": "constant", "warmup_ratio": 0.1}}),
     "small batch": Variant({"batch": {"sequences": 4, "sequence_length": 128}}),
     "short": Variant({"steps": 60, "validation": {"tokens": 16384, "share": 0.05, "every": 20}}),
     "long": Variant({"steps": 1500}),
@@ -163,13 +162,6 @@ VARIANTS = {
     "future seen": Variant({"steps": 800}, ("implausible",), _FUTURE_SEEN),
     "slower": Variant(label=("slowdown",), code=_SLOWER),
     "memory leak": Variant(label=("memory_creep",), code=_LEAK),
-    "bf16 softmax": Variant(
-        lr(3e-3, loss={"name": "bf16_softmax"}, precision={"compute": "bf16"}), ("too_good",)
-    ),
-    "bf16 softmax, lr x30": Variant(
-        lr(9e-2, loss={"name": "bf16_softmax"}, precision={"compute": "bf16"}),
-        (*DIVERGES, "too_good"),
-    ),
 }
 
 

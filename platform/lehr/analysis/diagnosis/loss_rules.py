@@ -191,7 +191,7 @@ def stagnant(run: DiagnosedRun) -> Iterator[Sign]:
                 f"the loss has not fallen since step {began:,} ({median(recent.values):.3f})",
                 "Check update/weight: under 1e-4, try 3 to 10 times the learning rate; around 1e-3 "
                 "or above, a third of it; otherwise the data or the model's size is the limit",
-                "likely",
+                "possible",
                 "a learning rate that is far too low or too high, or data without more to learn",
                 "Hestness et al. 2017, arXiv:1712.00409: loss falls as a power law",
             )
