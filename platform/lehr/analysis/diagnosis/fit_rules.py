@@ -24,6 +24,8 @@ from lehr.analysis.diagnosis.signs import (
 CHECK, SAME_TOKENS = "raw_ce_fp32", "loss_same_tokens"
 TOO_GOOD = 0.05
 """Nats by which a loss must be below its fp32 check on the same tokens. bf16 explains a fifth."""
+LOW_POINTS = 40
+"""Logged points of which nine tenths must be below what text allows."""
 LEARNT_BY_HEART = 0.7
 """Training loss as a share of the validation's."""
 
@@ -64,11 +66,11 @@ def implausible(run: DiagnosedRun) -> Iterator[Sign]:
     Without logged epochs every pass is taken for the first.
     """
     first, loss = run.first_loss(), run.series(LOSS)
-    if first is None or first < 0.7 * BYTE_VOCABULARY or len(loss) < 10:
+    if first is None or first < 0.7 * BYTE_VOCABULARY or len(loss) < LOW_POINTS:
         return
     limit = least_loss(first)
-    recent = loss.values[-10:]
-    if median(recent) >= limit or (recent >= limit).sum() > 2:
+    recent = loss.values[-LOW_POINTS:]
+    if median(recent) >= limit or (recent >= limit).mean() > 0.1:
         return
     if (run.epochs(EPOCH) or 0.0) > 1.0:
         return
@@ -76,7 +78,7 @@ def implausible(run: DiagnosedRun) -> Iterator[Sign]:
     if len(check) and median(check.values[-LASTS:]) >= limit:
         return  # The loss is computed wrongly: the concern of ``too_good``.
     high = np.flatnonzero(loss.values >= limit)
-    began = int(loss.steps[min(int(high[-1]) + 1, len(loss) - 10) if len(high) else 0])
+    began = int(loss.steps[min(int(high[-1]) + 1, len(loss) - LOW_POINTS) if len(high) else 0])
     yield Sign(
         began,
         f"the training loss is {median(recent):.3f} since step {began:,}, below the "
