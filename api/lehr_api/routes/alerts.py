@@ -4,24 +4,12 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from lehr.schemas.base import View
-from lehr.specs.gates import AlertCode
+from lehr.schemas.alerts import AlertView
 from lehr_api.deps import FoundRun, ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses
 
 router = APIRouter(prefix="/runs/{ref}", tags=["events"], route_class=TaggedRoute)
-
-
-class AlertView(View):
-    code: AlertCode
-    """Name of the diagnosis rule."""
-    step: int
-    """First step."""
-    seen: str
-    """What was seen, in words and figures."""
-    advice: str
-    """What to try."""
 
 
 @router.get("/alerts", responses=problem_responses(404))
@@ -30,6 +18,6 @@ def alerts(run: FoundRun, services: ServicesDep) -> list[AlertView]:
     events.
     """
     return [
-        AlertView(code=alert.code, step=alert.step, seen=alert.seen, advice=alert.advice)
+        AlertView.model_validate(alert, from_attributes=True)
         for alert in services.presenter.runs.alerts(run)
     ]

@@ -41,6 +41,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
             "Compare configs and metrics of runs, at equal step, tokens or time",
         ),
         "transfer": ("transfer", "Carry the best learning rate of a sweep to a larger training"),
+        "diagnose": ("diagnose", "Find what is wrong with a run by its curves, or those of a file"),
         "logs": ("logs", "Print the output of a run; -f follows it"),
         "checkpoints": ("checkpoints", "List, verify, download or delete checkpoints of a run"),
         "export": ("export", "Export metrics of a run as JSON lines or Parquet"),

@@ -8,6 +8,7 @@ import pandas as pd
 
 from lehr.client.comparisons import Comparison, Identified
 from lehr.client.transport import StreamEvent
+from lehr.schemas.alerts import AlertView
 from lehr.schemas.base import Health
 from lehr.schemas.checkpoints import CheckpointDeletion, CheckpointVerdict, CheckpointView
 from lehr.schemas.cluster import ClusterView, QueueEntry
@@ -293,6 +294,10 @@ class AsyncRun(AsyncProxy):
         ...
 
     async def events(self) -> list[EventView]: ...
+    async def alerts(self) -> list[AlertView]:
+        """Return what the diagnosis of the run's curves has found so far."""
+        ...
+
     async def samples(self) -> list[SampleView]: ...
     async def checkpoints(self) -> list[CheckpointView]:
         """Return its checkpoints by step; deleted ones stay listed, with ``removed_at``."""

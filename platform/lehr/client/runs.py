@@ -18,6 +18,7 @@ from lehr.client.frames import import_pandas, need_plotly, series_frame
 from lehr.client.progress import run_progress
 from lehr.client.waiting import Wait, until_ended
 from lehr.errors import NotFound
+from lehr.schemas.alerts import AlertView
 from lehr.schemas.checkpoints import CheckpointDeletion, CheckpointVerdict, CheckpointView
 from lehr.schemas.runs import Deletion, Latest, RunDetail, RunView
 from lehr.schemas.streams import (
@@ -477,6 +478,10 @@ class Run:
 
     def events(self) -> list[EventView]:
         return self._list("/events", EventView)
+
+    def alerts(self) -> list[AlertView]:
+        """Return what the diagnosis of the run's curves has found so far."""
+        return self._list("/alerts", AlertView)
 
     def samples(self) -> list[SampleView]:
         return self._list("/samples", SampleView)

@@ -57,7 +57,10 @@ def evidence(
         run_id=run.id,
         curves=curves,
         alerts=diagnose(
-            curves, total_steps=train.steps, warmup_steps=train.schedule.warmup(train.steps)
+            curves,
+            total_steps=train.steps,
+            warmup_steps=train.schedule.warmup(train.steps),
+            changes=train.batch.changes(train.steps),
         ),
         device=_device(store, run.id),
         # A run that failed has shown all it could; only its alerts count.

@@ -9,7 +9,7 @@ from lehr.analysis.diagnosis import EXACT, JUDGED, Alert, diagnose
 from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound
 from lehr.lru import Lru
-from lehr_trainer.configs.train import ScheduleConfig
+from lehr_trainer.configs.train import BatchConfig, ScheduleConfig
 
 if TYPE_CHECKING:
     from lehr.store import Store
@@ -67,4 +67,10 @@ class Alerts:
             curves[name] = Curve(series.step, series.y, earlier)
         steps = int(train["steps"])
         schedule = ScheduleConfig.model_validate(train["schedule"])
-        return diagnose(curves, total_steps=steps, warmup_steps=schedule.warmup(steps))
+        batch = BatchConfig.model_validate(train["batch"])
+        return diagnose(
+            curves,
+            total_steps=steps,
+            warmup_steps=schedule.warmup(steps),
+            changes=batch.changes(steps),
+        )

@@ -13,10 +13,19 @@ AlertCode = Literal[
     "too_good",
     "diverging",
     "spikes",
+    "oscillating",
     "stagnant",
+    "low_lr",
+    "high_lr",
     "exploding",
+    "exploding_part",
+    "dead_part",
     "overfitting",
+    "memorization",
+    "implausible",
     "data_wait",
+    "slowdown",
+    "memory_creep",
     "repeated_batches",
     "other_data",
 ]
@@ -50,8 +59,9 @@ class NoAlerts(Switched):
 
 
 class CpuNoAlerts(NoAlerts):
-    ignore: list[AlertCode] = ["data_wait"]
-    """Alerts to ignore. Steps of milliseconds always wait for data, because Python is slower."""
+    ignore: list[AlertCode] = ["data_wait", "slowdown"]
+    """Alerts to ignore. Steps of milliseconds always wait for data, because Python is slower, and
+    other programs share the CPU."""
 
 
 class ExactResume(Switched):

@@ -222,6 +222,7 @@ LOOKING = {
     "transfer": ["transfer", "grid", "--to", "big.yaml", "train.model.hidden_size=4096"],
     "logs": ["logs", "one", "-n", "3"],
     "logs-list": ["logs", "one", "--list"],
+    "diagnose": ["diagnose", "one"],
     "export": ["export", "one", "-o", "metrics.jsonl"],
     "queue": ["queue"],
     "tag-look": ["tag", "one"],

@@ -176,6 +176,10 @@ class BatchConfig(Config):
                 )
         return None
 
+    def changes(self, steps: int) -> tuple[int, ...]:
+        """Return the steps after which the sequence length changes, of ``steps``."""
+        return tuple(round(stage.after * steps) for stage in self.stages)
+
     def at(self, step: int, steps: int) -> BatchConfig:
         """Return the shape of a step (the first is 0); tokens per step never change.
 

@@ -1,0 +1,164 @@
+"""Rules about what a loss is worth: computed wrongly, too low for text, or learnt by heart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from lehr.analysis.batches import EPOCH
+from lehr.analysis.diagnosis.signs import (
+    BYTE_VOCABULARY,
+    LASTS,
+    LEAST_BITS,
+    LOSS,
+    VAL_LOSS,
+    DiagnosedRun,
+    Sign,
+    least_loss,
+    median,
+    noise,
+)
+
+CHECK, SAME_TOKENS = "raw_ce_fp32", "loss_same_tokens"
+TOO_GOOD = 0.05
+"""Nats by which a loss must be below its fp32 check on the same tokens. bf16 explains a fifth."""
+LOW_POINTS = 40
+"""Logged points of which nine tenths must be below what text allows."""
+LEARNT_BY_HEART = 0.7
+"""Training loss as a share of the validation's."""
+
+
+def too_good(run: DiagnosedRun) -> Iterator[Sign]:
+    """Detect a low-precision loss that falls while the cross entropy in fp32 rises.
+
+    The check covers a few sequences, so it is compared with the training's loss on the same ones,
+    and with nothing else: a whole batch may be easier or harder than they.
+    """
+    check, same = run.series(CHECK), run.series(SAME_TOKENS)
+    if not len(check) or not len(same):
+        return
+    steps, here, there = np.intersect1d(check.steps, same.steps, return_indices=True)
+    gaps = check.values[here] - same.values[there]
+    if len(gaps) < LASTS:
+        return
+    limit = max(TOO_GOOD, 3 * noise(gaps))
+    under = gaps > limit
+    if not under[-LASTS:].all():
+        return
+    fine = np.flatnonzero(~under)
+    began = int(steps[fine[-1] + 1 if len(fine) else 0])
+    yield Sign(
+        began,
+        f"the training loss has been under its fp32 check since step {began:,}, now by "
+        f"{gaps[-1]:.2f}: the loss is too good to be true",
+        "Compute the cross entropy in fp32, outside autocast (loss: chunked)",
+        "certain",
+        "a softmax or a sum in 16-bit numbers",
+        "the check computes the same tokens again in fp32",
+    )
+
+
+def implausible(run: DiagnosedRun) -> Iterator[Sign]:
+    """Detect a loss below what text allows, in the first pass over the corpus.
+
+    Without logged epochs every pass is taken for the first.
+    """
+    first, loss = run.first_loss(), run.series(LOSS)
+    if first is None or first < 0.7 * BYTE_VOCABULARY or len(loss) < LOW_POINTS:
+        return
+    limit = least_loss(first)
+    recent = loss.values[-LOW_POINTS:]
+    if median(recent) >= limit or (recent >= limit).mean() > 0.1:
+        return
+    if (run.epochs(EPOCH) or 0.0) > 1.0:
+        return
+    check = run.series(CHECK)
+    if len(check) and median(check.values[-LASTS:]) >= limit:
+        return  # The loss is computed wrongly: the concern of ``too_good``.
+    high = np.flatnonzero(loss.values >= limit)
+    began = int(loss.steps[min(int(high[-1]) + 1, len(loss) - LOW_POINTS) if len(high) else 0])
+    yield Sign(
+        began,
+        f"the training loss is {median(recent):.3f} since step {began:,}, below the "
+        f"{limit:.2f} that text allows a token",
+        "Check that targets are shifted by one token, that attention is causal, and that the "
+        "corpus has no copies: one batch by hand tells",
+        "likely",
+        "the model sees its targets, or the corpus repeats itself",
+        f"{LEAST_BITS} bits a byte: Shannon 1951; Deletang et al. 2023, arXiv:2309.10668",
+    )
+
+
+def memorization(run: DiagnosedRun) -> Iterator[Sign]:
+    """Detect a training loss far under the validation's, or near zero, after several passes."""
+    loss, validation = run.series(LOSS), run.series(VAL_LOSS)
+    epochs = run.epochs(EPOCH)
+    if len(loss) < 10 or (epochs is not None and epochs <= 1.0):
+        return
+    far: list[int] = []
+    ratio = 1.0
+    for step, value in zip(validation.steps[-LASTS:], validation.values[-LASTS:], strict=True):
+        before = loss.until(int(step)).values[-10:]
+        if len(before) and median(before) < LEARNT_BY_HEART * value:
+            far.append(int(step))
+            ratio = median(before) / value
+    first = run.first_loss()
+    recent = median(loss.values[-10:])
+    passes = f" after {epochs:.1f} passes over the corpus" if epochs is not None else ""
+    if len(far) == LASTS:
+        began = far[0]
+        seen = f"train/loss is {ratio:.0%} of val/loss since step {began:,}{passes}"
+    elif epochs is not None and first is not None and recent < least_loss(first):
+        began = int(loss.steps[-10])
+        seen = f"train/loss is {recent:.3f}{passes}: the corpus is known by heart"
+    else:
+        return
+    yield Sign(
+        began,
+        seen,
+        "More data, or at most 4 passes over it",
+        "likely",
+        "a corpus that is small for the model and seen many times",
+        "Muennighoff et al. 2023, arXiv:2305.16264: up to 4 passes are nearly as good as new data",
+    )
+
+
+def overfitting(run: DiagnosedRun) -> Iterator[Sign]:
+    """Detect a validation loss that left its lowest value while the training loss fell on.
+
+    Single evaluations may go down again: the last three together must be above, and the newest.
+    """
+    validation, training = run.series(VAL_LOSS), run.series(LOSS)
+    if len(validation) <= LASTS or not len(training):
+        return
+    values = validation.values
+    lowest = int(np.argmin(values))
+    after = values[lowest + 1 :]
+    if len(after) < LASTS:
+        return
+    # The second differences of a smooth curve are its noise times sqrt(6).
+    bends = np.abs(np.diff(values[max(0, lowest - 5) :], n=2))
+    wobble = 1.4826 * median(bends) / math.sqrt(6) if len(bends) else 0.0
+    limit = values[lowest] + max(0.005 * values[lowest], 4 * wobble)
+    if not (after[-LASTS:] > limit).all() or after[-1] < median(after[:LASTS]):
+        return
+    began = int(validation.steps[lowest])
+    at_best = training.until(began).values
+    count = min(len(at_best), len(training) - len(at_best), 100)
+    if not count:
+        return
+    rose = median(training.values[-count:]) - median(at_best[-count:])
+    # A training loss that rises too is a divergence.
+    if rose > 1.25 * noise(training.values) * (2 / count) ** 0.5:
+        return
+    yield Sign(
+        began,
+        f"val/loss has risen from {values[lowest]:.3f} to {values[-1]:.3f} since step "
+        f"{began:,} while train/loss fell",
+        "At least twice the data, or half of the passes; the best checkpoint is kept",
+        "likely",
+        "too many passes over too little data",
+        "Muennighoff et al. 2023, arXiv:2305.16264",
+    )

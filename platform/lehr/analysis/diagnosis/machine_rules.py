@@ -1,0 +1,120 @@
+"""Rules about the machine: waiting for data, slower steps, memory that grows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from lehr.analysis.diagnosis.signs import (
+    MIN_POINTS,
+    DiagnosedRun,
+    Series,
+    Sign,
+    median,
+    trailing_median,
+)
+
+WAIT, STEP_TIME, SPEED = "data_wait_s", "step_time_s", "tokens_per_s"
+MEMORY = ("memory/allocated_bytes", "memory/rss_bytes")
+"""The first that was logged is judged."""
+DATA_SHARE = 0.05
+"""Share of a step's time spent waiting for data that causes an alert; the loader's goal is 0.01."""
+SLOWER = 1.25
+"""Factor by which steps must be slower."""
+SLOW_POINTS, SPEED_POINTS = 30, 150
+"""Logged points that must be slower, and that a run must have before it is judged."""
+GROWS_BY = {"memory/allocated_bytes": 0.05, "memory/rss_bytes": 0.2}
+"""Least growth over the judged half of a run. A process also holds pages of mapped files."""
+BLOCKS = 8
+
+
+def data_wait(run: DiagnosedRun) -> Iterator[Sign]:
+    """Detect a share of waiting that is too large in each of the last three stretches."""
+    waits, times = run.after_warmup(WAIT), run.after_warmup(STEP_TIME)
+    if not len(waits) or not len(times):
+        return
+    _, here, there = np.intersect1d(waits.steps, times.steps, return_indices=True)
+    waited, took = waits.values[here][-3 * MIN_POINTS :], times.values[there][-3 * MIN_POINTS :]
+    if len(waited) < MIN_POINTS:
+        return
+    shares = [
+        float(w.sum() / max(t.sum(), 1e-9))
+        for w, t in zip(np.array_split(waited, 3), np.array_split(took, 3), strict=True)
+    ]
+    if min(shares) <= DATA_SHARE:
+        return
+    step = int(waits.steps[here][-len(waited)])
+    yield Sign(
+        step,
+        f"{float(waited.sum() / took.sum()):.0%} of a step is spent waiting for data",
+        "Twice the data.workers, or data.loading: preload",
+        "likely",
+        "storage or decoding that is slower than the GPU",
+        "",
+    )
+
+
+def slowdown(run: DiagnosedRun) -> Iterator[Sign]:
+    """Detect steps that became slower and stay so.
+
+    Single slow steps (an evaluation, a checkpoint, a profile) do not move a median. After a change
+    of the batch's shape only the steps since then are compared.
+    """
+    speed = run.after_warmup(SPEED)
+    times = run.after_warmup(STEP_TIME)
+    if len(speed):
+        times = Series(speed.steps, 1 / np.maximum(speed.values, 1e-9))
+    if not len(times):
+        return
+    changed = max((step for step in run.changes if step < times.steps[-1]), default=0)
+    times = times.where(times.steps > changed)
+    if len(times) < SPEED_POINTS:
+        return
+    width = max(SLOW_POINTS, len(times) // 25)
+    # The first points after a start or a change include caches that fill.
+    smooth = trailing_median(times.values[10:], width)
+    if len(smooth) <= width:
+        return
+    usual = median(smooth[:-width][: max(width, len(smooth) // 2)])
+    slow = times.values > (1 + SLOWER) / 2 * usual
+    if smooth[-1] < SLOWER * usual or slow[-width:].mean() < 0.9:
+        return
+    began = int(times.steps[int(np.flatnonzero(~slow[:-width])[-1]) + 1])
+    yield Sign(
+        began,
+        f"steps take {smooth[-1] / usual:.2f} times as long since step {began:,}",
+        "Look at the node's clocks, temperature and neighbours; a restart on another node gives "
+        "the speed back if it is the node",
+        "likely",
+        "a throttled or shared device, a slow network link, or storage",
+        "Jiang et al. 2024 (MegaScale), arXiv:2402.15627",
+    )
+
+
+def memory_creep(run: DiagnosedRun) -> Iterator[Sign]:
+    """Detect memory that grows steadily, in each eighth of the run's newer half."""
+    for name in MEMORY:
+        memory = run.after_warmup(name, 2 * BLOCKS * 5)
+        if not len(memory):
+            continue
+        recent = memory.last(len(memory) // 2)
+        levels = np.array([median(part) for part in np.array_split(recent.values, BLOCKS)])
+        grew = np.diff(levels)
+        total = float(levels[-1] - levels[0])
+        steady = bool((grew > 0.4 * total / (BLOCKS - 1)).all())
+        if not steady or total < GROWS_BY[name] * float(levels[0]):
+            return
+        began = int(recent.steps[0])
+        by_step = total / max(float(recent.steps[-1] - recent.steps[0]), 1.0)
+        yield Sign(
+            began,
+            f"{name} grew from {levels[0] / 1e9:.2f} to {levels[-1] / 1e9:.2f} GB since step "
+            f"{began:,}, about {by_step / 1e6:.2g} MB a step",
+            "Look for tensors that are kept from step to step, such as losses that were not "
+            "detached; save often enough to resume after running out of memory",
+            "likely" if name == MEMORY[0] else "possible",
+            "results that hold their graph, or a cache without a bound",
+            "PyTorch FAQ: do not accumulate history across the training loop",
+        )
+        return

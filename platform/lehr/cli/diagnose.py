@@ -1,0 +1,197 @@
+"""``lehr diagnose``: what is wrong with a run by its curves, also those of other tools."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lehr.cli.connect import connect
+from lehr.cli.output import JsonOption, console, escaped, notes, print_json, to_jsonable
+from lehr.errors import UserError
+
+if TYPE_CHECKING:
+    from lehr.client import Run
+    from lehr.curve_files import FileCurves
+    from lehr.schemas.alerts import AlertView
+
+app = typer.Typer(rich_markup_mode=None)
+_WARMUP_SHARE = 0.02
+_FEW = 20
+"""Points after the warmup below which no trend is judged."""
+_SUFFIXES = frozenset({".csv", ".tsv", ".jsonl", ".json", ".wandb", ".txt", ".log"})
+
+
+@app.command("diagnose")
+def diagnose(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|FILE",
+            help="Name or id of a run, or a file or folder: a run directory or events.jsonl of "
+            "Lehr, CSV, JSON lines, TensorBoard event files, a W&B offline file. A file of that "
+            "name goes before a run.",
+        ),
+    ],
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metric",
+            metavar="METRIC=NAME",
+            help="Read METRIC (loss, val_loss, grad_norm, lr, ...) from the column or tag NAME of "
+            "the file. Repeatable. Usual names are found without it.",
+        ),
+    ] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Steps that the run is to take. Default: as in the file, or its last step."
+        ),
+    ] = None,
+    warmup: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Warmup steps, in which loss and gradients may do anything. Default: as in the "
+            "file, by its learning rate, or 2 % of the steps.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Diagnose the curves of a run, or of a file from any tool; files need no server.
+
+    JSON: {diagnosis: {source, format, rows, last_step, total_steps, warmup_steps, alerts:
+    [AlertView], unjudged: {rule: [missing metrics]}, notes: [...]}}.
+    """
+    path = Path(source)
+    if path.exists() or os.sep in source or path.suffix in _SUFFIXES:
+        _need_numpy()
+        found, alerts = _of_file(path, metric or [], steps, warmup)
+    elif metric or steps is not None or warmup is not None:
+        raise UserError(
+            f"{source}: --metric, --steps and --warmup are for files, and there is no such file."
+        )
+    else:
+        found, alerts = _of_run(source)
+    if as_json:
+        print_json({"diagnosis": {**found, "alerts": [to_jsonable(alert) for alert in alerts]}})
+    else:
+        _print(found, alerts)
+
+
+def _of_run(ref: str) -> tuple[dict[str, Any], list[AlertView]]:
+    run = connect().run(ref)
+    detail = run.detail
+    found: dict[str, Any] = {
+        "source": run.name,
+        "format": "run",
+        "rows": None,
+        "last_step": detail.step,
+        "total_steps": detail.total_steps,
+        "warmup_steps": None,
+        "unjudged": _unjudged(run),
+        "notes": [],
+    }
+    return found, run.alerts()
+
+
+def _unjudged(run: Run) -> dict[str, list[str]]:
+    """Return the rules that lack metrics of a run; empty on a machine without numpy."""
+    from importlib.util import find_spec
+
+    if find_spec("numpy") is None:
+        return {}
+    from lehr.analysis.curve import Curve
+    from lehr.analysis.diagnosis import unjudged
+
+    logged = {one.name: Curve([one.last_step], [one.last]) for one in run.metrics()}
+    return {str(code): lacks for code, lacks in unjudged(logged).items()}
+
+
+def _of_file(
+    path: Path, metric: list[str], steps: int | None, warmup: int | None
+) -> tuple[dict[str, Any], list[AlertView]]:
+    from lehr.analysis import diagnosis
+    from lehr.curve_files import read_curves
+    from lehr.curve_files.names import overrides
+    from lehr.schemas.alerts import AlertView
+
+    given = overrides(metric)
+    with notes().status(f"Reading {escaped(str(path))}"):
+        file = read_curves(path, given)
+    total = steps or max(file.total_steps or 0, file.last_step)
+    warmup_steps, assumed = _warmup(file, total, warmup)
+    alerts = diagnosis.diagnose(
+        file.curves, total_steps=total, warmup_steps=warmup_steps, changes=file.changes
+    )
+    loss = file.curves.get("train/loss")
+    points = sum(step > warmup_steps for step in loss.steps) if loss is not None else 0
+    if points < _FEW:
+        assumed.append(f"The loss has {points} points after the warmup; trends need {_FEW} points.")
+    found = {
+        "source": str(path),
+        "format": file.form,
+        "rows": file.rows,
+        "last_step": file.last_step,
+        "total_steps": total,
+        "warmup_steps": warmup_steps,
+        "unjudged": diagnosis.unjudged(file.curves),
+        "notes": [*file.remarks, *assumed],
+    }
+    views = [AlertView.model_validate(alert, from_attributes=True) for alert in alerts]
+    return found, views
+
+
+def _warmup(file: FileCurves, total: int, given: int | None) -> tuple[int, list[str]]:
+    """Return the warmup steps, and what was assumed of them."""
+    known = given if given is not None else file.warmup_steps
+    if known is not None:
+        return known, []
+    rates = file.curves.get("train/lr")
+    if rates is not None:
+        highest = max(rates.values)
+        first = next(s for s, v in zip(rates.steps, rates.values, strict=True) if v >= highest)
+        # A rate that never rises has no warmup; one that rises for half of the run is no warmup.
+        if rates.steps[0] < first < 0.5 * total:
+            return first, [f"The learning rate rises until step {first:,}: taken for the warmup."]
+    assumed = round(_WARMUP_SHARE * total)
+    return assumed, [f"The first {assumed:,} steps are taken for the warmup (--warmup)."]
+
+
+def _need_numpy() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("numpy") is None:
+        raise UserError(
+            "diagnosing a file needs numpy, which is not installed on this machine.",
+            hint="pip install 'lehr[server]'",
+        )
+
+
+def _print(found: dict[str, Any], alerts: list[AlertView]) -> None:
+    out = console()
+    rows = f"{found['rows']:,} rows, " if found["rows"] is not None else ""
+    step = f"step {found['last_step']:,} of {found['total_steps']:,}" if found["last_step"] else ""
+    out.print(f"{escaped(found['source'])}: {found['format']}, {rows}{step or 'no step yet'}")
+    for alert in alerts:
+        out.print()
+        out.print(f"! {alert.code}, since step {alert.step:,} ({alert.sure})", style="yellow")
+        lines = {"seen": alert.seen, "cause": alert.cause, "try": alert.advice}
+        for name, text in {**lines, "source": alert.source}.items():
+            if text:
+                out.print(f"  [dim]{name:<6}[/]  {escaped(text)}")
+    if not alerts:
+        out.print("\nNothing wrong was found.")
+    if found["unjudged"]:
+        lacks: dict[str, list[str]] = {}
+        for code, missing in found["unjudged"].items():
+            lacks.setdefault(", ".join(missing), []).append(code)
+        out.print("\nNot judged:")
+        for missing, codes in lacks.items():
+            out.print(f"  {', '.join(codes)}: needs {escaped(missing)}", highlight=False)
+    if found["notes"]:
+        out.print()
+    for note in found["notes"]:
+        out.print(f"  {escaped(note)}", style="dim")

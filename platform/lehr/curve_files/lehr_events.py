@@ -1,0 +1,72 @@
+"""Points of Lehr's own runs: a run directory, an attempt's, or its events.jsonl."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from lehr.curve_files.points import Points, Remark, Resumption, Row, RunFacts
+from lehr.curve_files.text import json_lines
+from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.contract import layout
+
+
+def streams_of(folder: Path) -> list[Path]:
+    """Return the streams of a run directory, or of one attempt's, in the order of attempts."""
+    own = folder / layout.EVENTS
+    if own.is_file():
+        return [own]
+    attempts = [path for path in folder.glob(f"attempt-*/{layout.EVENTS}") if path.is_file()]
+    return sorted(attempts, key=lambda path: int(path.parent.name.rpartition("-")[2]))
+
+
+def is_lehr(record: dict[str, Any]) -> bool:
+    """Whether a line is a record of Lehr's trainer."""
+    return isinstance(record.get("kind"), str) and "time" in record
+
+
+def points(paths: list[Path]) -> Points:
+    """Yield the points of the streams of one run's attempts, in order."""
+    yield from _config(paths[0])
+    skipped = 0
+    for path in paths:
+        for line, record in json_lines(path):
+            kind, step = record.get("kind"), record.get("step")
+            if kind == "started" and record.get("total_steps"):
+                yield RunFacts(total_steps=int(record["total_steps"]))
+            if not isinstance(step, int):
+                continue
+            if kind == "resumed":
+                yield Resumption(step)
+            if kind not in {"metrics", "evaluation"}:
+                continue
+            try:
+                values = {name: float(value) for name, value in record["values"].items()}
+            except (KeyError, AttributeError, TypeError, ValueError):
+                skipped += 1
+                continue
+            yield Row(step, values, f"line {line:,} of {path.name}")
+    if skipped:
+        yield Remark(f"{skipped:,} records without readable values are skipped.")
+
+
+def _config(path: Path) -> Points:
+    """Yield what the config beside the streams tells of warmup and stages, if it is there."""
+    for folder in (path.parent, path.parent.parent):
+        found = folder / layout.CONFIG
+        if not found.is_file():
+            continue
+        try:
+            config = TrainConfig.model_validate(yaml.safe_load(found.read_text()))
+        except (OSError, yaml.YAMLError, ValidationError):
+            yield Remark(f"{found} is not used: it is no config of a training.")
+            return
+        yield RunFacts(
+            config.steps,
+            config.schedule.warmup(config.steps),
+            config.batch.changes(config.steps),
+        )
+        return

@@ -1,0 +1,123 @@
+"""How good the diagnosis is: what it finds, by which name, how soon, and its false alarms.
+
+**Simulated runs** of 17 healthy families and 20 illnesses (tests/lehr_testing/diagnosed_curves.py), and
+**real runs** of small models, healthy and ill on purpose (tests/bench/diagnosis_runs.py). Each run is
+judged at every logged point as if it were live. A false alarm is any alert at any moment in the life of a
+healthy run. An ill run counts as found if an alert with the right name came at any point after the
+illness began, and before the run's end. Thresholds were chosen on even seeds; the table has the odd ones, whose noise
+has heavier tails and whose illnesses are weaker.
+
+    python tests/bench/diagnosis.py [--seeds 12] [--every 1] [--runs simulated] [--tuned]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from lehr.analysis.diagnosis import diagnose
+from lehr_testing.diagnosed_curves import Labelled, real_runs, simulated
+
+
+class Life(NamedTuple):
+    """When each alert was first raised."""
+
+    first: dict[str, int]
+    last: set[str]
+    """Alerts at the end."""
+
+
+def live(run: Labelled, every: int) -> Life:
+    """Judge a run at every so many logged points, and at its end."""
+    steps = run.curves["train/loss"].steps
+    first: dict[str, int] = {}
+    found: set[str] = set()
+    for step in [*steps[every - 1 : -1 : every], steps[-1]]:
+        alerts = diagnose(
+            run.until(step),
+            total_steps=run.total_steps,
+            warmup_steps=run.warmup_steps,
+            changes=run.changes,
+        )
+        found = {alert.code for alert in alerts}
+        for code in found:
+            first.setdefault(code, step)
+    return Life(first, found)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=12, help="of each family; half are reported")
+    parser.add_argument("--every", type=int, default=1, help="logged points between judgements")
+    parser.add_argument("--tuned", action="store_true", help="show the runs of even seeds instead")
+    parser.add_argument("--list", action="store_true", help="list what went wrong")
+    parser.add_argument("--runs", choices=["simulated", "real", "all"], default="all")
+    given = parser.parse_args()
+    runs = [
+        *(simulated(range(given.seeds)) if given.runs != "real" else []),
+        *(real_runs() if given.runs != "simulated" else []),
+    ]
+    runs = [run for run in runs if run.tuned == given.tuned]
+    lives = [(run, live(run, given.every)) for run in runs]
+    report(lives, listed=given.list)
+
+
+def report(lives: list[tuple[Labelled, Life]], *, listed: bool = False) -> None:
+    healthy = [(run, life) for run, life in lives if not run.label]
+    alarmed = [(run, life) for run, life in healthy if life.first]
+    print(f"{len(lives)} runs, of which {sum(run.real for run, _ in lives)} are real.")
+    for real in (False, True):
+        among = [life for run, life in healthy if run.real == real]
+        false = sum(bool(life.first) for life in among)
+        print(
+            f"{'Real' if real else 'Simulated'} healthy runs with a false alarm in their life: "
+            f"{false} of {len(among)} ({false / max(len(among), 1):.1%})"
+        )
+    kinds: dict[tuple[bool, str], list[tuple[Labelled, Life]]] = defaultdict(list)
+    for run, life in lives:
+        if run.label:
+            kinds[run.real, run.name].append((run, life))
+    print("\n| ill runs | alert | n | found | time to find, median | other alerts besides |")
+    print("|---|---|---:|---:|---:|---|")
+    total = 0
+    for (real, name), group in kinds.items():
+        times, others = [], Counter()
+        for run, life in group:
+            right = [
+                step for code, step in life.first.items() if code in run.label and step >= run.began
+            ]
+            times += [(min(right) - run.began) / run.total_steps] if right else []
+            others.update(code for code in life.first if code not in run.label)
+            if listed and not right:
+                print(f"   missed: {name}, seed {run.seed}: {life.first}", file=sys.stderr)
+        total += len(times)
+        took = f"{np.median(times):.0%} of the run" if times else ""
+        print(
+            f"| {name}{' (real)' if real else ''} | {', '.join(f'`{c}`' for c in group[0][0].label)} "
+            f"| {len(group)} | {len(times) / len(group):.0%} | {took} "
+            f"| {', '.join(f'`{c}` {n}' for c, n in others.most_common())} |"
+        )
+    ill = sum(len(group) for group in kinds.values())
+    print(f"\nFound with the right name: {total} of {ill} ({total / max(ill, 1):.1%}).")
+    raised: Counter[str] = Counter()
+    right: Counter[str] = Counter()
+    for run, life in lives:
+        raised.update([*life.first])
+        right.update(code for code in life.first if code in run.label)
+    print("\n| alert | raised | right |\n|---|---:|---:|")
+    for code, count in sorted(raised.items()):
+        print(f"| `{code}` | {count} | {right[code] / count:.0%} |")
+    if listed:
+        for run, life in alarmed:
+            print(f"   false: {run.name}, seed {run.seed}: {life.first}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+"""The labelled set: each illness raises its alert, and healthy lives raise none."""
+
+import numpy as np
+import pytest
+
+from lehr.analysis.curve import Curve
+from lehr.analysis.diagnosis import JUDGED, NEEDS, RULES, diagnose, loss_rules, unjudged
+from lehr_testing.diagnosed_curves import HEALTHY, ILL, Labelled, healthy, ill, real_runs, without
+
+MOMENTS = 12
+REAL = {f"{run.name}, seed {run.seed}": run for run in real_runs()}
+
+
+def raised(run: Labelled, moments: int = MOMENTS) -> dict[str, int]:
+    """The alerts of a run judged at so many moments of its life, with the first of them."""
+    steps = run.curves["train/loss"].steps
+    found: dict[str, int] = {}
+    for at in np.linspace(len(steps) / moments, len(steps), moments).astype(int):
+        step = steps[at - 1]
+        for alert in diagnose(
+            run.until(step),
+            total_steps=run.total_steps,
+            warmup_steps=run.warmup_steps,
+            changes=run.changes,
+        ):
+            found.setdefault(alert.code, step)
+    return found
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("name", HEALTHY)
+def test_healthy_family_raises_no_alert_in_its_life(name, seed):
+    assert raised(healthy(name, seed)) == {}
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("name", ILL)
+def test_illness_is_found_by_its_name(name, seed):
+    run = ill(name, seed)
+    assert set(raised(run)) & set(run.label)
+
+
+@pytest.mark.parametrize("name", [name for name, run in REAL.items() if not run.label])
+def test_healthy_run_of_the_trainer_raises_no_alert_in_its_life(name):
+    assert raised(REAL[name]) == {}
+
+
+@pytest.mark.parametrize("name", [n for n, run in REAL.items() if run.label])
+def test_run_that_the_trainer_made_ill_is_found_by_its_name(name):
+    assert set(raised(REAL[name])) & set(REAL[name].label)
+
+
+def test_set_has_more_than_three_hundred_runs_and_every_rule_but_one_is_simulated():
+    simulated = {code for _, label, _ in ILL.values() for code in label}
+    assert RULES.keys() - simulated == {"high_lr"}
+    assert {code for run in REAL.values() for code in run.label} >= {"high_lr"}
+    assert 12 * (len(HEALTHY) + len(ILL)) > 300
+
+
+@pytest.mark.parametrize("code", NEEDS)
+def test_rule_without_its_metrics_is_named_and_silent(code):
+    """Of each group of metrics that a rule needs one, all are taken away."""
+    run = (
+        next(ill(name, 0) for name, (_, label, _) in [*ILL.items(), *ILL.items()] if code in label)
+        if code != "high_lr"
+        else REAL["lr x30, seed 0"]
+    )
+    assert code not in unjudged(run.curves)
+    for group in NEEDS[code]:
+        names = [name.replace("params/*/", "params/") for name in group]
+        if names[0].startswith("params/"):
+            less = {k: v for k, v in run.curves.items() if not k.startswith("params/")}
+        else:
+            less = without(run, *names).curves
+        assert unjudged(less)[code] == [" or ".join(group)]
+        found = diagnose(less, total_steps=run.total_steps, warmup_steps=run.warmup_steps)
+        assert code not in {alert.code for alert in found}
+
+
+def test_every_alert_tells_how_sure_it_is_the_cause_and_what_to_try():
+    for name in ILL:
+        run = ill(name, 0)
+        for alert in diagnose(
+            run.curves, total_steps=run.total_steps, warmup_steps=run.warmup_steps
+        ):
+            assert alert.sure in {"certain", "likely", "possible"}
+            assert alert.cause
+            assert alert.advice
+            assert alert.source or alert.sure == "certain" or alert.code == "data_wait"
+
+
+def test_slower_steps_after_a_change_of_the_batch_are_no_slowdown():
+    run = healthy("sequence-length stage", 0)
+    assert run.changes
+    blind = diagnose(run.curves, total_steps=run.total_steps, warmup_steps=run.warmup_steps)
+    assert {alert.code for alert in blind} == {"slowdown"}
+    assert raised(run) == {}
+
+
+def test_parts_of_another_name_are_judged_too():
+    run = ill("a part is dead", 0)
+    renamed = {name.replace("first_layer", "block_7"): c for name, c in run.curves.items()}
+    dead = {
+        alert.seen.split(" has had")[0]
+        for alert in diagnose(renamed, total_steps=run.total_steps, warmup_steps=run.warmup_steps)
+        if alert.code == "dead_part"
+    }
+    assert len(dead) == 1
+    assert dead <= {"embedding", "head", "block_7", "last_layer"}
+    assert set(JUDGED) >= {f"params/{p}/grad_norm" for p in ("embedding", "head", "first_layer")}
+
+
+def test_loss_of_a_whole_batch_is_not_compared_with_the_check_of_one_sequence():
+    """A single sequence may be harder than its batch by more than any rounding."""
+    run = healthy("plain", 0)
+    curves = dict(run.curves)
+    check = curves["raw_ce_fp32"]
+    curves["raw_ce_fp32"] = Curve(check.steps, [value + 1 for value in check.values])
+    del curves["loss_same_tokens"]
+    assert diagnose(curves, total_steps=run.total_steps, warmup_steps=run.warmup_steps) == []
+    assert unjudged(curves) == {"too_good": ["loss_same_tokens"]}
+
+
+@pytest.mark.parametrize(("period", "found"), [(2, True), (8, True), (40, False)])
+def test_only_short_periods_are_an_oscillation(period, found):
+    rng = np.random.default_rng(3)
+    steps = np.arange(1, 601)
+    loss = 3 + 5 * (1 + steps / 20) ** -0.6 + rng.normal(0, 0.03, 600)
+    loss += 0.15 * np.cos(2 * np.pi * steps / period)
+    alerts = diagnose({"train/loss": Curve(list(steps), list(loss))}, total_steps=600)
+    assert ("oscillating" in {alert.code for alert in alerts}) == found
+
+
+@pytest.mark.parametrize(("vocabulary", "loss", "found"), [
+    (131_072, 0.7, True), (131_072, 1.2, False), (256, 0.15, True), (256, 0.4, False),
+])  # fmt: skip
+def test_lowest_plausible_loss_depends_on_the_vocabulary(vocabulary, loss, found):
+    first = float(np.log(vocabulary))
+    values = [first] * 5 + [loss] * 40
+    curves = {"train/loss": Curve(list(range(1, 46)), values)}
+    codes = {alert.code for alert in diagnose(curves, total_steps=1000)}
+    assert ("implausible" in codes) == found
+
+
+def test_low_loss_after_several_passes_is_memorization():
+    values = [11.8] * 5 + [0.1] * 40
+    epochs = Curve(list(range(1, 46)), [step / 10 for step in range(1, 46)])
+    curves = {"train/loss": Curve(list(range(1, 46)), values), "data/epoch": epochs}
+    (alert,) = diagnose(curves, total_steps=1000)
+    assert alert.code == "memorization"
+    assert "after 4.5 passes" in alert.seen
+
+
+@pytest.mark.parametrize(("ratio", "code"), [(1e-5, "low_lr"), (1e-3, None), (0.01, None), (0.05, "high_lr")])  # fmt: skip
+def test_updates_far_from_usual_name_a_factor(ratio, code):
+    curves = {
+        f"params/{part}/update_ratio": Curve(list(range(50, 501, 50)), [ratio] * 10)
+        for part in ("first_layer", "last_layer")
+    }
+    found = {alert.code: alert for alert in diagnose(curves, total_steps=1000)}
+    assert set(found) == {code} - {None}
+    if code == "low_lr":
+        assert "About 100 times the learning rate" in found[code].advice
+    if code == "high_lr":
+        assert "A 10th of the learning rate" in found[code].advice
+
+
+def test_update_ratios_of_the_decayed_rate_are_not_judged():
+    steps = list(range(50, 1001, 50))
+    rate = [1.0 if step <= 500 else 1e-3 for step in steps]
+    curves = {
+        "train/lr": Curve(steps, rate),
+        "params/head/update_ratio": Curve(steps, [1e-3 * r for r in rate]),
+    }
+    assert diagnose(curves, total_steps=1000) == []
+
+
+def test_slow_recovery_from_a_spike_is_no_divergence_at_any_moment():
+    steps = np.arange(1, 1001)
+    loss = 3 + 5 * (1 + steps / 20) ** -0.6 + np.random.default_rng(0).normal(0, 0.02, 1000)
+    loss += np.where(steps >= 400, 1.5 * np.exp(-(steps - 400) / 50), 0)
+    for end in range(410, 700, 10):
+        curves = {"train/loss": Curve(list(steps[:end]), list(loss[:end]))}
+        assert diagnose(curves, total_steps=1000) == []
+
+
+def test_oscillation_comes_again_and_a_bump_does_not():
+    at = np.arange(96)
+    assert loss_rules._returns(np.cos(2 * np.pi * at / 7.3), 7.3) > 0.9
+    bump = np.exp(-0.5 * ((at - 40) / 3) ** 2)
+    assert loss_rules._returns(bump - bump.mean(), 14) < loss_rules.COMES_AGAIN

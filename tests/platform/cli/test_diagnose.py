@@ -1,0 +1,106 @@
+"""``lehr diagnose`` of files, which needs no server; of runs: test_goldens.py."""
+
+import importlib.util
+import json
+
+import numpy as np
+import pytest
+
+from lehr.schemas.alerts import AlertView
+from lehr_testing import cli
+from lehr_testing.tfevents import scalar, write
+
+
+@pytest.fixture
+def lehr(tmp_path):
+    def call(*args):
+        return cli.call(*args, cwd=tmp_path, HOME=str(tmp_path), LEHR_SERVER="http://127.0.0.1:9")
+
+    return call
+
+
+def rising(count=600):
+    """A loss that leaves its lowest value at two thirds."""
+    steps = np.arange(1, count + 1)
+    loss = 3 + 8 * (1 + steps / 20) ** -0.6 + np.random.default_rng(0).normal(0, 0.03, count)
+    loss[400:] += np.minimum(np.arange(count - 400) / 50, 2)
+    return steps, loss
+
+
+@pytest.fixture
+def files(tmp_path):
+    steps, loss = rising()
+    rows = [f"{s},{v}" for s, v in zip(steps, loss, strict=True)]
+    (tmp_path / "curve.csv").write_text("\n".join(["step,my_loss", *rows]))
+    write(
+        tmp_path / "tb" / "events.out.tfevents.1.host",
+        [scalar(int(s), loss=float(v)) for s, v in zip(steps, loss, strict=True)],
+    )
+
+
+@pytest.mark.parametrize("source", [("curve.csv", "--metric", "loss=my_loss"), ("tb",)])
+def test_file_of_another_tool_is_diagnosed_without_a_server(lehr, files, source):
+    result = lehr("diagnose", *source, "--json")
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)["diagnosis"]
+    (alert,) = [AlertView.model_validate(one) for one in found["alerts"]]
+    assert (alert.code, alert.sure) == ("diverging", "likely")
+    assert 400 <= alert.step <= 450
+    assert found["total_steps"] == found["last_step"] == 600
+    assert found["warmup_steps"] == 12
+    assert found["unjudged"]["overfitting"] == ["val/loss"]
+    assert any("taken for the warmup" in note for note in found["notes"])
+
+
+def test_text_names_what_was_seen_its_cause_and_what_to_try(lehr, files):
+    text = lehr("diagnose", "curve.csv", "--metric", "loss=my_loss").stdout
+    assert "! diverging, since step" in text
+    for part in ("the loss rose from", "the learning rate is too high", "A half to a tenth"):
+        assert part in text
+    assert "overfitting: needs val/loss" in text
+
+
+def test_warmup_comes_from_the_learning_rate_unless_it_is_given(lehr, tmp_path):
+    rows = "\n".join(f"{s},3,{min(s, 40)}" for s in range(1, 201))
+    (tmp_path / "lr.csv").write_text(f"step,loss,lr\n{rows}\n")
+    for given, steps in {(): 40, ("--warmup", "7"): 7}.items():
+        found = json.loads(lehr("diagnose", "lr.csv", "--json", *given).stdout)["diagnosis"]
+        assert found["warmup_steps"] == steps
+    found = json.loads(lehr("diagnose", "lr.csv", "--steps", "900", "--json").stdout)["diagnosis"]
+    assert found["total_steps"] == 900
+
+
+def test_few_points_are_no_clean_bill(lehr, tmp_path):
+    (tmp_path / "few.csv").write_text("step,loss\n1,3\n2,2\n")
+    assert "trends need 20 points" in lehr("diagnose", "few.csv").stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("gone.csv",), "gone.csv: there is no such file."),
+        (("curve.csv",), "no known metric in it. It has: my_loss"),
+        (("curve.csv", "--metric", "los=my_loss"), "Did you mean loss?"),
+        (("k3", "--steps", "3"), "--metric, --steps and --warmup are for files"),
+    ],
+)
+def test_wrong_input_is_one_error_and_exit_code_2(lehr, files, args, message):
+    result = lehr("diagnose", *args)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+
+
+def test_missing_numpy_is_one_clear_error(lehr, files, monkeypatch):
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *a: None if name == "numpy" else real(name, *a)
+    )
+    result = lehr("diagnose", "curve.csv")
+    assert result.returncode == 2
+    assert "needs numpy" in result.stderr
+
+
+def test_unknown_run_needs_a_server(lehr):
+    assert lehr("diagnose", "k3").returncode == 4

@@ -1,0 +1,77 @@
+"""W&B offline files, written by wandb itself."""
+
+import builtins
+import struct
+import subprocess
+import sys
+
+import pytest
+
+from lehr.curve_files import read_curves
+from lehr.errors import UserError
+
+WRITE = """
+import sys, wandb
+run = wandb.init(mode="offline", project="p", dir=sys.argv[1])
+for step in range(400):
+    run.log({"train/loss": 10 - step / 100, "eval": {"loss": 3.5}, "text": "x" * 100}, step=step)
+run.finish()
+"""
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A run of two blocks (32 KiB each). wandb starts a process of its own, which takes 3 s."""
+    folder = tmp_path_factory.mktemp("wandb")
+    subprocess.run(
+        [sys.executable, "-c", WRITE, str(folder)], check=True, capture_output=True, timeout=120
+    )
+    (file,) = folder.rglob("run-*.wandb")
+    assert file.stat().st_size > 2 * 32_768
+    return folder, file
+
+
+def test_history_of_an_offline_run_is_read(written):
+    folder, file = written
+    for path in (folder, file):
+        found = read_curves(path)
+        assert found.form == "wandb"
+        loss = found.curves["train/loss"]
+        assert list(loss.steps) == list(range(400))
+        assert list(loss.values) == [10 - step / 100 for step in range(400)]
+        assert set(found.curves["val/loss"].values) == {3.5}
+
+
+def test_torn_file_is_read_as_far_as_it_goes(written, tmp_path):
+    _, file = written
+    torn = tmp_path / "torn.wandb"
+    torn.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    steps = list(read_curves(torn).curves["train/loss"].steps)
+    assert steps == list(range(len(steps)))
+    assert 100 < len(steps) < 300
+
+
+def test_missing_wandb_is_one_clear_error(written, monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *args, **options):
+        if name.startswith("wandb"):
+            raise ImportError(name)
+        return real(name, *args, **options)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(UserError, match="needs the wandb package, which is not installed") as error:
+        read_curves(written[1])
+    assert "lehr[wandb]" in error.value.hint
+
+
+def test_damaged_record_ends_the_file_with_a_remark(written, tmp_path):
+    data = bytearray(written[1].read_bytes())
+    at = 7
+    for _ in range(5):
+        at += 7 + struct.unpack_from("<IHB", data, at)[1]
+    data[at + 7 : at + 12] = b"\xff" * 5
+    damaged = tmp_path / "damaged.wandb"
+    damaged.write_bytes(bytes(data))
+    with pytest.raises(UserError, match="no known metric"):
+        read_curves(damaged)
