@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,7 +11,7 @@ from lehr.control.lifecycle import Desired, RunState
 from lehr.control.requests import ALERT
 from lehr.errors import Conflict, NotFound
 from lehr.specs.alerts import AlertActions
-from lehr.store.changes import Change
+from lehr.store.changed_runs import ChangedRuns
 
 if TYPE_CHECKING:
     from lehr.analysis.diagnosis import Alert
@@ -26,8 +24,6 @@ _log = logging.getLogger("lehr.alerting")
 
 GATHER_S = 2.0
 """Changes are gathered for so long."""
-SHARE = 0.2
-"""Largest share of one thread's time."""
 MESSAGE = "webhook:"
 """Prefix of the actor of a message's note; the webhook's name follows."""
 _DESIRED = {"pause": Desired.PAUSE, "stop": Desired.CANCEL}
@@ -59,51 +55,20 @@ class AlertWatch:
         self._outbox = outbox
         self._wake = wake
         self._url = server_url
-        self._due: dict[str, None] = {}
-        self._changed = threading.Condition()
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._go, name="alerts", daemon=True)
-        self._unsubscribe: Callable[[], None] | None = None
+        self._changed = ChangedRuns(
+            store,
+            self._look,
+            name="alerts",
+            gather_s=GATHER_S,
+            of_interest=lambda change: change.kind in {"run", "metrics"},
+        )
 
     def start(self) -> None:
-        self._unsubscribe = self._store.subscribe(self._on_change)
-        for run in self._store.runs.by_state([RunState.RUNNING]):
-            self._put(run.id)
-        self._thread.start()
+        running = self._store.runs.by_state([RunState.RUNNING])
+        self._changed.start(run.id for run in running)
 
     def stop(self) -> None:
-        if self._unsubscribe is not None:
-            self._unsubscribe()
-        with self._changed:
-            self._stopped.set()
-            self._changed.notify()
-        if self._thread.ident is not None:
-            self._thread.join()
-
-    def _on_change(self, change: Change) -> None:
-        if change.kind in {"run", "metrics"}:
-            self._put(change.id)
-
-    def _put(self, run_id: str) -> None:
-        with self._changed:
-            self._due.setdefault(run_id)
-            self._changed.notify()
-
-    def _go(self) -> None:
-        while self._wait():
-            with self._changed:
-                changed, self._due = list(self._due), {}
-            for run_id in changed:
-                began = time.monotonic()
-                self._look(run_id)
-                took = time.monotonic() - began
-                if self._stopped.wait(took / SHARE - took):
-                    return
-
-    def _wait(self) -> bool:
-        with self._changed:
-            self._changed.wait_for(lambda: self._due or self._stopped.is_set())
-        return not self._stopped.wait(GATHER_S)
+        self._changed.stop()
 
     def _look(self, run_id: str) -> None:
         try:

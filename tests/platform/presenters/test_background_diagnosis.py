@@ -63,9 +63,9 @@ def test_many_changes_of_a_run_cause_one_diagnosis(scene):
     assert looks.entered.acquire(timeout=20)  # It is looking, and changes pile up meanwhile.
     for _ in range(1000):
         api.store.notify(Change("run", busy))
-    assert len(rounds._due) <= 2
+    assert len(rounds.changed.due) <= 2
     looks.let.set()
-    until(lambda: other in looks.seen and not rounds._due, within_s=20, what="the rest")
+    until(lambda: other in looks.seen and not rounds.changed.due, within_s=20, what="the rest")
     assert looks.seen.count(busy) <= 2
     assert looks.seen.count(other) == 1
 
@@ -83,7 +83,11 @@ def test_rows_of_live_runs_are_not_read(scene, monkeypatch):
     for run in live:
         api.store.notify(Change("run", run))
     last = ended(api, client)
-    until(lambda: last in looks.seen and not rounds._due, within_s=20, what="the look at the last")
+    until(
+        lambda: last in looks.seen and not rounds.changed.due,
+        within_s=20,
+        what="the look at the last",
+    )
     assert set(looks.seen) == {last}
     assert not set(read).intersection(live)
 
@@ -115,4 +119,4 @@ def test_stop_does_not_wait_for_pending_diagnoses(scene):
     assert looks.entered.acquire(timeout=20)
     looks.let.set()
     rounds.stop()
-    assert not rounds._thread.is_alive()
+    assert not rounds.changed._thread.is_alive()
