@@ -202,7 +202,8 @@ def measured_before(spec: RunSpec, parameters: int) -> list[Measured]:
             )
             if not same and (len(found) >= _MOST_LIKE or "mfu" not in view.latest):
                 continue
-            series = {one.name: one.y for one in run.series("tokens_per_s", "mfu")}
+            names = [name for name in ("tokens_per_s", "mfu") if name in view.latest]
+            series = {one.name: one.y for one in run.series(*names)}
             mfu = series.get("mfu")
             found.append(
                 Measured(

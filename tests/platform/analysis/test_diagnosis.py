@@ -5,10 +5,13 @@ from typing import get_args
 
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from lehr.analysis.curve import Curve
 from lehr.analysis.diagnosis import JUDGED, RULES, diagnose
 from lehr.specs.gates import AlertCode
+from lehr_testing.properties import examples
 
 STEPS = list(range(1, 1001))
 
@@ -220,3 +223,46 @@ def test_judged_metrics_are_exactly_those_that_the_rules_read():
         Recorded({"train/loss": curve(healthy(0)), **fp32_check(healthy(0), 0)}), total_steps=1000
     )
     assert read == set(JUDGED)
+
+
+ODD = st.one_of(
+    st.floats(-10, 10),
+    st.floats(allow_nan=True, allow_infinity=True),
+    st.sampled_from([0.0, 1e-300, 1e300, -1.0, 1e9]),
+)
+METRICS = (
+    *JUDGED,
+    "params/layers.0/grad_norm",
+    "params/layers.0/update_ratio",
+    "params/embedding/grad_norm",
+)
+
+
+@st.composite
+def odd_curves(draw):
+    """Curves of any shape: constant, empty, not finite, with gaps; of steps that a run may not have."""
+    found = {}
+    for name in draw(st.lists(st.sampled_from(METRICS), unique=True, min_size=1)):
+        length = draw(st.integers(0, 200))
+        every = draw(st.integers(1, 50))
+        first = draw(st.integers(0, 2_000))
+        steps = [first + every * n for n in range(length)]
+        pattern = draw(st.lists(ODD, min_size=1, max_size=12))
+        slope = draw(st.floats(-0.1, 0.1))
+        values = [pattern[n % len(pattern)] + slope * n for n in range(length)]
+        earlier = (Curve(steps[: length // 2], values[: length // 2][::-1]),) if length > 4 else ()
+        found[name] = Curve(steps, values, earlier)
+    return found
+
+
+@given(curves=odd_curves(), total=st.integers(1, 5_000), warmup=st.integers(0, 6_000))
+@example(  # All points are in the last quarter: nothing is known of the time before.
+    curves={"train/loss": Curve(list(range(500, 700)), [3.0] * 200)}, total=1_000, warmup=0
+)
+@settings(max_examples=examples(300))
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_no_curve_however_odd_stops_the_diagnosis(curves, total, warmup):
+    found = diagnose(curves, total_steps=total, warmup_steps=warmup)
+    steps = {step for curve in curves.values() for step in curve.steps}
+    assert all(alert.step in steps or alert.step >= 0 for alert in found)
+    assert [alert.step for alert in found] == sorted(alert.step for alert in found)

@@ -206,6 +206,7 @@ def test_a_dry_run_as_json(lehr):
         "gpu_type",
         "micro_batch",
         "accumulation",
+        "largest_micro_batch",
         "memory_bytes",
         "memory_stages",
         "gpu_memory_bytes",

@@ -46,6 +46,16 @@ def test_sweep_costs_the_gpu_hours_of_all_its_runs_at_the_price_of_the_gpu_that_
     assert client.get(f"/api/v1/runs/{runs[2]}").json()["cost"] is None
 
 
+def test_attempt_that_was_given_up_costs_until_its_last_heartbeat(api):
+    api_, client = api
+    run = client.post("/api/v1/sweeps", json={"spec": SWEEP_SPEC}).json()["trials"][0]["run"]["id"]
+    trained(api_, run, 0.0, None)
+    api_.store.attempts.record_heartbeats({f"{run}-1": (1800.0, 5)})
+    api_.store.attempts.close(f"{run}-1")
+    found = client.get(f"/api/v1/runs/{run}").json()["cost"]
+    assert found["gpu_hours"] == pytest.approx(0.5)
+
+
 def test_large_sweep_is_planned_by_some_of_its_trials(api, monkeypatch):
     api_, client = api
     sweep = client.post("/api/v1/sweeps", json={"spec": SWEEP_SPEC}).json()

@@ -39,7 +39,8 @@ def test_transformers_gives_the_same_logits(tmp_path: Path, preset: str, tied: b
             if value.ndim == 1 or ".q_proj." in name or ".c_attn." in name:
                 value.normal_(0.5, 0.5)
     write_model(config, model.state_dict(), tmp_path)
-    same_logits(model, tmp_path)
+    # Large queries multiply the rounding of fp32.
+    same_logits(model, tmp_path, share=1e-4)
 
 
 def test_folding_changes_no_tensor_of_the_model() -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from lehr.analysis.batches import DIGEST, EPOCH
 from lehr.analysis.curve import Curve
 from lehr.analysis.diagnosis import (
@@ -128,11 +130,13 @@ def diagnose(
         changes: steps after which the shape of a batch changes on purpose.
     """
     run = DiagnosedRun(curves, total_steps, warmup_steps, tuple(changes))
-    found = [
-        Alert(code, sign.step, sign.seen, sign.advice, sign.sure, sign.cause, sign.source)
-        for code, rule in RULES.items()
-        for sign in rule(run)
-    ]
+    # A value of 1e300 overflows in a mean; what follows from it is not finite, and no sign.
+    with np.errstate(all="ignore"):
+        found = [
+            Alert(code, sign.step, sign.seen, sign.advice, sign.sure, sign.cause, sign.source)
+            for code, rule in RULES.items()
+            for sign in rule(run)
+        ]
     return sorted(found, key=lambda alert: (alert.step, alert.code))
 
 

@@ -174,7 +174,7 @@ def stagnant(run: DiagnosedRun) -> Iterator[Sign]:
     for share in (0.25, 0.4):
         begin = end - int(share * run.total_steps)
         recent = loss.where(loss.steps > begin)
-        if begin < run.warmup_steps + 0.05 * run.total_steps or len(recent) < 30:
+        if begin < run.warmup_steps + 0.05 * run.total_steps or not 30 <= len(recent) < len(loss):
             continue
         # A loss above an earlier level is the concern of ``diverging``.
         earlier = loss.values[: len(loss) - len(recent)]

@@ -197,7 +197,7 @@ def _hardly_learnt(run: DiagnosedRun, loss: Series) -> bool:
 def _end_of_high_rate(run: DiagnosedRun) -> int:
     """Return the last step at which the rate is above half of its peak."""
     rates = run.series(LR)
-    if not len(rates):
+    if not len(rates) or rates.values.max() <= 0:
         return int(0.5 * run.total_steps)
     return int(rates.steps[np.flatnonzero(rates.values >= 0.5 * rates.values.max())[-1]])
 

@@ -29,7 +29,7 @@ class GpuTime(NamedTuple):
     began: float
     """When its start was confirmed; when it was created, if that is not known."""
     ended: float | None
-    """When its processes had ended; None while they live."""
+    """When its processes had ended, or were last known to live; None while they live."""
 
 
 class Attempts:
@@ -64,8 +64,16 @@ class Attempts:
         """Return how long each attempt of these runs held its GPUs, in no order."""
         columns = (
             col(Attempt.placement),
-            func.coalesce(col(Attempt.dispatched_at), col(Attempt.created_at)),
-            col(Attempt.exited_at),
+            began := func.coalesce(col(Attempt.dispatched_at), col(Attempt.created_at)),
+            # One that was given up has no exit: its last heartbeat is the last that is known.
+            case(
+                (col(Attempt.exited_at).is_not(None), col(Attempt.exited_at)),
+                (
+                    col(Attempt.open).is_(False),
+                    func.coalesce(col(Attempt.last_heartbeat_at), began),
+                ),
+                else_=None,
+            ),
         )
         found: list[GpuTime] = []
         with self._db.read() as session:

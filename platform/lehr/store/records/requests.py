@@ -83,7 +83,7 @@ class Requests:
 
     def note(self, run_id: str, kind: str, *, actor: str, message: str) -> None:
         """Record something about a run that asks nothing of the dispatcher."""
-        with self._db.write(what="note about a run") as session:
+        with self._db.write() as session:
             run = get_run(session, run_id)
             add_request(session, run, kind, message, actor, self._clock())
             announce_run(self._db, run)
