@@ -7,6 +7,7 @@
     ├── BadData               corpus, shard or tokenizer is wrong
     │   └── DataUnreachable   the hub or its network; trying again may help
     ├── BadCheckpoint         does not verify or does not fit
+    │   └── MissingCheckpoint     is not on this machine; it may be on another
     ├── NanLoss               the loss is not finite
     └── DiskFull              a write failed for lack of space
     UnknownPreset (ValueError)  so that Pydantic reports it at its field
@@ -35,6 +36,10 @@ class DataUnreachable(BadData):
 
 class BadCheckpoint(TrainerError):
     cause = "bad_checkpoint"
+
+
+class MissingCheckpoint(BadCheckpoint):
+    cause = "missing_checkpoint"
 
 
 class NanLoss(TrainerError):

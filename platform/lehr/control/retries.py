@@ -75,6 +75,8 @@ _OWN_CAUSES: dict[str, Budget] = {
     "bad_config": Budget.NONE,
     "bad_data": Budget.NONE,
     "bad_checkpoint": Budget.NONE,
+    # Its files are on a node that is lost or busy: no fault of the user.
+    "missing_checkpoint": Budget.INFRASTRUCTURE,
     "nan_loss": Budget.NONE,
     "disk_full": Budget.NONE,
 }

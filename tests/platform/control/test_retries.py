@@ -54,6 +54,7 @@ BY_THE_TRAINER = {
     "bad_config": "none",
     "bad_data": "none",
     "bad_checkpoint": "none",
+    "missing_checkpoint": "infrastructure",
     "nan_loss": "none",
     "disk_full": "none",
     "peer_lost": "infrastructure",

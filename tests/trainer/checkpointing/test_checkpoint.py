@@ -33,7 +33,7 @@ from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.train import AdamWConfig, CheckpointConfig, LlamaConfig
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import LaunchNote
-from lehr_trainer.errors import BadCheckpoint, DiskFull
+from lehr_trainer.errors import BadCheckpoint, DiskFull, MissingCheckpoint
 from lehr_trainer.models import build_model
 from lehr_trainer.optim import build_optimizer
 
@@ -361,6 +361,19 @@ def test_a_damaged_pinned_checkpoint_falls_back_to_older_ones_only(tmp_path: Pat
         BadCheckpoint, match="cannot resume from attempt-1/checkpoints/step-00000005"
     ):
         choose_checkpoint(tmp_path, second, note)
+
+
+def test_a_pinned_checkpoint_that_is_elsewhere_is_missing_not_bad(tmp_path: Path) -> None:
+    second = attempt(tmp_path, 2)
+    note = LaunchNote(resume="pinned", resume_from="attempt-1/checkpoints/step-00000005")
+    with pytest.raises(MissingCheckpoint, match="step-00000005 is not on this machine") as raised:
+        choose_checkpoint(tmp_path, second, note)
+    assert raised.value.cause == "missing_checkpoint"
+    pinned = save(attempt(tmp_path, 1), 5)
+    (pinned / "state.json").write_text("{")
+    with pytest.raises(BadCheckpoint) as raised:
+        choose_checkpoint(tmp_path, second, note)
+    assert raised.value.cause == "bad_checkpoint"
 
 
 def test_a_checkpoint_of_another_run_can_be_pinned(tmp_path: Path) -> None:

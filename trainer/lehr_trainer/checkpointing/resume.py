@@ -8,7 +8,7 @@ from pathlib import Path
 from lehr_trainer.checkpointing.checkpoint import verify
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import LaunchNote
-from lehr_trainer.errors import BadCheckpoint
+from lehr_trainer.errors import BadCheckpoint, MissingCheckpoint
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,7 @@ def choose_checkpoint(run_dir: Path, attempt_dir: Path, note: LaunchNote) -> Res
     """Choose the first candidate that verifies.
 
     Raises:
+        MissingCheckpoint: one was pinned, and its folder is not on this machine.
         BadCheckpoint: one was pinned, and neither it nor an older one verifies.
     """
     skipped: list[str] = []
@@ -34,6 +35,11 @@ def choose_checkpoint(run_dir: Path, attempt_dir: Path, note: LaunchNote) -> Res
         else:
             return ResumeChoice(path, tuple(skipped))
     if note.resume == "pinned" and note.resume_from is not None:
+        if not (run_dir / note.resume_from).is_dir():
+            raise MissingCheckpoint(
+                f"cannot resume: {run_dir / note.resume_from} is not on this machine. Set "
+                "checkpoints.upload, or put LEHR_RUNS on storage that all nodes share"
+            )
         raise BadCheckpoint(
             f"cannot resume from {note.resume_from}, nor from an older checkpoint of this run: "
             + "; ".join(skipped)

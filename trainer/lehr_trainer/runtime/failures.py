@@ -28,8 +28,8 @@ _WAIT_FOR_NOTES_S = 3.0
 class Failure:
     rank: int
     cause: str
-    """nan_loss, out_of_memory, disk_full, bad_config, bad_data, bad_checkpoint, peer_lost,
-    gpu_error or error."""
+    """nan_loss, out_of_memory, disk_full, bad_config, bad_data, bad_checkpoint, missing_checkpoint,
+    peer_lost, gpu_error or error."""
     message: str
 
 
