@@ -91,6 +91,7 @@ def assemble(
         liveness=dispatcher.liveness,
         heartbeat_at=dispatcher.heartbeat_at,
         mirror_view=partial(state_files.view, store.home),
+        separate_folders=dispatcher.separate_folders,
     )
     return Services(
         store=store,

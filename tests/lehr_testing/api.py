@@ -65,6 +65,8 @@ class FakeDispatcher:
     handlers: Any = None
     waiting: list[QueueEntry] = field(default_factory=list)
     excluded: dict[str, str] = field(default_factory=dict)
+    separate: list[str] = field(default_factory=list)
+    """Nodes that do not share the folder of runs."""
 
     def start(self) -> None: ...
 
@@ -115,6 +117,9 @@ class FakeDispatcher:
         if name != "n1":
             raise NotFound(f"The cluster has no node {name!r}.", hint="It has: n1.")
         return name
+
+    def separate_folders(self, resources: Any) -> list[str]:
+        return self.separate
 
     def can_ever_place(self, resources: Any) -> str | None:
         if resources.gpus <= self.largest:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
+from lehr.control.locality import Saved
 from lehr.control.queue import Active, Plan, StartRun, Waiting, plan
 from lehr.control.resources import Gpu, Need, Node, can_ever_place, matching
 
@@ -14,8 +15,27 @@ A100 = "NVIDIA A100-SXM4-80GB"
 H100 = "NVIDIA H100 80GB HBM3"
 
 
-def node(name: str, gpus: int, kind: str = H100, *, usable: bool = True) -> Node:
-    return Node(name, tuple(Gpu(i, kind) for i in range(gpus)), usable=usable)
+def node(
+    name: str, gpus: int, kind: str = H100, *, usable: bool = True, runs_folder: str | None = None
+) -> Node:
+    made = tuple(Gpu(i, kind) for i in range(gpus))
+    return Node(name, made, usable=usable, runs_folder=runs_folder)
+
+
+def can_resume(run: Waiting, there: Node, nodes: list[Node]) -> bool:
+    """Return whether the node may have what the run resumes from, by the rule in words."""
+    if run.saved is None or run.saved.copied or not run.saved.nodes:
+        return True
+    by_name = {n.name: n for n in nodes}
+    living = [by_name[n] for n in run.saved.nodes if n in by_name and by_name[n].usable]
+    writers = living[:1] or [by_name.get(n) for n in run.saved.nodes]
+    return any(
+        writer is None
+        or writer.name == there.name
+        or None in {writer.runs_folder, there.runs_folder}
+        or writer.runs_folder == there.runs_folder
+        for writer in writers
+    )
 
 
 @dataclass
@@ -88,6 +108,8 @@ def check(decided: Plan, waiting: list[Waiting], held: list[Active], nodes: list
             assert set(share.gpus) <= set(matching(by_name[share.node], run.need))
             assert by_name[share.node].usable
             assert share.node not in run.excluded_nodes
+            # Never where its checkpoint cannot be.
+            assert can_resume(run, by_name[share.node], nodes)
             for gpu in share.gpus:
                 # Never two on one GPU.
                 assert (share.node, gpu) not in taken
@@ -116,14 +138,28 @@ gangs = st.builds(
 needs = st.one_of(gangs, gangs, gangs, st.just(Need(0)))
 clusters = st.lists(
     st.builds(
-        lambda gpus, kind, usable: (gpus, kind, usable),
+        lambda gpus, kind, usable, folder: (gpus, kind, usable, folder),
         st.integers(1, 8),
         st.sampled_from([A100, H100]),
         st.sampled_from([True, True, True, False]),
+        st.sampled_from(["shared", "shared", "own", None]),
     ),
     min_size=1,
     max_size=4,
-).map(lambda made: [node(f"n{i}", g, k, usable=u) for i, (g, k, u) in enumerate(made)])
+).map(
+    lambda made: [
+        node(f"n{i}", g, k, usable=u, runs_folder=f"of-n{i}" if f == "own" else f)
+        for i, (g, k, u, f) in enumerate(made)
+    ]
+)
+checkpoints = st.one_of(
+    st.none(),
+    st.builds(
+        Saved,
+        st.lists(st.sampled_from(["n0", "n1", "n2", "gone"]), max_size=2, unique=True).map(tuple),
+        st.sampled_from([False, False, True]),
+    ),
+)
 
 
 @st.composite
@@ -146,6 +182,7 @@ def histories(draw):
                     excluded_nodes=draw(
                         st.sampled_from([frozenset(), frozenset(), frozenset({"n0"})])
                     ),
+                    saved=draw(checkpoints),
                 ),
                 draw(st.integers(1, 6)),
             )
@@ -168,7 +205,11 @@ def live_through(history) -> None:
         world.tick(durations)
     usable = [n for n in nodes if n.usable]
     for run in world.waiting:
-        there = [n for n in usable if n.name not in run.excluded_nodes]
+        there = [
+            n
+            for n in usable
+            if n.name not in run.excluded_nodes and can_resume(run, n, world.nodes)
+        ]
         assert can_ever_place(run.need, there) is not None, run
     ran = set(world.started_at)
     assert ran | {run.run_id for run in world.waiting} == {run.run_id for _, run, _ in arrivals}

@@ -75,6 +75,8 @@ def _print_sweep(sweep: Sweep) -> None:
     out.print(f"  {view.id}   {view.method} over {where}   {view.metric}, {view.goal}", style="dim")
     if view.held_out_note:
         out.print(f"! {escaped(view.held_out_note)}", style="yellow")
+    for warning in view.warnings:
+        out.print(f"! {escaped(warning)}", style="yellow")
     out.print()
     out.print(trials_table(view, ranked=True))
     for note in view.notes:
@@ -111,9 +113,9 @@ def _print_run(run: Run) -> None:
     for name, value in _facts(view):
         facts.add_row(f"[dim]{name}[/]", escaped(value))
     out.print(facts)
-    if view.alerts:
+    if view.alerts or view.warnings:
         out.print()
-    for alert in view.alerts:
+    for alert in (*view.warnings, *view.alerts):
         out.print(f"! {escaped(alert)}", style="yellow")
     checkpoints = [point for point in run.checkpoints() if point.removed_at is None]
     if checkpoints:

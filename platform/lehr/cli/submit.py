@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lehr.cli.connect import connect
-from lehr.cli.output import JsonOption, console, print_json, state_text, to_jsonable
+from lehr.cli.output import JsonOption, console, escaped, print_json, state_text, to_jsonable
 from lehr.cli.plan import (
     OverridesArgument,
     SpecFile,
@@ -63,6 +63,8 @@ def submit(
         out = console()
         reason = run.view.pending_reason
         out.print(f"[bold]{run.name}[/]  {run.id}  {state_text(run.state, reason)}")
+        for warning in run.detail.warnings:
+            out.print(f"! {escaped(warning)}", style="yellow")
         out.print(f"  {run.url}", style="dim")
         if not watch:
             out.print(

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from lehr.cli.connect import connect
-from lehr.cli.output import JsonOption, console, print_json, to_jsonable
+from lehr.cli.output import JsonOption, console, escaped, print_json, to_jsonable
 from lehr.cli.plan import (
     OverridesArgument,
     Price,
@@ -67,6 +67,8 @@ def sweep(
         out = console()
         queued = sum(launched.view.counts.values())
         out.print(f"[bold]{launched.name}[/]  {launched.id}  {queued} runs queued")
+        for warning in launched.detail.warnings:
+            out.print(f"! {escaped(warning)}", style="yellow")
         out.print(f"  {launched.url}", style="dim")
         if not watch:
             name = launched.name

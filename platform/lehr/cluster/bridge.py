@@ -1,9 +1,9 @@
 """The bridge: the process that talks to Ray on behalf of the server.
 
-``python -P -m lehr.cluster.bridge ADDRESS SESSION URL NODE`` is a child of the server. It reads
-requests from stdin and writes answers and news to stdout, one JSON object per line. It opens no
-database, decides nothing and keeps no state. Ray ends a driver that loses its cluster for a minute
-(exit 1, no exception); then another bridge is started.
+``python -P -m lehr.cluster.bridge ADDRESS SESSION URL NODE RUNS`` is a child of the server. It
+reads requests from stdin and writes answers and news to stdout, one JSON object per line. It opens
+no database, decides nothing and keeps no state. Ray ends a driver that loses its cluster for a
+minute (exit 1, no exception); then another bridge is started.
 
 Requests: ``{"id", "op": "start", "node", "launch"}`` and ``{"id", "op": "stop", "node",
 "attempt_id", "stop_level", "reason"}``. Each is answered by ``{"id", "ok", "result"
@@ -65,8 +65,11 @@ class Output:
 class NodeThread(threading.Thread):
     """Talks to one node's agent, one call at a time, and replaces the agent when it is dead."""
 
-    def __init__(self, member: RayNode, session: str, server_url: str, output: Output) -> None:
+    def __init__(
+        self, member: RayNode, session: str, server_url: str, runs_dir: str, output: Output
+    ) -> None:
         super().__init__(name=f"node-{member.name}", daemon=True)
+        self.runs_dir = runs_dir
         self.member = member
         self.session = session
         self.server_url = server_url
@@ -156,6 +159,8 @@ class NodeThread(threading.Thread):
                 f"{self.member.gpus} GPUs of the node, and another Ray job may use them"
             ) from None
         self.protocol = int(hello["protocol"])
+        if self.protocol >= 3:
+            hello["runs_folder"] = self.call("runs_folder", self.runs_dir)
         self.output.say(news="node", name=self.member.name, hello=hello)
 
     def lose_agent(self, error: Exception) -> None:
@@ -172,14 +177,19 @@ class NodeThread(threading.Thread):
 
 
 class Bridge:
-    def __init__(self, session: str, server_url: str, own_node: str, output: Output) -> None:
+    def __init__(
+        self, session: str, server_url: str, own_node: str, runs_dir: str, output: Output
+    ) -> None:
         """Connect to the cluster. ``own_node``: the server's own node, empty if it has none.
+
+        ``runs_dir``: the folder of runs, by the path that it has on every node.
 
         The own node gets an agent even without GPUs, to report how earlier attempts ended there.
         """
         self.session = session
         self.server_url = server_url
         self.own_node = own_node
+        self.runs_dir = runs_dir
         self.output = output
         self.threads: dict[str, NodeThread] = {}
         self.known: list[RayNode] = []
@@ -208,7 +218,9 @@ class Bridge:
                 del self.threads[name]
         for name, member in alive.items():
             if name not in self.threads:
-                thread = NodeThread(member, self.session, self.server_url, self.output)
+                thread = NodeThread(
+                    member, self.session, self.server_url, self.runs_dir, self.output
+                )
                 self.threads[name] = thread
                 thread.start()
 
@@ -232,7 +244,7 @@ def _brief(error: Exception) -> str:
 
 
 def main() -> None:
-    address, session, server_url, own_node = sys.argv[1:5]
+    address, session, server_url, own_node, runs_dir = sys.argv[1:6]
     # Ray and its dependencies may print to stdout, so messages to the server use another
     # descriptor.
     own = os.fdopen(os.dup(1), "w", buffering=1)
@@ -246,7 +258,7 @@ def main() -> None:
         logging_level="warning",
     )
     output.say(news="up", address=address)
-    bridge = Bridge(session, server_url, own_node, output)
+    bridge = Bridge(session, server_url, own_node, runs_dir, output)
 
     def watch() -> None:
         try:

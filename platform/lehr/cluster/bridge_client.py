@@ -47,6 +47,7 @@ class BridgeClient:
         gpus: how many GPUs the embedded head offers.
         node: the embedded head's node name.
         server_url: where shippers reach this server.
+        runs_dir: the folder of runs, by the path that it has on every node.
         on_news: called with each news line, in the client's thread.
         on_state: called with ("starting" | "up" | "down", message).
     """
@@ -59,6 +60,7 @@ class BridgeClient:
         gpus: int,
         node: str,
         server_url: str,
+        runs_dir: Path,
         on_news: Callable[[dict[str, Any]], None],
         on_state: Callable[[str, str | None], None],
     ) -> None:
@@ -67,6 +69,7 @@ class BridgeClient:
         self._gpus = gpus
         self._node = node
         self._server_url = server_url
+        self._runs_dir = runs_dir
         self._on_news = on_news
         self._on_state = on_state
         self._ids = itertools.count(1)
@@ -151,7 +154,10 @@ class BridgeClient:
         session = secrets.token_hex(8)
         with (logs / "bridge.log").open("ab") as errors:
             process = subprocess.Popen(
-                [*COMMAND, address, session, self._server_url, self._node if head else ""],
+                [
+                    *(*COMMAND, address, session, self._server_url),
+                    *(self._node if head else "", str(self._runs_dir)),
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -34,6 +34,7 @@ from lehr.cluster.node_notes import EXCLUDED
 from lehr.cluster.tokens import AttemptTokens
 from lehr.control.due import due_in_s
 from lehr.control.liveness import Liveness, Thresholds
+from lehr.control.locality import separate_folders
 from lehr.control.reconcile import Timeouts
 from lehr.control.resources import Need, can_ever_place
 from lehr.control.step import Action, settled, step
@@ -110,6 +111,7 @@ class Dispatcher:
             gpus=offered,
             node=name,
             server_url=server_url,
+            runs_dir=homes.runs_dir(home),
             on_news=self._on_news,
             on_state=self._bridge_state,
         )
@@ -235,6 +237,12 @@ class Dispatcher:
         if not self._embedded and not nodes:
             return None
         return can_ever_place(Need(resources.gpus, resources.nodes), nodes)
+
+    def separate_folders(self, resources: Resources) -> list[str]:
+        """Return ``locality.separate_folders`` of the nodes of this cluster."""
+        need = Need(resources.gpus, resources.nodes, resources.gpu_type)
+        nodes = [member.as_node() for member in self._cluster.members().values()]
+        return separate_folders(need, nodes)
 
     def heartbeat_at(self, attempt_id: str) -> float | None:
         """Return when the attempt's last heartbeat came; None if none has since the start."""

@@ -67,7 +67,15 @@ class Member:
     def as_node(self, *, excluded: bool = False) -> Node:
         gpus = tuple(Gpu(int(gpu["index"]), str(gpu["name"])) for gpu in self.gpus)
         places = max(1, int(self.hello.get("cpus") or 1) // CPUS_A_RUN)
-        return Node(self.name, gpus, usable=self.usable, excluded=excluded, cpu_places=places)
+        folder = self.hello.get("runs_folder")
+        return Node(
+            self.name,
+            gpus,
+            usable=self.usable,
+            excluded=excluded,
+            cpu_places=places,
+            runs_folder=None if folder is None else str(folder),
+        )
 
 
 class Cluster:

@@ -10,6 +10,7 @@ from functools import partial
 from lehr.cluster.desired import request_message
 from lehr.cluster.exits import excluded_nodes
 from lehr.cluster.isolation import Isolation
+from lehr.cluster.saved import saved
 from lehr.control.lifecycle import ENDED, Desired, RunState
 from lehr.control.queue import Waiting
 from lehr.control.resources import Need
@@ -173,6 +174,7 @@ class RunCache:
             sweep_name=sweep.name if sweep is not None else None,
             max_concurrent=sweep.spec.get("max_concurrent") if sweep is not None else None,
             excluded_nodes=excluded_nodes(self._store, run) if run.attempt > 1 else frozenset(),
+            saved=saved(self._store, run),
         )
 
     def _sweep(self, sweep_id: str) -> SweepRow:

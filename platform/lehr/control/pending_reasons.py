@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from lehr.control.resources import Need
 
+_NAMED = 4
+"""Names of nodes in a reason, at most."""
 _MINUTES = (1, 2, 3, 5, 10, 15, 20, 30, 40, 50)
 
 
@@ -48,6 +50,15 @@ def sweep_limit(sweep: str, limit: int) -> str:
 def cpu_places(places: int) -> str:
     taken = "the only place is" if places == 1 else f"all {places} places are"
     return f"waits for a node's CPU ({taken} taken)"
+
+
+def only_on(nodes: Sequence[str]) -> str:
+    """Return the part that names the nodes to which a run's checkpoint binds it."""
+    if not nodes:
+        return ""
+    if len(nodes) > _NAMED:
+        return f"; only {len(nodes)} nodes have its checkpoint"
+    return f"; only {_names(nodes)} {'has' if len(nodes) == 1 else 'have'} its checkpoint"
 
 
 def no_usable_node(

@@ -8,7 +8,8 @@ The rules, in order:
    run of another. A run never moves back because of later runs of its own project.
 3. Otherwise **first come, first served**, by order of submission. One project alone is plain FIFO.
 4. **All or none**: a run's whole gang is placed at once. Of the nodes that suffice, it takes
-   those with the fewest free GPUs, so that empty nodes stay empty for large runs.
+   those with the fewest free GPUs, so that empty nodes stay empty for large runs. A run that
+   resumes takes nodes that have its checkpoint first, and no node that cannot get it.
 5. **No starvation**: a run that does not fit reserves GPUs on the nodes where the fewest are
    missing: those that are free now, and those that become free next. Later runs may start beside
    that reservation (backfill), never on it, so they cannot delay it. Runs of a higher priority
@@ -29,6 +30,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from lehr.control import pending_reasons
+from lehr.control.locality import Reach, Saved, reach
 from lehr.control.pending_reasons import Blocker
 from lehr.control.resources import (
     Need,
@@ -55,6 +57,17 @@ class Waiting:
     """Limit of its sweep."""
     excluded_nodes: frozenset[str] = frozenset()
     """Nodes that failed this run twice."""
+    saved: Saved | None = None
+    """The checkpoints that it resumes from; None: it starts at step 0."""
+
+    @property
+    def kind(self) -> _Kind:
+        """Runs of one kind fit on the same nodes."""
+        return self.need, self.excluded_nodes, self.saved
+
+
+_Kind = tuple[Need, frozenset[str], Saved | None]
+_ANYWHERE = Reach(frozenset())
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +114,7 @@ class _Board:
     """Increases whenever GPUs are allocated or reserved."""
     on_cpu: Counter[str] = field(default_factory=Counter)
     """Number of runs without a GPU, by node."""
+    reached: dict[Saved, Reach] = field(default_factory=dict)
 
     def open(self, node: Node, need: Need, *, held: bool = False) -> list[int]:
         """Return GPUs that are available for the need now; ``held`` includes reserved ones."""
@@ -119,11 +133,23 @@ class _Board:
             self.of_type[key] = matching(node, need)
         return self.of_type[key]
 
+    def reach(self, run: Waiting) -> Reach:
+        """Return ``locality.reach`` of the run's checkpoints, cached."""
+        if run.saved is None:
+            return _ANYWHERE
+        if run.saved not in self.reached:
+            self.reached[run.saved] = reach(run.saved, self.nodes)
+        return self.reached[run.saved]
+
     def candidates(self, run: Waiting) -> list[Node]:
+        allowed = self.reach(run).allowed
         return [
             node
             for node in self.nodes.values()
-            if node.usable and not node.excluded and node.name not in run.excluded_nodes
+            if node.usable
+            and not node.excluded
+            and node.name not in run.excluded_nodes
+            and (allowed is None or node.name in allowed)
         ]
 
     def fit(self, run: Waiting) -> Placement | None:
@@ -131,26 +157,29 @@ class _Board:
         need = run.need
         if not need.gpus:
             return self._fit_on_cpu(run)
-        choices: list[tuple[int, str, list[int]]] = []
+        near = self.reach(run).near
+        choices: list[tuple[bool, int, str, list[int]]] = []
         for node in self.candidates(run):
             free = self.open(node, need)
             if len(free) >= need.per_node:
-                choices.append((len(free), node.name, free))
+                choices.append((node.name not in near, len(free), node.name, free))
         if len(choices) < need.nodes:
             return None
         choices.sort()
         return tuple(
-            NodeShare(name, tuple(free[: need.per_node])) for _, name, free in choices[: need.nodes]
+            NodeShare(name, tuple(free[: need.per_node]))
+            for _, _, name, free in choices[: need.nodes]
         )
 
     def _fit_on_cpu(self, run: Waiting) -> Placement | None:
         """Return the node with the most places left for runs without GPUs."""
+        near = self.reach(run).near
         left = [
-            (self.on_cpu[node.name] - node.cpu_places, node.name)
+            (node.name not in near, self.on_cpu[node.name] - node.cpu_places, node.name)
             for node in self.candidates(run)
             if node.gpus and self.on_cpu[node.name] < node.cpu_places
         ]
-        return (NodeShare(min(left)[1], ()),) if left else None
+        return (NodeShare(min(left)[-1], ()),) if left else None
 
     def take(self, placement: Placement) -> None:
         self.version += 1
@@ -244,11 +273,11 @@ def plan(
 
     starts: list[StartRun] = []
     names = {run.run_id: run.name or run.run_id for run in waiting}
-    unplaceable: set[tuple[Need, frozenset[str]]] = set()
-    reasons_by_need: dict[tuple[Need, frozenset[str]], tuple[int, str]] = {}
+    unplaceable: set[_Kind] = set()
+    reasons_by_need: dict[_Kind, tuple[int, str]] = {}
     first_of: set[int] = set()
     for run in order:
-        kind = (run.need, run.excluded_nodes)
+        kind = run.kind
         # Free GPUs only decrease during a plan, so what did not fit once will not fit later.
         placement = None if kind in unplaceable else board.fit(run)
         if placement is not None:
@@ -280,8 +309,10 @@ def _reason(run: Waiting, board: _Board, names: Mapping[str, str], *, next_in_li
     """Reserve GPUs for a run that does not fit, and return the reason why it waits."""
     need = run.need
     candidates = board.candidates(run)
+    only = pending_reasons.only_on(sorted(board.reach(run).allowed or ()))
     if not need.gpus:
-        return pending_reasons.cpu_places(sum(node.cpu_places for node in candidates if node.gpus))
+        places = sum(node.cpu_places for node in candidates if node.gpus)
+        return pending_reasons.cpu_places(places) + only
     free_on = [(node, board.open(node, need, held=True)) for node in candidates]
     free = sum(len(indices) for _, indices in free_on)
     kept = Counter(
@@ -292,7 +323,7 @@ def _reason(run: Waiting, board: _Board, names: Mapping[str, str], *, next_in_li
     )
     keeper = names[kept.most_common(1)[0][0]] if kept else None
     blockers = board.reserve(run)
-    return pending_reasons.waits(
+    text = pending_reasons.waits(
         need,
         blockers,
         free=free,
@@ -301,6 +332,7 @@ def _reason(run: Waiting, board: _Board, names: Mapping[str, str], *, next_in_li
         next_at=run.priority if next_in_line else None,
         out=sorted(n.name for n in board.nodes.values() if n.excluded and matching(n, need)),
     )
+    return text + only
 
 
 def _possible_now(
@@ -312,9 +344,9 @@ def _possible_now(
     """
     possible: list[Waiting] = []
     why: dict[str, str] = {}
-    known: dict[tuple[Need, frozenset[str]], str | None] = {}
+    known: dict[_Kind, str | None] = {}
     for run in waiting:
-        kind = (run.need, run.excluded_nodes)
+        kind = run.kind
         if kind not in known:
             known[kind] = _impossible(run, board)
         reason = known[kind]
@@ -333,7 +365,8 @@ def _impossible(run: Waiting, board: _Board) -> str | None:
         return None
     silent = [node.name for node in nodes if not node.usable and matching(node, need)]
     out = sorted(node.name for node in nodes if node.excluded and matching(node, need))
-    return pending_reasons.no_usable_node(need, silent, sorted(run.excluded_nodes), out)
+    text = pending_reasons.no_usable_node(need, silent, sorted(run.excluded_nodes), out)
+    return text + pending_reasons.only_on(sorted(board.reach(run).allowed or ()))
 
 
 def _within_sweep_limits(

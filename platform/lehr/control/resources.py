@@ -27,6 +27,10 @@ class Node:
     """It was excluded for failures or by a user: nothing is placed on it."""
     cpu_places: int = 1
     """Maximum number of runs without a GPU."""
+    runs_folder: str | None = None
+    """The identity of the folder of runs that it sees: nodes with the same one share checkpoints.
+    None: unknown.
+    """
 
 
 @dataclass(frozen=True, slots=True)

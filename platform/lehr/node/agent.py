@@ -24,9 +24,13 @@ from lehr.node.attempt_dir import AttemptDir
 from lehr.node.gpu_inventory import GpuInfo, node_gpus
 from lehr.node.gpu_lock import lock_path
 from lehr.node.gpu_sample import GpuSampler
+from lehr.node.runs_folder import folder_id
 
-PROTOCOL = 2
-"""2 has ``report``. Agents outlive the server that created them, so an older one may answer."""
+PROTOCOL = 3
+"""2 has ``report``, 3 has ``runs_folder``.
+
+Agents outlive the server that created them, so an older one may answer.
+"""
 SHIM = Path(__file__).with_name("shim.py")
 BURY_AGAIN_S = 15.0
 """Pause between attempts to finalize an orphan, in case that fails."""
@@ -72,6 +76,10 @@ class Agent:
             "gpus": [gpu.to_json() for gpu in self.gpus],
             "attempts": self.list(),
         }
+
+    def runs_folder(self, runs_dir: str) -> str | None:
+        """Return the identity of the folder of runs as this node sees it; None if unknown."""
+        return folder_id(Path(runs_dir))
 
     def start(self, session: str, launch: dict[str, Any]) -> str:
         """Start an attempt's shim: ``started``, or ``known`` if it was started before.

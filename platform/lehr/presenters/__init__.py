@@ -15,6 +15,8 @@ from lehr.presenters.runs import (
     LivenessByRun,
     MirrorViews,
     RunPresenter,
+    SeparateFolders,
+    no_folders,
     no_heartbeat,
     no_liveness,
     no_mirror,
@@ -37,14 +39,16 @@ class Presenter:
         liveness: LivenessByRun = no_liveness,
         heartbeat_at: HeartbeatTimes = no_heartbeat,
         mirror_view: MirrorViews = no_mirror,
+        separate_folders: SeparateFolders = no_folders,
     ) -> None:
         """Args:
         store: what is shown.
         liveness: returns the liveness of each run that has a living attempt, by run id.
         heartbeat_at: when an attempt's last heartbeat came, by its id; None if unknown.
         mirror_view: how far a run's mirror in W&B is.
+        separate_folders: the nodes for a run, if they do not all share the folder of runs.
         """
-        self.runs = RunPresenter(store, liveness, mirror_view, heartbeat_at)
+        self.runs = RunPresenter(store, liveness, mirror_view, heartbeat_at, separate_folders)
         self.sweeps = SweepPresenter(store, self.runs)
         self.rollouts = RolloutPresenter(store, self.runs)
         self.rounds = BackgroundDiagnosis(store, self.runs)

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from lehr.control.lifecycle import RunState
 from lehr.control.liveness import Liveness
+from lehr.control.locality import resume_warning
 from lehr.lru import Lru
 from lehr.presenters.alerts import Alerts
 from lehr.presenters.cost import Costs
 from lehr.presenters.flops import flops_per_token
 from lehr.presenters.streams import latest_values
 from lehr.schemas.runs import AttemptView, GpuRef, Latest, RunDetail, RunView, WandbView
+from lehr.specs.run import Resources
 from lehr_trainer.contract.records import Notice, Started, Warning_
 
 if TYPE_CHECKING:
@@ -49,6 +51,16 @@ HeartbeatTimes = Callable[[str], float | None]
 """By an attempt's id: when its last heartbeat came."""
 MirrorViews = Callable[[str, dict[int, dict[str, int]]], WandbView | None]
 """By a run's id and its streams' sizes, by attempt and name; None for a run without a mirror."""
+
+
+SeparateFolders = Callable[[Resources], "Sequence[str]"]
+"""The nodes for such a run if they do not all share the folder of runs."""
+
+
+def no_folders(resources: Resources) -> list[str]:
+    """Return no node: the ``SeparateFolders`` of a store without a cluster."""
+    del resources
+    return []
 
 
 def no_liveness(attempts: Collection[Attempt]) -> dict[str, Liveness]:
@@ -88,8 +100,10 @@ class RunPresenter:
         liveness: LivenessByRun,
         mirror_view: MirrorViews,
         heartbeat_at: HeartbeatTimes = no_heartbeat,
+        separate_folders: SeparateFolders = no_folders,
     ) -> None:
         self._store = store
+        self._separate_folders = separate_folders
         self._heartbeat_at = heartbeat_at
         self._liveness = liveness
         self._mirror_view = mirror_view
@@ -120,7 +134,15 @@ class RunPresenter:
                 device=fields["device"],
                 gpu_type=run.spec["resources"]["gpu_type"],
             ),
+            warnings=[] if RunState(run.state).ended else self.resume_warnings(run.spec),
         )
+
+    def resume_warnings(self, spec: Mapping[str, Any]) -> list[str]:
+        """Return the warning for runs of this spec that cannot resume on another node."""
+        if spec.get("checkpoints", {}).get("upload"):
+            return []
+        names = self._separate_folders(Resources.model_validate(spec["resources"]))
+        return [resume_warning(names)] if names else []
 
     def diagnose(self, run: RunRow) -> bool:
         """Diagnose a run, for all later views. Return whether there was anything new."""

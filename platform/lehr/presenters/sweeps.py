@@ -132,6 +132,11 @@ class SweepPresenter:
             noise_band=noise_band(verdict.points, noise),
             spec=sweep.spec,
             trials=outlines,
+            warnings=(
+                []
+                if all(RunState(trial.state).ended for trial in judged.trials)
+                else self._runs.resume_warnings(sweep.spec["run"])
+            ),
             notes=[
                 *([judged.held_out_note] if judged.held_out_note else []),
                 *_progress(sweep, judged),

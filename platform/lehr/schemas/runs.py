@@ -118,6 +118,8 @@ class RunDetail(RunView):
     """Its mirror in Weights & Biases; null when it has none."""
     cost: CostView | None = None
     """Null before its first attempt."""
+    warnings: list[str] = []
+    """What may go wrong on this cluster, each with its cure. Empty once the run has ended."""
 
 
 class Deletion(View):

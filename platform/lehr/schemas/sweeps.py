@@ -123,6 +123,8 @@ class SweepDetail(SweepView):
     the 95 % interval of their difference)."""
     notes: list[str] = []
     """Notes on the result: the best is at the edge of the grid, ..."""
+    warnings: list[str] = []
+    """What may go wrong on this cluster, each with its cure. Empty once all runs have ended."""
     next_trials: NextTrials | None = None
     """Trials that would tell more, once it has finished; null where the verdict names none, or
     the sweep's method chooses its points itself.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lehr.alerting.webhooks import Webhooks
 from lehr.control.gpu_types import likely_meant
+from lehr.control.locality import CURE
 from lehr.errors import NotFound, SpecError, SpecProblem
 from lehr.specs import RunSpec
 from lehr.specs.overrides import parse_overrides
@@ -75,6 +76,7 @@ def _problems(context: Context, specs: Sequence[RunSpec], *, prefix: str) -> Ite
     """Find all problems; ``prefix`` is the path of a run's fields in the submitted spec."""
     yield from _placement_problems(context, specs, prefix)
     yield from _gpu_type_problems(context, specs, prefix)
+    yield from _resume_problems(context, specs, prefix)
     yield from _mirror_problems(specs, prefix)
     yield from _upload_problems(specs, prefix)
     yield from _webhook_problems(context, specs, prefix)
@@ -123,6 +125,28 @@ def _gpu_type_problems(
                 f"{path}: no node has a GPU of type {kind!r}, and none of that name is known.",
                 f"Did you mean {meant}? For a GPU newer than this Lehr give the name that "
                 f"nvidia-smi shows: NVIDIA {kind}.",
+            )
+
+
+def _resume_problems(
+    context: Context, specs: Sequence[RunSpec], prefix: str
+) -> Iterator[SpecProblem]:
+    """Find runs on several nodes that could never resume, not even on the same nodes.
+
+    Only the first node writes checkpoints, and every node reads them. A run on one node is
+    accepted with a warning (``locality.resume_warning``).
+    """
+    gangs = [spec for spec in specs if spec.resources.nodes > 1 and not spec.checkpoints.upload]
+    for resources in {spec.resources: None for spec in gangs}:
+        names = context.dispatcher.separate_folders(resources)
+        if names:
+            path = f"{prefix}resources.nodes"
+            yield SpecProblem(
+                path,
+                f"{path}: {resources.nodes} nodes requested, but the nodes ({', '.join(names)}) do "
+                "not share the folder of runs. Only the first would have the run's checkpoints, so "
+                "it could never resume.",
+                CURE,
             )
 
 

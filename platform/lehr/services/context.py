@@ -26,6 +26,9 @@ class Dispatching(Protocol):
     def can_ever_place(self, resources: Resources) -> str | None:
         """Return why this cluster can never hold such a run; None if it may."""
 
+    def separate_folders(self, resources: Resources) -> list[str]:
+        """Return the nodes for such a run if they do not all share the folder of runs."""
+
 
 class ClusterViews(Protocol):
     """The cluster and its queue as people see them (``lehr.presenters.cluster``)."""

@@ -14,6 +14,7 @@ from lehr.specs import load_spec
 from lehr_testing import cli
 from lehr_testing.api import (
     RUN_SPEC,
+    SWEEP_SPEC,
     TOKEN,
     begin,
     end,
@@ -184,3 +185,14 @@ def test_plan_uses_the_median_speed_of_a_similar_run(api, lehr, tmp_path):
     (tmp_path / "new.yaml").write_text(json.dumps(RUN_SPEC))
     result = lehr("plan", "new.yaml").stdout
     assert "from before, at its median 50 tok/s" in result
+
+
+def test_submit_and_show_print_the_warnings_of_a_run(api, lehr, tmp_path):
+    api_, _ = api
+    api_.dispatcher.separate = ["n1", "n2"]
+    (tmp_path / "run.yaml").write_text(json.dumps(RUN_SPEC))
+    (tmp_path / "sweep.yaml").write_text(json.dumps(SWEEP_SPEC))
+    warning = "! Its checkpoints stay on the node that writes them, because the nodes (n1, n2) do"
+    for args in (["submit", "run.yaml"], ["show", "one"], ["sweep", "-y", "sweep.yaml"]):
+        assert warning in lehr(*args).stdout, args
+    assert warning in lehr("show", "grid").stdout

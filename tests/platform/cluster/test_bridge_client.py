@@ -44,6 +44,7 @@ class Client:
             ray_address="nowhere",
             gpus=0,
             node="n1",
+            runs_dir=tmp_path / "runs",
             server_url="http://server",
             on_news=self._on_news,
             on_state=lambda state, why: self.states.put((state, why)),

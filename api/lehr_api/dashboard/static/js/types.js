@@ -56,7 +56,8 @@
  * @property {string | null} message
  *
  * @typedef {RunView & {spec: Record<string, any>, provenance: Record<string, any>,
- *   attempts: AttemptView[], cost: CostView | null, wandb: {text: string, url: string | null} | null}} RunDetail
+ *   attempts: AttemptView[], cost: CostView | null, warnings: string[],
+ *   wandb: {text: string, url: string | null} | null}} RunDetail
  *
  * @typedef {"same" | "different" | "unknown"} HeldOut
  *
@@ -102,7 +103,7 @@
  * @property {number} created_at
  *
  * @typedef {SweepView & {spec: Record<string, any>, trials: TrialView[], next_cursor: string | null,
- *   trials_total: number, best_trials: TrialView[], notes: string[],
+ *   trials_total: number, best_trials: TrialView[], notes: string[], warnings: string[],
  *   cost: CostView | null, next_trials: NextTrials | null}} SweepDetail
  *
  * @typedef {object} RunResultView

@@ -133,6 +133,7 @@ function drawHead() {
     sweep.held_out_note && sweep.held_out !== "different" && h("div.alert", {}, sweep.held_out_note),
     figure && h("p.verdict", { id: "verdict" }, figure.verdict),
     sweep.stopped && h("div.alert", {}, `No more trials are started: ${sweep.stopped}`),
+    sweep.warnings.map((warning) => h("p.note", {}, warning)),
     (figure?.notes ?? sweep.notes).filter((note) => note !== sweep?.held_out_note).map((note) => h("p.note", {}, note)),
   );
 }

@@ -141,6 +141,7 @@ export function drawHeader(place, run, sweepName) {
     Object.keys(run.parameters_varied).length > 0 &&
       h("div.status-line", {}, Object.entries(run.parameters_varied).map(([path, value]) => h("span", {}, `${path} `, h("b", {}, f.specValue(value, path))))),
     reason && h(failed ? "div.failure" : "div.alert", failed ? { role: "alert" } : {}, h("p", {}, reason), failed && run.cause && h("p.dim", {}, `cause: ${run.cause}`)),
+    run.warnings.map((warning) => h("div.alert", {}, warning)),
     run.alerts.map((alert) => h("div.alert", {}, alert)),
     figures(run),
     run.wandb && h("p.hint", {}, "Weights & Biases: ", run.wandb.url ? h("a", { href: run.wandb.url, rel: "noreferrer" }, run.wandb.text) : run.wandb.text),

@@ -1,0 +1,37 @@
+"""Read where the checkpoints lie that a queued run resumes from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lehr.cluster.launch_spec import placement_of
+from lehr.control.locality import Saved
+from lehr.store import Store
+from lehr.store.records.checkpoints import THERE
+from lehr.store.tables import CheckpointRow, RunRow
+
+
+def saved(store: Store, run: RunRow) -> Saved | None:
+    """Return the nodes that wrote the run's checkpoints; None if it starts at step 0.
+
+    A fork that has saved nothing yet resumes from the checkpoint of another run.
+    """
+    points = store.checkpoints.of_run(run.id) if run.attempt else []
+    if not points and run.resume_from is not None and run.forked_from is not None:
+        wanted = Path(run.resume_from).parts[-3:]
+        of_parent = store.checkpoints.of_run(run.forked_from)
+        points = [point for point in of_parent if Path(point.path).parts == wanted]
+    if not points:
+        return None
+    newest = sorted(points, key=lambda point: (point.attempt, point.step), reverse=True)
+    return Saved(_writers(store, newest), copied=any(point.copy_state == THERE for point in points))
+
+
+def _writers(store: Store, points: list[CheckpointRow]) -> tuple[str, ...]:
+    """Return the first node of each attempt: it writes the checkpoints of the whole gang."""
+    placements = {
+        attempt.number: placement_of(attempt) for attempt in store.attempts.of_run(points[0].run_id)
+    }
+    here = [point.attempt for point in points if point.removed_at is None]
+    found = [placements[number][0].node for number in here if placements.get(number)]
+    return tuple(dict.fromkeys(found))

@@ -1,0 +1,67 @@
+"""The identity of the folder of runs as one node sees it.
+
+Nodes with equal identities share the folder, however it is mounted. So nobody has to declare it,
+and no declaration can be wrong.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import threading
+from pathlib import Path
+
+MARKER = ".lehr-folder"
+PATIENCE_S = 10.0
+"""A network file system that hangs must not hang the agent."""
+_ID = re.compile(rb"[0-9a-f]{32}\n")
+
+
+def folder_id(folder: Path, patience_s: float = PATIENCE_S) -> str | None:
+    """Return the folder's identity, drawn by whoever looks first; None if it cannot be known.
+
+    The folder is created if it is missing.
+    """
+    found: list[str] = []
+
+    def look() -> None:
+        # A folder that cannot be used here has no identity; a run would report why.
+        with contextlib.suppress(OSError, ValueError):
+            found.append(_read_or_draw(folder))
+
+    # A thread, because no signal ends a read from a file server that does not answer.
+    thread = threading.Thread(target=look, name="runs-folder", daemon=True)
+    thread.start()
+    thread.join(patience_s)
+    return found[0] if found else None
+
+
+def _read_or_draw(folder: Path) -> str:
+    marker = folder / MARKER
+    try:
+        return _read(marker)
+    except FileNotFoundError:
+        folder.mkdir(parents=True, exist_ok=True)
+    draft = folder / f"{MARKER}.{secrets.token_hex(8)}"
+    with draft.open("xb") as file:
+        file.write(secrets.token_hex(16).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    # A link is atomic on network file systems, too: of two nodes, one wins.
+    with contextlib.suppress(FileExistsError):
+        marker.hardlink_to(draft)
+    draft.unlink()
+    return _read(marker)
+
+
+def _read(marker: Path) -> str:
+    descriptor = os.open(marker, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        data = os.read(descriptor, 64)
+    finally:
+        os.close(descriptor)
+    if not _ID.fullmatch(data):
+        raise ValueError(f"{marker} has no identity")
+    return data.decode().strip()

@@ -1,0 +1,47 @@
+"""The identity of the folder of runs."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+from lehr.node.agent import Agent
+from lehr.node.runs_folder import MARKER, folder_id
+
+
+def test_folder_keeps_its_identity_by_whatever_path_it_is_seen(tmp_path):
+    first = folder_id(tmp_path / "a" / "runs")
+    assert first is not None
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    assert folder_id(tmp_path / "link" / "runs") == first
+    assert folder_id(tmp_path / "b" / "runs") not in {None, first}
+    assert [path.name for path in (tmp_path / "a" / "runs").iterdir()] == [MARKER]
+    agent = Agent("n1", 1, str(tmp_path / "node"))
+    assert agent.runs_folder(str(tmp_path / "a" / "runs")) == first
+
+
+def test_nodes_that_look_at_the_same_time_agree(tmp_path):
+    with ThreadPoolExecutor(16) as pool:
+        found = set(pool.map(lambda _: folder_id(tmp_path / "runs"), range(64)))
+    assert len(found) == 1
+    assert None not in found
+
+
+def test_folder_that_cannot_be_used_has_no_identity(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert folder_id(tmp_path / "file" / "runs") is None
+    for name, made in {
+        "empty": lambda path: path.write_text(""),
+        "other": lambda path: path.write_text("hello\n"),
+        "link": lambda path: path.symlink_to("/etc/hostname"),
+    }.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        made(folder / MARKER)
+        assert folder_id(folder) is None
+
+
+def test_folder_that_hangs_has_no_identity(tmp_path):
+    os.mkfifo(tmp_path / MARKER)  # Opening it for reading waits for a writer.
+    assert folder_id(tmp_path, patience_s=0.05) is None
+    os.close(os.open(tmp_path / MARKER, os.O_RDWR))
