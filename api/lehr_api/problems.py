@@ -26,6 +26,8 @@ MEDIA_TYPE = "application/problem+json"
 _log = logging.getLogger("lehr.api")
 _QUOTED = re.compile(r"'([^']*)'")
 _ECHOED = 80
+_MOST_FINDINGS = 100
+"""Findings in an answer: a body of 4 MiB may have hundreds of thousands."""
 
 CODES = {
     400: "bad_request",
@@ -178,9 +180,11 @@ async def _http_error(request: Request, error: Exception) -> Response:
 async def _invalid_request(request: Request, error: Exception) -> Response:
     """Convert Pydantic's findings to problems: the field, its value, what is valid."""
     assert isinstance(error, RequestValidationError)
-    problems = [_finding(found, _body_model(request)) for found in error.errors()]
+    found = error.errors()
+    body = _body_model(request)
+    problems = [_finding(one, body) for one in found[:_MOST_FINDINGS]]
     first = problems[0] if problems else {"path": "request", "message": "request: not valid"}
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    more = f" (and {len(found) - 1:,} more)" if len(found) > 1 else ""
     hint = first.get("hint")
     sent = request.headers.get("content-type", "nothing")
     if first["path"] == "body" and "json" not in sent:

@@ -73,12 +73,20 @@ class SpecProblem:
         return text if self.hint is None else f"{text}\n  {self.hint}"
 
 
+MOST_PROBLEMS = 100
+"""Problems of one spec that are reported: one of 4 MiB may have hundreds of thousands."""
+
+
 class SpecError(UserError):
     code = "invalid_spec"
 
     def __init__(self, problems: Sequence[SpecProblem]) -> None:
-        super().__init__("\n".join(str(problem) for problem in problems))
-        self.problems = tuple(problems)
+        shown = problems[:MOST_PROBLEMS]
+        lines = [str(problem) for problem in shown]
+        if len(problems) > len(shown):
+            lines.append(f"(and {len(problems) - len(shown):,} more)")
+        super().__init__("\n".join(lines))
+        self.problems = tuple(shown)
 
 
 class NotFound(UserError):

@@ -163,7 +163,8 @@ def _apply(data: dict[str, Any], overrides: Overrides, kind: str, origin: Origin
         try:
             set_path(data, full, copy.deepcopy(value))
         except ValueError as error:
-            problems.append(SpecProblem(full, f"{error}.", source=f"override {written}"))
+            source = f"override {written[:200]}"
+            problems.append(SpecProblem(full[:200], f"{error}.", source=source))
             continue
         origin.overrides[full] = written
         if _PATHS.fullmatch(full):

@@ -9,14 +9,21 @@ from lehr.errors import SpecError, SpecProblem
 from lehr.specs.yaml12 import dump_yaml, parse_value
 
 Overrides = Mapping[str, Any] | Sequence[str]
+MOST = 1_000
+"""Overrides of one spec: each is laid over it on its own."""
+DEEPEST = 32
+"""Names in a path: each step looks for every key that the rest of the path may be."""
 
 
 def parse_overrides(overrides: Overrides) -> list[tuple[str, Any, str]]:
     """Parse each override into (path, value, text).
 
     Raises:
-        SpecError: one has no ``=``, no path, or a value that is not YAML.
+        SpecError: one has no ``=``, no path, or a value that is not YAML; or there are too many.
     """
+    if len(overrides) > MOST:
+        message = f"overrides: {len(overrides):,} given; at most {MOST:,} are allowed."
+        raise SpecError([SpecProblem(path="overrides", message=message)])
     if isinstance(overrides, Mapping):
         return [(path, value, f"{path}={_written(value)}") for path, value in overrides.items()]
     found: list[tuple[str, Any, str]] = []
@@ -56,7 +63,9 @@ def set_path(data: dict[str, Any], path: str, value: Any) -> None:
     """
     names = path.split(".")
     if not all(names):
-        raise ValueError(f"{path!r} is not a path; separate names with dots")
+        raise ValueError(f"{path[:100]!r} is not a path; separate names with dots")
+    if len(names) > DEEPEST:
+        raise ValueError(f"a path of {len(names):,} names; at most {DEEPEST} are allowed")
     here = data
     done: list[str] = []
     while True:

@@ -11,7 +11,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from lehr.errors import SpecError, SpecProblem, nearest
+from lehr.errors import MOST_PROBLEMS, SpecError, SpecProblem, nearest
 from lehr.specs.fields import nearest_path, synonym
 from lehr.specs.yaml12 import INT64, MAX_DEPTH, MAX_VALUES, Document
 from lehr_trainer.configs.fields import (
@@ -85,7 +85,8 @@ class Origin:
 
 def translate(error: ValidationError, root: type[BaseModel], origin: Origin) -> list[SpecProblem]:
     """Translate every problem that Pydantic found, in the file's order."""
-    details = error.errors(include_url=False)
+    # Each one takes a comparison with all names of its section.
+    details = error.errors(include_url=False)[:MOST_PROBLEMS]
     # `step: 5` is one mistake, not "step is not a field" and "steps is missing".
     meant: set[str] = set()
     for detail in details:

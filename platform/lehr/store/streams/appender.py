@@ -18,12 +18,11 @@ from typing import Any, TypeVar
 
 from lehr import killpoints
 from lehr.errors import InternalError, LehrError, OffsetMismatch, StoreUnavailable, UserError
-from lehr.store.streams.indexer import Indexer
-from lehr.store.streams.replica import Replica, Writing, is_events
+from lehr.store.streams import limits
+from lehr.store.streams.indexer import IndexedStream, Indexer
+from lehr.store.streams.replica import Gap, Replica, Writing, is_events
 from lehr.store.wal import Wal
 
-MAX_STREAMS = 2048
-"""The maximum of one attempt: a log per rank, and a few more."""
 _GROUP_BYTES = 32 << 20
 _MUST_SEAL = 4096
 """From this many unsealed metrics on, they are sealed even while appends arrive."""
@@ -154,6 +153,7 @@ class Appender:
         writing = Writing(self._replica)
         connection = self._indexer.connection
         try:
+            limits.require_room(self._replica.root)
             connection.execute("BEGIN IMMEDIATE")
             answers = [(item.answer, self._append_one(writing, item)) for item in group]
             killpoints.reached("append: before flush")
@@ -163,7 +163,7 @@ class Appender:
             killpoints.reached("append: after commit")
         except Exception as error:  # noqa: BLE001 - each caller gets it; the thread must go on
             self._roll_back(error)
-            if len(group) > 1 and not isinstance(error, (OSError, sqlite3.Error)):
+            if len(group) > 1 and not isinstance(error, (OSError, sqlite3.Error, StoreUnavailable)):
                 # One append is at fault; the others must not fail with it.
                 for item in group:
                     self._append_group([item])
@@ -188,21 +188,38 @@ class Appender:
             )
         if not item.data:
             return stream.size
-        if not stream.size and self._indexer.count_streams(item.attempt_id) >= MAX_STREAMS:
-            return UserError(f"{item.attempt_id} has {MAX_STREAMS} streams, the maximum.")
-        room = len(item.data)
-        if not is_events(item.name):
-            # Bytes past a log's cap are confirmed, so that its sender goes on, but not stored.
-            room = min(room, max(0, self._log_cap - stream.stored))
+        if not stream.size and self._indexer.count_streams(item.attempt_id) >= limits.MAX_STREAMS:
+            return UserError(f"{item.attempt_id} has {limits.MAX_STREAMS} streams, the maximum.")
+        room = self._room(stream, len(item.data))
+        stored = stream.stored
         if room and stream.stored == stream.size:
             try:
                 writing.write(item.attempt_id, item.name, stream.stored, item.data[:room])
             except OSError as error:
                 return _refusal(error)
-            stored = stream.stored + room
-        else:
-            stored = stream.stored
+            stored += room
         return self._indexer.advance(stream, item.data, stored).size
+
+    def _room(self, stream: IndexedStream, wanted: int) -> int:
+        """Return how many of these bytes are stored. The rest is confirmed, so that its sender goes
+        on.
+        """
+        if is_events(stream.name):
+            if stream.stored + wanted <= limits.EVENTS_CAP:
+                return wanted
+            if stream.stored == stream.size:  # The first ones.
+                cause = f"more than {limits.EVENTS_CAP:,} bytes, the maximum of an attempt"
+                gap = Gap(stream.name, stream.size, stream.size + wanted, cause, time.time())
+                self._replica.note_gap(stream.attempt_id, gap)
+                _log.warning(
+                    "%s/%s: %s; the rest is dropped", stream.attempt_id, stream.name, cause
+                )
+            return 0
+        room = min(wanted, max(0, self._log_cap - stream.stored))
+        if stream.stored + room > limits.SMALL_LOG:
+            left = limits.LOGS_CAP - self._indexer.stored_logs(stream.attempt_id)
+            room = min(room, max(0, left))
+        return room
 
     def _answer(self, call: _Call) -> None:
         try:
@@ -240,6 +257,8 @@ class Appender:
 
 
 def _refusal(error: Exception) -> LehrError:
+    if isinstance(error, StoreUnavailable):
+        return error
     if isinstance(error, OSError):
         return StoreUnavailable(f"The replica could not be written: {error.strerror or error}.")
     if isinstance(error, sqlite3.Error):

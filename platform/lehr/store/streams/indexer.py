@@ -12,7 +12,7 @@ from typing import Any
 
 from lehr.lru import Lru
 from lehr.store.ids import split_attempt_id
-from lehr.store.streams import compaction, index, points
+from lehr.store.streams import compaction, index, limits, points
 from lehr.store.streams.parse import Parsed, parse_lines
 from lehr.store.streams.replica import Replica, is_events
 from lehr_trainer.contract import layout
@@ -123,6 +123,16 @@ class Indexer:
         ).fetchone()
         return int(row[0])
 
+    def stored_logs(self, attempt_id: str) -> int:
+        """Return the stored bytes of all logs of the attempt."""
+        found = split_attempt_id(attempt_id)
+        assert found is not None
+        row = self.connection.execute(
+            "SELECT coalesce(sum(stored), 0) FROM streams WHERE run=? AND attempt=? AND name<>?",
+            (self._run(found[0]), found[1], layout.EVENTS),
+        ).fetchone()
+        return int(row[0])
+
     def advance(self, stream: IndexedStream, data: bytes, stored: int) -> IndexedStream:
         """Index ``data`` at the end of a stream that now has ``stored`` bytes in its file.
 
@@ -130,7 +140,8 @@ class Indexer:
         """
         after = replace(stream, size=stream.size + len(data), stored=stored)
         if is_events(stream.name):
-            after = self._advance_events(after, data)
+            # Bytes past the cap are not in the file; a rebuilt index would not have them either.
+            after = self._advance_events(after, data) if stored > stream.stored else after
         else:
             after = replace(after, indexed=stored)
         self.put(after)
@@ -228,8 +239,10 @@ class Indexer:
             self._metrics_of(run, attempt, parsed)
 
     def _metrics_of(self, run: int, attempt: int, parsed: Parsed) -> None:
-        series = {self._metric(name): values for name, values in parsed.values.items()}
         newest = self._newest(run, attempt)
+        if len(newest) + len(parsed.values) > limits.MAX_METRICS:
+            self._drop_new_names(newest, parsed)
+        series = {self._metric(name): values for name, values in parsed.values.items()}
         series |= _axes(parsed, newest)
         rows: list[tuple[int, int, int, int, float]] = []
         latest: list[tuple[Any, ...]] = []
@@ -253,6 +266,18 @@ class Indexer:
         self.connection.executemany(
             "INSERT OR REPLACE INTO latest VALUES (?,?,?,?,?,?,?,?,?)", latest
         )
+
+    def _drop_new_names(self, newest: dict[int, _Newest], parsed: Parsed) -> None:
+        """Drop metrics whose names would be too many; each counts as malformed."""
+        room = limits.MAX_METRICS - len(newest)
+        for name in list(parsed.values):
+            row = self.connection.execute("SELECT id FROM names WHERE name=?", (name,)).fetchone()
+            if row is not None and row[0] in newest:
+                continue
+            room -= 1
+            if room < 0:
+                del parsed.values[name]
+                parsed.malformed += 1
 
     def _newest(self, run: int, attempt: int) -> dict[int, _Newest]:
         rows = self.connection.execute(

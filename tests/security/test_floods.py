@@ -1,0 +1,138 @@
+"""Requests that are too large or too many: rejected early, with a short answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from lehr_testing.api import (
+    RUN_SPEC,
+    SWEEP_SPEC,
+    TOKEN,
+    api_client,
+    attempt_token,
+    begin,
+    line,
+    started,
+)
+from lehr_testing.asgi import Request, ask
+from lehr_testing.paths import ROOT
+
+HUNDRED = 100 << 20
+
+
+@pytest.fixture
+def scene(tmp_path):
+    with api_client(tmp_path / "home") as (api, client):
+        run = client.post("/api/v1/runs", json={"spec": RUN_SPEC}).json()["id"]
+        attempt = begin(api.store, run)
+        yield api, client, run, attempt
+
+
+def with_a_body() -> list[tuple[str, str]]:
+    described = json.loads((ROOT / "docs/openapi.json").read_text())["paths"]
+    return [
+        (method.upper(), path)
+        for path, methods in described.items()
+        for method, operation in methods.items()
+        if "requestBody" in operation
+    ]
+
+
+def endless() -> Iterator[bytes]:
+    piece = b"x" * (1 << 16)
+    for _ in range(HUNDRED >> 16):
+        yield piece
+
+
+def test_body_of_100_mb_is_rejected_before_it_is_read(scene):
+    api, client, run, attempt = scene
+    asked = []
+    for method, path in with_a_body():
+        token = attempt_token(run) if "{attempt_id}" in path else TOKEN
+        url = path.replace("{attempt_id}", attempt).replace("{name}", "events.jsonl")
+        for headers in ({"content-length": str(HUNDRED)}, {"transfer-encoding": "chunked"}):
+            request = Request(
+                method, url.replace("{ref}", run), token, endless(), headers, "offset=0"
+            )
+            asked.append((request, "content-length" in headers))
+    assert len(asked) >= 30
+    answers = ask(client, api.app, [request for request, _ in asked])
+    for (request, stated), answer in zip(asked, answers, strict=True):
+        what = f"{request.method} {request.path}, {stated}: {answer.status}"
+        assert answer.status == 413, what
+        assert json.loads(answer.body)["code"] == "too_large", what
+        limit = 0 if stated else (5 << 20)
+        assert answer.read <= limit, what
+
+
+def of_many_keys(number: int) -> dict[str, object]:
+    keys = {f"key{k}": "x" for k in range(number)}
+    return {
+        "POST runs": {"spec": RUN_SPEC, **keys},
+        "POST runs spec": {"spec": {**RUN_SPEC, **keys}},
+        "POST runs train": {"spec": {**RUN_SPEC, "train": {**RUN_SPEC["train"], **keys}}},
+        "POST runs env": {"spec": {**RUN_SPEC, "env": {f"bad {k}": "x" for k in range(number)}}},
+        "POST runs overrides": {"spec": RUN_SPEC, "overrides": [f"{k}=1" for k in keys]},
+        "POST runs mapping": {"spec": RUN_SPEC, "overrides": keys},
+        "POST sweeps": {"spec": {**SWEEP_SPEC, "parameters": keys}},
+        "POST attempts/ID/heartbeat": {"sizes": keys},
+        "POST attempts/ID/copies": {"copies": [{}] * 10_000},
+        "POST attempts/ID/exit": {"exit": {}, "sizes": keys},
+    }
+
+
+@pytest.mark.parametrize("which", of_many_keys(0))
+def test_many_wrong_keys_get_a_short_answer(scene, which):
+    api, client, run, attempt = scene
+    method, path = which.split(" ")[:2]
+    token = attempt_token(run) if "ID" in path else TOKEN
+    body = json.dumps(of_many_keys(20_000)[which]).encode()
+    request = Request(method, f"/api/v1/{path.replace('ID', attempt)}", token, [body])
+    [answer] = ask(client, api.app, [request])
+    assert answer.status == 422, answer.body[:300]
+    assert len(answer.body) < 100_000
+    assert api.store.runs.page(archived=None).total == 1
+
+
+def test_path_of_many_names_is_rejected(scene):
+    api, client, *_ = scene
+    path = ".".join(["a"] * 2_000)
+    asked = [
+        {"spec": RUN_SPEC, "overrides": [f"{path}=1"]},
+        {"spec": RUN_SPEC, "overrides": {path: 1}},
+        {"spec": {**SWEEP_SPEC, "parameters": {path: {"values": [1]}}}},
+    ]
+    urls = ("/api/v1/runs", "/api/v1/runs", "/api/v1/sweeps")
+    requests = [
+        Request("POST", url, body=[json.dumps(body).encode()])
+        for url, body in zip(urls, asked, strict=True)
+    ]
+    answers = ask(client, api.app, requests)
+    assert [answer.status for answer in answers] == [422, 422, 422]
+    assert all(len(answer.body) < 100_000 for answer in answers)
+    for answer in answers[:2]:
+        assert b"a path of 2,000 names; at most 32 are allowed" in answer.body
+
+
+def test_attempt_that_logs_ever_new_metrics_slows_nobody(scene):
+    """Each append reads the attempt's newest values, so their number is limited."""
+    api, client, run, attempt = scene
+    url = f"/api/v1/attempts/{attempt}/streams/events.jsonl"
+    offset = 0
+    pieces = [started()]
+    for step in range(3):
+        values = {f"m{step}-{n}": 1.0 for n in range(8_000)}
+        pieces.append(line("metrics", step=step + 1, tokens=1, values=values))
+    pieces.append(line("metrics", step=9, tokens=1, values={"m0-1": 2.0, "new": 1.0}))
+    for piece in pieces:
+        request = Request("PUT", url, attempt_token(run), [piece], query=f"offset={offset}")
+        [answer] = ask(client, api.app, [request])
+        assert answer.status == 200
+        offset += len(piece)
+    [stream] = api.store.streams.of_attempt(attempt)
+    assert stream.size == stream.stored == offset
+    assert stream.malformed == 24_000 - 9_998 + 1
+    assert api.store.series.read(run, "m0-1").y == [1.0, 2.0]
