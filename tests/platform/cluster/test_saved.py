@@ -58,6 +58,9 @@ def test_checkpoints_lie_on_the_first_node_of_the_attempt_that_wrote_them(store)
     assert saved(store, store.runs.get(run.id)) == Saved(("n3",))
     store.checkpoints.note_copies(run.id, [CopyReport(path(2, 7), "file:///c", "there")])
     assert saved(store, store.runs.get(run.id)) == Saved(("n3",), copied=True)
+    # Its files are gone, its copy is not.
+    store.checkpoints.mark_removed(run.id, attempt=2, step=7)
+    assert saved(store, store.runs.get(run.id)) == Saved((), copied=True)
 
 
 def test_fork_starts_where_its_parents_checkpoint_is(store):

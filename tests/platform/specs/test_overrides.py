@@ -1,12 +1,15 @@
-"""Overrides of the length of a run: steps and a token budget replace each other."""
+"""Overrides: their number, and the length of a run, where steps and a token budget replace each other."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
 from lehr.control.forks import fork_spec
-from lehr.errors import SpecError
+from lehr.errors import MOST_PROBLEMS, SpecError, SpecProblem
 from lehr.specs import RunSpec, SweepSpec, expand, load_spec, stages
+from lehr.specs.overrides import DEEPEST, MOST, parse_overrides, set_path
 from lehr_testing.paths import DATA
 
 RUN = (DATA / "run.yaml").read_text()
@@ -130,3 +133,22 @@ def test_stages_of_a_rollout_have_their_own_steps_and_the_last_the_budget() -> N
         lambda: load_spec({"kind": "rollout", "name": "r", "run": data, "stages": own})
     )
     assert "use `steps` of the stage" in message
+
+
+def test_number_of_overrides_and_of_names_in_a_path_is_limited() -> None:
+    most = ["train.steps=5"] * MOST
+    assert len(parse_overrides(most)) == MOST
+    with pytest.raises(SpecError, match="overrides: 1,001 given; at most 1,000 are allowed"):
+        parse_overrides([*most, "train.steps=5"])
+    data: dict[str, Any] = {}
+    set_path(data, ".".join(["a"] * DEEPEST), 1)
+    with pytest.raises(ValueError, match="a path of 33 names; at most 32 are allowed"):
+        set_path(data, ".".join(["a"] * (DEEPEST + 1)), 1)
+
+
+def test_error_of_a_spec_reports_a_limited_number_of_problems() -> None:
+    many = [SpecProblem(f"key{n}", f"key{n} is not a field.") for n in range(MOST_PROBLEMS + 7)]
+    error = SpecError(many)
+    assert list(error.problems) == many[:MOST_PROBLEMS]
+    assert str(error).endswith("key99 is not a field.\n(and 7 more)")
+    assert "more)" not in str(SpecError(many[:MOST_PROBLEMS]))
