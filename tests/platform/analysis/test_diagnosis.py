@@ -259,6 +259,9 @@ def odd_curves(draw):
 @example(  # All points are in the last quarter: nothing is known of the time before.
     curves={"train/loss": Curve(list(range(500, 700)), [3.0] * 200)}, total=1_000, warmup=0
 )
+@example(  # A clock that went back.
+    curves={"step_time_s": Curve(list(range(1, 201)), [-1.0] * 200)}, total=200, warmup=0
+)
 @settings(max_examples=examples(300))
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_no_curve_however_odd_stops_the_diagnosis(curves, total, warmup):

@@ -11,6 +11,7 @@ from lehr.analysis.diagnosis.signs import (
     DiagnosedRun,
     Series,
     Sign,
+    last_run,
     median,
     trailing_median,
 )
@@ -78,9 +79,9 @@ def slowdown(run: DiagnosedRun) -> Iterator[Sign]:
         return
     usual = median(smooth[:-width][: max(width, len(smooth) // 2)])
     slow = times.values > (1 + SLOWER) / 2 * usual
-    if smooth[-1] < SLOWER * usual or slow[-width:].mean() < 0.9:
+    if usual <= 0 or smooth[-1] < SLOWER * usual or slow[-width:].mean() < 0.9:
         return
-    began = int(times.steps[int(np.flatnonzero(~slow[:-width])[-1]) + 1])
+    began = int(times.steps[last_run(slow[:-width])])
     yield Sign(
         began,
         f"steps take {smooth[-1] / usual:.2f} times as long since step {began:,}",

@@ -168,6 +168,14 @@ def centred_median(values: Floats, width: int) -> Floats:
     return trailing_median(np.pad(values, width // 2, mode="edge"), width)
 
 
+def last_run(mask: np.ndarray) -> int:
+    """Return the index at which the run of True at the mask's end begins; its length if it ends
+    with False.
+    """
+    others = np.flatnonzero(~mask)
+    return int(others[-1]) + 1 if len(others) else 0
+
+
 def trend(steps: NDArray[np.int64], values: Floats) -> tuple[float, float]:
     """Return the change over the range of steps by a straight line, and its standard error."""
     x = steps.astype(np.float64)

@@ -14,6 +14,7 @@ from lehr.analysis.diagnosis.signs import (
     DiagnosedRun,
     Series,
     Sign,
+    last_run,
     median,
     trailing_median,
     trend,
@@ -51,7 +52,7 @@ def exploding(run: DiagnosedRun) -> Iterator[Sign]:
     high = smooth > EXPLODES_BY * usual
     if usual <= 0 or not high[-max(LASTS, width // 2) :].all():
         return
-    began = int(norms.steps[width - 1 + int(np.flatnonzero(~high)[-1]) + 1])
+    began = int(norms.steps[width - 1 + last_run(high)])
     yield Sign(
         began,
         f"the gradient norm before clipping went from {usual:.2g} to {smooth[-1]:.2g} by step "
@@ -78,7 +79,7 @@ def exploding_part(run: DiagnosedRun) -> Iterator[Sign]:
         base = float(np.min(trailing_median(series.values, LASTS)))
         if not high[-LASTS:].all() or series.values[-1] < PART_EXPLODES_BY / 2 * base:
             continue
-        began = int(series.steps[int(np.flatnonzero(~high)[-1]) + 1])
+        began = int(series.steps[last_run(high)])
         yield Sign(
             began,
             f"the gradient norm of {part} is {relative[-1]:.2g} times the other parts' since step "
