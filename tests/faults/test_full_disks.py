@@ -35,7 +35,7 @@ def test_streams_wait_while_the_disk_of_the_replica_is_full(tmp_path):
             [entry] = server.entries()
             log = tmp_path / "home" / "node" / entry.path.split("/node/")[1] / "shim.log"
             until(
-                lambda: "No space left on device" in log.read_text(),
+                lambda: "MiB for the database" in log.read_text(),
                 within_s=60,
                 what="the shipper to receive the reason",
             )
