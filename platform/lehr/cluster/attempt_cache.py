@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 
+from lehr.cluster.dirty_runs import DirtyRuns
 from lehr.store import Change, Store
 from lehr.store.tables import Attempt
 
@@ -26,8 +26,7 @@ class AttemptCache:
     def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
         self._clock = clock
-        self._guard = threading.Lock()
-        self._dirty: set[str] = set()
+        self._dirty = DirtyRuns()
         self._unheard: frozenset[str] = frozenset()
         """Runs of which no event is known: their first progress is a first sign of life."""
         self._by_run: dict[str, list[Attempt]] = {}
@@ -37,19 +36,12 @@ class AttemptCache:
     def changed(self, change: Change) -> None:
         """Note a change of a run."""
         if not change.progress or change.id in self._unheard:
-            with self._guard:
-                self._dirty.add(change.id)
+            self._dirty.add([change.id])
 
     def rows(self) -> list[Attempt]:
         """Return the open attempts as ``Attempts.list_open`` does, oldest first."""
-        with self._guard:
-            dirty, self._dirty = self._dirty, set()
-        try:
+        with self._dirty.taken() as dirty:
             self._refresh(dirty)
-        except BaseException:
-            with self._guard:
-                self._dirty |= dirty
-            raise
         return self._rows
 
     def _refresh(self, dirty: set[str]) -> None:

@@ -186,7 +186,7 @@ class Cluster:
             )
             for name, entry in listed.items()
         }
-        told = replace(
+        updated = replace(
             member,
             answered=True,
             hello=hello if hello is not None else member.hello,
@@ -195,8 +195,8 @@ class Cluster:
             error=None,
         )
         self._members[member.name] = replace(
-            told,
+            updated,
             gpus_now={int(gpu["index"]): gpu for gpu in news.get("gpus_now", ())},
             last_seen_at=time.time(),
         )
-        return told != member
+        return updated != member

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
 from lehr.cluster.desired import request_message
+from lehr.cluster.dirty_runs import DirtyRuns
 from lehr.cluster.exits import excluded_nodes
 from lehr.cluster.isolation import Isolation
 from lehr.cluster.saved import saved
@@ -39,8 +39,7 @@ class RunCache:
         self._store = store
         self._isolation = isolation
         self._clock = clock
-        self._guard = threading.Lock()
-        self._dirty: set[str] = set()
+        self._dirty = DirtyRuns()
         self._rows: dict[str, RunRow] = {}
         self._open: dict[str, tuple[RunRow, OpenRun]] = {}
         self._values: list[OpenRun] | None = None
@@ -50,18 +49,11 @@ class RunCache:
         self._checked_at = -CHECK_EVERY_S
 
     def changed(self, run_id: str) -> None:
-        with self._guard:
-            self._dirty.add(run_id)
+        self._dirty.add([run_id])
 
     def refresh(self) -> None:
-        with self._guard:
-            dirty, self._dirty = self._dirty, set()
-        try:
+        with self._dirty.taken() as dirty:
             self._refresh(dirty)
-        except BaseException:
-            with self._guard:
-                self._dirty |= dirty
-            raise
 
     def _refresh(self, dirty: set[str]) -> None:
         if self._clock() - self._checked_at >= CHECK_EVERY_S:
@@ -101,8 +93,7 @@ class RunCache:
 
     def forget_waiting(self) -> None:
         """Drop cached queue entries after a change of the nodes that runs avoid."""
-        with self._guard:
-            self._dirty.update(i for i, (_, run) in list(self._open.items()) if run.waiting)
+        self._dirty.add([i for i, (_, run) in list(self._open.items()) if run.waiting])
 
     def rows(self, states: Collection[RunState]) -> list[RunRow]:
         """Return the rows of the runs in these states, in order of submission."""
