@@ -1,11 +1,11 @@
 /** What is new about a run, for browser notifications: an end or an alert. */
 
+import { ENDED } from "./status.js";
+
 /**
  * @typedef {{name: string, state: string, reason: string | null, alerts: string[]}} Seen
  * @typedef {{title: string, body: string}} News
  */
-
-const ENDED = new Set(["completed", "failed", "cancelled"]);
 
 /**
  * Compare a run with what was last seen of it.
