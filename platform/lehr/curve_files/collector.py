@@ -146,25 +146,25 @@ class Collector:
 
     def remarks(self, curves: dict[str, Curve]) -> list[str]:
         """Return what was assumed and left out, as sentences."""
-        said = []
+        remarks = []
         if self.returns:
-            said.append(
+            remarks.append(
                 f"Steps go back {self.returns:,} times, first at {self._first_return}: taken for "
                 "a resumed run, of which the later points count."
             )
         thinned = {m: k.stride for m, k in self._kept.items() if k.stride > 1}
         if thinned:
             most = max(thinned.values())
-            said.append(
+            remarks.append(
                 f"Long curves are thinned to at most {MOST_POINTS:,} points (every "
                 f"{most:,}th): {', '.join(sorted(thinned))}. Short spikes may be missed."
             )
-        said += [gap for name, curve in curves.items() if (gap := _gap(name, curve)) is not None]
+        remarks += [gap for name, curve in curves.items() if (gap := _gap(name, curve)) is not None]
         unused = sorted(name for name in self.names if self._metrics[name] is None)
         if unused:
             shown = ", ".join(unused[:6]) + (", ..." if len(unused) > 6 else "")
-            said.append(f"Not used, {len(unused)}: {shown}.")
-        return said
+            remarks.append(f"Not used, {len(unused)}: {shown}.")
+        return remarks
 
 
 def _gap(name: str, curve: Curve) -> str | None:

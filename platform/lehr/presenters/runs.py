@@ -152,8 +152,9 @@ class RunPresenter:
 
     def alerts(self, run: RunRow) -> tuple[Alert, ...]:
         """Return its alerts, each with the step at which it began."""
-        [fields] = self._fields([run])
-        return self._alerts.of(run, fields["step"], look=True)
+        attempt = self._store.attempts.newest([run.id]).get(run.id)
+        latest = self._store.series.latest([run.id], CORE_METRICS).get(run.id, {})
+        return self._alerts.of(run, _step(attempt, latest), look=True)
 
     def latest(self, run_ids: Iterable[str]) -> dict[str, dict[str, Latest]]:
         found = self._store.series.latest(list(run_ids), CORE_METRICS)

@@ -93,10 +93,10 @@ def notes(found: Sequence[Point], spread: Noise | None, metric: str, goal: Goal)
     if spread is None:
         return []
     differ = f"differ by {spread.deviation:.3g} in {metric} (standard deviation)"
-    said = [f"Seeds of one point {differ}."]
+    sentences = [f"Seeds of one point {differ}."]
     ordered = sorted((p for p in found if p.mean is not None), key=lambda point: point.rank or 0)
     if len(ordered) < 2:
-        return said
+        return sentences
     first, second = ordered[:2]
     lead = judge(
         Group(name(second.parameters), second.values),
@@ -105,7 +105,7 @@ def notes(found: Sequence[Point], spread: Noise | None, metric: str, goal: Goal)
         metric=metric,
         noise=spread,
     )
-    said.append(f"{lead.sentence} {PLUS_MINUS}")
+    sentences.append(f"{lead.sentence} {PLUS_MINUS}")
     tied = [
         point
         for point in ordered[2:]
@@ -113,8 +113,8 @@ def notes(found: Sequence[Point], spread: Noise | None, metric: str, goal: Goal)
     ]
     if lead.verdict == "within_noise" and tied:
         others = f"{len(tied)} more {'point is' if len(tied) == 1 else 'points are'}"
-        said.append(f"{others} within seed noise of the best.")
-    return said
+        sentences.append(f"{others} within seed noise of the best.")
+    return sentences
 
 
 def one_seed_note(
