@@ -56,6 +56,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "extend": ("run_actions", "Add values, points or trials to a sweep"),
         "seeds": ("seeds", "Repeat a run with other seeds, to measure the noise between seeds"),
         "fork": ("fork", "Start a new run from a checkpoint of another, with changes"),
+        "mcp": ("mcp", "Let agents use Lehr, within a budget (Model Context Protocol)"),
         "wandb": ("wandb", "Mirror a run or sweep to Weights & Biases, even after it has ended"),
         "tag": ("tag", "Add or remove tags of a run or sweep"),
         "webhook": ("webhook", "Send messages about alerts and ended runs to a chat"),
