@@ -44,6 +44,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "diagnose": ("diagnose", "Find what is wrong with a run by its curves, or those of a file"),
         "logs": ("logs", "Print the output of a run; -f follows it"),
         "checkpoints": ("checkpoints", "List, verify, download or delete checkpoints of a run"),
+        "system": ("system", "Show what the nodes and GPUs of a run did while it ran"),
         "export": ("export", "Export metrics of a run as JSON lines or Parquet"),
         "report": ("report", "Write a report of a run, sweep or rollout: one HTML file"),
         "queue": ("queue", "List queued runs and why they wait"),
@@ -71,7 +72,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "bench": ("bench", "Repeat a published training experiment on this machine"),
     },
     "Maintain": {
-        "cluster": ("cluster", "List nodes; exclude or readmit one"),
+        "cluster": ("cluster", "List nodes, show one over time; exclude or readmit one"),
         "db": ("db", "Check, back up, restore, rebuild and upgrade the databases"),
     },
 }

@@ -16,6 +16,7 @@ from lehr.schemas.rollouts import GateView, RolloutDetail, RolloutView, StageVie
 from lehr.schemas.runs import Deletion, Latest, RunDetail, RunView
 from lehr.schemas.streams import EventView, LogHit, LogStream, MetricInfo, SampleView, Series
 from lehr.schemas.sweeps import SweepDeletion, SweepDetail, SweepView, TrialView
+from lehr.schemas.system import RunSystem, SystemHistory
 from lehr.schemas.transfers import TransferView
 from lehr.schemas.webhooks import WebhookView
 from lehr.specs import RolloutSpec, RunSpec, SweepSpec
@@ -291,6 +292,22 @@ class AsyncRun(AsyncProxy):
             Default: the newest that wrote this log.
             offset: search from this byte.
         """
+        ...
+
+    async def system(self, *, attempt: int | None = None, points: int = 400) -> RunSystem:
+        """Return what its nodes and GPUs did while its attempts ran.
+
+        Args:
+            attempt: number of the attempt. Default: all of them.
+            points: of each node, neighbours are averaged until there are at most so many.
+
+        Raises:
+            NotFound: it has no such attempt.
+        """
+        ...
+
+    async def system_frame(self, *, attempt: int | None = None) -> pd.DataFrame:
+        """Return ``system`` as a pandas frame: one row per attempt, node and time."""
         ...
 
     async def events(self) -> list[EventView]: ...
@@ -811,6 +828,28 @@ class AsyncClient(AsyncProxy):
 
     async def readmit_node(self, node: str) -> ClusterView:
         """Place runs on a node again, and clear its failure count."""
+        ...
+
+    async def node_history(
+        self, node: str, *, first: float | None = None, last: float | None = None, points: int = 400
+    ) -> SystemHistory:
+        """Return a node's CPU, memory, disk, network and GPUs over time.
+
+        Args:
+            node: name of the node.
+            first: begin, in seconds since the epoch. Default: an hour before ``last``.
+            last: end. Default: now.
+            points: neighbours are averaged until there are at most so many.
+
+        Raises:
+            NotFound: the cluster has no such node.
+        """
+        ...
+
+    async def node_frame(
+        self, node: str, *, first: float | None = None, last: float | None = None
+    ) -> pd.DataFrame:
+        """Return ``node_history`` as a pandas frame: one row per time, one column per figure."""
         ...
 
     async def queue(self) -> list[QueueEntry]:

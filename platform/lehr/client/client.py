@@ -13,6 +13,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from lehr import home
 from lehr.client.comparisons import Comparison, Identified, ids
+from lehr.client.frames import import_pandas, system_frame
 from lehr.client.provenance import provenance as gather_provenance
 from lehr.client.rollouts import Rollout
 from lehr.client.runs import Run
@@ -24,10 +25,13 @@ from lehr.schemas.cluster import ClusterView, QueueEntry
 from lehr.schemas.rollouts import RolloutDetail, RolloutView
 from lehr.schemas.runs import RunDetail, RunView
 from lehr.schemas.sweeps import SweepDetail, SweepView
+from lehr.schemas.system import SystemHistory
 from lehr.schemas.webhooks import WebhooksView, WebhookView
 from lehr.specs.overrides import Overrides
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from lehr.specs import RolloutSpec, RunSpec, Spec, SweepSpec
 
 V = TypeVar("V", bound=BaseModel)
@@ -244,6 +248,36 @@ class Client:
         """Place runs on a node again, and clear its failure count."""
         path = f"/cluster/nodes/{quote(node, safe='')}/readmit"
         return ClusterView.model_validate_json(self.transport.post(path))
+
+    def node_history(
+        self,
+        node: str,
+        *,
+        first: float | None = None,
+        last: float | None = None,
+        points: int = 400,
+    ) -> SystemHistory:
+        """Return a node's CPU, memory, disk, network and GPUs over time.
+
+        Args:
+            node: name of the node.
+            first: begin, in seconds since the epoch. Default: an hour before ``last``.
+            last: end. Default: now.
+            points: neighbours are averaged until there are at most so many.
+
+        Raises:
+            NotFound: the cluster has no such node.
+        """
+        params = {"from": first, "to": last, "points": points}
+        answer = self.transport.get(f"/cluster/nodes/{quote(node, safe='')}/history", params)
+        return SystemHistory.model_validate_json(answer)
+
+    def node_frame(
+        self, node: str, *, first: float | None = None, last: float | None = None
+    ) -> pd.DataFrame:
+        """Return ``node_history`` as a pandas frame: one row per time, one column per figure."""
+        import_pandas("node_frame()")
+        return system_frame([self.node_history(node, first=first, last=last)])
 
     def queue(self) -> list[QueueEntry]:
         """Return the queued runs in order, each with the reason why it waits."""

@@ -14,7 +14,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from lehr.client import checkpoints, model_export
 from lehr.client.files import save
-from lehr.client.frames import import_pandas, need_plotly, series_frame
+from lehr.client.frames import import_pandas, need_plotly, series_frame, system_frame
 from lehr.client.progress import run_progress
 from lehr.client.waiting import Wait, until_ended
 from lehr.errors import NotFound
@@ -32,6 +32,7 @@ from lehr.schemas.streams import (
     Series,
 )
 from lehr.schemas.sweeps import SweepDetail
+from lehr.schemas.system import RunSystem
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -474,6 +475,28 @@ class Run:
     def _chunk(self, name: str, **params: Any) -> LogChunk:
         return LogChunk.model_validate_json(
             self._transport.get(f"/runs/{self.id}/logs/{name}", params)
+        )
+
+    def system(self, *, attempt: int | None = None, points: int = 400) -> RunSystem:
+        """Return what its nodes and GPUs did while its attempts ran.
+
+        Args:
+            attempt: number of the attempt. Default: all of them.
+            points: of each node, neighbours are averaged until there are at most so many.
+
+        Raises:
+            NotFound: it has no such attempt.
+        """
+        params = {"attempt": attempt, "points": points}
+        return RunSystem.model_validate_json(self._transport.get(f"/runs/{self.id}/system", params))
+
+    def system_frame(self, *, attempt: int | None = None) -> pd.DataFrame:
+        """Return ``system`` as a pandas frame: one row per attempt, node and time."""
+        import_pandas("system_frame()")
+        found = self.system(attempt=attempt)
+        return system_frame(
+            [node for one in found.attempts for node in one.nodes],
+            attempts=[one.number for one in found.attempts for _ in one.nodes],
         )
 
     def events(self) -> list[EventView]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import time
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
@@ -358,6 +359,28 @@ class Reading:
     def cluster(self) -> Answer:
         """Show the nodes, and what each GPU does."""
         return {"cluster": self._client.cluster()}
+
+    def node_history(
+        self,
+        node: str,
+        hours: Annotated[float, Field(gt=0, le=2160)] = 1.0,
+        points: Annotated[int, Field(ge=2, le=100)] = 30,
+    ) -> Answer:
+        """Show CPU, memory, disk, network and GPUs of a node over the last hours."""
+        first = time.time() - hours * 3600
+        return {"history": self._client.node_history(node, first=first, points=points)}
+
+    def system(
+        self,
+        ref: Ref,
+        attempt: int | None = None,
+        points: Annotated[int, Field(ge=2, le=100)] = 30,
+    ) -> Answer:
+        """Show what a run's nodes and GPUs did while an attempt ran, by default the newest."""
+        run = self._client.run(ref)
+        if not run.attempt:
+            return {"note": f"{run.name} has not been started yet."}
+        return {"system": run.system(attempt=attempt or run.attempt, points=points)}
 
     def plan(self, spec: SpecText, overrides: Overrides = None) -> Answer:
         """Estimate memory, time and cost of a run, sweep or rollout, without launching it."""

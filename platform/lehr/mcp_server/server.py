@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 READS = (
     "overview", "list_runs", "show_run", "list_sweeps", "show_sweep", "list_rollouts",
     "show_rollout", "metrics", "history", "logs", "search_logs", "events", "diagnose", "compare",
-    "queue", "cluster", "plan", "report", "example_spec",
+    "queue", "cluster", "node_history", "system", "plan", "report", "example_spec",
 )  # fmt: skip
 LAUNCHES = (
     "submit_run", "launch_sweep", "launch_rollout", "retry", "resume", "extend_sweep",

@@ -24,6 +24,7 @@ from lehr.node.attempt_dir import AttemptDir
 from lehr.node.gpu_inventory import GpuInfo, node_gpus
 from lehr.node.gpu_lock import lock_path
 from lehr.node.gpu_sample import GpuSampler
+from lehr.node.host_sample import HostSampler
 from lehr.node.runs_folder import folder_id
 
 PROTOCOL = 3
@@ -59,6 +60,7 @@ class Agent:
         self.attempts.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.gpus = node_gpus(granted_gpus)
         self.samples = GpuSampler(self.gpus)
+        self.host = HostSampler(str(self.folder))
         self.session = ""
         self._buried: dict[str, float] = {}
 
@@ -79,6 +81,7 @@ class Agent:
 
     def runs_folder(self, runs_dir: str) -> str | None:
         """Return the identity of the folder of runs as this node sees it; None if unknown."""
+        self.host.watch_disk(runs_dir)
         return folder_id(Path(runs_dir))
 
     def start(self, session: str, launch: dict[str, Any]) -> str:
@@ -128,7 +131,11 @@ class Agent:
 
     def report(self) -> dict[str, Any]:
         """Return the node's state, which the bridge reads regularly."""
-        return {"attempts": self.list(), "gpus_now": self.samples.newest()}
+        return {
+            "attempts": self.list(),
+            "gpus_now": self.samples.newest(),
+            "host_now": self.host.newest(),
+        }
 
     def list(self) -> dict[str, dict[str, Any]]:
         """List every attempt of this node that is not delivered: ``live``, or ``ended`` with its

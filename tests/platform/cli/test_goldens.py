@@ -57,6 +57,8 @@ NOT_HERE = {
     "test_checkpoints_are_copied_retained_by_policy_and_can_be_downloaded",
     "checkpoints export": "tests/platform/client/test_model_export.py::"
     "test_command_exports_the_best_checkpoint_from_its_copy",
+    "system": "tests/api/test_system.py::test_commands_print_figures_and_json",
+    "cluster history": "tests/api/test_system.py::test_commands_print_figures_and_json",
     "mcp": "tests/platform/mcp_server/test_server.py::"
     "test_json_shows_the_account_and_wrong_options_are_refused",
     "wandb mirror": "tests/platform/client/test_results.py::"

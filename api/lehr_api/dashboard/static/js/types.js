@@ -231,6 +231,15 @@
  *   excluded: string | null}} NodeView
  * @typedef {{state: "starting" | "up" | "down", message: string | null, nodes: NodeView[],
  *   gpus_total: number, gpus_busy: number}} ClusterView
+ * @typedef {{cpu: (number | null)[], ram_used_bytes: (number | null)[], ram_bytes: (number | null)[],
+ *   disk_used_bytes: (number | null)[], disk_bytes: (number | null)[],
+ *   disk_read_bytes_per_s: (number | null)[], disk_write_bytes_per_s: (number | null)[],
+ *   network_in_bytes_per_s: (number | null)[], network_out_bytes_per_s: (number | null)[]}} HostHistory
+ * @typedef {{index: number, utilization: (number | null)[], memory_used_bytes: (number | null)[],
+ *   power_watts: (number | null)[], temperature_celsius: (number | null)[]}} GpuHistory
+ * @typedef {{node: string, step_s: number, times: number[], host: HostHistory,
+ *   gpus: GpuHistory[]}} SystemHistory
+ * @typedef {{run_id: string, attempts: {number: number, nodes: SystemHistory[]}[]}} RunSystem
  * @typedef {{position: number, run_id: string, name: string, gpus: number, nodes: number,
  *   gpu_type: string | null, priority: number, reason: string, queued_at: number}} QueueEntry
  */

@@ -1,6 +1,7 @@
 /** The page of the cluster: which run holds which GPU since when, and the queue. */
 
 import { get } from "../api.js";
+import { nodesOverTime } from "../cluster/over_time.js";
 import { byId, fill, h, scrollable, throttled } from "../dom.js";
 import * as f from "../format.js";
 import { ABOUT, memoryUsed, temperature } from "../gpus.js";
@@ -16,6 +17,8 @@ import { on, onCatchUp } from "../stream.js";
  */
 
 const place = byId("cluster");
+
+const showOverTime = nodesOverTime(place);
 
 const LOOK_MS = 5000;
 
@@ -114,6 +117,7 @@ async function load() {
     const state = JSON.stringify([cluster, queue]);
     if (state === drawn) return;
     drawn = state;
+    showOverTime(cluster.nodes.map((/** @type {NodeView} */ node) => node.name));
     // Figures change every few seconds: keep the focus where it is.
     const at = [...place.querySelectorAll("a")].findIndex((link) => link === document.activeElement);
     draw(cluster, queue);

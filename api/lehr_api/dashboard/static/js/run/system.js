@@ -9,6 +9,7 @@ import { flatten } from "../flat.js";
 import * as f from "../format.js";
 import { ABOUT, memoryUsed, temperature } from "../gpus.js";
 import { ACTIVE } from "../status.js";
+import { showMachine } from "./machine.js";
 
 /** @typedef {import("../types.js").RunDetail} RunDetail */
 
@@ -139,8 +140,9 @@ export function openSystem(place, run) {
   const breakdown = h("div");
   const utilization = h("div");
   const gpus = h("div");
+  const machine = h("div");
   const bar = toolbar(view, (kind) => (kind === "data" ? board.reload() : board.redraw()));
-  fill(place, h("h2", {}, "Attempts"), attemptsPlace, gpus, h("h2", {}, "Time and memory"), breakdown, bar.element, charts, utilization, h("h2", {}, "Device"), facts);
+  fill(place, h("h2", {}, "Attempts"), attemptsPlace, gpus, h("h2", {}, "Time and memory"), breakdown, bar.element, charts, machine, utilization, h("h2", {}, "Device"), facts);
   const board = new Board(charts, [{ id: run.id, label: run.name, flopsPerToken: run.flops_per_token, stroke: () => stroke(slot(run.id)) }], view, {
     onZoom: (range) => {
       view.range = range;
@@ -155,6 +157,7 @@ export function openSystem(place, run) {
   let looked = 0;
   const look = throttled(async () => {
     looked = Date.now();
+    showMachine(machine, current);
     try {
       const [infos, events] = await Promise.all([get(`/runs/${run.id}/metrics`), get(`/runs/${run.id}/events`)]);
       const names = infos.map((/** @type {any} */ info) => info.name);

@@ -1,0 +1,49 @@
+/** A part of the cluster's page: each node over the last hour, day or 90 days, opened on request. */
+
+import { get } from "../api.js";
+import { fill, h } from "../dom.js";
+import { showFailure } from "../notices.js";
+import { historyPanel } from "../system_history.js";
+
+const POINTS = 220;
+/** @type {[string, number][]} */
+const SPANS = [
+  ["last hour", 3600],
+  ["last day", 86_400],
+  ["last 90 days", 7_776_000],
+];
+
+/** @param {string} node */
+function panel(node) {
+  const place = h("div");
+  const choose = /** @type {HTMLSelectElement} */ (h("select", { "aria-label": `Span of ${node}` }, SPANS.map(([label, seconds]) => h("option", { value: seconds }, label))));
+  const load = async () => {
+    const from = Date.now() / 1000 - Number(choose.value);
+    try {
+      fill(place, historyPanel(await get(`/cluster/nodes/${encodeURIComponent(node)}/history?from=${from}&points=${POINTS}`)));
+    } catch (error) {
+      showFailure(place, error);
+    }
+  };
+  choose.addEventListener("change", load);
+  const details = /** @type {HTMLDetailsElement} */ (h("details.over-time", {}, h("summary", {}, `${node} over time`), choose, place));
+  details.addEventListener("toggle", () => details.open && load());
+  return details;
+}
+
+/**
+ * Keep one panel per node below a part of the page, outside of what is drawn anew.
+ *
+ * @param {HTMLElement} after
+ * @returns {(nodes: string[]) => void} tells which nodes there are
+ */
+export function nodesOverTime(after) {
+  const section = h("section", { "aria-label": "Nodes over time" });
+  after.after(section);
+  let shown = "";
+  return (nodes) => {
+    if (nodes.join("\n") === shown) return;
+    shown = nodes.join("\n");
+    fill(section, nodes.map(panel));
+  };
+}
