@@ -16,6 +16,7 @@ from lehr_api.routes import (
     health,
     logs,
     metrics,
+    notes,
     presets,
     queue,
     report,
@@ -27,6 +28,7 @@ from lehr_api.routes import (
     system,
     tags,
     transfers,
+    views,
     wandb,
     webhooks,
 )
@@ -38,6 +40,7 @@ for _resource in (
     forks,
     seeds,
     tags,
+    notes,
     wandb,
     archive,
     metrics,
@@ -55,6 +58,7 @@ for _resource in (
     report,
     presets,
     webhooks,
+    views,
     stream,
     attempts,
 ):

@@ -18,6 +18,7 @@ from lehr.schemas.streams import EventView, LogHit, LogStream, MetricInfo, Sampl
 from lehr.schemas.sweeps import SweepDeletion, SweepDetail, SweepView, TrialView
 from lehr.schemas.system import RunSystem, SystemHistory
 from lehr.schemas.transfers import TransferView
+from lehr.schemas.views import SavedView
 from lehr.schemas.webhooks import WebhookView
 from lehr.specs import RolloutSpec, RunSpec, SweepSpec
 from lehr.specs.overrides import Overrides
@@ -66,6 +67,11 @@ class AsyncRun(AsyncProxy):
     @property
     def tags(self) -> list[str]: ...
     @property
+    def note(self) -> str:
+        """Return the text that people wrote about it; at first the spec's notes."""
+        ...
+
+    @property
     def latest(self) -> dict[str, Latest]: ...
     @property
     def url(self) -> str:
@@ -110,6 +116,10 @@ class AsyncRun(AsyncProxy):
 
     async def untag(self, *tags: str) -> Self:
         """Remove tags; a missing tag is no error."""
+        ...
+
+    async def set_note(self, note: str) -> Self:
+        """Replace its note; an empty text removes it."""
         ...
 
     async def deletion(self) -> Deletion:
@@ -409,6 +419,11 @@ class AsyncSweep(AsyncProxy):
     @property
     def state(self) -> str: ...
     @property
+    def note(self) -> str:
+        """Return the text that people wrote about it; at first the spec's notes."""
+        ...
+
+    @property
     def ended(self) -> bool: ...
     @property
     def url(self) -> str:
@@ -458,6 +473,10 @@ class AsyncSweep(AsyncProxy):
         ...
 
     async def unarchive(self) -> Self: ...
+    async def set_note(self, note: str) -> Self:
+        """Replace its note; an empty text removes it. Its runs keep theirs."""
+        ...
+
     async def deletion(self) -> SweepDeletion:
         """Return what ``delete`` would free."""
         ...
@@ -579,6 +598,11 @@ class AsyncRollout(AsyncProxy):
         ...
 
     @property
+    def note(self) -> str:
+        """Return the text that people wrote about it; at first the spec's notes."""
+        ...
+
+    @property
     def ended(self) -> bool: ...
     @property
     def reason(self) -> str | None:
@@ -625,6 +649,10 @@ class AsyncRollout(AsyncProxy):
     async def refresh(self) -> Self: ...
     async def cancel(self) -> Self:
         """Start no more runs, and stop the current one without saving."""
+        ...
+
+    async def set_note(self, note: str) -> Self:
+        """Replace its note; an empty text removes it. Its runs keep theirs."""
         ...
 
     async def archive(self) -> Self:
@@ -740,10 +768,14 @@ class AsyncClient(AsyncProxy):
         name: str | None = None,
         tag: str | None = None,
         search: str | None = None,
+        note: str | None = None,
         archived: bool = False,
         limit: int | None = None,
     ) -> list[AsyncRun]:
-        """Return runs, newest first: all that match, or at most ``limit``."""
+        """Return runs, newest first: all that match, or at most ``limit``.
+
+        ``search`` is a part of a name, id, project or tag, ``note`` of a note.
+        """
         ...
 
     async def run(self, ref: str) -> AsyncRun:
@@ -784,7 +816,7 @@ class AsyncClient(AsyncProxy):
         ...
 
     async def sweeps(
-        self, *, project: str | None = None, limit: int | None = None
+        self, *, project: str | None = None, note: str | None = None, limit: int | None = None
     ) -> list[AsyncSweep]:
         """Return sweeps, newest first: all that match, or at most ``limit``."""
         ...
@@ -812,7 +844,7 @@ class AsyncClient(AsyncProxy):
         ...
 
     async def rollouts(
-        self, *, project: str | None = None, limit: int | None = None
+        self, *, project: str | None = None, note: str | None = None, limit: int | None = None
     ) -> list[AsyncRollout]:
         """Return rollouts, newest first: all that match, or at most ``limit``."""
         ...
@@ -854,6 +886,21 @@ class AsyncClient(AsyncProxy):
 
     async def queue(self) -> list[QueueEntry]:
         """Return the queued runs in order, each with the reason why it waits."""
+        ...
+
+    async def views(self) -> list[SavedView]:
+        """Return the saved views of the runs page, by name."""
+        ...
+
+    async def put_view(self, name: str, query: str) -> SavedView:
+        """Save a view of the runs page, or replace the one of that name.
+
+        ``query`` is the query of the page's address, without its question mark.
+        """
+        ...
+
+    async def delete_view(self, name: str) -> None:
+        """Remove a saved view."""
         ...
 
     async def webhooks(self) -> list[WebhookView]:

@@ -26,6 +26,7 @@ from lehr.schemas.rollouts import RolloutDetail, RolloutView
 from lehr.schemas.runs import RunDetail, RunView
 from lehr.schemas.sweeps import SweepDetail, SweepView
 from lehr.schemas.system import SystemHistory
+from lehr.schemas.views import SavedView, SavedViews
 from lehr.schemas.webhooks import WebhooksView, WebhookView
 from lehr.specs.overrides import Overrides
 
@@ -135,10 +136,14 @@ class Client:
         name: str | None = None,
         tag: str | None = None,
         search: str | None = None,
+        note: str | None = None,
         archived: bool = False,
         limit: int | None = None,
     ) -> list[Run]:
-        """Return runs, newest first: all that match, or at most ``limit``."""
+        """Return runs, newest first: all that match, or at most ``limit``.
+
+        ``search`` is a part of a name, id, project or tag, ``note`` of a note.
+        """
         params = {
             "project": project,
             "state": [states] if isinstance(states, str) else states,
@@ -146,6 +151,7 @@ class Client:
             "name": name,
             "tag": tag,
             "search": search,
+            "note": note,
             "archived": archived,
         }
         views = self._pages("/runs", Page[RunView], params, limit)
@@ -193,9 +199,11 @@ class Client:
         answer = self._launch("sweep", spec, overrides, provenance, idempotency_key)
         return Sweep(self.transport, SweepDetail.model_validate_json(answer))
 
-    def sweeps(self, *, project: str | None = None, limit: int | None = None) -> list[Sweep]:
+    def sweeps(
+        self, *, project: str | None = None, note: str | None = None, limit: int | None = None
+    ) -> list[Sweep]:
         """Return sweeps, newest first: all that match, or at most ``limit``."""
-        views = self._pages("/sweeps", Page[SweepView], {"project": project}, limit)
+        views = self._pages("/sweeps", Page[SweepView], {"project": project, "note": note}, limit)
         return [Sweep(self.transport, view) for view in views]
 
     def find_sweep(self, ref: str) -> Sweep:
@@ -224,9 +232,13 @@ class Client:
         answer = self._launch("rollout", spec, overrides, provenance, idempotency_key)
         return Rollout(self.transport, RolloutDetail.model_validate_json(answer))
 
-    def rollouts(self, *, project: str | None = None, limit: int | None = None) -> list[Rollout]:
+    def rollouts(
+        self, *, project: str | None = None, note: str | None = None, limit: int | None = None
+    ) -> list[Rollout]:
         """Return rollouts, newest first: all that match, or at most ``limit``."""
-        views = self._pages("/rollouts", Page[RolloutView], {"project": project}, limit)
+        views = self._pages(
+            "/rollouts", Page[RolloutView], {"project": project, "note": note}, limit
+        )
         return [Rollout(self.transport, view) for view in views]
 
     def find_rollout(self, ref: str) -> Rollout:
@@ -282,6 +294,22 @@ class Client:
     def queue(self) -> list[QueueEntry]:
         """Return the queued runs in order, each with the reason why it waits."""
         return TypeAdapter(list[QueueEntry]).validate_json(self.transport.get("/queue"))
+
+    def views(self) -> list[SavedView]:
+        """Return the saved views of the runs page, by name."""
+        return SavedViews.model_validate_json(self.transport.get("/views")).views
+
+    def put_view(self, name: str, query: str) -> SavedView:
+        """Save a view of the runs page, or replace the one of that name.
+
+        ``query`` is the query of the page's address, without its question mark.
+        """
+        answer = self.transport.put(f"/views/{quote(name, safe='')}", {"query": query})
+        return SavedView.model_validate_json(answer)
+
+    def delete_view(self, name: str) -> None:
+        """Remove a saved view."""
+        self.transport.delete(f"/views/{quote(name, safe='')}")
 
     def webhooks(self) -> list[WebhookView]:
         """Return the webhooks of the server by name. Their addresses are not shown."""

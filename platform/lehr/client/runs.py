@@ -93,6 +93,11 @@ class Run:
         return self.view.tags
 
     @property
+    def note(self) -> str:
+        """Return the text that people wrote about it; at first the spec's notes."""
+        return self.view.note
+
+    @property
     def latest(self) -> dict[str, Latest]:
         return self.view.latest
 
@@ -172,6 +177,12 @@ class Run:
     def _change_tags(self, **change: Sequence[str]) -> Self:
         body = {name: list(tags) for name, tags in change.items()}
         answer = self._transport.post(f"/runs/{self.id}/tags", body)
+        self.view = RunDetail.model_validate_json(answer)
+        return self
+
+    def set_note(self, note: str) -> Self:
+        """Replace its note; an empty text removes it."""
+        answer = self._transport.put(f"/runs/{self.id}/note", {"note": note})
         self.view = RunDetail.model_validate_json(answer)
         return self
 

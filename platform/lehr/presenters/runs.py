@@ -265,6 +265,7 @@ def _run_fields(
         "sweep_id": run.sweep_id,
         "rollout_id": rollout_id,
         "tags": run.tags,
+        "note": run.note,
         "state": run.state,
         "desired": run.desired,
         "reason": run.reason or (summary.notice if before_first_step else None),

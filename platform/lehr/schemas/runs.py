@@ -35,6 +35,8 @@ class RunView(View):
     rollout_id: str | None = None
     """The rollout whose stage it belongs to."""
     tags: list[str] = []
+    note: str = ""
+    """Text that people wrote; at first the spec's notes."""
     state: str
     desired: str = "run"
     reason: str | None = None

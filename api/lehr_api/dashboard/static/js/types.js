@@ -13,6 +13,7 @@
  * @property {string | null} sweep_id
  * @property {string | null} rollout_id
  * @property {string[]} tags
+ * @property {string} note
  * @property {string} state
  * @property {string} desired
  * @property {string | null} reason
@@ -86,6 +87,7 @@
  * @property {string} name
  * @property {string} project
  * @property {string[]} tags
+ * @property {string} note
  * @property {string} method
  * @property {string} metric
  * @property {string} goal
@@ -181,6 +183,7 @@
  * @property {string} name
  * @property {string} project
  * @property {string[]} tags
+ * @property {string} note
  * @property {"running" | "passed" | "failed" | "cancelled"} state
  * @property {string | null} reason
  * @property {string | null} stage
@@ -240,6 +243,7 @@
  * @typedef {{node: string, step_s: number, times: number[], host: HostHistory,
  *   gpus: GpuHistory[]}} SystemHistory
  * @typedef {{run_id: string, attempts: {number: number, nodes: SystemHistory[]}[]}} RunSystem
+ * @typedef {{name: string, query: string, saved_at: number}} SavedView
  * @typedef {{position: number, run_id: string, name: string, gpus: number, nodes: number,
  *   gpu_type: string | null, priority: number, reason: string, queued_at: number}} QueueEntry
  */

@@ -7,6 +7,7 @@ import { confirmed, showFailure, toast, tryTo } from "../notices.js";
 import { installPage } from "../page.js";
 import { stagePart, stagesLine } from "../rollout/stages.js";
 import { stateMark } from "../status.js";
+import { noteBox } from "../note.js";
 import { on, onCatchUp } from "../stream.js";
 import { read, write } from "../urlstate.js";
 
@@ -14,6 +15,7 @@ import { read, write } from "../urlstate.js";
 
 const ref = byId("rollout").dataset.rollout ?? "";
 const head = byId("rollout-head");
+const showNote = noteBox(head);
 const failure = h("div");
 const line = h("div");
 const parts = h("div");
@@ -127,6 +129,7 @@ async function load() {
     if (state === drawn) return;
     drawn = state;
     drawHead(fresh);
+    showNote(`/rollouts/${fresh.id}`, fresh);
     drawStages(fresh);
     if (first && location.hash) document.getElementById(location.hash.slice(1))?.scrollIntoView();
   } catch (error) {

@@ -12,6 +12,7 @@ import { drawHeader } from "../run/header.js";
 import { openLogs } from "../run/logs.js";
 import { openSystem } from "../run/system.js";
 import { Tabs } from "../run/tabs.js";
+import { noteBox } from "../note.js";
 import { on, onCatchUp } from "../stream.js";
 
 /** @typedef {import("../types.js").RunDetail} RunDetail */
@@ -28,6 +29,7 @@ const TABS = [
 
 const ref = byId("run").dataset.run ?? "";
 const head = byId("run-head");
+const showNote = noteBox(head);
 const tabs = new Tabs(byId("run-tabs"), byId("run-body"), TABS);
 /** @type {RunDetail | null} */
 let run = null;
@@ -38,6 +40,7 @@ function draw() {
   if (!run) return;
   document.title = `${run.name} · Lehr`;
   drawHeader(head, run, sweepName);
+  showNote(`/runs/${run.id}`, run);
 }
 
 async function load() {

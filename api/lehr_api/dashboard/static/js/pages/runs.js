@@ -9,6 +9,7 @@ import { installPage } from "../page.js";
 import { addTags, archive } from "../run/tags_archive.js";
 import { COLUMNS } from "../runs/columns.js";
 import { parseFilter } from "../runs/filter.js";
+import { installSavedViews } from "../runs/saved_views.js";
 import { RunList } from "../runs/list.js";
 import { Rows } from "../runs/rows.js";
 import { ENDED, stateMark } from "../status.js";
@@ -388,6 +389,7 @@ const refresh = throttled(async () => {
 const refreshSweeps = throttled(() => loadSweeps().catch(() => undefined), 2000);
 
 installPage();
+installSavedViews(byId("runs-options"));
 input.value = read("filter") ?? "";
 byId("filter-form").addEventListener("submit", (event) => event.preventDefault());
 let typing = 0;

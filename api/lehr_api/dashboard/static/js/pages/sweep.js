@@ -7,6 +7,7 @@ import { toolbar, viewFromAddress } from "../charts/toolbar.js";
 import { along, slots, stroke } from "../colour.js";
 import { byId, fill, h, s, throttled } from "../dom.js";
 import * as f from "../format.js";
+import { noteBox } from "../note.js";
 import { showFailure } from "../notices.js";
 import { installPage } from "../page.js";
 import { stateMark } from "../status.js";
@@ -26,6 +27,7 @@ import { read, write } from "../urlstate.js";
 const SEED = "train.seed";
 const ref = byId("sweep").dataset.sweep ?? "";
 const head = byId("sweep-head");
+const showNote = noteBox(head);
 const figurePlace = h("div.figure", { id: "sweep-figure" });
 const figureBar = h("div.bar");
 const failure = h("div");
@@ -110,6 +112,7 @@ function swatch(run) {
 function drawHead() {
   if (!sweep) return;
   document.title = `${sweep.name} · Lehr`;
+  showNote(`/sweeps/${sweep.id}`, sweep);
   fill(
     head,
     h("div.crumbs", {}, h("a", { href: "/sweeps" }, "Sweeps"), ` / ${sweep.project}`),

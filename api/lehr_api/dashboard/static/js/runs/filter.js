@@ -9,7 +9,7 @@ import { fromWire } from "../format.js";
  * @property {string | null} problem
  */
 
-const KEYS = ["project", "state", "tag", "sweep", "archived"];
+const KEYS = ["project", "state", "tag", "sweep", "note", "archived"];
 const STATES = ["queued", "starting", "running", "stopping", "paused", "completed", "failed", "cancelled", "pruned"];
 /** @type {Record<string, string>} */
 const ALIASES = { waiting: "queued", waits: "queued", done: "completed" };
@@ -81,6 +81,9 @@ export function parseFilter(text) {
       const wrong = states.find((one) => !STATES.includes(one));
       if (wrong) return { query, test: null, problem: `${wrong} is not a state. States: ${STATES.join(", ")}` };
       query.state = states;
+    } else if (key === "note") {
+      // `note:~word` and `note:word` mean the same: part of the note.
+      query.note = given.replace(/^~/, "") || undefined;
     } else {
       query[key] = key === "archived" ? ["yes", "true", "1"].includes(given) : given;
     }
