@@ -105,6 +105,8 @@ class AttemptView(View):
     last_heartbeat_at: float | None = None
     exited_at: float | None = None
     exit_code: int | None = None
+    signal: str | None = None
+    """Name of the signal that ended it, e.g. SIGKILL; null if it ended by itself."""
     outcome: str | None = None
     cause: str | None = None
     message: str | None = None

@@ -53,6 +53,8 @@
  * @property {number} created_at
  * @property {number | null} exited_at
  * @property {number | null} exit_code
+ * @property {string | null} signal
+ * @property {string | null} cause
  * @property {string | null} outcome
  * @property {string | null} message
  *
@@ -106,7 +108,8 @@
  *
  * @typedef {SweepView & {spec: Record<string, any>, trials: TrialView[], next_cursor: string | null,
  *   trials_total: number, best_trials: TrialView[], notes: string[], warnings: string[],
- *   cost: CostView | null, next_trials: NextTrials | null}} SweepDetail
+ *   cost: CostView | null, next_trials: NextTrials | null, steps_done: number,
+ *   steps_total: number}} SweepDetail
  *
  * @typedef {object} RunResultView
  * @property {string} run_id

@@ -9,6 +9,7 @@ import { stagePart, stagesLine } from "../rollout/stages.js";
 import { stateMark } from "../status.js";
 import { noteBox } from "../note.js";
 import { on, onCatchUp } from "../stream.js";
+import { showTabState } from "../tab_state.js";
 import { read, write } from "../urlstate.js";
 
 /** @typedef {import("../types.js").RolloutDetail} RolloutDetail */
@@ -75,7 +76,7 @@ async function putAway(it) {
 
 /** @param {RolloutDetail} it */
 function drawHead(it) {
-  document.title = `${it.name} · Lehr`;
+  showTabState(it.name, it.state);
   const focused = head.contains(document.activeElement) ? document.activeElement?.textContent : null;
   fill(
     head,

@@ -13,7 +13,9 @@ import { openLogs } from "../run/logs.js";
 import { openSystem } from "../run/system.js";
 import { Tabs } from "../run/tabs.js";
 import { noteBox } from "../note.js";
+import { progress } from "../status.js";
 import { on, onCatchUp } from "../stream.js";
+import { showTabState } from "../tab_state.js";
 
 /** @typedef {import("../types.js").RunDetail} RunDetail */
 
@@ -38,7 +40,7 @@ let sweepName = null;
 
 function draw() {
   if (!run) return;
-  document.title = `${run.name} · Lehr`;
+  showTabState(run.name, run.state, progress(run));
   drawHeader(head, run, sweepName);
   showNote(`/runs/${run.id}`, run);
 }

@@ -17,6 +17,7 @@ import { shareOf } from "../sweep/axis.js";
 import { PAGE, readSweep } from "../sweep/pages.js";
 import { drawParallel } from "../sweep/parallel.js";
 import { trialsTable } from "../sweep/trials.js";
+import { showTabState } from "../tab_state.js";
 import { read, write } from "../urlstate.js";
 
 /**
@@ -111,7 +112,7 @@ function swatch(run) {
 
 function drawHead() {
   if (!sweep) return;
-  document.title = `${sweep.name} · Lehr`;
+  showTabState(sweep.name, sweep.state, sweep.steps_total > 0 ? sweep.steps_done / sweep.steps_total : null);
   showNote(`/sweeps/${sweep.id}`, sweep);
   fill(
     head,

@@ -80,8 +80,10 @@ function gpusNow(run, cluster) {
 /** @param {import("../types.js").AttemptView} attempt */
 function outcome(attempt) {
   if (attempt.exited_at === null) return attempt.open ? "running" : f.NONE;
+  if (attempt.signal) return `${attempt.outcome ? `${attempt.outcome}, ` : ""}killed (${attempt.signal})`;
   const code = attempt.exit_code === null ? "" : `, exit ${attempt.exit_code}`;
-  return `${attempt.outcome ?? "ended"}${code}`;
+  // One that was given up has no exit: its cause is what is known of its end.
+  return `${attempt.outcome ?? attempt.cause?.replaceAll("_", " ") ?? "ended"}${code}`;
 }
 
 /** @param {RunDetail} run */
