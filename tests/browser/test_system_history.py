@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import expect
 
 from lehr.system_history.history import SystemHistory
 from lehr_testing import seeding
+from lehr_testing.api import served
 
-from .conftest import Lehr, Visit
+from .conftest import Lehr, Visit, visiting
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 pytestmark = pytest.mark.browser
 
@@ -39,3 +45,14 @@ def test_run_shows_its_own_gpu_and_the_cluster_each_node(visit: Visit, lehr: Leh
     expect(page.locator(".courses")).to_contain_text("GPU 0 power")
     page.get_by_role("combobox", name="Span of n1").select_option("last 90 days")
     expect(page.locator(".courses")).to_contain_text("memory")
+
+
+def test_node_is_drained_with_a_reason_and_readmitted(browser: Browser, tmp_path: Path) -> None:
+    with served(tmp_path / "home") as (api, url), visiting(browser, url) as visit:
+        page = visit.open("/cluster")
+        page.get_by_role("button", name="Drain n1").click()
+        page.get_by_role("textbox", name="reason").fill("its fans are replaced")
+        page.get_by_role("button", name="Drain the node").click()
+        page.get_by_role("button", name="Readmit n1").click()
+        page.get_by_role("button", name="Drain n1").wait_for()
+        assert api.dispatcher.excluded == {}

@@ -4,6 +4,9 @@ import { get } from "../api.js";
 import { fill, h } from "../dom.js";
 import { showFailure } from "../notices.js";
 import { historyPanel } from "../system_history.js";
+import { drainButton } from "./drain.js";
+
+/** @typedef {import("../types.js").NodeView} NodeView */
 
 const POINTS = 220;
 /** @type {[string, number][]} */
@@ -13,8 +16,9 @@ const SPANS = [
   ["last 90 days", 7_776_000],
 ];
 
-/** @param {string} node */
-function panel(node) {
+/** @param {NodeView} shown @param {() => void} changed */
+function panel(shown, changed) {
+  const node = shown.name;
   const place = h("div");
   const choose = /** @type {HTMLSelectElement} */ (h("select", { "aria-label": `Span of ${node}` }, SPANS.map(([label, seconds]) => h("option", { value: seconds }, label))));
   const load = async () => {
@@ -28,22 +32,24 @@ function panel(node) {
   choose.addEventListener("change", load);
   const details = /** @type {HTMLDetailsElement} */ (h("details.over-time", {}, h("summary", {}, `${node} over time`), choose, place));
   details.addEventListener("toggle", () => details.open && load());
-  return details;
+  return h("div.node-tools", {}, details, drainButton(shown, changed));
 }
 
 /**
  * Keep one panel per node below a part of the page, outside of what is drawn anew.
  *
  * @param {HTMLElement} after
- * @returns {(nodes: string[]) => void} tells which nodes there are
+ * @param {() => void} changed called after a node was drained or readmitted
+ * @returns {(nodes: NodeView[]) => void} draws the panels if the nodes have changed
  */
-export function nodesOverTime(after) {
+export function nodesOverTime(after, changed) {
   const section = h("section", { "aria-label": "Nodes over time" });
   after.after(section);
   let shown = "";
   return (nodes) => {
-    if (nodes.join("\n") === shown) return;
-    shown = nodes.join("\n");
-    fill(section, nodes.map(panel));
+    const now = JSON.stringify(nodes.map((node) => [node.name, node.excluded]));
+    if (now === shown) return;
+    shown = now;
+    fill(section, nodes.map((node) => panel(node, changed)));
   };
 }

@@ -18,7 +18,7 @@ import { on, onCatchUp } from "../stream.js";
 
 const place = byId("cluster");
 
-const showOverTime = nodesOverTime(place);
+const showOverTime = nodesOverTime(place, () => reload());
 
 const LOOK_MS = 5000;
 
@@ -117,7 +117,7 @@ async function load() {
     const state = JSON.stringify([cluster, queue]);
     if (state === drawn) return;
     drawn = state;
-    showOverTime(cluster.nodes.map((/** @type {NodeView} */ node) => node.name));
+    showOverTime(cluster.nodes);
     // Figures change every few seconds: keep the focus where it is.
     const at = [...place.querySelectorAll("a")].findIndex((link) => link === document.activeElement);
     draw(cluster, queue);

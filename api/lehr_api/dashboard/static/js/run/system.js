@@ -48,7 +48,7 @@ function hintOnUtilization(names, run) {
   return h(
     "p.hint",
     {},
-    cpu ? "It trains on a CPU, so there is no GPU utilization. " : "Utilization is a current value without history. MFU shows how much of the GPU's peak the training used. ",
+    cpu ? "It trains on a CPU, so there is no GPU utilization. " : "Utilization is the share of the time in which any kernel ran. MFU shows how much of the GPU's peak the training used. ",
     run.spec.train?.profile?.tool === "torch"
       ? "The shares of matmul, other kernels, communication and idle time are in the log (profile: …), the trace in the attempt's profiles folder."
       : ["For the shares of matmul, other kernels, communication and idle time, fork or submit it with ", h("code", {}, "train.profile.tool=torch"), "."],
