@@ -51,7 +51,7 @@ _PARABOLA = (4.0, 1.0, 0.7)
 
 
 @dataclass(frozen=True)
-class Trial:
+class RateResult:
     """The mean of one learning rate's seeds."""
 
     rate: float
@@ -121,7 +121,7 @@ class Posterior:
 
 
 @lru_cache(maxsize=256)
-def posterior(trials: tuple[Trial, ...], noise: float | None) -> Posterior | None:
+def posterior(trials: tuple[RateResult, ...], noise: float | None) -> Posterior | None:
     """Compute the curves that agree with the trials; None with fewer than three finite losses.
 
     Args:

@@ -28,7 +28,7 @@ from lehr.cluster.inbox import Inbox
 from lehr.cluster.isolation import Isolation
 from lehr.cluster.launch_spec import LaunchSettings
 from lehr.cluster.launcher import Launcher
-from lehr.cluster.loader import Loader
+from lehr.cluster.loader import SnapshotLoader
 from lehr.cluster.membership import Cluster, Member
 from lehr.cluster.node_notes import EXCLUDED
 from lehr.cluster.tokens import AttemptTokens
@@ -131,7 +131,7 @@ class Dispatcher:
         )
         isolation = self._isolation = Isolation(partial(give_up, store), self.heartbeats.now)
         self._inbox = Inbox(store, self._launcher, self.heartbeats, isolation)
-        self._loader = Loader(
+        self._loader = SnapshotLoader(
             store, self._cluster, self.heartbeats, isolation, homes.runs_dir(home), timeouts
         )
         self._executor = Executor(

@@ -19,7 +19,7 @@ from lehr.specs.run import RunSpec
 from lehr.specs.stages import stage_problems
 from lehr.specs.sweep import SweepSpec
 from lehr.specs.sweep_expand import trial_problems
-from lehr.specs.yaml12 import Document, read_json, read_yaml
+from lehr.specs.yaml12 import YamlDocument, read_json, read_yaml
 
 Spec = RunSpec | SweepSpec | RolloutSpec
 
@@ -41,7 +41,7 @@ def load_spec(source: Path | str | dict[str, Any], overrides: Overrides = ()) ->
         SpecError: with every problem found, each with its line when it came from a file.
     """
     if isinstance(source, dict):
-        document, folder = Document(data=source), None
+        document, folder = YamlDocument(data=source), None
     elif isinstance(source, str) and "\n" in source:
         document, folder = read_yaml(source), None
     else:
@@ -98,7 +98,7 @@ def _ordered(problems: Iterable[SpecProblem]) -> list[SpecProblem]:
     return sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0))
 
 
-def _read_file(path: Path) -> Document:
+def _read_file(path: Path) -> YamlDocument:
     source = str(path)
     try:
         text = path.read_text(encoding="utf-8")

@@ -15,7 +15,7 @@ from lehr.specs.overrides import replace_length, set_path
 from lehr.specs.problems import Origin, translate
 from lehr.specs.rollout import STAGES, LastStage, RolloutSpec, Stage, StageName
 from lehr.specs.run import RunSpec
-from lehr.specs.yaml12 import Document
+from lehr.specs.yaml12 import YamlDocument
 from lehr_trainer.configs.fields import place
 from lehr_trainer.configs.train import LlamaConfig, TrainConfig
 
@@ -107,7 +107,7 @@ def stages(rollout: RolloutSpec) -> list[PlannedStage]:
     Raises:
         SpecError: a stage's changes give an invalid run.
     """
-    problems, found = _plan(rollout, Origin(Document(data=None)))
+    problems, found = _plan(rollout, Origin(YamlDocument(data=None)))
     if problems:
         raise SpecError(problems)
     return found
@@ -313,7 +313,7 @@ def _in_stage(
     """Place a problem at the value that caused it, else at the stage."""
     given = list(stage.set) if isinstance(stage, Stage) else []
     found = []
-    for problem in translate(error, RunSpec, Origin(Document(data=None))):
+    for problem in translate(error, RunSpec, Origin(YamlDocument(data=None))):
         blamed = [
             path
             for path in given
