@@ -79,7 +79,7 @@ def test_more_seeds_at_the_same_noise_narrow_the_interval() -> None:
         given = tuple(
             RateResult(rate, loss, seeds) for rate, loss in zip(RATES, valley(), strict=True)
         )
-        low, high = posterior(given, 0.02).interval(0.95)
+        low, high = posterior(given, 0.06).interval(0.95)
         return high / low
 
     assert width(32) < 0.9 * width(2)
