@@ -4,8 +4,9 @@
  * Fetches and draws visible charts only. After the first fetch, fetches new points only.
  */
 
-import { fill, h, throttled } from "../dom.js";
-import { metric as format } from "../format.js";
+import { fill, h, mount, throttled } from "../dom.js";
+import { keep } from "../patch.js";
+import { integer, metric as format } from "../format.js";
 import { showFailure } from "../notices.js";
 import { memory } from "../urlstate.js";
 import { Chart } from "./chart.js";
@@ -25,6 +26,8 @@ import { bySeeds } from "./seeds.js";
  */
 
 const TICK_MS = 1000;
+/** So many values the list beside the cursor has; of more, it has those around the pointer. */
+const READINGS = 12;
 const PINNED = ["train/loss", "val/loss", "tokens_per_s"];
 
 /**
@@ -47,7 +50,7 @@ export class Board {
    * @param {BoardRun[]} runs
    * @param {import("./toolbar.js").View} view
    * @param {{onZoom: (range: [number, number | null] | null) => void,
-   *   pins?: string, open?: string[]}} options `open`: prefixes that are open at first; all by default
+   *   onLine?: (run: string | null) => void, pins?: string, open?: string[]}} options `open`: prefixes that are open at first; all by default
    */
   constructor(place, runs, view, options) {
     this.place = place;
@@ -63,6 +66,13 @@ export class Board {
     this.marks = null;
     /** @type {string[]} */
     this.names = [];
+    /** @type {Map<string, {element: HTMLElement, count: HTMLElement, charts: HTMLElement}>} */
+    this.groups = new Map();
+    this.pinned = keep(h("div.charts"));
+    /** @type {{place: import("./chart.js").Place, at: Chart} | null} where the pointer is */
+    this.hovered = null;
+    /** @type {{place: import("./chart.js").Place, at: Chart} | null} where the cursor is held */
+    this.held = null;
     /** Whether runs that differ only in their seed are drawn as one curve. */
     this.meanOfSeeds = false;
     this.trouble = h("div");
@@ -71,6 +81,8 @@ export class Board {
     this.observer = new IntersectionObserver((entries) => this.#seen(entries), { rootMargin: "120px" });
     this.tick = throttled(() => this.#update(), TICK_MS);
     this.onTheme = () => this.redraw();
+    this.onEscape = (/** @type {KeyboardEvent} */ event) => event.key === "Escape" && this.release();
+    document.addEventListener("keydown", this.onEscape);
     document.addEventListener("lehr:theme", this.onTheme);
     this.resizes = new ResizeObserver(throttled(async () => this.redraw(), 200));
     this.resizes.observe(place);
@@ -80,6 +92,7 @@ export class Board {
     this.observer.disconnect();
     this.resizes.disconnect();
     document.removeEventListener("lehr:theme", this.onTheme);
+    document.removeEventListener("keydown", this.onEscape);
     for (const chart of this.charts.values()) {
       chart.visible = false;
       chart.destroy();
@@ -141,35 +154,50 @@ export class Board {
     for (const name of this.names) {
       if (this.charts.has(name)) continue;
       const chart = new Chart(name, {
-        onHover: (step, at) => this.#hover(step, at),
+        onHover: (at, on) => this.#hover(at, on),
+        onHold: (at, on) => this.#hold(at, on),
         onZoom: this.options.onZoom,
         onPin: () => this.#pin(name),
       });
       this.charts.set(name, chart);
     }
-    const charts = (/** @type {string[]} */ names) =>
-      h(`div.charts${this.view.wide ? ".wide" : ""}`, {}, names.map((name) => this.charts.get(name)?.element));
-    const closed = new Set(memory.get("closed-groups", /** @type {string[]} */ ([])));
+    const focused = /** @type {HTMLElement | null} */ (document.activeElement);
+    const elements = (/** @type {string[]} */ names) => names.map((name) => this.charts.get(name)?.element);
     const ordered = [...groups].sort(([a], [b]) => (ORDER[a] ?? 9) - (ORDER[b] ?? 9) || a.localeCompare(b));
     this.observer.disconnect();
-    fill(
+    mount(this.pinned, elements(pinned));
+    mount(
       this.place,
       this.trouble,
-      pinned.length > 0 && charts(pinned),
-      ordered.map(([group, names]) => {
-        const open = this.options.open ? this.options.open.includes(group) : !closed.has(group);
-        return h(
-          "details.group",
-          { open, ontoggle: (/** @type {Event} */ event) => this.#remember(group, /** @type {any} */ (event.target).open) },
-          h("summary", {}, group, " ", h("span.count", {}, `${names.length}`)),
-          charts(names),
-        );
+      pinned.length > 0 && this.pinned,
+      ordered.map(([name, names]) => {
+        const group = this.#group(name);
+        group.count.textContent = String(names.length);
+        mount(group.charts, elements(names));
+        return group.element;
       }),
     );
+    this.place.querySelectorAll(".charts").forEach((element) => element.classList.toggle("wide", this.view.wide));
+    // A chart that has moved to another group takes the focus of its button with it.
+    if (focused !== document.activeElement && this.place.contains(focused)) focused?.focus({ preventScroll: true });
     for (const [name, chart] of this.charts) {
       chart.setPinned(pinned.includes(name));
       this.observer.observe(chart.element);
     }
+  }
+
+  /** @param {string} name */
+  #group(name) {
+    const known = this.groups.get(name);
+    if (known) return known;
+    const closed = new Set(memory.get("closed-groups", /** @type {string[]} */ ([])));
+    const open = this.options.open ? this.options.open.includes(name) : !closed.has(name);
+    const count = h("span.count");
+    const charts = h("div.charts");
+    const ontoggle = (/** @type {Event} */ event) => this.#remember(name, /** @type {any} */ (event.target).open);
+    const group = { count, charts, element: h("details.group", { open, ontoggle }, h("summary", {}, name, " ", count), charts) };
+    this.groups.set(name, group);
+    return group;
   }
 
   /**
@@ -228,6 +256,22 @@ export class Board {
     }
   }
 
+  /** Return the first and last x of all curves: one range for all charts, so that their cursors are in line. */
+  #span() {
+    let first = Infinity;
+    let last = -Infinity;
+    for (const run of this.runs) {
+      if (run.hidden) continue;
+      for (const { x } of this.feeds.get(run.id)?.curves.values() ?? []) {
+        if (!x.length) continue;
+        // A logarithmic axis begins with the first positive value.
+        first = Math.min(first, this.view.logx ? (x.find((one) => one > 0) ?? Infinity) : x[0]);
+        last = Math.max(last, x[x.length - 1]);
+      }
+    }
+    return first < last ? /** @type {[number, number]} */ ([first, last]) : null;
+  }
+
   /** @param {Chart} chart */
   #draw(chart) {
     /** @type {import("./chart.js").Line[]} */
@@ -242,23 +286,87 @@ export class Board {
     }
     const fetched = this.runs.some((run) => run.hidden || this.view.x === "flops" || this.feeds.get(run.id)?.curves.has(chart.name));
     if (!fetched) return;
-    chart.draw(lines, this.view, this.runs.length === 1 ? this.marks : null).catch((error) => this.failed(error));
+    chart
+      .draw(lines, { ...this.view, span: this.#span() }, this.runs.length === 1 ? this.marks : null)
+      .then(() => this.#cursor?.at === chart && this.#showTip())
+      .catch((error) => this.failed(error));
+  }
+
+  /** The place that all cursors show: the held one, or that of the pointer. */
+  get #cursor() {
+    return this.held ?? this.hovered;
   }
 
   /**
-   * @param {number | null} step
+   * @param {import("./chart.js").Place | null} place
    * @param {Chart} at
    */
-  #hover(step, at) {
-    for (const chart of this.charts.values()) if (chart.visible) chart.reading(step);
-    const many = step !== null && this.runs.length > 1;
-    this.tip.hidden = !many;
-    if (!many || step === null) return;
+  #hover(place, at) {
+    this.hovered = place && { place, at };
+    if (!this.held) this.#showCursor();
+  }
+
+  /**
+   * Hold the cursor where it is, so that it stays when the pointer leaves; a second time, let it go.
+   *
+   * @param {import("./chart.js").Place} place
+   * @param {Chart} at
+   */
+  #hold(place, at) {
+    this.held = this.held?.place.step === place.step ? null : { place, at };
+    this.#showCursor();
+  }
+
+  /** Let the held cursor go. @returns {boolean} whether there was one */
+  release() {
+    const was = this.held !== null;
+    this.held = null;
+    if (was) this.#showCursor();
+    return was;
+  }
+
+  /**
+   * Draw the lines of a run bold in all charts.
+   *
+   * @param {string | null} run
+   */
+  light(run) {
+    for (const chart of this.charts.values()) if (chart.visible) chart.near(run ?? chart.at?.run ?? null);
+  }
+
+  #showCursor() {
+    const cursor = this.#cursor;
+    const place = cursor?.place ?? null;
+    for (const chart of this.charts.values()) if (chart.visible) chart.reading(place);
+    this.place.classList.toggle("held", this.held !== null);
+    this.options.onLine?.(place?.run ?? null);
+    this.#showTip();
+  }
+
+  #showTip() {
+    const cursor = this.#cursor;
+    if (!cursor) {
+      this.tip.hidden = true;
+      return;
+    }
+    const { place, at } = cursor;
+    const values = this.runs.length > 1 ? at.values(place.step) : [];
+    const marks = at.marksAt(place);
+    this.tip.hidden = !values.length && !marks.length;
+    // Of many lines, those around the pointer's.
+    const near = Math.max(0, values.findIndex(({ line }) => line.run === place.run));
+    const first = Math.max(0, Math.min(near - Math.floor(READINGS / 2), values.length - READINGS));
+    const shown = values.slice(first, first + READINGS);
+    const more = (/** @type {number} */ n, /** @type {string} */ word) => n > 0 && h("div.dim", {}, `${n} ${word}`);
     fill(
       this.tip,
-      at.values(step).map(({ line, value }) =>
-        h("div", {}, h("i.tip-key", { vars: { "--key": line.colour } }), h("b", {}, format(at.name, value)), ` ${line.label}`),
+      values.length > 0 && h("div.tip-step", { key: "step" }, `step ${integer(place.step)}`),
+      more(first, "better"),
+      shown.map(({ line, value }) =>
+        h(line.run === place.run ? "div.tip-row.near" : "div.tip-row", { key: line.run }, h("i.tip-key", { vars: { "--key": line.colour } }), h("b", {}, format(at.name, value)), ` ${line.label}`),
       ),
+      more(values.length - first - shown.length, "more"),
+      marks.map((text) => h("div.tip-mark", {}, text)),
     );
     if (this.tip.parentElement !== at.plot) at.plot.append(this.tip);
     // Place the list on the side of the plot opposite to the pointer.

@@ -114,10 +114,7 @@ async function load() {
     const state = JSON.stringify([cluster, queue]);
     if (state === drawn) return;
     drawn = state;
-    // Figures change every few seconds: keep the focus where it is.
-    const at = [...place.querySelectorAll("a")].findIndex((link) => link === document.activeElement);
     draw(cluster, queue);
-    if (at >= 0) place.querySelectorAll("a")[at]?.focus({ preventScroll: true });
   } catch (error) {
     if (!drawn) showFailure(place, error);
   }

@@ -4,7 +4,7 @@ import { get } from "../api.js";
 import { Board } from "../charts/board.js";
 import { toolbar, viewFromAddress } from "../charts/toolbar.js";
 import { slots, stroke } from "../colour.js";
-import { byId, fill, h, s, scrollable, throttled } from "../dom.js";
+import { byId, fill, h, mount, s, scrollable, throttled } from "../dom.js";
 import * as f from "../format.js";
 import { empty, message, showFailure } from "../notices.js";
 import { installPage } from "../page.js";
@@ -131,7 +131,7 @@ async function add(event) {
 }
 
 // Create these elements once, so that typed text and focus survive a redraw.
-fill(
+mount(
   head,
   h("div.crumbs", {}, h("a", { href: "/" }, "Runs"), " / compare"),
   h("div.head-line", {}, title),
@@ -245,7 +245,7 @@ async function load() {
     fill(place, empty("Nothing to compare", h("p", {}, "Select two runs or more in the ", h("a", { href: "/" }, "runs table"), " and choose Compare.")));
     return;
   }
-  if (!place.contains(head)) fill(place, head, notes, table, h("h2", {}, "Curves"), sets, bar.element, charts, h("h2", {}, "Config"), differences);
+  if (!place.contains(head)) mount(place, head, notes, table, h("h2", {}, "Curves"), sets, bar.element, charts, h("h2", {}, "Config"), differences);
   drawHead();
   try {
     const found = await Promise.all(ids.map((id) => get(`/runs/${encodeURIComponent(id)}`)));

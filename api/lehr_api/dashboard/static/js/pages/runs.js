@@ -1,7 +1,7 @@
 /** The table of runs, newest first, updated live. */
 
 import { get, post } from "../api.js";
-import { byId, fill, h, scrollable, throttled } from "../dom.js";
+import { byId, fill, h, mount, scrollable, throttled } from "../dom.js";
 import { integer, metric, NONE, specValue } from "../format.js";
 import { rowKeys, shortcut } from "../keys.js";
 import { confirmed, empty, message, showFailure, toast } from "../notices.js";
@@ -34,8 +34,6 @@ let newest = "";
 let filter = parseFilter(read("filter") ?? "");
 let sort = read("sort"); // "loss" or "-loss"; null: newest first
 let grouped = read("flat") !== "1";
-/** @type {Rows<Item> | null} */
-let rows = null;
 
 /** @returns {string[]} */
 function shownKeys() {
@@ -153,7 +151,7 @@ function toggle(id) {
   if (open) folded.add(id);
   else opened.add(id);
   write({ open: [...opened].join(","), fold: [...folded].join(",") });
-  rows?.touch(`sweep ${id}`);
+  rows.touch(`sweep ${id}`);
   redraw();
 }
 
@@ -162,8 +160,8 @@ function select(id, yes) {
   if (yes) selected.add(id);
   else selected.delete(id);
   const run = list.runs.get(id);
-  rows?.touch(`run ${id}`);
-  if (run?.sweep_id) rows?.touch(`sweep ${run.sweep_id}`);
+  rows.touch(`run ${id}`);
+  if (run?.sweep_id) rows.touch(`sweep ${run.sweep_id}`);
   drawSelection();
 }
 
@@ -188,8 +186,7 @@ function drawSelection() {
     h("button.quiet", { type: "button", onclick: () => {
       selected.clear();
       drawSelection();
-      drawTable();
-      redraw();
+      rows.renew();
     } }, "Clear"),
   );
 }
@@ -208,30 +205,29 @@ async function cancel(ids) {
   for (const result of results) if (result.status === "rejected") toast(message(result.reason), { bad: true });
 }
 
-function drawTable() {
-  const body = h("tbody");
-  const table = h(
-    "table.runs",
-    { "aria-label": "Runs" },
-    h("thead", {}, h("tr", {}, h("th.shrink", {}, h("span.unseen", {}, "select")), columns.map(head))),
-    body,
-  );
-  rows = new Rows(
-    body,
-    {
-      key: (item) => (item.kind === "run" ? `run ${item.run.id}` : `sweep ${item.id}`),
-      row: (item) => (item.kind === "run" ? runRow(item.run, item.member) : sweepRow(item.id, item.runs)),
-      same: (a, b) => {
-        if (a.kind === "run") return b.kind === "run" && a.run === b.run && a.member === b.member;
-        // Its figures come from the sweep's view; loading it redraws the row.
-        return b.kind === "sweep" && a.runs.length === b.runs.length && sweeps.has(a.id) && a.open === b.open;
-      },
+const body = h("tbody");
+const headRow = h("tr");
+const foot = h("p.runs-foot", { id: "runs-foot" });
+const table = scrollable(h("table.runs", { "aria-label": "Runs" }, h("thead", {}, headRow), body));
+/** @type {Rows<Item>} */
+const rows = new Rows(
+  body,
+  {
+    key: (item) => (item.kind === "run" ? `run ${item.run.id}` : `sweep ${item.id}`),
+    row: (item) => (item.kind === "run" ? runRow(item.run, item.member) : sweepRow(item.id, item.runs)),
+    same: (a, b) => {
+      if (a.kind === "run") return b.kind === "run" && a.run === b.run && a.member === b.member;
+      // Its figures come from the sweep's view; loading it redraws the row.
+      return b.kind === "sweep" && a.runs.length === b.runs.length && sweeps.has(a.id) && a.open === b.open;
     },
-    async () => {
-      if (await list.more()) redraw();
-    },
-  );
-  fill(room, scrollable( table), h("p.runs-foot", { id: "runs-foot" }));
+  },
+  async () => {
+    if (await list.more()) redraw();
+  },
+);
+
+function drawHead() {
+  fill(headRow, h("th.shrink", {}, h("span.unseen", {}, "select")), columns.map(head));
 }
 
 /** @param {import("../runs/columns.js").Column} column */
@@ -242,7 +238,7 @@ function head(column) {
   const mark = sorted ? (down ? " ↓" : " ↑") : "";
   return h(
     `th.col-${column.key}${column.num ? ".num" : ""}`,
-    { scope: "col", title: column.hint, "aria-sort": sorted },
+    { key: column.key, scope: "col", title: column.hint, "aria-sort": sorted },
     column.sort ? h("button.sort", { type: "button", onclick: () => sortBy(column.key) }, column.title + mark) : column.title,
   );
 }
@@ -252,7 +248,7 @@ async function sortBy(key) {
   // Ascending, descending, then newest first again.
   sort = sort === key ? `-${key}` : sort === `-${key}` ? null : key;
   write({ sort });
-  drawTable();
+  drawHead();
   redraw();
   if (sort) {
     await list.all();
@@ -263,14 +259,14 @@ async function sortBy(key) {
 function redraw() {
   const shown = items();
   if (!shown.length) {
-    rows = null;
     fill(room, nothing());
     return;
   }
-  if (!rows) drawTable();
-  rows?.set(shown);
-  const foot = document.getElementById("runs-foot");
-  if (!foot) return;
+  if (!room.contains(table)) {
+    drawHead();
+    mount(room, table, foot);
+  }
+  rows.set(shown);
   const total = list.total ?? list.runs.size;
   const partial = !list.complete && (sort || filter.test);
   foot.textContent = partial
@@ -303,7 +299,6 @@ async function load() {
       redraw();
     }
   } catch (error) {
-    rows = null;
     showFailure(room, error);
   }
 }
@@ -312,7 +307,7 @@ async function loadSweeps() {
   const page = await get("/sweeps", { limit: 100 });
   for (const sweep of page.items) {
     sweeps.set(sweep.id, sweep);
-    rows?.touch(`sweep ${sweep.id}`);
+    rows.touch(`sweep ${sweep.id}`);
   }
 }
 
@@ -330,8 +325,8 @@ function options() {
     columns = COLUMNS.filter((one) => chosen.includes(one.key));
     memory.set("columns", chosen);
     write({ cols: chosen.join(",") });
-    drawTable();
-    redraw();
+    drawHead();
+    rows.renew();
   };
   fill(
     byId("runs-options"),
@@ -357,8 +352,8 @@ function keys() {
     input.select();
   });
   const mark = (/** @type {number} */ index) => {
-    rows?.mark(index);
-    rows?.scrollTo(index);
+    rows.mark(index);
+    rows.scrollTo(index);
   };
   const item = (/** @type {number} */ index) => items()[index];
   const open = (/** @type {number} */ index) => {

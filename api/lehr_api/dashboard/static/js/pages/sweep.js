@@ -5,7 +5,7 @@ import { Board } from "../charts/board.js";
 import { drawFigure } from "../charts/figure.js";
 import { toolbar, viewFromAddress } from "../charts/toolbar.js";
 import { along, slots, stroke } from "../colour.js";
-import { byId, fill, h, s, throttled } from "../dom.js";
+import { byId, fill, h, mount, s, throttled } from "../dom.js";
 import * as f from "../format.js";
 import { showFailure } from "../notices.js";
 import { installPage } from "../page.js";
@@ -48,7 +48,7 @@ const hidden = new Set((read("hide") ?? "").split(",").filter(Boolean));
 const view = viewFromAddress();
 const bar = toolbar(view, (kind) => (kind === "data" ? board.reload() : board.redraw()), { superseded: false });
 view.old = false;
-fill(
+mount(
   byId("sweep-body"),
   figureBar,
   figurePlace,
@@ -152,7 +152,7 @@ function drawCurves() {
     [...entries].map(([key, [run, ...rest]]) =>
       h(
         run.hidden ? "li.off" : "li",
-        {},
+        { key },
         h("button.quiet", { type: "button", "aria-pressed": String(!run.hidden), title: run.hidden ? "Show its curves" : "Hide its curves", onclick: () => {
           for (const { id } of [run, ...rest]) {
             if (run.hidden) hidden.delete(id);
@@ -188,12 +188,12 @@ function drawParameterChoice() {
     figureBar.hidden = true;
     return;
   }
-  const select = /** @type {HTMLSelectElement} */ (h("select", { "aria-label": "Parameter on the x axis", onchange: () => {
-    parameter = select.value;
+  const choose = (/** @type {Event} */ event) => {
+    parameter = /** @type {HTMLSelectElement} */ (event.currentTarget).value;
     write({ parameter });
     load();
-  } }, sweep.parameters.map((path) => h("option", { value: path }, path))));
-  select.value = parameter ?? "";
+  };
+  const select = h("select", { "aria-label": "Parameter on the x axis", value: parameter ?? "", onchange: choose }, sweep.parameters.map((path) => h("option", { value: path }, path)));
   fill(figureBar, h("label.field", {}, "against", select));
 }
 

@@ -4,7 +4,7 @@ import { get } from "../api.js";
 import { Board } from "../charts/board.js";
 import { toolbar, viewFromAddress } from "../charts/toolbar.js";
 import { slot, stroke } from "../colour.js";
-import { fill, h, throttled } from "../dom.js";
+import { fill, h, mount, throttled } from "../dom.js";
 import { empty } from "../notices.js";
 import { integer } from "../format.js";
 import { LogView } from "./logs.js";
@@ -49,7 +49,7 @@ export function openCurves(place, run) {
   const view = viewFromAddress();
   const marksLine = h("p.hint");
   const bar = toolbar(view, (kind) => (kind === "data" ? board.reload() : board.redraw()));
-  fill(place, bar.element, charts, marksLine, h("h2", {}, "Log tail"), tailPlace);
+  mount(place, bar.element, charts, marksLine, h("h2", {}, "Log tail"), tailPlace);
   const board = new Board(charts, [{ id: run.id, label: run.name, flopsPerToken: run.flops_per_token, stroke: () => stroke(slot(run.id)) }], view, {
     onZoom: (range) => {
       view.range = range;

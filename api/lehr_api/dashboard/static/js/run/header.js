@@ -39,7 +39,7 @@ async function pause(run) {
 function actions(run) {
   const stopping = run.desired !== "run";
   const button = (/** @type {string} */ label, /** @type {() => void} */ act, danger = false) =>
-    h(danger ? "button.danger" : "button", { type: "button", onclick: act }, label);
+    h(danger ? "button.danger" : "button", { key: label, type: "button", onclick: act }, label);
   /** @type {HTMLElement[]} */
   const shown = [h("a.button", { href: `/api/v1/runs/${run.id}/report`, target: "_blank", rel: "noopener" }, "Report")];
   if (run.state === "running" && !stopping) {
@@ -111,8 +111,6 @@ export function drawHeader(place, run, sweepName) {
   const done = progress(run);
   const reason = runReason(run);
   const failed = run.state === "failed";
-  // The button that has the focus, which a live update must keep.
-  const focused = place.contains(document.activeElement) ? document.activeElement?.textContent : null;
   fill(
     place,
     h(
@@ -146,5 +144,4 @@ export function drawHeader(place, run, sweepName) {
     figures(run),
     run.wandb && h("p.hint", {}, "Weights & Biases: ", run.wandb.url ? h("a", { href: run.wandb.url, rel: "noreferrer" }, run.wandb.text) : run.wandb.text),
   );
-  if (focused) [...place.querySelectorAll("button")].find((one) => one.textContent === focused)?.focus();
 }

@@ -4,7 +4,7 @@ import { get } from "../api.js";
 import { Board, groupOf } from "../charts/board.js";
 import { toolbar, viewFromAddress } from "../charts/toolbar.js";
 import { slot, stroke } from "../colour.js";
-import { fill, h, scrollable, throttled } from "../dom.js";
+import { fill, h, mount, scrollable, throttled } from "../dom.js";
 import { flatten } from "../flat.js";
 import * as f from "../format.js";
 import { ABOUT, memoryUsed, temperature } from "../gpus.js";
@@ -140,7 +140,7 @@ export function openSystem(place, run) {
   const utilization = h("div");
   const gpus = h("div");
   const bar = toolbar(view, (kind) => (kind === "data" ? board.reload() : board.redraw()));
-  fill(place, h("h2", {}, "Attempts"), attemptsPlace, gpus, h("h2", {}, "Time and memory"), breakdown, bar.element, charts, utilization, h("h2", {}, "Device"), facts);
+  mount(place, h("h2", {}, "Attempts"), attemptsPlace, gpus, h("h2", {}, "Time and memory"), breakdown, bar.element, charts, utilization, h("h2", {}, "Device"), facts);
   const board = new Board(charts, [{ id: run.id, label: run.name, flopsPerToken: run.flops_per_token, stroke: () => stroke(slot(run.id)) }], view, {
     onZoom: (range) => {
       view.range = range;

@@ -1,6 +1,6 @@
 /** Tabs. The URL keeps the choice; only the open tab fetches data. */
 
-import { fill, h } from "../dom.js";
+import { fill, h, mount } from "../dom.js";
 import { read, write } from "../urlstate.js";
 
 /**
@@ -76,7 +76,7 @@ export class Tabs {
     if (!tab || !this.run) return;
     // Each tab draws into its own element, so a late answer cannot overwrite another tab.
     const room = h("div");
-    fill(this.place, room);
+    mount(this.place, room);
     this.opened = tab.open(room, this.run);
   }
 

@@ -1,6 +1,7 @@
 /** A table that draws only its visible rows. */
 
 import { h, onceAFrame } from "../dom.js";
+import { renew } from "../patch.js";
 
 const ROW_PX = 33;
 const SPARE = 12;
@@ -12,8 +13,6 @@ const SPARE = 12;
  * @property {(item: Item) => HTMLElement} row
  * @property {(a: Item, b: Item) => boolean} same whether the row of one may be kept for the other
  */
-
-const FOCUSABLE = "a, button, input";
 
 /** @template Item */
 export class Rows {
@@ -68,6 +67,12 @@ export class Rows {
     this.soon();
   }
 
+  /** Draw all rows again, after a change of columns. */
+  renew() {
+    for (const { row } of this.drawn.values()) this.stale.add(row);
+    this.soon();
+  }
+
   /** @param {number} index */
   scrollTo(index) {
     const top = this.body.getBoundingClientRect().top + scrollY + index * ROW_PX;
@@ -80,7 +85,7 @@ export class Rows {
     const top = -this.body.getBoundingClientRect().top;
     const first = Math.max(0, Math.floor(top / ROW_PX) - SPARE);
     const last = Math.min(this.items.length, Math.ceil((top + innerHeight) / ROW_PX) + SPARE);
-    const focus = this.#focus();
+    const focused = /** @type {HTMLElement | null} */ (this.body.contains(document.activeElement) ? document.activeElement : null);
     /** @type {Map<string, {row: HTMLElement, item: Item}>} */
     const next = new Map();
     const rows = [];
@@ -89,7 +94,8 @@ export class Rows {
       const key = this.source.key(item);
       const old = this.drawn.get(key);
       const stands = old && this.source.same(old.item, item) && !this.stale.has(old.row);
-      const row = stands ? old.row : this.source.row(item);
+      const row = stands ? old.row : old ? renew(old.row, this.source.row(item)) : this.source.row(item);
+      this.stale.delete(row);
       row.setAttribute("aria-rowindex", String(i + 2));
       row.classList.toggle("at", i === this.marked);
       next.set(key, { row, item });
@@ -99,21 +105,9 @@ export class Rows {
     this.before.style.height = `${first * ROW_PX}px`;
     this.after.style.height = `${Math.max(0, this.items.length - last) * ROW_PX}px`;
     this.#place([this.before, ...rows, this.after]);
-    if (focus) {
-      const again = next.get(focus.key)?.row.querySelectorAll(FOCUSABLE)[focus.index];
-      if (again && again !== document.activeElement) /** @type {HTMLElement} */ (again).focus({ preventScroll: true });
-    }
+    // A row that has moved among its neighbours loses the focus.
+    if (focused && focused !== document.activeElement && this.body.contains(focused)) focused.focus({ preventScroll: true });
     if (last >= this.items.length - SPARE) this.onEnd();
-  }
-
-  /** Return the control that has the focus and its row, so that redrawing can restore it. */
-  #focus() {
-    const active = document.activeElement;
-    if (!active || !this.body.contains(active)) return null;
-    for (const [key, { row }] of this.drawn) {
-      if (row.contains(active)) return { key, index: [...row.querySelectorAll(FOCUSABLE)].indexOf(active) };
-    }
-    return null;
   }
 
   /**
