@@ -7,6 +7,7 @@ import { differing, flatten } from "../../api/lehr_api/dashboard/static/js/flat.
 import { shown } from "../../api/lehr_api/dashboard/static/js/run/terminal.js";
 import { RunList } from "../../api/lehr_api/dashboard/static/js/runs/list.js";
 import { inOrder } from "../../api/lehr_api/dashboard/static/js/sweep/order.js";
+import { timeHeld } from "../../api/lehr_api/dashboard/static/js/status.js";
 import { joined } from "../../api/lehr_api/dashboard/static/js/sweep/pages.js";
 import { trial, fc, run } from "./support.js";
 
@@ -93,4 +94,11 @@ test("a line of a log is what a terminal would show of it", () => {
   assert.equal(shown("windows\r"), "windows");
   assert.equal(shown("\u001b[2K\u001b[1;32mdone\u001b[m\r"), "done");
   assert.equal(shown(""), "");
+});
+
+test("a run took the time of its attempts, not that in the queue or in a pause", () => {
+  const attempt = (/** @type {number} */ from, /** @type {number | null} */ to) => /** @type {any} */ ({ created_at: from - 5, dispatched_at: from, exited_at: to });
+  assert.equal(timeHeld({ attempts: [attempt(100, 400), attempt(1600, 1900)] }), 600);
+  assert.equal(timeHeld({ attempts: [attempt(100, 400), attempt(1600, null)] }), 300);
+  assert.equal(timeHeld({ attempts: [] }), null);
 });

@@ -31,6 +31,9 @@ def values(
         list[str] | None,
         Query(max_length=20, description="Metrics whose newest values are returned as well."),
     ] = None,
+    names: Annotated[
+        bool, Query(description="Return the names of all metrics that any of them has logged.")
+    ] = False,
 ) -> RunValuesView:
     """Return the configs of runs by dotted path: what is the same in all, and what differs."""
-    return values_of_runs(services, run, metric or ())
+    return values_of_runs(services, run, metric or (), names=names)

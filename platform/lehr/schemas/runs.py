@@ -84,6 +84,8 @@ class RunValuesView(View):
     """Values that differ; null where a run does not have the path."""
     metrics: dict[str, list[float | None]]
     """Newest values of the requested metrics; null where a run has none."""
+    metric_names: list[str] = []
+    """Names of all metrics that any of them has logged, if they were requested."""
 
 
 class WandbView(View):

@@ -17,9 +17,11 @@ _IDENTITY = ("name", "notes", "tags", "project", "kind")
 
 
 def values_of_runs(
-    context: Context, refs: Sequence[str], metrics: Sequence[str] = ()
+    context: Context, refs: Sequence[str], metrics: Sequence[str] = (), *, names: bool = False
 ) -> RunValuesView:
     """Return the configs of these runs by dotted path, and their newest values of ``metrics``.
+
+    With ``names``, also the names of all metrics that any of them has logged.
 
     Raises:
         NotFound: there is no such run.
@@ -39,7 +41,7 @@ def values_of_runs(
             same[path] = column[0]
         else:
             differing[path] = column
-    latest = store.series.latest(ids, metrics) if metrics else {}
+    latest = store.series.latest(ids, None if names else metrics) if names or metrics else {}
     return RunValuesView(
         runs=ids,
         same=same,
@@ -51,4 +53,5 @@ def values_of_runs(
             ]
             for name in metrics
         },
+        metric_names=sorted({name for found in latest.values() for name in found}) if names else [],
     )

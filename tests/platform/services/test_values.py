@@ -29,6 +29,19 @@ def test_newest_values_of_any_metric_are_returned(context: Context):
     assert found.metrics == {"data/epoch": [5 / 12_000, None], "no/such": [None, None]}
 
 
+def test_names_of_metrics_are_those_that_any_of_the_runs_has(context: Context):
+    first = context.store.runs.create(seeding.run_spec("first"))
+    second = context.store.runs.create(seeding.run_spec("second"))
+    seeding.start(context.store, first).train(range(1, 3))
+    attempt = seeding.start(context.store, second)
+    attempt.evaluate(1, 3.0)
+    attempt.flush()
+    found = values_of_runs(context, ["first", "second"], ["val/loss"], names=True)
+    assert {"train/loss", "val/loss"} <= set(found.metric_names)
+    assert found.metrics == {"val/loss": [None, 3.0]}
+    assert values_of_runs(context, ["first"]).metric_names == []
+
+
 def test_an_unknown_run_is_named(context: Context):
     with pytest.raises(NotFound, match="nosuch"):
         values_of_runs(context, ["nosuch"])

@@ -4,13 +4,16 @@
  * Fetches and draws visible charts only. After the first fetch, fetches new points only.
  */
 
-import { fill, h, mount, throttled } from "../dom.js";
+import { h, mount, throttled } from "../dom.js";
 import { keep } from "../patch.js";
-import { integer, metric as format } from "../format.js";
 import { showFailure } from "../notices.js";
-import { memory } from "../urlstate.js";
+import { memory, read, write } from "../urlstate.js";
 import { Chart } from "./chart.js";
+import { computed, isExpression, parseExpression } from "./expression.js";
 import { Feed } from "./feed.js";
+import { ownFromAddress, ownToAddress } from "./menu.js";
+import { Search } from "./search.js";
+import { showTip } from "./tip.js";
 import { bySeeds } from "./seeds.js";
 
 /**
@@ -23,11 +26,11 @@ import { bySeeds } from "./seeds.js";
  * @property {boolean} [cut] whether it was pruned
  * @property {string | null} [group] the key shared by runs that differ only in their seed
  * @property {string[]} [metrics] metrics that the run is known to have
+ * @property {boolean} [ended] whether it has no more points to come
  */
 
 const TICK_MS = 1000;
-/** So many values the list beside the cursor has; of more, it has those around the pointer. */
-const READINGS = 12;
+
 const PINNED = ["train/loss", "val/loss", "tokens_per_s"];
 
 /**
@@ -76,6 +79,9 @@ export class Board {
     /** Whether runs that differ only in their seed are drawn as one curve. */
     this.meanOfSeeds = false;
     this.trouble = h("div");
+    /** What single charts have for themselves, by name. */
+    this.own = ownFromAddress(read("chart"));
+    this.search = new Search(() => this.#arrange());
     this.tip = h("div.tip", { hidden: true });
     this.pins = memory.get(options.pins ?? "pins", PINNED);
     this.observer = new IntersectionObserver((entries) => this.#seen(entries), { rootMargin: "120px" });
@@ -144,21 +150,26 @@ export class Board {
   }
 
   #arrange() {
-    const pinned = this.pins.filter((name) => this.names.includes(name));
+    const all = [...this.search.expressions, ...this.names];
+    const shown = all.filter((name) => this.search.matches(name));
+    const pinned = [...this.search.expressions, ...this.pins].filter((name) => shown.includes(name));
+    this.search.count(shown.length, all.length);
     /** @type {Map<string, string[]>} */
     const groups = new Map();
-    for (const name of this.names) {
+    for (const name of shown) {
       if (pinned.includes(name)) continue;
       groups.set(groupOf(name), [...(groups.get(groupOf(name)) ?? []), name]);
     }
-    for (const name of this.names) {
+    for (const name of all) {
       if (this.charts.has(name)) continue;
       const chart = new Chart(name, {
         onHover: (at, on) => this.#hover(at, on),
         onHold: (at, on) => this.#hold(at, on),
         onZoom: this.options.onZoom,
         onPin: () => this.#pin(name),
+        onOwn: (own) => this.#setOwn(name, own),
       });
+      chart.setOwn(this.own.get(name) ?? {});
       this.charts.set(name, chart);
     }
     const focused = /** @type {HTMLElement | null} */ (document.activeElement);
@@ -169,6 +180,7 @@ export class Board {
     mount(
       this.place,
       this.trouble,
+      this.search.element,
       pinned.length > 0 && this.pinned,
       ordered.map(([name, names]) => {
         const group = this.#group(name);
@@ -211,6 +223,18 @@ export class Board {
     memory.set("closed-groups", [...closed]);
   }
 
+  /**
+   * @param {string} name
+   * @param {import("./menu.js").Own} own
+   */
+  #setOwn(name, own) {
+    this.own.set(name, own);
+    write({ chart: ownToAddress(this.own) });
+    const chart = this.charts.get(name);
+    chart?.setOwn(own);
+    if (chart?.visible) this.#draw(chart);
+  }
+
   /** @param {string} name */
   #pin(name) {
     this.pins = this.pins.includes(name) ? this.pins.filter((/** @type {string} */ one) => one !== name) : [...this.pins, name];
@@ -229,7 +253,8 @@ export class Board {
 
   async #update() {
     if (document.hidden) return;
-    const names = [...this.charts.values()].filter((chart) => chart.visible).map((chart) => chart.name);
+    const drawn = [...this.charts.values()].filter((chart) => chart.visible).map((chart) => chart.name);
+    const names = [...new Set(drawn.flatMap((name) => (isExpression(name) ? parseExpression(name).metrics : [name])))];
     if (!names.length) return;
     const reading = { x: this.view.x, smooth: this.view.smooth, old: this.view.old, range: this.view.range };
     try {
@@ -242,6 +267,8 @@ export class Board {
               feed = new Feed(run.id, run.metrics, run.flopsPerToken);
               this.feeds.set(run.id, feed);
             }
+            // Of a run that has ended, points are fetched once.
+            if (run.ended && names.every((name) => feed.curves.has(name) || (feed.asked > 0 && !feed.known.has(name)))) return;
             await feed.update(names, reading);
           }),
       );
@@ -249,7 +276,7 @@ export class Board {
     } catch (error) {
       this.failed(error);
     }
-    for (const name of names) {
+    for (const name of drawn) {
       // The list is empty if the tab was closed in the meantime.
       const chart = this.charts.get(name);
       if (chart) this.#draw(chart);
@@ -272,19 +299,29 @@ export class Board {
     return first < last ? /** @type {[number, number]} */ ([first, last]) : null;
   }
 
+  /**
+   * @param {string} run
+   * @param {string} name of a metric, or an expression
+   */
+  #curve(run, name) {
+    const curves = this.feeds.get(run)?.curves;
+    if (!curves || !isExpression(name)) return curves?.get(name);
+    return computed(parseExpression(name), (one) => curves.get(one));
+  }
+
   /** @param {Chart} chart */
   #draw(chart) {
     /** @type {import("./chart.js").Line[]} */
     let lines = [];
     for (const run of this.runs) {
-      const curve = this.feeds.get(run.id)?.curves.get(chart.name);
+      const curve = this.#curve(run.id, chart.name);
       if (curve && !run.hidden) lines.push({ run: run.id, label: run.label, ...run.stroke(), cut: run.cut, curve });
     }
     if (this.meanOfSeeds) {
       const groups = new Map(this.runs.map((run) => [run.id, run.group ?? null]));
       lines = bySeeds(lines, (line) => groups.get(line.run) ?? null);
     }
-    const fetched = this.runs.some((run) => run.hidden || this.view.x === "flops" || this.feeds.get(run.id)?.curves.has(chart.name));
+    const fetched = this.runs.some((run) => run.hidden || this.view.x === "flops" || isExpression(chart.name) || this.feeds.get(run.id)?.curves.has(chart.name));
     if (!fetched) return;
     chart
       .draw(lines, { ...this.view, span: this.#span() }, this.runs.length === 1 ? this.marks : null)
@@ -349,28 +386,6 @@ export class Board {
       this.tip.hidden = true;
       return;
     }
-    const { place, at } = cursor;
-    const values = this.runs.length > 1 ? at.values(place.step) : [];
-    const marks = at.marksAt(place);
-    this.tip.hidden = !values.length && !marks.length;
-    // Of many lines, those around the pointer's.
-    const near = Math.max(0, values.findIndex(({ line }) => line.run === place.run));
-    const first = Math.max(0, Math.min(near - Math.floor(READINGS / 2), values.length - READINGS));
-    const shown = values.slice(first, first + READINGS);
-    const more = (/** @type {number} */ n, /** @type {string} */ word) => n > 0 && h("div.dim", {}, `${n} ${word}`);
-    fill(
-      this.tip,
-      values.length > 0 && h("div.tip-step", { key: "step" }, `step ${integer(place.step)}`),
-      more(first, "better"),
-      shown.map(({ line, value }) =>
-        h(line.run === place.run ? "div.tip-row.near" : "div.tip-row", { key: line.run }, h("i.tip-key", { vars: { "--key": line.colour } }), h("b", {}, format(at.name, value)), ` ${line.label}`),
-      ),
-      more(values.length - first - shown.length, "more"),
-      marks.map((text) => h("div.tip-mark", {}, text)),
-    );
-    if (this.tip.parentElement !== at.plot) at.plot.append(this.tip);
-    // Place the list on the side of the plot opposite to the pointer.
-    const right = at.cursor.getBoundingClientRect().left - at.plot.getBoundingClientRect().left > at.plot.clientWidth / 2;
-    this.tip.classList.toggle("left", right);
+    showTip(this.tip, cursor.place, cursor.at, this.runs.length > 1);
   }
 }

@@ -1,10 +1,12 @@
 /** One chart: title, values at the cursor, plot. */
 
-import { h } from "../dom.js";
+import { fill, h } from "../dom.js";
 import { integer, metric, NONE, scientific, si } from "../format.js";
 import { axis, CONFIG, layout, plotly } from "./plotly.js";
 import { indexAt, reaches } from "./points.js";
-import { steady, timeUnit } from "./scale.js";
+import { menuOf } from "./menu.js";
+import { logAxis, ticks, yRange } from "./axes.js";
+import { timeUnit } from "./scale.js";
 import { mainOf, marksNear, shapesOf, tracesOf } from "./traces.js";
 
 /**
@@ -41,25 +43,13 @@ const MARK_PX = 5;
 /** A pointer that has moved less than this was a click. */
 const CLICK_PX = 4;
 
-/**
- * Return the number format and unit of the y axis where Plotly's default differs from `metric`.
- *
- * @param {string} name
- */
-function ticks(name) {
-  if (name.endsWith("_bytes")) return { tickformat: "~s", ticksuffix: "B" };
-  if (name === "mfu" || name.endsWith("_share") || name.endsWith("acc")) return { tickformat: "~p" };
-  if (name.endsWith("per_s")) return { tickformat: "~s" };
-  // With SI prefixes (2.15ms, 1.2s), because times range from microseconds to minutes.
-  return name.endsWith("_s") ? { tickformat: "~s", ticksuffix: "s" } : {};
-}
-
 export class Chart {
   /**
    * @param {string} name
    * @param {{onHover: (place: Place | null, chart: Chart) => void,
    *   onHold: (place: Place, chart: Chart) => void,
    *   onZoom: (range: [number, number | null] | null) => void,
+   *   onOwn: (own: import("./menu.js").Own) => void,
    *   onPin: (() => void) | null}} hooks
    */
   constructor(name, hooks) {
@@ -85,7 +75,12 @@ export class Chart {
     this.dots = h("div.cursor-dots", { "aria-hidden": "true" });
     this.read = h("span.read");
     this.pinButton = hooks.onPin && h("button.pin", { type: "button", "aria-label": `Pin ${name} to the top`, onclick: hooks.onPin }, "☆");
-    this.element = h("figure.chart", { "data-metric": name }, h("figcaption.chart-head", {}, h("h3", {}, name), this.pinButton, this.read), this.plot);
+    /** What this chart has for itself. @type {import("./menu.js").Own} */
+    this.own = {};
+    this.outside = h("button.outside", { type: "button", hidden: true, onclick: () => hooks.onOwn({ ...this.own, all: true }) });
+    this.tools = h("span.chart-tools");
+    this.element = h("figure.chart", { "data-metric": name }, h("figcaption.chart-head", {}, h("h3", { title: name }, name), this.pinButton, this.outside, this.read, this.tools), this.plot);
+    this.setOwn({});
     this.plot.append(h("div.chart-empty", {}, "…"));
     this.plot.addEventListener("pointermove", (event) => hooks.onHover(this.#placeOf(event), this));
     this.plot.addEventListener("pointerleave", () => hooks.onHover(null, this));
@@ -150,6 +145,12 @@ export class Chart {
     const [unit, suffix] = look.x === "time" ? timeUnit(longest) : [1, ""];
     this.scale = unit;
     const traces = lines.flatMap((line) => tracesOf(line, look, unit));
+    // Differences may have no positive value at all.
+    const log = (this.own.log ?? look.logy) && lines.some(({ curve }) => curve.y.some((v) => v > 0));
+    const y = yRange(this.name, lines, traces, log, this.own);
+    this.outside.hidden = y.outside === 0;
+    this.outside.textContent = `${integer(y.outside)} outside`;
+    this.outside.title = "Points far from the others, left out of the range. Press to show them.";
     const width = this.plot.clientWidth;
     const shared = axis();
     const nticks = Math.max(4, Math.floor(width / 75));
@@ -172,16 +173,19 @@ export class Chart {
         uirevision: this.draws,
         nticks,
         ...(whole && { tick0: 0, dtick: 1 }),
+        ...(range && look.logx && logAxis(10 ** range[0], 10 ** range[1], nticks, look.x === "step" ? integer : si)),
         tickformat: look.x === "flops" ? "~e" : look.logx || look.x === "tokens" ? "~s" : look.x === "step" ? ",~d" : undefined,
         ticksuffix: suffix,
       },
       yaxis: {
         ...shared,
-        type: look.logy ? "log" : "linear",
+        type: log ? "log" : "linear",
         fixedrange: true,
         nticks: 5,
         ...ticks(this.name),
-        ...steady(traces, look.logy),
+        ...y.axis,
+        // Its own range is for all drawings until it is changed.
+        uirevision: this.draws,
       },
       shapes: marks ? shapesOf(marks, lines[0].curve, unit) : [],
     };
@@ -247,6 +251,12 @@ export class Chart {
     const last = step.length - 1;
     const i = this.at ? Math.min(last, Math.max(0, indexAt(step, this.at.step) + by * (event.shiftKey ? 10 : 1))) : last;
     this.hooks.onHold({ step: step[i], x: x[i], run: line.run }, this);
+  }
+
+  /** @param {import("./menu.js").Own} own */
+  setOwn(own) {
+    this.own = own;
+    fill(this.tools, menuOf(this, own, this.hooks.onOwn));
   }
 
   /** @param {any} change */

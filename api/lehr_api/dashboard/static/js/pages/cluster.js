@@ -31,9 +31,13 @@ function figures(gpu) {
   );
 }
 
-/** @param {GpuView} gpu @param {boolean} logical */
-function cell(gpu, logical) {
-  const now = !logical && figures(gpu);
+/** @param {GpuView} gpu @param {NodeView} node */
+function cell(gpu, node) {
+  // Figures of a node that does not respond are old, and its GPUs cannot be given out.
+  const now = !node.logical && node.alive && figures(gpu);
+  if (gpu.run_id === null && (!node.alive || node.excluded !== null)) {
+    return h("li.gpu.gone", {}, h("span.dim", {}, `GPU ${gpu.index}`), h("span.who", {}, node.alive ? "not given out" : "no answer"), now);
+  }
   if (gpu.run_id === null) return h("li.gpu.free", {}, h("span.dim", {}, `GPU ${gpu.index}`), h("span.who", {}, "free"), now);
   return h(
     "li.gpu.busy",
@@ -58,13 +62,13 @@ function nodeRow(node) {
       h("h2", {}, node.name),
       !node.alive && h("span.bad", {}, "✕ does not answer"),
       node.excluded !== null && h("span.bad", {}, `✕ excluded: ${node.excluded}`),
-      h("span.dim", {}, node.logical ? `${node.gpus.length} logical GPUs: training runs on the CPU` : `${node.gpus.length} × ${kinds.join(", ")}${memory ? `, ${f.bytes(memory)} each` : ""}`),
+      h("span.dim", {}, node.logical ? `${node.gpus.length} logical GPUs: training runs on the CPU` : `${node.gpus.length} × ${kinds.join(", ")}${memory ? `, ${Math.round(memory / 2 ** 30)} GiB each` : ""}`),
       h("span.dim", {}, `${busy} busy`),
       node.cpus !== null && h("span.dim", {}, `${f.integer(node.cpus)} CPUs`),
       h("span.mono.dim", {}, node.address),
       !node.alive && node.last_seen_at !== null && h("span.dim", {}, "last seen ", f.time(node.last_seen_at, { seconds: true })),
     ),
-    h(node.logical ? "ul.gpus.plain" : "ul.gpus.plain.real", {}, node.gpus.map((gpu) => cell(gpu, node.logical))),
+    h(node.logical ? "ul.gpus.plain" : "ul.gpus.plain.real", {}, node.gpus.map((gpu) => cell(gpu, node))),
   );
 }
 

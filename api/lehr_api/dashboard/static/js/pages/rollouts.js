@@ -20,7 +20,7 @@ let at = -1;
 
 /** @param {RolloutView} rollout */
 function stages(rollout) {
-  return h("ol.progress-stages.plain", {}, Object.entries(rollout.progress).map(([name, state]) => h("li", { title: `${name}: ${state}` }, stateMark(state, name.replaceAll("_", " ")), h("span.unseen", {}, ` ${state}`))));
+  return h("ol.progress-stages.plain", {}, Object.entries(rollout.progress).map(([name, state]) => h("li", { title: `${name}: ${state}` }, stateMark(state, name.replaceAll("_", " ").replace(/\b(gpus?|cpu)\b/g, (word) => word.toUpperCase().replace("GPUS", "GPUs"))), h("span.unseen", {}, ` ${state}`))));
 }
 
 /** @param {RolloutView} rollout @param {number} i */

@@ -14,7 +14,7 @@ import { on, onCatchUp } from "../stream.js";
 import { sweepActions } from "../sweep/actions.js";
 import { shareOf } from "../sweep/axis.js";
 import { PAGE, readSweep } from "../sweep/pages.js";
-import { drawParallel } from "../sweep/parallel.js";
+import { Parallel } from "../sweep/parallel.js";
 import { trialsTable } from "../sweep/trials.js";
 import { read, write } from "../urlstate.js";
 
@@ -24,6 +24,8 @@ import { read, write } from "../urlstate.js";
  */
 
 const SEED = "train.seed";
+/** Of so many runs one request returns the metrics. */
+const ASKED = 150;
 const ref = byId("sweep").dataset.sweep ?? "";
 const head = byId("sweep-head");
 const figurePlace = h("div.figure", { id: "sweep-figure" });
@@ -32,8 +34,8 @@ const failure = h("div");
 const charts = h("div");
 const seedBar = h("div.bar");
 const legend = h("ul.legend");
-const parallel = h("div");
-const parallelSection = h("section", { hidden: true }, h("h2", {}, "Parallel coordinates"), parallel);
+const parallel = new Parallel(h("div"));
+const parallelSection = h("section", { hidden: true }, h("h2", {}, "Parallel coordinates"), parallel.place);
 const trials = h("div");
 const more = h("div.bar");
 /** How many trials are shown, at most. */
@@ -180,7 +182,7 @@ function drawTrials() {
     load();
   } }, `Show ${Math.min(PAGE, left)} more`), h("span.dim", {}, `${sweep.trials.length} of ${sweep.trials_total} trials are shown, the best among them.`));
   parallelSection.hidden = sweep.parameters.length < 2;
-  if (!parallelSection.hidden) drawParallel(parallel, sweep);
+  if (!parallelSection.hidden) parallel.draw(sweep);
 }
 
 function drawParameterChoice() {
@@ -241,19 +243,22 @@ async function load() {
   }
 }
 
-/** Take the metrics of the run with the most steps; the others have the same. */
+/** Take the metrics of all trials that have begun: a single one may log what no other does. */
 async function loadMetrics() {
-  const furthest = [...(sweep?.trials ?? [])].sort((a, b) => (b.run.step ?? -1) - (a.run.step ?? -1))[0];
-  if (!furthest || furthest.run.step === null) {
+  const begun = (sweep?.trials ?? []).filter(({ run }) => run.step !== null).map(({ run }) => run);
+  if (!begun.length) {
     fill(charts, h("p.empty", {}, "Curves appear with the first step."));
     return;
   }
-  const state = `${furthest.run.id} ${Object.keys(furthest.run.latest).length}`;
-  if (state === metricsKnown) return;
-  const infos = await get(`/runs/${furthest.run.id}/metrics`);
+  const state = begun.map((run) => `${run.id} ${Object.keys(run.latest).length}`).join();
   if (state === metricsKnown) return;
   metricsKnown = state;
-  board.setMetrics(infos.map((/** @type {any} */ info) => info.name));
+  const names = new Set();
+  for (let i = 0; i < begun.length; i += ASKED) {
+    const found = await get("/values", { run: begun.slice(i, i + ASKED).map((run) => run.id), names: true });
+    for (const name of found.metric_names) names.add(name);
+  }
+  board.setMetrics([...names]);
 }
 
 installPage();

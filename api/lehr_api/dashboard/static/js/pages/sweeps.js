@@ -44,7 +44,7 @@ function row(sweep, i) {
 
 function draw() {
   if (!sweeps.length) {
-    fill(place, empty("No sweeps yet", h("p", {}, "A sweep runs one spec at many values. The reference grid of eight learning rates:"), h("pre", {}, "lehr sweep sweeps/lr_grid.yaml")));
+    fill(place, empty("No sweeps yet", h("p", {}, "A sweep runs one spec at many values. Eight learning rates of a small model, on any machine:"), h("pre", {}, "lehr demo"), h("p", {}, "The same as a file that you can change:"), h("pre", {}, "lehr sweep sweeps/lr_grid_small.yaml")));
     return;
   }
   fill(

@@ -97,7 +97,7 @@ function eventTable(events) {
     if (place) fill(place, eventTable(events));
     select.focus();
   };
-  const select = h("select", { value: kinds.includes(chosen) ? chosen : "", onchange: choose }, h("option", { value: "" }, `all (${events.length})`), kinds.map((kind) => h("option", { value: kind }, kind)));
+  const select = h("select", { value: kinds.includes(chosen) ? chosen : "", onchange: choose }, h("option", { value: "" }, `all (${events.length})`), kinds.map((kind) => h("option", { value: kind }, kind.replaceAll("_", " "))));
   const head = (/** @type {string} */ title, /** @type {string} */ kind) => h(`th${kind}`, { scope: "col" }, title);
   return h(
     "div.events",
@@ -116,7 +116,7 @@ function eventTable(events) {
               eventClass(event),
               {},
               h("td", {}, f.time(event.at, { seconds: true })),
-              h("td.event-kind", {}, event.kind),
+              h("td.event-kind", {}, event.kind.replaceAll("_", " ")),
               h("td.num", {}, event.attempt || f.NONE),
               h("td.num", {}, f.integer(event.step)),
               h("td.wrap", {}, event.message.replace(" -> ", " → ")),

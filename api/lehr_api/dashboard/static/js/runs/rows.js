@@ -3,6 +3,7 @@
 import { h, onceAFrame } from "../dom.js";
 import { renew } from "../patch.js";
 
+/** The usual height of a row. Larger text and narrow screens have another, which is measured. */
 const ROW_PX = 33;
 const SPARE = 12;
 
@@ -30,6 +31,7 @@ export class Rows {
     /** @type {Map<string, {row: HTMLElement, item: Item}>} */
     this.drawn = new Map();
     this.marked = -1;
+    this.px = ROW_PX;
     /** @type {WeakSet<HTMLElement>} rows to draw again although their item is the same */
     this.stale = new WeakSet();
     this.before = h("tr.spacer", { "aria-hidden": "true" });
@@ -75,7 +77,7 @@ export class Rows {
 
   /** @param {number} index */
   scrollTo(index) {
-    const top = this.body.getBoundingClientRect().top + scrollY + index * ROW_PX;
+    const top = this.body.getBoundingClientRect().top + scrollY + index * this.px;
     if (top < scrollY + 80) scrollTo({ top: top - 80 });
     else if (top > scrollY + innerHeight - 120) scrollTo({ top: top - innerHeight + 120 });
     this.soon();
@@ -83,8 +85,8 @@ export class Rows {
 
   #draw() {
     const top = -this.body.getBoundingClientRect().top;
-    const first = Math.max(0, Math.floor(top / ROW_PX) - SPARE);
-    const last = Math.min(this.items.length, Math.ceil((top + innerHeight) / ROW_PX) + SPARE);
+    const first = Math.max(0, Math.floor(top / this.px) - SPARE);
+    const last = Math.min(this.items.length, Math.ceil((top + innerHeight) / this.px) + SPARE);
     const focused = /** @type {HTMLElement | null} */ (this.body.contains(document.activeElement) ? document.activeElement : null);
     /** @type {Map<string, {row: HTMLElement, item: Item}>} */
     const next = new Map();
@@ -102,11 +104,18 @@ export class Rows {
       rows.push(row);
     }
     this.drawn = next;
-    this.before.style.height = `${first * ROW_PX}px`;
-    this.after.style.height = `${Math.max(0, this.items.length - last) * ROW_PX}px`;
+    this.before.style.height = `${first * this.px}px`;
+    this.after.style.height = `${Math.max(0, this.items.length - last) * this.px}px`;
     this.#place([this.before, ...rows, this.after]);
     // A row that has moved among its neighbours loses the focus.
     if (focused && focused !== document.activeElement && this.body.contains(focused)) focused.focus({ preventScroll: true });
+    if (rows.length) {
+      const px = (rows[rows.length - 1].getBoundingClientRect().bottom - rows[0].getBoundingClientRect().top) / rows.length;
+      if (px > 0 && Math.abs(px - this.px) > 0.5) {
+        this.px = px;
+        this.soon();
+      }
+    }
     if (last >= this.items.length - SPARE) this.onEnd();
   }
 
