@@ -124,3 +124,15 @@ def test_back_returns_to_the_tab_and_the_range_before(look: Visit, world: World)
         look.open(f"/runs/{world.runs['lr-grid-5'].id}")
     expect(page.get_by_role("button", name="Retry")).to_be_visible()
     expect(page.get_by_role("button", name="Fork")).to_have_count(0)
+
+
+def test_lists_of_sweeps_have_a_heading_and_a_filter(look: Visit):
+    page = look.open("/sweeps")
+    expect(page.get_by_role("heading", name="Sweeps")).to_be_visible()
+    table = page.get_by_role("table", name="Sweeps")
+    expect(table).to_contain_text("lr-grid")
+    page.get_by_role("searchbox", name="Filter sweeps").fill("nosuch")
+    expect(page.get_by_role("heading", name="No sweep matches this filter")).to_be_visible()
+    page.get_by_role("searchbox", name="Filter sweeps").fill("lr-")
+    expect(table).to_contain_text("lr-grid")
+    expect(page).to_have_url(re.compile("filter=lr-"))

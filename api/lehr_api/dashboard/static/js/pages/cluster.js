@@ -6,6 +6,7 @@ import * as f from "../format.js";
 import { ABOUT, memoryUsed, temperature } from "../gpus.js";
 import { empty, showFailure } from "../notices.js";
 import { installPage } from "../page.js";
+import { alike } from "../queue.js";
 import { on, onCatchUp } from "../stream.js";
 
 /**
@@ -83,12 +84,12 @@ function queueTable(queue) {
       h(
         "tbody",
         {},
-        queue.map((entry) =>
+        alike(queue).map(([entry, ...more]) =>
           h(
             "tr",
-            {},
-            h("td.num", {}, entry.position),
-            h("td", {}, h("a.name", { href: `/runs/${entry.run_id}` }, entry.name)),
+            { "data-run": entry.run_id },
+            h("td.num", {}, more.length ? `${entry.position}–${more[more.length - 1].position}` : entry.position),
+            h("td", {}, h("a.name", { href: `/runs/${entry.run_id}` }, entry.name), more.length > 0 && h("span.dim", { title: more.map((one) => one.name).join(", ") }, ` to ${more[more.length - 1].name}: ${more.length + 1} runs`)),
             h("td", {}, `${entry.gpus} × ${entry.gpu_type ?? "GPU"}${entry.nodes > 1 ? ` on ${entry.nodes} nodes` : ""}`),
             h("td.num", {}, entry.priority),
             h("td.wrap", {}, entry.reason),

@@ -34,15 +34,16 @@ const failure = h("div");
 const charts = h("div");
 const seedBar = h("div.bar");
 const legend = h("ul.legend");
+const importance = h("div");
 const parallel = new Parallel(h("div"));
-const parallelSection = h("section", { hidden: true }, h("h2", {}, "Parallel coordinates"), parallel.place);
+const parallelSection = h("section", { hidden: true }, h("h2", {}, "Parallel coordinates"), parallel.place, importance);
 const trials = h("div");
 const more = h("div.bar");
 /** How many trials are shown, at most. */
 let shown = PAGE;
 /** @type {SweepDetail | null} */
 let sweep = null;
-/** @type {{parameter: string, verdict: string, notes: string[], figure: any} | null} */
+/** @type {{parameter: string, verdict: string, notes: string[], figure: any, importance: Record<string, number>} | null} */
 let figure = null;
 let parameter = read("parameter");
 const hidden = new Set((read("hide") ?? "").split(",").filter(Boolean));
@@ -181,6 +182,12 @@ function drawTrials() {
     shown += PAGE;
     load();
   } }, `Show ${Math.min(PAGE, left)} more`), h("span.dim", {}, `${sweep.trials.length} of ${sweep.trials_total} trials are shown, the best among them.`));
+  const shares = Object.entries(figure?.importance ?? {});
+  fill(importance, shares.length > 0 && h(
+    "dl.facts.importance",
+    { "aria-label": "Importance of the parameters" },
+    shares.map(([path, share]) => [h("dt", { key: `name ${path}` }, path), h("dd", { key: `share ${path}` }, h("span.meter", { "aria-hidden": "true" }, h("i", { vars: { "--share": share } })), f.percent(share))]),
+  ), shares.length > 0 && h("p.hint", {}, "The share of each parameter in what decides the metric, by how its values among the best trials differ from those among all (PED-ANOVA)."));
   parallelSection.hidden = sweep.parameters.length < 2;
   if (!parallelSection.hidden) parallel.draw(sweep);
 }
