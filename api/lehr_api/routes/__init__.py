@@ -26,6 +26,7 @@ from lehr_api.routes import (
     sweeps,
     tags,
     transfers,
+    values,
     wandb,
     webhooks,
 )
@@ -40,6 +41,7 @@ for _resource in (
     wandb,
     archive,
     metrics,
+    values,
     export,
     logs,
     events,

@@ -50,9 +50,11 @@
  * @property {string | null} resume_from
  * @property {boolean} open
  * @property {number} created_at
+ * @property {number | null} dispatched_at
  * @property {number | null} exited_at
  * @property {number | null} exit_code
  * @property {string | null} outcome
+ * @property {string | null} cause
  * @property {string | null} message
  *
  * @typedef {RunView & {spec: Record<string, any>, provenance: Record<string, any>,
