@@ -114,6 +114,12 @@ def up(
     out.print(f"  dashboard  {server.url}   ({server.token_hint})")
     if started and (taken := port_taken(options, server)):
         out.print(f"  port       {taken}")
+    if "--public-url" in options.more:
+        from lehr.cli.node import join_command
+
+        command, _ = join_command(server.where)
+        out.print("  add a node, within a day, by this command on it:")
+        out.print(f"    {command}", markup=False, soft_wrap=True)
     lehr = own_name()
     out.print(f"  next       {lehr} status     {lehr} sweep FILE     {lehr} down", style="dim")
 
