@@ -88,6 +88,9 @@ def join(
         Path | None,
         typer.Option("--ca", help="Certificate authority of the server's TLS, a PEM file."),
     ] = None,
+    foreground: Annotated[
+        bool, typer.Option("--foreground", help="Run in this process, for containers.")
+    ] = False,
     systemd: Annotated[
         bool,
         typer.Option(
@@ -138,6 +141,8 @@ def join(
         check_list.show(checks)
     if not bad and not check:
         record.write(where, wanted)
+        if foreground:
+            daemon.run_in_foreground(where)
         if systemd:
             unit_path = _write_unit(where, wanted, quiet=as_json)
         else:

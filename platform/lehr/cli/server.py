@@ -30,9 +30,10 @@ def up(
         int | None,
         typer.Option(
             "--gpus",
-            min=1,
+            min=0,
             max=1024,
-            help="Logical GPUs to offer on a machine without GPUs. Default: as before, or 8.",
+            help="GPUs to offer: logical ones on a machine without GPUs. 0: only the server runs "
+            "here. Default: all, or as many logical ones as before, or 8.",
         ),
     ] = None,
     ray_address: Annotated[

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 from lehr import home as homes
 from lehr.cluster import ray_process
@@ -45,6 +46,14 @@ def start(where: Path) -> None:
             cwd=records.folder(where),
             start_new_session=True,
         )
+
+
+def run_in_foreground(where: Path) -> NoReturn:
+    """Replace this process by the keeper. Does not return."""
+    stop(where)
+    words = command(where)
+    sys.stdout.flush()
+    os.execv(words[0], words)  # noqa: S606 - an argv list, no shell
 
 
 def log_path(where: Path) -> Path:

@@ -72,7 +72,11 @@ class Agent:
         self.session = session
         if len(self.gpus) < self.granted:
             self.look_at_gpus()
-        problems = (gpu_problem(self.granted, self.gpus), facts.server_problem(server_url))
+        problems = (
+            gpu_problem(self.granted, self.gpus),
+            facts.torch_problem(self.granted),
+            facts.server_problem(server_url),
+        )
         procfs.write_json(str(self.folder / "server.json"), {"url": server_url})
         return {
             "protocol": PROTOCOL,

@@ -57,6 +57,13 @@ def free_bytes(path: Path) -> int | None:
         return None
 
 
+def torch_problem(granted_gpus: int) -> str | None:
+    """Return why a node with GPUs cannot train, and what to do; None if it can."""
+    if granted_gpus and "torch" not in versions():
+        return "torch is not installed on it: pip install 'lehr[trainer,gpu]'"
+    return None
+
+
 def server_problem(url: str, patience_s: float = PATIENCE_S) -> str | None:
     """Return why this machine cannot send to the server, and what to do; None if it can.
 

@@ -95,7 +95,7 @@ def gpus_to_offer(asked: int | None, home: Path) -> int:
         return real if asked is None else asked
     declared = _declared(home)
     if asked is not None:
-        if asked != declared:
+        if asked not in {0, declared}:
             procfs.write_json(str(_declaration(home)), {"gpus": asked})
         return asked
     if declared is not None:

@@ -40,6 +40,13 @@ def test_another_program_at_the_address_is_a_problem():
     assert "answers it with status 501" in found
 
 
+def test_node_with_gpus_and_without_torch_is_a_problem(monkeypatch):
+    assert facts.torch_problem(8) is None
+    monkeypatch.setattr(facts, "versions", lambda: {"ray": "2.60.0"})
+    assert "torch is not installed" in facts.torch_problem(8)
+    assert facts.torch_problem(0) is None
+
+
 def test_failing_driver_gives_no_logical_gpus(monkeypatch):
     monkeypatch.delenv(gpu_inventory.LOGICAL_VARIABLE, raising=False)
     monkeypatch.setattr(gpu_inventory, "real_gpus", list)
