@@ -37,9 +37,6 @@ class Ports:
         names = (
             *("--node-manager-port", "--object-manager-port", "--runtime-env-agent-port"),
             *("--dashboard-agent-grpc-port", "--metrics-export-port"),
-            # Ray ends a start in which it waits for an agent's free port for 15 s. A known port
-            # needs no wait.
-            "--dashboard-agent-listen-port",
         )
         return {name: self.base + number for number, name in enumerate(names, 1)}
 
