@@ -83,10 +83,13 @@ def test_node_that_leaves_is_excluded_until_it_joins_again(api, monkeypatch):
     own = bearer(node_tokens.node_token(TOKEN, "n1"))
     assert client.post(LEAVE, json={"node": "n1"}, headers=own).json()["excluded"]
     assert dispatcher.excluded == {"n1": LEAVES}
+    # Its keeper, which still asks while the machine drains, changes nothing.
     client.post(JOIN, json={"node": "n1"}, headers=own)
+    assert dispatcher.excluded == {"n1": LEAVES}
+    client.post(JOIN, json={"node": "n1", "readmit": True}, headers=own)
     assert dispatcher.excluded == {}
     dispatcher.exclude_node("n1", "its fans are replaced")
-    client.post(JOIN, json={"node": "n1"}, headers=own)
+    client.post(JOIN, json={"node": "n1", "readmit": True}, headers=own)
     assert dispatcher.excluded == {"n1": "its fans are replaced"}
 
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from lehr.cluster.ray_access import ray_access
 from lehr.errors import Unauthorized
-from lehr.schemas.cluster import ClusterView, JoinRequest, JoinView, LeaveView
+from lehr.schemas.cluster import ClusterView, JoinRequest, JoinView, LeaveRequest, LeaveView
 from lehr.services.join import join, leave
 from lehr.services.nodes import exclude_node, readmit_node
 from lehr_api import auth
@@ -53,11 +53,18 @@ def join_cluster(body: JoinRequest, request: Request, services: ServicesDep) -> 
     _check_own_name(request, services, body.node)
     settings = services.settings
     ray = ray_access(settings.home, ray_address=settings.ray_address, server_url=settings.url)
-    return join(services, body.node, secret=settings.token, server_url=settings.url, ray=ray)
+    return join(
+        services,
+        body.node,
+        readmit=body.readmit,
+        secret=settings.token,
+        server_url=settings.url,
+        ray=ray,
+    )
 
 
 @router.post("/cluster/leave", responses=problem_responses())
-def leave_cluster(body: JoinRequest, request: Request, services: ServicesDep) -> LeaveView:
+def leave_cluster(body: LeaveRequest, request: Request, services: ServicesDep) -> LeaveView:
     """Place no new runs on the node until it joins again. Its running runs continue."""
     _check_own_name(request, services, body.node)
     return leave(services, body.node)

@@ -107,7 +107,7 @@ def join(
     JSON: {node, joined, unit, checks: [{name, status, found, fix}]}.
     """
     from lehr.cluster.ray_ports import DEFAULT_BASE, Ports
-    from lehr.joining import daemon, machine, record
+    from lehr.joining import daemon, keeper, machine, record
     from lehr.joining.checks import check_machine
 
     where = home.ensure_home()
@@ -141,6 +141,7 @@ def join(
         check_list.show(checks)
     if not bad and not check:
         record.write(where, wanted)
+        keeper.ask(wanted, readmit=True)
         if foreground:
             daemon.run_in_foreground(where)
         if systemd:

@@ -813,8 +813,11 @@ class AsyncClient(AsyncProxy):
         """Place runs on a node again, and clear its failure count."""
         ...
 
-    async def join_cluster(self, node: str) -> JoinView:
-        """Return what a machine needs to join the cluster as ``node``. Contains secrets."""
+    async def join_cluster(self, node: str, *, readmit: bool = False) -> JoinView:
+        """Return what a machine needs to join the cluster as ``node``. Contains secrets.
+
+        ``readmit``: give the node work again if it had left.
+        """
         ...
 
     async def leave_cluster(self, node: str) -> LeaveView:

@@ -247,9 +247,13 @@ class Client:
         path = f"/cluster/nodes/{quote(node, safe='')}/readmit"
         return ClusterView.model_validate_json(self.transport.post(path))
 
-    def join_cluster(self, node: str) -> JoinView:
-        """Return what a machine needs to join the cluster as ``node``. Contains secrets."""
-        return JoinView.model_validate_json(self.transport.post("/cluster/join", {"node": node}))
+    def join_cluster(self, node: str, *, readmit: bool = False) -> JoinView:
+        """Return what a machine needs to join the cluster as ``node``. Contains secrets.
+
+        ``readmit``: give the node work again if it had left.
+        """
+        body = {"node": node, "readmit": readmit}
+        return JoinView.model_validate_json(self.transport.post("/cluster/join", body))
 
     def leave_cluster(self, node: str) -> LeaveView:
         """Place no new runs on a node until it joins again."""

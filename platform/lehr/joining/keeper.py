@@ -169,14 +169,17 @@ class Keeper:
         return "it is stopped"
 
 
-def ask(record: JoinRecord) -> JoinView:
-    """Return what the machine needs to join, from the server."""
+def ask(record: JoinRecord, *, readmit: bool = False) -> JoinView:
+    """Return what the machine needs to join, from the server.
+
+    ``readmit``: have the server give it work again if it had left.
+    """
     from lehr.client import Client
 
     if record.ca_file is not None:
         os.environ["SSL_CERT_FILE"] = record.ca_file
     with Client(record.server_url, record.node_token) as client:
-        return client.join_cluster(record.node)
+        return client.join_cluster(record.node, readmit=readmit)
 
 
 def refuses(host: str, port: int) -> bool:

@@ -74,14 +74,23 @@ class QueueEntry(View):
     queued_at: float
 
 
-class JoinRequest(BaseModel):
-    """What a machine reports of itself before it joins."""
+class LeaveRequest(BaseModel):
+    """The machine that leaves."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     node: Annotated[
         str, Field(pattern=NODE_NAME, max_length=63, examples=["gpu-2"], description="Its name.")
     ]
+
+
+class JoinRequest(LeaveRequest):
+    """What a machine reports of itself before it joins."""
+
+    readmit: bool = False
+    """Give it work again if it had left. Not for a machine that only asks whether the head is the
+    same: it may be leaving.
+    """
 
 
 class JoinView(View):

@@ -20,12 +20,21 @@ LEAVES = "it has left: lehr node leave"
 """The reason of an exclusion that ends when the node joins again."""
 
 
-def join(context: Context, node: str, *, secret: str, server_url: str, ray: RayAccess) -> JoinView:
-    """Return what the machine needs. A node that had left gets work again.
+def join(
+    context: Context,
+    node: str,
+    *,
+    readmit: bool,
+    secret: str,
+    server_url: str,
+    ray: RayAccess,
+) -> JoinView:
+    """Return what the machine needs.
 
     Args:
         context: of the server.
         node: the name that the machine will have.
+        readmit: whether a node that had left gets work again.
         secret: the home's token.
         server_url: where shippers reach this server.
         ray: the address and token of Ray.
@@ -38,7 +47,7 @@ def join(context: Context, node: str, *, secret: str, server_url: str, ray: RayA
         # A machine that joins a head whose own node is missing would wait for a minute, and fail.
         raise Conflict("Ray is still starting.", hint="Try again in a few seconds.")
     known = next((one for one in view.nodes if one.name == node), None)
-    if known is not None and known.excluded == LEAVES:
+    if readmit and known is not None and known.excluded == LEAVES:
         context.dispatcher.readmit_node(node)
     folders = [one.runs_folder for one in view.nodes if one.alive and one.name != node]
     return JoinView(
