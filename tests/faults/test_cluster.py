@@ -17,7 +17,7 @@ from lehr_testing.specs import run as run_spec
 from lehr_testing.specs import text_corpus
 from lehr_testing.waiting import until
 
-pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(1200)]
 STEPS = 20
 ELSEWHERE = "/var/tmp/elsewhere"
 UP = {"LEHR_RUNS": f"{SHARED}/runs", "LEHR_TRAINER_MODULE": str(TRAINER)}
@@ -45,13 +45,13 @@ class Pair:
         """Start a run that trains slowly on beta."""
         self.client.exclude_node("alpha")
         run = self.client.submit(paced(self.spec(name, steps=steps), 0.2))
-        until(lambda: (run.refresh().step or 0) >= 6, within_s=180, what=f"{name} to train")
+        until(lambda: (run.refresh().step or 0) >= 6, within_s=300, what=f"{name} to train")
         assert [gpu.node for gpu in run.detail.placement] == ["beta"]
         self.client.readmit_node("alpha")
         return run
 
     def ends(self, run):
-        run.wait(timeout_s=300)
+        run.wait(timeout_s=400)
         assert run.state == "completed", run.reason
         return run
 
@@ -67,9 +67,9 @@ def pair(tmp_path_factory):
     with hosts("alpha", "beta", shared=shared) as (alpha, beta):
         beta.run("bash", "-c", f"mkdir {ELSEWHERE} && mount --bind {SHARED} {ELSEWHERE}")
         pair = Pair(alpha, beta, shared)
-        until_nodes(pair.client, "alpha")
+        until_nodes(pair.client, "alpha", within_s=400)
         pair.join("--gpus", "4")
-        until_nodes(pair.client, "alpha", "beta")
+        until_nodes(pair.client, "alpha", "beta", within_s=400)
         yield pair
 
 
@@ -150,7 +150,7 @@ def test_short_cut_of_the_network_is_shown_and_loses_nothing(pair):
     pair.ends(run)
     assert run.attempt == 1
     assert pair.steps(run) == list(range(1, 401))
-    until_nodes(pair.client, "alpha", "beta")
+    until_nodes(pair.client, "alpha", "beta", within_s=400)
 
 
 def test_node_that_leaves_saves_and_its_training_continues_elsewhere(pair):
@@ -165,7 +165,7 @@ def test_node_that_leaves_saves_and_its_training_continues_elsewhere(pair):
     [node] = [node for node in pair.client.cluster().nodes if node.name == "beta"]
     assert node.excluded == "it has left: lehr node leave"
     pair.join("--gpus", "4")
-    until_nodes(pair.client, "alpha", "beta")
+    until_nodes(pair.client, "alpha", "beta", within_s=400)
     assert all(node.excluded is None for node in pair.client.cluster().nodes)
 
 
