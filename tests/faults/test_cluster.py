@@ -68,7 +68,7 @@ def pair(tmp_path_factory):
         beta.run("bash", "-c", f"mkdir {ELSEWHERE} && mount --bind {SHARED} {ELSEWHERE}")
         pair = Pair(alpha, beta, shared)
         until_nodes(pair.client, "alpha", within_s=400)
-        pair.join("--gpus", "4")
+        pair.join("--gpus", "4", check=False)
         until_nodes(pair.client, "alpha", "beta", within_s=400)
         yield pair
 
@@ -164,7 +164,8 @@ def test_node_that_leaves_saves_and_its_training_continues_elsewhere(pair):
     assert not pair.beta.run("pgrep", "-f", "raylet", check=False).stdout
     [node] = [node for node in pair.client.cluster().nodes if node.name == "beta"]
     assert node.excluded == "it has left: lehr node leave"
-    pair.join("--gpus", "4")
+    # On a busy machine the command may give up waiting; the keeper goes on.
+    pair.join("--gpus", "4", check=False)
     until_nodes(pair.client, "alpha", "beta", within_s=400)
     assert all(node.excluded is None for node in pair.client.cluster().nodes)
 
