@@ -162,7 +162,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--home", type=Path, default=home.home(), help="home folder (default: LEHR_HOME)")
     add("--host", default=home.DEFAULT_HOST, help="address to listen on")
     add("--port", type=int, default=home.DEFAULT_PORT)
-    add("--gpus", type=_positive, help="number of logical GPUs, on a machine without GPUs")
+    add("--gpus", type=_number, help="number of GPUs to offer; logical ones without a GPU")
     add("--ray-address", help="address of an existing Ray cluster")
     add("--public-url", help="URL of this server for workers and browsers")
     add("--allowed-host", action="append", default=[], help="additional host name to accept")
@@ -176,10 +176,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _positive(text: str) -> int:
+def _number(text: str) -> int:
     number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text} is less than 0")
     return number
 
 

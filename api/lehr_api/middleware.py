@@ -7,6 +7,7 @@ buffered.
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -87,6 +88,8 @@ class Guard:
         auth.check_host(headers, self._names, loopback=self._settings.loopback)
         auth.check_origin(headers, scope.get("method", "WEBSOCKET"))
         if auth.is_open(path):
+            return
+        if path in auth.NODE_PATHS and auth.check_node(headers, self._keys, now=time.time()):
             return
         attempt = auth.attempt_of(path)
         if attempt is None:

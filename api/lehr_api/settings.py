@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from lehr.home import is_loopback
 
 MEBIBYTE = 1 << 20
 
@@ -58,12 +59,3 @@ class Settings:
     @property
     def url_is_loopback(self) -> bool:
         return is_loopback(urlsplit(self.url).hostname or "")
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

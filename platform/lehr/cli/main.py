@@ -71,6 +71,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Maintain": {
         "cluster": ("cluster", "List nodes; exclude or readmit one"),
+        "node": ("node", "Join this machine to a server's cluster, or leave it"),
         "db": ("db", "Check, back up, restore, rebuild and upgrade the databases"),
     },
 }

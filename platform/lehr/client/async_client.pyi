@@ -11,7 +11,7 @@ from lehr.client.transport import StreamEvent
 from lehr.schemas.alerts import AlertView
 from lehr.schemas.base import Health
 from lehr.schemas.checkpoints import CheckpointDeletion, CheckpointVerdict, CheckpointView
-from lehr.schemas.cluster import ClusterView, QueueEntry
+from lehr.schemas.cluster import ClusterView, JoinView, LeaveView, QueueEntry
 from lehr.schemas.rollouts import GateView, RolloutDetail, RolloutView, StageView
 from lehr.schemas.runs import Deletion, Latest, RunDetail, RunView
 from lehr.schemas.streams import EventView, LogHit, LogStream, MetricInfo, SampleView, Series
@@ -811,6 +811,17 @@ class AsyncClient(AsyncProxy):
 
     async def readmit_node(self, node: str) -> ClusterView:
         """Place runs on a node again, and clear its failure count."""
+        ...
+
+    async def join_cluster(self, node: str, *, readmit: bool = False) -> JoinView:
+        """Return what a machine needs to join the cluster as ``node``. Contains secrets.
+
+        ``readmit``: give the node work again if it had left.
+        """
+        ...
+
+    async def leave_cluster(self, node: str) -> LeaveView:
+        """Place no new runs on a node until it joins again."""
         ...
 
     async def queue(self) -> list[QueueEntry]:

@@ -20,7 +20,7 @@ from lehr.client.sweeps import Sweep
 from lehr.client.transport import StreamEvent, Transport
 from lehr.errors import ServerUnavailable, UserError
 from lehr.schemas.base import Health, Page
-from lehr.schemas.cluster import ClusterView, QueueEntry
+from lehr.schemas.cluster import ClusterView, JoinView, LeaveView, QueueEntry
 from lehr.schemas.rollouts import RolloutDetail, RolloutView
 from lehr.schemas.runs import RunDetail, RunView
 from lehr.schemas.sweeps import SweepDetail, SweepView
@@ -74,7 +74,9 @@ class Client:
             )
         given = token or os.environ.get("LEHR_TOKEN")
         named = bool(server or os.environ.get("LEHR_SERVER"))
-        own = home.read_token(home.home()) if not given and _on_this_machine(address) else None
+        # This home's server may have a public URL, which is not an address of this machine alone.
+        is_own = not named or _on_this_machine(address)
+        own = home.read_token(home.home()) if not given and is_own else None
         whose = "this home's token" if own else "the token given"
         self.transport = self._transport_kind(
             address,
@@ -244,6 +246,18 @@ class Client:
         """Place runs on a node again, and clear its failure count."""
         path = f"/cluster/nodes/{quote(node, safe='')}/readmit"
         return ClusterView.model_validate_json(self.transport.post(path))
+
+    def join_cluster(self, node: str, *, readmit: bool = False) -> JoinView:
+        """Return what a machine needs to join the cluster as ``node``. Contains secrets.
+
+        ``readmit``: give the node work again if it had left.
+        """
+        body = {"node": node, "readmit": readmit}
+        return JoinView.model_validate_json(self.transport.post("/cluster/join", body))
+
+    def leave_cluster(self, node: str) -> LeaveView:
+        """Place no new runs on a node until it joins again."""
+        return LeaveView.model_validate_json(self.transport.post("/cluster/leave", {"node": node}))
 
     def queue(self) -> list[QueueEntry]:
         """Return the queued runs in order, each with the reason why it waits."""

@@ -102,7 +102,9 @@ class Dispatcher:
         offered = 0
         if ray_address is None:
             offered = gpu_inventory.gpus_to_offer(gpus, home)
-            expected[name] = [gpu.to_json() for gpu in gpu_inventory.node_gpus(offered)]
+            # Without real ones, logical ones were requested.
+            gpus_here = gpu_inventory.node_gpus(offered) or gpu_inventory.logical_gpus(offered)
+            expected[name] = [gpu.to_json() for gpu in gpus_here]
         self._embedded = ray_address is None
         self._cluster = Cluster(expected)
         self._bridge = make_bridge(

@@ -79,9 +79,11 @@ class Retries(Config):
     user: Annotated[int, Field(ge=0)] = 0
     """Errors of the training code."""
     infrastructure: Annotated[int, Field(ge=0)] = 3
-    """Lost nodes and processes, NCCL timeouts, ECC errors of a GPU."""
+    """Lost nodes and processes, NCCL timeouts, ECC errors of a GPU. Counts again from 0 after an
+    attempt that has saved a newer checkpoint.
+    """
     preemption: Annotated[int, Field(ge=0)] = 10
-    """Preemptions: the machine was taken back, or another run needed the GPUs."""
+    """Preemptions: the machine was taken back. Counts again from 0 like ``infrastructure``."""
 
 
 def _check_place(url: str) -> str:

@@ -230,7 +230,9 @@
  *   run_name: string | null, attempt: number | null, since: number | null}} GpuView
  * @typedef {{name: string, address: string, alive: boolean, logical: boolean, gpus: GpuView[],
  *   cpus: number | null, last_seen_at: number | null,
- *   excluded: string | null}} NodeView
+ *   excluded: string | null, problems: string[], versions: {[name: string]: string},
+ *   clock_offset_s: number | null, free_bytes: {[name: string]: number | null},
+ *   runs_folder: string | null}} NodeView
  * @typedef {{state: "starting" | "up" | "down", message: string | null, nodes: NodeView[],
  *   gpus_total: number, gpus_busy: number}} ClusterView
  * @typedef {{position: number, run_id: string, name: string, gpus: number, nodes: number,
