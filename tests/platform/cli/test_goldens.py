@@ -34,6 +34,9 @@ from lehr_testing.paths import ROOT
 _DB = "tests/platform/cli/test_db.py"
 _UPLOAD = "tests/e2e/test_checkpoint_upload.py"
 NOT_HERE = {
+    "code show": "tests/platform/cli/test_code.py::test_code_of_a_run_is_shown_compared_and_checked_out",
+    "code diff": "tests/platform/cli/test_code.py::test_code_of_a_run_is_shown_compared_and_checked_out",
+    "code checkout": "tests/platform/cli/test_code.py::test_code_of_a_run_is_shown_compared_and_checked_out",
     "webhook add": "tests/platform/cli/test_webhook.py::test_webhook_is_added_from_standard_input_tested_listed_and_removed",
     "webhook ls": "tests/platform/cli/test_webhook.py::test_webhook_is_added_from_standard_input_tested_listed_and_removed",
     "webhook rm": "tests/platform/cli/test_webhook.py::test_webhook_is_added_from_standard_input_tested_listed_and_removed",
