@@ -308,7 +308,7 @@ def test_run_resumes_in_another_environment_only_if_it_is_not_deterministic(
     now = environment.versions()
     monkeypatch.setattr(environment, "versions", lambda: {**now, "torch": "9.9"})
     change = f"torch {now['torch']} -> 9.9"
-    with pytest.raises(BadConfig, match="saved in another environment: torch .* or fork it"):
+    with pytest.raises(BadConfig, match=r"saved in another environment: torch .* or fork it"):
         begin(saved, corpus, **QUIET)
     lines: list[str] = []
     again = begin(saved, corpus, log=lines.append, **{**QUIET, "deterministic": False})

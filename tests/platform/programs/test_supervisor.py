@@ -312,3 +312,23 @@ def test_records_of_the_real_wandb_are_read_at_the_latest_at_the_end(attempts):
     """)
     assert attempts.train(wandb="records") == 0
     assert [step for step, _ in attempts.series("train/loss")] == [1, 2, 3]
+
+
+def test_trainer_of_transformers_is_recorded_and_resumes_bitwise(attempts):
+    source = Path(__file__).parents[2] / "lehr_testing/programs"
+    attempts.write((source / "hf.py").read_text())
+    program = {
+        "args": {"max_steps": 6},
+        "steps": None,
+        "steps_arg": "max_steps",
+        "resume_args": {"resume_from_checkpoint": "{checkpoint}"},
+    }
+    assert attempts.train(**program) == 0, attempts.output
+    whole = attempts.series("train/loss")
+    assert [step for step, _ in whole] == list(range(1, 7))
+    first = attempts.records("checkpoint")[0]
+    kept = [c for c in attempts.records("checkpoint") if (attempts.run / c.path).is_dir()]
+    assert [c.step for c in kept] == [4, 6]
+    assert first.step == 2
+    assert attempts.train(resume_from=kept[0].path, **program) == 0, attempts.output
+    assert attempts.series("train/loss") == whole[4:]
