@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lehr_testing.server import rank_pids
+from lehr_testing.server import marked_processes
 from lehr_testing.waiting import until
 from lehr_trainer.contract import layout
 
@@ -92,8 +92,9 @@ def test_killed_script_resumes_from_what_it_saved_with_its_pinned_code(server, p
         what="six steps",
     )
     (project / "nano.py").write_text("raise SystemExit('edited')")
-    for pid in rank_pids(f"{killed.id}-1"):
-        os.kill(pid, signal.SIGKILL)
+    for pid, command in marked_processes(f"{killed.id}-1").items():
+        if "lehr.programs" in command or "nano.py" in command:
+            os.kill(pid, signal.SIGKILL)
     killed.wait(timeout_s=300)
     whole.wait(timeout_s=300)
     assert (whole.state, killed.state) == ("completed", "completed"), killed.reason
