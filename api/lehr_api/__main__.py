@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import structlog
 import uvicorn
@@ -136,10 +136,27 @@ def _settings(options: argparse.Namespace, where: Path) -> Settings:
         public_url=options.public_url,
         allowed_hosts=tuple(options.allowed_host),
         webhook_hosts=tuple(os.environ.get("LEHR_WEBHOOK_HOSTS", "").replace(",", " ").split()),
+        code=_code_policy(),
+        trainers=tuple(os.environ.get("LEHR_TRAINERS", "").replace(",", " ").split()),
         gpus=options.gpus,
         ray_address=options.ray_address,
         tls_certificate=options.tls_certificate,
         tls_key=options.tls_key,
+    )
+
+
+def _code_policy() -> Literal["any", "installed"]:
+    """Return what ``LEHR_CODE`` allows.
+
+    Raises:
+        UserError: it has another value.
+    """
+    given = os.environ.get("LEHR_CODE") or "any"
+    if given in {"any", "installed"}:
+        return "installed" if given == "installed" else "any"
+    raise UserError(
+        f"LEHR_CODE is {given!r}; it must be any or installed.",
+        hint="any: runs bring their own code. installed: only the server's own trainer trains.",
     )
 
 

@@ -37,6 +37,11 @@ OPEN_PREFIXES = ("/static/",)
 _ATTEMPTS = f"{API}/attempts/"
 
 
+def is_capsule(path: str) -> bool:
+    """Return whether the path is that of a capsule, whose body may be large."""
+    return path.startswith(f"{API}/code/")
+
+
 def is_open(path: str) -> bool:
     return path in OPEN_PATHS or path.startswith(OPEN_PREFIXES)
 

@@ -44,6 +44,11 @@ _OUTCOME_NEUTRAL = (
     "resources",
     "time_limit_s",
     "train.threads",
+    "code.root",
+    "code.include",
+    "code.exclude",
+    "code.limit_mb",
+    "code.send_secrets",
 )
 """Fields that change speed or memory, but by contract not the losses."""
 SEED = "train.seed"

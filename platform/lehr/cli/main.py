@@ -46,6 +46,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "checkpoints": ("checkpoints", "List, verify, download or delete checkpoints of a run"),
         "export": ("export", "Export metrics of a run as JSON lines or Parquet"),
         "report": ("report", "Write a report of a run, sweep or rollout: one HTML file"),
+        "code": ("code", "Show, compare and check out the code that trained runs"),
         "queue": ("queue", "List queued runs and why they wait"),
     },
     "Manage": {

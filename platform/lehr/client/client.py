@@ -12,6 +12,7 @@ from urllib.parse import quote, urlsplit
 from pydantic import BaseModel, TypeAdapter
 
 from lehr import home
+from lehr.client.capsules import checkout, with_capsule
 from lehr.client.comparisons import Comparison, Identified, ids
 from lehr.client.provenance import provenance as gather_provenance
 from lehr.client.rollouts import Rollout
@@ -21,6 +22,7 @@ from lehr.client.transport import StreamEvent, Transport
 from lehr.errors import ServerUnavailable, UserError
 from lehr.schemas.base import Health, Page
 from lehr.schemas.cluster import ClusterView, JoinView, LeaveView, QueueEntry
+from lehr.schemas.code import CapsuleView, CodeDiff
 from lehr.schemas.rollouts import RolloutDetail, RolloutView
 from lehr.schemas.runs import RunDetail, RunView
 from lehr.schemas.sweeps import SweepDetail, SweepView
@@ -263,6 +265,24 @@ class Client:
         """Return the queued runs in order, each with the reason why it waits."""
         return TypeAdapter(list[QueueEntry]).validate_json(self.transport.get("/queue"))
 
+    def code(self, ref: str) -> CapsuleView:
+        """Return the files of a capsule: by its digest or the beginning of one, or of a run."""
+        answer = self.transport.get(f"/code/{quote(ref, safe='')}")
+        return CapsuleView.model_validate_json(answer)
+
+    def code_diff(self, ref: str, other: str) -> CodeDiff:
+        """Return what changed from the code of ``ref`` to that of ``other``: runs or capsules."""
+        answer = self.transport.get(f"/code/{quote(ref, safe='')}/diff", {"other": other})
+        return CodeDiff.model_validate_json(answer)
+
+    def code_checkout(self, ref: str, folder: Path | str) -> Path:
+        """Write the code of a run, or a capsule, into a new folder; return the folder.
+
+        Raises:
+            UserError: the folder exists and is not empty, or it cannot be written.
+        """
+        return checkout(self.transport, ref, Path(folder))
+
     def webhooks(self) -> list[WebhookView]:
         """Return the webhooks of the server by name. Their addresses are not shown."""
         return WebhooksView.model_validate_json(self.transport.get("/webhooks")).webhooks
@@ -298,6 +318,7 @@ class Client:
         key: str | None,
     ) -> bytes:
         loaded, folder = _load(spec, overrides, want=kind)
+        loaded = with_capsule(self.transport, loaded, folder)
         body = {
             "spec": _plain(loaded),
             "provenance": dict(gather_provenance(folder) if provenance is None else provenance),

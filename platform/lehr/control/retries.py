@@ -105,6 +105,10 @@ _SHIM_REASONS: dict[str, tuple[Budget, str]] = {
         Budget.INFRASTRUCTURE,
         "the checkpoint to resume from could not be fetched",
     ),
+    "code_unreachable": (
+        Budget.INFRASTRUCTURE,
+        "the code that it trains with could not be fetched",
+    ),
     "launch_failed": (Budget.INFRASTRUCTURE, "it could not be started"),
     "terminated": (Budget.PREEMPTION, "it was stopped from outside Lehr"),
 }

@@ -3,11 +3,12 @@
 import http.client
 import json
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 PROTOCOL = "1"
 TIMEOUT_S = 30.0
 LONGEST_BODY = 64 << 20
+_PIECE = 1 << 20
 
 
 class Outage(Exception):
@@ -63,6 +64,34 @@ class ServerConnection:
     def get(self, path: str) -> HttpResponse:
         return self._request("GET", path, b"", "").must(200)
 
+    def download(self, path: str, file: IO[bytes], most: int) -> None:
+        """Write the answer of a GET to a file, in pieces.
+
+        Raises:
+            Outage: the server cannot be reached, refuses, or sends another number of bytes than it
+                announced, or more than ``most``.
+        """
+        what = f"GET {path}"
+        connection = self._connection or self._connect()
+        try:
+            connection.request("GET", self._target(path), headers=self._headers)
+            response = connection.getresponse()
+            if response.status != 200:
+                detail = response.read(300).decode("utf-8", "replace")
+                raise Outage(f"{what}: answered {response.status} {detail}")
+            size = 0
+            while piece := response.read(_PIECE):
+                size += len(piece)
+                if size > most:
+                    raise BadReply(f"more than {most:,} bytes")
+                file.write(piece)
+            if response.length:
+                raise BadReply("a body cut short")
+        except (ConnectionError, TimeoutError, http.client.HTTPException) as error:
+            raise Outage(f"{what}: {type(error).__name__}: {error}") from error
+        finally:
+            self._close()
+
     def put(self, path: str, data: bytes) -> HttpResponse:
         return self._request("PUT", path, data, "application/octet-stream")
 
@@ -92,8 +121,7 @@ class ServerConnection:
         headers = self._headers | {"Content-Length": str(len(data))}
         if kind:
             headers["Content-Type"] = kind
-        target = f"{self._prefix}/api/v1/attempts/{self._attempt_id}/{path}"
-        connection.request(method, target, data, headers)
+        connection.request(method, self._target(path), data, headers)
         response = connection.getresponse()
         # The limit ends an answer without a length. With a limit, http.client does not check that
         # a body of known length is complete, so that is checked here.
@@ -104,6 +132,9 @@ class ServerConnection:
             self._close()
         given = {name.lower(): value for name, value in response.getheaders()}
         return HttpResponse(response.status, given, body, f"{method} {path}")
+
+    def _target(self, path: str) -> str:
+        return f"{self._prefix}/api/v1/attempts/{self._attempt_id}/{path}"
 
     def _connect(self) -> http.client.HTTPConnection:
         scheme, _, rest = self._address().partition("://")

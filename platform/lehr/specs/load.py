@@ -57,6 +57,7 @@ def load_spec(source: Path | str | dict[str, Any], overrides: Overrides = ()) ->
     data: dict[str, Any] = copy.deepcopy(document.data)
     if folder is not None:
         _make_absolute(data, folder)
+        _anchor_code(data, folder)
     kind = _kind(data, origin)
     _apply(data, overrides, kind, origin)
     return _validate(data, kind, origin)
@@ -171,6 +172,17 @@ def _apply(data: dict[str, Any], overrides: Overrides, kind: str, origin: Origin
             _make_absolute(data, Path.cwd())
     if problems:
         raise SpecError(problems)
+
+
+def _anchor_code(data: dict[str, Any], folder: Path) -> None:
+    """Make the root of the code absolute, as long as the spec's folder is known."""
+    run = data.get("run")
+    for spec in (data, run if isinstance(run, dict) else {}):
+        code = spec.get("code")
+        if isinstance(code, dict) and code.get("include"):
+            root = code.get("root", ".")
+            if isinstance(root, str) and "\0" not in root:
+                code["root"] = str((folder / root).resolve())
 
 
 def _make_absolute(data: dict[str, Any], folder: Path) -> None:

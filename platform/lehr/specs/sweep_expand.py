@@ -18,7 +18,7 @@ from lehr.specs.overrides import replace_length, set_path
 from lehr.specs.problems import Origin, show, translate
 from lehr.specs.run import RunSpec
 from lehr.specs.search import Range
-from lehr.specs.sweep import SEED, SweepSpec, Values
+from lehr.specs.sweep import SweepSpec, Values
 from lehr.specs.yaml12 import YamlDocument
 from lehr_trainer.configs.fields import place
 
@@ -114,7 +114,7 @@ def trial_problems(sweep: SweepSpec, origin: Origin) -> list[SpecProblem]:
             problems += _in_trial(error, trial, sweep, origin)
     if not problems:
         problems += budget_problems(sweep, made, origin)
-        problems += pruning_problems(sweep, [run.train.steps for _, run in made], origin)
+        problems += pruning_problems(sweep, [run.steps for _, run in made], origin)
     return list(dict.fromkeys(problems))
 
 
@@ -223,7 +223,7 @@ def _place_of(path: str, trial: _Trial, sweep: SweepSpec) -> str:
         return f"parameters.{path}.values.{parameter.values.index(value)}"
     if isinstance(parameter, Range):
         return f"parameters.{path}"
-    if path == SEED and sweep.seeds is not None:
+    if path == sweep.seed_path and sweep.seeds is not None:
         return f"seeds.{sweep.seeds.index(value)}"
     return f"points.{(trial.number - 1) // sweep.seed_count}.{path}"
 
