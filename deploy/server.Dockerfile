@@ -3,7 +3,9 @@
 FROM python:3.11-slim-bookworm
 
 RUN useradd --create-home --uid 1000 lehr \
-    && install -d -o lehr -g lehr -m 0700 /var/lib/lehr
+    && install -d -o lehr -g lehr -m 0700 /var/lib/lehr \
+    # A new volume gets the owner of the folder that it is mounted on.
+    && install -d -o lehr -g lehr /runs
 WORKDIR /opt/lehr
 COPY pyproject.toml README.md LICENSE ./
 COPY platform platform
@@ -18,4 +20,4 @@ EXPOSE 5347
 HEALTHCHECK --interval=15s --timeout=3s --start-period=30s \
     CMD ["python", "-c", "import httpx; httpx.get('http://127.0.0.1:5347/api/v1/health').raise_for_status()"]
 # Plain HTTP is for the network inside the composition only; see proxy/ for TLS.
-CMD ["python", "-P", "-m", "lehr_api", "--home", "/var/lib/lehr", "--host", "0.0.0.0", "--port", "5347", "--insecure-http"]
+CMD ["python", "-P", "-m", "lehr_api", "--home", "/var/lib/lehr", "--host", "0.0.0.0", "--port", "5347", "--insecure"]

@@ -1,4 +1,4 @@
-# What runs on a GPU node: torch, the trainer, and a Ray node that holds the agent.
+# What runs on a GPU node: torch, the trainer, and the keeper of its Ray node.
 #   docker build -f deploy/trainer.Dockerfile -t lehr-trainer .
 # The base image's CUDA must be one that the host's driver supports.
 FROM nvidia/cuda:12.8.1-cudnn-runtime-ubuntu22.04
@@ -9,7 +9,10 @@ RUN apt-get update \
     && add-apt-repository -y ppa:deadsnakes/ppa \
     && apt-get install -y --no-install-recommends python3.11 python3.11-dev python3.11-venv \
     && rm -rf /var/lib/apt/lists/* \
-    && useradd --create-home --uid 1000 lehr
+    && useradd --create-home --uid 1000 lehr \
+    # A new volume gets the owner of the folder that it is mounted on.
+    && install -d -o lehr -g lehr -m 0700 /var/lib/lehr \
+    && install -d -o lehr -g lehr /runs /data
 RUN python3.11 -m venv /opt/venv
 ENV PATH=/opt/venv/bin:$PATH PYTHONSAFEPATH=1
 WORKDIR /opt/lehr
@@ -21,5 +24,7 @@ COPY api api
 RUN pip install --no-cache-dir '.[server,trainer,gpu]'
 
 USER lehr
-# Joins the head whose address is given; RAY_AUTH_MODE=token and the token file come from outside.
-ENTRYPOINT ["ray", "start", "--block", "--disable-usage-stats"]
+ENV LEHR_HOME=/var/lib/lehr
+VOLUME /var/lib/lehr
+# Joins the server whose URL is given; the token comes as LEHR_JOIN_TOKEN.
+ENTRYPOINT ["lehr", "node", "join", "--foreground"]

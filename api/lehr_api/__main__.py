@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import structlog
 import uvicorn
@@ -136,10 +136,27 @@ def _settings(options: argparse.Namespace, where: Path) -> Settings:
         public_url=options.public_url,
         allowed_hosts=tuple(options.allowed_host),
         webhook_hosts=tuple(os.environ.get("LEHR_WEBHOOK_HOSTS", "").replace(",", " ").split()),
+        code=_code_policy(),
+        trainers=tuple(os.environ.get("LEHR_TRAINERS", "").replace(",", " ").split()),
         gpus=options.gpus,
         ray_address=options.ray_address,
         tls_certificate=options.tls_certificate,
         tls_key=options.tls_key,
+    )
+
+
+def _code_policy() -> Literal["any", "installed"]:
+    """Return what ``LEHR_CODE`` allows.
+
+    Raises:
+        UserError: it has another value.
+    """
+    given = os.environ.get("LEHR_CODE") or "any"
+    if given in {"any", "installed"}:
+        return "installed" if given == "installed" else "any"
+    raise UserError(
+        f"LEHR_CODE is {given!r}; it must be any or installed.",
+        hint="any: runs bring their own code. installed: only the server's own trainer trains.",
     )
 
 
@@ -162,7 +179,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--home", type=Path, default=home.home(), help="home folder (default: LEHR_HOME)")
     add("--host", default=home.DEFAULT_HOST, help="address to listen on")
     add("--port", type=int, default=home.DEFAULT_PORT)
-    add("--gpus", type=_positive, help="number of logical GPUs, on a machine without GPUs")
+    add("--gpus", type=_number, help="number of GPUs to offer; logical ones without a GPU")
     add("--ray-address", help="address of an existing Ray cluster")
     add("--public-url", help="URL of this server for workers and browsers")
     add("--allowed-host", action="append", default=[], help="additional host name to accept")
@@ -176,10 +193,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _positive(text: str) -> int:
+def _number(text: str) -> int:
     number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text} is less than 0")
     return number
 
 

@@ -17,20 +17,29 @@ from urllib.parse import urlsplit
 
 from starlette.requests import cookie_parser
 
+from lehr import node_tokens
 from lehr.errors import Unauthorized
 from lehr_api.problems import CrossOrigin, WrongHost
 
 if TYPE_CHECKING:
     from starlette.datastructures import Headers
 
+    from lehr.node_tokens import NodeToken
     from lehr_api.settings import Settings
 
 COOKIE_DAYS = 30
 API = "/api/v1"
+NODE_PATHS = frozenset({f"{API}/cluster/join", f"{API}/cluster/leave"})
+"""Paths that a machine's token opens (``lehr.node_tokens``). A person's token opens them, too."""
 OPEN_PATHS = frozenset({f"{API}/health", "/login"})
 OPEN_PREFIXES = ("/static/",)
 """Paths that answer without a token. A test walks all routes and compares them with this list."""
 _ATTEMPTS = f"{API}/attempts/"
+
+
+def is_capsule(path: str) -> bool:
+    """Return whether the path is that of a capsule, whose body may be large."""
+    return path.startswith(f"{API}/code/")
 
 
 def is_open(path: str) -> bool:
@@ -85,6 +94,25 @@ def check_person(headers: Headers, keys: Keys) -> Literal["token", "cookie"]:
     if cookie is not None:
         raise Unauthorized("the login is no longer valid.", hint="Log in again at /login.")
     raise Unauthorized("a token is required.", hint=_TOKEN_HINT)
+
+
+def check_node(headers: Headers, keys: Keys, *, now: float) -> NodeToken | None:
+    """Return what a machine's token is valid for; None if the request has another token.
+
+    Raises:
+        Unauthorized: the machine's token is invalid or has expired.
+    """
+    bearer = bearer_token(headers)
+    if bearer is None or not node_tokens.looks_like_one(bearer):
+        return None
+    found = node_tokens.check(keys.token, bearer, now=now)
+    if found is None:
+        expired = node_tokens.expired(keys.token, bearer, now=now)
+        raise Unauthorized(
+            "the token to join has expired." if expired else "the token is not this server's.",
+            hint="On the server's machine, lehr node token prints a new one.",
+        )
+    return found
 
 
 def check_attempt(headers: Headers, token_sha256: str | None) -> None:

@@ -103,6 +103,8 @@ def assemble(
         settings=settings,
         hub=Hub(store, presenter, cluster_views.cluster, heartbeat_s=settings.heartbeat_s),
         intake=Intake(at_once=settings.appends_at_once, waiting=settings.appends_waiting),
+        code=settings.code,
+        trainers=settings.trainers,
         sender=Sender(Webhooks(settings.home), allowed_hosts=settings.webhook_hosts),
     )
 

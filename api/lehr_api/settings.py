@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 from urllib.parse import urlsplit
+
+from lehr.capsules.archive import LARGEST
+from lehr.home import is_loopback
 
 MEBIBYTE = 1 << 20
 
@@ -39,6 +42,12 @@ class Settings:
     """Pieces that may wait; more are rejected with Retry-After."""
     webhook_hosts: tuple[str, ...] = ()
     """Hosts inside the network that webhooks may reach."""
+    code: Literal["any", "installed"] = "any"
+    """installed: train with the installed trainer only, and accept no code."""
+    trainers: tuple[str, ...] = ()
+    """With code installed: modules that may train besides Lehr's trainer."""
+    capsule_limit: int = LARGEST
+    """Maximum bytes of a capsule."""
     heartbeat_s: float = 15.0
     """Seconds between the event stream's heartbeats."""
 
@@ -58,12 +67,3 @@ class Settings:
     @property
     def url_is_loopback(self) -> bool:
         return is_loopback(urlsplit(self.url).hostname or "")
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import ipaddress
 import json
 import os
 import secrets
@@ -47,6 +48,16 @@ def ensure_home(where: Path | None = None) -> Path:
     except OSError as error:
         raise HomeUnusable(f"{where} cannot be Lehr's home: {error.strerror}.") from error
     return where
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether the name or address is one of this machine alone."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def runs_dir(where: Path | None = None) -> Path:

@@ -132,12 +132,12 @@ def test_short_way_requires_the_attempts_token(worker):
 
 def test_ended_attempt_is_not_answered_from_memory(tmp_path):
     """Its answer is fenced, which only the store knows until the next tick."""
-    from lehr.cluster.loader import Loader
+    from lehr.cluster.loader import SnapshotLoader
     from lehr_testing.dispatching import Bench
 
     bench = Bench(tmp_path / "bench", pytest.MonkeyPatch(), gpus=2)
     run_id, attempt = bench.running()
-    assert isinstance(bench.dispatcher._loader, Loader)
+    assert isinstance(bench.dispatcher._loader, SnapshotLoader)
     assert set(bench.dispatcher._loader.living()) == {attempt}
     assert bench.dispatcher.heartbeat_from_memory(attempt, {"step": 1})["fenced"] is False
     bench.exited(attempt, code=1)

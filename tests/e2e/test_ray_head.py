@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lehr.cluster import ray_head
+from lehr.cluster import ray_head, ray_process
 from lehr.node import procfs
 from lehr_testing.waiting import until
 
@@ -34,13 +34,13 @@ def test_the_head_has_no_dashboard_and_leaves_no_process(tmp_path, monkeypatch):
     head = ray_head.ensure(tmp_path / "home", 2, node="n1")
     try:
         until(
-            lambda: len(titled(kin := ray_head._descendants(head.processes()))) >= 2 and kin,
+            lambda: len(titled(kin := ray_process.descendants(head.processes()))) >= 2 and kin,
             within_s=90,
             what="Ray's own agents",
         )
         # Whether a title covers the mark in a process's environment depends on how long that is:
         # these may be found by it, or only by their descent.
-        kin = ray_head._descendants(head.processes())
+        kin = ray_process.descendants(head.processes())
         assert titled(kin)
         assert not [pid for pid in kin if b"dashboard/dashboard.py" in command(pid)]
         [raylet] = [pid for pid in kin if b"raylet/raylet" in command(pid).split(b"\0")[0]]

@@ -3,19 +3,21 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { parseFilter } from "../../api/lehr_api/dashboard/static/js/runs/filter.js";
+import { nearest } from "../../api/lehr_api/dashboard/static/js/nearest.js";
+import { Configs, shortName } from "../../api/lehr_api/dashboard/static/js/runs/configs.js";
+import { numberOf, parseFilter, unknownKey } from "../../api/lehr_api/dashboard/static/js/runs/filter.js";
 import { fc, run } from "./support.js";
 
-/** @param {string} text @param {any} one */
-const passes = (text, one) => parseFilter(text).test?.(one);
+/** @param {string} text @param {any} one @param {any} [configs] */
+const passes = (text, one, configs = null) => parseFilter(text).test?.(one, configs);
 
 test("an empty line lets every run through", () => {
-  for (const text of ["", "   ", "\t"]) assert.deepEqual(parseFilter(text), { query: {}, test: null, problem: null });
+  for (const text of ["", "   ", "\t"]) assert.deepEqual(parseFilter(text), { query: {}, test: null, problem: null, keys: [] });
 });
 
 test("words are searched for, in one piece", () => {
   assert.deepEqual(parseFilter("llama  wsd ").query, { search: "llama wsd" });
-  assert.deepEqual(parseFilter(":odd =x").query, { search: ":odd =x" });
+  assert.deepEqual(parseFilter(":odd x").query, { search: ":odd x" });
 });
 
 test("keys are asked of the server", () => {
@@ -25,15 +27,17 @@ test("keys are asked of the server", () => {
   assert.equal(problem, null);
   assert.deepEqual(parseFilter("archived:no").query, { archived: false });
   assert.deepEqual(parseFilter("tag:a:b").query, { tag: "a:b" });
+  assert.deepEqual(parseFilter("State:Running state:failed").query, { state: ["running", "failed"] });
 });
 
 test("a key without a value is not asked for: it is still being typed", () => {
-  assert.deepEqual(parseFilter("project: state:"), { query: {}, test: null, problem: null });
+  assert.deepEqual(parseFilter("project: state: lr< "), { query: {}, test: null, problem: null, keys: [] });
 });
 
 test("what is no key and what is no state is named, with what is valid", () => {
-  assert.match(parseFilter("owner:me").problem ?? "", /^owner is not a key of the filter\. Keys: project, state/);
-  assert.match(parseFilter("state:runing").problem ?? "", /^runing is not a state\. States: queued/);
+  assert.match(parseFilter("state:runing").problem ?? "", /^runing is not a state\. Did you mean running\? States: queued/);
+  assert.match(parseFilter("lr<fast").problem ?? "", /^lr<fast: fast is not a number/);
+  assert.match(parseFilter("/(/").problem ?? "", /is not a regular expression/);
   assert.match(parseFilter("state:running,lost").problem ?? "", /^lost is not a state/);
 });
 
@@ -63,10 +67,60 @@ test("what a run does not have is never within a limit", () => {
   assert.equal(passes("loss>3", run({ latest: { "train/loss": { value: "Infinity", step: 1 } } })), true);
 });
 
-test("a comparison without a number is searched for as a word", () => {
-  assert.deepEqual(parseFilter("lr<").query, { search: "lr<" });
-  assert.deepEqual(parseFilter("lr<fast").query, { search: "lr<fast" });
-  assert.deepEqual(parseFilter("lr<1e").query, { search: "lr<1e" });
+/** Two runs whose configs are known. */
+function known() {
+  const configs = new Configs();
+  configs.take({ runs: ["a", "b"], same: { "train.optimizer.name": "adamw", "train.steps": 60 }, differing: { "train.optimizer.lr": [3e-3, 1e-2], "train.data.corpus.name": ["Books", null] }, metrics: { "train/grad_norm/layer0": [0.5, 2] } });
+  return { configs, a: run({ id: "a", name: "grid-1", tags: ["old"], project: "omk", sweep_id: null, latest: { "train/loss": { value: 1.5, step: 9 } } }), b: run({ id: "b", name: "grid-2", tags: ["fp8"], project: "p2", sweep_id: null }) };
+}
+
+test("every path of a config and every metric is a key, whole or by its last words", () => {
+  const { configs, a, b } = known();
+  for (const text of ["lr=3e-3", "lr<5e-3", "train.optimizer.lr=0.003", "LR = 3e-3", "lr <5e-3", "corpus.name=books", "corpus.name:bo*", "train/loss<2", "loss < 2", "train/grad_norm/layer0<1", "lr=1,3e-3", "lr!=1e-2"]) {
+    assert.equal(passes(text, a, configs), true, text);
+    assert.equal(passes(text, b, configs), false, text);
+  }
+  for (const text of ["steps=60", "optimizer.name=adamw", "optimizer.name:ADAM*"]) for (const one of [a, b]) assert.equal(passes(text, one, configs), true, text);
+});
+
+test("the configured value is meant before the newest one of a metric of the same name", () => {
+  const { configs, a } = known();
+  const decayed = { ...a, latest: { "train/lr": { value: 1e-5, step: 9 }, "train/grad_norm": { value: 1, step: 9 } } };
+  assert.equal(passes("lr=3e-3", decayed, configs), true);
+  assert.equal(passes("train/lr=1e-5", decayed, configs), true);
+  assert.equal(passes("grad_norm=1", decayed, configs), true);
+});
+
+test("a part is turned round by a minus, and words between slashes are a pattern", () => {
+  const { a, b } = known();
+  for (const text of ["-tag:fp8", "!tag:fp8", "-project:p2", "-grid-2", "/grid-1$/", "-/2/", "name:GRID-1", "tag:old,new", "project:omk,other", "tag:new tag:old"]) {
+    assert.equal(passes(text, a), true, text);
+    assert.equal(passes(text, b), false, text);
+  }
+  assert.equal(parseFilter("-state:failed").test?.(run({ state: "failed" }), null), false);
+  assert.equal(parseFilter('"two words" tag:"a b"').query.search, "two words");
+});
+
+test("a key that nothing has is named, with the nearest that there is", () => {
+  const { configs, a, b } = known();
+  const problem = (/** @type {string} */ text) => unknownKey(parseFilter(text), [a, b], configs);
+  assert.match(problem("lrr<1") ?? "", /^lrr is no key .* Did you mean lr\?/);
+  assert.match(problem("owner:me") ?? "", /^owner is no key/);
+  assert.match(problem("stat:running") ?? "", /Did you mean state\?/);
+  for (const text of ["lr<1", "step>3", "val<2", "train/loss<2"]) assert.equal(problem(text), null, text);
+  assert.equal(nearest("xyzzy", ["lr", "steps"]), "");
+});
+
+test("numbers may have a unit", () => {
+  assert.deepEqual(["1e-3", "10k", "1.5M", "2G", "-3", "fast", "", "1e", "nan"].map(numberOf), [1e-3, 10_000, 1.5e6, 2e9, -3, null, null, null, null]);
+});
+
+test("what differs between runs is their label, by names that tell the paths apart", () => {
+  const { configs } = known();
+  assert.deepEqual(configs.differing(["a", "b"]), ["train.optimizer.lr", "train.data.corpus.name"]);
+  assert.equal(configs.label("a", ["train.optimizer.lr", "train.data.corpus.name"]), "lr 3.0e-3 · name Books");
+  assert.equal(configs.label("b", ["train.optimizer.lr", "train.data.corpus.name"]), "lr 1.0e-2");
+  assert.equal(shortName("train.model.name", ["train.model.name", "train.data.name"]), "model.name");
 });
 
 test("every operator compares as in arithmetic", () => {
@@ -84,7 +138,28 @@ test("no text makes the filter fail", () => {
     fc.property(fc.string({ unit: fc.constantFrom(..."aloss:<>=.,-+e1 \u00e9\\[(".split("")), maxLength: 30 }), (text) => {
       const { query, test: rows, problem } = parseFilter(text);
       assert.equal(typeof query, "object");
-      if (problem === null && rows !== null) assert.equal(typeof rows(run()), "boolean");
+      if (problem === null && rows !== null) assert.equal(typeof rows(run(), null), "boolean");
     }),
   );
+});
+
+test("a note is found by a part of it, by the server or here", () => {
+  const noted = run({ note: "Diverged, then cooled down." });
+  const plain = run({});
+  for (const text of ["note:~cooled", "note:cooled", "note=cooled", 'note:"cooled"']) assert.deepEqual(parseFilter(text).query, { note: "cooled" }, text);
+  assert.deepEqual(parseFilter("note:~").query, {});
+  for (const text of ["note:~DIVERGED,other", "note:other note:cooled", "-note:other"]) assert.equal(passes(text, noted), true, text);
+  for (const text of ["-note:~cooled", "!note:cooled", "note!=cooled"]) {
+    assert.equal(passes(text, noted), false, text);
+    assert.equal(passes(text, plain), true, text);
+  }
+  assert.match(unknownKey(parseFilter("noet=cooled"), [noted], new Configs()) ?? "", /^noet is no key .*Did you mean note\?/);
+});
+
+test("a key is negated by its operator as by a sign", () => {
+  for (const text of ["state!=failed", "-state:failed"]) {
+    assert.equal(passes(text, run({ state: "running" })), true, text);
+    assert.equal(passes(text, run({ state: "failed" })), false, text);
+  }
+  assert.deepEqual(parseFilter("-state!=failed").query, { state: ["failed"] });
 });

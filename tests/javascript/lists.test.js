@@ -4,9 +4,11 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { differing, flatten } from "../../api/lehr_api/dashboard/static/js/flat.js";
+import { alike } from "../../api/lehr_api/dashboard/static/js/queue.js";
 import { shown } from "../../api/lehr_api/dashboard/static/js/run/terminal.js";
 import { RunList } from "../../api/lehr_api/dashboard/static/js/runs/list.js";
 import { inOrder } from "../../api/lehr_api/dashboard/static/js/sweep/order.js";
+import { timeHeld } from "../../api/lehr_api/dashboard/static/js/status.js";
 import { joined } from "../../api/lehr_api/dashboard/static/js/sweep/pages.js";
 import { trial, fc, run } from "./support.js";
 
@@ -93,4 +95,18 @@ test("a line of a log is what a terminal would show of it", () => {
   assert.equal(shown("windows\r"), "windows");
   assert.equal(shown("\u001b[2K\u001b[1;32mdone\u001b[m\r"), "done");
   assert.equal(shown(""), "");
+});
+
+test("a run took the time of its attempts, not that in the queue or in a pause", () => {
+  const attempt = (/** @type {number} */ from, /** @type {number | null} */ to) => /** @type {any} */ ({ created_at: from - 5, dispatched_at: from, exited_at: to });
+  assert.equal(timeHeld({ attempts: [attempt(100, 400), attempt(1600, 1900)] }), 600);
+  assert.equal(timeHeld({ attempts: [attempt(100, 400), attempt(1600, null)] }), 300);
+  assert.equal(timeHeld({ attempts: [] }), null);
+});
+
+test("neighbours in the queue that wait for the same thing are one row", () => {
+  const entry = (/** @type {string} */ name, changes = {}) => /** @type {any} */ ({ name, gpus: 1, nodes: 1, gpu_type: null, priority: 0, reason: "next in line", ...changes });
+  const queue = [entry("grid-1"), entry("grid-2"), entry("big", { gpus: 8 }), entry("grid-3"), entry("grid-4", { reason: "waits for 1 x H100" })];
+  assert.deepEqual(alike(queue).map((group) => group.map((one) => one.name)), [["grid-1", "grid-2"], ["big"], ["grid-3"], ["grid-4"]]);
+  assert.deepEqual(alike([]), []);
 });

@@ -27,6 +27,49 @@ def test_rays_own_validator_accepts_the_cluster_file(path):
     starts = [line for line in starts if " start " in line]
     assert starts
     assert all("RAY_AUTH_MODE=token" in line and "--num-gpus=8" in line for line in starts)
+    # Without these, trainings get a low priority, and the agent ends when they fill the memory.
+    for setting in ("RAY_worker_niceness=0", "RAY_memory_monitor_refresh_ms=0"):
+        assert all(setting in line for line in starts)
+
+
+@pytest.mark.parametrize("path", sorted((DEPLOY / "ray").glob("*.yaml")), ids=lambda p: p.stem)
+def test_head_starts_the_workers_of_the_cluster_file(path, monkeypatch):
+    """Ray's own check: `ray up` starts the head alone, and its autoscaler starts the others."""
+    commands_ = pytest.importorskip("ray.autoscaler._private.commands")
+    util = pytest.importorskip("ray.autoscaler._private.util")
+    warnings = []
+    monkeypatch.setattr(
+        commands_.cli_logger, "warning", lambda text, *_, **__: warnings.append(text)
+    )
+    config = util.prepare_config(yaml.safe_load(path.read_text()))
+    commands_.warn_about_bad_start_command(config["head_start_ray_commands"], False)
+    assert warnings == []
+    kinds = config["available_node_types"].values()
+    workers = len(config["provider"]["worker_ips"])
+    assert sum(kind.get("min_workers", 0) for kind in kinds) == workers == config["max_workers"]
+
+
+@pytest.mark.parametrize("path", sorted((DEPLOY / "ray").glob("*.yaml")), ids=lambda p: p.stem)
+def test_pip_gets_the_folder_that_the_cluster_file_copies(path, tmp_path):
+    """Ray quotes setup commands again, and pip expands no ~: so a shell runs them as Ray would."""
+    runner = pytest.importorskip("ray.autoscaler._private.command_runner")
+    config = yaml.safe_load(path.read_text())
+    [line] = [line for line in config["setup_commands"] if " install " in line]
+    pip = tmp_path / "lehr-venv" / "bin" / "pip"
+    pip.parent.mkdir(parents=True)
+    pip.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    pip.chmod(0o755)
+    words = runner._with_interactive(line)
+    done = subprocess.run(
+        ["sh", "-c", " ".join(words)],
+        env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.stdout.splitlines()[-1] == f"{tmp_path}/lehr[server,trainer,gpu]"
+    assert "~/lehr" in config["file_mounts"]
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
@@ -45,6 +88,24 @@ def test_systemd_accepts_the_unit():
 def test_stopping_the_unit_leaves_trainings_alone():
     unit = (DEPLOY / "systemd" / "lehr.service").read_text()
     assert re.search(r"^KillMode=process$", unit, re.MULTILINE)
+    # systemd's default would stop the server when the kernel ends one training for its memory.
+    assert re.search(r"^OOMPolicy=continue$", unit, re.MULTILINE)
+
+
+def test_volumes_of_compose_belong_to_the_user_of_the_image():
+    """A new volume gets the owner of the image's folder; a missing folder would be root's."""
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    for name, service in compose["services"].items():
+        image = (DEPLOY.parent / service["build"]["dockerfile"]).read_text()
+        made = re.findall(r"install -d -o lehr -g lehr (?:-m \d+ )?([^\\\n]+)", image)
+        folders = {word for line in made for word in line.split()}
+        for volume in service["volumes"]:
+            assert volume.split(":")[1] in folders, f"{name}: {volume}"
+
+
+def test_compose_reads_its_token_from_a_file_that_git_ignores():
+    done = subprocess.run(["git", "check-ignore", "-q", "deploy/.env"], cwd=ROOT, check=False)
+    assert done.returncode == 0
 
 
 def test_compose_publishes_only_on_loopback_and_its_files_exist():
@@ -84,8 +145,12 @@ def commands() -> dict[str, list[str]]:
             if match:
                 found[f"{path.name} {kind}"] = json.loads(match.group(1))
     for name, service in compose["services"].items():
-        given = service["command"]
-        words = given if isinstance(given, list) else shlex.split(given)
+        words = service["command"]
+        if words[0] == "sh":
+            script = words[-1].replace("$$", "$").replace("\\\n", " ")
+            # The shell itself checks the syntax; the program is what it becomes.
+            subprocess.run(["sh", "-n", "-c", script], check=True)
+            words = shlex.split(script[script.index("exec ") + len("exec ") :])
         image = Path(service["build"]["dockerfile"]).name
         found[f"compose {name}"] = [*found.get(f"{image} ENTRYPOINT", []), *words]
     for path in sorted((DEPLOY / "ray").glob("*.yaml")):
@@ -103,7 +168,7 @@ def commands() -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("where", commands())
-def test_each_command_is_valid_for_its_program(where):
+def test_each_command_is_valid_for_its_program(where, monkeypatch):
     """The parser of each program reads the arguments: an unknown option makes it fail."""
     words = commands()[where]
     program = Path(words[0]).name
@@ -119,5 +184,12 @@ def test_each_command_is_valid_for_its_program(where):
         assert program == "lehr", f"{where}: nobody checks {words}"
         from lehr.cli import main
 
-        root = typer.main.get_command(main.app)
-        root.commands[words[1]].make_context(words[1], words[2:])
+        monkeypatch.setenv("LEHR_JOIN_TOKEN", "given in the environment")
+        command = typer.main.get_command(main.root)
+        words = words[1:]
+        while hasattr(command, "get_command"):
+            name, *words = words
+            command = command.get_command(typer.Context(command), name)
+        # The URL of the server is the command of a container.
+        url = ["http://server:5347"] if where.endswith("ENTRYPOINT") else []
+        command.make_context(name, [*words, *url])

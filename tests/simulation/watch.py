@@ -346,6 +346,7 @@ class Watch:
         state: str | None = None
         attempt = used = 0
         allowed = sum(run.spec["retries"].values())
+        progressed = self._progressed(run.id)
         for one in self.world.server.store.transitions.of_run(run.id):
             if one.old != state or (one.old, one.new) not in LEGAL:
                 self.fail("transitions", f"{run.id}: {one.old} to {one.new} after {state}")
@@ -355,7 +356,7 @@ class Watch:
             if one.new == "queued" and one.actor == "user":
                 used = 0
             elif one.new == "queued" and one.old in {"starting", "running"}:
-                used += 1
+                used = 1 if one.attempt in progressed else used + 1
                 if used > allowed:
                     self.fail("budget", f"{run.id}: {used} retries, {allowed} allowed")
         if (state, attempt) != (run.state, run.attempt):
@@ -370,6 +371,16 @@ class Watch:
         ):
             if getattr(run, column) > run.spec["retries"][name]:
                 self.fail("budget", f"{run.id}: {getattr(run, column)} {column}")
+
+    def _progressed(self, run_id: str) -> set[int]:
+        """Return the attempts that have saved a newer checkpoint than all before them."""
+        newest, found = -1, set()
+        points = self.world.server.store.checkpoints.of_run(run_id)
+        for point in sorted(points, key=lambda point: (point.attempt, point.step)):
+            if point.step > newest:
+                newest = point.step
+                found.add(point.attempt)
+        return found
 
     def _check_bytes(self, training: Training) -> None:
         """Streams hold what was written, once; those of delivered parts hold all of it."""

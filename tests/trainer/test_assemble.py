@@ -24,9 +24,10 @@ from lehr_testing.specs import text_corpus
 from lehr_testing.specs import train as train_values
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract.orders import LaunchNote
-from lehr_trainer.errors import BadData
+from lehr_trainer.errors import BadConfig, BadData
 from lehr_trainer.models.attention import AttentionCall
 from lehr_trainer.models.module_map import blocks, module_map
+from lehr_trainer.runtime import environment
 from lehr_trainer.runtime.context import RunContext
 from lehr_trainer.runtime.distributed import Ranks
 from lehr_trainer.train import Training
@@ -299,6 +300,22 @@ def test_run_resumes_only_with_its_own_data(saved: Path, tmp_path: Path, corpus:
     again = begin(saved, corpus, **QUIET)
     again.loader.close()
     assert again.progress.step == 1
+
+
+def test_run_resumes_in_another_environment_only_if_it_is_not_deterministic(
+    saved: Path, tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = environment.versions()
+    monkeypatch.setattr(environment, "versions", lambda: {**now, "torch": "9.9"})
+    change = f"torch {now['torch']} -> 9.9"
+    with pytest.raises(BadConfig, match=r"saved in another environment: torch .* or fork it"):
+        begin(saved, corpus, **QUIET)
+    lines: list[str] = []
+    again = begin(saved, corpus, log=lines.append, **{**QUIET, "deterministic": False})
+    again.loader.close()
+    (resumed,) = recorded(again, "resumed")
+    assert resumed["changed"] == [change]
+    assert f"warning: the checkpoint was saved in another environment: {change}" in lines
 
 
 def test_run_resumes_only_with_its_own_validation_set(saved: Path, corpus: Path) -> None:

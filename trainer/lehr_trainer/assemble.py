@@ -200,6 +200,7 @@ def _started(context: RunContext, data: PreparedData, device_name: str) -> Start
         validation_digest=data.validation_digest,
         versions=environment.versions(),
         host=environment.host(ranks.device),
+        code=layout.code_digest(),
         compile=config.compile.scope,
         startup_s=context.timeline.phases,
     )
@@ -241,9 +242,28 @@ def resume(
     log(f"resumed at step {progress.step} from {chosen}")
     for reason in skipped:
         log(f"warning: skipped a newer checkpoint: {reason}")
+    changed = environment.changes(saved.get("versions", {}), environment.versions())
+    _judge_environment(context, changed, own=directory.is_relative_to(place.run_dir))
     return progress, Resumed(
-        time=time.time(), step=progress.step, checkpoint=chosen, skipped=skipped
+        time=time.time(), step=progress.step, checkpoint=chosen, skipped=skipped, changed=changed
     )
+
+
+def _judge_environment(context: RunContext, changed: list[str], *, own: bool) -> None:
+    """Log versions that changed since the checkpoint; refuse them for a deterministic run.
+
+    Raises:
+        BadConfig: the run is deterministic, and the checkpoint is its own.
+    """
+    if not changed:
+        return
+    words = f"the checkpoint was saved in another environment: {', '.join(changed)}"
+    if own and context.config.deterministic:
+        raise BadConfig(
+            f"{words}. deterministic is true, and losses may differ between environments. "
+            "Resume it where its versions are installed, or fork it"
+        )
+    context.log(f"warning: {words}")
 
 
 def _choose(context: RunContext) -> tuple[str | None, list[str]]:

@@ -24,7 +24,7 @@ SERIES = ("train/loss", "train/grad_norm", "val/loss")
 
 
 @dataclass(frozen=True)
-class Difference:
+class MetricDifference:
     """Largest difference of a metric over the steps that both runs have."""
 
     name: str
@@ -50,7 +50,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class Tolerance:
-    series: tuple[Difference, ...]
+    series: tuple[MetricDifference, ...]
     weights: Weights | None
     """None if the runs have no checkpoint of the same step."""
 
@@ -143,13 +143,13 @@ def _series(run: Path) -> dict[str, dict[int, float]]:
     return found
 
 
-def _difference(name: str, one: dict[int, float], other: dict[int, float]) -> Difference:
+def _difference(name: str, one: dict[int, float], other: dict[int, float]) -> MetricDifference:
     steps = sorted(one.keys() & other.keys())
     gaps = {step: _gap(one[step], other[step]) for step in steps}
     worst = max(steps, key=lambda step: gaps[step])
     scale = max(abs(one[worst]), abs(other[worst]))
     relative = gaps[worst] / scale if scale and math.isfinite(scale) else gaps[worst]
-    return Difference(name, len(steps), gaps[worst], relative, worst if gaps[worst] else None)
+    return MetricDifference(name, len(steps), gaps[worst], relative, worst if gaps[worst] else None)
 
 
 def _gap(one: float, other: float) -> float:

@@ -12,6 +12,7 @@ from lehr_api.auth import API
 from lehr_api.dashboard.assets import static_app
 from lehr_api.dashboard.csp import security_headers
 from lehr_api.dashboard.login import LoginForBrowsers, login_page
+from lehr_api.dashboard.missing import MissingForBrowsers
 from lehr_api.dashboard.pages import router
 from lehr_api.routes import compare, figures
 
@@ -31,4 +32,5 @@ def install(app: FastAPI) -> None:
     app.include_router(figures.router, prefix=API)
     app.include_router(router)
     app.mount("/static", static_app(), name="static")
+    app.add_middleware(MissingForBrowsers)
     app.add_middleware(LoginForBrowsers)

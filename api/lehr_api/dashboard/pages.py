@@ -17,7 +17,7 @@ router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
 
 @dataclass(frozen=True)
-class Section:
+class NavigationLink:
     """A link at the top of every page, and its key after ``g``."""
 
     name: str
@@ -26,10 +26,10 @@ class Section:
 
 
 SECTIONS = (
-    Section("runs", "/", "r"),
-    Section("sweeps", "/sweeps", "s"),
-    Section("rollouts", "/rollouts", "o"),
-    Section("cluster", "/cluster", "c"),
+    NavigationLink("runs", "/", "r"),
+    NavigationLink("sweeps", "/sweeps", "s"),
+    NavigationLink("rollouts", "/rollouts", "o"),
+    NavigationLink("cluster", "/cluster", "c"),
 )
 
 _templates = Environment(

@@ -12,19 +12,20 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.responses import JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response
 
 from lehr.control.copy_retention import copies_at, copies_to_remove
 from lehr.control.reconcile import StopLevel
 from lehr.errors import OffsetMismatch, UserError
+from lehr.services import code as capsules
+from lehr.specs import stored
 from lehr.store.records.checkpoints import CopyReport
 from lehr.store.tables import RunRow
 from lehr_api.deps import AttemptId, DispatcherDep, ServicesDep, StoreDep
 from lehr_api.problems import OffsetProblem, TooLarge, WrongProtocol, respond
-from lehr_api.responses import described_problem, problem_responses
+from lehr_api.responses import described_problem, problem_responses, text_responses
 from lehr_api.routes.health import OLDEST_PROTOCOL, PROTOCOL
 from lehr_api.services import Services
-from lehr_trainer.configs.train import CheckpointConfig
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import Orders
 
@@ -256,6 +257,18 @@ def exited(report: ExitMessage, attempt_id: AttemptId, dispatcher: DispatcherDep
     return ExitAnswer.model_validate(dispatcher.on_exit(attempt_id, report.model_dump()))
 
 
+@router.get(
+    "/code",
+    response_class=FileResponse,
+    responses=text_responses("application/x-tar", 404),
+)
+def code(attempt_id: AttemptId, services: ServicesDep) -> FileResponse:
+    """Return the capsule that the attempt trains with."""
+    run = services.store.runs.get(services.store.attempts.get(attempt_id).run_id)
+    file = capsules.path(services, capsules.of_run(services, run))
+    return FileResponse(file, media_type="application/x-tar")
+
+
 @router.post("/copies", responses=problem_responses(400, 404))
 def copies(report: CopiesReport, attempt_id: AttemptId, store: StoreDep) -> CopiesAnswer:
     """Record copies of checkpoints that were made, failed or were removed; the answer lists
@@ -267,7 +280,7 @@ def copies(report: CopiesReport, attempt_id: AttemptId, store: StoreDep) -> Copi
         _refuse_stray(run, attempt.number, f"copies[{place}]", one)
     news = [CopyReport(one.path, one.url, one.state, one.error) for one in report.copies]
     unknown = store.checkpoints.note_copies(run.id, news)
-    policy = CheckpointConfig.model_validate(run.spec["train"]["checkpoint"])
+    policy = stored.checkpoint_policy(run.spec)
     superfluous = copies_to_remove(
         store.checkpoints.copied(run.id), policy, store.checkpoints.needed_by_forks(run.id)
     )

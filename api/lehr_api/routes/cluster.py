@@ -1,14 +1,19 @@
-"""The cluster: nodes, their GPUs, and exclusion of nodes."""
+"""The cluster: nodes, their GPUs, exclusion of nodes, machines that join and leave."""
 
 from __future__ import annotations
 
+import time
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, Field
 
-from lehr.schemas.cluster import ClusterView
+from lehr.cluster.ray_access import ray_access
+from lehr.errors import Unauthorized
+from lehr.schemas.cluster import ClusterView, JoinRequest, JoinView, LeaveRequest, LeaveView
+from lehr.services.join import join, leave
 from lehr.services.nodes import exclude_node, readmit_node
+from lehr_api import auth
 from lehr_api.deps import ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses
@@ -40,3 +45,34 @@ def exclude(node: NodeName, body: Exclusion, services: ServicesDep) -> ClusterVi
 def readmit(node: NodeName, services: ServicesDep) -> ClusterView:
     """Place runs on the node again, and clear its failure count. Idempotent."""
     return readmit_node(services, node)
+
+
+@router.post("/cluster/join", responses=problem_responses(409))
+def join_cluster(body: JoinRequest, request: Request, services: ServicesDep) -> JoinView:
+    """Return what a machine needs to join, secrets included. Opened by a token to join, too."""
+    _check_own_name(request, services, body.node)
+    settings = services.settings
+    ray = ray_access(settings.home, ray_address=settings.ray_address, server_url=settings.url)
+    return join(
+        services,
+        body.node,
+        readmit=body.readmit,
+        secret=settings.token,
+        server_url=settings.url,
+        ray=ray,
+    )
+
+
+@router.post("/cluster/leave", responses=problem_responses())
+def leave_cluster(body: LeaveRequest, request: Request, services: ServicesDep) -> LeaveView:
+    """Place no new runs on the node until it joins again. Its running runs continue."""
+    _check_own_name(request, services, body.node)
+    return leave(services, body.node)
+
+
+def _check_own_name(request: Request, services: ServicesDep, node: str) -> None:
+    """Raise Unauthorized if the token is that of another node."""
+    keys = auth.Keys(services.settings.token)
+    found = auth.check_node(request.headers, keys, now=time.time())
+    if found is not None and found.node not in {None, node}:
+        raise Unauthorized(f"the token is that of node {found.node}, not of {node}.")

@@ -55,7 +55,7 @@ def agreement(one: Curve, other: Curve) -> Agreement:
 
 
 @dataclass(frozen=True)
-class Repetition:
+class RepeatedBatches:
     """Batches that were trained on before, within one pass over the corpus."""
 
     step: int
@@ -66,7 +66,7 @@ class Repetition:
     """Number of logged steps with such a batch."""
 
 
-def repetition(digests: Curve, epochs: Curve, *, lasts: int) -> Repetition | None:
+def repetition(digests: Curve, epochs: Curve, *, lasts: int) -> RepeatedBatches | None:
     """Find batches that occur again; the sign must last for some consecutive logged steps.
 
     A batch that occurs again after a new pass over the corpus began is no sign: a small corpus may
@@ -91,7 +91,7 @@ def repetition(digests: Curve, epochs: Curve, *, lasts: int) -> Repetition | Non
         run = run + 1 if at and repeated[at - 1] else 1
         if run == lasts:
             first = at - lasts + 1
-            return Repetition(
+            return RepeatedBatches(
                 int(steps[first]), int(steps[previous[first]]), int(repeated[first:].sum())
             )
     return None

@@ -1,6 +1,7 @@
 """Colours of runs in figures: each run has the same colour everywhere.
 
-Ten colours that colour-blind people can distinguish (Petroff 2021), and the same ten dashed. The
+Ten colours that colour-blind people can distinguish (after Petroff 2021; none is near the red of
+failures, and each has a contrast of 3:1 with the page), and the same ten dashed. The
 dashboard has the same rule in ``static/js/colour.js``; a browser test compares the two.
 """
 
@@ -12,15 +13,15 @@ from typing import Literal
 
 PALETTE = (
     "#3f90da",
-    "#e08e00",
-    "#bd1f01",
+    "#c27c00",
+    "#c2307f",
     "#7d8f8d",
     "#832db6",
     "#a96b59",
     "#e76300",
     "#9a8d4a",
     "#5d6773",
-    "#3fa9ad",
+    "#2f8f93",
 )
 COLOURS = len(PALETTE)
 

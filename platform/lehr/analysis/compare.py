@@ -18,7 +18,7 @@ from lehr.analysis.batches import Agreement, BatchesVerdict, agreement, batches_
 from lehr.analysis.curve import Curve
 from lehr.analysis.held_out import HeldOut, is_measured
 from lehr.analysis.noise import pooled_noise
-from lehr.analysis.seed_groups import Gap, Member, gaps, grouped, means
+from lehr.analysis.seed_groups import GroupDifference, SeededRun, gaps, grouped, means
 
 _MISSING = "—"
 _NOT_FACTORS = (
@@ -44,6 +44,11 @@ _OUTCOME_NEUTRAL = (
     "resources",
     "time_limit_s",
     "train.threads",
+    "code.root",
+    "code.include",
+    "code.exclude",
+    "code.limit_mb",
+    "code.send_secrets",
 )
 """Fields that change speed or memory, but by contract not the losses."""
 SEED = "train.seed"
@@ -102,7 +107,7 @@ class ComparisonResult:
     """In the runs' order; the first run is the baseline."""
     noise: float | None
     """Standard deviation of the metric between runs that differ only in their seed, if any do."""
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[GroupDifference, ...] = ()
     """The baseline's group against each other group of runs that differ only in their seed."""
     means: tuple[str, ...] = ()
     """The mean of each group with several seeds, as a sentence."""
@@ -246,7 +251,7 @@ def _batches_verdict(agreements: Sequence[Agreement]) -> BatchesVerdict:
 
 def _members(
     runs: Sequence[ComparedRun], results: Sequence[RunOutcome], *, by_set: bool
-) -> Iterable[Member]:
+) -> Iterable[SeededRun]:
     """Return the runs that have a value. Runs with the same factors (and held-out set, if
     ``by_set``) are one group.
     """
@@ -256,7 +261,7 @@ def _members(
         flat = flatten(run.spec)
         factors = {p: v for p, v in flat.items() if _is_factor(p)}
         key = repr((run.held_out if by_set else None, sorted(factors.items())))
-        yield Member(run.id, run.name, key, flat.get(SEED), outcome.value, outcome.incomparable)
+        yield SeededRun(run.id, run.name, key, flat.get(SEED), outcome.value, outcome.incomparable)
 
 
 def _notes(

@@ -31,6 +31,17 @@ JsonObject = dict[str, Any]
 
 _BLUE, _RED, _GREY = "#3f90da", "#bd1f01", "#7d8f8d"
 _MOST_TICKS = 12
+_STRIP: JsonObject = {
+    "domain": [0.88, 1],
+    "type": "category",
+    "categoryorder": "array",
+    "categoryarray": ["stopped", "diverged"],
+    "range": [-0.7, 1.7],
+    "showgrid": False,
+}
+"""The axis of trials that ended without a value to compare: a strip above the values, by how they
+ended. Their height must not look like a value.
+"""
 
 
 def sweep_figure_data(sweep: SweepDetail, parameter: str | None = None) -> JsonObject:
@@ -46,7 +57,9 @@ def sweep_figure_data(sweep: SweepDetail, parameter: str | None = None) -> JsonO
     if fit is not None and fit.curves is not None:
         data += _fit_traces(fit.curves)
     data += _ranked_traces(sweep, parameter, ranked)
-    data += _other_traces(sweep, parameter, trials, top=max(losses, default=1.0))
+    data += _pending_traces(sweep, parameter, trials)
+    ended = _ended_traces(sweep, parameter, trials)
+    data += ended
     best = [trial for trial in ranked if trial.best]
     if best:
         data.append(_best_trace(parameter, best, trials if numeric else ()))
@@ -56,7 +69,9 @@ def sweep_figure_data(sweep: SweepDetail, parameter: str | None = None) -> JsonO
             "title": {"text": _y_title(sweep)},
             "type": "log" if losses and min(losses) > 0 else "linear",
             "exponentformat": "e",
+            **_y_range(data, ended=bool(ended)),
         },
+        **({"yaxis2": _STRIP} if ended else {}),
         "shapes": _shapes(fit, numeric=numeric),
         "showlegend": len({trace.get("name") for trace in data}) > 1,
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
@@ -237,19 +252,36 @@ def _mean_trace(parameter: str, trials: Sequence[TrialView], index: int | None) 
     }
 
 
-def _other_traces(
-    sweep: SweepDetail, parameter: str, trials: Sequence[TrialView], *, top: float
+def _pending_traces(
+    sweep: SweepDetail, parameter: str, trials: Sequence[TrialView]
 ) -> list[JsonObject]:
-    """Return trials that cannot be compared: hollow while they still may be, crosses at the top
-    where they diverged or were stopped.
-    """
+    """Return the trials whose values cannot be compared yet, hollow."""
+    members = [trial for trial in trials if outcome(trial) == "pending"]
+    if not members:
+        return []
+    look = {"size": 9, "color": _BLUE, "symbol": "circle-open", "line": {"width": 2}}
+    return [
+        {
+            **_points(sweep, parameter, members),
+            "mode": "markers",
+            "name": "not compared yet",
+            "y": [trial.value for trial in members],
+            "marker": look,
+            "meta": {"role": "pending"},
+        }
+    ]
+
+
+def _ended_traces(
+    sweep: SweepDetail, parameter: str, trials: Sequence[TrialView]
+) -> list[JsonObject]:
+    """Return the trials that diverged or were stopped: crosses in the strip above the values."""
     found = []
-    looks: tuple[tuple[str, str, str, str], ...] = (
-        ("pending", "not compared yet", "circle-open", _BLUE),
-        ("diverged", "diverged", "x-thin", _RED),
-        ("gave_up", "failed or stopped", "x-thin", _GREY),
+    looks = (
+        ("diverged", "diverged", "diverged", _RED),
+        ("gave_up", "stopped", "failed or stopped", _GREY),
     )
-    for role, name, symbol, colour in looks:
+    for role, row, name, colour in looks:
         members = [trial for trial in trials if outcome(trial) == role]
         if not members:
             continue
@@ -258,17 +290,29 @@ def _other_traces(
                 **_points(sweep, parameter, members),
                 "mode": "markers",
                 "name": name,
-                "y": [trial.value if role == "pending" else top for trial in members],
+                "y": [row] * len(members),
+                "yaxis": "y2",
                 "marker": {
                     "size": 9,
                     "color": colour,
-                    "symbol": symbol,
+                    "symbol": "x-thin",
                     "line": {"width": 2, "color": colour},
                 },
                 "meta": {"role": role},
             }
         )
     return found
+
+
+def _y_range(data: Sequence[JsonObject], *, ended: bool) -> JsonObject:
+    """Return the part of the figure for values; without any, an axis without numbers."""
+    place: JsonObject = {"domain": [0, 0.84]} if ended else {}
+    values = [
+        trace
+        for trace in data
+        if trace.get("yaxis") != "y2" and any(is_number(y) for y in trace["y"])
+    ]
+    return place if values else {**place, "showticklabels": False, "showgrid": False}
 
 
 def _points(sweep: SweepDetail, parameter: str, trials: Sequence[TrialView]) -> JsonObject:
@@ -396,11 +440,21 @@ def _x_axis(
         return {**axis, "type": "category"}
     values = sorted({trial.parameters[parameter] for trial in trials})
     axis["type"] = "log" if logarithmic else "linear"
+    if values:
+        axis["range"] = _padded(values[0], values[-1], logarithmic=logarithmic)
     if 0 < len(values) <= _MOST_TICKS:
         # Label the tried values themselves instead of the decades between them.
         axis["tickvals"] = values
         axis["ticktext"] = [formats.parameter(value, parameter) for value in values]
     return axis
+
+
+def _padded(low: float, high: float, *, logarithmic: bool) -> list[float]:
+    """Return the range of the tried values with some room at both ends, as Plotly writes it."""
+    if logarithmic:
+        low, high = math.log10(low), math.log10(high)
+    room = 0.06 * (high - low) or (0.3 if logarithmic else 0.1 * abs(low) or 1.0)
+    return [low - room, high + room]
 
 
 # --- words and values ----------------------------------------------------------------------

@@ -119,7 +119,7 @@ def judge(name: GateName, stage: PlannedStage, evidence: Evidence) -> Judgement 
 
 
 def _expect_first_loss(gate: FirstLoss, stage: PlannedStage) -> Expected:
-    model = stage.train.train.model
+    model = stage.train.own.model
     value = predicted_first_loss(model)
     beyond = value - math.log(model.vocab_size)
     text = (
@@ -235,7 +235,7 @@ def _expect_memory(gate: Memory, stage: PlannedStage, device: str | None = None)
         return Expected(
             f"at most {gate.at_most_gb:g} GB of the process", at_most=gate.at_most_gb, unit="GB"
         )
-    planned = training_memory(stage.train.train, resources.ranks).peak / GB
+    planned = training_memory(stage.train.own, resources.ranks).peak / GB
     limit = planned * (1 + gate.over_plan)
     text = f"at most {limit:.1f} GB: {gate.over_plan * 100:g} % over the planned {planned:.1f} GB"
     card = find_gpu(device or resources.gpu_type or "")
@@ -319,7 +319,7 @@ def _judge_mfu(gate: Mfu, stage: PlannedStage, evidence: Evidence) -> Judgement 
 
 
 def _expect_exact_resume(gate: ExactResume, stage: PlannedStage) -> Expected:  # noqa: ARG001 - one of a table
-    steps = stage.runs[stage.whole].train.steps
+    steps = stage.runs[stage.whole].own.steps
     return Expected(
         f"resuming from step {stage.middle:,} gives every weight and optimizer file of step "
         f"{steps:,} bit for bit"

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from lehr.analysis.lr_posterior import Posterior, Trial, posterior
+from lehr.analysis.lr_posterior import Posterior, RateResult, posterior
 from lehr.analysis.noise import pooled_noise
 from lehr.analysis.significance import within_noise
 from lehr.formats import scientific
@@ -149,7 +149,7 @@ def fit_learning_rate(points: Iterable[tuple[float, float]]) -> LrFit | None:
     curves = None
     if edge is None:
         trials = (
-            Trial(lr, means.get(lr), len(losses) if lr in means else 1)
+            RateResult(lr, means.get(lr), len(losses) if lr in means else 1)
             for lr, losses in sorted(by_rate.items())
         )
         curves = posterior(tuple(trials), None if noise is None else noise.deviation)

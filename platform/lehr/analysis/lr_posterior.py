@@ -5,6 +5,8 @@ model is a Gaussian process in log2(lr) (Rasmussen & Williams 2006, chapter 2) a
 unknown shape. Its smoothness, length, size and noise are not estimated: every setting of a grid
 counts by how well it explains the trials. So the intervals include what is not known of the shape.
 
+Some settings have a kink: a rate at which the slope jumps, as where training begins to diverge.
+
 Two changes make it fit for learning rates. Loss is measured in units of the rise next to the best
 trial, so nothing depends on the scale of the metric. And what lies far above the best is
 compressed, since a sweep's worst trials must not shape the valley; a diverged rate, or one beyond
@@ -17,7 +19,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -48,10 +50,18 @@ _SMOOTHNESS = ("five halves", "one half")
 """Kernels of the Matern family: smooth curves, and rough ones."""
 _PARABOLA = (4.0, 1.0, 0.7)
 """Prior standard deviations of level, slope and curvature."""
+_KINKS = 23
+"""Rates around the best trial at which the slope may jump, one at a time."""
+_KINK_SLOPE = 2.0
+"""Prior standard deviation of the slope on each side of a kink, in units for each doubling."""
+_KINK_SIZES = (0.1, 0.5)
+"""Standard deviations of a kinked curve around its straight lines, in units."""
+_KINK_WEIGHT = 3.0
+"""Weight of all kinked settings of a size, where each smooth or rough setting counts as 1."""
 
 
 @dataclass(frozen=True)
-class Trial:
+class RateResult:
     """The mean of one learning rate's seeds."""
 
     rate: float
@@ -87,8 +97,13 @@ class Posterior:
     @property
     def best_rates(self) -> Array:
         """The best rate of each curve, [N]."""
-        best: Array = self.rates[self.excess.argmin(axis=1)]
-        return best
+        import numpy as np
+
+        # A curve is known at the grid's points only: its best rate is anywhere around the lowest.
+        cell = math.log(self.rates[1] / self.rates[0])
+        around = np.random.default_rng(0).uniform(-cell / 2, cell / 2, len(self.excess))
+        best: Array = self.rates[self.excess.argmin(axis=1)] * np.exp(around)
+        return np.clip(best, self.rates[0], self.rates[-1])
 
     def interval(self, probability: float) -> tuple[float, float]:
         """Return the central interval that holds the best rate with this probability."""
@@ -120,8 +135,21 @@ class Posterior:
         return float(self.rates[low]), float(self.rates[high])
 
 
+@dataclass(frozen=True)
+class _Shape:
+    """A setting: a Gaussian process around a parabola, perhaps with a kink."""
+
+    size: float
+    length: float
+    kernel: str
+    kink: float | None = None
+    """log2 of the rate at which the slope jumps."""
+    weight: float = 1.0
+    """How much it counts before the trials are seen."""
+
+
 @lru_cache(maxsize=256)
-def posterior(trials: tuple[Trial, ...], noise: float | None) -> Posterior | None:
+def posterior(trials: tuple[RateResult, ...], noise: float | None) -> Posterior | None:
     """Compute the curves that agree with the trials; None with fewer than three finite losses.
 
     Args:
@@ -218,27 +246,21 @@ def _curves(
     import numpy as np
 
     centre = x[y.argmin()]
-
-    def features(at: Array) -> Array:
-        level, slope, curvature = _PARABOLA
-        away = at - centre
-        return np.stack([np.full_like(at, level), slope * away, curvature * away**2])
-
-    pairs = [
-        (np.abs(a[:, None] - b), features(a).T @ features(b))
-        for a, b in ((x, x), (grid, x), (grid, grid))
-    ]
+    distances = [np.abs(a[:, None] - b) for a, b in ((x, x), (grid, x), (grid, grid))]
     settings: list[tuple[float, Array, Array, Array]] = []
-    for size, length, kernel in itertools.product(_SIZES, _LENGTHS, _SMOOTHNESS):
+    for shape in _shapes(x, y):
+        at_x, at_grid = (_features(at, centre, shape.kink) for at in (x, grid))
+        products = (at_x.T @ at_x, at_grid.T @ at_x, at_grid.T @ at_grid)
         at_trials, to_grid, on_grid = (
-            size**2 * _matern(distance / length, kernel) + parabola for distance, parabola in pairs
+            shape.size**2 * _matern(distance / shape.length, shape.kernel) + product
+            for distance, product in zip(distances, products, strict=True)
         )
         for noise in noises:
             root = np.linalg.cholesky(at_trials + np.diag(noise**2 / seeds + margins**2 + 1e-10))
             half = np.linalg.solve(root, y)
             likelihood = -0.5 * float(half @ half) - float(np.log(np.diag(root)).sum())
             shrink = np.linalg.solve(root, to_grid.T)
-            settings.append((likelihood, shrink.T @ half, on_grid, shrink))
+            settings.append((likelihood + math.log(shape.weight), shrink.T @ half, on_grid, shrink))
     weights = np.exp(np.array([one[0] for one in settings]) - max(one[0] for one in settings))
     weights /= weights.sum()
     draw = np.random.default_rng(0)  # Always the same, so that a verdict does not change by itself.
@@ -254,6 +276,31 @@ def _curves(
     drawn = np.concatenate(parts)
     mean = sum(weight * one[1] for weight, one in zip(weights, settings, strict=True))
     return np.asarray(mean), drawn.std(axis=0), drawn
+
+
+def _shapes(x: Array, y: Array) -> Iterator[_Shape]:
+    """Return the settings to consider for trials at ``x`` of heights ``y``."""
+    import numpy as np
+
+    for size, length, kernel in itertools.product(_SIZES, _LENGTHS, _SMOOTHNESS):
+        yield _Shape(size, length, kernel)
+    best = x[y.argmin()]
+    low = x[x < best].max(initial=x.min())
+    high = x[x > best].min(initial=x.max())
+    for size, kink in itertools.product(_KINK_SIZES, np.linspace(low, high, _KINKS + 2)[1:-1]):
+        yield _Shape(size, 2.0, "five halves", float(kink), _KINK_WEIGHT / _KINKS)
+
+
+def _features(at: Array, centre: float, kink: float | None) -> Array:
+    """Return the parabola's terms, and the kink's where there is one, at rates: [3 or 4, N]."""
+    import numpy as np
+
+    level, slope, curvature = _PARABOLA
+    away = at - centre
+    terms = [np.full_like(at, level), slope * away, curvature * away**2]
+    if kink is not None:
+        terms.append(_KINK_SLOPE * np.abs(at - kink))
+    return np.stack(terms)
 
 
 def _matern(distance: Array, kernel: str) -> Array:

@@ -141,7 +141,7 @@ def plan_run(
     spec: RunSpec, *, measured: Sequence[Measured] = (), price: float | None = None
 ) -> RunPlan:
     """Plan a run. ``price`` is in dollars per GPU-hour."""
-    train, corpus = spec.train, spec.train.data.corpus
+    train, corpus = spec.own, spec.own.data.corpus
     gpus, ranks = spec.resources.gpus, spec.resources.ranks
     kind = spec.resources.gpu_type
     gpu = None if kind is None else gpu_of_kind(kind)

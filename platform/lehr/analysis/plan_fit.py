@@ -69,9 +69,9 @@ def ways_to_fit(spec: RunSpec, gpu: GpuType, *, most: int = 3) -> list[Way]:
     Times of recomputation are those of ``ActivationCheckpointingConfig``. A run that fits as it is
     needs none.
     """
-    if training_memory(spec.train, spec.resources.ranks).peak <= usable_bytes(gpu):
+    if training_memory(spec.own, spec.resources.ranks).peak <= usable_bytes(gpu):
         return []
-    share = spec.train.batch.micro_batch or spec.train.batch.sequences // spec.resources.ranks
+    share = spec.own.batch.micro_batch or spec.own.batch.sequences // spec.resources.ranks
     costs = [(_cost(way, share), way) for way in _fitting(spec, gpu)]
     kept = [
         way
@@ -114,7 +114,7 @@ def refuse_if_impossible(spec: RunSpec, plan: RunPlan) -> None:
 
 def _kinds_that_fit(spec: RunSpec) -> list[str]:
     """Return kinds of GPU in which it fits as it is or after a change, smallest first."""
-    peak = training_memory(spec.train, spec.resources.ranks).peak
+    peak = training_memory(spec.own, spec.resources.ranks).peak
     fitting = [gpu for gpu in GPUS if peak <= usable_bytes(gpu) or ways_to_fit(spec, gpu, most=1)]
     return list(dict.fromkeys(gpu.kind for gpu in sorted(fitting, key=lambda g: g.memory_bytes)))
 
@@ -127,7 +127,7 @@ def _cost(way: Way, share: int) -> tuple[float, int, bool, int]:
 
 def _fitting(spec: RunSpec, gpu: GpuType) -> Iterator[Way]:
     """Yield each combination of changes that fits, with its largest micro-batch."""
-    train, ranks = spec.train, spec.resources.ranks
+    train, ranks = spec.own, spec.resources.ranks
     before = train.activation_checkpointing
     for (policy, every), chunked, eight_bit in itertools.product(
         _RECOMPUTE, (False, True), (False, True)

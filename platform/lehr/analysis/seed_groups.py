@@ -15,7 +15,7 @@ _OWN_NOISE = 3
 
 
 @dataclass(frozen=True)
-class Member:
+class SeededRun:
     """A run that has a value."""
 
     run_id: str
@@ -47,7 +47,7 @@ class SeedGroup:
 
 
 @dataclass(frozen=True)
-class Gap:
+class GroupDifference:
     """The difference between two groups."""
 
     base_ids: tuple[str, ...]
@@ -55,9 +55,9 @@ class Gap:
     found: Significance
 
 
-def grouped(members: Iterable[Member]) -> list[SeedGroup]:
+def grouped(members: Iterable[SeededRun]) -> list[SeedGroup]:
     """Return the groups in the order of their first runs, so that the baseline's is the first."""
-    groups: dict[str, list[Member]] = {}
+    groups: dict[str, list[SeededRun]] = {}
     for member in members:
         groups.setdefault(member.factors, []).append(member)
     found = []
@@ -82,7 +82,9 @@ def means(groups: Sequence[SeedGroup], metric: str) -> tuple[str, ...]:
     return tuple(sentence for sentence in found if sentence is not None)
 
 
-def gaps(groups: Sequence[SeedGroup], noise: Noise | None, metric: str) -> tuple[Gap, ...]:
+def gaps(
+    groups: Sequence[SeedGroup], noise: Noise | None, metric: str
+) -> tuple[GroupDifference, ...]:
     """Compare the first group with each other one, but for those of other held-out sets.
 
     Args:
@@ -106,5 +108,5 @@ def gaps(groups: Sequence[SeedGroup], noise: Noise | None, metric: str) -> tuple
             noise=noise if few else None,
             measure=f"lehr seeds {base.run_ids[0]} --n 3",
         )
-        found.append(Gap(base.run_ids, other.run_ids, judged))
+        found.append(GroupDifference(base.run_ids, other.run_ids, judged))
     return tuple(found)

@@ -13,25 +13,15 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from lehr import __version__, filesystems, formats, home
+from lehr.check import Check
 from lehr.errors import LehrError
 
-Status = Literal["ok", "note", "bad"]
 _GB = 10**9
 _SLOW_S = 60.0
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - looked at, never written
-
-
-@dataclass(frozen=True)
-class Check:
-    name: str
-    status: Status
-    found: str
-    fix: str | None = None
 
 
 def run_checks() -> list[Check]:

@@ -39,6 +39,8 @@ def ls(as_json: JsonOption = False) -> None:
     rows = table("node", "GPUs", "busy", "state", right=("GPUs", "busy"))
     for node in view.nodes:
         state = "in use" if node.alive else "not reachable"
+        if node.problems:
+            state = f"cannot be used: {node.problems[0]}"
         if node.excluded is not None:
             state = f"excluded: {node.excluded}"
         busy = sum(gpu.run_id is not None for gpu in node.gpus)

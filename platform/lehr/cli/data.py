@@ -57,7 +57,7 @@ def corpora(spec: Spec) -> list[TrainConfig]:
     runs = _runs(spec)
     found: dict[str, TrainConfig] = {}
     for run in runs:
-        train = run.train
+        train = run.own
         key = json.dumps(
             [train.data.model_dump(mode="json"), train.validation.share, train.model.vocab_size]
         )

@@ -125,7 +125,7 @@ def _prepare(spec: SweepSpec) -> str:
     for config in corpora(spec):
         corpus_text = prepare_corpus(config)
     first = corpus_text.splitlines()[0] if corpus_text else ""
-    own = spec.run.train.data.corpus.kind == "stdlib"
+    own = spec.run.own.data.corpus.kind == "stdlib"
     return f"Python's standard library: {first}" if own else first
 
 

@@ -16,6 +16,7 @@ from lehr.cli.output import (
     to_jsonable,
 )
 from lehr.cli.watch import watch_until_end
+from lehr.errors import UserError
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -37,6 +38,14 @@ def fork(
     name: Annotated[
         str | None, typer.Option("--name", help="Name of the new run. Default: NAME-fork-STEP.")
     ] = None,
+    code: Annotated[
+        str,
+        typer.Option(
+            "--code",
+            metavar="same|current",
+            help="Train with the code of the source run (same), or as it is here now (current).",
+        ),
+    ] = "same",
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Show its progress until it ends.")
     ] = False,
@@ -51,10 +60,12 @@ def fork(
 
     JSON: {run: RunDetail}.
     """
+    if code not in {"same", "current"}:
+        raise UserError(f"--code is {code!r}; it must be same or current.")
     client = connect()
     source = client.run(ref)
     given = [*(changes or []), *([f"name={name}"] if name else [])]
-    run = source.fork(step=step, changes=given)
+    run = source.fork(step=step, changes=given, code="current" if code == "current" else "same")
     if as_json:
         print_json({"run": to_jsonable(run.detail)})
     else:
@@ -64,7 +75,7 @@ def fork(
         out.print(
             f"  continues from step {origin['step']:,} of {escaped(source.name)} ({source.id})"
         )
-        starts = run.detail.spec["train"]["schedule"].get("starts_after")
+        starts = ((run.detail.spec.get("train") or {}).get("schedule") or {}).get("starts_after")
         if starts == origin["step"] and starts:
             out.print(f"  its schedule restarts after step {starts:,}")
         out.print(f"  {run.url}", style="dim")

@@ -47,6 +47,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "system": ("system", "Show what the nodes and GPUs of a run did while it ran"),
         "export": ("export", "Export metrics of a run as JSON lines or Parquet"),
         "report": ("report", "Write a report of a run, sweep or rollout: one HTML file"),
+        "code": ("code", "Show, compare and check out the code that trained runs"),
         "queue": ("queue", "List queued runs and why they wait"),
     },
     "Manage": {
@@ -75,6 +76,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Maintain": {
         "cluster": ("cluster", "List nodes, show one over time; exclude or readmit one"),
+        "node": ("node", "Join this machine to a server's cluster, or leave it"),
         "db": ("db", "Check, back up, restore, rebuild and upgrade the databases"),
     },
 }

@@ -108,6 +108,14 @@ def show_run_plan(
     from lehr.cli.plan_text import known_cluster, measured_before, plan_json, run_text
     from lehr.cli.plan_trace import show_trace, traced
 
+    if spec.trainer is not None:
+        if trace:
+            spec.own  # noqa: B018 - raises, with the reason
+        if as_json:
+            print_json({"kind": "run", "name": spec.name, "plan": None})
+        else:
+            console().print(_program_text(spec))
+        return
     made = plan_run(spec, price=price)
     measured = measured_before(spec, made.parameters.total)
     if measured:
@@ -144,6 +152,13 @@ def show_sweep_plan(
     from lehr.specs import expand
 
     trials = expand(spec)
+    if spec.run.trainer is not None:
+        if as_json:
+            names = [{"parameters": point, "plan": None} for point, _ in trials]
+            print_json({"kind": "sweep", "name": spec.name, "trials": names})
+        else:
+            console().print(f"{spec.trial_count:,} trials, each: {_program_text(spec.run)}")
+        return
     cluster = known_cluster()
     free = None if cluster is None else matching_gpus(spec.run.resources.gpu_type, cluster)
     made = plan_sweep(spec, trials, price=price, free_gpus=free or None)
@@ -159,6 +174,17 @@ def show_sweep_plan(
             console().print(trials_table(made))
     for (_, run), (_, trial) in zip(trials, made.trials, strict=True):
         refuse_if_impossible(run, trial)
+
+
+def _program_text(spec: RunSpec) -> str:
+    """Describe a run with a program of its own: there is no plan of its memory and time."""
+    assert spec.trainer is not None
+    gpus = spec.resources.gpus
+    where = f"{gpus} GPU{'s' * (gpus != 1)}" if gpus else "the CPU"
+    return (
+        f"{spec.trainer.entry}, {spec.steps:,} steps on {where}. Lehr does not know the model of a "
+        "program of your own, so it plans neither memory nor time."
+    )
 
 
 def of_another_kind(file: str, spec: Spec, wanted: str) -> UserError:

@@ -197,7 +197,7 @@ def measured_before(spec: RunSpec, parameters: int) -> list[Measured]:
                 continue
             same = (view.parameters, view.tokens_per_step, view.gpus) == (
                 parameters,
-                spec.train.tokens_per_step,
+                spec.own.tokens_per_step,
                 spec.resources.gpus,
             )
             if not same and (len(found) >= _MOST_LIKE or "mfu" not in view.latest):

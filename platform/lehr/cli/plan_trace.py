@@ -43,7 +43,7 @@ def traced(spec: RunSpec) -> dict[str, Any]:
             *(sys.executable, "-P", "-m", "lehr_trainer"),
             *("trace", "-", f"--ranks={spec.resources.ranks}"),
         ],
-        input=spec.train.model_dump_json(),
+        input=spec.own.model_dump_json(),
         capture_output=True,
         text=True,
         check=False,

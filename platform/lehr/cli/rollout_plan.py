@@ -87,7 +87,7 @@ def _runs(stage: PlannedStage) -> list[dict[str, Any]]:
     found = []
     for role in stage.roles:
         spec = stage.runs.get(role, stage.runs[stage.whole])
-        steps = spec.train.steps - (stage.middle if role == "resumed" else 0)
+        steps = spec.own.steps - (stage.middle if role == "resumed" else 0)
         found.append({"role": role, "name": stage.run_name(role), "steps": steps})
     return found
 

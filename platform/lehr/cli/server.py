@@ -30,9 +30,10 @@ def up(
         int | None,
         typer.Option(
             "--gpus",
-            min=1,
+            min=0,
             max=1024,
-            help="Logical GPUs to offer on a machine without GPUs. Default: as before, or 8.",
+            help="GPUs to offer: logical ones on a machine without GPUs. 0: only the server runs "
+            "here. Default: all, or as many logical ones as before, or 8.",
         ),
     ] = None,
     ray_address: Annotated[
@@ -114,6 +115,12 @@ def up(
     out.print(f"  dashboard  {server.url}   ({server.token_hint})")
     if started and (taken := port_taken(options, server)):
         out.print(f"  port       {taken}")
+    if "--public-url" in options.more:
+        from lehr.cli.node import join_command
+
+        command, _ = join_command(server.where)
+        out.print("  add a node, within a day, by this command on it:")
+        out.print(f"    {command}", markup=False, soft_wrap=True)
     lehr = own_name()
     out.print(f"  next       {lehr} status     {lehr} sweep FILE     {lehr} down", style="dim")
 

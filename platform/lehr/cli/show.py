@@ -173,7 +173,7 @@ def _facts(view: RunDetail) -> list[tuple[str, str]]:
     latest = {name: value.value for name, value in view.latest.items()}
     git = view.provenance.get("git") or {}
     commit = str(git.get("commit") or "")[:12]
-    train = view.spec.get("train", {})
+    train = view.spec.get("train") or {}
     gpus = f"{view.gpus} x {view.gpu_type or 'any GPU'}" if view.gpus else "none: a node's CPU"
     places = ", ".join(f"{gpu.node}:{gpu.gpu}" for gpu in view.placement)
     facts = [

@@ -105,6 +105,8 @@ def refuse(spec: RunSpec) -> None:
     from lehr.analysis.plan import plan_run
     from lehr.analysis.plan_fit import refuse_if_impossible
 
+    if spec.trainer is not None:
+        return
     try:
         refuse_if_impossible(spec, plan_run(spec))
     except PlanRefused as error:

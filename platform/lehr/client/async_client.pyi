@@ -11,7 +11,8 @@ from lehr.client.transport import StreamEvent
 from lehr.schemas.alerts import AlertView
 from lehr.schemas.base import Health
 from lehr.schemas.checkpoints import CheckpointDeletion, CheckpointVerdict, CheckpointView
-from lehr.schemas.cluster import ClusterView, QueueEntry
+from lehr.schemas.cluster import ClusterView, JoinView, LeaveView, QueueEntry
+from lehr.schemas.code import CapsuleView, CodeDiff
 from lehr.schemas.rollouts import GateView, RolloutDetail, RolloutView, StageView
 from lehr.schemas.runs import Deletion, Latest, RunDetail, RunView
 from lehr.schemas.streams import EventView, LogHit, LogStream, MetricInfo, SampleView, Series
@@ -135,6 +136,7 @@ class AsyncRun(AsyncProxy):
         step: int | None = None,
         changes: Mapping[str, Any] | Sequence[str] = (),
         *,
+        code: Literal["same", "current"] = "same",
         idempotency_key: str | None = None,
     ) -> AsyncRun:
         """Start a new run from a checkpoint of this one, with changes.
@@ -146,6 +148,7 @@ class AsyncRun(AsyncProxy):
         Args:
             step: step of the checkpoint. Default: the newest.
             changes: values by dotted path. A new warmup begins at the checkpoint.
+            code: same: train with the code of this run; current: with the code as it is here now.
             idempotency_key: identifies this request, so that repeating it is safe.
 
         Raises:
@@ -884,6 +887,17 @@ class AsyncClient(AsyncProxy):
         """Return ``node_history`` as a pandas frame: one row per time, one column per figure."""
         ...
 
+    async def join_cluster(self, node: str, *, readmit: bool = False) -> JoinView:
+        """Return what a machine needs to join the cluster as ``node``. Contains secrets.
+
+        ``readmit``: give the node work again if it had left.
+        """
+        ...
+
+    async def leave_cluster(self, node: str) -> LeaveView:
+        """Place no new runs on a node until it joins again."""
+        ...
+
     async def queue(self) -> list[QueueEntry]:
         """Return the queued runs in order, each with the reason why it waits."""
         ...
@@ -901,6 +915,22 @@ class AsyncClient(AsyncProxy):
 
     async def delete_view(self, name: str) -> None:
         """Remove a saved view."""
+        ...
+
+    async def code(self, ref: str) -> CapsuleView:
+        """Return the files of a capsule: by its digest or the beginning of one, or of a run."""
+        ...
+
+    async def code_diff(self, ref: str, other: str) -> CodeDiff:
+        """Return what changed from the code of ``ref`` to that of ``other``: runs or capsules."""
+        ...
+
+    async def code_checkout(self, ref: str, folder: Path | str) -> Path:
+        """Write the code of a run, or a capsule, into a new folder; return the folder.
+
+        Raises:
+            UserError: the folder exists and is not empty, or it cannot be written.
+        """
         ...
 
     async def webhooks(self) -> list[WebhookView]:

@@ -12,6 +12,7 @@ from urllib.parse import quote, urlsplit
 from pydantic import BaseModel, TypeAdapter
 
 from lehr import home
+from lehr.client.capsules import checkout, with_capsule
 from lehr.client.comparisons import Comparison, Identified, ids
 from lehr.client.frames import import_pandas, system_frame
 from lehr.client.provenance import provenance as gather_provenance
@@ -21,7 +22,8 @@ from lehr.client.sweeps import Sweep
 from lehr.client.transport import StreamEvent, Transport
 from lehr.errors import ServerUnavailable, UserError
 from lehr.schemas.base import Health, Page
-from lehr.schemas.cluster import ClusterView, QueueEntry
+from lehr.schemas.cluster import ClusterView, JoinView, LeaveView, QueueEntry
+from lehr.schemas.code import CapsuleView, CodeDiff
 from lehr.schemas.rollouts import RolloutDetail, RolloutView
 from lehr.schemas.runs import RunDetail, RunView
 from lehr.schemas.sweeps import SweepDetail, SweepView
@@ -79,7 +81,9 @@ class Client:
             )
         given = token or os.environ.get("LEHR_TOKEN")
         named = bool(server or os.environ.get("LEHR_SERVER"))
-        own = home.read_token(home.home()) if not given and _on_this_machine(address) else None
+        # This home's server may have a public URL, which is not an address of this machine alone.
+        is_own = not named or _on_this_machine(address)
+        own = home.read_token(home.home()) if not given and is_own else None
         whose = "this home's token" if own else "the token given"
         self.transport = self._transport_kind(
             address,
@@ -291,6 +295,18 @@ class Client:
         import_pandas("node_frame()")
         return system_frame([self.node_history(node, first=first, last=last)])
 
+    def join_cluster(self, node: str, *, readmit: bool = False) -> JoinView:
+        """Return what a machine needs to join the cluster as ``node``. Contains secrets.
+
+        ``readmit``: give the node work again if it had left.
+        """
+        body = {"node": node, "readmit": readmit}
+        return JoinView.model_validate_json(self.transport.post("/cluster/join", body))
+
+    def leave_cluster(self, node: str) -> LeaveView:
+        """Place no new runs on a node until it joins again."""
+        return LeaveView.model_validate_json(self.transport.post("/cluster/leave", {"node": node}))
+
     def queue(self) -> list[QueueEntry]:
         """Return the queued runs in order, each with the reason why it waits."""
         return TypeAdapter(list[QueueEntry]).validate_json(self.transport.get("/queue"))
@@ -310,6 +326,24 @@ class Client:
     def delete_view(self, name: str) -> None:
         """Remove a saved view."""
         self.transport.delete(f"/views/{quote(name, safe='')}")
+
+    def code(self, ref: str) -> CapsuleView:
+        """Return the files of a capsule: by its digest or the beginning of one, or of a run."""
+        answer = self.transport.get(f"/code/{quote(ref, safe='')}")
+        return CapsuleView.model_validate_json(answer)
+
+    def code_diff(self, ref: str, other: str) -> CodeDiff:
+        """Return what changed from the code of ``ref`` to that of ``other``: runs or capsules."""
+        answer = self.transport.get(f"/code/{quote(ref, safe='')}/diff", {"other": other})
+        return CodeDiff.model_validate_json(answer)
+
+    def code_checkout(self, ref: str, folder: Path | str) -> Path:
+        """Write the code of a run, or a capsule, into a new folder; return the folder.
+
+        Raises:
+            UserError: the folder exists and is not empty, or it cannot be written.
+        """
+        return checkout(self.transport, ref, Path(folder))
 
     def webhooks(self) -> list[WebhookView]:
         """Return the webhooks of the server by name. Their addresses are not shown."""
@@ -346,6 +380,7 @@ class Client:
         key: str | None,
     ) -> bytes:
         loaded, folder = _load(spec, overrides, want=kind)
+        loaded = with_capsule(self.transport, loaded, folder)
         body = {
             "spec": _plain(loaded),
             "provenance": dict(gather_provenance(folder) if provenance is None else provenance),

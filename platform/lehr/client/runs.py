@@ -13,6 +13,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, TypeAdapter
 
 from lehr.client import checkpoints, model_export
+from lehr.client.capsules import with_current_code
 from lehr.client.files import save
 from lehr.client.frames import import_pandas, need_plotly, series_frame, system_frame
 from lehr.client.progress import run_progress
@@ -123,7 +124,7 @@ class Run:
     @property
     def config(self) -> TrainConfig:
         """Return the trainer's config, e.g. ``run.config.optimizer.lr``."""
-        return self.spec.train
+        return self.spec.own
 
     def refresh(self) -> Self:
         self.view = RunDetail.model_validate_json(self._transport.get(f"/runs/{self.id}"))
@@ -199,6 +200,7 @@ class Run:
         step: int | None = None,
         changes: Mapping[str, Any] | Sequence[str] = (),
         *,
+        code: Literal["same", "current"] = "same",
         idempotency_key: str | None = None,
     ) -> Run:
         """Start a new run from a checkpoint of this one, with changes.
@@ -210,6 +212,7 @@ class Run:
         Args:
             step: step of the checkpoint. Default: the newest.
             changes: values by dotted path. A new warmup begins at the checkpoint.
+            code: same: train with the code of this run; current: with the code as it is here now.
             idempotency_key: identifies this request, so that repeating it is safe.
 
         Raises:
@@ -218,9 +221,12 @@ class Run:
         """
         from lehr.client.provenance import provenance
 
+        given = dict(changes) if isinstance(changes, Mapping) else list(changes)
+        if code == "current":
+            given = with_current_code(self._transport, self.detail.spec, given)
         body = {
             "step": step,
-            "changes": dict(changes) if isinstance(changes, Mapping) else list(changes),
+            "changes": given,
             "provenance": provenance(None),
         }
         key = idempotency_key or uuid.uuid4().hex

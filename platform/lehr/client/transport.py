@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from lehr import __version__
@@ -54,6 +54,9 @@ TIMEOUT_S = 60.0
 """A server that restarts must not end a wait of hours."""
 SLOW_S = 3.0
 """Seconds without an answer after which the caller is notified."""
+UPLOAD_S = 60.0
+UPLOAD_BYTES_PER_S = 200_000.0
+"""Time limit of an upload: this many seconds, and its size at this rate."""
 SILENCE_LIMIT_S = 45.0
 """A stream sends a heartbeat every 15 s. After three missing ones, the connection counts as
 broken.
@@ -157,6 +160,14 @@ class Transport:
     def put(self, path: str, body: Mapping[str, Any]) -> bytes:
         return self._send("PUT", path, json=body, again=True).content
 
+    def upload(self, path: str, file: IO[bytes], size: int) -> bytes:
+        """Send a file of ``size`` bytes as the body of a PUT."""
+        headers = {"Content-Type": "application/x-tar", "Content-Length": str(size)}
+        within = UPLOAD_S + size / UPLOAD_BYTES_PER_S
+        return self._send(
+            "PUT", path, content=file.read(), headers=headers, again=True, within_s=within
+        ).content
+
     def post(
         self,
         path: str,
@@ -232,6 +243,7 @@ class Transport:
         again: bool,
         params: Params | None = None,
         json: Any = None,
+        content: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         within_s: float | None = None,
     ) -> httpx.Response:
@@ -248,6 +260,7 @@ class Transport:
                         path,
                         params=_present(params),
                         json=json,
+                        content=content,
                         headers=dict(headers or {}),
                         timeout=within_s or httpx.USE_CLIENT_DEFAULT,
                     )

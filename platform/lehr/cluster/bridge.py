@@ -44,6 +44,8 @@ MEMBERS_EVERY_S = 1.0
 LIST_EVERY_S = 2.0
 CALL_S = 30.0
 AGENT_START_S = 120.0
+PROBLEMS_EVERY_S = 5.0
+"""Pause before a node with problems is asked again."""
 WATCH_HANGS_S = 90.0
 """Ray ends a driver that has lost its cluster for a minute; a call that takes longer never ends."""
 
@@ -77,6 +79,8 @@ class NodeThread(threading.Thread):
         self.requests: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self.agent: Any = None
         self.protocol = 0
+        self.problems: list[str] = []
+        self.hello_at = 0.0
 
     def run(self) -> None:
         look_at = time.monotonic()
@@ -97,7 +101,8 @@ class NodeThread(threading.Thread):
     def report_list(self) -> None:
         """Report the agent's list; find or create an agent when there is none."""
         try:
-            if self.agent is None:
+            looks_again = self.problems and time.monotonic() - self.hello_at > PROBLEMS_EVERY_S
+            if self.agent is None or looks_again:
                 self.connect()
             else:
                 # An agent of an earlier release lists only attempts.
@@ -151,6 +156,7 @@ class NodeThread(threading.Thread):
                 scheduling_strategy=NodeAffinitySchedulingStrategy(self.member.ray_id, soft=False),
             )
             self.agent = make.remote(self.member.name, self.member.gpus)
+        asked_at = time.time()
         try:
             hello = self.call("hello", self.session, self.server_url, timeout_s=AGENT_START_S)
         except ray.exceptions.GetTimeoutError:
@@ -159,6 +165,9 @@ class NodeThread(threading.Thread):
                 f"{self.member.gpus} GPUs of the node, and another Ray job may use them"
             ) from None
         self.protocol = int(hello["protocol"])
+        self.problems = hello.get("problems", [])
+        self.hello_at = time.monotonic()
+        hello["clock_offset_s"] = clock_offset_s(hello, asked_at, time.time())
         if self.protocol >= 3:
             hello["runs_folder"] = self.call("runs_folder", self.runs_dir)
         self.output.say(news="node", name=self.member.name, hello=hello)
@@ -236,6 +245,17 @@ class Bridge:
             self.output.say(id=request["id"], ok=False, error=error)
             return
         thread.requests.put(request)
+
+
+def clock_offset_s(hello: dict[str, Any], asked_at: float, answered_at: float) -> float | None:
+    """Return by how much the node's clock is ahead of this one, as far as that is certain.
+
+    The node read its clock at some moment between the two. None for an agent of an earlier release.
+    """
+    there = (hello.get("facts") or {}).get("time")
+    if there is None:
+        return None
+    return float(there) - min(max(float(there), asked_at), answered_at)
 
 
 def _brief(error: Exception) -> str:

@@ -14,9 +14,10 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from lehr import home as homes
-from lehr.cluster import ray_head
+from lehr.cluster import ray_head, ray_process
 from lehr.cluster.bridge_process import HANGS_S, BridgeProcess
 from lehr.errors import LehrError
 from lehr.node import exit_report
@@ -140,9 +141,11 @@ class BridgeClient:
         """Start a bridge and read its output until it ends. Return why it ended."""
         environment = dict(os.environ)
         address = self._ray_address
-        head: ray_head.Head | None = None
+        head: ray_process.RayProcess | None = None
         if address is None:
-            head = ray_head.ensure(self._home, self._gpus, node=self._node)
+            head = ray_head.ensure(
+                self._home, self._gpus, node=self._node, public_host=_public_host(self._server_url)
+            )
             address = head.address
             environment = {k: v for k, v in environment.items() if not k.startswith("RAY_")}
             environment |= ray_head.driver_environment(self._home)
@@ -189,7 +192,7 @@ class BridgeClient:
             return f"the bridge to Ray did not answer for {HANGS_S:g} s; reconnecting"
         return f"the connection to Ray was lost (bridge exit {code}); reconnecting{_why(logs)}"
 
-    def _watch_head(self, head: ray_head.Head, bridge: subprocess.Popen[str]) -> None:
+    def _watch_head(self, head: ray_process.RayProcess, bridge: subprocess.Popen[str]) -> None:
         """Stop the bridge when its head has ended; Ray itself would wait for a minute."""
         while bridge.poll() is None and not self._stopping.is_set():
             if not head.running():
@@ -213,6 +216,12 @@ class BridgeClient:
             self._on_state("up", None)
             return
         self._on_news(line_data)
+
+
+def _public_host(url: str) -> str | None:
+    """Return the host of a URL that other machines can use; None for one of this machine alone."""
+    host = urlsplit(url).hostname
+    return None if host is None or homes.is_loopback(host) else host
 
 
 def _why(logs: Path) -> str:

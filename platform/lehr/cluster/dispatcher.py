@@ -28,7 +28,7 @@ from lehr.cluster.inbox import Inbox
 from lehr.cluster.isolation import Isolation
 from lehr.cluster.launch_spec import LaunchSettings
 from lehr.cluster.launcher import Launcher
-from lehr.cluster.loader import Loader
+from lehr.cluster.loader import SnapshotLoader
 from lehr.cluster.membership import Cluster, Member
 from lehr.cluster.node_notes import EXCLUDED
 from lehr.cluster.tokens import AttemptTokens
@@ -105,7 +105,9 @@ class Dispatcher:
         offered = 0
         if ray_address is None:
             offered = gpu_inventory.gpus_to_offer(gpus, home)
-            expected[name] = [gpu.to_json() for gpu in gpu_inventory.node_gpus(offered)]
+            # Without real ones, logical ones were requested.
+            gpus_here = gpu_inventory.node_gpus(offered) or gpu_inventory.logical_gpus(offered)
+            expected[name] = [gpu.to_json() for gpu in gpus_here]
         self._embedded = ray_address is None
         self._cluster = Cluster(expected)
         self._bridge = make_bridge(
@@ -134,7 +136,7 @@ class Dispatcher:
         )
         isolation = self._isolation = Isolation(partial(give_up, store), self.heartbeats.now)
         self._inbox = Inbox(store, self._launcher, self.heartbeats, isolation)
-        self._loader = Loader(
+        self._loader = SnapshotLoader(
             store, self._cluster, self.heartbeats, isolation, homes.runs_dir(home), timeouts
         )
         self._executor = Executor(

@@ -17,7 +17,7 @@ from lehr.cluster.node_notes import EXCLUDED
 from lehr.control import nodes, queue, reconcile, rollouts, sweeps
 from lehr.control.finalize import Finalize
 from lehr.control.lifecycle import RunState
-from lehr.control.requests import Transition
+from lehr.control.requests import StateChange
 from lehr.control.retries import internal
 from lehr.control.step import DECISIONS, Action, Fault, QueueOrder, Subject, subject_of
 from lehr.store import Store
@@ -90,7 +90,7 @@ class Executor:
         match action:
             case Finalize():
                 return finalize(self._store, action)
-            case Transition():
+            case StateChange():
                 return self._transition(action)
             case reconcile.Launch():
                 attempt = self._store.attempts.get(action.attempt_id)
@@ -125,7 +125,7 @@ class Executor:
                 return self._apply_to_rollout(action)
         return False
 
-    def _transition(self, action: Transition) -> bool:
+    def _transition(self, action: StateChange) -> bool:
         return self._store.transitions.apply(
             action.run_id,
             old=action.old,

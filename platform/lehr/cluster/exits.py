@@ -13,7 +13,15 @@ from lehr.cluster.node_notes import readmitted
 from lehr.control.finalize import EndedAttempt
 from lehr.control.lifecycle import RunState
 from lehr.control.nodes import FAULTS, Ended
-from lehr.control.retries import SPENT, Budgets, ExitReport, FinishedReport, classify
+from lehr.control.retries import (
+    HEALED_BY_PROGRESS,
+    SPENT,
+    Budgets,
+    ExitReport,
+    FinishedReport,
+    classify,
+    healed,
+)
 from lehr.store import Store
 from lehr.store.tables import Attempt, RunRow
 
@@ -65,6 +73,8 @@ def ended_attempt(
         return None
     note = attempt.exit or {}
     spent = {column: int(getattr(run, column)) for column in SPENT.values()}
+    progressed = any(spent[column] for column in HEALED_BY_PROGRESS) and _progressed(store, attempt)
+    spent = healed(spent, progressed=progressed)
     used = {budget.value: spent[column] for budget, column in SPENT.items()}
     return EndedAttempt(
         run_id=run.id,
@@ -75,12 +85,24 @@ def ended_attempt(
         finished=_finished(attempt.finished or note.get("finished")),
         budgets=Budgets.left(run.spec["retries"], used),
         spent=spent,
+        progressed=progressed,
         over_time_limit=over_time_limit(run),
         time_limit_s=run.spec.get("time_limit_s"),
         message=request_message(store, run),
         delivered=not attempt.open or bool(note.get("synthetic")),
         since_exit_s=heartbeats.since_ended_s(attempt.id, ended=True),
     )
+
+
+def _progressed(store: Store, attempt: Attempt) -> bool:
+    """Return whether the attempt has saved a newer checkpoint than all attempts before it."""
+    own, earlier = -1, -1
+    for point in store.checkpoints.of_run(attempt.run_id):
+        if point.attempt == attempt.number:
+            own = max(own, point.step)
+        elif point.attempt < attempt.number:
+            earlier = max(earlier, point.step)
+    return own > earlier
 
 
 def ends_on_nodes(attempt: Attempt) -> Iterator[Ended]:

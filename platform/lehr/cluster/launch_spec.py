@@ -11,11 +11,14 @@ import yaml
 
 from lehr.control.resources import NodeShare, Placement
 from lehr.node.torchrun import Gang
+from lehr.specs import stored
 from lehr.store.records.checkpoints import THERE
 from lehr.store.tables import Attempt, CheckpointRow, RunRow
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import LaunchNote, Orders
 
+PROGRAMS = "lehr.programs"
+"""The module that supervises a program of the user's own."""
 _PORTS = range(20_000, 30_000)
 """Ports for the rendezvous of several nodes: below those that systems assign themselves."""
 
@@ -87,6 +90,7 @@ def launches(
     ``saved`` are the checkpoints of the run that it continues: its own, or another's.
     """
     given: dict[str, str] = run.spec["env"]
+    program = bool(run.spec.get("trainer"))
     run_dir = settings.runs_dir / run.id
     attempt_dir = layout.attempt_dir(run_dir, attempt.number)
     placement = placement_of(attempt)
@@ -98,9 +102,7 @@ def launches(
         resume="pinned" if attempt.resume_from is not None else "never",
     )
     files: dict[str, str] = {
-        layout.CONFIG: yaml.safe_dump(
-            run.spec["train"], sort_keys=False, allow_unicode=True, width=100
-        ),
+        layout.CONFIG: _config(run),
         f"{attempt_dir.name}/{layout.LAUNCH}": note.model_dump_json(),
         f"{attempt_dir.name}/{layout.ORDERS}": Orders().model_dump_json(),
     }
@@ -120,7 +122,9 @@ def launches(
             "server_url": settings.server_url,
             "run_dir": str(run_dir),
             "attempt_dir": str(attempt_dir),
-            "trainer": settings.trainer,
+            "trainer": PROGRAMS if program else settings.trainer,
+            "program": program,
+            "code": (run.spec.get("code") or {}).get("digest"),
             "gang": gang._asdict(),
             "gpus": list(share.gpus),
             "env": given | {"LEHR_DATA": str(settings.data_dir)},
@@ -130,6 +134,15 @@ def launches(
             "fetch": to_fetch(run.id, attempt.resume_from, saved),
         }
     return found
+
+
+def _config(run: RunRow) -> str:
+    """Return the resolved config, with the digest of the code that it is trained by."""
+    text: str = yaml.safe_dump(
+        stored.config(run.spec), sort_keys=False, allow_unicode=True, width=100
+    )
+    digest = (run.spec.get("code") or {}).get("digest")
+    return f"# code: {digest}\n{text}" if digest else text
 
 
 def _spread(text: str) -> int:

@@ -32,7 +32,7 @@ from lehr.store import Change, Store
 from lehr.store.tables import Attempt, NodeNote, RunRow
 
 
-class Loader:
+class SnapshotLoader:
     """Reads everything that a tick decides on. Reading changes nothing.
 
     What it keeps between ticks are caches and clocks; after a restart it starts empty.

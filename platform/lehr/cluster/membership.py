@@ -52,6 +52,11 @@ class Member:
     def usable(self) -> bool:
         return self.alive and self.answered
 
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Return why nothing can be placed on it, though its agent answers."""
+        return tuple(map(str, self.hello.get("problems") or ()))
+
     def seen(self, *, but: Collection[str] = ()) -> NodeSeen:
         """Return the attempts listed on it. ``but``: attempts to leave out."""
         return NodeSeen(
@@ -71,7 +76,8 @@ class Member:
         return Node(
             self.name,
             gpus,
-            usable=self.usable,
+            usable=self.usable and not self.problems,
+            problem=next(iter(self.problems), None) if self.usable else None,
             excluded=excluded,
             cpu_places=places,
             runs_folder=None if folder is None else str(folder),

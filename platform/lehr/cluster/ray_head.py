@@ -1,8 +1,5 @@
 """An embedded Ray head: a daemon that outlives the server, and that the next server finds again.
 
-Never run ``ray stop``: it ends every Ray on the machine. Processes of this head carry a mark in
-their environment, and only marked processes are ended.
-
 Ray runs with token authentication and without dashboard, client server and usage reports. Its GCS
 and raylet listen on every interface, whatever the options, so the token protects them. It is stored
 in the home, readable only by its owner.
@@ -14,55 +11,15 @@ import fcntl
 import os
 import secrets
 import shutil
-import signal
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from lehr import home as homes
-from lehr.errors import InternalError
-from lehr.node import procfs
-
-MARK = "LEHR_RAY_HEAD"
-"""Environment variable of all processes of one head."""
-START_S = 90.0
-OBJECT_STORE_BYTES = 80_000_000
-"""Lehr does not use the object store; by default Ray would give it 30 % of the memory."""
-
-
-@dataclass(frozen=True)
-class Head:
-    """A head as recorded in ``<home>/ray/head.json``."""
-
-    address: str
-    gpus: int
-    mark: str
-    pid: int
-    start_time: int
-    boot_id: str
-
-    def running(self) -> bool:
-        """Return whether its first process runs; it ends when any other process of Ray ends."""
-        return procfs.is_same(self.pid, self.start_time, self.boot_id)
-
-    def alive(self) -> bool:
-        """Return whether it runs and can be reached."""
-        if not self.running():
-            return False
-        host, _, port = self.address.rpartition(":")
-        try:
-            with socket.create_connection((host, int(port)), timeout=5):
-                return True
-        except OSError:
-            return False
-
-    def processes(self) -> list[int]:
-        return procfs.marked(MARK, self.mark)
+from lehr.cluster import interfaces, ray_ports, ray_process
+from lehr.cluster.ray_process import RayProcess
+from lehr.node import gpu_inventory, own_folders, procfs
 
 
 def token_file(home: Path) -> Path:
@@ -82,19 +39,26 @@ def driver_environment(home: Path) -> dict[str, str]:
     return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token_file(home))}
 
 
-def recorded(home: Path) -> Head | None:
+def recorded(home: Path) -> RayProcess | None:
     found = procfs.read_json(str(_folder(home) / "head.json"))
     try:
-        return Head(**found)
+        return RayProcess(**found)
     except TypeError:
         return None
 
 
-def ensure(home: Path, gpus: int, *, node: str) -> Head:
+def ensure(home: Path, gpus: int, *, node: str, public_host: str | None = None) -> RayProcess:
     """Return the running head of this home, or start one.
 
-    A head with another number of GPUs, or one that is only half alive, is stopped first. Trainings
-    are not its children and continue.
+    A head with another number of GPUs, of another version of Python or Ray, or one that is only
+    half alive, is stopped first. Trainings are not its children and continue.
+
+    Args:
+        home: Lehr's home.
+        gpus: how many GPUs it offers.
+        node: its node name.
+        public_host: the host by which other machines reach this one. Then its ports are fixed, so
+            that a firewall can open them, and nodes find it again after a restart.
 
     Raises:
         InternalError: Ray did not start; the message has its last lines.
@@ -102,10 +66,11 @@ def ensure(home: Path, gpus: int, *, node: str) -> Head:
     with _starting(home):
         head = recorded(home)
         if head is not None:
-            if head.gpus == gpus and head.alive():
+            same = (head.gpus, head.versions) == (gpus, ray_process.versions())
+            if same and bool(head.base_port) == bool(public_host) and head.alive():
                 return head
-            _end(head)
-        return _start(home, gpus, node=node)
+            ray_process.end(head)
+        return _start(home, gpus, node=node, public_host=public_host)
 
 
 def stop(home: Path) -> list[int]:
@@ -114,195 +79,58 @@ def stop(home: Path) -> list[int]:
         head = recorded(home)
         if head is None:
             return []
-        ended = _end(head)
+        ended = ray_process.end(head)
         (_folder(home) / "head.json").unlink(missing_ok=True)
         shutil.rmtree(homes.ray_dir(home), ignore_errors=True)
         return ended
 
 
-def _start(home: Path, gpus: int, *, node: str) -> Head:
+def _start(home: Path, gpus: int, *, node: str, public_host: str | None) -> RayProcess:
     temporary = homes.ray_dir(home)
-    _own_folder(temporary)
-    _forget_sessions(temporary / "r")
-    address = f"{_node_ip()}:{_free_port()}"
-    mark = secrets.token_hex(8)
-    environment = {
-        **{
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith("RAY_") and name != "WANDB_API_KEY"
-        },
-        **driver_environment(home),
-        MARK: mark,
-        "LEHR_NODE": str(homes.node_dir(home)),
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_DISABLE_IMPORT_WARNING": "1",
-        # Ray makes its workers nice by 15, and trainings would inherit that.
-        "RAY_worker_niceness": "0",
-        # It would end the agent when trainings fill the memory; Ray must not watch their memory.
-        "RAY_memory_monitor_refresh_ms": "0",
-    }
-    command = [
-        *(sys.executable, "-P", "-m", "lehr.cluster.ray_daemon", "start", "--head", "--block"),
-        *("--node-ip-address", address.rpartition(":")[0]),
-        *("--port", address.rpartition(":")[2]),
-        *("--num-cpus", "0", "--num-gpus", str(gpus)),
-        *("--object-store-memory", str(OBJECT_STORE_BYTES)),
-        *("--include-dashboard", "false", "--include-log-monitor", "false"),
-        # The default is a fixed port, which a second head on the machine could not use.
-        *("--dashboard-agent-listen-port", "0"),
-        *("--no-monitor", "--disable-usage-stats"),
-        *("--labels", f"lehr.node={node}"),
-        # Ray opens its folder to everybody (mode 0777); the parent folder stays closed.
-        *("--temp-dir", str(temporary / "r")),
-    ]
-    logs = homes.logs_dir(home)
-    logs.mkdir(parents=True, exist_ok=True)
-    log_path = logs / "ray.log"
-    with log_path.open("wb") as log:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=temporary,
-            env=environment,
-            start_new_session=True,
-        )
-    head = Head(
-        address=address,
+    ray_process.prepare_folder(temporary)
+    node_ip = ray_ports.own_address(public_host)
+    before = recorded(home)
+    ports = ray_ports.choose(before.base_port if before else 0) if public_host else None
+    port = ports.head if ports else ray_ports.free_port()
+    command = ray_process.command(
+        *("--head", "--port", str(port), "--include-dashboard", "false", "--no-monitor"),
+        node_ip=node_ip,
         gpus=gpus,
-        mark=mark,
-        pid=process.pid,
-        start_time=procfs.start_time(process.pid) or 0,
-        boot_id=procfs.boot_id(),
+        node=node,
+        temporary=temporary,
+        ports=ports.options() if ports else (),
     )
-    # Recorded before it is up, so that `lehr down` finds it in any case.
-    procfs.write_json(str(_folder(home) / "head.json"), asdict(head), mode=0o600, durable=True)
-    deadline = time.monotonic() + START_S
-    while b"Ray runtime started" not in log_path.read_bytes():
-        if process.poll() is not None or time.monotonic() > deadline:
-            _end(head)
-            words = log_path.read_text(errors="replace").strip().splitlines()[-5:]
-            raise InternalError("Ray did not start: " + " / ".join(words), hint=f"See {log_path}.")
-        time.sleep(0.05)
-    return head
-
-
-def _end(head: Head) -> list[int]:
-    """End all processes with the head's mark and their descendants, raylets first.
-
-    A raylet ends at once when asked, with its agents and workers. If all were asked together with
-    the GCS, it would wait for processes that are gone. The rest has nothing to save, and Ray's own
-    parent process would take seconds to notice.
-
-    Ray's agents overwrite their environment with their titles, including the mark. Shims are no
-    descendants, because of a double fork.
-    """
-    marked = head.processes()
-    kin = _descendants(marked)
-    raylets = {
-        pid: started
-        for pid in {*marked, *kin}
-        if _name(pid) == "raylet" and (started := procfs.start_time(pid)) is not None
+    # The server's folders, also after it was restarted with others, not those of this moment.
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in {own_folders.RUNS, own_folders.DATA}
     }
-    for pid in raylets:
-        procfs.send(pid, signal.SIGTERM)
-    ended = set(raylets)
-    _until_none(lambda: [pid for pid in raylets if _still(pid, raylets[pid])], 5.0, ended)
-
-    def kill_left() -> list[int]:
-        found = [*head.processes(), *(pid for pid in kin if _still(pid, kin[pid]))]
-        for pid in found:
-            procfs.send(pid, signal.SIGKILL)
-        ended.update(found)
-        return found
-
-    _until_none(kill_left, 10.0, ended)
-    return sorted(ended)
-
-
-def _until_none(left: Callable[[], list[int]], within_s: float, ours: set[int]) -> None:
-    deadline = time.monotonic() + within_s
-    while left() and time.monotonic() < deadline:
-        time.sleep(0.02)
-        _reap(ours)
-
-
-def _name(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return ""
-
-
-def _descendants(pids: list[int]) -> dict[int, int]:
-    """Return children and grandchildren of ``pids``, with start times to identify them."""
-    found: dict[int, int] = {}
-    waiting = list(pids)
-    while waiting:
-        for pid in procfs.children(waiting.pop()):
-            started = procfs.start_time(pid)
-            if started is not None and pid not in found:
-                found[pid] = started
-                waiting.append(pid)
-    return found
-
-
-def _still(pid: int, started: int) -> bool:
-    return procfs.start_time(pid) == started
-
-
-def _reap(pids: set[int]) -> None:
-    """Collect ended children of this process, or they stay as zombies."""
-    for pid in pids:
-        try:
-            os.waitpid(pid, os.WNOHANG)
-        except ChildProcessError:
-            continue
+    environment = ray_process.environment(
+        inherited, mark=ray_process.new_mark(), node_folder=homes.node_dir(home)
+    )
+    if public_host:
+        environment |= interfaces.network_environment(None, node_ip, environment)
+    logical = {} if gpu_inventory.real_gpus() else {gpu_inventory.LOGICAL_VARIABLE: "1"}
+    return ray_process.start(
+        command,
+        environment=environment | driver_environment(home) | logical,
+        address=f"{node_ip}:{port}",
+        gpus=gpus,
+        base_port=ports.head if ports else 0,
+        temporary=temporary,
+        versions=ray_process.versions(),
+        log_path=homes.logs_dir(home) / "ray.log",
+        record=lambda head: procfs.write_json(
+            str(_folder(home) / "head.json"), asdict(head), mode=0o600, durable=True
+        ),
+    )
 
 
 def _folder(home: Path) -> Path:
     folder = home / "ray"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
-
-
-def _forget_sessions(folder: Path) -> None:
-    """Remove the sessions of earlier heads except the newest, which may show why it ended."""
-    sessions = sorted(path for path in folder.glob("session_2*") if not path.is_symlink())
-    for path in sessions[:-1]:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _own_folder(path: Path) -> None:
-    """Return a folder in the shared temporary one that nobody else can have prepared.
-
-    Raises:
-        InternalError: it exists and belongs to another user.
-    """
-    path.mkdir(mode=0o700, exist_ok=True)
-    found = path.lstat()
-    if found.st_uid != os.getuid() or not path.is_dir() or path.is_symlink():
-        raise InternalError(f"{path} belongs to another user", hint="Remove it, or set TMPDIR.")
-    path.chmod(0o700)
-
-
-def _node_ip() -> str:
-    """Return the address that Ray will choose for this node, so that both use the same."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            # Connecting a datagram socket sends nothing; it only selects a route.
-            probe.connect(("10.255.255.255", 1))
-            return str(probe.getsockname()[0])
-        except OSError:
-            return "127.0.0.1"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

@@ -50,7 +50,7 @@ def evidence(
         if series.y:
             earlier = tuple(Curve(one.step, one.y) for one in series.superseded)
             curves[name] = Curve(series.step, series.y, earlier)
-    train = stage.train.train
+    train = stage.train.own
     newest = store.series.latest([run.id], ["train/loss"]).get(run.id, {}).get("train/loss")
     reached = newest is not None and newest.step >= stage.judge_after
     return Evidence(
@@ -75,7 +75,7 @@ def pair(
 ) -> Pair:
     """Return the digests of both runs' last checkpoints, or why they are missing."""
     whole, resumed = runs[stage.whole], runs.get("resumed")
-    step = stage.runs[stage.whole].train.steps
+    step = stage.runs[stage.whole].own.steps
     for run in (whole, resumed):
         if run is not None and run.state != RunState.COMPLETED:
             why = f"{run.name} {run.state}: {run.reason or run.cause or 'no reason was given'}"

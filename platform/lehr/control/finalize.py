@@ -7,7 +7,14 @@ from dataclasses import dataclass, replace
 
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.outcome import Outcome, outcome, path
-from lehr.control.retries import SPENT, Budget, Budgets, ExitReport, FinishedReport
+from lehr.control.retries import (
+    HEALED_BY_PROGRESS,
+    SPENT,
+    Budget,
+    Budgets,
+    ExitReport,
+    FinishedReport,
+)
 from lehr.errors import InternalError
 
 FINALIZE_WAIT_S = 20.0
@@ -29,7 +36,9 @@ class EndedAttempt:
     budgets: Budgets
     """Retries left."""
     spent: Mapping[str, int]
-    """Retries used, by the column of the run that counts them."""
+    """Retries used, by the column of the run that counts them; healed by progress."""
+    progressed: bool = False
+    """The attempt has saved a newer checkpoint than the attempts before it."""
     over_time_limit: bool = False
     time_limit_s: float | None = None
     message: str | None = None
@@ -75,6 +84,8 @@ def finalize(ended: EndedAttempt) -> Finalize | None:
     changes: dict[str, int] = {}
     if decided.spends is not Budget.NONE:
         column = SPENT[decided.spends]
+        if ended.progressed:
+            changes |= dict.fromkeys(HEALED_BY_PROGRESS, 0)
         changes[column] = ended.spent[column] + 1
     return Finalize(
         ended.run_id,

@@ -76,7 +76,9 @@ def fork_spec(source: dict[str, Any], changes: Overrides, *, step: int) -> RunSp
     if "name" not in given:
         ending = f"-fork-{step}"
         data["name"] = f"{old.name[: _LONGEST_NAME - len(ending)]}{ending}"
-    if old.train.tokens_per_parameter is not None:
+    if old.trainer is not None:
+        return _program_fork(data, changes, step)
+    if old.own.tokens_per_parameter is not None:
         # They follow from the budget, which a change of the batch leaves as it is.
         data["train"].pop("steps", None)
     schedule = data["train"].setdefault("schedule", {})
@@ -88,9 +90,29 @@ def fork_spec(source: dict[str, Any], changes: Overrides, *, step: int) -> RunSp
         schedule["starts_after"] = step
     new = load_spec(data, changes)
     assert isinstance(new, RunSpec)
-    problems = _problems(old.train, new.train, step)
+    problems = _problems(old.own, new.own, step)
     if problems:
         raise SpecError(problems)
+    return new
+
+
+def _program_fork(data: dict[str, Any], changes: Overrides, step: int) -> RunSpec:
+    """Return the spec of a fork of a program's run; only the program knows what it may change.
+
+    Raises:
+        SpecError: a change is wrong, or leaves no step.
+    """
+    new = load_spec(data, changes)
+    assert isinstance(new, RunSpec)
+    if new.steps <= step:
+        path = "trainer.steps"
+        if new.trainer is not None and new.trainer.steps_arg is not None:
+            path = f"trainer.args.{new.trainer.steps_arg}"
+        message = (
+            f"{path} is {new.steps:,}, but the checkpoint is at step {step:,}: nothing would be "
+            "left to train."
+        )
+        raise SpecError([SpecProblem(path, message, f"Change it too: {path}={2 * step}")])
     return new
 
 

@@ -62,10 +62,17 @@ def only_on(nodes: Sequence[str]) -> str:
 
 
 def no_usable_node(
-    need: Need, silent: Sequence[str], excluded: Sequence[str], out: Sequence[str] = ()
+    need: Need,
+    silent: Sequence[str],
+    excluded: Sequence[str],
+    out: Sequence[str] = (),
+    faulty: Sequence[tuple[str, str]] = (),
 ) -> str:
-    """Return the reason when nodes could hold the run, but none can be used now."""
-    parts = []
+    """Return the reason when nodes could hold the run, but none can be used now.
+
+    ``faulty``: nodes that answer and have a problem, each with it.
+    """
+    parts = [f"node {name} cannot be used: {problem}" for name, problem in faulty]
     if silent:
         parts.append(f"{_names(silent)} {_do(silent)} not answer")
     if excluded:

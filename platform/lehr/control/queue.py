@@ -363,9 +363,14 @@ def _impossible(run: Waiting, board: _Board) -> str | None:
         return never
     if can_ever_place(need, board.candidates(run)) is None:
         return None
-    silent = [node.name for node in nodes if not node.usable and matching(node, need)]
+    faulty = [(node.name, node.problem) for node in nodes if node.problem is not None]
+    silent = [
+        node.name
+        for node in nodes
+        if not node.usable and node.problem is None and matching(node, need)
+    ]
     out = sorted(node.name for node in nodes if node.excluded and matching(node, need))
-    text = pending_reasons.no_usable_node(need, silent, sorted(run.excluded_nodes), out)
+    text = pending_reasons.no_usable_node(need, silent, sorted(run.excluded_nodes), out, faulty)
     return text + pending_reasons.only_on(sorted(board.reach(run).allowed or ()))
 
 

@@ -13,7 +13,7 @@ TIME_LIMIT = "time_limit"
 
 
 @dataclass(frozen=True, slots=True)
-class Transition:
+class StateChange:
     """Change the run's state."""
 
     run_id: str
@@ -49,7 +49,7 @@ def apply_request(
     message: str | None = None,
     time_limit_s: float | None = None,
     elapsed_s: float | None = None,
-) -> Transition | None:
+) -> StateChange | None:
     """Return the transition that the request or the time limit causes now, if any.
 
     Args:
@@ -64,9 +64,9 @@ def apply_request(
     new = transition_for_request(state, desired)
     if new is not None:
         cause = "resume" if new is RunState.QUEUED else desired.value
-        return Transition(run_id, attempt, state, new, cause, message)
+        return StateChange(run_id, attempt, state, new, cause, message)
     over = time_limit_s is not None and elapsed_s is not None and elapsed_s > time_limit_s
     if state is RunState.RUNNING and over:
         words = f"its limit is {time_limit_s:g} s"
-        return Transition(run_id, attempt, state, RunState.STOPPING, TIME_LIMIT, words)
+        return StateChange(run_id, attempt, state, RunState.STOPPING, TIME_LIMIT, words)
     return None

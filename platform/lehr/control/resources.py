@@ -22,7 +22,9 @@ class Node:
     name: str
     gpus: tuple[Gpu, ...]
     usable: bool = True
-    """Its agent answers; nothing is placed on a node that does not answer."""
+    """Its agent answers, and it has no problem; nothing is placed on other nodes."""
+    problem: str | None = None
+    """Why it cannot be used, though its agent answers."""
     excluded: bool = False
     """It was excluded for failures or by a user: nothing is placed on it."""
     cpu_places: int = 1

@@ -33,6 +33,10 @@ SPENT: Final[Mapping[Budget, str]] = {
     Budget.PREEMPTION: "preemptions",
 }
 """The field of a run that counts what was spent of each budget."""
+HEALED_BY_PROGRESS: Final = frozenset({SPENT[Budget.INFRASTRUCTURE], SPENT[Budget.PREEMPTION]})
+"""Counters that start again from 0 when an attempt has saved a newer checkpoint. A long run on
+machines that come and go ends, since each attempt has brought it forward.
+"""
 RETRY_RESET: Final[Mapping[str, Any]] = {
     "desired": Desired.RUN.value,
     **dict.fromkeys(SPENT.values(), 0),
@@ -100,6 +104,10 @@ _SHIM_REASONS: dict[str, tuple[Budget, str]] = {
     "checkpoint_unreachable": (
         Budget.INFRASTRUCTURE,
         "the checkpoint to resume from could not be fetched",
+    ),
+    "code_unreachable": (
+        Budget.INFRASTRUCTURE,
+        "the code that it trains with could not be fetched",
     ),
     "launch_failed": (Budget.INFRASTRUCTURE, "it could not be started"),
     "terminated": (Budget.PREEMPTION, "it was stopped from outside Lehr"),
@@ -350,6 +358,14 @@ def _by_exit_code(ended: ExitReport) -> Cause:
 def _with_step(message: str, ended: ExitReport) -> str:
     detail = ended.log_tail.strip().splitlines()
     return f"{message}: {detail[-1][:300]}" if detail else message
+
+
+def healed(spent: Mapping[str, int], *, progressed: bool) -> dict[str, int]:
+    """Return the used retries by column, after an attempt that may have progressed."""
+    return {
+        column: 0 if progressed and column in HEALED_BY_PROGRESS else used
+        for column, used in spent.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, TypeVar
 from lehr.control import nodes, queue, reconcile, rollouts, sweeps
 from lehr.control.finalize import EndedAttempt, Finalize, finalize
 from lehr.control.lifecycle import RunState
-from lehr.control.requests import Transition, apply_request
+from lehr.control.requests import StateChange, apply_request
 from lehr.control.snapshot import OpenRun, Snapshot
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ class QueueOrder:
 
 Action = (
     Finalize
-    | Transition
+    | StateChange
     | reconcile.Action
     | sweeps.Action
     | rollouts.Action
@@ -81,7 +81,7 @@ def subject_of(action: Action) -> Subject:
             return Subject("node", action.node)
         case sweeps.StopSweep() | sweeps.AddTrials():
             return Subject("sweep", action.sweep_id)
-        case Finalize() | Transition() | queue.StartRun() | sweeps.PruneTrial():
+        case Finalize() | StateChange() | queue.StartRun() | sweeps.PruneTrial():
             return Subject("run", action.run_id)
         case (
             rollouts.RecordVerdicts()
@@ -152,7 +152,7 @@ def step(snapshot: Snapshot) -> list[Action]:
     )
     usable = [node.name for node in snapshot.places if node.usable and not node.excluded]
     actions += nodes.failing(snapshot.ends, snapshot.readmitted, usable)
-    changing = {one.run_id for one in actions if isinstance(one, Finalize | Transition)}
+    changing = {one.run_id for one in actions if isinstance(one, Finalize | StateChange)}
     actions += _queue(snapshot, changing)
     return actions
 

@@ -17,7 +17,7 @@ from lehr.control.search import Prune, SearchTrial, TrialReport, ask, prune
 from lehr.errors import SpecError
 from lehr.specs.run import RunSpec
 from lehr.specs.search import Pruning, point_key, random_points
-from lehr.specs.sweep import SEED, SweepSpec
+from lehr.specs.sweep import PROGRAM_SEED, SEED, SweepSpec
 from lehr.specs.sweep_expand import trials_at
 
 SAME_CAUSE = 3
@@ -200,7 +200,11 @@ def next_point(spec: SweepSpec, trials: Sequence[TrialState]) -> dict[str, Any]:
 
 def _point(spec: SweepSpec, trial: TrialState) -> dict[str, Any]:
     seeded = spec.seeds is not None
-    return {path: v for path, v in trial.parameters.items() if not (seeded and path == SEED)}
+    return {
+        path: v
+        for path, v in trial.parameters.items()
+        if not (seeded and path in {SEED, PROGRAM_SEED})
+    }
 
 
 def _why_stop(spec: SweepSpec, trials: Sequence[TrialState], reopened_at: float) -> str | None:

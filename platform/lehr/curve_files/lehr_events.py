@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from lehr.curve_files.points import Points, Remark, Resumption, Row, RunFacts
+from lehr.curve_files.points import CurveRow, Points, Remark, Resumption, RunFacts
 from lehr.curve_files.text import json_lines
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract import layout
@@ -48,7 +48,7 @@ def points(paths: list[Path]) -> Points:
             except (KeyError, AttributeError, TypeError, ValueError):
                 skipped += 1
                 continue
-            yield Row(step, values, f"line {line:,} of {path.name}")
+            yield CurveRow(step, values, f"line {line:,} of {path.name}")
     if skipped:
         yield Remark(f"{skipped:,} records without readable values are skipped.")
 

@@ -9,7 +9,7 @@ from lehr.errors import UserError
 
 
 @dataclass(frozen=True)
-class Row:
+class CurveRow:
     """The values that a file has for one step."""
 
     step: int
@@ -42,7 +42,7 @@ class Remark:
     text: str
 
 
-Point = Row | Resumption | RunFacts | Remark
+Point = CurveRow | Resumption | RunFacts | Remark
 Points = Iterator[Point]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lehr.curve_files.points import Points, Remark, Row, unreadable
+from lehr.curve_files.points import CurveRow, Points, Remark, unreadable
 
 PATTERN = "*tfevents*"
 LARGEST = 512 * 2**20
@@ -65,7 +65,7 @@ def points(paths: list[Path]) -> Points:
                     yield row
 
 
-def _row(event: bytes, place: str) -> Row | None:
+def _row(event: bytes, place: str) -> CurveRow | None:
     step, values = 0, {}
     for field, value in fields(event):
         if field == _STEP and isinstance(value, int):
@@ -78,7 +78,7 @@ def _row(event: bytes, place: str) -> Row | None:
                         values[tag] = number
     if step >= 2**62:
         raise ValueError(step)
-    return Row(step, values, place) if values else None
+    return CurveRow(step, values, place) if values else None
 
 
 def _scalar(value: bytes) -> tuple[str, float | None]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lehr.curve_files.names import STEPS, bare, no_such_name
-from lehr.curve_files.points import Points, Remark, Row, unreadable
+from lehr.curve_files.points import CurveRow, Points, Remark, unreadable
 
 LONGEST_LINE = 1_000_000
 """Characters of a line; a longer one is no row of metrics."""
@@ -73,7 +73,7 @@ def _csv_rows(path: Path, file: Any, wants: Wants, given: set[str]) -> Points:
             values[name] = _number(path, line, name, text)
         step = count if at is None else _step(path, line, header[at], cells[at])
         if values:
-            yield Row(step, values, f"line {line:,}")
+            yield CurveRow(step, values, f"line {line:,}")
     if not count:
         raise unreadable(path, "there are no rows after the names of columns.")
     if empty:
@@ -96,7 +96,7 @@ def jsonl_points(path: Path, wants: Wants) -> Points:
             values[name] = _number(path, line, name, value)
         step = line if at is None else _step(path, line, names[at], record[names[at]])
         if values:
-            yield Row(step, values, f"line {line:,}")
+            yield CurveRow(step, values, f"line {line:,}")
 
 
 def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lehr.curve_files.points import Points, Remark, Row, unreadable
+from lehr.curve_files.points import CurveRow, Points, Remark, unreadable
 
 MAGIC = b":W&B"
 _BLOCK, _FILE_HEADER, _RECORD_HEADER = 32_768, 7, 7
@@ -64,7 +64,7 @@ def points(path: Path) -> Points:
         if step is None:
             step = record.history.step.num
         if values:
-            yield Row(int(step), values, f"record {count:,}")
+            yield CurveRow(int(step), values, f"record {count:,}")
 
 
 def _values(history: Any) -> dict[str, float]:

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from lehr import killpoints
-from lehr.node import procfs
+from lehr.node import facts, own_folders, procfs
 from lehr.node.attempt_dir import AttemptDir
-from lehr.node.gpu_inventory import GpuInfo, node_gpus
+from lehr.node.gpu_inventory import GpuInfo, gpu_problem, node_gpus
 from lehr.node.gpu_lock import lock_path
 from lehr.node.gpu_sample import GpuSampler
 from lehr.node.host_sample import HostSampler
@@ -55,18 +55,30 @@ class Agent:
 
     def __init__(self, node: str, granted_gpus: int, folder: str | None = None) -> None:
         self.node = node
+        self.granted = granted_gpus
         self.folder = Path(folder) if folder else node_folder(node)
         self.attempts = self.folder / "attempts"
         self.attempts.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.gpus = node_gpus(granted_gpus)
-        self.samples = GpuSampler(self.gpus)
+        self.look_at_gpus()
         self.host = HostSampler(str(self.folder))
         self.session = ""
         self._buried: dict[str, float] = {}
 
+    def look_at_gpus(self) -> None:
+        """List the node's GPUs. A failing driver may recover, so this may be repeated."""
+        self.gpus = node_gpus(self.granted)
+        self.samples = GpuSampler(self.gpus)
+
     def hello(self, session: str, server_url: str) -> dict[str, Any]:
         """Begin a session with a new server at this address."""
         self.session = session
+        if len(self.gpus) < self.granted:
+            self.look_at_gpus()
+        problems = (
+            gpu_problem(self.granted, self.gpus),
+            facts.torch_problem(self.granted),
+            facts.server_problem(server_url),
+        )
         procfs.write_json(str(self.folder / "server.json"), {"url": server_url})
         return {
             "protocol": PROTOCOL,
@@ -77,12 +89,15 @@ class Agent:
             "logical": all(gpu.uuid is None for gpu in self.gpus),
             "gpus": [gpu.to_json() for gpu in self.gpus],
             "attempts": self.list(),
+            "problems": [problem for problem in problems if problem],
+            "facts": facts.facts(),
         }
 
     def runs_folder(self, runs_dir: str) -> str | None:
         """Return the identity of the folder of runs as this node sees it; None if unknown."""
-        self.host.watch_disk(runs_dir)
-        return folder_id(Path(runs_dir))
+        folder = own_folders.runs_dir(runs_dir)
+        self.host.watch_disk(str(folder))
+        return folder_id(folder)
 
     def start(self, session: str, launch: dict[str, Any]) -> str:
         """Start an attempt's shim: ``started``, or ``known`` if it was started before.
@@ -97,7 +112,7 @@ class Agent:
         if os.path.isdir(entry.path):  # noqa: PTH112 - Entry speaks in strings
             return "known"
         full = {
-            **launch,
+            **own_folders.localize(launch),
             "nonce": secrets.token_hex(16),
             "boot_id": procfs.boot_id(),
             # This clock counts while the machine sleeps, and does not jump when the time is set.

@@ -15,6 +15,8 @@ from lehr.errors import UserError
 from lehr.node import procfs
 
 LOGICAL = "logical GPU"
+LOGICAL_VARIABLE = "LEHR_LOGICAL_GPUS"
+"""Set to 1 in the environment of a Ray node that offers logical GPUs."""
 LOGICAL_GPUS = 8
 """Logical GPUs of a machine without GPUs, unless another number is given."""
 
@@ -93,12 +95,12 @@ def gpus_to_offer(asked: int | None, home: Path) -> int:
         return real if asked is None else asked
     declared = _declared(home)
     if asked is not None:
-        if asked != declared:
+        if asked not in {0, declared}:
             procfs.write_json(str(_declaration(home)), {"gpus": asked})
         return asked
     if declared is not None:
         return declared
-    return 0 if shutil.which("nvidia-smi") else LOGICAL_GPUS
+    return 0 if has_driver() else LOGICAL_GPUS
 
 
 def _declared(home: Path) -> int | None:
@@ -117,9 +119,44 @@ def _declaration(home: Path) -> Path:
 def node_gpus(granted: int) -> list[GpuInfo]:
     """Return the GPUs that Ray granted on this node, as many as ``granted``.
 
-    Ray sets CUDA_VISIBLE_DEVICES of the process that holds them.
+    Ray sets CUDA_VISIBLE_DEVICES of the process that holds them. None if a driver is installed and
+    lists no GPU: a training would run on the CPU, or beside another one (``gpu_problem``).
     """
-    real = visible(real_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES"))
-    if real:
-        return real[:granted]
-    return [GpuInfo(index, LOGICAL) for index in range(granted)]
+    listed = real_gpus()
+    if listed:
+        return visible(listed, os.environ.get("CUDA_VISIBLE_DEVICES"))[:granted]
+    return logical_gpus(granted) if _logical_intended() else []
+
+
+def logical_gpus(number: int) -> list[GpuInfo]:
+    return [GpuInfo(index, LOGICAL) for index in range(number)]
+
+
+def gpu_problem(granted: int, gpus: list[GpuInfo]) -> str | None:
+    """Return why the node offers fewer GPUs than Ray granted, and what to do; None if it does not.
+
+    ``gpus``: of ``node_gpus``.
+    """
+    if len(gpus) >= granted:
+        return None
+    has = len(real_gpus())
+    allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if not has:
+        return (
+            f"its driver lists no GPU, but {granted} were declared: run nvidia-smi there, and "
+            "restart the node when it lists them"
+        )
+    return (
+        f"{granted} GPUs were declared, and {len(gpus)} of its {has} can be used"
+        + (f" with CUDA_VISIBLE_DEVICES={allowed}" if allowed is not None else "")
+        + ": declare as many as it has (GPUs split by MIG are not supported)"
+    )
+
+
+def has_driver() -> bool:
+    """Return whether NVIDIA's driver is installed, whether it works or not."""
+    return shutil.which("nvidia-smi") is not None or Path("/proc/driver/nvidia").exists()
+
+
+def _logical_intended() -> bool:
+    return os.environ.get(LOGICAL_VARIABLE) == "1" or not has_driver()

@@ -3,11 +3,12 @@
 import http.client
 import json
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 PROTOCOL = "1"
 TIMEOUT_S = 30.0
 LONGEST_BODY = 64 << 20
+_PIECE = 1 << 20
 
 
 class Outage(Exception):
@@ -25,7 +26,7 @@ class BadReply(http.client.HTTPException):
     """The body of an answer is cut short, or does not end."""
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     status: int
     headers: dict[str, str]
     body: bytes
@@ -40,7 +41,7 @@ class Answer(NamedTuple):
             raise Outage(f"{self.what}: answered {self.status} with JSON that is not an object")
         return value
 
-    def must(self, *statuses: int) -> "Answer":
+    def must(self, *statuses: int) -> "HttpResponse":
         if self.status not in statuses:
             detail = self.body[:300].decode("utf-8", "replace")
             raise Outage(f"{self.what}: answered {self.status} {detail}")
@@ -60,17 +61,45 @@ class ServerConnection:
         self._prefix = ""
         self._headers = {"Authorization": f"Bearer {token}", "Lehr-Protocol": PROTOCOL}
 
-    def get(self, path: str) -> Answer:
+    def get(self, path: str) -> HttpResponse:
         return self._request("GET", path, b"", "").must(200)
 
-    def put(self, path: str, data: bytes) -> Answer:
+    def download(self, path: str, file: IO[bytes], most: int) -> None:
+        """Write the answer of a GET to a file, in pieces.
+
+        Raises:
+            Outage: the server cannot be reached, refuses, or sends another number of bytes than it
+                announced, or more than ``most``.
+        """
+        what = f"GET {path}"
+        connection = self._connection or self._connect()
+        try:
+            connection.request("GET", self._target(path), headers=self._headers)
+            response = connection.getresponse()
+            if response.status != 200:
+                detail = response.read(300).decode("utf-8", "replace")
+                raise Outage(f"{what}: answered {response.status} {detail}")
+            size = 0
+            while piece := response.read(_PIECE):
+                size += len(piece)
+                if size > most:
+                    raise BadReply(f"more than {most:,} bytes")
+                file.write(piece)
+            if response.length:
+                raise BadReply("a body cut short")
+        except (ConnectionError, TimeoutError, http.client.HTTPException) as error:
+            raise Outage(f"{what}: {type(error).__name__}: {error}") from error
+        finally:
+            self._close()
+
+    def put(self, path: str, data: bytes) -> HttpResponse:
         return self._request("PUT", path, data, "application/octet-stream")
 
-    def post(self, path: str, value: dict[str, Any]) -> Answer:
+    def post(self, path: str, value: dict[str, Any]) -> HttpResponse:
         data = json.dumps(value).encode("utf-8", "surrogatepass")
         return self._request("POST", path, data, "application/json")
 
-    def _request(self, method: str, path: str, data: bytes, kind: str) -> Answer:
+    def _request(self, method: str, path: str, data: bytes, kind: str) -> HttpResponse:
         what = f"{method} {path}"
         # The server may have closed a kept connection meanwhile: then try once more.
         for fresh in (self._connection is None, True):
@@ -87,13 +116,12 @@ class ServerConnection:
             return answer
         raise AssertionError("the second try always uses a new connection")
 
-    def _exchange(self, method: str, path: str, data: bytes, kind: str) -> Answer:
+    def _exchange(self, method: str, path: str, data: bytes, kind: str) -> HttpResponse:
         connection = self._connection or self._connect()
         headers = self._headers | {"Content-Length": str(len(data))}
         if kind:
             headers["Content-Type"] = kind
-        target = f"{self._prefix}/api/v1/attempts/{self._attempt_id}/{path}"
-        connection.request(method, target, data, headers)
+        connection.request(method, self._target(path), data, headers)
         response = connection.getresponse()
         # The limit ends an answer without a length. With a limit, http.client does not check that
         # a body of known length is complete, so that is checked here.
@@ -103,7 +131,10 @@ class ServerConnection:
         if response.will_close:
             self._close()
         given = {name.lower(): value for name, value in response.getheaders()}
-        return Answer(response.status, given, body, f"{method} {path}")
+        return HttpResponse(response.status, given, body, f"{method} {path}")
+
+    def _target(self, path: str) -> str:
+        return f"{self._prefix}/api/v1/attempts/{self._attempt_id}/{path}"
 
     def _connect(self) -> http.client.HTTPConnection:
         scheme, _, rest = self._address().partition("://")
@@ -120,7 +151,7 @@ class ServerConnection:
         self._connection = None
 
 
-def _detail(answer: Answer) -> str:
+def _detail(answer: HttpResponse) -> str:
     """Return the detail of the answer's problem."""
     try:
         return str(json.loads(answer.body)["detail"])[:300]
@@ -128,7 +159,7 @@ def _detail(answer: Answer) -> str:
         return ""
 
 
-def _retry_after(answer: Answer) -> float | None:
+def _retry_after(answer: HttpResponse) -> float | None:
     try:
         return min(60.0, max(0.1, float(answer.headers["retry-after"])))
     except (KeyError, ValueError):

@@ -23,7 +23,7 @@ from typing import Any
 sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 from lehr import killpoints
-from lehr.node import exit_report, procfs, subprocesses, torchrun
+from lehr.node import code_cache, exit_report, procfs, subprocesses, torchrun
 from lehr.node.attempt_dir import STOP_LEVELS, AttemptDir
 from lehr.node.gpu_lock import VARIABLE, GpuLock, acquire_all
 
@@ -67,7 +67,7 @@ class Shim:
         if failure is None:
             self.start_shipper()
             self.start_uploader()
-            failure = self.fetch_checkpoint() or self.start_trainer()
+            failure = self.fetch_code() or self.fetch_checkpoint() or self.start_trainer()
             killpoints.reached("shim: after the trainer is started")
         if failure is None:
             self.wait_for_trainer()
@@ -114,10 +114,21 @@ class Shim:
         """Fetch the checkpoint to resume from if this node lacks it and copies exist."""
         if not self.launch.get("fetch"):
             return None
+        return self.wait_for_fetcher("fetcher.py", "checkpoint_unreachable")
+
+    def fetch_code(self) -> tuple[str, str] | None:
+        """Fetch the capsule that the attempt trains with, unless it is unpacked on this node."""
+        digest = self.launch.get("code")
+        if not digest or code_cache.ready(code_cache.node_folder(self.entry.path), digest):
+            return None
+        return self.wait_for_fetcher("code_fetcher.py", "code_unreachable")
+
+    def wait_for_fetcher(self, script: str, failed: str) -> tuple[str, str] | None:
+        """Run a fetcher to its end; return the failure ``failed`` if it does not succeed."""
         output = os.path.join(self.entry.path, "fetch.log")
         log = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            fetcher = self.start_side_process("fetcher.py", output=log)
+            fetcher = self.start_side_process(script, output=log)
         finally:
             os.close(log)
         while fetcher.poll() is None:
@@ -127,13 +138,25 @@ class Shim:
                 return ("stopped", self.stop_reason)
         message = exit_report.last_bytes(output, 2_000).decode("utf-8", "replace").strip()
         log_line(message)
-        return None if fetcher.returncode == 0 else ("checkpoint_unreachable", message)
+        return None if fetcher.returncode == 0 else (failed, message)
+
+    def code_environment(self) -> dict[str, str]:
+        """Return the variables by which a training imports its capsule alone."""
+        digest = self.launch.get("code")
+        if not digest:
+            return {}
+        node = code_cache.node_folder(self.entry.path)
+        if self.launch.get("program"):
+            # The supervisor is of the platform; it gives the capsule to the program alone.
+            return {"LEHR_CODE_FOLDER": code_cache.folder(node, digest), "LEHR_CODE": digest}
+        return {"PYTHONPATH": code_cache.python_path(node, digest), "LEHR_CODE": digest}
 
     def start_trainer(self) -> tuple[str, str] | None:
         command = torchrun.command(self.launch["trainer"], self.attempt_dir, self.gang)
         environment = {
             **os.environ,
             **self.launch["env"],
+            **self.code_environment(),
             **torchrun.environment(
                 self.gang, gpus=self.launch["gpus"], threads=self.launch["threads"]
             ),

@@ -34,13 +34,15 @@ def count_trainings(where: Path) -> int:
     return sum(entry.exit() is None for entry in _live(where))
 
 
-def stop_all(where: Path, *, timeout_s: float) -> StoppedTrainings:
+def stop_all(where: Path, *, timeout_s: float, deliver_s: float = 0.0) -> StoppedTrainings:
     """Stop the trainings of the home ``where``, and have what they saved copied.
 
     Args:
         where: the home.
         timeout_s: how long they may save; what has not ended by then is killed. As long again may
             their copies take.
+        deliver_s: how long their streams may take to reach the server. 0: the next server of this
+            home has them delivered.
     """
     entries = _live(where)
     training = [entry for entry in entries if entry.exit() is None]
@@ -52,6 +54,8 @@ def stop_all(where: Path, *, timeout_s: float) -> StoppedTrainings:
         _signal_shim(entry, signal.SIGUSR1)
     _wait(late, _KILL_TIMEOUT_S)
     uncopied = _finish_copies(entries, timeout_s)
+    if deliver_s:
+        _until(lambda: not any(entry.held() for entry in entries), deliver_s)
     # What is left of a shim now only waits to deliver; the next server has that done anew.
     for entry in entries:
         _signal_shim(entry, signal.SIGKILL)

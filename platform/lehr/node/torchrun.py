@@ -54,7 +54,8 @@ def command(
     ]
     if gang.nodes == 1:
         # A rendezvous on a port that torchrun binds itself, so that nobody can take it in between.
-        launcher += ["--standalone"]
+        # The address: torchrun would use the host's name, which may not resolve.
+        launcher += ["--standalone", "--local-addr=127.0.0.1"]
     else:
         launcher += [
             f"--nnodes={gang.nodes}",

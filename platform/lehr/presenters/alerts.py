@@ -9,6 +9,7 @@ from lehr.analysis.diagnosis import EXACT, JUDGED, Alert, diagnose
 from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound
 from lehr.lru import Lru
+from lehr.specs import stored
 from lehr_trainer.configs.train import BatchConfig, ScheduleConfig
 
 if TYPE_CHECKING:
@@ -43,14 +44,14 @@ class Alerts:
         if step is None or not look:
             return alerts
         ended = RunState(run.state).ended
-        due = step if ended else seen + max(1, int(run.spec["train"]["steps"] * _AGAIN_AFTER))
+        due = step if ended else seen + max(1, int(stored.total_steps(run.spec) * _AGAIN_AFTER))
         if seen < 0 or (step >= due and step != seen):
             alerts = tuple(self._diagnose(run))
             self._known.put(key, (step, alerts))
         return alerts
 
     def _diagnose(self, run: RunRow) -> list[Alert]:
-        train = run.spec["train"]
+        train = run.spec.get("train") or {}
         curves = {}
         for name in JUDGED:
             try:
@@ -65,7 +66,9 @@ class Alerts:
                 continue
             earlier = tuple(Curve(one.step, one.y) for one in series.superseded)
             curves[name] = Curve(series.step, series.y, earlier)
-        steps = int(train["steps"])
+        steps = stored.total_steps(run.spec)
+        if not train:
+            return diagnose(curves, total_steps=steps)
         schedule = ScheduleConfig.model_validate(train["schedule"])
         batch = BatchConfig.model_validate(train["batch"])
         return diagnose(

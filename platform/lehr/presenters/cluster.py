@@ -98,6 +98,11 @@ def cluster_view(
                 cpus=member.hello.get("cpus"),
                 last_seen_at=member.last_seen_at,
                 excluded=out.get(member.name),
+                problems=list(member.problems) if member.usable else [],
+                versions=dict((member.hello.get("facts") or {}).get("versions") or {}),
+                clock_offset_s=member.hello.get("clock_offset_s"),
+                free_bytes=dict((member.hello.get("facts") or {}).get("free_bytes") or {}),
+                runs_folder=member.hello.get("runs_folder"),
             )
         )
     state, message = cluster.state()

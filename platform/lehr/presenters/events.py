@@ -9,8 +9,8 @@ from lehr.control.copy_retention import kept_because
 from lehr.control.requests import ALERT
 from lehr.schemas.checkpoints import CheckpointView
 from lehr.schemas.streams import EventView, SampleView
+from lehr.specs import stored
 from lehr.store.records.checkpoints import THERE
-from lehr_trainer.configs.train import CheckpointConfig
 from lehr_trainer.contract import records as said
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def checkpoints(store: Store, run: RunRow) -> list[CheckpointView]:
     scored = [row for row in existing if row.val_loss is not None and row.val_loss == row.val_loss]
     best = min(scored, key=lambda row: row.val_loss or 0.0, default=None)
     nodes = {a.number: a.placement[0]["node"] for a in store.attempts.of_run(run.id) if a.placement}
-    policy = CheckpointConfig.model_validate(run.spec["train"]["checkpoint"])
+    policy = stored.checkpoint_policy(run.spec)
     needed = store.checkpoints.needed_by_forks(run.id)
     return [
         CheckpointView(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lehr.analysis.figures import sweep_figure_data
+from lehr.analysis.importance import parameter_importance
 from lehr.analysis.sweep_result import parameter_choice, sweep_fit, sweep_verdict
 from lehr.errors import NotFound, nearest
 from lehr.schemas.sweeps import SweepFigure
@@ -35,4 +36,5 @@ def sweep_figure(detail: SweepDetail, parameter: str | None) -> SweepFigure:
         verdict=sweep_verdict(detail, chosen),
         notes=[note for note in detail.notes if note not in said],
         figure=sweep_figure_data(detail, chosen),
+        importance=parameter_importance(detail),
     )

@@ -1,8 +1,8 @@
 """Rank the trials of a sweep. Pure: values in, verdict out.
 
 A loss at step 300 and a loss at step 1,000 are not comparable, so trials are compared at one step:
-the last that at least half of the training or completed trials have reached. Trials that have not
-reached it have no rank, and neither has a non-finite loss.
+the last that at least half of the training or completed trials, and at least two, have reached.
+Trials that have not reached it have no rank, and neither has a non-finite loss.
 """
 
 from __future__ import annotations
@@ -116,10 +116,13 @@ def _ranks_of_points(
 
 
 def common_step(steps: Sequence[int]) -> int | None:
-    """Return the last step that at least half of them have reached."""
+    """Return the last step that at least half of them have reached, and at least two if there are
+    two: one value alone has nothing to be compared with.
+    """
     if not steps:
         return None
-    return sorted(steps, reverse=True)[(len(steps) + 1) // 2 - 1]
+    enough = max(min(2, len(steps)), (len(steps) + 1) // 2)
+    return sorted(steps, reverse=True)[enough - 1]
 
 
 def notes(

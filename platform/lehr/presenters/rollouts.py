@@ -151,9 +151,9 @@ def _stage(
         gpus=spec.resources.gpus,
         nodes=spec.resources.nodes,
         gpu_type=spec.resources.gpu_type,
-        model=model_name(spec.train),
-        steps=spec.train.steps,
-        tokens_per_step=spec.train.tokens_per_step,
+        model=model_name(spec.own),
+        steps=spec.own.steps,
+        tokens_per_step=spec.own.tokens_per_step,
         judged_at_step=stage.judge_after,
         changes=stage.changes,
         gates=[

@@ -18,6 +18,7 @@ from lehr.presenters.cost import Costs
 from lehr.presenters.flops import flops_per_token
 from lehr.presenters.streams import latest_values
 from lehr.schemas.runs import AttemptView, GpuRef, Latest, RunDetail, RunView, WandbView
+from lehr.specs import stored
 from lehr.specs.run import Resources
 from lehr_trainer.contract.records import Notice, Started, Warning_
 
@@ -260,7 +261,8 @@ def _run_fields(
     diagnosed: list[str],
 ) -> dict[str, Any]:
     state = RunState(run.state)
-    train, resources = run.spec["train"], run.spec["resources"]
+    train, resources = run.spec.get("train"), run.spec["resources"]
+    total = stored.total_steps(run.spec)
     step = _step(attempt, latest)
     moving = (
         state is RunState.RUNNING
@@ -290,14 +292,14 @@ def _run_fields(
         "device": _device(summary.device, resources["gpus"]),
         "placement": _gpus(attempt) if attempt else [],
         "step": step,
-        "total_steps": train["steps"],
-        "tokens_per_step": train["batch"]["sequences"] * train["batch"]["sequence_length"],
+        "total_steps": total,
+        "tokens_per_step": stored.tokens_per_step(run.spec),
         "parameters": summary.parameters,
-        "flops_per_token": flops_per_token(train),
+        "flops_per_token": flops_per_token(train) if train else None,
         "latest": latest_values(latest),
         "trend": trend,
         "parameters_varied": parameters,
-        "eta_s": (train["steps"] - step) * step_time_s if moving else None,
+        "eta_s": max(0, total - (step or 0)) * (step_time_s or 0.0) if moving else None,
         "liveness": (liveness if state.active else Liveness.OK).value,
         "alerts": _alerts(latest, summary, diagnosed),
         "created_at": run.created_at,

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from lehr.schemas.base import View
+
+NODE_NAME = r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+"""Names that Ray accepts as the value of a label."""
 
 
 class GpuView(View):
@@ -36,6 +41,16 @@ class NodeView(View):
     last_seen_at: float | None = None
     excluded: str | None = None
     """Why no new runs are placed on it, until it is readmitted; None for a node in use."""
+    problems: list[str] = Field(default_factory=list)
+    """Why no new runs can be placed on it, though it answers, and what to do."""
+    versions: dict[str, str] = Field(default_factory=dict)
+    """Of python, ray, torch, nccl and lehr, as installed there. Empty where unknown."""
+    clock_offset_s: float | None = None
+    """Seconds by which its clock was ahead of the server's, at least, when it joined."""
+    free_bytes: dict[str, int | None] = Field(default_factory=dict)
+    """Free space when it joined, by the variable that names the folder."""
+    runs_folder: str | None = None
+    """The identity of the folder of runs that it sees: nodes with equal ones share checkpoints."""
 
 
 class ClusterView(View):
@@ -57,3 +72,54 @@ class QueueEntry(View):
     priority: int
     reason: str
     queued_at: float
+
+
+class LeaveRequest(BaseModel):
+    """The machine that leaves."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    node: Annotated[
+        str, Field(pattern=NODE_NAME, max_length=63, examples=["gpu-2"], description="Its name.")
+    ]
+
+
+class JoinRequest(LeaveRequest):
+    """What a machine reports of itself before it joins."""
+
+    readmit: bool = False
+    """Give it work again if it had left. Not for a machine that only asks whether the head is the
+    same: it may be leaving.
+    """
+
+
+class JoinView(View):
+    """What a machine needs to join the cluster. Contains secrets."""
+
+    node: str
+    node_token: str
+    """Opens only the routes for joining and leaving, for this node, without an end."""
+    server_url: str
+    ray_address: str
+    ray_token: str | None = None
+    """Ray's token; null if Ray runs without one."""
+    ray_session: str = ""
+    """Differs between two heads at the same address; empty if unknown."""
+    versions: dict[str, str]
+    """Of python, ray and lehr on the server; torch and nccl as on its nodes, where known."""
+    runs_dir: str
+    """The folder of runs on the server's machine."""
+    runs_folder: str | None = None
+    """The identity of the folder of runs as a node of the server sees it; null if unknown."""
+    time: float
+    """The server's clock."""
+    name_in_use: str | None = None
+    """The address of the machine that has this name in the cluster now; null if none has."""
+    is_member: bool = False
+    """Whether the agent of a node of this name answers."""
+
+
+class LeaveView(View):
+    node: str
+    excluded: bool
+    """Whether the node is now excluded; false if the cluster does not know it."""

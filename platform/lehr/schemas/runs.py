@@ -75,6 +75,21 @@ class RunView(View):
     submitted_by: str = "user"
 
 
+class RunValuesView(View):
+    """The configs of many runs by dotted path, and their newest values of some metrics."""
+
+    runs: list[str]
+    """Their ids; every list below is in this order."""
+    same: dict[str, Any]
+    """Values that are the same in all of them."""
+    differing: dict[str, list[Any]]
+    """Values that differ; null where a run does not have the path."""
+    metrics: dict[str, list[float | None]]
+    """Newest values of the requested metrics; null where a run has none."""
+    metric_names: list[str] = []
+    """Names of all metrics that any of them has logged, if they were requested."""
+
+
 class WandbView(View):
     """A run's mirror in Weights & Biases."""
 

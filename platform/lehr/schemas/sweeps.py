@@ -162,3 +162,7 @@ class SweepFigure(View):
     """The sweep's notes, less what the verdict says already."""
     figure: dict[str, Any]
     """A Plotly figure: data and layout. Each trace's ``meta.role`` says what it is."""
+    importance: dict[str, float] = {}
+    """Each varied parameter's share in what decides the metric (Optuna's PED-ANOVA), the largest
+    first; empty for fewer than ten compared trials or a single parameter.
+    """

@@ -16,6 +16,7 @@ from lehr.alerting.webhooks import Webhooks
 from lehr.control.gpu_types import likely_meant
 from lehr.control.locality import CURE
 from lehr.errors import NotFound, SpecError, SpecProblem
+from lehr.services import code
 from lehr.specs import RunSpec
 from lehr.specs.overrides import parse_overrides
 from lehr.specs.storage_url import missing_package
@@ -80,11 +81,13 @@ def _problems(context: Context, specs: Sequence[RunSpec], *, prefix: str) -> Ite
     yield from _mirror_problems(specs, prefix)
     yield from _upload_problems(specs, prefix)
     yield from _webhook_problems(context, specs, prefix)
+    yield from code.problems(context, specs, prefix)
     missing = list(_corpus_problems(context, specs, prefix))
     yield from missing
     if context.one_machine and not missing:
         for spec in specs:
-            yield from _data_problems(spec, prefix)
+            if spec.train is not None:
+                yield from _data_problems(spec, prefix)
 
 
 def _placement_problems(
@@ -189,7 +192,8 @@ def _corpus_problems(
     fields = (
         (path, f"{field}.paths")
         for spec in specs
-        for field, corpus in corpora(spec.train.data.corpus, f"{prefix}{_CORPUS}").items()
+        if spec.train is not None
+        for field, corpus in corpora(spec.own.data.corpus, f"{prefix}{_CORPUS}").items()
         if isinstance(corpus, FilesCorpus)
         for path in corpus.paths
     )
@@ -220,7 +224,7 @@ def _matches(pattern: str) -> bool:
 def _data_problems(spec: RunSpec, prefix: str) -> Iterator[SpecProblem]:
     """Run the trainer's own checks: is a folder empty, is the tokenizer missing or too large?"""
     try:
-        check_data(spec.train.data, spec.train.model.vocab_size)
+        check_data(spec.own.data, spec.own.model.vocab_size)
     except TrainerError as error:
         end = "" if str(error).endswith("?") else "."
         yield SpecProblem(f"{prefix}train.data", f"{prefix}train.{error}{end}")

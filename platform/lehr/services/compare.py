@@ -144,7 +144,10 @@ def _points(
     most: int = 500,
 ) -> ComparedPoints:
     """Read a curve. FLOPs are tokens times the cost of one; without a known cost it is empty."""
-    cost = flops_per_token(run.spec["train"]) if x_axis == "flops" else 1.0
+    cost: float | None = 1.0
+    if x_axis == "flops":
+        train = run.spec.get("train")
+        cost = flops_per_token(train) if train else None
     if cost is None:
         return []
     series = store.series.read(

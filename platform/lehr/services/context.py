@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,3 +47,7 @@ class Context:
     """Lehr's home."""
     one_machine: bool
     """Whether trainings run on this machine only, so that they use its files."""
+    code: Literal["any", "installed"] = field(default="any", kw_only=True)
+    """installed: the server trains with its own installed trainer only, and accepts no code."""
+    trainers: tuple[str, ...] = field(default=(), kw_only=True)
+    """With code installed: modules that may train besides Lehr's trainer."""

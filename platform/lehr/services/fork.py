@@ -8,8 +8,9 @@ from lehr import home as homes
 from lehr.checkpoints.registry import CheckpointLocations
 from lehr.control import forks
 from lehr.errors import Conflict
-from lehr.services import checks
+from lehr.services import checks, code
 from lehr.services.once import Operation, Record
+from lehr.specs import RunSpec
 from lehr.store.records.checkpoints import THERE
 
 if TYPE_CHECKING:
@@ -47,6 +48,9 @@ def fork_run(
     point = forks.choose(run.name, store.checkpoints.of_run(run.id), step)
     checks.refuse_relative_paths(changes)
     spec = forks.fork_spec(run.spec, changes, step=point.step)
+    pinned = code.pin(context, spec)
+    assert isinstance(pinned, RunSpec)
+    spec = pinned
     locations = CheckpointLocations(homes.runs_dir(context.home), run, point)
     locations.require_own()
     origin = {

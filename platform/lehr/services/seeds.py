@@ -8,8 +8,8 @@ from lehr.errors import Conflict, InternalError, UserError
 from lehr.services import checks
 from lehr.services.delete import refuse_deleted
 from lehr.services.once import Operation, Record
-from lehr.specs import RunSpec, SweepSpec
-from lehr.specs.sweep import SEED, Values
+from lehr.specs import RunSpec, SweepSpec, stored
+from lehr.specs.sweep import PROGRAM_SEED, SEED, Values
 from lehr.specs.sweep_expand import trials_at
 from lehr.store.records.trial_rows import TrialRows
 
@@ -73,6 +73,11 @@ def repeat_run(
 
 def _refuse(context: Context, run: RunRow) -> None:
     refuse_deleted(context, run)
+    if stored.seed(run.spec) is None:
+        raise Conflict(
+            f"{run.name} ({run.id}) has no argument of the name seed.",
+            hint="Give its program one: trainer.args.seed",
+        )
     if context.store.runs.get(run.id).archived:
         raise Conflict(
             f"{run.name} ({run.id}) is archived.", hint=f"Show it again: lehr unarchive {run.name}"
@@ -89,6 +94,7 @@ def _sweep(context: Context, run: RunRow, n: int) -> SweepSpec:
     spec = RunSpec.model_validate(run.spec)
     name = f"{run.name[: _LONGEST - len(_SUFFIX)]}{_SUFFIX}"
     fresh = _unused(_seeds_there(context, run, name), n)
+    path = SEED if spec.trainer is None else PROGRAM_SEED
     metric = {"name": "val/loss", "goal": "minimize"}
     if run.sweep_id is not None:
         metric = context.store.sweeps.get(run.sweep_id).spec["metric"]
@@ -99,7 +105,7 @@ def _sweep(context: Context, run: RunRow, n: int) -> SweepSpec:
             "tags": list(spec.tags),
             "notes": f"The spec of {run.name} ({run.id}) with other seeds.",
             "metric": metric,
-            "parameters": {SEED: Values(values=fresh).model_dump()},
+            "parameters": {path: Values(values=fresh).model_dump()},
             "run": spec.model_dump(mode="json", exclude_unset=True),
         }
     )
@@ -119,7 +125,7 @@ def _seeds_there(context: Context, run: RunRow, name: str) -> set[int]:
             break
     beside = [one.id for one in sweeps] + ([run.sweep_id] if run.sweep_id else [])
     runs = [run, *(one for sweep_id in beside for one in context.store.sweeps.runs(sweep_id))]
-    return {int(one.spec["train"]["seed"]) for one in runs}
+    return {seed for one in runs if (seed := stored.seed(one.spec)) is not None}
 
 
 def _unused(there: set[int], n: int) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lehr.errors import UserError
-from lehr.services import checks
+from lehr.services import checks, code
 from lehr.services.once import Operation, Record
 from lehr.specs import RolloutSpec, RunSpec, Spec, SweepSpec, load_spec, stages
 from lehr.specs.sweep_expand import trials_at
@@ -29,7 +29,7 @@ def submit_run(
     Raises:
         SpecError: with every problem of the spec.
     """
-    loaded = _read(spec, overrides)
+    loaded = _read(context, spec, overrides)
     if not isinstance(loaded, RunSpec):
         raise _of_another_kind(loaded)
 
@@ -53,7 +53,7 @@ def launch_sweep(
     Raises:
         SpecError: with every problem of the spec.
     """
-    loaded = _read(spec, overrides)
+    loaded = _read(context, spec, overrides)
     if not isinstance(loaded, SweepSpec):
         raise _of_another_kind(loaded)
 
@@ -81,7 +81,7 @@ def launch_rollout(
     Raises:
         SpecError: with every problem of the spec.
     """
-    loaded = _read(spec, overrides)
+    loaded = _read(context, spec, overrides)
     if not isinstance(loaded, RolloutSpec):
         raise _of_another_kind(loaded)
     planned = stages(loaded)
@@ -102,9 +102,9 @@ def launch_rollout(
     )
 
 
-def _read(spec: Plain, overrides: Overrides) -> Spec:
+def _read(context: Context, spec: Plain, overrides: Overrides) -> Spec:
     checks.refuse_relative_paths(overrides)
-    return load_spec(spec, overrides)
+    return code.pin(context, load_spec(spec, overrides))
 
 
 def _of_another_kind(spec: Spec) -> UserError:

@@ -71,8 +71,8 @@ def transfer_rate(
         )
     detail = context.presenter.sweeps.outline(sweep)
     fit = _fit(detail)
-    trial = SweepSpec.model_validate(sweep.spec).run.train
-    aim = target.train if isinstance(target, RunSpec) else target.run.train
+    trial = SweepSpec.model_validate(sweep.spec).run.own
+    aim = target.own if isinstance(target, RunSpec) else target.run.own
     _require_reachable(detail, trial, aim)
     source = setting_of(trial, None if detail.state == "finished" else detail.compared_at_tokens)
     goal = setting_of(aim)

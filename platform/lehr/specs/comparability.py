@@ -44,6 +44,8 @@ def metric_problems(sweep: SweepSpec, origin: Origin) -> Iterator[SpecProblem]:
     end.
     """
     name = sweep.metric.name
+    if sweep.run.trainer is not None:
+        return  # A program logs what it likes.
     if name in METRICS or _PARTS.fullmatch(name):
         return
     near = nearest(name.replace("_", "/", 1), METRICS) or nearest(name, METRICS)
@@ -60,17 +62,17 @@ def budget_problems(
     sweep: SweepSpec, trials: Iterable[tuple[dict[str, Any], RunSpec]], origin: Origin
 ) -> Iterator[SpecProblem]:
     """Reject trials that train on different numbers of tokens: that alone changes the loss."""
-    if sweep.budget == "any":
+    if sweep.budget == "any" or sweep.run.trainer is not None:
         return
     first: tuple[dict[str, Any], TrainConfig] | None = None
     for parameters, run in trials:
         if first is None:
-            first = (parameters, run.train)
-        elif not _equal_budget(first[1], run.train):
+            first = (parameters, run.own)
+        elif not _equal_budget(first[1], run.own):
             yield origin.problem(
                 "parameters" if sweep.parameters else "points",
                 f"the trials train on different numbers of tokens: {_point(first[0])} on "
-                f"{first[1].total_tokens:,}, {_point(parameters)} on {run.train.total_tokens:,}.",
+                f"{first[1].total_tokens:,}, {_point(parameters)} on {run.own.total_tokens:,}.",
                 "Change train.steps with the batch (method: list), or allow it with budget: any",
             )
             return

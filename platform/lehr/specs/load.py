@@ -19,7 +19,7 @@ from lehr.specs.run import RunSpec
 from lehr.specs.stages import stage_problems
 from lehr.specs.sweep import SweepSpec
 from lehr.specs.sweep_expand import trial_problems
-from lehr.specs.yaml12 import Document, read_json, read_yaml
+from lehr.specs.yaml12 import YamlDocument, read_json, read_yaml
 
 Spec = RunSpec | SweepSpec | RolloutSpec
 
@@ -41,7 +41,7 @@ def load_spec(source: Path | str | dict[str, Any], overrides: Overrides = ()) ->
         SpecError: with every problem found, each with its line when it came from a file.
     """
     if isinstance(source, dict):
-        document, folder = Document(data=source), None
+        document, folder = YamlDocument(data=source), None
     elif isinstance(source, str) and "\n" in source:
         document, folder = read_yaml(source), None
     else:
@@ -57,6 +57,7 @@ def load_spec(source: Path | str | dict[str, Any], overrides: Overrides = ()) ->
     data: dict[str, Any] = copy.deepcopy(document.data)
     if folder is not None:
         _make_absolute(data, folder)
+        _anchor_code(data, folder)
     kind = _kind(data, origin)
     _apply(data, overrides, kind, origin)
     return _validate(data, kind, origin)
@@ -98,7 +99,7 @@ def _ordered(problems: Iterable[SpecProblem]) -> list[SpecProblem]:
     return sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0))
 
 
-def _read_file(path: Path) -> Document:
+def _read_file(path: Path) -> YamlDocument:
     source = str(path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -171,6 +172,17 @@ def _apply(data: dict[str, Any], overrides: Overrides, kind: str, origin: Origin
             _make_absolute(data, Path.cwd())
     if problems:
         raise SpecError(problems)
+
+
+def _anchor_code(data: dict[str, Any], folder: Path) -> None:
+    """Make the root of the code absolute, as long as the spec's folder is known."""
+    run = data.get("run")
+    for spec in (data, run if isinstance(run, dict) else {}):
+        code = spec.get("code")
+        if isinstance(code, dict) and code.get("include"):
+            root = code.get("root", ".")
+            if isinstance(root, str) and "\0" not in root:
+                code["root"] = str((folder / root).resolve())
 
 
 def _make_absolute(data: dict[str, Any], folder: Path) -> None:

@@ -9,7 +9,7 @@ from lehr.errors import SpecProblem
 from lehr.specs.overrides import LENGTHS
 from lehr.specs.problems import Origin
 from lehr.specs.search import Range, random_points, size
-from lehr.specs.sweep import SEED, SweepSpec
+from lehr.specs.sweep import SweepSpec
 
 _SEARCHES = frozenset({"random", "tpe"})
 
@@ -19,11 +19,11 @@ def method_problems(sweep: SweepSpec, origin: Origin) -> list[SpecProblem]:
     other.
     """
     found = [*_points(sweep, origin), *_trials(sweep, origin)]
-    if sweep.seeds is not None and SEED in [*sweep.parameters, *_listed_paths(sweep)]:
-        message = f"seeds and {SEED} both set the seed of a trial; give one of them."
+    if sweep.seeds is not None and sweep.seed_path in [*sweep.parameters, *_listed_paths(sweep)]:
+        message = f"seeds and {sweep.seed_path} both set the seed of a trial; give one of them."
         found.append(origin.problem("seeds", message, at_key=True))
     if not _lengths_vary(sweep):
-        found += pruning_problems(sweep, [sweep.run.train.steps], origin)
+        found += pruning_problems(sweep, [sweep.run.steps], origin)
     return found
 
 
@@ -43,7 +43,10 @@ def pruning_problems(
 def _lengths_vary(sweep: SweepSpec) -> bool:
     """Return whether trials may take different numbers of steps."""
     paths = [*sweep.parameters, *_listed_paths(sweep)]
-    by_budget = sweep.run.train.tokens_per_parameter is not None
+    program = sweep.run.trainer
+    if program is not None:
+        return any(path == f"trainer.args.{program.steps_arg}" for path in paths)
+    by_budget = sweep.run.own.tokens_per_parameter is not None
     return any(
         path in LENGTHS or (by_budget and path.startswith(("train.model", "train.batch")))
         for path in paths

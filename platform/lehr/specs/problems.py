@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from lehr.errors import MOST_PROBLEMS, SpecError, SpecProblem, nearest
 from lehr.specs.fields import nearest_path, synonym
-from lehr.specs.yaml12 import INT64, MAX_DEPTH, MAX_VALUES, Document
+from lehr.specs.yaml12 import INT64, MAX_DEPTH, MAX_VALUES, YamlDocument
 from lehr_trainer.configs.fields import (
     FieldPath,
     description,
@@ -59,7 +59,7 @@ _NAME_RULE = "Letters, digits, dots, dashes and underscores; at most 100; first 
 class Origin:
     """Where the values of a spec came from: a document, and the overrides laid over it."""
 
-    document: Document
+    document: YamlDocument
     overrides: dict[str, str] = field(default_factory=dict)
     """Dotted path -> the override as it was written."""
 

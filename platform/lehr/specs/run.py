@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticKnownError
 
+from lehr.errors import UserError
 from lehr.specs.alerts import AlertActions
+from lehr.specs.code import Code
+from lehr.specs.program import Program
 from lehr.specs.tracking import NO_KEY, Tracking
 from lehr_trainer.configs.train import Config, TrainConfig
 
@@ -79,9 +83,11 @@ class Retries(Config):
     user: Annotated[int, Field(ge=0)] = 0
     """Errors of the training code."""
     infrastructure: Annotated[int, Field(ge=0)] = 3
-    """Lost nodes and processes, NCCL timeouts, ECC errors of a GPU."""
+    """Lost nodes and processes, NCCL timeouts, ECC errors of a GPU. Counts again from 0 after an
+    attempt that has saved a newer checkpoint.
+    """
     preemption: Annotated[int, Field(ge=0)] = 10
-    """Preemptions: the machine was taken back, or another run needed the GPUs."""
+    """Preemptions: the machine was taken back. Counts again from 0 like ``infrastructure``."""
 
 
 def _check_place(url: str) -> str:
@@ -108,8 +114,10 @@ class RunSpec(Config):
     """Tags, to find the run by."""
     notes: str = ""
     """Notes in free text."""
-    train: TrainConfig
-    """Configuration of the trainer."""
+    trainer: Program | None = None
+    """A training program of your own, in place of train."""
+    train: Annotated[TrainConfig | None, Field(validate_default=True)] = None
+    """Configuration of Lehr's trainer."""
     resources: Resources = Resources()
     retries: Retries = Retries()
     checkpoints: CheckpointCopies = CheckpointCopies()
@@ -124,13 +132,57 @@ class RunSpec(Config):
     """
     env: Annotated[dict[str, str], AfterValidator(_check_env)] = {}
     """Environment variables of the trainer."""
+    code: Code = Code()
+    """The code that the run trains with."""
     tracking: Tracking = Tracking()
     """Mirrors of the run in other tools."""
     alerts: AlertActions = AlertActions()
     """What an alert about its curves does."""
 
+    @field_validator("train", mode="before")
+    @classmethod
+    def _required_without_program(cls, train: Any, info: ValidationInfo) -> Any:
+        # Reported as a field without a default: most specs are of Lehr's trainer.
+        if train is None and "trainer" in info.data and info.data["trainer"] is None:
+            raise PydanticKnownError("missing")
+        return train
+
+    @property
+    def own(self) -> TrainConfig:
+        """Return the configuration of Lehr's trainer.
+
+        Raises:
+            UserError: the run trains with a program of its own.
+        """
+        if self.train is None:
+            entry = self.trainer.entry if self.trainer else ""
+            raise UserError(
+                f"{self.name} trains with a program of its own, {entry}: Lehr does not know its "
+                "model, its memory and its data."
+            )
+        return self.train
+
+    @property
+    def steps(self) -> int:
+        """Return the number of steps that it trains."""
+        return self.trainer.total_steps if self.trainer is not None else self.own.steps
+
+    @model_validator(mode="after")
+    def _one_trainer(self) -> Self:
+        if self.train is not None and self.trainer is not None:
+            raise ValueError("train and trainer exclude each other: Lehr's trainer, or a program")
+        script = self.trainer.script if self.trainer else None
+        if script is not None and not self.code.include and self.code.digest is None:
+            raise ValueError(
+                f"trainer.script is {script}, but code.include is empty: name the files of the "
+                'program, e.g. code: {include: ["."]}'
+            )
+        return self
+
     @model_validator(mode="after")
     def _ranks_share_the_batch(self) -> Self:
+        if self.train is None:
+            return self
         gpus = self.resources.gpus
         problem = self.train.batch.sharing_problem(self.resources.ranks)
         if problem is not None:

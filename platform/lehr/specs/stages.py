@@ -15,7 +15,7 @@ from lehr.specs.overrides import replace_length, set_path
 from lehr.specs.problems import Origin, translate
 from lehr.specs.rollout import STAGES, LastStage, RolloutSpec, Stage, StageName
 from lehr.specs.run import RunSpec
-from lehr.specs.yaml12 import Document
+from lehr.specs.yaml12 import YamlDocument
 from lehr_trainer.configs.fields import place
 from lehr_trainer.configs.train import LlamaConfig, TrainConfig
 
@@ -94,7 +94,7 @@ class PlannedStage:
     @property
     def middle(self) -> int:
         """Return the step from which the resumed run continues."""
-        return middle(self.runs[self.whole].train.steps)
+        return middle(self.runs[self.whole].own.steps)
 
 
 def middle(steps: int) -> int:
@@ -107,7 +107,7 @@ def stages(rollout: RolloutSpec) -> list[PlannedStage]:
     Raises:
         SpecError: a stage's changes give an invalid run.
     """
-    problems, found = _plan(rollout, Origin(Document(data=None)))
+    problems, found = _plan(rollout, Origin(YamlDocument(data=None)))
     if problems:
         raise SpecError(problems)
     return found
@@ -134,8 +134,12 @@ def left_out(rollout: RolloutSpec) -> dict[StageName, str]:
 
 
 def _plan(rollout: RolloutSpec, origin: Origin) -> tuple[list[SpecProblem], list[PlannedStage]]:
-    if rollout.run.train.steps < 2:
-        message = f"run.train.steps is {rollout.run.train.steps}; a rollout needs at least 2."
+    if rollout.run.trainer is not None:
+        message = "run.trainer: a rollout checks Lehr's trainer in stages; it takes no program."
+        hint = "Submit it as a run, or sweep its arguments."
+        return [origin.problem("run.trainer", message, hint)], []
+    if rollout.run.own.steps < 2:
+        message = f"run.train.steps is {rollout.run.own.steps}; a rollout needs at least 2."
         return [origin.problem("run.train.steps", message)], []
     out = left_out(rollout)
     problems: list[SpecProblem] = []
@@ -164,7 +168,7 @@ def _planned(
     run = rollout.run
     if isinstance(stage, LastStage):
         spec = _run(rollout, name, {})
-        after = min(stage.judge_after, run.train.steps)
+        after = min(stage.judge_after, run.own.steps)
         return PlannedStage(
             number, name, TITLES[name], True, {"train": spec}, rollout.name, {}, gates, after
         )
@@ -174,14 +178,14 @@ def _planned(
     gate = gates["exact_resume"]
     assert isinstance(gate, ExactResume)
     if gate.enabled:
-        if spec.train.deterministic:
-            changes |= _saved_in_the_middle(spec.train.steps)
+        if spec.own.deterministic:
+            changes |= _saved_in_the_middle(spec.own.steps)
             runs["train"] = _run(rollout, name, changes)
         else:
-            steps = min(gate.steps, spec.train.steps)
+            steps = min(gate.steps, spec.own.steps)
             apart = {
                 **changes,
-                **_fewer_steps(spec.train, steps),
+                **_fewer_steps(spec.own, steps),
                 **_saved_in_the_middle(steps),
                 "train.deterministic": True,
                 "tracking": {},
@@ -189,7 +193,7 @@ def _planned(
             runs["whole"] = _run(rollout, name, apart, ending=_ENDINGS["whole"])
     title = TITLES[name] if stage.scale == "run" else f"{TITLES[name]}, tiny model"
     return PlannedStage(
-        number, name, title, False, runs, rollout.name, changes, gates, spec.train.steps
+        number, name, title, False, runs, rollout.name, changes, gates, spec.own.steps
     )
 
 
@@ -214,7 +218,7 @@ def run_name(rollout: str, stage: StageName, ending: str = "") -> str:
 
 
 def _changes(stage: Stage, run: RunSpec) -> dict[str, Any]:
-    train = run.train
+    train = run.own
     world, own = max(stage.gpus, 1), max(run.resources.gpus, 1)
     steps = min(stage.steps, train.steps)
     changes: dict[str, Any] = {
@@ -313,7 +317,7 @@ def _in_stage(
     """Place a problem at the value that caused it, else at the stage."""
     given = list(stage.set) if isinstance(stage, Stage) else []
     found = []
-    for problem in translate(error, RunSpec, Origin(Document(data=None))):
+    for problem in translate(error, RunSpec, Origin(YamlDocument(data=None))):
         blamed = [
             path
             for path in given

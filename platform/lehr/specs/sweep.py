@@ -50,6 +50,7 @@ Parameter = Annotated[
 ]
 
 SEED = "train.seed"
+PROGRAM_SEED = "trainer.args.seed"
 STARTUP_TRIALS = 10
 """TPE draws its first trials at random and starts them together."""
 
@@ -128,6 +129,11 @@ class SweepSpec(Config):
         return data
 
     @property
+    def seed_path(self) -> str:
+        """Return the path of the seed: ``train.seed``, or an argument of a program."""
+        return SEED if self.run.trainer is None else PROGRAM_SEED
+
+    @property
     def point_count(self) -> int:
         """Return the number of points, including those that TPE has yet to choose."""
         if self.method == "list":
@@ -157,7 +163,7 @@ class SweepSpec(Config):
     def paths(self) -> list[str]:
         """Return the swept paths."""
         found = [*self.parameters, *(path for point in self.points or [] for path in point)]
-        return list(dict.fromkeys([*found, *([SEED] if self.seeds else [])]))
+        return list(dict.fromkeys([*found, *([self.seed_path] if self.seeds else [])]))
 
     def all_points(self) -> Iterator[dict[str, Any]]:
         """Return the first trials' parameter values in order: all trials, except with TPE.
@@ -171,7 +177,7 @@ class SweepSpec(Config):
         """Return the trials of one point: one per seed."""
         if self.seeds is None:
             return [point]
-        return [{**point, SEED: seed} for seed in self.seeds]
+        return [{**point, self.seed_path: seed} for seed in self.seeds]
 
     def _points(self) -> Iterator[dict[str, Any]]:
         if self.method == "list":

@@ -18,8 +18,8 @@ from lehr.specs.overrides import replace_length, set_path
 from lehr.specs.problems import Origin, show, translate
 from lehr.specs.run import RunSpec
 from lehr.specs.search import Range
-from lehr.specs.sweep import SEED, SweepSpec, Values
-from lehr.specs.yaml12 import Document
+from lehr.specs.sweep import SweepSpec, Values
+from lehr.specs.yaml12 import YamlDocument
 from lehr_trainer.configs.fields import place
 
 MAX_TRIALS = 10_000
@@ -46,7 +46,7 @@ def expand(sweep: SweepSpec) -> list[tuple[dict[str, Any], RunSpec]]:
     Raises:
         SpecError: a path is not in the spec, a value does not fit, or two trials are equal.
     """
-    problems = trial_problems(sweep, Origin(Document(data=None)))
+    problems = trial_problems(sweep, Origin(YamlDocument(data=None)))
     if problems:
         raise SpecError(problems)
     return trials_at(sweep, list(sweep.all_points()))
@@ -65,7 +65,7 @@ def trials_at(
         try:
             found.append((trial.parameters, RunSpec.model_validate(trial.data)))
         except ValidationError as error:
-            problems = _in_trial(error, trial, sweep, Origin(Document(data=None)))
+            problems = _in_trial(error, trial, sweep, Origin(YamlDocument(data=None)))
             raise SpecError(list(dict.fromkeys(problems))) from None
     return found
 
@@ -114,7 +114,7 @@ def trial_problems(sweep: SweepSpec, origin: Origin) -> list[SpecProblem]:
             problems += _in_trial(error, trial, sweep, origin)
     if not problems:
         problems += budget_problems(sweep, made, origin)
-        problems += pruning_problems(sweep, [run.train.steps for _, run in made], origin)
+        problems += pruning_problems(sweep, [run.steps for _, run in made], origin)
     return list(dict.fromkeys(problems))
 
 
@@ -197,7 +197,7 @@ def _in_trial(
     error: ValidationError, trial: _Trial, sweep: SweepSpec, origin: Origin
 ) -> Iterator[SpecProblem]:
     """Place a trial's problems at the values that caused them."""
-    for problem in translate(error, RunSpec, Origin(Document(data=None))):
+    for problem in translate(error, RunSpec, Origin(YamlDocument(data=None))):
         blamed = [path for path in trial.parameters if path == problem.path] or [
             path
             for path in trial.parameters
@@ -223,7 +223,7 @@ def _place_of(path: str, trial: _Trial, sweep: SweepSpec) -> str:
         return f"parameters.{path}.values.{parameter.values.index(value)}"
     if isinstance(parameter, Range):
         return f"parameters.{path}"
-    if path == SEED and sweep.seeds is not None:
+    if path == sweep.seed_path and sweep.seeds is not None:
         return f"seeds.{sweep.seeds.index(value)}"
     return f"points.{(trial.number - 1) // sweep.seed_count}.{path}"
 

@@ -45,7 +45,7 @@ class SourcePosition:
 
 
 @dataclass
-class Document:
+class YamlDocument:
     """Data, and the position of each of its values by dotted path."""
 
     data: Any
@@ -80,7 +80,7 @@ class Document:
         return None
 
 
-def read_yaml(text: str, source: str | None = None) -> Document:
+def read_yaml(text: str, source: str | None = None) -> YamlDocument:
     """Read one YAML document.
 
     Raises:
@@ -89,7 +89,7 @@ def read_yaml(text: str, source: str | None = None) -> Document:
     return _Reader(text, source).read()
 
 
-def read_json(text: str, source: str | None = None) -> Document:
+def read_json(text: str, source: str | None = None) -> YamlDocument:
     """Read one JSON document; strings and errors follow JSON's own rules."""
     _check_size(text, source)
 
@@ -143,13 +143,13 @@ class _Reader:
 
     def __init__(self, text: str, source: str | None) -> None:
         self._text = text
-        self._document = Document(data=None, source=source)
+        self._document = YamlDocument(data=None, source=source)
         self._anchors: dict[str, Any] = {}
         self._open_anchors: set[str] = set()
         self._count = 0
         self._events: Iterator[ev.Event] = iter(())
 
-    def read(self) -> Document:
+    def read(self) -> YamlDocument:
         _check_size(self._text, self._document.source)
         # A byte-order mark is legal, and not part of the first key.
         self._events = iter(yaml.parse(self._text.removeprefix("\ufeff"), Loader=yaml.SafeLoader))

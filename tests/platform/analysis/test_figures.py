@@ -121,6 +121,31 @@ def test_diverged_failed_and_unfinished_trials_are_drawn_separately():
     assert "still running" in sweep_verdict(sweep(trials, state="running"), LR)
 
 
+def test_trials_that_ended_without_a_value_are_in_a_strip_of_their_own():
+    trials = [
+        *parabola([3e-4, 1e-3]),
+        trial(4, math.nan, parameters={LR: 1e-2}),
+        trial(6, None, parameters={LR: 3e-2}, state="cancelled"),
+    ]
+    figure = sweep_figure_data(sweep(trials))
+    drawn = roles(figure)
+    assert (drawn["diverged"]["yaxis"], drawn["diverged"]["y"]) == ("y2", ["diverged"])
+    assert (drawn["gave_up"]["yaxis"], drawn["gave_up"]["y"]) == ("y2", ["stopped"])
+    layout = figure["layout"]
+    assert layout["yaxis"]["domain"][1] < layout["yaxis2"]["domain"][0]
+    low, high = layout["xaxis"]["range"]
+    assert math.log10(3e-4) - 0.5 < low < math.log10(3e-4)
+    assert math.log10(3e-2) < high < math.log10(3e-2) + 0.5
+
+
+def test_sweep_of_which_nothing_has_a_value_has_no_numbers_on_its_axis():
+    trials = [trial(n, None, parameters={LR: 10**-n}, state="cancelled") for n in (1, 2, 3)]
+    figure = sweep_figure_data(sweep(trials))
+    assert {trace["meta"]["role"] for trace in figure["data"]} == {"gave_up"}
+    assert figure["layout"]["yaxis"]["showticklabels"] is False
+    assert sweep_figure(sweep(trials)).layout.yaxis2.type == "category"
+
+
 def test_seeds_are_error_bars_and_other_parameters_separate_lines():
     trials = [
         trial(n, 3 + seed / 10 + decay, parameters={LR: rate, "train.seed": seed, "wd": decay})

@@ -34,6 +34,13 @@ from lehr_testing.paths import ROOT
 _DB = "tests/platform/cli/test_db.py"
 _UPLOAD = "tests/e2e/test_checkpoint_upload.py"
 NOT_HERE = {
+    "node join": "tests/platform/cli/test_node.py::"
+    "test_checks_are_listed_and_a_machine_with_a_bad_one_does_not_join",
+    "node leave": "tests/platform/cli/test_node.py::test_machine_that_has_not_joined_cannot_leave",
+    "node token": "tests/platform/cli/test_node.py::test_token_is_printed_as_a_command_that_works",
+    "code show": "tests/platform/cli/test_code.py::test_code_of_a_run_is_shown_compared_and_checked_out",
+    "code diff": "tests/platform/cli/test_code.py::test_code_of_a_run_is_shown_compared_and_checked_out",
+    "code checkout": "tests/platform/cli/test_code.py::test_code_of_a_run_is_shown_compared_and_checked_out",
     "webhook add": "tests/platform/cli/test_webhook.py::test_webhook_is_added_from_standard_input_tested_listed_and_removed",
     "webhook ls": "tests/platform/cli/test_webhook.py::test_webhook_is_added_from_standard_input_tested_listed_and_removed",
     "webhook rm": "tests/platform/cli/test_webhook.py::test_webhook_is_added_from_standard_input_tested_listed_and_removed",

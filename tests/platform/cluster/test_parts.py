@@ -33,7 +33,7 @@ def test_a_gang_on_one_node_has_its_own_rendezvous():
     command = torchrun.command("t", "/a", torchrun.Gang(per_node=4), python="py")
     assert command == [
         *("py", "-P", "-m", "torch.distributed.run", "--max-restarts=0", "--nproc-per-node=4"),
-        *("--standalone", "-m", "t", "/a"),
+        *("--standalone", "--local-addr=127.0.0.1", "-m", "t", "/a"),
     ]
 
 

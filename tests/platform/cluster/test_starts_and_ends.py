@@ -261,3 +261,36 @@ def test_run_with_an_unreachable_checkpoint_is_retried(bench):
     assert (row.state, row.cause) == ("queued", "checkpoint_unreachable")
     assert row.infrastructure_failures == 1
     assert "s3://x: no answer" in row.reason
+
+
+def end_by_lost_shim(bench: Bench, run: str, step: int | None) -> None:
+    """The newest attempt starts, saves at ``step`` if given, and its shim is killed."""
+    bench.tick()
+    number = bench.store.runs.get(run).attempt
+    attempt = f"{run}-{number}"
+    bench.heartbeat(attempt, step=None)
+    lines = line("started", schema_version=1, attempt=number)
+    if step is not None:
+        path = f"attempt-{number}/checkpoints/step-{step:08d}"
+        lines += line(
+            "checkpoint", step=step, path=path, size_bytes=1, digest="d", reason="interval"
+        )
+    bench.store.streams.append(attempt, "events.jsonl", 0, lines)
+    bench.tick()
+    bench.exited(attempt, code=None, reason="shim_lost", log_tail="")
+
+
+def test_infrastructure_budget_heals_with_each_newer_checkpoint(bench):
+    run = bench.waiting(retries={"infrastructure": 2})
+    for step in (5, 10, 15, 20, 25):
+        end_by_lost_shim(bench, run, step)
+        row = bench.store.runs.get(run)
+        assert (row.state, row.infrastructure_failures) == ("queued", 1)
+    # Without a newer one, it is used up.
+    end_by_lost_shim(bench, run, None)
+    assert bench.state(run) == ("queued", 6)
+    assert bench.store.runs.get(run).infrastructure_failures == 2
+    end_by_lost_shim(bench, run, 25)
+    row = bench.store.runs.get(run)
+    assert (row.state, row.cause) == ("failed", "shim_lost")
+    assert "no retry is left" in row.reason

@@ -23,7 +23,7 @@ from lehr.control.reconcile import (
     StopLevel,
     Timeouts,
 )
-from lehr.control.requests import Transition
+from lehr.control.requests import StateChange
 from lehr.control.resources import Need
 from lehr.control.retries import Budgets, ExitReport
 from lehr.control.snapshot import OpenRun, Snapshot
@@ -166,7 +166,7 @@ def test_time_limit_of_a_run_without_heartbeats_is_due() -> None:
     snapshot = Snapshot([run], [attempt], members=[NodeSeen("n1", alive=True, answered=True)])
     due = due_in_s(snapshot)
     assert due == pytest.approx(70.0, abs=0.01)
-    assert any(isinstance(one, Transition) for one in step(after(snapshot, due)))
+    assert any(isinstance(one, StateChange) for one in step(after(snapshot, due)))
 
 
 def test_exit_without_its_streams_is_due_after_the_wait() -> None:

@@ -46,6 +46,7 @@ BY_THE_SHIM = {
     "no_contact": "infrastructure",
     "gpu_busy": "infrastructure",
     "checkpoint_unreachable": "infrastructure",
+    "code_unreachable": "infrastructure",
     "launch_failed": "infrastructure",
     "terminated": "preemption",
 }

@@ -19,7 +19,7 @@ from lehr.control.reconcile import (
     OpenAttempt,
     StopAttempt,
 )
-from lehr.control.requests import Transition
+from lehr.control.requests import StateChange
 from lehr.control.resources import Gpu, Need, Node, NodeShare
 from lehr.control.retries import SPENT, Budgets, ExitReport, FinishedReport
 from lehr.control.snapshot import OpenRun, Snapshot
@@ -67,7 +67,7 @@ def test_cancelled_run_leaves_the_queue_and_the_next_one_takes_its_gpu():
     cancelled = replace(queued("a", 1), desired=Desired.CANCEL)
     actions = step(Snapshot(runs=[cancelled, queued("b", 2)], places=[node()]))
     assert actions == [
-        Transition("a", 0, RunState.QUEUED, RunState.CANCELLED, "cancel"),
+        StateChange("a", 0, RunState.QUEUED, RunState.CANCELLED, "cancel"),
         StartRun("b", (NodeShare("n1", (0,)),)),
         QueueOrder((), {}),
     ]
@@ -92,7 +92,7 @@ def test_time_limit_stops_a_running_run(elapsed, stops):
     run = OpenRun("a", RunState.RUNNING, Desired.RUN, 2, time_limit_s=10.0)
     attempt = OpenAttempt("a-2", ("n1",), current=True, in_flight=True, elapsed_s=elapsed)
     actions = step(Snapshot(runs=[run], attempts=[attempt]))
-    moved = [one for one in actions if isinstance(one, Transition)]
+    moved = [one for one in actions if isinstance(one, StateChange)]
     assert [one.cause for one in moved] == (["time_limit"] if stops else [])
 
 
@@ -141,7 +141,7 @@ def test_fault_of_one_run_is_its_own(monkeypatch):
     actions = step(Snapshot(runs=runs))
     [fault] = [one for one in actions if isinstance(one, Fault)]
     assert (fault.subject, type(fault.error)) == (Subject("run", "odd"), _Odd)
-    assert [one.run_id for one in actions if isinstance(one, Transition)] == ["a", "c"]
+    assert [one.run_id for one in actions if isinstance(one, StateChange)] == ["a", "c"]
 
 
 # ------------------------------------------------------------------------------- any snapshot
@@ -234,7 +234,7 @@ def test_every_step_keeps_the_rules(snapshot):
     assert not [one for one in actions if isinstance(one, Fault)]
     runs = {run.id: run for run in snapshot.runs}
     # One change of state for each run, and none that its state does not allow.
-    moved = [one for one in actions if isinstance(one, Finalize | Transition)]
+    moved = [one for one in actions if isinstance(one, Finalize | StateChange)]
     assert len({one.run_id for one in moved}) == len(moved)
     for one in moved:
         old = one.old

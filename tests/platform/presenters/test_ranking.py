@@ -134,9 +134,10 @@ def test_note_reports_that_only_one_trial_has_a_rank():
 def test_common_step_is_the_furthest_that_half_of_the_trials_reached(steps):
     chosen = common_step(steps)
     reached = [step for step in steps if step >= chosen]
-    assert 2 * len(reached) >= len(steps)
+    enough = max(len(steps) / 2, min(2, len(steps)))
+    assert len(reached) >= enough
     further = [step for step in steps if step > chosen]
-    assert 2 * len(further) < len(steps)
+    assert len(further) < enough
 
 
 @given(

@@ -11,7 +11,7 @@ from lehr_trainer.experiments.gpu import verdicts
 from lehr_trainer.experiments.gpu_rows import SECTIONS, Hardware, rows
 from lehr_trainer.experiments.runner import measure
 from lehr_trainer.experiments.sizes import SIZES
-from lehr_trainer.experiments.table import Column, Row, Table, change, ratio
+from lehr_trainer.experiments.table import Column, ExperimentTable, Row, change, ratio
 
 TINY = SIZES["tiny"]
 H100 = Hardware("cuda", gpus=1, memory_gb=84.9)
@@ -105,7 +105,7 @@ def test_targets_are_judged_by_measured_figures_only() -> None:
 
 
 def test_a_table_explains_its_columns_and_leaves_out_empty_ones() -> None:
-    made = Table(
+    made = ExperimentTable(
         "x", "tiny", "A title", {"torch": "2"},
         (Column("a", "first", "ms", "by hand"), Column("b", "second", "", "never")),
         (Row("one", {"a": 1234.5}), Row("two", {}, "not | here")),

@@ -79,6 +79,19 @@ def close(got, want) -> None:
 
 
 @pytest.mark.slow
+def test_compiled_accumulation_with_recomputation_matches_an_eager_large_batch() -> None:
+    eager = train(build(), CompileConfig(scope="none"), micro_batch=4)
+    model = build()
+    names = list(model.state_dict())
+    recompute_activations(model, ActivationCheckpointingConfig(policy="swiglu"))
+    config = CompileConfig(scope="block", fullgraph=True)
+    compile_model(model, config)
+    close(train(model, config, micro_batch=1), eager)
+    assert list(model.state_dict()) == names
+
+
+@pytest.mark.slow
+@pytest.mark.nightly  # Each compiles for 10 s or more; the test above has the block's scope.
 @pytest.mark.parametrize(
     "config",
     [
@@ -87,23 +100,13 @@ def close(got, want) -> None:
     ],
     ids=lambda c: c.scope,
 )
-def test_compiled_accumulation_matches_an_eager_large_batch(config) -> None:
+def test_each_scope_matches_an_eager_large_batch(config) -> None:
     eager = train(build(), CompileConfig(scope="none"), micro_batch=4)
     model = build()
     names = list(model.state_dict())
     compile_model(model, config)
     close(train(model, config, micro_batch=1), eager)
     assert list(model.state_dict()) == names
-
-
-@pytest.mark.slow
-def test_checkpointing_compiles_into_one_graph() -> None:
-    eager = train(build(), CompileConfig(scope="none"), micro_batch=4)
-    model = build()
-    recompute_activations(model, ActivationCheckpointingConfig(policy="swiglu"))
-    config = CompileConfig(scope="block", fullgraph=True)
-    compile_model(model, config)
-    close(train(model, config, micro_batch=4), eager)
 
 
 def test_all_blocks_share_one_graph() -> None:

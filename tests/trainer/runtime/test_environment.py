@@ -100,3 +100,17 @@ def test_memory_on_cuda_is_the_allocators_and_its_peak_begins_anew(
         "memory/reserved_bytes": 12.0,
     }
     assert reset == [device]
+
+
+def test_changes_name_only_versions_that_decide_results() -> None:
+    before = {"python": "3.11.7", "torch": "2.12.0", "lehr": "0.1.0", "cuda": "none"}
+    now = {"python": "3.11.7", "torch": "2.13.0", "lehr": "0.2.0", "cuda": "12.8", "driver": "570"}
+    assert environment.changes(before, now) == ["torch 2.12.0 -> 2.13.0", "cuda none -> 12.8"]
+    assert environment.changes(now, now) == []
+    assert environment.changes({}, now) == []
+
+
+def test_every_distribution_is_recorded() -> None:
+    found = environment.host(torch.device("cpu"))["distributions"]
+    assert {"torch", "numpy", "pydantic"} <= found.keys()
+    assert found["torch"] == torch.__version__

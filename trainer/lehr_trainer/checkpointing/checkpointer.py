@@ -156,7 +156,11 @@ class Checkpointer:
         self._background.wait()
         save = _Save(
             checkpoint.Manifest(
-                step=progress.step, tokens=progress.tokens, val_loss=val_loss, reason=reason
+                step=progress.step,
+                tokens=progress.tokens,
+                val_loss=val_loss,
+                reason=reason,
+                code=layout.code_digest(),
             ),
             state.describe(
                 progress, self._context.config, self._data, environment.versions(), generators

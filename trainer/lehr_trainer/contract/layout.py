@@ -35,6 +35,11 @@ _ATTEMPT = re.compile(r"attempt-([1-9][0-9]{0,8})")
 _STEP = re.compile(r"step-([0-9]{8}|[1-9][0-9]{8,17})")
 
 
+def code_digest() -> str | None:
+    """Return the digest of the capsule that this process trains with; None without one."""
+    return os.environ.get("LEHR_CODE") or None
+
+
 def attempt_dir(run_dir: Path, attempt: int) -> Path:
     return run_dir / f"attempt-{attempt}"
 

@@ -29,6 +29,8 @@ class Manifest(BaseModel):
     val_loss: float | None = Field(default=None, allow_inf_nan=False)
     """Of these very weights, when they were evaluated."""
     reason: str
+    code: str | None = None
+    """Digest of the capsule that the run trains with; None outside the platform."""
     files: dict[str, FileEntry] = {}
 
     @property

@@ -47,6 +47,8 @@ class Started(Record):
     validation_digest: str | None = None
     versions: dict[str, str] = Field(default_factory=dict)
     host: dict[str, Any] = Field(default_factory=dict)
+    code: str | None = None
+    """Digest of the capsule that the attempt trains with; None outside the platform."""
     compile: str | None = None
     """What is compiled: none, block or model; None in records of older versions."""
     startup_s: dict[str, float] = Field(default_factory=dict)
@@ -62,6 +64,8 @@ class Resumed(Record):
     """Path relative to the run directory, e.g. ``attempt-1/checkpoints/step-00000100``."""
     skipped: list[str] = Field(default_factory=list)
     """Newer checkpoints that did not verify, each with the reason."""
+    changed: list[str] = Field(default_factory=list)
+    """Versions that differ from those of the checkpoint, e.g. ``torch 2.12.0 -> 2.13.0``."""
 
 
 class Metrics(Record):

@@ -13,14 +13,14 @@ from lehr_trainer.errors import BadConfig
 from lehr_trainer.experiments.case import Case, config
 from lehr_trainer.experiments.plan import BenchPlan
 from lehr_trainer.experiments.runner import RowOutcome
-from lehr_trainer.experiments.table import Column, Row, Table
+from lehr_trainer.experiments.table import Column, ExperimentTable, Row
 from lehr_trainer.planning.memory import training_memory
 
 _CPU_BUDGET_GB = 1.0
 _MOST = 4096
 
 
-def run(plan: BenchPlan) -> Table:
+def run(plan: BenchPlan) -> ExperimentTable:
     budget = budget_bytes(plan)
     measured: dict[int, RowOutcome] = {}
 
@@ -34,7 +34,7 @@ def run(plan: BenchPlan) -> Table:
 
     largest = largest_that_fits(fits)
     rows = tuple(_row(plan, measured[count], budget) for count in sorted(measured))
-    return Table(
+    return ExperimentTable(
         experiment="batch",
         size=plan.size.name,
         title=f"Sequences of {plan.size.sequence_length} in a forward pass, until "

@@ -7,7 +7,7 @@ from typing import Any
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.experiments.case import Case, config
 from lehr_trainer.experiments.plan import BenchPlan, rows_against
-from lehr_trainer.experiments.table import Column, Row, Table
+from lehr_trainer.experiments.table import Column, ExperimentTable, Row
 from lehr_trainer.planning.memory import training_memory
 
 _PUBLISHED: dict[str, str] = {
@@ -21,7 +21,7 @@ _PUBLISHED: dict[str, str] = {
 }
 
 
-def run(plan: BenchPlan) -> Table:
+def run(plan: BenchPlan) -> ExperimentTable:
     size = plan.size
     if size.name == "llama-1b-64x2048":  # without checkpointing no more than [16, 2048] fits
         size = size.with_batch(min(16, size.sequences), None)
@@ -35,7 +35,7 @@ def run(plan: BenchPlan) -> Table:
     for row, outcome in zip(rows_against(plan, outcomes, outcomes[0]), outcomes, strict=True):
         planned = training_memory(TrainConfig.model_validate(outcome.case.config)).peak / unit
         rows.append(Row(row.name, {**row.values, "planned": planned}, row.note))
-    return Table(
+    return ExperimentTable(
         experiment="checkpointing",
         size=plan.size.name,
         title=f"Activation checkpointing at [{size.sequences}, {size.sequence_length}]",

@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     from lehr_trainer.experiments.plan import BenchPlan
-    from lehr_trainer.experiments.table import Table
+    from lehr_trainer.experiments.table import ExperimentTable
 
     plan = BenchPlan(
         size=size,
@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
         f"lehr_trainer.experiments.{_MODULES.get(given.name, given.name)}"
     )
     try:
-        table: Table = module.run(plan)
+        table: ExperimentTable = module.run(plan)
     except TrainerError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

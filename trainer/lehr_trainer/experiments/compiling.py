@@ -9,10 +9,10 @@ from lehr_trainer.experiments.case import Case, config
 from lehr_trainer.experiments.launches import ON_CPU, ON_CUDA
 from lehr_trainer.experiments.plan import BenchPlan, rows_against
 from lehr_trainer.experiments.runner import WARM_UP_STEPS
-from lehr_trainer.experiments.table import Column, Table
+from lehr_trainer.experiments.table import Column, ExperimentTable
 
 
-def run(plan: BenchPlan) -> Table:
+def run(plan: BenchPlan) -> ExperimentTable:
     graphs = plan.no_compiling or checks.no_cuda_graphs(plan.device)
     ways: list[tuple[str, dict[str, Any], str]] = [
         ("eager", {"scope": "none"}, ""),
@@ -31,7 +31,7 @@ def run(plan: BenchPlan) -> Table:
     found = rows_against(plan, outcomes, outcomes[0], kernels="kernels", launches="launches")
     for row, outcome in zip(found, outcomes, strict=True):
         row.values["setup"] = None if outcome.error else outcome.setup_s
-    return Table(
+    return ExperimentTable(
         experiment="compile",
         size=plan.size.name,
         title=f"torch.compile at [{plan.size.sequences}, {plan.size.sequence_length}]",

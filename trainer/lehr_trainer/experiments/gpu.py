@@ -21,7 +21,7 @@ from lehr_trainer.experiments.best_spec import advice
 from lehr_trainer.experiments.gpu_rows import SECTIONS, GpuRow, Hardware, rows
 from lehr_trainer.experiments.plan import BenchPlan
 from lehr_trainer.experiments.runner import NO_ANSWER, RowOutcome
-from lehr_trainer.experiments.table import Column, Row, Table, ratio
+from lehr_trainer.experiments.table import Column, ExperimentTable, Row, ratio
 
 TARGET_MFU = 55.0
 """Percent of the dense bf16 peak."""
@@ -29,7 +29,7 @@ TARGET_FP8 = 1.1
 TARGET_GB = 75.0
 
 
-def run(plan: BenchPlan) -> Table:
+def run(plan: BenchPlan) -> ExperimentTable:
     folder = plan.out or Path(f"bench-{plan.device}-{plan.size.name}")
     folder.mkdir(parents=True, exist_ok=True)
     unknown = [name for name in plan.only if name not in SECTIONS]
@@ -137,7 +137,7 @@ def _outcome(row: GpuRow, found: dict[str, Any]) -> RowOutcome:
 
 def _table(
     plan: BenchPlan, selected_rows: list[GpuRow], folder: Path, machine: dict[str, Any], left: int
-) -> Table:
+) -> ExperimentTable:
     lines: list[Row] = []
     figures: dict[str, dict[str, float | str | None]] = {}
     for section, title in SECTIONS.items():
@@ -160,7 +160,7 @@ def _table(
             values["setup"] = outcome.setup_s
             figures[row.key] = values
             lines.append(Row(row.case.name, values, outcome.note, outcome.failed))
-    return Table(
+    return ExperimentTable(
         experiment="gpu",
         size=plan.size.name,
         title=f"GPU bench at sequences of {plan.size.sequence_length}",

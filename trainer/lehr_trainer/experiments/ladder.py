@@ -12,10 +12,10 @@ from typing import Any
 from lehr_trainer.experiments import hardware_checks as checks
 from lehr_trainer.experiments.case import Batches, Case, config
 from lehr_trainer.experiments.plan import BenchPlan, rows_against
-from lehr_trainer.experiments.table import Column, Row, Table, ratio
+from lehr_trainer.experiments.table import Column, ExperimentTable, Row, ratio
 
 
-def run(plan: BenchPlan) -> Table:
+def run(plan: BenchPlan) -> ExperimentTable:
     cases = rungs(plan)
     outcomes = plan.measure(cases)
     baseline = outcomes[0]
@@ -25,7 +25,7 @@ def run(plan: BenchPlan) -> Table:
         gain = ratio(before, plan.cost(outcome))
         before = plan.cost(outcome) or before
         rows.append(Row(row.name, {**row.values, "gain": gain}, row.note))
-    return Table(
+    return ExperimentTable(
         experiment="ladder",
         size=plan.size.name,
         title=f"The ladder at [{plan.size.sequences}, {plan.size.sequence_length}]",

@@ -6,7 +6,7 @@ from typing import Any
 
 from lehr_trainer.experiments.case import Batches, Case, config
 from lehr_trainer.experiments.plan import BenchPlan
-from lehr_trainer.experiments.table import Column, Row, Table, ratio
+from lehr_trainer.experiments.table import Column, ExperimentTable, Row, ratio
 
 _WAYS: list[tuple[str, Batches, dict[str, Any]]] = [
     ("torch.tensor of a list of slices, memmap", "naive_memmap", {}),
@@ -18,7 +18,7 @@ _WAYS: list[tuple[str, Batches, dict[str, Any]]] = [
 ]
 
 
-def run(plan: BenchPlan) -> Table:
+def run(plan: BenchPlan) -> ExperimentTable:
     size = plan.size
     values = config(size, "cpu")
     cases = [Case(name, "batches", values, kind, extra) for name, kind, extra in _WAYS]
@@ -35,7 +35,7 @@ def run(plan: BenchPlan) -> Table:
         }
         rows.append(Row(outcome.case.name, figures, outcome.note))
     turns = f"median of {plan.size.turns} turns of {plan.size.steps} batches; rows take turns"
-    return Table(
+    return ExperimentTable(
         experiment="loader",
         size=plan.size.name,
         title=f"Batches of [{size.sequences}, {size.sequence_length}]",

@@ -8,12 +8,12 @@ from lehr_trainer.configs.loss import LOSSES
 from lehr_trainer.experiments.case import Case, config
 from lehr_trainer.experiments.hardware_checks import no_fast_bf16
 from lehr_trainer.experiments.plan import BenchPlan, rows_against
-from lehr_trainer.experiments.table import Column, Row, Table
+from lehr_trainer.experiments.table import Column, ExperimentTable, Row
 
 _HEAD_ALONE = "norm of the difference from float64's gradient / the norm of that"
 
 
-def run(plan: BenchPlan) -> Table:
+def run(plan: BenchPlan) -> ExperimentTable:
     size = plan.size
     # A laptop's chunks must be smaller than its logits, or the table would show nothing.
     chunk_mb = 1024 if plan.on_cuda else max(1, 4 * size.tokens * size.model["vocab_size"] >> 23)
@@ -42,7 +42,7 @@ def run(plan: BenchPlan) -> Table:
             for key in ("value_error", "hidden_error", "weight_error")
         }
         rows.append(Row(row.name, {**row.values, **errors}, row.note))
-    return Table(
+    return ExperimentTable(
         experiment="losses",
         size=size.name,
         title=f"The head's cross entropy on {size.tokens:,} rows of {size.model['hidden_size']:,} "

@@ -6,7 +6,7 @@ from typing import Any
 
 from lehr_trainer.experiments.case import Case, config
 from lehr_trainer.experiments.plan import BenchPlan, rows_against
-from lehr_trainer.experiments.table import Column, Table
+from lehr_trainer.experiments.table import Column, ExperimentTable
 
 _OPTIMIZERS: dict[str, dict[str, Any]] = {
     "adamw, for each tensor list": {"name": "adamw", "fused": False, "lr": 1e-3},
@@ -17,7 +17,7 @@ _OPTIMIZERS: dict[str, dict[str, Any]] = {
 }
 
 
-def run(plan: BenchPlan) -> Table:
+def run(plan: BenchPlan) -> ExperimentTable:
     changes: dict[str, Any] = {}
     if plan.on_cuda:
         changes = {
@@ -40,7 +40,7 @@ def run(plan: BenchPlan) -> Table:
     for row, outcome in zip(rows, outcomes, strict=True):
         state = outcome.fact("state_bytes")
         row.values["state"] = None if state is None else state / 1e6
-    return Table(
+    return ExperimentTable(
         experiment="optimizers",
         size=plan.size.name,
         title=f"Optimizers at [{plan.size.sequences}, {plan.size.sequence_length}]",

@@ -9,7 +9,7 @@ from lehr_trainer.experiments.bench_parts import PARTS
 from lehr_trainer.experiments.case import Case, config
 from lehr_trainer.experiments.plan import BenchPlan
 from lehr_trainer.experiments.runner import RowOutcome
-from lehr_trainer.experiments.table import Column, Row, Table, change
+from lehr_trainer.experiments.table import Column, ExperimentTable, Row, change
 
 _KINDS: dict[str, dict[str, Any]] = {
     "fp32": {"compute": "fp32", "tf32": False},
@@ -17,7 +17,7 @@ _KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def run(plan: BenchPlan) -> Table:
+def run(plan: BenchPlan) -> ExperimentTable:
     size = plan.size
     if plan.on_cuda:
         # In fp32, eager and without checkpointing no more fits beside the weights.
@@ -30,7 +30,7 @@ def run(plan: BenchPlan) -> Table:
     counted = launches.ON_CUDA if plan.on_cuda else launches.ON_CPU
     unit = "GB" if plan.on_cuda else "MB"
     kept = "storage that autograd keeps for backward, each counted where it is first kept"
-    return Table(
+    return ExperimentTable(
         experiment="parts",
         size=size.name,
         title=f"Parts of the model in a forward pass of [{size.sequences}, {size.sequence_length}]",

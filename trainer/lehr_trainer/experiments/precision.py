@@ -7,13 +7,13 @@ from typing import Any
 from lehr_trainer.experiments import hardware_checks as checks
 from lehr_trainer.experiments.case import Case, config
 from lehr_trainer.experiments.plan import BenchPlan, rows_against
-from lehr_trainer.experiments.table import Column, Table
+from lehr_trainer.experiments.table import Column, ExperimentTable
 
 
-def run(plan: BenchPlan) -> Table:
+def run(plan: BenchPlan) -> ExperimentTable:
     cases = [_case(plan, *each) for each in _precisions(plan.device)]
     outcomes = plan.measure(cases)
-    return Table(
+    return ExperimentTable(
         experiment="precision",
         size=plan.size.name,
         title=f"Precision at [{plan.size.sequences}, {plan.size.sequence_length}]",

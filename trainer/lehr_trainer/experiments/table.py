@@ -27,7 +27,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
+class ExperimentTable:
     experiment: str
     size: str
     title: str

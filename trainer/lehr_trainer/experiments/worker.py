@@ -26,7 +26,7 @@ from lehr_trainer.experiments.bench_training import TrainingSubject
 from lehr_trainer.experiments.case import Case
 
 
-class Subject(Protocol):
+class BenchSubject(Protocol):
     """The object that is measured."""
 
     device: torch.device
@@ -36,7 +36,7 @@ class Subject(Protocol):
     def facts(self, asked: dict[str, Any]) -> dict[str, Any]: ...
 
 
-def build(case: Case) -> Subject:
+def build(case: Case) -> BenchSubject:
     if case.kind == "loss":
         return LossSubject(case)
     if case.kind == "batches":
@@ -49,10 +49,10 @@ def build(case: Case) -> Subject:
 class RowWorker:
     def __init__(self, case: Case) -> None:
         self._case = case
-        self._subject: Subject | None = None
+        self._subject: BenchSubject | None = None
 
     @property
-    def subject(self) -> Subject:
+    def subject(self) -> BenchSubject:
         assert self._subject is not None, "setup comes first"
         return self._subject
 

@@ -38,7 +38,7 @@ NO_TOKENIZER = "none"
 
 
 @dataclass(frozen=True)
-class Source:
+class ExportSource:
     """A checkpoint to export."""
 
     directory: Path
@@ -107,7 +107,7 @@ def export(
 # --- the checkpoint ------------------------------------------------------------------------
 
 
-def _open(path: Path, step: int | str) -> Source:
+def _open(path: Path, step: int | str) -> ExportSource:
     if (path / layout.MANIFEST).is_file():
         manifest = checkpoint.verify(path, NEEDED)
         if isinstance(step, int) and step != manifest.step:
@@ -123,13 +123,13 @@ def _open(path: Path, step: int | str) -> Source:
     return _read(directory, manifest, config_file)
 
 
-def _read(directory: Path, manifest: checkpoint.Manifest, config_file: Path | None) -> Source:
+def _read(directory: Path, manifest: checkpoint.Manifest, config_file: Path | None) -> ExportSource:
     """Read the config that trained the weights; the run's own may have been edited since."""
     state = checkpoint.read_document(directory, "state") if _has_state(manifest) else {}
     if "config" not in state:
         if config_file is None:
             raise BadCheckpoint(f"{directory}/state.json has no config; export its run directory")
-        return Source(directory, manifest, launch.read_config(config_file), state)
+        return ExportSource(directory, manifest, launch.read_config(config_file), state)
     try:
         config = TrainConfig.model_validate(state["config"])
     except ValidationError as error:
@@ -137,7 +137,7 @@ def _read(directory: Path, manifest: checkpoint.Manifest, config_file: Path | No
         raise BadCheckpoint(
             f"{directory}/state.json has a config that is not valid: {reason}"
         ) from (error)
-    return Source(directory, manifest, config, state)
+    return ExportSource(directory, manifest, config, state)
 
 
 def _has_state(manifest: checkpoint.Manifest) -> bool:
@@ -176,7 +176,7 @@ def _choose(run_dir: Path, step: int | str) -> tuple[Path, checkpoint.Manifest]:
     raise BadCheckpoint("; ".join(damaged) or f"{run_dir} has no checkpoint yet")
 
 
-def _tokenizer(source: Source, given: str | None) -> Tokenizer | None:
+def _tokenizer(source: ExportSource, given: str | None) -> Tokenizer | None:
     """Load the run's tokenizer, and check that it is the one of the checkpoint."""
     if given == NO_TOKENIZER:
         return None

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 TRANSPOSED = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
 
 
-class Attention(nn.Module):
+class GPT2Attention(nn.Module):
     def __init__(self, config: GPT2Config) -> None:
         super().__init__()
         self.heads = config.num_attention_heads
@@ -56,11 +56,11 @@ class MLP(nn.Module):
         return out_BTD
 
 
-class Block(nn.Module):
+class GPT2Block(nn.Module):
     def __init__(self, config: GPT2Config) -> None:
         super().__init__()
         self.ln_1 = nn.LayerNorm(config.hidden_size, eps=config.norm_eps)
-        self.attn = Attention(config)
+        self.attn = GPT2Attention(config)
         self.ln_2 = nn.LayerNorm(config.hidden_size, eps=config.norm_eps)
         self.mlp = MLP(config)
 
@@ -80,7 +80,7 @@ class GPT2(nn.Module):
         """Of the residual stream; None: that of the embedding."""
         self.wte = nn.Embedding(config.vocab_size, config.hidden_size)
         self.wpe = nn.Embedding(config.max_sequence_length, config.hidden_size)
-        self.h = nn.ModuleList(Block(config) for _ in range(config.num_hidden_layers))
+        self.h = nn.ModuleList(GPT2Block(config) for _ in range(config.num_hidden_layers))
         self.ln_f = nn.LayerNorm(config.hidden_size, eps=config.norm_eps)
         self.output_multiplier = output_multiplier(config)
         if not config.tie_embeddings:
@@ -119,7 +119,7 @@ class GPT2(nn.Module):
     def residual_projections(self) -> Iterator[nn.Linear]:
         """List the linears whose output is added to the residual stream."""
         for block in self.h:
-            assert isinstance(block, Block)
+            assert isinstance(block, GPT2Block)
             yield block.attn.c_proj
             yield block.mlp.c_proj
 

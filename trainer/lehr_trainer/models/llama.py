@@ -34,7 +34,7 @@ class Llama(nn.Module):
         self.residual_dtype: torch.dtype | None = None
         """Of the residual stream; None: that of the embedding."""
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.layers = nn.ModuleList(Block(config) for _ in range(config.num_hidden_layers))
+        self.layers = nn.ModuleList(LlamaBlock(config) for _ in range(config.num_hidden_layers))
         self.norm = RMSNorm(config.hidden_size, config.norm_eps)
         self.output_multiplier = output_multiplier(config)
         if not config.tie_embeddings:
@@ -77,16 +77,16 @@ class Llama(nn.Module):
     def residual_projections(self) -> Iterator[nn.Linear]:
         """List the linears whose output is added to the residual stream."""
         for layer in self.layers:
-            assert isinstance(layer, Block)
+            assert isinstance(layer, LlamaBlock)
             yield layer.self_attn.o_proj
             yield layer.mlp.down_proj
 
 
-class Block(nn.Module):
+class LlamaBlock(nn.Module):
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__()
         self.input_layernorm = RMSNorm(config.hidden_size, config.norm_eps)
-        self.self_attn = Attention(config)
+        self.self_attn = LlamaAttention(config)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.norm_eps)
         self.mlp = SwiGLU(config)
 
@@ -117,7 +117,7 @@ class RMSNorm(nn.Module):
         return normed.to(x.dtype)
 
 
-class Attention(nn.Module):
+class LlamaAttention(nn.Module):
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__()
         self.heads = config.num_attention_heads

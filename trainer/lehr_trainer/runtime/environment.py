@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import sys
+from collections.abc import Mapping
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -72,8 +75,45 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "cuda": torch.version.cuda or "none",
+        "cudnn": str(torch.backends.cudnn.version() or "none"),  # type: ignore[no-untyped-call]
+        "driver": _driver(),
         "numpy": np.__version__,
     }
+
+
+_DECIDE_RESULTS = ("python", "torch", "cuda", "cudnn", "driver", "numpy")
+
+
+def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """Return the versions that may change results and differ, as ``torch 2.12 -> 2.13``.
+
+    A version that was not recorded before counts as unchanged.
+    """
+    return [
+        f"{name} {before[name]} -> {now.get(name, 'none')}"
+        for name in _DECIDE_RESULTS
+        if name in before and before[name] != now.get(name, "none")
+    ]
+
+
+def distributions() -> dict[str, str]:
+    """Return the version of every installed distribution."""
+    found: dict[str, str] = {}
+    for distribution in metadata.distributions():
+        name = distribution.metadata["Name"]
+        if name:
+            found.setdefault(name.lower(), distribution.version)
+    return dict(sorted(found.items()))
+
+
+def _driver() -> str:
+    """Return the version of NVIDIA's driver; none without one."""
+    try:
+        text = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8")
+    except OSError:
+        return "none"
+    match = re.search(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s", text)
+    return match.group(1) if match else "unknown"
 
 
 def host(device: torch.device) -> dict[str, Any]:
@@ -86,6 +126,7 @@ def host(device: torch.device) -> dict[str, Any]:
         "memory_bytes": psutil.virtual_memory().total,
         "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
         "determinism": determinism(),
+        "distributions": distributions(),
     }
     if device.type == "cuda":
         found = torch.cuda.get_device_properties(device)

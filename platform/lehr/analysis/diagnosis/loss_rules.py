@@ -12,7 +12,7 @@ from lehr.analysis.diagnosis.signs import (
     LASTS,
     LOSS,
     DiagnosedRun,
-    Series,
+    FiniteCurve,
     Sign,
     centred_median,
     least_loss,
@@ -198,7 +198,7 @@ def stagnant(run: DiagnosedRun) -> Iterator[Sign]:
             return
 
 
-def _fell_too_little(loss: Series, recent: Series, begin: int) -> bool:
+def _fell_too_little(loss: FiniteCurve, recent: FiniteCurve, begin: int) -> bool:
     """Whether it fell by far less than in the stretch before of the same ratio, at most 2."""
     end = int(recent.steps[-1])
     earlier = loss.where((loss.steps > begin * begin / end) & (loss.steps <= begin))
@@ -215,14 +215,14 @@ def _fell_too_little(loss: Series, recent: Series, begin: int) -> bool:
     return fell < 0.15 * fell_before and fell + 2.5 * error < 0.4 * fell_before
 
 
-def _rises_at_its_end(recent: Series) -> bool:
+def _rises_at_its_end(recent: FiniteCurve) -> bool:
     """Whether the last eighth is above another one: a divergence begins, or a spike."""
     levels = [median(part) for part in np.array_split(recent.values, 8)]
     error = 1.25 * noise(recent.values) / math.sqrt(len(recent) / 8)
     return levels[-1] - min(levels) > 0.01 + 4 * error
 
 
-def _is_flat(recent: Series) -> bool:
+def _is_flat(recent: FiniteCurve) -> bool:
     rose, error = robust_trend(recent)
     return -rose + 2 * error < 0.006 * median(recent.values)
 

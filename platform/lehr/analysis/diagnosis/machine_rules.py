@@ -9,7 +9,7 @@ import numpy as np
 from lehr.analysis.diagnosis.signs import (
     MIN_POINTS,
     DiagnosedRun,
-    Series,
+    FiniteCurve,
     Sign,
     last_run,
     median,
@@ -65,7 +65,7 @@ def slowdown(run: DiagnosedRun) -> Iterator[Sign]:
     speed = run.after_warmup(SPEED)
     times = run.after_warmup(STEP_TIME)
     if len(speed):
-        times = Series(speed.steps, 1 / np.maximum(speed.values, 1e-9))
+        times = FiniteCurve(speed.steps, 1 / np.maximum(speed.values, 1e-9))
     if not len(times):
         return
     changed = max((step for step in run.changes if step < times.steps[-1]), default=0)

@@ -53,7 +53,7 @@ class Sign:
 
 
 @dataclass(frozen=True)
-class Series:
+class FiniteCurve:
     """The finite points of a metric, as arrays of equal length."""
 
     steps: NDArray[np.int64]
@@ -62,17 +62,17 @@ class Series:
     def __len__(self) -> int:
         return len(self.steps)
 
-    def where(self, keep: NDArray[np.bool_]) -> Series:
-        return Series(self.steps[keep], self.values[keep])
+    def where(self, keep: NDArray[np.bool_]) -> FiniteCurve:
+        return FiniteCurve(self.steps[keep], self.values[keep])
 
-    def last(self, count: int) -> Series:
-        return Series(self.steps[-count:], self.values[-count:])
+    def last(self, count: int) -> FiniteCurve:
+        return FiniteCurve(self.steps[-count:], self.values[-count:])
 
-    def until(self, step: int) -> Series:
+    def until(self, step: int) -> FiniteCurve:
         return self.where(self.steps <= step)
 
 
-EMPTY = Series(np.zeros(0, np.int64), np.zeros(0))
+EMPTY = FiniteCurve(np.zeros(0, np.int64), np.zeros(0))
 
 
 @dataclass(frozen=True)
@@ -83,22 +83,22 @@ class DiagnosedRun:
     changes: tuple[int, ...] = ()
     """Steps after which the shape of a batch changes on purpose, and with it the time of a step."""
 
-    def series(self, name: str) -> Series:
+    def series(self, name: str) -> FiniteCurve:
         """Return the finite points of a metric; none if it was not logged."""
         curve = self.curves.get(name)
         if curve is None:
             return EMPTY
         steps, values = np.asarray(curve.steps, np.int64), np.asarray(curve.values, np.float64)
         keep = np.isfinite(values)
-        return Series(steps, values) if keep.all() else Series(steps[keep], values[keep])
+        return FiniteCurve(steps, values) if keep.all() else FiniteCurve(steps[keep], values[keep])
 
-    def after_warmup(self, name: str, least: int = MIN_POINTS) -> Series:
+    def after_warmup(self, name: str, least: int = MIN_POINTS) -> FiniteCurve:
         """Return the finite points after the warmup; none if there are fewer than ``least``."""
         series = self.series(name)
         series = series.where(series.steps > self.warmup_steps)
         return series if len(series) >= least else EMPTY
 
-    def parts(self, what: str) -> dict[str, Series]:
+    def parts(self, what: str) -> dict[str, FiniteCurve]:
         """Return ``params/<part>/<what>`` after the warmup by part: the usual ones, and others."""
         names = [f"params/{part}/{what}" for part in PARTS]
         names += [
@@ -186,7 +186,7 @@ def trend(steps: NDArray[np.int64], values: Floats) -> tuple[float, float]:
     return slope, math.sqrt(float(residual @ residual) / max(len(x) - 2, 1) / spread)
 
 
-def robust_trend(series: Series) -> tuple[float, float]:
+def robust_trend(series: FiniteCurve) -> tuple[float, float]:
     """Return ``trend`` of the medians of up to 16 blocks, which a spike does not move."""
     count = min(16, len(series) // 5)
     blocks = [median(part) for part in np.array_split(series.values, count)]

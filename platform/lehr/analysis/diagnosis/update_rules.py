@@ -12,7 +12,7 @@ from lehr.analysis.diagnosis.signs import (
     LOSS,
     LR,
     DiagnosedRun,
-    Series,
+    FiniteCurve,
     Sign,
     last_run,
     median,
@@ -182,7 +182,7 @@ def _update_ratio(run: DiagnosedRun) -> tuple[float | None, int]:
     return (median(np.concatenate(newest)) if newest else None), began
 
 
-def _hardly_learnt(run: DiagnosedRun, loss: Series) -> bool:
+def _hardly_learnt(run: DiagnosedRun, loss: FiniteCurve) -> bool:
     """Whether the loss still falls, and has hardly left that of untrained weights."""
     first = run.first_loss()
     late = run.warmup_steps + max(LOW_LR_STEPS, 0.15 * run.total_steps)
@@ -203,7 +203,7 @@ def _end_of_high_rate(run: DiagnosedRun) -> int:
     return int(rates.steps[np.flatnonzero(rates.values >= 0.5 * rates.values.max())[-1]])
 
 
-def _others(parts: dict[str, Series], part: str, series: Series) -> np.ndarray | None:
+def _others(parts: dict[str, FiniteCurve], part: str, series: FiniteCurve) -> np.ndarray | None:
     """Return the median norm of the other parts at the part's steps; None if there are none."""
     found = [
         np.interp(series.steps, other.steps, other.values)

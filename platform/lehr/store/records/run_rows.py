@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sqlalchemy import ColumnElement, func, literal
 from sqlmodel import Session, col, select
 
 from lehr.control.lifecycle import ENDED, RunState
@@ -120,3 +121,15 @@ def waiting_forks(session: Session, run_id: str) -> list[RunRow]:
         ~own.exists(),
     )
     return list(session.exec(query.order_by(col(RunRow.number))).all())
+
+
+def total_steps() -> ColumnElement[int]:
+    """Return the number of a run's steps as an expression of its row."""
+    spec = col(RunRow.spec)
+    named = func.json_extract(spec, "$.trainer.steps_arg")
+    at = literal('$.trainer.args."').concat(named).concat('"')
+    return func.coalesce(
+        func.json_extract(spec, "$.train.steps"),
+        func.json_extract(spec, "$.trainer.steps"),
+        func.json_extract(spec, at),
+    )

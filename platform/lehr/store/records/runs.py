@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import JSON, bindparam, update
+from sqlalchemy import JSON, bindparam, func, update
 from sqlalchemy import select as columns
 from sqlmodel import col, select
 
@@ -29,7 +29,7 @@ from lehr.store.records.run_rows import (
     refuse_deleted,
     waiting_forks,
 )
-from lehr.store.tables import Attempt, CheckpointRow, RunRequest, RunRow
+from lehr.store.tables import Attempt, CheckpointRow, RolloutRow, RunRequest, RunRow, SweepRow
 
 _IDS_AT_ONCE = 10_000
 """SQLite takes 32,766 values in one statement."""
@@ -316,6 +316,27 @@ class Runs:
             return set(
                 session.exec(select(RunRequest.run_id).where(RunRequest.kind == DELETE)).all()
             )
+
+    def capsules_in_use(self) -> set[str]:
+        """Return the capsules of runs that are not deleted, and of sweeps and rollouts that are
+        not archived: those may start runs again.
+        """
+        at, within = "$.code.digest", "$.run.code.digest"
+        deleted = columns(col(RunRequest.run_id)).where(col(RunRequest.kind) == DELETE)
+        queries = [
+            columns(func.json_extract(col(RunRow.spec), at))
+            .where(col(RunRow.id).not_in(deleted))
+            .distinct(),
+            *(
+                columns(func.json_extract(col(table.spec), within))
+                .where(~col(table.archived))
+                .distinct()
+                for table in (SweepRow, RolloutRow)
+            ),
+        ]
+        with self._db.read() as session:
+            found = {digest for query in queries for digest in session.scalars(query)}
+        return {str(digest) for digest in found if digest is not None}
 
     def waiting_forks(self, run_id: str) -> list[RunRow]:
         """Return forks of the run that still need one of its checkpoints to start from."""

@@ -18,7 +18,7 @@ from lehr.store.database import Clock, Database
 from lehr.store.records.groups import get_group
 from lehr.store.records.replaced_runs import replace_runs
 from lehr.store.records.requests import WITHOUT_ATTEMPT, cancel_runs
-from lehr.store.records.run_rows import DELETE
+from lehr.store.records.run_rows import DELETE, total_steps
 from lehr.store.records.transitions import transition_runs
 from lehr.store.records.trial_rows import TrialRows, TrialSpec
 from lehr.store.tables import RunRequest, RunRow, SweepRow, Trial
@@ -65,7 +65,7 @@ class SweepProgress:
                     col(RunRow.reason),
                     col(RunRow.started_at),
                     col(RunRow.ended_at),
-                    func.json_extract(RunRow.spec, "$.train.steps"),
+                    total_steps(),
                 )
                 .join(RunRow, col(RunRow.id) == col(Trial.run_id))
                 .where(col(Trial.sweep_id) == sweep_id)

@@ -14,7 +14,7 @@ from lehr.specs.sweep import SweepSpec
 from lehr.store.changes import Change
 from lehr.store.records.groups import Groups
 from lehr.store.records.provenance import keep_provenance
-from lehr.store.records.run_rows import unused_id
+from lehr.store.records.run_rows import total_steps, unused_id
 from lehr.store.records.trial_rows import TrialRows, TrialSpec
 from lehr.store.tables import Attempt, RunRow, SweepRow, Trial
 
@@ -139,9 +139,14 @@ class Sweeps(Groups[SweepRow]):
                     col(RunRow.ended_at),
                     col(RunRow.attempt),
                     col(Attempt.last_step),
-                    func.json_extract(RunRow.spec, "$.train.steps"),
-                    func.json_extract(RunRow.spec, "$.train.batch.sequences"),
-                    func.json_extract(RunRow.spec, "$.train.batch.sequence_length"),
+                    total_steps(),
+                    func.coalesce(
+                        func.json_extract(RunRow.spec, "$.train.batch.sequences"),
+                        func.json_extract(RunRow.spec, "$.trainer.tokens_per_step"),
+                    ),
+                    func.coalesce(
+                        func.json_extract(RunRow.spec, "$.train.batch.sequence_length"), 1
+                    ),
                 )
                 .join(RunRow, col(RunRow.id) == col(Trial.run_id))
                 .join(Attempt, newest, isouter=True)

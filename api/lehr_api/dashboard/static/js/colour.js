@@ -1,12 +1,13 @@
 /**
  * Colours of runs. A run has the same colour on every page.
  *
- * Ten colours that colour-blind people can distinguish (Petroff 2021), and the same ten dashed.
+ * Ten colours that colour-blind people can distinguish (after Petroff 2021), and the same ten dashed. Three differ: two
+ * had too little contrast with the page, and a red would look like the mark of a failure.
  * lehr/analysis/colours.py has the same rule for figures in notebooks.
  */
 
-const LIGHT = ["#3f90da", "#e08e00", "#bd1f01", "#7d8f8d", "#832db6", "#a96b59", "#e76300", "#9a8d4a", "#5d6773", "#3fa9ad"];
-const DARK = ["#5aa5ea", "#ffb52e", "#f0553a", "#a5b5b3", "#b571e0", "#c98c7b", "#ff8a3d", "#cdc184", "#929ca9", "#92dadd"];
+const LIGHT = ["#3f90da", "#c27c00", "#c2307f", "#7d8f8d", "#832db6", "#a96b59", "#e76300", "#9a8d4a", "#5d6773", "#2f8f93"];
+const DARK = ["#5aa5ea", "#ffb52e", "#ff8ac2", "#a5b5b3", "#b571e0", "#c98c7b", "#ff8a3d", "#cdc184", "#929ca9", "#92dadd"];
 const COLOURS = LIGHT.length;
 
 /** viridis: perceptually uniform, for colour-blind people as well. */
@@ -69,7 +70,7 @@ export function slots(ids) {
  */
 export function along(share) {
   // Leave out the ends, which have too little contrast with the page.
-  const [from, to] = isDark() ? [2.6, 9] : [0, 8];
+  const [from, to] = isDark() ? [2.6, 9] : [0, 6.6];
   const at = from + Math.min(1, Math.max(0, share)) * (to - from);
   const i = Math.min(VIRIDIS.length - 2, Math.floor(at));
   return mix(VIRIDIS[i], VIRIDIS[i + 1], at - i);

@@ -1,43 +1,27 @@
 /** Build elements without HTML strings, so that text is never parsed as HTML. */
 
+import { begin, keep, patch } from "./patch.js";
+
 /**
  * @typedef {Node | string | number | null | undefined | false | any[]} Child
- * @typedef {Record<string, any>} Props
+ * @typedef {import("./patch.js").Props} Props
  */
 
 const SVG = "http://www.w3.org/2000/svg";
 
 /**
- * @param {Element} element
- * @param {Props} props `on*` functions are listeners, `vars` are CSS variables; the rest are attributes.
- */
-function apply(element, props) {
-  for (const [key, value] of Object.entries(props)) {
-    if (value === null || value === undefined || value === false) continue;
-    if (key.startsWith("on") && typeof value === "function") {
-      element.addEventListener(key.slice(2), value);
-    } else if (key === "vars") {
-      for (const [name, v] of Object.entries(value)) {
-        /** @type {HTMLElement} */ (element).style.setProperty(name, String(v));
-      }
-    } else if (key === "value" || key === "checked" || key === "disabled" || key === "open" || key === "indeterminate") {
-      /** @type {any} */ (element)[key] = value;
-    } else {
-      element.setAttribute(key, value === true ? "" : String(value));
-    }
-  }
-}
-
-/**
- * @param {Element | DocumentFragment} parent
  * @param {Child[]} children
+ * @returns {Node[]}
  */
-function append(parent, children) {
+function nodes(children) {
+  /** @type {Node[]} */
+  const found = [];
   for (const child of children) {
     if (child === null || child === undefined || child === false) continue;
-    if (Array.isArray(child)) append(parent, child);
-    else parent.append(child instanceof Node ? child : String(child));
+    if (Array.isArray(child)) found.push(...nodes(child));
+    else found.push(child instanceof Node ? child : document.createTextNode(String(child)));
   }
+  return found;
 }
 
 /**
@@ -51,9 +35,9 @@ function append(parent, children) {
 export function h(selector, props = {}, ...children) {
   const [tag, ...classes] = selector.split(".");
   const element = document.createElement(tag);
-  if (classes.length) element.className = classes.join(" ");
-  apply(element, props);
-  append(element, children);
+  // A select has its value only after its options.
+  element.append(...nodes(children));
+  begin(element, classes.length ? `${tag}.${classes[0]}` : tag, classes.length ? { class: classes.join(" "), ...props } : props);
   return element;
 }
 
@@ -67,8 +51,8 @@ export function h(selector, props = {}, ...children) {
  */
 export function s(tag, props = {}, ...children) {
   const element = document.createElementNS(SVG, tag);
-  apply(element, props);
-  append(element, children);
+  element.append(...nodes(children));
+  begin(element, tag, props);
   return element;
 }
 
@@ -83,15 +67,33 @@ export function scrollable(table) {
 }
 
 /**
- * Replace the children of an element.
+ * Draw the children of an element, in place of those of the last drawing: what has not changed stays.
  *
  * @param {Element} parent
  * @param {...Child} children
  */
 export function fill(parent, ...children) {
-  const fragment = document.createDocumentFragment();
-  append(fragment, children);
-  parent.replaceChildren(fragment);
+  const focused = parent.contains(document.activeElement) ? /** @type {HTMLElement | null} */ (document.activeElement) : null;
+  patch(parent, nodes(children));
+  // An element that has moved among its neighbours loses the focus.
+  if (focused && focused !== document.activeElement && parent.contains(focused)) focused.focus({ preventScroll: true });
+}
+
+/**
+ * Put these very elements into an element, in place of all that is there. Their modules hold on to
+ * them: later drawings never take another element for one of them.
+ *
+ * @param {Element} parent
+ * @param {...Child} children
+ */
+export function mount(parent, ...children) {
+  const wanted = nodes(children).map(keep);
+  for (const node of [...parent.childNodes]) if (!wanted.includes(node)) node.remove();
+  let at = parent.firstChild;
+  for (const node of wanted) {
+    if (node === at) at = at.nextSibling;
+    else parent.insertBefore(node, at);
+  }
 }
 
 /**

@@ -42,8 +42,24 @@ async function showTotals() {
   );
 }
 
+/** Close menus at a click outside of them and at Escape. */
+function closeMenus() {
+  const open = () => /** @type {NodeListOf<HTMLDetailsElement>} */ (document.querySelectorAll("details.menu[open]"));
+  addEventListener("pointerdown", (event) => {
+    for (const menu of open()) if (!menu.contains(/** @type {Node} */ (event.target))) menu.open = false;
+  });
+  addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    for (const menu of open()) {
+      menu.open = false;
+      menu.querySelector("summary")?.focus();
+    }
+  });
+}
+
 export function installPage() {
   installKeys();
+  closeMenus();
   showKept();
   installNotifications();
   const connection = byId("connection");

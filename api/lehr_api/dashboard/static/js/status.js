@@ -44,6 +44,16 @@ export function stateMark(state, word = WORDS[state] ?? state) {
 }
 
 /**
+ * Count runs by state: "4 completed, 1 failed".
+ *
+ * @param {Record<string, number>} counts
+ */
+export function countsLine(counts) {
+  const shown = Object.entries(counts).filter(([, n]) => n > 0);
+  return h("span.counts", {}, shown.map(([state, n]) => stateMark(state, `${n} ${state === "queued" ? "wait" : state}`)));
+}
+
+/**
  * Describe what a run does now.
  *
  * @param {import("./types.js").RunView} run
@@ -74,4 +84,14 @@ export function runReason(run) {
  */
 export function progress(run) {
   return run.step === null || !run.total_steps ? null : Math.min(1, run.step / run.total_steps);
+}
+
+/**
+ * Return the seconds that its attempts have taken: without the time in the queue and in a pause.
+ *
+ * @param {{attempts: import("./types.js").AttemptView[]}} run
+ */
+export function timeHeld(run) {
+  const taken = run.attempts.filter((one) => one.exited_at !== null).map((one) => Number(one.exited_at) - (one.dispatched_at ?? one.created_at));
+  return taken.length ? taken.reduce((a, b) => a + b, 0) : null;
 }

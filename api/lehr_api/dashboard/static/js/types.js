@@ -51,6 +51,7 @@
  * @property {string | null} resume_from
  * @property {boolean} open
  * @property {number} created_at
+ * @property {number | null} dispatched_at
  * @property {number | null} exited_at
  * @property {number | null} exit_code
  * @property {string | null} signal
@@ -234,7 +235,9 @@
  *   run_name: string | null, attempt: number | null, since: number | null}} GpuView
  * @typedef {{name: string, address: string, alive: boolean, logical: boolean, gpus: GpuView[],
  *   cpus: number | null, last_seen_at: number | null,
- *   excluded: string | null}} NodeView
+ *   excluded: string | null, problems: string[], versions: {[name: string]: string},
+ *   clock_offset_s: number | null, free_bytes: {[name: string]: number | null},
+ *   runs_folder: string | null}} NodeView
  * @typedef {{state: "starting" | "up" | "down", message: string | null, nodes: NodeView[],
  *   gpus_total: number, gpus_busy: number}} ClusterView
  * @typedef {{cpu: (number | null)[], ram_used_bytes: (number | null)[], ram_bytes: (number | null)[],

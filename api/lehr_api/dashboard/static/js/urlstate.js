@@ -9,8 +9,9 @@ export const read = (key) => new URLSearchParams(location.search).get(key);
 /**
  * @param {Record<string, string | number | boolean | null | undefined>} changes null, false and ""
  *   take a key out
+ * @param {{step?: boolean}} [options] `step`: the browser's Back returns to the view before
  */
-export function write(changes) {
+export function write(changes, options = {}) {
   const params = new URLSearchParams(location.search);
   for (const [key, value] of Object.entries(changes)) {
     if (value === null || value === undefined || value === false || value === "") params.delete(key);
@@ -18,7 +19,9 @@ export function write(changes) {
   }
   // Keep commas and colons readable.
   const text = params.toString().replaceAll("%2C", ",").replaceAll("%3A", ":").replaceAll("%2F", "/");
-  history.replaceState(null, "", location.pathname + (text ? `?${text}` : "") + location.hash);
+  const address = location.pathname + (text ? `?${text}` : "") + location.hash;
+  if (options.step && address !== location.pathname + location.search + location.hash) history.pushState(null, "", address);
+  else history.replaceState(null, "", address);
 }
 
 /** Settings that this browser stores (columns, pins). The pages also work without them. */

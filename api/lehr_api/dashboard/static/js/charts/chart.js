@@ -1,11 +1,13 @@
 /** One chart: title, values at the cursor, plot. */
 
-import { faded } from "../colour.js";
-import { h } from "../dom.js";
-import { integer, metric, scientific, si } from "../format.js";
-import { axis, CONFIG, ink, layout, plotly } from "./plotly.js";
-import { indexAt, reaches, xOfStep } from "./points.js";
-import { steady, timeUnit } from "./scale.js";
+import { fill, h } from "../dom.js";
+import { integer, metric, NONE, scientific, si } from "../format.js";
+import { axis, CONFIG, layout, plotly } from "./plotly.js";
+import { indexAt, reaches } from "./points.js";
+import { menuOf } from "./menu.js";
+import { logAxis, ticks, yRange } from "./axes.js";
+import { timeUnit } from "./scale.js";
+import { mainOf, marksNear, shapesOf, tracesOf } from "./traces.js";
 
 /**
  * @typedef {object} Line
@@ -27,29 +29,27 @@ import { steady, timeUnit } from "./scale.js";
  * @property {boolean} logx
  * @property {boolean} logy
  * @property {boolean} band
- */
-
-const MARGIN = { l: 58, r: 10, t: 8, b: 24 };
-const READINGS = 8;
-
-/**
- * Return the number format and unit of the y axis where Plotly's default differs from `metric`.
+ * @property {[number, number] | null} [span] the first and last x, of all charts together
  *
- * @param {string} name
+ * @typedef {object} Place where a cursor stands
+ * @property {number} step
+ * @property {number} x on the x axis of the data
+ * @property {string | null} run the run whose line is nearest to the pointer
  */
-function ticks(name) {
-  if (name.endsWith("_bytes")) return { tickformat: "~s", ticksuffix: "B" };
-  if (name === "mfu" || name.endsWith("_share") || name.endsWith("acc")) return { tickformat: "~p" };
-  if (name.endsWith("per_s")) return { tickformat: "~s" };
-  // With SI prefixes (2.15ms, 1.2s), because times range from microseconds to minutes.
-  return name.endsWith("_s") ? { tickformat: "~s", ticksuffix: "s" } : {};
-}
+
+const MARGIN = { l: 58, r: 22, t: 8, b: 24 };
+/** How near, in pixels, a mark must be to the cursor for its words to show. */
+const MARK_PX = 5;
+/** A pointer that has moved less than this was a click. */
+const CLICK_PX = 4;
 
 export class Chart {
   /**
    * @param {string} name
-   * @param {{onHover: (step: number | null, chart: Chart) => void,
+   * @param {{onHover: (place: Place | null, chart: Chart) => void,
+   *   onHold: (place: Place, chart: Chart) => void,
    *   onZoom: (range: [number, number | null] | null) => void,
+   *   onOwn: (own: import("./menu.js").Own) => void,
    *   onPin: (() => void) | null}} hooks
    */
   constructor(name, hooks) {
@@ -58,21 +58,47 @@ export class Chart {
     /** @type {Line[]} */
     this.lines = [];
     /** @type {Look} */
-    this.look = { x: "step", logx: false, logy: false, band: true };
+    this.look = { x: "step", logx: false, logy: false, band: true, span: null };
     this.scale = 1;
     this.drawn = false;
     this.drawing = false;
+    this.draws = 0;
     /** @type {{lines: Line[], look: Look, marks: Marks | null} | null} */
     this.wanted = null;
     this.visible = false;
-    this.plot = h("div.plot", { role: "img", "aria-label": name });
+    /** @type {Place | null} */
+    this.at = null;
+    /** @type {Marks | null} */
+    this.marks = null;
+    this.plot = h("div.plot", { role: "img", tabindex: "0", "aria-label": name });
     this.cursor = h("div.cursor");
+    this.dots = h("div.cursor-dots", { "aria-hidden": "true" });
     this.read = h("span.read");
     this.pinButton = hooks.onPin && h("button.pin", { type: "button", "aria-label": `Pin ${name} to the top`, onclick: hooks.onPin }, "☆");
-    this.element = h("figure.chart", { "data-metric": name }, h("figcaption.chart-head", {}, h("h3", {}, name), this.pinButton, this.read), this.plot);
+    /** What this chart has for itself. @type {import("./menu.js").Own} */
+    this.own = {};
+    this.outside = h("button.outside", { type: "button", hidden: true, onclick: () => hooks.onOwn({ ...this.own, all: true }) });
+    this.tools = h("span.chart-tools");
+    this.element = h("figure.chart", { "data-metric": name }, h("figcaption.chart-head", {}, h("h3", { title: name }, name), this.pinButton, this.outside, this.read, this.tools), this.plot);
+    this.setOwn({});
     this.plot.append(h("div.chart-empty", {}, "…"));
-    this.plot.addEventListener("pointermove", (event) => this.#hover(event));
+    this.plot.addEventListener("pointermove", (event) => hooks.onHover(this.#placeOf(event), this));
     this.plot.addEventListener("pointerleave", () => hooks.onHover(null, this));
+    this.plot.addEventListener("keydown", (event) => this.#walk(event));
+    /** @type {PointerEvent | null} */
+    let down = null;
+    this.plot.addEventListener("pointerdown", (event) => {
+      down = event;
+    }, true);
+    // Plotly takes the pointer for its zoom, so the end of a click is seen at the window.
+    this.ended = new AbortController();
+    addEventListener("pointerup", (event) => {
+      if (down && Math.hypot(event.clientX - down.clientX, event.clientY - down.clientY) < CLICK_PX) {
+        const place = this.#placeOf(event);
+        if (place) hooks.onHold(place, this);
+      }
+      down = null;
+    }, { capture: true, signal: this.ended.signal });
   }
 
   /**
@@ -106,22 +132,31 @@ export class Chart {
   async #draw(Plotly, lines, look, marks) {
     this.lines = lines;
     this.look = look;
+    this.marks = marks;
     if (!this.element.isConnected) return;
     if (!lines.some((line) => line.curve.step.length)) {
       if (this.drawn) Plotly.purge(this.plot);
       this.drawn = false;
       this.plot.replaceChildren(h("div.chart-empty", {}, "no points here"));
-      this.reading(null);
+      this.reading(this.at);
       return;
     }
-    const longest = Math.max(...lines.map((line) => line.curve.x.at(-1) ?? 0));
+    const longest = look.span?.[1] ?? Math.max(...lines.map((line) => line.curve.x.at(-1) ?? 0));
     const [unit, suffix] = look.x === "time" ? timeUnit(longest) : [1, ""];
     this.scale = unit;
-    const traces = lines.flatMap((line) => this.#traces(line));
+    const traces = lines.flatMap((line) => tracesOf(line, look, unit));
+    // Differences may have no positive value at all.
+    const log = (this.own.log ?? look.logy) && lines.some(({ curve }) => curve.y.some((v) => v > 0));
+    const y = yRange(this.name, lines, traces, log, this.own);
+    this.outside.hidden = y.outside === 0;
+    this.outside.textContent = `${integer(y.outside)} outside`;
+    this.outside.title = "Points far from the others, left out of the range. Press to show them.";
     const width = this.plot.clientWidth;
     const shared = axis();
     const nticks = Math.max(4, Math.floor(width / 75));
-    const first = Math.min(...lines.map((line) => line.curve.x[0] ?? Infinity));
+    const first = look.span?.[0] ?? Math.min(...lines.map((line) => line.curve.x[0] ?? Infinity));
+    const range = look.span && look.span.map((x) => (look.logx ? Math.log10(x / unit) : x / unit));
+    this.draws += 1;
     // A tick between two steps would be labelled with one of them.
     const whole = look.x === "step" && !look.logx && longest - first < nticks;
     const figure = {
@@ -133,20 +168,26 @@ export class Chart {
       xaxis: {
         ...shared,
         type: look.logx ? "log" : "linear",
+        ...(range ? { range, autorange: false } : { autorange: true }),
+        // A zoom is a range for all charts, never Plotly's own of one.
+        uirevision: this.draws,
         nticks,
         ...(whole && { tick0: 0, dtick: 1 }),
+        ...(range && look.logx && logAxis(10 ** range[0], 10 ** range[1], nticks, look.x === "step" ? integer : si)),
         tickformat: look.x === "flops" ? "~e" : look.logx || look.x === "tokens" ? "~s" : look.x === "step" ? ",~d" : undefined,
         ticksuffix: suffix,
       },
       yaxis: {
         ...shared,
-        type: look.logy ? "log" : "linear",
+        type: log ? "log" : "linear",
         fixedrange: true,
         nticks: 5,
         ...ticks(this.name),
-        ...steady(traces, look.logy),
+        ...y.axis,
+        // Its own range is for all drawings until it is changed.
+        uirevision: this.draws,
       },
-      shapes: marks ? this.#shapes(marks) : [],
+      shapes: marks ? shapesOf(marks, lines[0].curve, unit) : [],
     };
     if (!this.drawn) this.plot.replaceChildren();
     await Plotly.react(this.plot, traces, figure, CONFIG);
@@ -154,94 +195,33 @@ export class Chart {
       this.drawn = true;
       /** @type {any} */ (this.plot).on("plotly_doubleclick", () => this.hooks.onZoom(null));
       /** @type {any} */ (this.plot).on("plotly_relayout", (/** @type {any} */ change) => this.#zoomed(change));
-      this.plot.append(this.cursor);
+      this.plot.append(this.cursor, this.dots);
     }
-    this.reading(null);
+    this.reading(this.at);
   }
 
-  /** @param {Line} line */
-  #traces(line) {
-    const { curve, colour, dash } = line;
-    const scaled = (/** @type {number[]} */ x) => (this.scale === 1 ? x : x.map((v) => v / this.scale));
-    const base = { type: "scatter", mode: "lines", hoverinfo: "skip" };
-    const x = scaled(curve.x);
-    const few = curve.step.length < 40;
-    const traces = [];
-    const shown = curve.raw ?? curve;
-    if (this.look.band && shown.low && shown.high && shown.low.some((v, i) => v < (shown.high ?? [])[i])) {
-      const bandX = curve.raw ? scaled(curve.raw.x) : x;
-      traces.push({ ...base, x: bandX, y: shown.low, line: { width: 0 } });
-      traces.push({ ...base, x: bandX, y: shown.high, line: { width: 0 }, fill: "tonexty", fillcolor: faded(colour, 0.16) });
-    }
-    for (const old of curve.superseded) {
-      traces.push({ ...base, x: scaled(old.x), y: old.y, line: { width: 1.25, color: ink().strong, dash: "dot" } });
-    }
-    if (curve.raw) {
-      traces.push({ ...base, x: scaled(curve.raw.x), y: curve.raw.y, line: { width: 1, color: faded(colour, 0.35) } });
-    }
-    traces.push({
-      ...base,
-      mode: few ? "lines+markers" : "lines",
-      x,
-      y: curve.y,
-      connectgaps: false,
-      line: { width: 1.75, color: colour, dash },
-      marker: { size: 4.5, color: colour },
-    });
-    if (line.cut && curve.step.length) {
-      traces.push({ ...base, mode: "markers", x: x.slice(-1), y: curve.y.slice(-1), marker: { symbol: "line-ns-open", size: 12, color: colour, line: { width: 2, color: colour } } });
-    }
-    const broken = curve.y.findIndex((value) => !Number.isFinite(value));
-    if (broken > 0) {
-      // A non-finite value has no position, but users look for it: mark its step.
-      traces.push({
-        ...base,
-        mode: "markers",
-        x: [x[broken]],
-        y: [curve.y[broken - 1]],
-        marker: { symbol: "x", size: 8, color: ink().bad },
-      });
-    }
-    return traces;
+  /** @returns {{x: any, y: any} | null} Plotly's axes as drawn, which map between pixels and data */
+  get #axes() {
+    const drawn = this.drawn ? /** @type {any} */ (this.plot)._fullLayout : null;
+    return drawn && { x: drawn.xaxis, y: drawn.yaxis };
   }
 
-  /** @param {Marks} marks */
-  #shapes(marks) {
-    const curve = this.lines[0].curve;
-    const colours = ink();
-    /** @type {any[]} */
-    const shapes = [];
-    const at = (/** @type {number} */ step, /** @type {number} */ y1, /** @type {object} */ line) => {
-      // The mark of a fork is one step before its first point: draw it at that point.
-      const x = xOfStep(curve, step) ?? (step + 1 === curve.step[0] ? curve.x[0] : null);
-      if (x === null) return;
-      const scaled = x / this.scale;
-      shapes.push({ type: "line", xref: "x", yref: "paper", x0: scaled, x1: scaled, y0: 0, y1, line, layer: "below" });
-    };
-    for (const step of marks.checkpoints) at(step, 0.05, { width: 1.5, color: colours.strong });
-    for (const { step } of marks.resumes) at(step, 1, { width: 1, color: colours.strong, dash: "dot" });
-    for (const { step } of marks.schedule) at(step, 1, { width: 1, color: colours.accent, dash: "dashdot" });
-    for (const { step } of marks.alerts) at(step, 1, { width: 1.25, color: colours.bad, dash: "dash" });
-    return shapes;
-  }
-
-  /** @returns {any} Plotly's x axis as drawn, which maps between pixels and data */
-  get #axis() {
-    return this.drawn ? /** @type {any} */ (this.plot)._fullLayout.xaxis : null;
-  }
-
-  /** @param {PointerEvent} event */
-  #hover(event) {
-    const axis_ = this.#axis;
-    if (!axis_) return;
-    const px = event.clientX - this.plot.getBoundingClientRect().left - axis_._offset;
-    if (px < 0 || px > axis_._length) {
-      this.hooks.onHover(null, this);
-      return;
-    }
-    const x = axis_.p2d(px) * this.scale;
-    // Take the step of the nearest point of any curve.
-    let nearest = null;
+  /**
+   * Return the nearest point of any curve to the pointer, and the line that is nearest to it.
+   *
+   * @param {PointerEvent} event
+   * @returns {Place | null}
+   */
+  #placeOf(event) {
+    const axes = this.#axes;
+    if (!axes) return null;
+    const box = this.plot.getBoundingClientRect();
+    const px = event.clientX - box.left - axes.x._offset;
+    const py = event.clientY - box.top - axes.y._offset;
+    if (px < 0 || px > axes.x._length || py < 0 || py > axes.y._length) return null;
+    const x = axes.x.p2d(px) * this.scale;
+    /** @type {Place | null} */
+    let place = null;
     let distance = Infinity;
     for (const { curve } of this.lines) {
       if (!curve.step.length) continue;
@@ -249,11 +229,34 @@ export class Chart {
       for (const j of [i, i + 1]) {
         if (j < curve.x.length && Math.abs(curve.x[j] - x) < distance) {
           distance = Math.abs(curve.x[j] - x);
-          nearest = curve.step[j];
+          place = { step: curve.step[j], x: curve.x[j], run: null };
         }
       }
     }
-    this.hooks.onHover(nearest, this);
+    if (!place) return null;
+    const { step } = place;
+    const away = (/** @type {{value: number}} */ { value }) => Math.abs(axes.y.d2p(value) - py);
+    const lines = this.values(step).filter(({ value }) => Number.isFinite(value));
+    if (lines.length) place.run = lines.reduce((a, b) => (away(b) < away(a) ? b : a)).line.run;
+    return place;
+  }
+
+  /** @param {KeyboardEvent} event */
+  #walk(event) {
+    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    const line = this.lines.find(({ run }) => run === this.at?.run) ?? this.lines.find(({ curve }) => curve.step.length);
+    if (!by || !line) return;
+    event.preventDefault();
+    const { step, x } = line.curve;
+    const last = step.length - 1;
+    const i = this.at ? Math.min(last, Math.max(0, indexAt(step, this.at.step) + by * (event.shiftKey ? 10 : 1))) : last;
+    this.hooks.onHold({ step: step[i], x: x[i], run: line.run }, this);
+  }
+
+  /** @param {import("./menu.js").Own} own */
+  setOwn(own) {
+    this.own = own;
+    fill(this.tools, menuOf(this, own, this.hooks.onOwn));
   }
 
   /** @param {any} change */
@@ -274,55 +277,100 @@ export class Chart {
         last = Math.max(last, curve.step[i]);
       });
     }
-    // The zoom is a range of steps for all charts, so reset Plotly's own zoom of this chart.
-    /** @type {any} */ (globalThis).Plotly.relayout(this.plot, { "xaxis.autorange": true });
     if (first < last) this.hooks.onZoom([first, last >= end ? null : last]);
+    else this.draw(this.lines, this.look, this.marks);
   }
 
   /**
-   * Show the values of the curves at a step; null for the newest.
+   * Show the values of the curves at a place; null for the newest.
    *
-   * @param {number | null} step
+   * @param {Place | null} at
    */
-  reading(step) {
+  reading(at) {
+    this.at = at;
     const found = this.lines.filter((line) => line.curve.step.length);
-    this.cursor.classList.toggle("on", step !== null);
+    this.#showCursor(at);
     if (!found.length) {
       this.read.replaceChildren();
       return;
     }
-    const at = (/** @type {Line} */ line) => (step === null ? line.curve.step.length - 1 : indexAt(line.curve.step, step));
-    if (step !== null && this.drawn) {
-      const x = xOfStep(found[0].curve, step) ?? found[0].curve.x[at(found[0])];
-      const axis_ = this.#axis;
-      this.cursor.style.transform = `translateX(${Math.round(axis_._offset + axis_.d2p(x / this.scale))}px)`;
-    }
     if (found.length === 1) {
       const { curve } = found[0];
-      const i = at(found[0]);
+      const before = at !== null && at.step < curve.step[0];
+      const i = at === null ? curve.step.length - 1 : indexAt(curve.step, at.step);
       const where = this.look.x === "flops" ? `${scientific(curve.x[i])} FLOPs` : this.look.x === "tokens" ? si(curve.x[i], "tokens") : `step ${integer(curve.step[i])}`;
-      this.read.replaceChildren(h("b", {}, metric(this.name, curve.y[i])), step === null ? "" : ` ${where}`);
-      this.plot.setAttribute("aria-label", `${this.name}: ${metric(this.name, curve.y[i])} at step ${integer(curve.step[i])}`);
+      if (before) this.read.replaceChildren(h("b", {}, NONE), ` until ${where}`);
+      else this.read.replaceChildren(h("b", {}, metric(this.name, curve.y[i])), at === null ? "" : ` ${where}`);
+      this.plot.setAttribute("aria-label", `${this.name}: ${before ? "none" : metric(this.name, curve.y[i])} at step ${integer(curve.step[i])}`);
       return;
     }
-    const shown = found
-      .filter((line) => step === null || reaches(line.curve, step))
-      .map((line) => ({ line, value: line.curve.y[at(line)] }))
-      .filter(({ value }) => Number.isFinite(value))
-      .sort((a, b) => a.value - b.value);
+    const shown = (at === null ? found.map((line) => ({ line, value: line.curve.y[line.curve.y.length - 1] })) : this.values(at.step))
+      .map(({ value }) => value)
+      .filter((value) => Number.isFinite(value))
+      .sort((a, b) => a - b);
     this.read.textContent = shown.length
-      ? `${step === null ? "" : `step ${integer(step)} · `}${metric(this.name, shown[0].value)} to ${metric(this.name, shown.at(-1)?.value)}`
+      ? `${at === null ? "" : `step ${integer(at.step)} · `}${metric(this.name, shown[0])} to ${metric(this.name, shown[shown.length - 1])}`
       : "";
     this.plot.setAttribute("aria-label", `${this.name} of ${found.length} runs: ${this.read.textContent}`);
   }
 
-  /** Return the values of all runs at a step, for the list beside the pointer. */
+  /** @param {Place | null} at */
+  #showCursor(at) {
+    const axes = this.#axes;
+    const px = at && axes ? axes.x.d2p(at.x / this.scale) : NaN;
+    const on = axes !== null && px >= -1 && px <= axes.x._length + 1;
+    this.cursor.classList.toggle("on", on);
+    this.near(at?.run ?? null);
+    if (!on || !at) {
+      this.dots.replaceChildren();
+      return;
+    }
+    const move = (/** @type {number} */ x, /** @type {number} */ y) => `translate(${Math.round(axes.x._offset + x)}px, ${Math.round(y)}px)`;
+    this.cursor.style.transform = move(px, 0);
+    const inside = this.values(at.step)
+      .map(({ line, value }) => ({ line, y: axes.y.d2p(value) }))
+      .filter(({ y }) => y >= 0 && y <= axes.y._length);
+    this.dots.replaceChildren(...inside.map(({ line, y }) => {
+      const dot = h("i", { vars: { "--key": line.colour } });
+      dot.style.transform = move(px, axes.y._offset + y);
+      return dot;
+    }));
+  }
+
+  /**
+   * Draw the line of a run bold and the others faint; null for all alike.
+   *
+   * @param {string | null} run
+   */
+  near(run) {
+    const bold = run !== null && this.lines.length > 1;
+    this.plot.classList.toggle("has-near", bold);
+    const lit = bold ? mainOf(run) : "";
+    for (const trace of this.plot.querySelectorAll(".scatterlayer .trace")) trace.classList.toggle("near", bold && trace.classList.contains(`trace${lit}`));
+  }
+
+  /**
+   * Return what happened near a place, in words.
+   *
+   * @param {Place} at
+   */
+  marksAt(at) {
+    const axes = this.#axes;
+    const curve = this.lines[0]?.curve;
+    if (!axes || !this.marks || !curve || curve.step.length < 2) return [];
+    const perPixel = Math.abs(axes.x.p2d(MARK_PX) - axes.x.p2d(0)) * this.scale;
+    const last = curve.step.length - 1;
+    const stepsPerX = (curve.step[last] - curve.step[0]) / (curve.x[last] - curve.x[0] || 1);
+    return marksNear(this.marks, at.step, Math.max(0.5, perPixel * stepsPerX));
+  }
+
+  /** Return the values of all runs that have one at a step, the best first: the lowest, or of rates the highest. */
   values(/** @type {number} */ step) {
+    const sign = /tokens_per_s|mfu|acc$|utilization/.test(this.name) ? -1 : 1;
     return this.lines
       .filter((line) => reaches(line.curve, step))
       .map((line) => ({ line, value: line.curve.y[indexAt(line.curve.step, step)] }))
-      .sort((a, b) => (Number.isNaN(a.value) ? 1 : Number.isNaN(b.value) ? -1 : a.value - b.value))
-      .slice(0, READINGS);
+      .sort((a, b) => (Number.isNaN(a.value) ? 1 : Number.isNaN(b.value) ? -1 : sign * (a.value - b.value)));
   }
 
   /** @param {boolean} pinned */
@@ -332,6 +380,7 @@ export class Chart {
   }
 
   destroy() {
+    this.ended.abort();
     if (this.drawn) /** @type {any} */ (globalThis).Plotly.purge(this.plot);
     this.element.remove();
   }

@@ -62,6 +62,7 @@ export async function drawFigure(place, figure, onRun) {
     margin: { ...given.margin, ...(narrow ? { l: 48, r: 8, b: 76 } : {}) },
     xaxis: { ...shared, ...given.xaxis, title: { ...shared.title, ...given.xaxis.title, standoff: narrow ? 20 : 10 }, tickangle: narrow ? -45 : 0, showline: true, fixedrange: true },
     yaxis: { ...shared, ...given.yaxis, title: { ...shared.title, ...given.yaxis.title }, fixedrange: true },
+    ...(given.yaxis2 && { yaxis2: { ...shared, ...given.yaxis2, tickfont: { size: 11, color: ink().dim }, fixedrange: true } }),
     shapes: (given.shapes ?? []).map(themedShape),
     legend: { ...given.legend, font: { size: 12, color: ink().dim } },
   };

@@ -23,7 +23,7 @@ export function plotly() {
   return loading;
 }
 
-export const CONFIG = { displayModeBar: false, responsive: false, doubleClick: false, showAxisDragHandles: false };
+export const CONFIG = { displayModeBar: false, responsive: false, doubleClick: false, showAxisDragHandles: false, showTips: false };
 
 /** @type {{theme: string, values: Record<string, string>} | null} */
 let inks = null;

@@ -36,3 +36,58 @@ export function timeUnit(longest) {
   if (longest > 120) return [60, " m"];
   return [1, " s"];
 }
+
+const OUTER = 0.01;
+/** So many times the spread of most points a point must be away from them to be left out. */
+const FAR = 3;
+const ENOUGH = 30;
+
+/**
+ * Return a range that a few outliers do not decide, and how many points are outside of it.
+ *
+ * @param {number[][]} curves
+ * @returns {{range: [number, number], outside: number} | null} null if nothing is far from the rest
+ */
+export function robust(curves) {
+  const sorted = curves.flat().filter(Number.isFinite).sort((a, b) => a - b);
+  if (sorted.length < ENOUGH) return null;
+  const out = Math.max(1, Math.ceil(OUTER * sorted.length));
+  const [low, high] = [sorted[out], sorted[sorted.length - 1 - out]];
+  const spread = high - low;
+  if (!(spread > 0)) return null;
+  const far = [low - FAR * spread, high + FAR * spread];
+  if (sorted[0] >= far[0] && sorted[sorted.length - 1] <= far[1]) return null;
+  const bottom = sorted[0] < far[0] ? low - spread / 4 : sorted[0] - spread / 20;
+  const top = sorted[sorted.length - 1] > far[1] ? high + spread / 4 : sorted[sorted.length - 1] + spread / 20;
+  return { range: [bottom, top], outside: sorted.filter((v) => v < bottom || v > top).length };
+}
+
+/**
+ * Return round values for the ticks of a logarithmic axis: at least two, whatever it spans.
+ *
+ * @param {number} low above 0
+ * @param {number} high
+ * @param {number} most
+ * @returns {number[]}
+ */
+export function logTicks(low, high, most) {
+  const decades = Math.log10(high / low);
+  const steps = decades > most ? [1] : decades > most / 3 ? [1, 3] : [1, 2, 5];
+  const every = Math.max(1, Math.ceil(decades / most));
+  /** @type {number[]} */
+  const found = [];
+  for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power += every) {
+    for (const step of steps) {
+      const value = Number(`${step}e${power}`);
+      if (value >= low && value <= high) found.push(value);
+    }
+  }
+  if (found.length >= 3) return found;
+  // Less than a decade: equal steps, as on a linear axis.
+  const rough = (high - low) / Math.max(2, Math.min(most, 5));
+  const size = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((n) => n * size).find((n) => n >= rough) ?? rough;
+  const linear = [];
+  for (let n = Math.ceil(low / step); n * step <= high; n += 1) linear.push(Number((n * step).toPrecision(6)));
+  return linear.length > found.length ? linear : found;
+}

@@ -1,6 +1,7 @@
 /** One toolbar for all charts of a page: x axis, smoothing, scales, range. The URL keeps its state. */
 
 import { h } from "../dom.js";
+import { integer } from "../format.js";
 import { read, write } from "../urlstate.js";
 
 /**
@@ -28,12 +29,12 @@ export function viewFromAddress() {
     band: read("band") !== "0",
     old: read("old") !== "0",
     wide: read("wide") === "1",
-    range: range ? [Number(range[1]), range[2] ? Number(range[2]) : null] : null,
+    range: range && (!range[2] || Number(range[1]) < Number(range[2])) ? [Number(range[1]), range[2] ? Number(range[2]) : null] : null,
   };
 }
 
-/** @param {View} view */
-function toAddress(view) {
+/** @param {View} view @param {boolean} [step] */
+function toAddress(view, step = false) {
   write({
     x: view.x === "step" ? null : view.x,
     smooth: view.smooth || null,
@@ -43,7 +44,7 @@ function toAddress(view) {
     old: view.old ? null : "0",
     wide: view.wide,
     range: view.range && `${view.range[0]}-${view.range[1] ?? ""}`,
-  });
+  }, { step });
 }
 
 /**
@@ -105,7 +106,7 @@ export function toolbar(view, onChange, options = {}) {
     smooth.value = String(view.smooth);
     smoothOut.textContent = view.smooth ? String(view.smooth) : "off";
     reset.hidden = view.range === null;
-    reset.textContent = view.range ? `steps ${view.range[0]} to ${view.range[1] ?? "now"} ×` : "";
+    reset.textContent = view.range ? `steps ${integer(view.range[0])} to ${view.range[1] === null ? "now" : integer(view.range[1])} ×` : "";
     reset.setAttribute("aria-label", "Show all steps");
   }
   show();
@@ -117,8 +118,19 @@ export function toolbar(view, onChange, options = {}) {
     h("span.segments", {}, toggles),
     reset,
   );
+  const back = () => {
+    if (!element.isConnected) {
+      removeEventListener("popstate", back);
+      return;
+    }
+    const { old } = view;
+    Object.assign(view, viewFromAddress(), superseded ? {} : { old });
+    show();
+    onChange("data");
+  };
+  addEventListener("popstate", back);
   return { element, show: () => {
-    toAddress(view);
+    toAddress(view, true);
     show();
   } };
 }

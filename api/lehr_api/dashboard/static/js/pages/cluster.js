@@ -7,6 +7,7 @@ import * as f from "../format.js";
 import { ABOUT, memoryUsed, temperature } from "../gpus.js";
 import { empty, showFailure } from "../notices.js";
 import { installPage } from "../page.js";
+import { alike } from "../queue.js";
 import { on, onCatchUp } from "../stream.js";
 
 /**
@@ -34,9 +35,13 @@ function figures(gpu) {
   );
 }
 
-/** @param {GpuView} gpu @param {boolean} logical */
-function cell(gpu, logical) {
-  const now = !logical && figures(gpu);
+/** @param {GpuView} gpu @param {NodeView} node */
+function cell(gpu, node) {
+  // Figures of a node that does not respond are old, and its GPUs cannot be given out.
+  const now = !node.logical && node.alive && figures(gpu);
+  if (gpu.run_id === null && (!node.alive || node.excluded !== null)) {
+    return h("li.gpu.gone", {}, h("span.dim", {}, `GPU ${gpu.index}`), h("span.who", {}, node.alive ? "not given out" : "no answer"), now);
+  }
   if (gpu.run_id === null) return h("li.gpu.free", {}, h("span.dim", {}, `GPU ${gpu.index}`), h("span.who", {}, "free"), now);
   return h(
     "li.gpu.busy",
@@ -61,13 +66,13 @@ function nodeRow(node) {
       h("h2", {}, node.name),
       !node.alive && h("span.bad", {}, "✕ does not answer"),
       node.excluded !== null && h("span.bad", {}, `✕ excluded: ${node.excluded}`),
-      h("span.dim", {}, node.logical ? `${node.gpus.length} logical GPUs: training runs on the CPU` : `${node.gpus.length} × ${kinds.join(", ")}${memory ? `, ${f.bytes(memory)} each` : ""}`),
+      h("span.dim", {}, node.logical ? `${node.gpus.length} logical GPUs: training runs on the CPU` : `${node.gpus.length} × ${kinds.join(", ")}${memory ? `, ${Math.round(memory / 2 ** 30)} GiB each` : ""}`),
       h("span.dim", {}, `${busy} busy`),
       node.cpus !== null && h("span.dim", {}, `${f.integer(node.cpus)} CPUs`),
       h("span.mono.dim", {}, node.address),
       !node.alive && node.last_seen_at !== null && h("span.dim", {}, "last seen ", f.time(node.last_seen_at, { seconds: true })),
     ),
-    h(node.logical ? "ul.gpus.plain" : "ul.gpus.plain.real", {}, node.gpus.map((gpu) => cell(gpu, node.logical))),
+    h(node.logical ? "ul.gpus.plain" : "ul.gpus.plain.real", {}, node.gpus.map((gpu) => cell(gpu, node))),
   );
 }
 
@@ -82,12 +87,12 @@ function queueTable(queue) {
       h(
         "tbody",
         {},
-        queue.map((entry) =>
+        alike(queue).map(([entry, ...more]) =>
           h(
             "tr",
-            {},
-            h("td.num", {}, entry.position),
-            h("td", {}, h("a.name", { href: `/runs/${entry.run_id}` }, entry.name)),
+            { "data-run": entry.run_id },
+            h("td.num", {}, more.length ? `${entry.position}–${more[more.length - 1].position}` : entry.position),
+            h("td", {}, h("a.name", { href: `/runs/${entry.run_id}` }, entry.name), more.length > 0 && h("span.dim", { title: more.map((one) => one.name).join(", ") }, ` to ${more[more.length - 1].name}: ${more.length + 1} runs`)),
             h("td", {}, `${entry.gpus} × ${entry.gpu_type ?? "GPU"}${entry.nodes > 1 ? ` on ${entry.nodes} nodes` : ""}`),
             h("td.num", {}, entry.priority),
             h("td.wrap", {}, entry.reason),
@@ -118,10 +123,7 @@ async function load() {
     if (state === drawn) return;
     drawn = state;
     showOverTime(cluster.nodes);
-    // Figures change every few seconds: keep the focus where it is.
-    const at = [...place.querySelectorAll("a")].findIndex((link) => link === document.activeElement);
     draw(cluster, queue);
-    if (at >= 0) place.querySelectorAll("a")[at]?.focus({ preventScroll: true });
   } catch (error) {
     if (!drawn) showFailure(place, error);
   }

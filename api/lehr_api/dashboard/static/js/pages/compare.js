@@ -4,10 +4,11 @@ import { get } from "../api.js";
 import { Board } from "../charts/board.js";
 import { toolbar, viewFromAddress } from "../charts/toolbar.js";
 import { slots, stroke } from "../colour.js";
-import { byId, fill, h, s, scrollable, throttled } from "../dom.js";
+import { byId, fill, h, mount, s, scrollable, throttled } from "../dom.js";
 import * as f from "../format.js";
 import { empty, message, showFailure } from "../notices.js";
 import { installPage } from "../page.js";
+import { shortName } from "../runs/configs.js";
 import { repeat } from "../seeds.js";
 import { runState } from "../status.js";
 import { on, onCatchUp } from "../stream.js";
@@ -19,8 +20,10 @@ import { read, write } from "../urlstate.js";
  * @typedef {import("../types.js").RunResultView} RunResultView
  */
 
-const MOST = 50;
+const MOST = 100;
 const NOTES = 3;
+/** So many factors a run is described by. */
+const FACTORS = 4;
 const GAPS = 6;
 const PLUS_MINUS = "± is half of the 95 % interval, from the noise between seeds.";
 /** Further columns of the table: [field of a standing, title, explanation, metric that formats it]. */
@@ -32,7 +35,10 @@ const BESIDES = /** @type {const} */ ([
 ]);
 
 const place = byId("compare");
-let ids = (read("runs") ?? "").split(",").filter(Boolean).slice(0, MOST);
+const asked = [...new Set((read("runs") ?? "").split(",").filter(Boolean))];
+let ids = asked.slice(0, MOST);
+/** What the address names beyond that. */
+const leftOut = asked.length - ids.length;
 let metric = read("metric") ?? "val/loss";
 /** @type {Map<string, RunDetail>} */
 const runs = new Map();
@@ -89,7 +95,8 @@ function choose(next) {
  */
 function delta(value, base, format) {
   const text = f.change(value, base, format);
-  return text === null ? null : h("span.delta", {}, text);
+  // A difference that rounds to nothing is no difference.
+  return text === null || /^[+−]0\.0 %$/.test(text) ? null : h("span.delta", {}, text);
 }
 
 /**
@@ -100,6 +107,57 @@ function delta(value, base, format) {
 function besideBaseline(standing, base, format) {
   if (standing?.incomparable) return h("span.delta.incomparable", {}, standing.incomparable);
   return delta(standing?.value, base?.value, format);
+}
+
+/** @type {Map<string, Record<string, import("../types.js").MetricInfo>>} by run, its metrics */
+const known = new Map();
+
+/** The value of the compared metric: of last steps, or the best of all. @param {string} id @param {"last" | "best"} which */
+function ofRun(id, which) {
+  const info = known.get(id)?.[metric];
+  if (!info) return null;
+  if (which === "last") return info.last;
+  return /tokens_per_s|mfu|acc$|utilization/.test(metric) ? info.maximum : info.minimum;
+}
+
+/** Describe a run by the factors in which it differs from the others. @param {string} id */
+function factors(id) {
+  const at = comparison?.runs.indexOf(id) ?? -1;
+  const paths = (comparison?.differences ?? []).filter((one) => one.factor || one.path.endsWith("seed")).slice(0, FACTORS);
+  const all = paths.map((one) => one.path);
+  return at < 0 ? "" : paths.map((one) => `${shortName(one.path, all)} ${f.specValue(one.values[at], one.path)}`).join(" · ");
+}
+
+/** Sorts the table: a column's key, with a minus for falling. */
+let order = read("order");
+
+/** @param {string} id @param {string} key */
+function sortValue(id, key) {
+  const standing = comparison?.results.find((one) => one.run_id === id);
+  const value = key === "value" ? standing?.value : key === "last" || key === "best" ? ofRun(id, key) : standing?.[/** @type {"mfu"} */ (key)];
+  return f.fromWire(value ?? null);
+}
+
+/** @returns {string[]} the runs in the order of the table: the baseline first, unless it is sorted */
+function ordered() {
+  const key = order?.replace("-", "");
+  if (!key) return ids;
+  const sign = order?.startsWith("-") ? -1 : 1;
+  const rank = (/** @type {string} */ id) => {
+    const value = sortValue(id, key);
+    return value === null || Number.isNaN(value) ? Infinity : sign * value;
+  };
+  return [...ids].sort((a, b) => rank(a) - rank(b) || 0);
+}
+
+/** @param {string} key @param {string} text @param {string} hint */
+function sortHead(key, text, hint) {
+  const mark = order === key ? " ↑" : order === `-${key}` ? " ↓" : "";
+  return h("th.num", { key, scope: "col", title: hint, "aria-sort": mark ? (mark === " ↑" ? "ascending" : "descending") : null }, h("button.sort", { type: "button", onclick: () => {
+    order = order === key ? `-${key}` : order === `-${key}` ? null : key;
+    write({ order });
+    drawTable();
+  } }, text + mark));
 }
 
 const title = h("h1");
@@ -131,7 +189,7 @@ async function add(event) {
 }
 
 // Create these elements once, so that typed text and focus survive a redraw.
-fill(
+mount(
   head,
   h("div.crumbs", {}, h("a", { href: "/" }, "Runs"), " / compare"),
   h("div.head-line", {}, title),
@@ -139,7 +197,7 @@ fill(
 );
 
 function drawHead() {
-  title.textContent = `${ids.length} runs compared`;
+  title.textContent = `${ids.length} ${ids.length === 1 ? "run" : "runs"} compared${leftOut > 0 ? `; ${leftOut} of ${asked.length} are left out: at most ${MOST} at a time` : ""}`;
   fill(select, [...new Set([metric, ...names])].sort().map((name) => h("option", { value: name }, name)));
   select.value = metric;
 }
@@ -157,11 +215,11 @@ function drawTable() {
       h(
         "table",
         { "aria-label": "Results" },
-        h("thead", {}, h("tr", {}, h("th", {}, ""), h("th", { scope: "col" }, "run"), h("th", { scope: "col" }, "state"), h("th.num", { scope: "col", title: `where every run has it: ${axis} ${where}` }, `${metric} at ${axis} ${where}`), BESIDES.map(([, name, how]) => h("th.num", { scope: "col", title: how }, name)), h("th", {}, ""))),
+        h("thead", {}, h("tr", {}, h("th", {}, ""), h("th", { scope: "col" }, "run"), h("th", { scope: "col" }, "state"), sortHead("value", `${metric} at ${axis} ${where}`, `where every run has it: ${axis} ${where}`), h("th.num", { scope: "col" }, "to the baseline"), sortHead("last", "last", "the newest value of each run, at its own step"), sortHead("best", "best", "the best value of each run"), BESIDES.map(([key, name, how]) => sortHead(key, name, how)), h("th", {}, ""))),
         h(
           "tbody",
           {},
-          ids.map((id) => {
+          ordered().map((id) => {
             const run = runs.get(id);
             if (!run) return null;
             const standing = results.get(id);
@@ -169,9 +227,12 @@ function drawTable() {
               "tr",
               { "data-run": id },
               h("td.shrink", {}, /** @type {any} */ (swatch(id))),
-              h("td", {}, h("a.name", { href: `/runs/${id}` }, run.name), id === base && h("span.tag", {}, "baseline")),
+              h("td", {}, h("a.name", { href: `/runs/${id}` }, run.name), id === base && h("span.tag", {}, "baseline"), h("span.dim", {}, ` ${factors(id)}`)),
               h("td", {}, runState(run)),
-              h("td.num", {}, h("b", {}, format(standing?.value)), id !== base && besideBaseline(standing, results.get(base), format)),
+              h("td.num", {}, h("b", {}, format(standing?.value))),
+              h("td.num", {}, id !== base && besideBaseline(standing, results.get(base), format)),
+              h("td.num", { title: known.get(id)?.[metric] ? `at step ${f.integer(known.get(id)?.[metric].last_step)}` : null }, format(ofRun(id, "last"))),
+              h("td.num", {}, format(ofRun(id, "best"))),
               BESIDES.map(([field, , , name]) => h("td.num", {}, f.metric(name, standing?.[field]), id !== base && delta(standing?.[field], results.get(base)?.[field], null))),
               h(
                 "td",
@@ -225,37 +286,60 @@ function drawDifferences() {
   );
 }
 
+function drawCurves() {
+  const drawn = ids.filter((id) => runs.has(id));
+  board.setRuns(drawn.map((id) => ({
+    id,
+    label: factors(id) || runs.get(id)?.name || id,
+    stroke: () => stroke(given.get(id) ?? 0),
+    flopsPerToken: runs.get(id)?.flops_per_token ?? null,
+    metrics: Object.keys(known.get(id) ?? {}),
+    ended: (runs.get(id)?.ended_at ?? null) !== null,
+  })));
+}
+
 async function compare() {
-  const asked = { run: ids, metric, x: view.x };
+  const request = { run: ids, metric, x: view.x };
   try {
-    const answer = await get("/compare", asked);
-    if (asked.run !== ids || asked.metric !== metric || asked.x !== view.x) return;
+    const answer = await get("/compare", request);
+    if (request.run !== ids || request.metric !== metric || request.x !== view.x) return;
     comparison = answer;
     drawTable();
+    drawCurves();
     drawDifferences();
   } catch (error) {
-    if (asked.run === ids) showFailure(table, error);
+    if (request.run === ids) showFailure(table, error);
   }
 }
+
+const nothing = () => empty("Nothing to compare", h("p", {}, "Select two runs or more in the ", h("a", { href: "/" }, "runs table"), " and choose Compare."));
 
 async function load() {
   // A late answer to an earlier choice must not replace a later one.
   let mine = ids;
   if (ids.length < 2) {
-    fill(place, empty("Nothing to compare", h("p", {}, "Select two runs or more in the ", h("a", { href: "/" }, "runs table"), " and choose Compare.")));
+    fill(place, nothing());
     return;
   }
-  if (!place.contains(head)) fill(place, head, notes, table, h("h2", {}, "Curves"), sets, bar.element, charts, h("h2", {}, "Config"), differences);
+  if (!place.contains(head)) mount(place, head, notes, table, h("h2", {}, "Curves"), sets, bar.element, charts, h("h2", {}, "Config"), differences);
   drawHead();
   try {
-    const found = await Promise.all(ids.map((id) => get(`/runs/${encodeURIComponent(id)}`)));
+    const answers = await Promise.allSettled(ids.map((id) => get(`/runs/${encodeURIComponent(id)}`)));
+    const found = answers.flatMap((answer) => (answer.status === "fulfilled" ? [answer.value] : []));
+    const missing = answers.find((answer) => answer.status === "rejected");
+    if (missing && mine === ids) problem.textContent = message(missing.reason);
+    if (mine === ids && new Set(found.map((run) => run.id)).size < 2) {
+      fill(place, h("div.failure", { role: "alert" }, h("p", {}, missing ? message(missing.reason) : `${found[0].name} alone: a comparison needs two different runs.`)), nothing());
+      return;
+    }
     const infos = new Map(await Promise.all(found.map(async (run) => /** @type {[string, any[]]} */ ([run.id, await get(`/runs/${run.id}/metrics`)]))));
     if (mine !== ids) return;
     for (const run of found) runs.set(run.id, run);
     ids = [...new Set(found.map((run) => run.id))];
     mine = ids;
     given = slots(ids);
-    board.setRuns(ids.map((id) => ({ id, label: runs.get(id)?.name ?? id, stroke: () => stroke(given.get(id) ?? 0), flopsPerToken: runs.get(id)?.flops_per_token ?? null, metrics: (infos.get(id) ?? []).map((info) => info.name) })));
+    for (const [id, all] of infos) known.set(id, Object.fromEntries(all.map((info) => [info.name, info])));
+    drawCurves();
     names = [...new Set([...infos.values()].flat().map((info) => info.name))].sort();
     board.setMetrics(names);
     drawHead();

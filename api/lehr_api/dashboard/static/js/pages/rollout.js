@@ -1,7 +1,7 @@
 /** The page of a rollout: its result, its stages, each gate with its evidence. */
 
 import { get, post } from "../api.js";
-import { byId, fill, h, throttled } from "../dom.js";
+import { byId, fill, h, mount, throttled } from "../dom.js";
 import * as f from "../format.js";
 import { confirmed, showFailure, toast, tryTo } from "../notices.js";
 import { installPage } from "../page.js";
@@ -21,7 +21,7 @@ const failure = h("div");
 const line = h("div");
 const parts = h("div");
 const notes = h("div");
-fill(byId("rollout-body"), failure, line, parts, notes);
+mount(byId("rollout-body"), failure, line, parts, notes);
 /** @type {RolloutDetail | null} */
 let rollout = null;
 const opened = new Set((read("open") ?? "").split(",").filter(Boolean));
@@ -77,7 +77,6 @@ async function putAway(it) {
 /** @param {RolloutDetail} it */
 function drawHead(it) {
   showTabState(it.name, it.state);
-  const focused = head.contains(document.activeElement) ? document.activeElement?.textContent : null;
   fill(
     head,
     h("div.crumbs", {}, h("a", { href: "/rollouts" }, "Rollouts"), ` / ${it.project}`),
@@ -99,15 +98,10 @@ function drawHead(it) {
     h("div.status-line", {}, stateMark(it.state), h("span", {}, "submitted ", f.time(it.created_at)), it.ended_at !== null && h("span", {}, "took ", f.duration(it.ended_at - it.created_at), ", ended ", f.time(it.ended_at))),
     h("p.verdict", { id: "verdict" }, verdict(it)),
   );
-  if (focused) [.../** @type {NodeListOf<HTMLElement>} */ (head.querySelectorAll("button, a"))].find((one) => one.textContent === focused)?.focus();
 }
 
 /** @param {RolloutDetail} it */
 function drawStages(it) {
-  // The element that has the focus, which a live update must keep.
-  const controls = () => [...byId("rollout-body").querySelectorAll("a, summary")];
-  const at = controls().findIndex((one) => one === document.activeElement);
-  const shown = new Set([...parts.querySelectorAll("details.changes[open]")].map((one) => one.parentElement?.id));
   fill(line, stagesLine(it, (name) => {
     keep(name, true);
     const part = /** @type {HTMLDetailsElement | null} */ (document.getElementById(`stage-${name}`));
@@ -115,8 +109,6 @@ function drawStages(it) {
   }));
   fill(notes, it.notes.length > 0 && h("h2", {}, "Notes"), it.notes.map((note) => h("p.note", {}, note)));
   fill(parts, it.stages.map((stage) => stagePart(stage, isOpen(stage.name), (open) => keep(stage.name, open))));
-  for (const id of shown) document.getElementById(id ?? "")?.querySelector("details.changes")?.setAttribute("open", "");
-  if (at >= 0) /** @type {HTMLElement} */ (controls()[at])?.focus({ preventScroll: true });
 }
 
 let drawn = "";

@@ -4,6 +4,7 @@ import { get } from "../api.js";
 import { byId, fill, h, scrollable, throttled } from "../dom.js";
 import * as f from "../format.js";
 import { rowKeys } from "../keys.js";
+import { listFilter } from "../listfilter.js";
 import { empty, showFailure } from "../notices.js";
 import { installPage } from "../page.js";
 import { stateMark } from "../status.js";
@@ -20,7 +21,7 @@ let at = -1;
 
 /** @param {RolloutView} rollout */
 function stages(rollout) {
-  return h("ol.progress-stages.plain", {}, Object.entries(rollout.progress).map(([name, state]) => h("li", { title: `${name}: ${state}` }, stateMark(state, name.replaceAll("_", " ")), h("span.unseen", {}, ` ${state}`))));
+  return h("ol.progress-stages.plain", {}, Object.entries(rollout.progress).map(([name, state]) => h("li", { title: `${name}: ${state}` }, stateMark(state, name.replaceAll("_", " ").replace(/\b(gpus?|cpu)\b/g, (word) => word.toUpperCase().replace("GPUS", "GPUs"))), h("span.unseen", {}, ` ${state}`))));
 }
 
 /** @param {RolloutView} rollout @param {number} i */
@@ -38,6 +39,10 @@ function row(rollout, i) {
 }
 
 function draw() {
+  if (!rollouts.length && looked()) {
+    fill(place, empty("No rollout matches this filter"));
+    return;
+  }
   if (!rollouts.length) {
     fill(
       place,
@@ -64,8 +69,11 @@ function draw() {
 }
 
 async function load() {
+  const asked = looked();
   try {
-    const page = await get("/rollouts", { limit: 100 });
+    const page = await get("/rollouts", { limit: 100, search: asked });
+    // Somebody has typed on in the meantime.
+    if (asked !== looked()) return;
     const fresh = new Set(page.items.map((/** @type {RolloutView} */ rollout) => rollout.id));
     const older = rollouts.filter((rollout) => !fresh.has(rollout.id));
     rollouts = [...page.items, ...older];
@@ -78,7 +86,7 @@ async function load() {
 
 async function more() {
   const from = cursor;
-  const page = await get("/rollouts", { limit: 100, cursor: from });
+  const page = await get("/rollouts", { limit: 100, cursor: from, search: looked() });
   // Two quick clicks would load the same page twice.
   if (cursor !== from) return;
   rollouts = [...rollouts, ...page.items];
@@ -86,6 +94,11 @@ async function more() {
   draw();
 }
 
+const looked = listFilter(() => {
+  rollouts = [];
+  cursor = null;
+  load();
+});
 installPage();
 rowKeys({
   count: () => rollouts.length,

@@ -13,7 +13,7 @@ import { openLogs } from "../run/logs.js";
 import { openSystem } from "../run/system.js";
 import { Tabs } from "../run/tabs.js";
 import { noteBox } from "../note.js";
-import { progress } from "../status.js";
+import { ENDED, progress } from "../status.js";
 import { on, onCatchUp } from "../stream.js";
 import { showTabState } from "../tab_state.js";
 
@@ -35,28 +35,45 @@ const showNote = noteBox(head);
 const tabs = new Tabs(byId("run-tabs"), byId("run-body"), TABS);
 /** @type {RunDetail | null} */
 let run = null;
-/** @type {string | null} */
-let sweepName = null;
+/** Names of what the run belongs to, and whether there is a checkpoint to fork from. */
+const about = { sweep: /** @type {string | null} */ (null), parent: /** @type {string | null} */ (null), canFork: false, position: /** @type {number | null} */ (null) };
 
 function draw() {
   if (!run) return;
   showTabState(run.name, run.state, progress(run));
-  drawHeader(head, run, sweepName);
+  drawHeader(head, run, about);
   showNote(`/runs/${run.id}`, run);
+}
+
+/** @param {RunDetail} shown */
+async function learn(shown) {
+  const nameOf = async (/** @type {string | null} */ path) => (path === null ? null : (await get(path, { limit: 1 }).catch(() => null))?.name ?? null);
+  const ended = shown.step !== null && ENDED.has(shown.state);
+  const [sweep, parent, checkpoints, queue] = await Promise.all([
+    about.sweep ?? nameOf(shown.sweep_id && `/sweeps/${shown.sweep_id}`),
+    about.parent ?? nameOf(shown.forked_from && `/runs/${shown.forked_from}`),
+    ended ? get(`/runs/${shown.id}/checkpoints`) : [],
+    shown.state === "queued" ? get("/queue").catch(() => []) : [],
+  ]);
+  const position = queue.find((/** @type {any} */ one) => one.run_id === shown.id)?.position ?? null;
+  const canFork = ended ? checkpoints.some((/** @type {any} */ one) => one.removed_at === null) : about.canFork;
+  Object.assign(about, { sweep, parent, canFork, position });
 }
 
 async function load() {
   try {
     run = /** @type {RunDetail} */ (await get(`/runs/${encodeURIComponent(ref)}`));
+    about.canFork = run.step !== null && !ENDED.has(run.state);
     draw();
     tabs.show(run);
-    if (run.sweep_id && sweepName === null) {
-      const { name } = await get(`/sweeps/${run.sweep_id}`);
-      sweepName ??= /** @type {string} */ (name);
-      draw();
-    }
+    await learn(run);
+    draw();
   } catch (error) {
-    if (!run) showFailure(head, error);
+    if (!run) {
+      showFailure(head, error);
+      // Without a run there is nothing that the tabs could show.
+      byId("run-tabs").hidden = true;
+    }
   }
 }
 

@@ -5,7 +5,7 @@ import { Board } from "../charts/board.js";
 import { drawFigure } from "../charts/figure.js";
 import { toolbar, viewFromAddress } from "../charts/toolbar.js";
 import { along, slots, stroke } from "../colour.js";
-import { byId, fill, h, s, throttled } from "../dom.js";
+import { byId, fill, h, mount, s, throttled } from "../dom.js";
 import * as f from "../format.js";
 import { noteBox } from "../note.js";
 import { showFailure } from "../notices.js";
@@ -15,7 +15,7 @@ import { on, onCatchUp } from "../stream.js";
 import { sweepActions } from "../sweep/actions.js";
 import { shareOf } from "../sweep/axis.js";
 import { PAGE, readSweep } from "../sweep/pages.js";
-import { drawParallel } from "../sweep/parallel.js";
+import { Parallel } from "../sweep/parallel.js";
 import { trialsTable } from "../sweep/trials.js";
 import { showTabState } from "../tab_state.js";
 import { read, write } from "../urlstate.js";
@@ -26,6 +26,8 @@ import { read, write } from "../urlstate.js";
  */
 
 const SEED = "train.seed";
+/** Of so many runs one request returns the metrics. */
+const ASKED = 150;
 const ref = byId("sweep").dataset.sweep ?? "";
 const head = byId("sweep-head");
 const showNote = noteBox(head);
@@ -35,15 +37,16 @@ const failure = h("div");
 const charts = h("div");
 const seedBar = h("div.bar");
 const legend = h("ul.legend");
-const parallel = h("div");
-const parallelSection = h("section", { hidden: true }, h("h2", {}, "Parallel coordinates"), parallel);
+const importance = h("div");
+const parallel = new Parallel(h("div"));
+const parallelSection = h("section", { hidden: true }, h("h2", {}, "Parallel coordinates"), parallel.place, importance);
 const trials = h("div");
 const more = h("div.bar");
 /** How many trials are shown, at most. */
 let shown = PAGE;
 /** @type {SweepDetail | null} */
 let sweep = null;
-/** @type {{parameter: string, verdict: string, notes: string[], figure: any} | null} */
+/** @type {{parameter: string, verdict: string, notes: string[], figure: any, importance: Record<string, number>} | null} */
 let figure = null;
 let parameter = read("parameter");
 const hidden = new Set((read("hide") ?? "").split(",").filter(Boolean));
@@ -51,7 +54,7 @@ const hidden = new Set((read("hide") ?? "").split(",").filter(Boolean));
 const view = viewFromAddress();
 const bar = toolbar(view, (kind) => (kind === "data" ? board.reload() : board.redraw()), { superseded: false });
 view.old = false;
-fill(
+mount(
   byId("sweep-body"),
   figureBar,
   figurePlace,
@@ -156,7 +159,7 @@ function drawCurves() {
     [...entries].map(([key, [run, ...rest]]) =>
       h(
         run.hidden ? "li.off" : "li",
-        {},
+        { key },
         h("button.quiet", { type: "button", "aria-pressed": String(!run.hidden), title: run.hidden ? "Show its curves" : "Hide its curves", onclick: () => {
           for (const { id } of [run, ...rest]) {
             if (run.hidden) hidden.delete(id);
@@ -183,8 +186,14 @@ function drawTrials() {
     shown += PAGE;
     load();
   } }, `Show ${Math.min(PAGE, left)} more`), h("span.dim", {}, `${sweep.trials.length} of ${sweep.trials_total} trials are shown, the best among them.`));
+  const shares = Object.entries(figure?.importance ?? {});
+  fill(importance, shares.length > 0 && h(
+    "dl.facts.importance",
+    { "aria-label": "Importance of the parameters" },
+    shares.map(([path, share]) => [h("dt", { key: `name ${path}` }, path), h("dd", { key: `share ${path}` }, h("span.meter", { "aria-hidden": "true" }, h("i", { vars: { "--share": share } })), f.percent(share))]),
+  ), shares.length > 0 && h("p.hint", {}, "The share of each parameter in what decides the metric, by how its values among the best trials differ from those among all (PED-ANOVA)."));
   parallelSection.hidden = sweep.parameters.length < 2;
-  if (!parallelSection.hidden) drawParallel(parallel, sweep);
+  if (!parallelSection.hidden) parallel.draw(sweep);
 }
 
 function drawParameterChoice() {
@@ -192,12 +201,12 @@ function drawParameterChoice() {
     figureBar.hidden = true;
     return;
   }
-  const select = /** @type {HTMLSelectElement} */ (h("select", { "aria-label": "Parameter on the x axis", onchange: () => {
-    parameter = select.value;
+  const choose = (/** @type {Event} */ event) => {
+    parameter = /** @type {HTMLSelectElement} */ (event.currentTarget).value;
     write({ parameter });
     load();
-  } }, sweep.parameters.map((path) => h("option", { value: path }, path))));
-  select.value = parameter ?? "";
+  };
+  const select = h("select", { "aria-label": "Parameter on the x axis", value: parameter ?? "", onchange: choose }, sweep.parameters.map((path) => h("option", { value: path }, path)));
   fill(figureBar, h("label.field", {}, "against", select));
 }
 
@@ -245,19 +254,22 @@ async function load() {
   }
 }
 
-/** Take the metrics of the run with the most steps; the others have the same. */
+/** Take the metrics of all trials that have begun: a single one may log what no other does. */
 async function loadMetrics() {
-  const furthest = [...(sweep?.trials ?? [])].sort((a, b) => (b.run.step ?? -1) - (a.run.step ?? -1))[0];
-  if (!furthest || furthest.run.step === null) {
+  const begun = (sweep?.trials ?? []).filter(({ run }) => run.step !== null).map(({ run }) => run);
+  if (!begun.length) {
     fill(charts, h("p.empty", {}, "Curves appear with the first step."));
     return;
   }
-  const state = `${furthest.run.id} ${Object.keys(furthest.run.latest).length}`;
-  if (state === metricsKnown) return;
-  const infos = await get(`/runs/${furthest.run.id}/metrics`);
+  const state = begun.map((run) => `${run.id} ${Object.keys(run.latest).length}`).join();
   if (state === metricsKnown) return;
   metricsKnown = state;
-  board.setMetrics(infos.map((/** @type {any} */ info) => info.name));
+  const names = new Set();
+  for (let i = 0; i < begun.length; i += ASKED) {
+    const found = await get("/values", { run: begun.slice(i, i + ASKED).map((run) => run.id), names: true });
+    for (const name of found.metric_names) names.add(name);
+  }
+  board.setMetrics([...names]);
 }
 
 installPage();

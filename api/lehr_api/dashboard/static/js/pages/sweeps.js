@@ -4,6 +4,7 @@ import { get } from "../api.js";
 import { byId, fill, h, scrollable, throttled } from "../dom.js";
 import * as f from "../format.js";
 import { rowKeys } from "../keys.js";
+import { listFilter } from "../listfilter.js";
 import { empty, showFailure } from "../notices.js";
 import { installPage } from "../page.js";
 import { stateMark } from "../status.js";
@@ -43,8 +44,12 @@ function row(sweep, i) {
 }
 
 function draw() {
+  if (!sweeps.length && looked()) {
+    fill(place, empty("No sweep matches this filter"));
+    return;
+  }
   if (!sweeps.length) {
-    fill(place, empty("No sweeps yet", h("p", {}, "A sweep runs one spec at many values. The reference grid of eight learning rates:"), h("pre", {}, "lehr sweep sweeps/lr_grid.yaml")));
+    fill(place, empty("No sweeps yet", h("p", {}, "A sweep runs one spec at many values. Eight learning rates of a small model, on any machine:"), h("pre", {}, "lehr demo"), h("p", {}, "The same as a file that you can change:"), h("pre", {}, "lehr sweep sweeps/lr_grid_small.yaml")));
     return;
   }
   fill(
@@ -62,8 +67,11 @@ function draw() {
 }
 
 async function load() {
+  const asked = looked();
   try {
-    const page = await get("/sweeps", { limit: 100 });
+    const page = await get("/sweeps", { limit: 100, search: asked });
+    // Somebody has typed on in the meantime.
+    if (asked !== looked()) return;
     const fresh = new Set(page.items.map((/** @type {SweepView} */ sweep) => sweep.id));
     const older = sweeps.filter((sweep) => !fresh.has(sweep.id));
     sweeps = [...page.items, ...older];
@@ -76,7 +84,7 @@ async function load() {
 
 async function more() {
   const from = cursor;
-  const page = await get("/sweeps", { limit: 100, cursor: from });
+  const page = await get("/sweeps", { limit: 100, cursor: from, search: looked() });
   // Two quick clicks would load the same page twice.
   if (cursor !== from) return;
   sweeps = [...sweeps, ...page.items];
@@ -84,6 +92,11 @@ async function more() {
   draw();
 }
 
+const looked = listFilter(() => {
+  sweeps = [];
+  cursor = null;
+  load();
+});
 installPage();
 rowKeys({
   count: () => sweeps.length,

@@ -98,11 +98,15 @@ function changes(stage) {
  * @param {(open: boolean) => void} onToggle called when the user toggles a stage
  */
 export function stagePart(stage, open, onToggle) {
-  const part = /** @type {HTMLDetailsElement} */ (
+  const toggled = (/** @type {Event} */ event) => {
+    const part = /** @type {HTMLDetailsElement} */ (/** @type {HTMLElement} */ (event.currentTarget).parentElement);
+    onToggle(!part.open);
+  };
+  return (
     h(
       "details.stage-part",
       { id: `stage-${stage.name}`, open },
-      h("summary", { onclick: () => onToggle(!part.open) }, h("h2", {}, `${stage.number}. ${stage.title}`), stateMark(stage.state), h("span.dim", {}, gatesLine(stage))),
+      h("summary", { onclick: toggled }, h("h2", {}, `${stage.number}. ${stage.title}`), stateMark(stage.state), h("span.dim", {}, gatesLine(stage))),
       // Its row and the verdict above already show why a gate failed.
       stage.reason && !stage.gates.some((gate) => gate.state === "failed") && h(stage.state === "failed" ? "div.failure" : "p.note", {}, stage.reason),
       facts(stage),
@@ -111,5 +115,4 @@ export function stagePart(stage, open, onToggle) {
       gatesTable(stage),
     )
   );
-  return part;
 }

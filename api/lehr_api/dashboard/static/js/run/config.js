@@ -1,7 +1,7 @@
 /** The config of a run: complete, searchable, compared with another run; and its provenance. */
 
 import { get } from "../api.js";
-import { fill, h, scrollable } from "../dom.js";
+import { fill, h, mount, scrollable } from "../dom.js";
 import { differing, flatten } from "../flat.js";
 import { NONE, specValue } from "../format.js";
 import { empty, message } from "../notices.js";
@@ -109,7 +109,7 @@ export function openConfig(place, run) {
     draw();
   } }));
   const refInput = /** @type {HTMLInputElement} */ (h("input", { type: "search", placeholder: "a run's name or id", value: asked.startsWith("preset:") ? "" : asked, onchange: () => against(refInput.value.trim()) }));
-  fill(
+  mount(
     place,
     h("div.bar", {}, keyInput, h("label.field", {}, "differences to run", refInput), h("label.field", {}, "or preset", choice), problem, h("span.bar-end", {}, h("a", { href: `/api/v1/runs/${run.id}/config`, download: `${run.name}.yaml` }, "config.yaml"))),
     table,

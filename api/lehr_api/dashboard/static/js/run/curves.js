@@ -4,9 +4,10 @@ import { get } from "../api.js";
 import { Board } from "../charts/board.js";
 import { toolbar, viewFromAddress } from "../charts/toolbar.js";
 import { slot, stroke } from "../colour.js";
-import { fill, h, throttled } from "../dom.js";
+import { fill, h, mount, throttled } from "../dom.js";
 import { empty } from "../notices.js";
 import { integer } from "../format.js";
+import { ENDED } from "../status.js";
 import { LogView } from "./logs.js";
 import { scheduleMarks } from "./schedule.js";
 
@@ -49,7 +50,7 @@ export function openCurves(place, run) {
   const view = viewFromAddress();
   const marksLine = h("p.hint");
   const bar = toolbar(view, (kind) => (kind === "data" ? board.reload() : board.redraw()));
-  fill(place, bar.element, charts, marksLine, h("h2", {}, "Log tail"), tailPlace);
+  mount(place, bar.element, marksLine, charts, h("h2", {}, "Log tail"), tailPlace);
   const board = new Board(charts, [{ id: run.id, label: run.name, flopsPerToken: run.flops_per_token, stroke: () => stroke(slot(run.id)) }], view, {
     onZoom: (range) => {
       view.range = range;
@@ -59,13 +60,14 @@ export function openCurves(place, run) {
   });
   const log = new LogView(tailPlace, run, { tail: true });
   let attempt = run.attempt;
+  let current = run;
 
   let any = false;
   const metrics = async () => {
     const infos = /** @type {import("../types.js").MetricInfo[]} */ (await get(`/runs/${run.id}/metrics`));
     any = infos.length > 0;
     if (!any) {
-      fill(charts, empty("No metrics yet", h("p", {}, "Curves appear with the first step. Until then, see the log.")));
+      fill(charts, ENDED.has(current.state) ? empty("No metrics", h("p", {}, "It ended before its first step. The log below has the reason.")) : empty("No metrics yet", h("p", {}, "Curves appear with the first step. Until then, see the log.")));
       return;
     }
     board.setMetrics(infos.map((info) => info.name));
@@ -99,6 +101,7 @@ export function openCurves(place, run) {
 
   return {
     run(next) {
+      current = next;
       if (next.attempt !== attempt) {
         // A resume goes back in steps, so fetched points may be superseded.
         attempt = next.attempt;

@@ -90,16 +90,18 @@ function eventTable(events) {
   const kinds = [...new Set(events.map((event) => event.kind))].sort();
   const chosen = read("kind") ?? "";
   const shown = chosen ? events.filter((event) => event.kind === chosen) : events;
-  const place = h("div");
-  const select = /** @type {HTMLSelectElement} */ (h("select", { onchange: () => {
+  const choose = (/** @type {Event} */ event) => {
+    const select = /** @type {HTMLSelectElement} */ (event.currentTarget);
     write({ kind: select.value });
-    fill(place, eventTable(events));
-    /** @type {HTMLElement | null} */ (place.querySelector("select"))?.focus();
-  } }, h("option", { value: "" }, `all (${events.length})`), kinds.map((kind) => h("option", { value: kind }, kind))));
-  select.value = kinds.includes(chosen) ? chosen : "";
+    const place = select.closest(".events")?.parentElement;
+    if (place) fill(place, eventTable(events));
+    select.focus();
+  };
+  const select = h("select", { value: kinds.includes(chosen) ? chosen : "", onchange: choose }, h("option", { value: "" }, `all (${events.length})`), kinds.map((kind) => h("option", { value: kind }, kind.replaceAll("_", " "))));
   const head = (/** @type {string} */ title, /** @type {string} */ kind) => h(`th${kind}`, { scope: "col" }, title);
-  fill(
-    place,
+  return h(
+    "div.events",
+    {},
     h("div.bar", {}, h("label.field", {}, "show", select)),
     scrollable(
       h(
@@ -114,7 +116,7 @@ function eventTable(events) {
               eventClass(event),
               {},
               h("td", {}, f.time(event.at, { seconds: true })),
-              h("td.event-kind", {}, event.kind),
+              h("td.event-kind", {}, event.kind.replaceAll("_", " ")),
               h("td.num", {}, event.attempt || f.NONE),
               h("td.num", {}, f.integer(event.step)),
               h("td.wrap", {}, event.message.replace(" -> ", " → ")),
@@ -124,7 +126,6 @@ function eventTable(events) {
       ),
     ),
   );
-  return place;
 }
 
 export const openEvents = listTab("events", eventTable);

@@ -4,7 +4,7 @@ import { post } from "../api.js";
 import { fill, h } from "../dom.js";
 import * as f from "../format.js";
 import { confirmed, toast, tryTo } from "../notices.js";
-import { ACTIVE, ENDED, progress, runReason, runState } from "../status.js";
+import { ACTIVE, ENDED, progress, runReason, runState, timeHeld } from "../status.js";
 import { repeat } from "../seeds.js";
 import { fork } from "./fork.js";
 import { archive, deleteRun, editTags, unarchive } from "./tags_archive.js";
@@ -35,18 +35,18 @@ async function pause(run) {
   if (await confirmed({ title: `Pause ${run.name}?`, body, yes: "Pause the run" })) order(run, "pause");
 }
 
-/** @param {RunDetail} run */
-function actions(run) {
+/** @param {RunDetail} run @param {boolean} canFork */
+function actions(run, canFork) {
   const stopping = run.desired !== "run";
   const button = (/** @type {string} */ label, /** @type {() => void} */ act, danger = false) =>
-    h(danger ? "button.danger" : "button", { type: "button", onclick: act }, label);
+    h(danger ? "button.danger" : "button", { key: label, type: "button", onclick: act }, label);
   /** @type {HTMLElement[]} */
   const shown = [h("a.button", { href: `/api/v1/runs/${run.id}/report`, target: "_blank", rel: "noopener" }, "Report")];
   if (run.state === "running" && !stopping) {
     shown.push(button("Save checkpoint", () => order(run, "checkpoint")));
     shown.push(button("Pause", () => pause(run)));
   }
-  if (run.step !== null) shown.push(button("Fork", () => fork(run)));
+  if (canFork) shown.push(button("Fork", () => fork(run)));
   if (!run.archived && !run.forked_from) shown.push(button("Seeds", () => repeat(run)));
   if (run.state === "paused") shown.push(button("Resume", () => order(run, "resume")));
   if (run.state === "failed") shown.push(button("Retry", () => order(run, "retry")));
@@ -88,8 +88,9 @@ function figures(run) {
 
 /** @param {RunDetail} run */
 function timing(run) {
-  if (run.started_at === null) return run.queued_at === null ? null : ["submitted ", f.time(run.created_at)];
-  if (run.ended_at !== null) return ["ran ", f.duration(run.ended_at - run.started_at), ", ended ", f.time(run.ended_at)];
+  const ended = run.ended_at !== null && [", ended ", f.time(run.ended_at)];
+  if (run.started_at === null) return ["submitted ", f.time(run.created_at), ended];
+  if (ended) return ["ran ", f.duration(timeHeld(run)), ended];
   return ["started ", f.time(run.started_at)];
 }
 
@@ -105,14 +106,12 @@ function places(run) {
 /**
  * @param {HTMLElement} place
  * @param {RunDetail} run
- * @param {string | null} sweepName
+ * @param {{sweep: string | null, parent: string | null, canFork: boolean, position: number | null}} about names of what it belongs to
  */
-export function drawHeader(place, run, sweepName) {
+export function drawHeader(place, run, about) {
   const done = progress(run);
   const reason = runReason(run);
   const failed = run.state === "failed";
-  // The button that has the focus, which a live update must keep.
-  const focused = place.contains(document.activeElement) ? document.activeElement?.textContent : null;
   fill(
     place,
     h(
@@ -120,15 +119,16 @@ export function drawHeader(place, run, sweepName) {
       {},
       h("a", { href: "/" }, "Runs"),
       run.rollout_id && [" / ", h("a", { href: `/rollouts/${run.rollout_id}` }, "its rollout")],
-      run.sweep_id && [" / ", h("a", { href: `/sweeps/${run.sweep_id}` }, sweepName ?? run.sweep_id)],
+      run.sweep_id && [" / ", h("a", { href: `/sweeps/${run.sweep_id}` }, about.sweep ?? run.sweep_id)],
       ` / ${run.project}`,
-      run.forked_from && [", forked from ", h("a", { href: `/runs/${run.forked_from}` }, run.forked_from)],
+      run.forked_from && [", forked from ", h("a", { href: `/runs/${run.forked_from}` }, about.parent ?? run.forked_from)],
     ),
-    h("div.head-line", {}, h("h1", {}, run.name), h("span.mono.dim", {}, run.id), run.archived && h("span.tag", {}, "archived"), run.tags.map((tag) => h("a.tag", { href: `/?filter=tag:${encodeURIComponent(tag)}` }, tag)), h("button.quiet", { type: "button", onclick: () => editTags(run) }, run.tags.length ? "Edit tags" : "Add tags"), h("div.actions", {}, actions(run))),
+    h("div.head-line", {}, h("h1", {}, run.name), h("span.mono.dim", {}, run.id), run.archived && h("span.tag", {}, "archived"), run.tags.map((tag) => h("a.tag", { href: `/?filter=tag:${encodeURIComponent(tag)}` }, tag)), h("button.quiet", { type: "button", onclick: () => editTags(run) }, run.tags.length ? "Edit tags" : "Add tags"), h("div.actions", {}, actions(run, about.canFork))),
     h(
       "div.status-line",
       {},
       runState(run),
+      about.position !== null && run.state === "queued" && h("span", {}, about.position === 1 ? "next in the queue" : `number ${f.integer(about.position)} in the queue`),
       run.desired !== "run" && ACTIVE.has(run.state) && h("span", {}, `${run.desired} requested`),
       h("span", {}, run.step === null ? "no step yet" : ["step ", h("b", {}, f.integer(run.step)), ` of ${f.integer(run.total_steps)}`]),
       done !== null && h("span.progress", { role: "progressbar", "aria-valuemin": "0", "aria-valuemax": "100", "aria-valuenow": String(Math.round(done * 100)), "aria-label": "Progress" }, h("i", { vars: { "--done": done } })),
@@ -140,11 +140,10 @@ export function drawHeader(place, run, sweepName) {
     ),
     Object.keys(run.parameters_varied).length > 0 &&
       h("div.status-line", {}, Object.entries(run.parameters_varied).map(([path, value]) => h("span", {}, `${path} `, h("b", {}, f.specValue(value, path))))),
-    reason && h(failed ? "div.failure" : "div.alert", failed ? { role: "alert" } : {}, h("p", {}, reason), failed && run.cause && h("p.dim", {}, `cause: ${run.cause}`)),
+    reason && h(failed ? "div.failure" : "div.alert", failed ? { role: "alert" } : {}, h("p", {}, reason), failed && run.cause && h("p.dim", {}, `cause: ${run.cause.replaceAll("_", " ")}`)),
     run.warnings.map((warning) => h("div.alert", {}, warning)),
     run.alerts.map((alert) => h("div.alert", {}, alert)),
-    figures(run),
+    Object.keys(run.latest).length > 0 && figures(run),
     run.wandb && h("p.hint", {}, "Weights & Biases: ", run.wandb.url ? h("a", { href: run.wandb.url, rel: "noreferrer" }, run.wandb.text) : run.wandb.text),
   );
-  if (focused) [...place.querySelectorAll("button")].find((one) => one.textContent === focused)?.focus();
 }

@@ -1,7 +1,7 @@
 /** The logs of a run by attempt and rank, live and searchable. */
 
 import { get } from "../api.js";
-import { fill, h, throttled } from "../dom.js";
+import { fill, h, mount, throttled } from "../dom.js";
 import { bytes, integer } from "../format.js";
 import { showFailure } from "../notices.js";
 import { read, write } from "../urlstate.js";
@@ -66,7 +66,7 @@ export class LogView {
       this.follow = pre.scrollTop + pre.clientHeight > pre.scrollHeight - 24;
     });
     if (this.tail) {
-      fill(this.place, this.note, this.pre);
+      mount(this.place, this.note, this.pre);
       return;
     }
     this.select = /** @type {HTMLSelectElement} */ (h("select", { "aria-label": "Log", onchange: () => this.choose(this.select?.value ?? "") }));
@@ -90,7 +90,7 @@ export class LogView {
       this.#draw();
     } });
     this.earlier = h("button", { type: "button", hidden: true, onclick: () => this.#loadEarlier() }, "Earlier lines");
-    fill(this.place, h("div.log-bar", {}, this.select, this.input, h("label.check", {}, only, "only lines that match"), this.walk.element, this.earlier, this.latest, this.file, this.note), this.pre);
+    mount(this.place, h("div.log-bar", {}, this.select, this.input, h("label.check", {}, only, "only lines that match"), this.walk.element, this.earlier, this.latest, this.file, this.note), this.pre);
   }
 
   /** @param {RunDetail} run */

@@ -1,7 +1,7 @@
 /** A panel of the system tab: what the run's nodes and GPUs did while its newest attempt ran. */
 
 import { get } from "../api.js";
-import { fill, h } from "../dom.js";
+import { h, mount } from "../dom.js";
 import { historyPanel } from "../system_history.js";
 
 const POINTS = 220;
@@ -17,7 +17,7 @@ export async function showMachine(place, run) {
   /** @type {import("../types.js").RunSystem | null} */
   const system = await get(`/runs/${run.id}/system?attempt=${run.attempt}&points=${POINTS}`).catch(() => null);
   if (!system) return;
-  fill(
+  mount(
     place,
     h("h2", {}, "Its nodes over time"),
     system.attempts.flatMap((attempt) => attempt.nodes.map((node) => [h("h3", {}, node.node), historyPanel(node)])),

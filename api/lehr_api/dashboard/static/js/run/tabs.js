@@ -1,6 +1,6 @@
 /** Tabs. The URL keeps the choice; only the open tab fetches data. */
 
-import { fill, h } from "../dom.js";
+import { fill, h, mount } from "../dom.js";
 import { read, write } from "../urlstate.js";
 
 /**
@@ -49,13 +49,23 @@ export class Tabs {
       this.open(tabs[(at + by + tabs.length) % tabs.length].key);
       /** @type {HTMLElement | null} */ (bar.querySelector("[aria-selected=true]"))?.focus();
     });
+    addEventListener("popstate", () => {
+      const wanted = read("tab") ?? tabs[0].key;
+      if (wanted !== this.key && tabs.some((tab) => tab.key === wanted)) this.#switch(wanted);
+    });
     this.#mark();
   }
 
   /** @param {string} key */
   open(key) {
+    if (key === this.key && this.opened) return;
+    write({ tab: key === this.tabs[0].key ? null : key }, { step: true });
+    this.#switch(key);
+  }
+
+  /** @param {string} key */
+  #switch(key) {
     this.key = key;
-    write({ tab: key === this.tabs[0].key ? null : key });
     this.#mark();
     this.opened?.close?.();
     this.place.replaceChildren();
@@ -76,7 +86,7 @@ export class Tabs {
     if (!tab || !this.run) return;
     // Each tab draws into its own element, so a late answer cannot overwrite another tab.
     const room = h("div");
-    fill(this.place, room);
+    mount(this.place, room);
     this.opened = tab.open(room, this.run);
   }
 
@@ -85,6 +95,8 @@ export class Tabs {
       const on = button.id === `tab-${this.key}`;
       button.setAttribute("aria-selected", String(on));
       button.setAttribute("tabindex", on ? "0" : "-1");
+      // On a narrow screen the chosen tab may be beyond the edge.
+      if (on) button.scrollIntoView({ block: "nearest", inline: "nearest" });
     }
     this.place.setAttribute("aria-labelledby", `tab-${this.key}`);
   }

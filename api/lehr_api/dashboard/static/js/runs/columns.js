@@ -113,7 +113,7 @@ export const COLUMNS = [
     sort: (run) => run.eta_s,
   },
   { key: "gpus", title: "GPUs", num: true, cell: gpus, sort: (run) => run.gpus },
-  { key: "tags", title: "tags", cell: (run) => run.tags.map((tag) => h("span.tag", {}, tag)) },
+  { key: "tags", title: "tags", cell: (run) => run.tags.length > 0 && h("span", { title: run.tags.join(", ") }, run.tags.map((tag) => h("span.tag", {}, tag))) },
   { key: "submitted", title: "submitted", cell: (run) => f.time(run.created_at), sort: (run) => run.created_at },
   { key: "project", title: "project", off: true, cell: (run) => run.project, sort: (run) => run.project },
   { key: "id", title: "id", off: true, cell: (run) => h("span.mono", {}, run.id), sort: (run) => run.id },

@@ -1,52 +1,92 @@
-/** Parse the filter: `state:running project:omk lr<1e-3 words`. */
+/** Parse the filter: `state:running,failed -tag:old lr<1e-3 optimizer.name=muon /grid-\d/ words`. */
 
-import { fromWire } from "../format.js";
+import { nearest } from "../nearest.js";
+import { matches, valueOf } from "./filter-values.js";
 
 /**
+ * @typedef {import("../types.js").RunView} RunView
+ * @typedef {import("./configs.js").Configs} Configs
+ * @typedef {(run: RunView, configs: Configs | null) => boolean} Test
+ *
  * @typedef {object} Filter
  * @property {Record<string, unknown>} query filters that the server applies
- * @property {((run: import("../types.js").RunView) => boolean) | null} test filter that is applied to the rows here
+ * @property {Test | null} test filter that is applied to the rows here
  * @property {string | null} problem
+ * @property {string[]} keys keys that only the configs or the metrics of the runs may have
  */
 
-const KEYS = ["project", "state", "tag", "sweep", "note", "archived"];
+const KEYS = ["project", "state", "tag", "sweep", "note", "archived", "name"];
 const STATES = ["queued", "starting", "running", "stopping", "paused", "completed", "failed", "cancelled", "pruned"];
 /** @type {Record<string, string>} */
-const ALIASES = { waiting: "queued", waits: "queued", done: "completed" };
-/** @type {Record<string, string>} */
-const METRICS = { loss: "train/loss", val: "val/loss", mfu: "mfu", tok: "tokens_per_s" };
+const ALIASES = { waiting: "queued", waits: "queued", done: "completed", canceled: "cancelled" };
+const NUMBER = /^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?[kMGT]?$/i;
+/** @type {Record<string, number>} */
+const UNITS = { k: 1e3, M: 1e6, m: 1e6, G: 1e9, T: 1e12 };
+
+/** @param {string} text @returns {number | null} */
+export function numberOf(text) {
+  if (!NUMBER.test(text)) return null;
+  const unit = UNITS[text.at(-1) ?? ""];
+  return unit ? Number(text.slice(0, -1)) * unit : Number(text);
+}
 
 /**
- * Return a numeric field of a run by its short name.
+ * Cut the line into parts. Spaces around an operator belong to it, and quotes keep words together.
  *
- * @param {import("../types.js").RunView} run
- * @param {string} key
- * @returns {number | null}
+ * @param {string} text
  */
-function value(run, key) {
-  if (key === "step") return run.step;
-  if (key === "gpus") return run.gpus;
-  if (METRICS[key]) return fromWire(run.latest[METRICS[key]]?.value ?? null);
-  const path = Object.keys(run.parameters_varied).find((one) => one === key || one.endsWith(`.${key}`));
-  return path ? fromWire(run.parameters_varied[path]) : null;
+function parts(text) {
+  const joined = text.replace(/([\w.)])\s*(<=|>=|!=|<|>|=)\s*(?=\S|$)/g, "$1$2").replace(/,\s+/g, ",");
+  return (joined.match(/(?:"[^"]*"?|[^\s"])+/g) ?? []).map((part) => part.replaceAll('"', ""));
 }
 
 /**
  * @param {string} key
  * @param {string} operator
- * @param {number} limit
- * @returns {(run: import("../types.js").RunView) => boolean}
+ * @param {string[]} wanted any of these
+ * @returns {Test}
  */
-function comparison(key, operator, limit) {
-  return (run) => {
-    const got = value(run, key);
-    if (got === null || Number.isNaN(got)) return false;
+function comparison(key, operator, wanted) {
+  return (run, configs) => {
+    const got = valueOf(run, key, configs);
+    if (got === null || got === undefined || Number.isNaN(got)) return false;
+    if (operator === "=" || operator === ":") return wanted.some((one) => matches(got, one, numberOf(one)));
+    if (operator === "!=") return !wanted.some((one) => matches(got, one, numberOf(one)));
+    if (typeof got !== "number") return false;
+    const limit = numberOf(wanted[0]) ?? NaN;
     if (operator === "<") return got < limit;
     if (operator === ">") return got > limit;
-    if (operator === "<=") return got <= limit;
-    if (operator === ">=") return got >= limit;
-    return got === limit;
+    return operator === "<=" ? got <= limit : got >= limit;
   };
+}
+
+/**
+ * @param {string} key
+ * @param {string[]} wanted
+ * @returns {Test}
+ */
+function ofView(key, wanted) {
+  const lower = wanted.map((one) => one.toLowerCase());
+  if (key === "state") return (run) => lower.includes(run.state);
+  if (key === "tag") return (run) => run.tags.some((tag) => lower.includes(tag.toLowerCase()));
+  // `note:~word` and `note:word` mean the same: part of the note.
+  if (key === "note") return (run) => lower.some((one) => run.note.toLowerCase().includes(one));
+  if (key === "project") return (run) => lower.includes(run.project.toLowerCase());
+  if (key === "sweep") return (run) => run.sweep_id !== null && lower.some((one) => one === run.sweep_id || run.name.toLowerCase().startsWith(`${one}-`));
+  return (run) => lower.some((one) => run.name.toLowerCase().includes(one));
+}
+
+/**
+ * @param {string} word
+ * @returns {Test | string} a problem as text
+ */
+function pattern(word) {
+  try {
+    const found = new RegExp(word.slice(1, -1), "i");
+    return (run) => found.test(run.name);
+  } catch {
+    return `${word} is not a regular expression.`;
+  }
 }
 
 /**
@@ -56,38 +96,73 @@ function comparison(key, operator, limit) {
 export function parseFilter(text) {
   /** @type {Record<string, any>} */
   const query = {};
-  /** @type {((run: import("../types.js").RunView) => boolean)[]} */
+  /** @type {Test[]} */
   const tests = [];
+  /** @type {Map<string, string[]>} by key and sign: repeating a key means "or" */
+  const chosen = new Map();
+  const keys = new Set();
   const words = [];
-  for (const part of text.split(/\s+/).filter(Boolean)) {
-    const compared = /^([\w./-]+?)(<=|>=|<|>|=)([-+.\deE]+)$/.exec(part);
-    if (compared && Number.isFinite(Number(compared[3]))) {
-      tests.push(comparison(compared[1], compared[2], Number(compared[3])));
+  const wrong = (/** @type {string} */ problem) => ({ query, test: null, problem, keys: [] });
+  for (const part of parts(text)) {
+    const not = /^[-!](?=[a-z/])/i.test(part);
+    const bare = not ? part.slice(1) : part;
+    const add = (/** @type {Test} */ test) => tests.push(not ? (run, configs) => !test(run, configs) : test);
+    if (/^\/.+\/$/.test(bare)) {
+      const test = pattern(bare);
+      if (typeof test === "string") return wrong(test);
+      add(test);
       continue;
     }
-    const colon = part.indexOf(":");
-    if (colon < 1) {
-      words.push(part);
+    const split = /^([\w./-]+?)(<=|>=|!=|<|>|=|:)(.*)$/.exec(bare);
+    if (!split) {
+      if (not) add(ofView("name", [bare]));
+      else words.push(bare);
       continue;
     }
-    const key = part.slice(0, colon);
-    const given = part.slice(colon + 1);
-    if (!KEYS.includes(key)) {
-      return { query, test: null, problem: `${key} is not a key of the filter. Keys: ${KEYS.join(", ")}; also loss<3, lr<1e-3.` };
+    const [, given, operator, rest] = split;
+    const key = given.toLowerCase();
+    const wanted = rest.split(",").map((one) => (key === "note" ? one.replace(/^~/, "") : one)).filter(Boolean);
+    if (!wanted.length) continue; // It is still being typed.
+    const equal = operator === ":" || operator === "=";
+    if (KEYS.includes(key) && (equal || operator === "!=")) {
+      const values = key === "state" ? wanted.map((one) => ALIASES[one.toLowerCase()] ?? one.toLowerCase()) : wanted;
+      const odd = key === "state" && values.find((one) => !STATES.includes(one));
+      if (odd) return wrong(`${odd} is not a state. ${nearest(odd, STATES)}States: ${STATES.join(", ")}`);
+      const place = `${not === equal ? "-" : ""}${key}`;
+      chosen.set(place, [...(chosen.get(place) ?? []), ...values]);
+      continue;
     }
-    if (!given) continue;
-    if (key === "state") {
-      const states = given.split(",").map((one) => ALIASES[one] ?? one);
-      const wrong = states.find((one) => !STATES.includes(one));
-      if (wrong) return { query, test: null, problem: `${wrong} is not a state. States: ${STATES.join(", ")}` };
-      query.state = states;
-    } else if (key === "note") {
-      // `note:~word` and `note:word` mean the same: part of the note.
-      query.note = given.replace(/^~/, "") || undefined;
-    } else {
-      query[key] = key === "archived" ? ["yes", "true", "1"].includes(given) : given;
-    }
+    if (!equal && operator !== "!=" && numberOf(rest) === null) return wrong(`${bare}: ${rest} is not a number.`);
+    keys.add(key);
+    add(comparison(key, operator, wanted));
+  }
+  for (const [place, values] of chosen) {
+    const key = place.replace("-", "");
+    if (place === "archived") query.archived = ["yes", "true", "1"].includes(values[0]);
+    else if (place === "state") query.state = values;
+    else if (values.length === 1 && place !== "name" && !place.startsWith("-")) [query[key]] = values;
+    else tests.push(place.startsWith("-") ? (run) => !ofView(key, values)(run, null) : ofView(key, values));
   }
   if (words.length) query.search = words.join(" ");
-  return { query, test: tests.length ? (run) => tests.every((test) => test(run)) : null, problem: null };
+  return { query, test: tests.length ? (run, configs = null) => tests.every((test) => test(run, configs)) : null, problem: null, keys: [...keys] };
+}
+
+/**
+ * Return what is wrong with the keys of a filter, now that the configs of the runs are known.
+ *
+ * @param {Filter} filter
+ * @param {Iterable<RunView>} runs
+ * @param {Configs} configs
+ * @returns {string | null}
+ */
+export function unknownKey(filter, runs, configs) {
+  const all = [...runs];
+  if (!all.length) return null;
+  const metrics = new Set(all.flatMap((run) => Object.keys(run.latest)));
+  for (const key of filter.keys) {
+    if (all.some((run) => valueOf(run, key, configs) !== undefined) || configs.pathOf(key)) continue;
+    const known = [...KEYS, "step", "gpus", "loss", "val", "mfu", "tok", ...metrics, ...[...configs.paths].map((path) => path.split(".").at(-1) ?? path), ...configs.paths];
+    return `${key} is no key of the filter, no path of a config and no metric. ${nearest(key, known)}`.trim();
+  }
+  return null;
 }

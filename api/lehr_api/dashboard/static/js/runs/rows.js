@@ -1,7 +1,9 @@
 /** A table that draws only its visible rows. */
 
 import { h, onceAFrame } from "../dom.js";
+import { renew } from "../patch.js";
 
+/** The usual height of a row. Larger text and narrow screens have another, which is measured. */
 const ROW_PX = 33;
 const SPARE = 12;
 
@@ -12,8 +14,6 @@ const SPARE = 12;
  * @property {(item: Item) => HTMLElement} row
  * @property {(a: Item, b: Item) => boolean} same whether the row of one may be kept for the other
  */
-
-const FOCUSABLE = "a, button, input";
 
 /** @template Item */
 export class Rows {
@@ -31,6 +31,7 @@ export class Rows {
     /** @type {Map<string, {row: HTMLElement, item: Item}>} */
     this.drawn = new Map();
     this.marked = -1;
+    this.px = ROW_PX;
     /** @type {WeakSet<HTMLElement>} rows to draw again although their item is the same */
     this.stale = new WeakSet();
     this.before = h("tr.spacer", { "aria-hidden": "true" });
@@ -68,9 +69,15 @@ export class Rows {
     this.soon();
   }
 
+  /** Draw all rows again, after a change of columns. */
+  renew() {
+    for (const { row } of this.drawn.values()) this.stale.add(row);
+    this.soon();
+  }
+
   /** @param {number} index */
   scrollTo(index) {
-    const top = this.body.getBoundingClientRect().top + scrollY + index * ROW_PX;
+    const top = this.body.getBoundingClientRect().top + scrollY + index * this.px;
     if (top < scrollY + 80) scrollTo({ top: top - 80 });
     else if (top > scrollY + innerHeight - 120) scrollTo({ top: top - innerHeight + 120 });
     this.soon();
@@ -78,9 +85,9 @@ export class Rows {
 
   #draw() {
     const top = -this.body.getBoundingClientRect().top;
-    const first = Math.max(0, Math.floor(top / ROW_PX) - SPARE);
-    const last = Math.min(this.items.length, Math.ceil((top + innerHeight) / ROW_PX) + SPARE);
-    const focus = this.#focus();
+    const first = Math.max(0, Math.floor(top / this.px) - SPARE);
+    const last = Math.min(this.items.length, Math.ceil((top + innerHeight) / this.px) + SPARE);
+    const focused = /** @type {HTMLElement | null} */ (this.body.contains(document.activeElement) ? document.activeElement : null);
     /** @type {Map<string, {row: HTMLElement, item: Item}>} */
     const next = new Map();
     const rows = [];
@@ -89,31 +96,27 @@ export class Rows {
       const key = this.source.key(item);
       const old = this.drawn.get(key);
       const stands = old && this.source.same(old.item, item) && !this.stale.has(old.row);
-      const row = stands ? old.row : this.source.row(item);
+      const row = stands ? old.row : old ? renew(old.row, this.source.row(item)) : this.source.row(item);
+      this.stale.delete(row);
       row.setAttribute("aria-rowindex", String(i + 2));
       row.classList.toggle("at", i === this.marked);
       next.set(key, { row, item });
       rows.push(row);
     }
     this.drawn = next;
-    this.before.style.height = `${first * ROW_PX}px`;
-    this.after.style.height = `${Math.max(0, this.items.length - last) * ROW_PX}px`;
+    this.before.style.height = `${first * this.px}px`;
+    this.after.style.height = `${Math.max(0, this.items.length - last) * this.px}px`;
     this.#place([this.before, ...rows, this.after]);
-    if (focus) {
-      const again = next.get(focus.key)?.row.querySelectorAll(FOCUSABLE)[focus.index];
-      if (again && again !== document.activeElement) /** @type {HTMLElement} */ (again).focus({ preventScroll: true });
+    // A row that has moved among its neighbours loses the focus.
+    if (focused && focused !== document.activeElement && this.body.contains(focused)) focused.focus({ preventScroll: true });
+    if (rows.length) {
+      const px = (rows[rows.length - 1].getBoundingClientRect().bottom - rows[0].getBoundingClientRect().top) / rows.length;
+      if (px > 0 && Math.abs(px - this.px) > 0.5) {
+        this.px = px;
+        this.soon();
+      }
     }
     if (last >= this.items.length - SPARE) this.onEnd();
-  }
-
-  /** Return the control that has the focus and its row, so that redrawing can restore it. */
-  #focus() {
-    const active = document.activeElement;
-    if (!active || !this.body.contains(active)) return null;
-    for (const [key, { row }] of this.drawn) {
-      if (row.contains(active)) return { key, index: [...row.querySelectorAll(FOCUSABLE)].indexOf(active) };
-    }
-    return null;
   }
 
   /**

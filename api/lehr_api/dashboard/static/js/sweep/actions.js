@@ -7,8 +7,12 @@ import { field, openForm } from "../form.js";
 import { gpuHours } from "../seeds.js";
 import { confirmed, toast, tryTo } from "../notices.js";
 import { ENDED } from "../status.js";
+import { inOrder } from "./order.js";
 
 /** @typedef {import("../types.js").SweepDetail} SweepDetail */
+
+/** So many trials, the best ones, the comparison begins with. */
+const COMPARED = 20;
 
 /**
  * How many of its runs have not ended.
@@ -107,11 +111,12 @@ async function extendAsAdvised(sweep, next) {
 export function sweepActions(sweep) {
   const live = living(sweep) > 0;
   const failed = (sweep.counts.failed ?? 0) > 0;
-  const compared = sweep.trials.slice(0, 20).map((trial) => trial.run.id);
+  const compared = inOrder(sweep.trials).slice(0, COMPARED).map((trial) => trial.run.id);
+  const some = compared.length < sweep.trials_total;
   return h(
     "div.actions",
     {},
-    compared.length > 1 && h("a.button", { href: `/compare?runs=${compared.join(",")}` }, "Compare"),
+    compared.length > 1 && h("a.button", { href: `/compare?runs=${compared.join(",")}` }, some ? `Compare the best ${compared.length}` : "Compare"),
     h("a.button", { href: `/api/v1/sweeps/${sweep.id}/report`, target: "_blank", rel: "noopener" }, "Report"),
     sweep.method !== "list" && h("button", { type: "button", onclick: () => extend(sweep) }, sweep.method === "grid" ? "Add values" : "Add trials"),
     sweep.next_trials && !live && h("button.main", { type: "button", onclick: () => sweep.next_trials && extendAsAdvised(sweep, sweep.next_trials) }, `Add ${sweep.next_trials.trials} ${sweep.next_trials.trials === 1 ? "trial" : "trials"} that would tell more`),

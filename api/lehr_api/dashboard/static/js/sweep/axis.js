@@ -7,6 +7,7 @@
  * @property {string} title
  * @property {(trial: TrialView) => number | null} at from 0 (below) to 1 (above)
  * @property {{at: number, label: string}[]} ticks
+ * @property {(trial: TrialView) => string | null} [words] the trial's value with the name of the axis
  */
 
 /**
@@ -34,6 +35,10 @@ export function shareOf(value, values) {
  * @returns {Axis}
  */
 export function axisOf(title, value, trials, label) {
+  const words = (/** @type {TrialView} */ trial) => {
+    const v = value(trial);
+    return v === null || v === undefined ? null : `${title} ${label(v)}`;
+  };
   const values = trials.map(value).filter((v) => v !== null && v !== undefined);
   const numbers = values.filter((v) => typeof v === "number" && Number.isFinite(v)).map(Number);
   const distinct = [...new Set(values.map((v) => (typeof v === "number" ? v : JSON.stringify(v))))];
@@ -48,6 +53,7 @@ export function axisOf(title, value, trials, label) {
     const ticks = distinct.length <= 8 ? [...new Set(numbers)] : [low, log ? Math.sqrt(low * high) : (low + high) / 2, high];
     return {
       title,
+      words,
       at: (trial) => {
         const v = value(trial);
         return typeof v === "number" && Number.isFinite(v) ? at(v) : null;
@@ -60,6 +66,7 @@ export function axisOf(title, value, trials, label) {
   const key = (/** @type {unknown} */ v) => (typeof v === "number" ? String(v) : (JSON.stringify(v) ?? ""));
   return {
     title,
+    words,
     at: (trial) => {
       const v = value(trial);
       return v === null || v === undefined ? null : at(key(v));

@@ -1,64 +1,177 @@
 /**
- * Parallel coordinates: one line per trial, one axis per parameter, the metric last.
+ * Parallel coordinates: one line per trial, one axis per parameter that varies, the metric last.
  *
- * Drawn as SVG, because Plotly's version needs `unsafe-eval`.
+ * Drawn as SVG, because Plotly's version needs `unsafe-eval`. A drag along an axis chooses trials; a
+ * press on an axis' name moves it to the left.
  */
 
 import { along } from "../colour.js";
-import { fill, s } from "../dom.js";
+import { fill, h, s } from "../dom.js";
 import { fromWire, number, specValue } from "../format.js";
-import { ENDED } from "../status.js";
+import { shortName } from "../runs/configs.js";
 import { axisOf } from "./axis.js";
 
 /**
  * @typedef {import("../types.js").SweepDetail} SweepDetail
  * @typedef {import("../types.js").TrialView} TrialView
+ * @typedef {import("./axis.js").Axis & {key: string}} NamedAxis
  */
 
-const HEIGHT = 280;
-const TOP = 28;
+const HEIGHT = 300;
+const TOP = 44;
 const BOTTOM = 14;
 const SIDE = 70;
+/** A shorter drag than this share of an axis is a press, which takes its choice away. */
+const LEAST = 0.02;
 
 /** @param {TrialView} trial */
 const result = (trial) => fromWire(trial.compared_value ?? trial.value);
 
-/**
- * @param {HTMLElement} place
- * @param {SweepDetail} sweep
- */
-export function drawParallel(place, sweep) {
-  const width = Math.max(320, place.clientWidth);
-  const axes = [
-    ...sweep.parameters.map((path) => axisOf(path.split(".").slice(-2).join("."), (trial) => trial.parameters[path], sweep.trials, (v) => specValue(v, path))),
-    axisOf(sweep.metric, result, sweep.trials, (v) => number(v)),
-  ];
-  const x = (/** @type {number} */ i) => SIDE + (i / Math.max(1, axes.length - 1)) * (width - 2 * SIDE);
-  const y = (/** @type {number} */ share) => HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM);
-  const results = sweep.trials.map(result).filter((v) => v !== null && Number.isFinite(v)).map(Number);
-  const low = Math.min(...results);
-  const span = Math.max(...results) - low || 1;
-  const svg = s("svg", { class: "parallel", viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": `${sweep.trials.length} trials over ${axes.map((axis) => axis.title).join(", ")}` });
-  for (const trial of sweep.trials) {
+/** @param {SweepDetail} sweep @param {string} path */
+const varies = (sweep, path) => new Set(sweep.trials.map((trial) => JSON.stringify(trial.parameters[path]))).size > 1;
+
+export class Parallel {
+  /** @param {HTMLElement} place */
+  constructor(place) {
+    this.place = place;
+    /** @type {string[]} the order of the axes, as far as a user has chosen it */
+    this.order = [];
+    /** @type {Map<string, [number, number]>} by axis, the chosen part of it */
+    this.chosen = new Map();
+    /** @type {SweepDetail | null} */
+    this.sweep = null;
+    this.caption = h("span.dim");
+  }
+
+  /** @param {SweepDetail} sweep */
+  draw(sweep) {
+    this.sweep = sweep;
+    const paths = sweep.parameters.filter((path) => varies(sweep, path));
+    const axes = /** @type {NamedAxis[]} */ ([
+      ...paths.map((path) => ({ key: path, ...axisOf(shortName(path, paths), (trial) => trial.parameters[path], sweep.trials, (v) => (typeof v === "number" && !Number.isInteger(v) ? specValue(Number(v.toPrecision(3)), path) : specValue(v, path))) })),
+      { key: "", ...axisOf(sweep.metric, result, sweep.trials, (v) => number(v)) },
+    ]);
+    const rank = (/** @type {NamedAxis} */ axis) => (axis.key === "" ? Infinity : this.order.indexOf(axis.key));
+    axes.sort((a, b) => rank(a) - rank(b));
+    const width = Math.max(320, this.place.clientWidth);
+    const x = (/** @type {number} */ i) => SIDE + (i / Math.max(1, axes.length - 1)) * (width - 2 * SIDE);
+    const results = sweep.trials.map(result).filter((v) => v !== null && Number.isFinite(v)).map(Number);
+    const low = Math.min(...results);
+    const high = Math.max(...results);
+    const inside = sweep.trials.filter((trial) => this.#isChosen(trial, axes));
+    const svg = s("svg", { class: "parallel", viewBox: `0 0 ${width} ${HEIGHT}`, role: "group", "aria-label": `${sweep.trials.length} trials over ${axes.map((axis) => axis.title).join(", ")}` });
+    for (const trial of sweep.trials) svg.append(this.#line(trial, axes, x, low, high, inside.includes(trial)));
+    axes.forEach((axis, i) => svg.append(...this.#axis(axis, i, axes, x(i), width / axes.length)));
+    fill(
+      this.place,
+      svg,
+      h(
+        "div.bar.parallel-bar",
+        {},
+        results.length > 1 && h("span.field", { key: "key" }, `${sweep.metric} ${number(low)}`, h("i.colour-key", { vars: { "--from": along(0), "--middle": along(0.5), "--to": along(1) } }), number(high)),
+        h("span.dim", { key: "count" }, this.chosen.size ? `${inside.length} of ${sweep.trials.length} trials chosen` : "Drag along an axis to choose trials; press a name to move its axis."),
+        this.chosen.size > 0 && h("button.quiet", { key: "clear", type: "button", onclick: () => this.#choose(null, null) }, "Show all"),
+        this.caption,
+      ),
+    );
+  }
+
+  /** @param {TrialView} trial @param {NamedAxis[]} axes */
+  #isChosen(trial, axes) {
+    return [...this.chosen].every(([key, [from, to]]) => {
+      const at = axes.find((axis) => axis.key === key)?.at(trial) ?? null;
+      return at !== null && at >= from && at <= to;
+    });
+  }
+
+  /** @param {string | null} key @param {[number, number] | null} part */
+  #choose(key, part) {
+    if (key === null) this.chosen.clear();
+    else if (part === null) this.chosen.delete(key);
+    else this.chosen.set(key, part);
+    if (this.sweep) this.draw(this.sweep);
+  }
+
+  /** @param {number} share */
+  #y(share) {
+    return HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM);
+  }
+
+  /**
+   * @param {TrialView} trial
+   * @param {NamedAxis[]} axes
+   * @param {(i: number) => number} x
+   * @param {number} low
+   * @param {number} high
+   * @param {boolean} inside
+   */
+  #line(trial, axes, x, low, high, inside) {
     const points = axes.map((axis, i) => ({ at: axis.at(trial), i })).filter((point) => point.at !== null);
-    if (points.length < 2) continue;
     const value = result(trial);
     const known = value !== null && Number.isFinite(value);
-    const path = s("path", {
-      d: points.map(({ at, i }, n) => `${n ? "L" : "M"}${x(i).toFixed(1)} ${y(/** @type {number} */ (at)).toFixed(1)}`).join(""),
-      // Failed trials are red; trials without a value yet are grey.
-      stroke: known ? along((value - low) / span) : ENDED.has(trial.run.state) ? "var(--bad)" : "var(--ink-2)",
-      "stroke-dasharray": known ? null : "3 4",
-      tabindex: "-1",
-    });
-    const link = s("a", { href: `/runs/${trial.run.id}`, "aria-label": trial.run.name }, path, s("title", {}, `${trial.run.name}: ${sweep.metric} ${number(value)}`));
-    svg.append(link);
+    const words = `${trial.run.name}: ${axes.map((axis) => axis.words?.(trial)).filter(Boolean).join(", ") || `${this.sweep?.metric} ${number(value)}`}, ${trial.run.state}`;
+    return s(
+      "a",
+      { href: `/runs/${trial.run.id}`, "aria-label": words, onpointerenter: () => {
+        this.caption.textContent = words;
+      }, onpointerleave: () => {
+        this.caption.textContent = "";
+      } },
+      s("path", {
+        class: inside ? "" : "off",
+        d: points.map(({ at, i }, n) => `${n ? "L" : "M"}${x(i).toFixed(1)} ${this.#y(/** @type {number} */ (at)).toFixed(1)}`).join(""),
+        // Failed trials are red; other trials without a value are grey.
+        stroke: known ? along((value - low) / (high - low || 1)) : trial.run.state === "failed" ? "var(--bad)" : "var(--ink-2)",
+        "stroke-dasharray": known ? null : "3 4",
+      }),
+      s("title", {}, words),
+    );
   }
-  axes.forEach((axis, i) => {
-    svg.append(s("line", { class: "axis", x1: x(i), x2: x(i), y1: y(0), y2: y(1) }));
-    svg.append(s("text", { class: "title", x: x(i), y: 14, "text-anchor": i === 0 ? "start" : i === axes.length - 1 ? "end" : "middle" }, axis.title));
+
+  /**
+   * @param {NamedAxis} axis
+   * @param {number} i
+   * @param {NamedAxis[]} axes
+   * @param {number} x
+   * @param {number} room
+   */
+  #axis(axis, i, axes, x, room) {
     const last = i === axes.length - 1;
-    for (const tick of axis.ticks) svg.append(s("text", { x: x(i) + (last ? 7 : -7), y: y(tick.at) + 4, "text-anchor": last ? "start" : "end" }, tick.label));
-  });
-  fill(place, svg);
+    const part = this.chosen.get(axis.key);
+    const move = () => {
+      const keys = axes.map((one) => one.key).filter(Boolean);
+      const at = keys.indexOf(axis.key);
+      if (at < 0) return;
+      keys.splice(at, 1);
+      keys.splice(at === 0 ? keys.length : at - 1, 0, axis.key);
+      this.order = keys;
+      if (this.sweep) this.draw(this.sweep);
+    };
+    const letters = Math.max(6, Math.floor((axes.length > 4 ? 2 : 1) * room / 8));
+    const title = axis.title.length > letters ? `${axis.title.slice(0, letters - 1)}…` : axis.title;
+    return [
+      s("line", { class: "axis", x1: x, x2: x, y1: this.#y(0), y2: this.#y(1) }),
+      // With many axes the names stand in two rows.
+      s("text", { class: "title", x, y: axes.length > 4 && i % 2 ? 30 : 14, "text-anchor": i === 0 ? "start" : last ? "end" : "middle", onclick: move }, title, s("title", {}, axis.key || axis.title)),
+      ...axis.ticks.map((tick) => s("text", { x: x + (last ? 7 : -7), y: this.#y(tick.at) + 4, "text-anchor": last ? "start" : "end" }, tick.label)),
+      part && s("rect", { class: "chosen", x: x - 6, width: 12, y: this.#y(part[1]), height: this.#y(part[0]) - this.#y(part[1]) }),
+      s("rect", { class: "grip", x: x - 10, width: 20, y: TOP - 6, height: HEIGHT - TOP - BOTTOM + 12, onpointerdown: (/** @type {PointerEvent} */ event) => this.#drag(event, axis.key) }),
+    ].filter((one) => one instanceof SVGElement);
+  }
+
+  /** @param {PointerEvent} event @param {string} key */
+  #drag(event, key) {
+    event.preventDefault();
+    const svg = /** @type {SVGElement} */ (event.currentTarget).closest("svg");
+    const box = svg?.getBoundingClientRect();
+    if (!box) return;
+    const share = (/** @type {PointerEvent} */ at) => Math.min(1, Math.max(0, 1 - (((at.clientY - box.top) / box.height) * HEIGHT - TOP) / (HEIGHT - TOP - BOTTOM)));
+    const from = share(event);
+    const end = (/** @type {PointerEvent} */ up) => {
+      removeEventListener("pointerup", end);
+      const to = share(up);
+      this.#choose(key, Math.abs(to - from) < LEAST ? null : [Math.min(from, to), Math.max(from, to)]);
+    };
+    addEventListener("pointerup", end);
+  }
 }

@@ -1,0 +1,125 @@
+/** The menu of one chart: its scale, its range, full screen, and its data as files. */
+
+import { h } from "../dom.js";
+import { NONE } from "../format.js";
+import { toast } from "../notices.js";
+
+/**
+ * @typedef {import("./chart.js").Chart} Chart
+ *
+ * @typedef {object} Own what one chart has for itself
+ * @property {boolean} [log] a logarithmic y axis
+ * @property {boolean} [all] outliers inside
+ * @property {[number, number] | null} [range] of y
+ */
+
+/**
+ * @param {Blob | string} content a file, or its data address
+ * @param {string} name
+ */
+function save(content, name) {
+  const address = typeof content === "string" ? content : URL.createObjectURL(content);
+  const link = /** @type {HTMLAnchorElement} */ (h("a", { href: address, download: name }));
+  link.click();
+  if (typeof content !== "string") setTimeout(() => URL.revokeObjectURL(address), 1000);
+}
+
+/** @param {Chart} chart */
+const fileName = (chart) => chart.name.replace(/[^\w.-]+/g, "-");
+
+/** @param {Chart} chart @param {"svg" | "png"} format */
+async function saveImage(chart, format) {
+  const Plotly = /** @type {any} */ (globalThis).Plotly;
+  const address = await Plotly.toImage(chart.plot, { format, width: 900, height: 480, scale: format === "png" ? 2 : 1 });
+  save(address, `${fileName(chart)}.${format}`);
+}
+
+/**
+ * Return the drawn points as CSV: a row for each point of each run.
+ *
+ * @param {Chart} chart
+ */
+export function csvOf(chart) {
+  const cell = (/** @type {string | number} */ v) => (/[",\n]/.test(String(v)) ? `"${String(v).replaceAll('"', '""')}"` : String(v));
+  const rows = chart.lines.flatMap(({ run, label, curve }) => curve.step.map((step, i) => [run, label, step, curve.x[i], curve.y[i]].map(cell).join(",")));
+  return ["run,label,step," + `x_${chart.look.x},${cell(chart.name)}`, ...rows].join("\n");
+}
+
+/**
+ * Return a line of Python that reads all points of the chart.
+ *
+ * @param {Chart} chart
+ */
+export function pythonOf(chart) {
+  const ids = chart.lines.map(({ run }) => JSON.stringify(run));
+  const name = JSON.stringify(chart.name);
+  return ids.length === 1 ? `lehr.Client().run(${ids[0]}).history(${name})` : `[lehr.Client().run(one).history(${name}) for one in (${ids.join(", ")})]`;
+}
+
+/** @param {string} text @returns {[number, number] | null | undefined} undefined if it is no range */
+export function rangeOf(text) {
+  if (!text.trim()) return null;
+  const [low, high, ...rest] = text.split(/\.\.|\s+to\s+|,/).map((one) => (one.trim() ? Number(one) : NaN));
+  return !rest.length && low < high ? [low, high] : undefined;
+}
+
+/**
+ * @param {Chart} chart
+ * @param {Own} own
+ * @param {(own: Own) => void} onChange
+ */
+export function menuOf(chart, own, onChange) {
+  const checked = (/** @type {Event} */ event) => /** @type {HTMLInputElement} */ (event.target).checked;
+  const item = (/** @type {string} */ text, /** @type {() => unknown} */ act) => h("button.quiet", { key: text, type: "button", onclick: act }, text);
+  const setRange = (/** @type {Event} */ event) => {
+    const field = /** @type {HTMLInputElement} */ (event.target);
+    const range = rangeOf(field.value);
+    field.setAttribute("aria-invalid", String(range === undefined));
+    if (range !== undefined) onChange({ ...own, range });
+    else toast(`${field.value} is not a range. Write the lowest and the highest value: 2.5..4`, { bad: true });
+  };
+  return h(
+    "details.menu.chart-menu",
+    { key: "menu" },
+    h("summary", { "aria-label": `Menu of ${chart.name}` }, "⋯"),
+    h(
+      "div.menu-list",
+      {},
+      h("label.check", {}, h("input", { type: "checkbox", checked: own.log ?? false, onchange: (/** @type {Event} */ event) => onChange({ ...own, log: checked(event) }) }), "log y"),
+      h("label.check", {}, h("input", { type: "checkbox", checked: !own.all, onchange: (/** @type {Event} */ event) => onChange({ ...own, all: !checked(event) }) }), "clip outliers"),
+      h("label.field", {}, "y", h("input", { type: "text", size: "10", value: own.range ? own.range.join("..") : "", placeholder: "2.5..4", "aria-label": "Range of y", onchange: setRange })),
+      item("Full screen", () => chart.element.requestFullscreen?.()),
+      item("PNG", () => saveImage(chart, "png")),
+      item("SVG", () => saveImage(chart, "svg")),
+      item("CSV", () => save(new Blob([csvOf(chart)], { type: "text/csv" }), `${fileName(chart)}.csv`)),
+      item("Copy Python", async () => {
+        await navigator.clipboard?.writeText(pythonOf(chart));
+        toast(`Copied: ${navigator.clipboard ? pythonOf(chart) : NONE}`);
+      }),
+    ),
+  );
+}
+
+/**
+ * Read what charts have for themselves from the address: `train/loss:log,grad_norm:all:0..5`.
+ *
+ * @param {string | null} text
+ * @returns {Map<string, Own>}
+ */
+export function ownFromAddress(text) {
+  /** @type {Map<string, Own>} */
+  const found = new Map();
+  for (const part of (text ?? "").split(",").filter(Boolean)) {
+    const [name, ...words] = part.split(":");
+    const range = words.map(rangeOf).find((one) => one);
+    found.set(name, { log: words.includes("log"), all: words.includes("all"), range: range ?? null });
+  }
+  return found;
+}
+
+/** @param {Map<string, Own>} own */
+export const ownToAddress = (own) =>
+  [...own]
+    .map(([name, { log, all, range }]) => [name, log && "log", all && "all", range && range.join("..")].filter(Boolean).join(":"))
+    .filter((text) => text.includes(":"))
+    .join(",");

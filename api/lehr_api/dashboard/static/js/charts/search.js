@@ -1,0 +1,77 @@
+/** Find charts by a pattern, and add charts that are computed from metrics. */
+
+import { fill, h } from "../dom.js";
+import { read, write } from "../urlstate.js";
+import { isExpression, parseExpression } from "./expression.js";
+
+/** @param {string} text @returns {string | null} what is wrong with it */
+export function problemOf(text) {
+  try {
+    parseExpression(text);
+    return null;
+  } catch (error) {
+    return /** @type {Error} */ (error).message;
+  }
+}
+
+export class Search {
+  /** @param {() => void} onChange */
+  constructor(onChange) {
+    this.onChange = onChange;
+    this.pattern = read("metrics") ?? "";
+    /** @type {string[]} */
+    this.expressions = (read("expr") ?? "").split(";").map((one) => one.trim()).filter((one) => isExpression(one) && problemOf(one) === null);
+    this.counted = h("span.dim");
+    this.problem = h("span.problem", { role: "status" });
+    this.chips = h("span");
+    const pattern = /** @type {HTMLInputElement} */ (h("input", { type: "search", placeholder: "metrics: a regular expression", "aria-label": "Search charts", value: this.pattern, spellcheck: "false", oninput: () => {
+      this.pattern = pattern.value;
+      write({ metrics: this.pattern });
+      this.problem.textContent = this.#expression() === null && this.pattern ? "not a regular expression" : "";
+      onChange();
+    } }));
+    const expression = /** @type {HTMLInputElement} */ (h("input", { type: "text", placeholder: "train/loss - val/loss", "aria-label": "Add a chart of an expression", spellcheck: "false" }));
+    const add = (/** @type {Event} */ event) => {
+      event.preventDefault();
+      const text = expression.value.trim();
+      if (!text) return;
+      const problem = isExpression(text) ? problemOf(text) : "It has no operator: + - * / ( ).";
+      this.problem.textContent = problem ?? "";
+      if (problem !== null) return;
+      expression.value = "";
+      this.#set([...new Set([...this.expressions, text])]);
+    };
+    this.element = h("div.bar.chart-search", {}, pattern, this.counted, h("form", { onsubmit: add }, expression, " ", h("button", {}, "Add chart")), this.chips, this.problem);
+    this.#drawChips();
+  }
+
+  #expression() {
+    try {
+      return new RegExp(this.pattern, "i");
+    } catch {
+      return null;
+    }
+  }
+
+  /** @param {string[]} expressions */
+  #set(expressions) {
+    this.expressions = expressions;
+    write({ expr: expressions.join(";") });
+    this.#drawChips();
+    this.onChange();
+  }
+
+  #drawChips() {
+    fill(this.chips, this.expressions.map((one) => h("button.quiet", { key: one, type: "button", "aria-label": `Remove the chart ${one}`, onclick: () => this.#set(this.expressions.filter((other) => other !== one)) }, `${one} ×`)));
+  }
+
+  /** @param {string} name */
+  matches(name) {
+    return this.#expression()?.test(name) ?? true;
+  }
+
+  /** @param {number} shown @param {number} all */
+  count(shown, all) {
+    this.counted.textContent = this.pattern ? `${shown} of ${all}` : `${all} charts`;
+  }
+}

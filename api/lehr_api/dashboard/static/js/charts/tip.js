@@ -1,0 +1,37 @@
+/** The list beside the cursor: values of the lines around the pointer, and what happened there. */
+
+import { fill, h } from "../dom.js";
+import { integer, metric } from "../format.js";
+
+/** So many values the list has; of more, it has those around the pointer. */
+const READINGS = 12;
+
+/**
+ * @param {HTMLElement} tip
+ * @param {import("./chart.js").Place} place
+ * @param {import("./chart.js").Chart} chart the one under the pointer
+ * @param {boolean} many whether there are several runs
+ */
+export function showTip(tip, place, chart, many) {
+  const values = many ? chart.values(place.step) : [];
+  const marks = chart.marksAt(place);
+  tip.hidden = !values.length && !marks.length;
+  const near = Math.max(0, values.findIndex(({ line }) => line.run === place.run));
+  const first = Math.max(0, Math.min(near - Math.floor(READINGS / 2), values.length - READINGS));
+  const shown = values.slice(first, first + READINGS);
+  const more = (/** @type {number} */ n, /** @type {string} */ word) => n > 0 && h("div.dim", {}, `${n} ${word}`);
+  fill(
+    tip,
+    values.length > 0 && h("div.tip-step", { key: "step" }, `step ${integer(place.step)}`),
+    more(first, "better"),
+    shown.map(({ line, value }) =>
+      h(line.run === place.run ? "div.tip-row.near" : "div.tip-row", { key: line.run }, h("i.tip-key", { vars: { "--key": line.colour } }), h("b", {}, metric(chart.name, value)), ` ${line.label}`),
+    ),
+    more(values.length - first - shown.length, "more"),
+    marks.map((text) => h("div.tip-mark", {}, text)),
+  );
+  if (tip.parentElement !== chart.plot) chart.plot.append(tip);
+  // Place the list on the side of the plot opposite to the pointer.
+  const right = chart.cursor.getBoundingClientRect().left - chart.plot.getBoundingClientRect().left > chart.plot.clientWidth / 2;
+  tip.classList.toggle("left", right);
+}

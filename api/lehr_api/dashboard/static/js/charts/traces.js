@@ -1,0 +1,105 @@
+/** What Plotly draws of a chart: a line for each run, its band, and the marks of its steps. */
+
+import { faded } from "../colour.js";
+import { ink } from "./plotly.js";
+import { xOfStep } from "./points.js";
+
+/**
+ * @typedef {import("./chart.js").Line} Line
+ * @typedef {import("./chart.js").Look} Look
+ * @typedef {import("./chart.js").Marks} Marks
+ */
+
+/** So many checkpoints have a tick each; of more, the ticks would be one grey bar. */
+const TICKS = 40;
+const FEW_POINTS = 40;
+
+/**
+ * Return the id of the main line of a run, by which its element is found.
+ *
+ * @param {string} run
+ */
+export const mainOf = (run) => `main-${run.replace(/\W/g, "-")}`;
+
+/**
+ * @param {Line} line
+ * @param {Look} look
+ * @param {number} unit what the x axis is divided by
+ */
+export function tracesOf(line, look, unit) {
+  const { curve, colour, dash } = line;
+  const scaled = (/** @type {number[]} */ x) => (unit === 1 ? x : x.map((v) => v / unit));
+  const base = { type: "scatter", mode: "lines", hoverinfo: "skip" };
+  const x = scaled(curve.x);
+  const few = curve.step.length < FEW_POINTS;
+  const traces = [];
+  const shown = curve.raw ?? curve;
+  if (look.band && shown.low && shown.high && shown.low.some((v, i) => v < (shown.high ?? [])[i])) {
+    const bandX = curve.raw ? scaled(curve.raw.x) : x;
+    traces.push({ ...base, x: bandX, y: shown.low, line: { width: 0 } });
+    traces.push({ ...base, x: bandX, y: shown.high, line: { width: 0 }, fill: "tonexty", fillcolor: faded(colour, 0.16) });
+  }
+  for (const old of curve.superseded) {
+    traces.push({ ...base, x: scaled(old.x), y: old.y, line: { width: 1.25, color: ink().strong, dash: "dot" } });
+  }
+  if (curve.raw) {
+    traces.push({ ...base, x: scaled(curve.raw.x), y: curve.raw.y, line: { width: 1, color: faded(colour, 0.35) } });
+  }
+  traces.push({
+    ...base,
+    uid: mainOf(line.run),
+    mode: few ? "lines+markers" : "lines",
+    x,
+    y: curve.y,
+    connectgaps: false,
+    line: { width: 1.75, color: colour, dash },
+    marker: { size: 4.5, color: colour },
+  });
+  if (line.cut && curve.step.length) {
+    traces.push({ ...base, mode: "markers", x: x.slice(-1), y: curve.y.slice(-1), marker: { symbol: "line-ns-open", size: 12, color: colour, line: { width: 2, color: colour } } });
+  }
+  const broken = curve.y.findIndex((value) => !Number.isFinite(value));
+  if (broken > 0) {
+    // A non-finite value has no position, but users look for it: mark its step.
+    traces.push({ ...base, mode: "markers", x: [x[broken]], y: [curve.y[broken - 1]], marker: { symbol: "x", size: 8, color: ink().bad } });
+  }
+  return traces;
+}
+
+/**
+ * @param {Marks} marks
+ * @param {import("./points.js").Curve} curve
+ * @param {number} unit
+ */
+export function shapesOf(marks, curve, unit) {
+  const colours = ink();
+  /** @type {any[]} */
+  const shapes = [];
+  const at = (/** @type {number} */ step, /** @type {number} */ y1, /** @type {object} */ line) => {
+    // The mark of a fork is one step before its first point: draw it at that point.
+    const x = xOfStep(curve, step) ?? (step + 1 === curve.step[0] ? curve.x[0] : null);
+    if (x === null) return;
+    shapes.push({ type: "line", xref: "x", yref: "paper", x0: x / unit, x1: x / unit, y0: 0, y1, line, layer: "below" });
+  };
+  for (const step of marks.checkpoints.length > TICKS ? marks.checkpoints.slice(-1) : marks.checkpoints) at(step, 0.05, { width: 1.5, color: colours.strong });
+  for (const { step } of marks.resumes) at(step, 1, { width: 1, color: colours.strong, dash: "dot" });
+  for (const { step } of marks.schedule) at(step, 1, { width: 1, color: colours.accent, dash: "dashdot" });
+  for (const { step } of marks.alerts) at(step, 1, { width: 1.25, color: colours.bad, dash: "dash" });
+  return shapes;
+}
+
+/**
+ * Return what happened within a distance of a step, in words.
+ *
+ * @param {Marks} marks
+ * @param {number} step
+ * @param {number} distance in steps
+ * @returns {string[]}
+ */
+export function marksNear(marks, step, distance) {
+  const near = (/** @type {number} */ at) => Math.abs(at - step) <= distance;
+  return [
+    ...marks.checkpoints.filter(near).map((at) => `step ${at.toLocaleString("en-US")}: checkpoint saved`),
+    ...[...marks.resumes, ...marks.schedule, ...marks.alerts].filter((one) => near(one.step)).map((one) => `step ${one.step.toLocaleString("en-US")}: ${one.label}`),
+  ];
+}

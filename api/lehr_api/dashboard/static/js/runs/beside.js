@@ -1,0 +1,108 @@
+/** The curves beside the runs table: of the first runs that the filter lets through. */
+
+import { Board } from "../charts/board.js";
+import { toolbar, viewFromAddress } from "../charts/toolbar.js";
+import { slots, stroke } from "../colour.js";
+import { h, mount, throttled } from "../dom.js";
+import { read, write } from "../urlstate.js";
+import { get } from "../api.js";
+import { swatch } from "../charts/swatch.js";
+
+/**
+ * @typedef {import("../types.js").RunView} RunView
+ */
+
+/** So many runs are drawn: more lines tell nothing, and each is a request. */
+export const MOST_DRAWN = 20;
+
+export class Beside {
+  /**
+   * @param {HTMLElement} place
+   * @param {(run: string | null) => void} onLine called with the run whose line is under the pointer
+   * @param {() => void} onChange called when a run is hidden or shown
+   */
+  constructor(place, onLine, onChange) {
+    this.onChange = onChange;
+    this.hidden = new Set((read("hide") ?? "").split(",").filter(Boolean));
+    this.note = h("p.hint");
+    /** @type {RunView[]} */
+    this.runs = [];
+    /** @type {Map<string, number>} */
+    this.slots = new Map();
+    this.drawn = "";
+    this.view = viewFromAddress();
+    this.view.old = false;
+    const charts = h("div");
+    const bar = toolbar(this.view, (kind) => (kind === "data" ? this.board.reload() : this.board.redraw()), { superseded: false });
+    mount(place, bar.element, this.note, charts);
+    this.board = new Board(charts, [], this.view, {
+      onZoom: (range) => {
+        this.view.range = range;
+        bar.show();
+        this.board.reload();
+      },
+      onLine,
+      open: ["train", "val"],
+      pins: "runs-pins",
+    });
+    this.learn = throttled(() => this.#learn(), 5000);
+  }
+
+  /**
+   * Show the curves of these runs.
+   *
+   * @param {RunView[]} all those that the filter lets through, in the order of the table
+   * @param {(run: RunView) => string} label
+   */
+  show(all, label) {
+    const trained = all.filter((run) => run.step !== null);
+    this.runs = trained.slice(0, MOST_DRAWN);
+    this.slots = slots(this.runs.map((run) => run.id));
+    this.note.textContent = trained.length > MOST_DRAWN ? `The curves of the first ${MOST_DRAWN} of ${trained.length} runs. Filter or sort to choose others.` : "";
+    const now = this.runs.map((run) => `${run.id} ${label(run)} ${this.hidden.has(run.id)}`).join();
+    if (now !== this.drawn) {
+      this.drawn = now;
+      this.board.setRuns(this.runs.map((run) => ({ id: run.id, label: label(run), hidden: this.hidden.has(run.id), stroke: () => this.strokeOf(run.id), flopsPerToken: run.flops_per_token, ended: run.ended_at !== null })));
+      this.learn();
+    }
+  }
+
+  /** New points have come. @param {string} id */
+  tick(id) {
+    if (this.slots.has(id)) this.board.tick();
+  }
+
+  /** @param {string} id */
+  strokeOf(id) {
+    return stroke(this.slots.get(id) ?? 0);
+  }
+
+  /**
+   * Return the mark of a run's line, with the button that hides it; null if it has no line.
+   *
+   * @param {RunView} run
+   */
+  eye(run) {
+    if (!this.slots.has(run.id)) return null;
+    const off = this.hidden.has(run.id);
+    return h(off ? "button.eye.off" : "button.eye", { key: "eye", type: "button", "aria-pressed": String(!off), "aria-label": `${off ? "Show" : "Hide"} the curves of ${run.name}`, onclick: () => {
+      if (off) this.hidden.delete(run.id);
+      else this.hidden.add(run.id);
+      write({ hide: [...this.hidden].join(",") });
+      this.onChange();
+    } }, swatch(this.strokeOf(run.id)));
+  }
+
+  /** Take the metrics of all runs that are drawn. */
+  async #learn() {
+    try {
+      if (this.runs.length) this.board.setMetrics((await get("/values", { run: this.runs.map((run) => run.id), names: true })).metric_names);
+    } catch (error) {
+      this.board.failed(error);
+    }
+  }
+
+  destroy() {
+    this.board.destroy();
+  }
+}

@@ -1,0 +1,59 @@
+/** What the runs page shows: groups, curves beside the table, columns. */
+
+import { fill, h } from "../dom.js";
+import { COLUMNS } from "./columns.js";
+
+/**
+ * @typedef {object} Choices
+ * @property {boolean} grouped
+ * @property {boolean} curves
+ * @property {import("./columns.js").Column[]} base
+ * @property {string[]} values names of the columns for configs and metrics
+ * @property {string[]} telling paths by which the runs differ
+ * @property {(yes: boolean) => void} onGrouped
+ * @property {(yes: boolean) => void} onCurves
+ * @property {(key: string, yes: boolean) => void} onColumn
+ * @property {(names: string[] | null) => void} onValues null for what differs
+ */
+
+const OFFERED = 12;
+
+/**
+ * @param {HTMLElement} place
+ * @param {Choices} choices
+ */
+export function drawOptions(place, choices) {
+  const { values, telling } = choices;
+  const checked = (/** @type {Event} */ event) => /** @type {HTMLInputElement} */ (event.target).checked;
+  const add = (/** @type {Event} */ event) => {
+    event.preventDefault();
+    const field = /** @type {HTMLInputElement} */ (/** @type {HTMLFormElement} */ (event.currentTarget).elements.namedItem("value"));
+    const name = field.value.trim();
+    field.value = "";
+    if (name && !values.includes(name)) choices.onValues([...values, name]);
+  };
+  const offered = [...new Set([...values, ...telling])].slice(0, OFFERED);
+  fill(
+    place,
+    h("button", { key: "curves", type: "button", "aria-pressed": String(choices.curves), title: "The curves of what the filter lets through, beside the table", onclick: () => choices.onCurves(!choices.curves) }, "Curves"),
+    h("label.check", { key: "groups" }, h("input", { type: "checkbox", checked: choices.grouped, onchange: (/** @type {Event} */ event) => choices.onGrouped(checked(event)) }), "group sweeps"),
+    h(
+      "details.menu",
+      { key: "columns" },
+      h("summary", {}, "Columns"),
+      h(
+        "div.menu-list",
+        {},
+        COLUMNS.filter((column) => column.key !== "name").map((column) =>
+          h("label.check", { key: column.key }, h("input", { type: "checkbox", checked: choices.base.includes(column), onchange: (/** @type {Event} */ event) => choices.onColumn(column.key, checked(event)) }), column.title),
+        ),
+        h("b", { key: "differs" }, "config and metrics"),
+        offered.map((name) =>
+          h("label.check", { key: `value ${name}` }, h("input", { type: "checkbox", checked: values.includes(name), onchange: (/** @type {Event} */ event) => choices.onValues(checked(event) ? [...values, name] : values.filter((one) => one !== name)) }), name),
+        ),
+        h("form", { key: "add", onsubmit: add }, h("input", { type: "text", name: "value", "aria-label": "Add a column", placeholder: "config path or metric", spellcheck: "false" })),
+        h("button.quiet", { key: "auto", type: "button", onclick: () => choices.onValues(null) }, "what differs"),
+      ),
+    ),
+  );
+}

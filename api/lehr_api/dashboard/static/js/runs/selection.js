@@ -1,0 +1,131 @@
+/** The selected runs: kept over filters and in the address, with what can be done to all of them. */
+
+import { get, post } from "../api.js";
+import { fill, h } from "../dom.js";
+import { integer } from "../format.js";
+import { confirmed, message, toast } from "../notices.js";
+import { addTags, archive } from "../run/tags_archive.js";
+import { ENDED } from "../status.js";
+import { read, write } from "../urlstate.js";
+
+/** @typedef {import("../types.js").RunView} RunView */
+
+/** Addresses have room for so many. */
+const KEPT = 200;
+/** So many names a question lists. */
+const NAMED = 8;
+
+/**
+ * @param {RunView[]} runs
+ */
+function namesOf(runs) {
+  const names = runs.slice(0, NAMED).map((run) => run.name).join(", ");
+  return runs.length > NAMED ? `${names} and ${integer(runs.length - NAMED)} more` : names;
+}
+
+export class Selection {
+  /**
+   * @param {HTMLElement} bar
+   * @param {(ids: string[]) => void} onChange called with the runs whose rows are to be drawn again
+   * @param {() => void} onArchived
+   */
+  constructor(bar, onChange, onArchived) {
+    this.bar = bar;
+    this.onChange = onChange;
+    this.onArchived = onArchived;
+    /** @type {Map<string, RunView | null>} null until its view is here */
+    this.runs = new Map((read("select") ?? "").split(",").filter(Boolean).map((id) => [id, null]));
+  }
+
+  get size() {
+    return this.runs.size;
+  }
+
+  /** @param {string} id */
+  has(id) {
+    return this.runs.has(id);
+  }
+
+  /** Fetch what the address names and no page of the list has brought. */
+  async learn() {
+    const unknown = [...this.runs].filter(([, run]) => run === null).map(([id]) => id);
+    await Promise.all(unknown.map(async (id) => {
+      try {
+        this.runs.set(id, await get(`/runs/${encodeURIComponent(id)}`));
+      } catch {
+        this.runs.delete(id);
+      }
+    }));
+    this.draw();
+  }
+
+  /** @param {RunView} run the newest view of a run */
+  put(run) {
+    if (!this.runs.has(run.id)) return;
+    this.runs.set(run.id, run);
+    this.draw();
+  }
+
+  /** @param {RunView[]} runs @param {boolean} yes */
+  select(runs, yes) {
+    for (const run of runs) {
+      if (yes) this.runs.set(run.id, run);
+      else this.runs.delete(run.id);
+    }
+    this.#changed(runs.map((run) => run.id));
+  }
+
+  clear() {
+    const ids = [...this.runs.keys()];
+    this.runs.clear();
+    this.#changed(ids);
+  }
+
+  /** The address of the comparison of the selected runs. */
+  get comparison() {
+    return `/compare?runs=${[...this.runs.keys()].join(",")}`;
+  }
+
+  /** @param {string[]} ids */
+  #changed(ids) {
+    write({ select: this.runs.size <= KEPT ? [...this.runs.keys()].join(",") : null });
+    this.draw();
+    this.onChange(ids);
+  }
+
+  draw() {
+    const chosen = /** @type {RunView[]} */ ([...this.runs.values()].filter(Boolean));
+    const live = chosen.filter((run) => !ENDED.has(run.state));
+    this.bar.hidden = this.size === 0;
+    fill(
+      this.bar,
+      h("b", {}, `${integer(this.size)} selected`),
+      this.size > 1 && h("a.button", { href: this.comparison }, "Compare"),
+      h("button", { key: "tag", type: "button", onclick: () => addTags(chosen) }, "Tag"),
+      live.length === 0 && h("button", { key: "archive", type: "button", onclick: () => this.#archive(chosen) }, "Archive"),
+      live.length > 0 && h("button.danger", { key: "cancel", type: "button", onclick: () => this.#cancel(live) }, `Cancel ${integer(live.length)} ${live.length === 1 ? "run" : "runs"}`),
+      h("button.quiet", { key: "clear", type: "button", onclick: () => this.clear() }, "Clear"),
+    );
+  }
+
+  /** @param {RunView[]} runs */
+  async #archive(runs) {
+    if (!(await archive(runs))) return;
+    this.clear();
+    this.onArchived();
+  }
+
+  /** @param {RunView[]} runs */
+  async #cancel(runs) {
+    const yes = await confirmed({
+      title: `Cancel ${runs.length === 1 ? "this run" : `${integer(runs.length)} runs`}?`,
+      body: h("p", {}, `${namesOf(runs)}. Cancelling does not save a checkpoint; existing checkpoints stay.`),
+      yes: "Cancel them",
+      danger: true,
+    });
+    if (!yes) return;
+    const results = await Promise.allSettled(runs.map((run) => post(`/runs/${run.id}/cancel`)));
+    const bad = results.filter((result) => result.status === "rejected");
+    if (bad.length) toast(bad.length === 1 ? message(bad[0].reason) : `${bad.length} of ${results.length} could not be cancelled: ${message(bad[0].reason)}`, { bad: true });
+  }
+}

@@ -1,0 +1,230 @@
+"""Collect the files of a capsule: Lehr's trainer as installed, and the project around the spec."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lehr.capsules.archive import MOST_FILES, PROJECT, TRAINER, BadArchive, Source, check_name
+from lehr.capsules.secret_files import likely_secret
+from lehr.errors import SpecError, SpecProblem, nearest
+from lehr.specs.code import Code
+
+PACKAGES = ("lehr_trainer", "lehr_log")
+"""Lehr's packages that run in a training process."""
+_NEVER = (
+    *(".git/", ".hg/", ".svn/", "__pycache__/", "*.pyc", ".venv/", "venv/", "node_modules/"),
+    *(".mypy_cache/", ".ruff_cache/", ".pytest_cache/", ".ipynb_checkpoints/", "*.egg-info/"),
+    *(".DS_Store", "wandb/", ".lehr/"),
+)
+"""Left out of every project, as if .gitignore had these lines."""
+_SHOWN = 5
+_MOST_LOOKED_AT = 1_000_000
+
+
+@dataclass(frozen=True)
+class Project:
+    """The files of a project that belong to a capsule."""
+
+    sources: list[Source]
+    size: int
+    left_out: list[str]
+    """Links that lead out of the project, and other things that are not files."""
+
+
+def trainer_sources() -> list[Source]:
+    """Return the files of Lehr's trainer as it is installed or checked out here."""
+    return [source for name in PACKAGES for source in _package(name)]
+
+
+def _package(name: str) -> Iterator[Source]:
+    found = importlib.util.find_spec(name)
+    assert found is not None
+    assert found.submodule_search_locations is not None
+    for root in found.submodule_search_locations:
+        for folder, folders, files in os.walk(root):
+            folders[:] = sorted(f for f in folders if f != "__pycache__")
+            inside = os.path.relpath(folder, root)
+            for file in files:
+                if not file.endswith(".pyc"):
+                    path = os.path.normpath(f"{TRAINER}/{name}/{inside}/{file}")
+                    yield Source(path, f"{folder}/{file}", False)
+
+
+def project_sources(code: Code, folder: Path) -> Project:
+    """Return the files of the project that ``code`` includes; relative roots begin at ``folder``.
+
+    Raises:
+        SpecError: there is no such folder, nothing matches, a file cannot be read or looks like a
+            secret, or it is too large.
+    """
+    if not code.include:
+        return Project([], 0, [])
+    root = (folder / code.root).resolve()
+    if not root.is_dir():
+        raise _problem("code.root", f"there is no folder {root}.")
+    try:
+        found = _Tree(root, code).collect()
+    except BadArchive as error:
+        raise _problem("code.include", f"{error}.", "Leave it out: code.exclude") from None
+    if not found.sources:
+        names = sorted(entry.name for entry in root.iterdir())
+        near = nearest(code.include[0].rstrip("/"), names)
+        hint = f"Did you mean {near}?" if near else f"{root} has: {', '.join(names[:10])}"
+        patterns = ", ".join(code.include)
+        raise _problem("code.include", f"no file of {root} matches {patterns}.", hint)
+    limit = code.limit_mb * 1_000_000
+    if found.size > limit or len(found.sources) > MOST_FILES:
+        raise _too_large(found, limit)
+    _refuse_secrets(found.sources, code.send_secrets)
+    return found
+
+
+def refuse_missing_script(script: str, names: Sequence[str]) -> None:
+    """Raise SpecError unless the script is among these files of a capsule."""
+    if f"{PROJECT}/{script}" in names:
+        return
+    there = [name.partition("/")[2] for name in names if name.startswith(f"{PROJECT}/")]
+    scripts = [name for name in there if name.endswith(".py")]
+    near = nearest(script, scripts)
+    hint = f"Did you mean {near}?" if near else f"It has: {', '.join(scripts[:10]) or 'no script'}."
+    raise _problem("trainer.script", f"the code has no file {script}.", hint)
+
+
+class _Tree:
+    def __init__(self, root: Path, code: Code) -> None:
+        from pathspec import GitIgnoreSpec
+
+        self._root = root
+        self._include = GitIgnoreSpec.from_lines(_whole(code.include))
+        self._exclude = GitIgnoreSpec.from_lines([*_NEVER, *code.exclude])
+        self._ignored: dict[Path, GitIgnoreSpec] = {}
+        self._git = next((p for p in (root, *root.parents) if (p / ".git").exists()), root)
+        self._sources: list[Source] = []
+        self._left_out: list[str] = []
+        self._size = 0
+        self._looked_at = 0
+
+    def collect(self) -> Project:
+        self._folder(self._root, "")
+        return Project(sorted(self._sources), self._size, self._left_out)
+
+    def _folder(self, folder: Path, inside: str) -> None:
+        try:
+            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        except OSError as error:
+            raise _unreadable(inside or str(folder), error) from None
+        for entry in entries:
+            self._looked_at += 1
+            if self._looked_at > _MOST_LOOKED_AT:
+                message = f"{self._root} has more than {_MOST_LOOKED_AT:,} files."
+                raise _problem("code.root", message, "Name a smaller folder.")
+            name = f"{inside}{entry.name}"
+            is_folder = entry.is_dir(follow_symlinks=False)
+            asked = f"{name}/" if is_folder else name
+            if self._exclude.match_file(asked) or self._is_ignored(Path(entry.path), is_folder):
+                continue
+            if is_folder:
+                self._folder(Path(entry.path), f"{name}/")
+            elif self._include.match_file(name):
+                self._file(entry, name)
+
+    def _file(self, entry: os.DirEntry[str], name: str) -> None:
+        try:
+            if entry.is_symlink() and not Path(entry.path).resolve().is_relative_to(self._root):
+                self._left_out.append(f"{name}: a link out of the project")
+                return
+            status = entry.stat()
+        except (OSError, RuntimeError):
+            self._left_out.append(f"{name}: a link to nothing")
+            return
+        if not stat.S_ISREG(status.st_mode):
+            what = "a link to a folder" if stat.S_ISDIR(status.st_mode) else "not a file"
+            self._left_out.append(f"{name}: {what}")
+            return
+        if not os.access(entry.path, os.R_OK):
+            raise _unreadable(name, PermissionError(13, "Permission denied"))
+        check_name(f"{PROJECT}/{name}")
+        executable = bool(status.st_mode & 0o100)
+        self._sources.append(Source(f"{PROJECT}/{name}", entry.path, executable))
+        self._size += status.st_size
+
+    def _is_ignored(self, path: Path, is_folder: bool) -> bool:
+        """Return whether a .gitignore of its folder, or of one above it, leaves it out."""
+        from pathspec import GitIgnoreSpec
+
+        verdict = False
+        folders = [self._git]
+        for part in path.parent.relative_to(self._git).parts:
+            folders.append(folders[-1] / part)
+        for folder in folders:
+            if folder not in self._ignored:
+                file = folder / ".gitignore"
+                lines: list[str] = []
+                if file.is_file():
+                    lines = file.read_text("utf-8", "replace").splitlines()
+                self._ignored[folder] = GitIgnoreSpec.from_lines(lines)
+            rules = self._ignored[folder]
+            if len(rules):
+                relative = path.relative_to(folder).as_posix() + ("/" if is_folder else "")
+                answer = rules.check_file(relative).include
+                verdict = verdict if answer is None else answer
+        return verdict
+
+
+def _whole(patterns: Sequence[str]) -> list[str]:
+    """Return the patterns in which ``.`` means the whole project."""
+    return ["*" if pattern in {".", "./"} else pattern.removeprefix("./") for pattern in patterns]
+
+
+def _refuse_secrets(sources: Sequence[Source], allowed: Sequence[str]) -> None:
+    from pathspec import GitIgnoreSpec
+
+    sent = GitIgnoreSpec.from_lines(allowed)
+    found = []
+    for source in sources:
+        name = source.name.partition("/")[2]
+        if sent.match_file(name):
+            continue
+        try:
+            what = likely_secret(Path(source.path))
+        except OSError as error:
+            raise _unreadable(name, error) from None
+        if what is not None:
+            found.append((name, what))
+    if found:
+        listed = ", ".join(f"{name} ({what})" for name, what in found[:_SHOWN])
+        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        first = found[0][0]
+        raise _problem(
+            "code.include",
+            f"these files look like secrets: {listed}{more}. Nothing was sent.",
+            f"Leave them out: code.exclude: [{first}]   Or send them: code.send_secrets: [{first}]",
+        )
+
+
+def _too_large(found: Project, limit: int) -> SpecError:
+    sizes = sorted(((os.stat(s.path).st_size, s.name) for s in found.sources), reverse=True)  # noqa: PTH116
+    listed = ", ".join(
+        f"{name.partition('/')[2]} ({size / 1e6:,.1f} MB)" for size, name in sizes[:_SHOWN]
+    )
+    message = (
+        f"the code has {len(found.sources):,} files of {found.size / 1e6:,.0f} MB together; the "
+        f"limit is {limit / 1e6:,.0f} MB and {MOST_FILES:,} files. The largest: {listed}."
+    )
+    hint = "Leave data and checkpoints out: code.exclude. Or raise code.limit_mb."
+    return _problem("code.include", message, hint)
+
+
+def _unreadable(name: str, error: OSError) -> SpecError:
+    return _problem(
+        "code.include", f"{name} cannot be read: {error.strerror}.", f"code.exclude: [{name}]"
+    )
+
+
+def _problem(path: str, message: str, hint: str | None = None) -> SpecError:
+    return SpecError([SpecProblem(path, f"{path}: {message}", hint)])

@@ -1,0 +1,115 @@
+"""The server's capsules: one file each, named after its digest, in ``<home>/capsules``."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from lehr.capsules import archive
+from lehr.capsules.archive import BadArchive, Source
+from lehr.capsules.collect import trainer_sources
+from lehr.errors import InternalError
+from lehr_trainer.files import fsync_folder
+
+UNUSED_S = 3600.0
+"""Seconds that a capsule without a run stays: its submission may still be on its way."""
+_SUFFIX = ".tar"
+
+
+class Shelf:
+    """Keep capsules by digest. Its methods may be called from any thread."""
+
+    def __init__(self, home: Path) -> None:
+        self._folder = home / "capsules"
+
+    def path(self, digest: str) -> Path:
+        return self._folder / f"{digest}{_SUFFIX}"
+
+    def has(self, digest: str) -> bool:
+        """Return whether the capsule is here, and keep it for a new submission."""
+        try:
+            os.utime(self.path(digest))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def digests(self) -> list[str]:
+        return sorted(path.stem for path in self._folder.glob(f"*{_SUFFIX}"))
+
+    @contextmanager
+    def draft(self) -> Iterator[Path]:
+        """Yield the path of a new file, which is removed again unless ``adopt`` takes it."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self._folder / f".draft-{os.getpid()}-{secrets.token_hex(8)}"
+        try:
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
+
+    def adopt(self, draft: Path, digest: str) -> None:
+        """Check an archive that was received, and keep it under its digest.
+
+        Raises:
+            BadArchive: its digest is another one, or it has an entry that a capsule cannot have.
+        """
+        found = archive.digest_of(draft)
+        if found != digest:
+            raise BadArchive(f"its SHA-256 is {found}, not {digest}")
+        if not archive.members(draft, digests=False):
+            raise BadArchive("it has no file")
+        with draft.open("rb") as file:
+            os.fsync(file.fileno())
+        draft.chmod(0o600)
+        draft.rename(self.path(digest))
+        fsync_folder(self._folder)
+
+    def make(self, sources: list[Source]) -> str:
+        """Make the capsule of these files, unless it is here; return its digest."""
+        with self.draft() as draft:
+            try:
+                with draft.open("xb") as output:
+                    digest, _ = archive.write(sources, output)
+            except BadArchive as error:
+                raise InternalError(f"the capsule could not be made: {error}") from error
+            if not self.has(digest):
+                self.adopt(draft, digest)
+        return digest
+
+    def collect_garbage(self, used: Collection[str], *, unused_s: float = UNUSED_S) -> list[str]:
+        """Remove capsules that no run needs, and drafts of processes that were killed."""
+        now = time.time()
+        removed = []
+        for path in self._folder.glob("*"):
+            try:
+                if now - path.stat().st_mtime < unused_s:
+                    continue
+            except FileNotFoundError:
+                continue
+            if path.name.startswith(".draft-"):
+                path.unlink(missing_ok=True)
+            elif path.suffix == _SUFFIX and path.stem not in used:
+                path.unlink(missing_ok=True)
+                removed.append(path.stem)
+        return sorted(removed)
+
+
+class InstalledTrainer:
+    """The capsule of the trainer that is installed with the server, made again when it changes."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+        self._guard = threading.Lock()
+        self._seen: tuple[object, str] | None = None
+
+    def digest(self) -> str:
+        sources = trainer_sources()
+        state = [(name, (s := os.stat(path)).st_size, s.st_mtime_ns) for name, path, _ in sources]  # noqa: PTH116
+        with self._guard:
+            if self._seen is None or self._seen[0] != state or not self._shelf.has(self._seen[1]):
+                self._seen = (state, self._shelf.make(sources))
+            return self._seen[1]

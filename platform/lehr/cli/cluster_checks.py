@@ -1,0 +1,99 @@
+"""The checks of ``lehr doctor --cluster``: every node as its agent describes it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from lehr import formats
+from lehr.check import Check, Status
+from lehr.control.locality import CURE
+from lehr.schemas.cluster import ClusterView, NodeView
+
+_GB = 10**9
+CLOCK_NOTE_S = 2.0
+_MUST_AGREE: tuple[tuple[str, str, Status], ...] = (
+    ("python", "Python", "bad"),
+    ("ray", "Ray", "bad"),
+    ("torch", "torch", "bad"),
+    ("nccl", "NCCL", "bad"),
+    ("lehr", "lehr", "note"),
+)
+"""By name in a node's versions: its name for people, and how bad a difference is."""
+_FOLDERS = {"LEHR_RUNS": "runs", "LEHR_DATA": "data", "LEHR_NODE": "the node's own files"}
+
+
+def check_cluster(view: ClusterView) -> list[Check]:
+    """Return the findings: of the cluster, of each node, and of the nodes together."""
+    return [
+        *_state(view),
+        *(check for node in view.nodes for check in _node(node)),
+        *_agreement([node for node in view.nodes if node.alive]),
+    ]
+
+
+def _state(view: ClusterView) -> Iterator[Check]:
+    text = f"{view.state}, {view.gpus_total} GPUs on {len(view.nodes)} nodes"
+    if view.state == "up" and view.gpus_total:
+        yield Check("cluster", "ok", text)
+    else:
+        yield Check("cluster", "bad", text, view.message or "See lehr status.")
+
+
+def _node(node: NodeView) -> Iterator[Check]:
+    if not node.alive:
+        yield Check(
+            node.name,
+            "bad",
+            f"does not answer ({node.address or 'address unknown'})",
+            "On it: systemctl status lehr-node, or ~/.lehr/logs/keeper.log. If it is gone for "
+            "good, nothing is to be done.",
+        )
+        return
+    for problem in node.problems:
+        yield Check(node.name, "bad", "cannot be used", problem)
+    if node.excluded is not None:
+        fix = f"lehr cluster readmit {node.name}"
+        yield Check(node.name, "note", f"excluded: {node.excluded}", fix)
+    offset = node.clock_offset_s
+    if offset is not None and abs(offset) > CLOCK_NOTE_S:
+        ahead = "ahead of" if offset > 0 else "behind"
+        yield Check(
+            node.name,
+            "note",
+            f"its clock is {abs(offset):.0f} s {ahead} the server's",
+            "Set it by NTP: timedatectl set-ntp true",
+        )
+    for variable, free in node.free_bytes.items():
+        if free is not None and free < 20 * _GB:
+            yield Check(
+                node.name,
+                "bad" if free < _GB else "note",
+                f"{formats.size(free)} free for {_FOLDERS.get(variable, variable)} when it joined",
+                "A checkpoint of a 1B model takes 15 GB, and two are kept.",
+            )
+    if not node.problems:
+        kind = "logical GPUs" if node.logical else "GPUs"
+        yield Check(node.name, "ok", f"{len(node.gpus)} {kind}, {node.address}")
+
+
+def _agreement(nodes: Sequence[NodeView]) -> Iterator[Check]:
+    if len(nodes) < 2:
+        return
+    for name, shown, status in _MUST_AGREE:
+        by_version = Counter(node.versions[name] for node in nodes if name in node.versions)
+        if len(by_version) < 2:
+            continue
+        usual = by_version.most_common(1)[0][0]
+        others = [n for n in nodes if name in n.versions and n.versions[name] != usual]
+        text = ", ".join(f"{node.name} has {node.versions[name]}" for node in others)
+        fix = f"Install the same version on all nodes: {shown} {usual}"
+        yield Check(shown, status, f"{text}; the others {usual}", fix)
+    folders = {node.runs_folder for node in nodes if node.runs_folder is not None}
+    if len(folders) > 1:
+        yield Check(
+            "folder of runs",
+            "note",
+            "the nodes do not share it: a run resumes only where its checkpoint is",
+            CURE,
+        )

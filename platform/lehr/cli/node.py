@@ -1,0 +1,291 @@
+"""``lehr node``: join this machine to a server's cluster, and leave it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lehr import home
+from lehr.cli import check_list
+from lehr.cli.output import JsonOption, console, escaped, notes, print_json
+from lehr.errors import Conflict, LehrError, UserError
+
+if TYPE_CHECKING:
+    from lehr.joining.record import JoinRecord
+
+app = typer.Typer(rich_markup_mode=None)
+group = typer.Typer(
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="This machine as a node of a cluster: join, leave.",
+)
+app.add_typer(group, name="node")
+JOIN_S = 180.0
+
+
+@group.command("token")
+def token(as_json: JsonOption = False) -> None:
+    """Print the command that adds another machine to this server's cluster. It works for a day.
+
+    JSON: {command, expires_at}.
+    """
+    command, expires_at = join_command(home.home())
+    if as_json:
+        print_json({"command": command, "expires_at": expires_at})
+        return
+    console().print(command, markup=False, soft_wrap=True)
+
+
+@group.command("join")
+def join(
+    server: Annotated[str, typer.Argument(metavar="URL", help="Public URL of the server.")],
+    given_token: Annotated[
+        str,
+        typer.Option(
+            "--token",
+            envvar="LEHR_JOIN_TOKEN",
+            help="Token to join, as lehr node token prints it on the server's machine.",
+        ),
+    ],
+    name: Annotated[
+        str | None, typer.Option("--name", help="Name of the node. Default: the host's name.")
+    ] = None,
+    gpus: Annotated[
+        int | None,
+        typer.Option(
+            "--gpus",
+            min=1,
+            max=1024,
+            help="GPUs to offer. Default: all. Required on a machine without GPUs, for logical "
+            "ones.",
+        ),
+    ] = None,
+    runs: Annotated[
+        Path | None,
+        typer.Option(
+            "--runs",
+            help="Folder of runs on this machine; the shared one, if there is one. Default: the "
+            "server's path if it is shared, else a folder of this machine.",
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Folder of token shards on this machine.")
+    ] = None,
+    interface: Annotated[
+        str | None,
+        typer.Option(
+            "--interface",
+            help="Network interface for Ray, NCCL and gloo. Default: the one towards the server.",
+        ),
+    ] = None,
+    base_port: Annotated[
+        int | None,
+        typer.Option("--base-port", min=1024, max=65_000, help="First port of Ray. Default: 6379."),
+    ] = None,
+    ca: Annotated[
+        Path | None,
+        typer.Option("--ca", help="Certificate authority of the server's TLS, a PEM file."),
+    ] = None,
+    foreground: Annotated[
+        bool, typer.Option("--foreground", help="Run in this process, for containers.")
+    ] = False,
+    systemd: Annotated[
+        bool,
+        typer.Option(
+            "--systemd", help="Write a systemd unit instead of starting a process in background."
+        ),
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only check this machine; change nothing.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Check this machine, and make it a node of a server's cluster. It joins again by itself.
+
+    JSON: {node, joined, unit, checks: [{name, status, found, fix}]}.
+    """
+    from lehr.cluster.ray_ports import DEFAULT_BASE, Ports
+    from lehr.joining import daemon, keeper, machine, record
+    from lehr.joining.checks import check_machine
+
+    where = home.ensure_home()
+    _refuse_server(where)
+    wish = machine.Wish(
+        server,
+        given_token,
+        name,
+        gpus,
+        _absolute(runs),
+        _absolute(data),
+        interface,
+        base_port,
+        _file(ca),
+    )
+    wanted, view, found = machine.prepare(where, wish)
+    running = daemon.keeper_pid(where) is not None
+    before = record.read(where)
+    if running and before is not None and before.node != wanted.node:
+        raise Conflict(
+            f"this machine has joined {before.server_url} as {before.node}.",
+            hint="Leave first: lehr node leave",
+        )
+    if running:
+        found = machine.without_own_ports(found)
+    checks = check_machine(found, view, Ports(base_port or DEFAULT_BASE))
+    bad = check_list.bad(checks)
+    unit_path: Path | None = None
+    joined = False
+    if not as_json:
+        check_list.show(checks)
+    if not bad and not check:
+        record.write(where, wanted)
+        keeper.ask(wanted, readmit=True)
+        if foreground:
+            daemon.run_in_foreground(where)
+        if systemd:
+            unit_path = _write_unit(where, wanted, quiet=as_json)
+        else:
+            daemon.stop(where)
+            daemon.start(where)
+            with notes().status("Joining"):
+                daemon.wait_until_joined(where, lambda: _is_member(wanted), JOIN_S)
+            joined = True
+    if as_json:
+        print_json(
+            {
+                "node": wanted.node,
+                "joined": joined,
+                "unit": None if unit_path is None else str(unit_path),
+                "checks": check_list.as_json(checks),
+            }
+        )
+    elif bad:
+        console().print(f"\n{len(bad)} to fix before this machine can join.")
+    elif joined:
+        console().print(f"\n{escaped(wanted.node)} has joined {escaped(wanted.server_url)}.")
+    if bad:
+        raise typer.Exit(1)
+
+
+@group.command("leave")
+def leave(
+    wait: Annotated[
+        bool,
+        typer.Option(
+            "--wait", help="Let its trainings finish first. Default: they save and are requeued."
+        ),
+    ] = False,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", min=1, help="Seconds to wait for its trainings.")
+    ] = 600.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Drain this machine, and take it out of the cluster. Its trainings continue elsewhere.
+
+    JSON: {node, saved, killed}.
+    """
+    from lehr.joining import daemon, drain, record
+
+    where = home.home()
+    joined = record.read(where)
+    if joined is None:
+        raise UserError(f"this machine has not joined a cluster ({where}).")
+    with notes().status("Draining"):
+        result = drain.drain(where, joined, wait=wait, timeout_s=timeout_s)
+    daemon.stop(where)
+    record.forget(where)
+    if as_json:
+        print_json({"node": joined.node, "saved": result.saved, "killed": result.killed})
+        return
+    out = console()
+    out.print(f"{escaped(joined.node)} has left {escaped(joined.server_url)}.")
+    if result.saved:
+        out.print(f"  {result.saved} of its trainings ended or saved; saved ones are requeued.")
+    if result.killed:
+        out.print(
+            f"  {result.killed} killed: saving took too long. They resume from their last "
+            "checkpoint.",
+            style="yellow",
+        )
+    if result.unreachable is not None:
+        out.print(f"  The server was not informed: {escaped(result.unreachable)}", style="yellow")
+
+
+def join_command(where: Path) -> tuple[str, float]:
+    """Return the command that adds a machine, and until when it works.
+
+    Raises:
+        LehrError: no server runs here, or other machines cannot reach it.
+    """
+    import time
+    from urllib.parse import urlsplit
+
+    from lehr import node_tokens
+
+    info, secret = home.read_server(where), home.read_token(where)
+    if info is None or secret is None:
+        raise LehrError(
+            f"no Lehr server is running for {where}.", hint="Run this on the server's machine."
+        )
+    if home.is_loopback(urlsplit(info.url).hostname or ""):
+        raise Conflict(
+            f"other machines cannot reach this server: its URL is {info.url}.",
+            hint="lehr down, then lehr up --host 0.0.0.0 --public-url http://ADDRESS:5347 (docs/"
+            "cluster.md)",
+        )
+    expires_at = time.time() + node_tokens.JOIN_LIFETIME_S
+    made = node_tokens.join_token(secret, expires_at)
+    return f"lehr node join {info.url} --token {made}", expires_at
+
+
+def _is_member(wanted: JoinRecord) -> bool:
+    """Return whether the server has the node's agent."""
+    from lehr.joining.keeper import ask
+
+    try:
+        return ask(wanted).is_member
+    except LehrError:
+        return False
+
+
+def _write_unit(where: Path, wanted: JoinRecord, *, quiet: bool) -> Path:
+    from lehr.joining import daemon
+    from lehr.joining.unit import unit
+
+    made = unit(
+        daemon.command(where),
+        where=where,
+        node=wanted.node,
+        environment=daemon.environment_of_shell(),
+    )
+    made.path.parent.mkdir(parents=True, exist_ok=True)
+    made.path.write_text(made.text)
+    if not quiet:
+        out = console()
+        out.print(f"\nThe unit is {made.path}. Start it:")
+        for line in made.enable:
+            out.print(f"  {line}", markup=False)
+    return made.path
+
+
+def _refuse_server(where: Path) -> None:
+    from lehr.cli.daemon import running_server
+
+    server = running_server(where)
+    if server is not None:
+        raise Conflict(
+            f"{where} has a running server, {server.url}: its machine is a node already.",
+            hint="To make it a node of another server: lehr down, or another LEHR_HOME.",
+        )
+
+
+def _absolute(path: Path | None) -> Path | None:
+    return None if path is None else path.expanduser().absolute()
+
+
+def _file(path: Path | None) -> Path | None:
+    if path is not None and not path.expanduser().is_file():
+        raise UserError(f"--ca {path}: no such file.")
+    return _absolute(path)

@@ -1,0 +1,111 @@
+"""Send the code that will train with a submission, once."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from lehr.errors import NotFound, UserError
+
+if TYPE_CHECKING:
+    from lehr.client.transport import Transport
+    from lehr.specs import Spec
+    from lehr.specs.code import Code
+
+
+def with_capsule(transport: Transport, spec: Spec, folder: Path | None) -> Spec:
+    """Return the spec with the capsule of the code as it is now, which the server then has.
+
+    ``folder`` is that of the spec's file. A spec that names its capsule stays as it is.
+
+    Raises:
+        SpecError: the project's files cannot be collected; nothing was sent.
+    """
+    from lehr.specs import RunSpec
+
+    run = spec if isinstance(spec, RunSpec) else spec.run
+    if run.code.digest is not None:
+        return spec
+    script = run.trainer.script if run.trainer is not None else None
+    sent = send(transport, run.code, folder or Path.cwd(), script=script)
+    code = run.code.model_copy(update=sent)
+    pinned = run.model_copy(update={"code": code})
+    if isinstance(spec, RunSpec):
+        return pinned
+    return spec.model_copy(update={"run": pinned})
+
+
+def send(
+    transport: Transport, code: Code, folder: Path, *, script: str | None = None
+) -> dict[str, Any]:
+    """Send the code as it is now, unless the server has it; return the fields of the spec.
+
+    Raises:
+        SpecError: the project's files cannot be collected, or have no such script.
+    """
+    from lehr.capsules import archive
+    from lehr.capsules.collect import project_sources, refuse_missing_script, trainer_sources
+
+    project = project_sources(code, folder)
+    if script is not None:
+        refuse_missing_script(script, [source.name for source in project.sources])
+    with tempfile.TemporaryFile() as file:
+        digest, size = archive.write([*trainer_sources(), *project.sources], file)
+        try:
+            transport.get(f"/code/{digest}")
+        except NotFound:
+            file.seek(0)
+            transport.upload(f"/code/{digest}", file, size)
+    fields: dict[str, Any] = {"digest": digest}
+    if code.include:
+        fields["root"] = str((folder / code.root).resolve())
+    return fields
+
+
+def with_current_code(
+    transport: Transport, spec: Mapping[str, Any], changes: dict[str, Any] | list[str]
+) -> dict[str, Any] | list[str]:
+    """Return the changes of a fork that also give it the code as it is here now.
+
+    Raises:
+        SpecError: the project's files cannot be collected; nothing was sent.
+    """
+    from lehr.specs.code import Code
+
+    code = Code.model_validate(spec.get("code") or {})
+    program = spec.get("trainer") or {}
+    digest = send(transport, code, Path.cwd(), script=program.get("script"))["digest"]
+    if isinstance(changes, dict):
+        return {**changes, "code.digest": digest}
+    return [*changes, f"code.digest={digest}"]
+
+
+def checkout(transport: Transport, ref: str, folder: Path) -> Path:
+    """Write the code of a run, or a capsule, into a new or empty folder.
+
+    Raises:
+        UserError: the folder is not empty, cannot be written, or the archive is damaged.
+    """
+    from lehr.capsules import archive
+
+    digest = json.loads(transport.get(f"/code/{quote(ref, safe='')}"))["digest"]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise UserError(f"{folder} is not empty.", hint="Choose a new folder.")
+        with tempfile.NamedTemporaryFile() as file:
+            for piece in transport.pieces(f"/code/{digest}/archive"):
+                file.write(piece)
+            file.flush()
+            if archive.digest_of(file.name) != digest:
+                raise UserError(f"capsule {digest[:12]} arrived damaged.", hint="Try again.")
+            archive.unpack(file.name, str(folder))
+    except archive.BadArchive as error:
+        raise UserError(f"capsule {digest[:12]} is not one: {error}.") from error
+    except OSError as error:
+        raise UserError(f"{folder} cannot be written: {error.strerror}.") from error
+    return folder

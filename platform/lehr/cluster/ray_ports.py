@@ -1,0 +1,119 @@
+"""The ports of a Ray node, and the address by which other machines reach it.
+
+On one machine they are free ones, so that several servers can share it. In a cluster they are
+fixed: firewalls open them, and joined nodes find the head again after a restart.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+DEFAULT_BASE = 6379
+SPAN = 121
+"""Ports from the first to the last of a node."""
+_BASES = range(DEFAULT_BASE, DEFAULT_BASE + 20 * 200, 200)
+
+
+@dataclass(frozen=True)
+class Ports:
+    """All ports that a Ray node listens on, from one number."""
+
+    base: int
+
+    @property
+    def head(self) -> int:
+        """Return the port at which nodes reach the head; unused on other nodes."""
+        return self.base
+
+    @property
+    def workers(self) -> range:
+        """Return the ports of Ray's worker processes, of which the agent is one."""
+        return range(self.base + 21, self.base + SPAN)
+
+    def single(self) -> dict[str, int]:
+        """Return the ports of services by their option of ``ray start``."""
+        names = (
+            *("--node-manager-port", "--object-manager-port", "--runtime-env-agent-port"),
+            *("--dashboard-agent-grpc-port", "--metrics-export-port"),
+        )
+        return {name: self.base + number for number, name in enumerate(names, 1)}
+
+    def options(self) -> tuple[str, ...]:
+        single = [part for name, port in self.single().items() for part in (name, str(port))]
+        workers = ("--min-worker-port", str(self.workers[0]))
+        return (*single, *workers, "--max-worker-port", str(self.workers[-1]))
+
+    def taken(self, *, head: bool) -> list[int]:
+        """Return the ports that another program uses."""
+        wanted = [*([self.head] if head else []), *self.single().values()]
+        return [port for port in wanted if not is_free(port)]
+
+
+def choose(before: int, free: Callable[[int], bool] | None = None) -> Ports:
+    """Return the ports of a head: those of the last one if they are free, else the first free set.
+
+    ``before``: the last head's first port; 0 if there is none.
+    """
+    is_usable = free or is_free
+    for base in (*([before] if before else []), *_BASES):
+        ports = Ports(base)
+        if all(is_usable(port) for port in (ports.head, *ports.single().values())):
+            return ports
+    return Ports(before or DEFAULT_BASE)
+
+
+def own_address(public_host: str | None) -> str:
+    """Return the address of this machine that other nodes use.
+
+    ``public_host``: the name or address by which they reach the server. If that is this machine's
+    own address, Ray uses it, too; behind a proxy it is not.
+    """
+    if public_host is not None:
+        try:
+            found = socket.getaddrinfo(public_host, 0, socket.AF_INET, socket.SOCK_STREAM)
+        except OSError:
+            found = []
+        for *_, address in found:
+            if is_own(str(address[0])):
+                return str(address[0])
+    return route_address("10.255.255.255")
+
+
+def route_address(target: str) -> str:
+    """Return this machine's address on the route to ``target``."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # Connecting a datagram socket sends nothing; it only selects a route.
+            probe.connect((target, 1))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
+
+
+def is_own(address: str) -> bool:
+    """Return whether this machine has the address."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        # As Ray binds: a port in TIME_WAIT counts as free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,271 @@
+"""One Ray node of this machine as a process: started with fixed options, found again, ended.
+
+Never run ``ray stop``: it ends every Ray on the machine. Processes of a node carry a mark in their
+environment, and only marked processes are ended.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lehr.errors import InternalError
+from lehr.node import procfs
+
+MARK = "LEHR_RAY_HEAD"
+"""Environment variable of all processes of one Ray node."""
+START_S = 90.0
+OBJECT_STORE_BYTES = 80_000_000
+"""Lehr does not use the object store; by default Ray would give it 30 % of the memory."""
+
+
+_UP = b"Ray runtime started"
+
+
+@dataclass(frozen=True)
+class RayProcess:
+    """A Ray node of this machine, as recorded in a home: the head, or one that joined another."""
+
+    address: str
+    """Of the head: host and port."""
+    gpus: int
+    mark: str
+    pid: int
+    start_time: int
+    boot_id: str
+    versions: str = ""
+    """``versions()`` when it was started; empty in records of earlier releases."""
+    base_port: int = 0
+    """Its first port, if its ports are fixed."""
+
+    def running(self) -> bool:
+        """Return whether its first process runs; it ends when any other process of Ray ends."""
+        return procfs.is_same(self.pid, self.start_time, self.boot_id)
+
+    def alive(self) -> bool:
+        """Return whether it runs and can be reached."""
+        if not self.running():
+            return False
+        host, _, port = self.address.rpartition(":")
+        try:
+            with socket.create_connection((host, int(port)), timeout=5):
+                return True
+        except OSError:
+            return False
+
+    def processes(self) -> list[int]:
+        return procfs.marked(MARK, self.mark)
+
+
+def versions() -> str:
+    """Return the versions that all nodes of a cluster must share: Python's and Ray's."""
+    return f"Python {platform.python_version()}, Ray {importlib.metadata.version('ray')}"
+
+
+def environment(given: Mapping[str, str], *, mark: str, node_folder: Path) -> dict[str, str]:
+    """Return the environment of a Ray node, without what the caller's own Ray may have set."""
+    return {
+        **{
+            name: value
+            for name, value in given.items()
+            if not name.startswith("RAY_") and name != "WANDB_API_KEY"
+        },
+        MARK: mark,
+        "LEHR_NODE": str(node_folder),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_DISABLE_IMPORT_WARNING": "1",
+        # Ray makes its workers nice by 15, and trainings would inherit that.
+        "RAY_worker_niceness": "0",
+        # It would end the agent when trainings fill the memory; Ray must not watch their memory.
+        "RAY_memory_monitor_refresh_ms": "0",
+    }
+
+
+def command(
+    *options: str, node_ip: str, gpus: int, node: str, temporary: Path, ports: Sequence[str] = ()
+) -> list[str]:
+    """Return the command line of a Ray node. ``options``: of a head, or of a node that joins."""
+    return [
+        *(sys.executable, "-P", "-m", "lehr.cluster.ray_daemon", "start", *options, "--block"),
+        *("--node-ip-address", node_ip),
+        *("--num-cpus", "0", "--num-gpus", str(gpus)),
+        *("--object-store-memory", str(OBJECT_STORE_BYTES)),
+        "--include-log-monitor",
+        "false",
+        # The default is a fixed port, which a second node on the machine could not use.
+        *("--dashboard-agent-listen-port", "0"),
+        "--disable-usage-stats",
+        *("--labels", f"lehr.node={node}"),
+        *ports,
+        # Ray opens its folder to everybody (mode 0777); the parent folder stays closed.
+        *("--temp-dir", str(temporary / "r")),
+    ]
+
+
+def start(
+    command_line: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    address: str,
+    gpus: int,
+    base_port: int,
+    temporary: Path,
+    log_path: Path,
+    versions: str,
+    record: Callable[[RayProcess], None],
+) -> RayProcess:
+    """Start a Ray node and wait until it runs. ``record`` is called before that.
+
+    Raises:
+        InternalError: Ray did not start; the message has its last lines.
+    """
+    log_path.parent.mkdir(parents=True, exist_ok=True)
+    with log_path.open("wb") as log:
+        process = subprocess.Popen(
+            command_line,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=temporary,
+            env=dict(environment),
+            start_new_session=True,
+        )
+    started = RayProcess(
+        address=address,
+        gpus=gpus,
+        mark=environment[MARK],
+        pid=process.pid,
+        start_time=procfs.start_time(process.pid) or 0,
+        boot_id=procfs.boot_id(),
+        versions=versions,
+        base_port=base_port,
+    )
+    # Recorded before it is up, so that whoever stops it finds it in any case.
+    record(started)
+    deadline = time.monotonic() + START_S
+    while _UP not in log_path.read_bytes():
+        if process.poll() is not None or time.monotonic() > deadline:
+            end(started)
+            words = log_path.read_text(errors="replace").strip().splitlines()[-5:]
+            raise InternalError("Ray did not start: " + " / ".join(words), hint=f"See {log_path}.")
+        time.sleep(0.05)
+    return started
+
+
+def end(process: RayProcess) -> list[int]:
+    """End all processes with its mark and their descendants, raylets first.
+
+    A raylet ends at once when asked, with its agents and workers. If all were asked together with
+    the GCS, it would wait for processes that are gone. The rest has nothing to save, and Ray's own
+    parent process would take seconds to notice.
+
+    Ray's agents overwrite their environment with their titles, including the mark. Shims are no
+    descendants, because of a double fork.
+    """
+    marked = process.processes()
+    kin = descendants(marked)
+    raylets = {
+        pid: started
+        for pid in {*marked, *kin}
+        if _name(pid) == "raylet" and (started := procfs.start_time(pid)) is not None
+    }
+    for pid in raylets:
+        procfs.send(pid, signal.SIGTERM)
+    ended = set(raylets)
+    _until_none(lambda: [pid for pid in raylets if _still(pid, raylets[pid])], 5.0, ended)
+
+    def kill_left() -> list[int]:
+        found = [*process.processes(), *(pid for pid in kin if _still(pid, kin[pid]))]
+        for pid in found:
+            procfs.send(pid, signal.SIGKILL)
+        ended.update(found)
+        return found
+
+    _until_none(kill_left, 10.0, ended)
+    return sorted(ended)
+
+
+def _until_none(left: Callable[[], list[int]], within_s: float, ours: set[int]) -> None:
+    deadline = time.monotonic() + within_s
+    while left() and time.monotonic() < deadline:
+        time.sleep(0.02)
+        _reap(ours)
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def descendants(pids: list[int]) -> dict[int, int]:
+    """Return children and grandchildren of ``pids``, with start times to identify them."""
+    found: dict[int, int] = {}
+    waiting = list(pids)
+    while waiting:
+        for pid in procfs.children(waiting.pop()):
+            started = procfs.start_time(pid)
+            if started is not None and pid not in found:
+                found[pid] = started
+                waiting.append(pid)
+    return found
+
+
+def _still(pid: int, started: int) -> bool:
+    return procfs.start_time(pid) == started
+
+
+def reap(pid: int) -> None:
+    """Collect a child of this process that has ended, or it stays as a zombie."""
+    _reap({pid})
+
+
+def _reap(pids: set[int]) -> None:
+    """Collect ended children of this process, or they stay as zombies."""
+    for pid in pids:
+        try:
+            os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            continue
+
+
+def prepare_folder(temporary: Path) -> None:
+    """Make Ray's temporary folder, and remove old sessions."""
+    _own_folder(temporary)
+    _forget_sessions(temporary / "r")
+
+
+def new_mark() -> str:
+    return secrets.token_hex(8)
+
+
+def _forget_sessions(folder: Path) -> None:
+    """Remove the sessions of earlier Ray nodes except the newest, which may show why it ended."""
+    sessions = sorted(path for path in folder.glob("session_2*") if not path.is_symlink())
+    for path in sessions[:-1]:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _own_folder(path: Path) -> None:
+    """Return a folder in the shared temporary one that nobody else can have prepared.
+
+    Raises:
+        InternalError: it exists and belongs to another user.
+    """
+    path.mkdir(mode=0o700, exist_ok=True)
+    found = path.lstat()
+    if found.st_uid != os.getuid() or not path.is_dir() or path.is_symlink():
+        raise InternalError(f"{path} belongs to another user", hint="Remove it, or set TMPDIR.")
+    path.chmod(0o700)

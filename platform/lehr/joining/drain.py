@@ -1,0 +1,64 @@
+"""Drain this machine: no new runs, then its trainings save or finish."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lehr.errors import LehrError
+from lehr.node import stop
+
+if TYPE_CHECKING:
+    from lehr.joining.record import JoinRecord
+
+_POLL_S = 0.5
+DELIVER_S = 60.0
+"""Limit for the last bytes of streams to reach the server: this machine may not come back."""
+
+
+@dataclass(frozen=True)
+class Drained:
+    saved: int
+    killed: int
+    unreachable: str | None = None
+    """Why the server was not informed; None if it was."""
+
+
+def drain(where: Path, joined: JoinRecord, *, wait: bool, timeout_s: float) -> Drained:
+    """Have the server place nothing more here; then wait for trainings, or have them save.
+
+    Trainings that save are requeued by the server, and start where there is place. If the server
+    cannot be reached, they save all the same: the machine may have to go.
+
+    Args:
+        where: Lehr's home on this machine.
+        joined: how it joined.
+        wait: whether trainings may finish first.
+        timeout_s: how long they may take, to finish or to save.
+    """
+    unreachable = None
+    try:
+        _leave(joined)
+    except LehrError as error:
+        unreachable = error.message
+    if wait:
+        deadline = time.monotonic() + timeout_s
+        while stop.count_trainings(where) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        if left := stop.count_trainings(where):
+            raise LehrError(
+                f"{left} trainings have not finished after {timeout_s:g} s; the node stays.",
+                hint="It gets no new runs. Wait longer: --timeout; or have them save: without "
+                "--wait",
+            )
+    stopped = stop.stop_all(where, timeout_s=timeout_s, deliver_s=DELIVER_S)
+    return Drained(stopped.saved, stopped.killed, unreachable)
+
+
+def _leave(joined: JoinRecord) -> None:
+    from lehr.client import Client
+
+    with Client(joined.server_url, joined.node_token) as client:
+        client.leave_cluster(joined.node)

@@ -1,0 +1,247 @@
+"""The keeper: runs this machine's Ray node, and joins again when it ends or the head is another.
+
+``python -P -m lehr.joining.keeper HOME``, as a daemon or a systemd service. When it ends, it ends
+the Ray node; trainings continue, and are adopted when the machine joins again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lehr import home as homes
+from lehr.cluster import interfaces, ray_ports, ray_process
+from lehr.errors import LehrError, Unauthorized, UserError
+from lehr.joining import record as records
+from lehr.joining.record import JoinRecord
+from lehr.node import facts, gpu_inventory, own_folders, procfs
+from lehr_trainer.files import create_secret
+
+if TYPE_CHECKING:
+    from lehr.cluster.ray_process import RayProcess
+    from lehr.schemas.cluster import JoinView
+
+log = logging.getLogger("lehr.keeper")
+
+LOOK_S = 2.0
+"""Pause between looks at the Ray node and its head."""
+ASK_EVERY_S = 10.0
+"""Pause between questions whether the head is still the same."""
+HEAD_REFUSES = 3
+"""Refused connections in a row after which the head counts as ended. A head that does not answer at
+all may be behind a cut network: then Ray decides, after a minute.
+"""
+AGAIN_S = (1.0, 30.0)
+"""Pause before the next try to join, doubled after each failure."""
+
+
+class Keeper:
+    def __init__(self, where: Path, record: JoinRecord) -> None:
+        self.where = where
+        self.record = record
+        self.stopping = threading.Event()
+
+    def run(self) -> None:
+        """Keep the machine joined until it is stopped.
+
+        Raises:
+            Unauthorized: the server has another token now: this machine must join anew.
+        """
+        pause = AGAIN_S[0]
+        while not self.stopping.is_set():
+            try:
+                view = ask(self.record)
+                self._check_versions(view)
+                process = self._found_or_started(view)
+            except Unauthorized:
+                raise
+            except LehrError as error:
+                log.warning("cannot join: %s", error.message)
+                self.stopping.wait(pause)
+                pause = min(pause * 2, AGAIN_S[1])
+                continue
+            pause = AGAIN_S[0]
+            log.info("node %s has joined %s", self.record.node, view.ray_address)
+            why = self._watch(process, view)
+            log.info("Ray node ends: %s", why)
+            ray_process.end(process)
+
+    def stop(self) -> None:
+        self.stopping.set()
+
+    def _check_versions(self, view: JoinView) -> None:
+        here = facts.versions()
+        for name in ("python", "ray"):
+            if view.versions.get(name) != here.get(name):
+                raise UserError(
+                    f"this machine has {name} {here.get(name)}, the server {view.versions[name]}: "
+                    "install the same version on both"
+                )
+
+    def _found_or_started(self, view: JoinView) -> RayProcess:
+        """Return the Ray node of an earlier keeper if it belongs to this head, else a new one."""
+        process = records.read_ray(self.where)
+        if process is not None:
+            same = (process.address, process.versions) == (view.ray_address, _versions_of(view))
+            if same and process.running():
+                return process
+            ray_process.end(process)
+        return self._start(view)
+
+    def _start(self, view: JoinView) -> RayProcess:
+        temporary = homes.ray_dir(self.where / "join")
+        ray_process.prepare_folder(temporary)
+        ports = ray_ports.Ports(self.record.base_port or ray_ports.DEFAULT_BASE)
+        host = view.ray_address.rpartition(":")[0]
+        node_ip = own_address(self.record.interface, host)
+        command = ray_process.command(
+            f"--address={view.ray_address}",
+            node_ip=node_ip,
+            gpus=self.record.gpus,
+            node=self.record.node,
+            temporary=temporary,
+            ports=ports.options(),
+        )
+        return ray_process.start(
+            command,
+            environment=self.environment(view, node_ip),
+            address=view.ray_address,
+            gpus=self.record.gpus,
+            base_port=ports.base,
+            versions=_versions_of(view),
+            temporary=temporary,
+            log_path=homes.logs_dir(self.where) / "ray-node.log",
+            record=lambda process: records.write_ray(self.where, process),
+        )
+
+    def environment(self, view: JoinView, node_ip: str) -> dict[str, str]:
+        """Return the environment of the Ray node, which its agent and its trainings inherit."""
+        node_folder = homes.node_dir(self.where)
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith("LEHR_")
+        }
+        found = ray_process.environment(
+            inherited, mark=ray_process.new_mark(), node_folder=node_folder
+        )
+        if view.ray_token is not None:
+            token = records.folder(self.where) / "ray-token"
+            token.unlink(missing_ok=True)
+            create_secret(token, view.ray_token.encode())
+            found |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
+        for name, value in (
+            (own_folders.RUNS, self.record.runs_dir),
+            (own_folders.DATA, self.record.data_dir),
+            ("SSL_CERT_FILE", self.record.ca_file),
+            (gpu_inventory.LOGICAL_VARIABLE, "1" if self.record.logical else None),
+        ):
+            if value is not None:
+                found[name] = value
+        return found | interfaces.network_environment(self.record.interface, node_ip, found)
+
+    def _watch(self, process: RayProcess, view: JoinView) -> str:
+        """Return why the Ray node is to end."""
+        host, _, port = view.ray_address.rpartition(":")
+        refused = 0
+        ask_at = time.monotonic() + ASK_EVERY_S
+        while not self.stopping.wait(LOOK_S):
+            ray_process.reap(process.pid)
+            if not process.running():
+                return "it has ended by itself"
+            refused = refused + 1 if refuses(host, int(port)) else 0
+            if refused >= HEAD_REFUSES:
+                return f"the head at {view.ray_address} has ended"
+            if time.monotonic() < ask_at:
+                continue
+            ask_at = time.monotonic() + ASK_EVERY_S
+            # While the server cannot be reached, nothing is known: the Ray node stays.
+            with contextlib.suppress(LehrError):
+                now = ask(self.record)
+                if (now.ray_address, now.ray_session) != (view.ray_address, view.ray_session):
+                    return "the server has another head"
+        return "it is stopped"
+
+
+def ask(record: JoinRecord, *, readmit: bool = False) -> JoinView:
+    """Return what the machine needs to join, from the server.
+
+    ``readmit``: have the server give it work again if it had left.
+    """
+    from lehr.client import Client
+
+    if record.ca_file is not None:
+        os.environ["SSL_CERT_FILE"] = record.ca_file
+    with Client(record.server_url, record.node_token) as client:
+        return client.join_cluster(record.node, readmit=readmit)
+
+
+def refuses(host: str, port: int) -> bool:
+    """Return whether the machine answers, and nothing listens on the port."""
+    try:
+        socket.create_connection((host, port), timeout=2.0).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def own_address(interface: str | None, head_host: str) -> str:
+    """Return the address of this machine in the cluster.
+
+    Raises:
+        UserError: there is no such interface, or it has no address.
+    """
+    if interface is None:
+        return ray_ports.route_address(head_host)
+    known = interfaces.addresses()
+    if interface not in known:
+        raise UserError(
+            f"--interface {interface}: no such network interface with an IPv4 address.",
+            hint=f"This machine has: {', '.join(f'{n} ({a})' for n, a in sorted(known.items()))}.",
+        )
+    return known[interface]
+
+
+def _versions_of(view: JoinView) -> str:
+    """Return what a Ray node of this cluster is recorded with: it ends with its head."""
+    return f"{ray_process.versions()}, head {view.ray_session}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    [given] = sys.argv[1:] if arguments is None else arguments
+    where = Path(given)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    record = records.read(where)
+    if record is None:
+        print(f"lehr: {where} has not joined a server: lehr node join URL", file=sys.stderr)
+        return 2
+    keeper = Keeper(where, record)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: keeper.stop())
+    procfs.write_json(
+        str(records.folder(where) / "keeper.json"),
+        {
+            "pid": os.getpid(),
+            "start_time": procfs.start_time(os.getpid()),
+            "boot_id": procfs.boot_id(),
+        },
+    )
+    try:
+        keeper.run()
+    except LehrError as error:
+        log.error("%s", error)  # noqa: TRY400 - a message for people, without a traceback
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,140 @@
+"""Look at this machine before it joins, and choose what was not given."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lehr import filesystems, home
+from lehr.client import Client
+from lehr.cluster.ray_ports import DEFAULT_BASE, Ports
+from lehr.errors import UserError
+from lehr.joining.checks import Machine, head_error
+from lehr.joining.keeper import own_address
+from lehr.joining.record import JoinRecord
+from lehr.node import facts, gpu_inventory
+from lehr.node.runs_folder import folder_id
+from lehr.schemas.cluster import NODE_NAME, JoinView
+
+_LONGEST_NAME = 63
+
+
+@dataclass(frozen=True)
+class Wish:
+    """The options of ``lehr node join``; None: choose."""
+
+    server_url: str
+    token: str
+    name: str | None = None
+    gpus: int | None = None
+    runs_dir: Path | None = None
+    data_dir: Path | None = None
+    interface: str | None = None
+    base_port: int | None = None
+    ca_file: Path | None = None
+
+
+def prepare(where: Path, wish: Wish) -> tuple[JoinRecord, JoinView, Machine]:
+    """Return how the machine would join, what the server answered, and what was found here.
+
+    Raises:
+        LehrError: the server does not answer, or rejects the token.
+        UserError: an option is wrong.
+    """
+    name = wish.name or socket.gethostname().partition(".")[0]
+    if not re.fullmatch(NODE_NAME, name) or len(name) > _LONGEST_NAME:
+        raise UserError(
+            f"--name {name!r} is not a node's name.",
+            hint="Use letters, digits, dots, dashes and underscores, at most 63: --name gpu-2",
+        )
+    if wish.ca_file is not None:
+        os.environ["SSL_CERT_FILE"] = str(wish.ca_file)
+    asked_at = time.time()
+    with Client(wish.server_url, wish.token) as client:
+        view = client.join_cluster(name)
+    answered_at = time.time()
+    real = len(gpu_inventory.visible(gpu_inventory.real_gpus(), _visible()))
+    if real and wish.gpus is not None and wish.gpus > real:
+        raise UserError(
+            f"--gpus {wish.gpus}: this machine has {real} GPU{'s' if real > 1 else ''}.",
+            hint="Omit --gpus to use all.",
+        )
+    ports = Ports(wish.base_port or DEFAULT_BASE)
+    shared = _shares(Path(view.runs_dir), view.runs_folder)
+    runs_dir = wish.runs_dir or (Path(view.runs_dir) if shared else home.runs_dir(where))
+    data_dir = wish.data_dir or home.data_dir(where)
+    record = JoinRecord(
+        server_url=wish.server_url.rstrip("/"),
+        node=name,
+        node_token=view.node_token,
+        gpus=(real if wish.gpus is None else wish.gpus) if real else wish.gpus or 0,
+        logical=not real,
+        runs_dir=str(runs_dir),
+        data_dir=str(data_dir),
+        interface=wish.interface,
+        base_port=ports.base,
+        ca_file=None if wish.ca_file is None else str(wish.ca_file),
+    )
+    return record, view, _look(where, record, view, ports, (asked_at, answered_at))
+
+
+def _look(
+    where: Path, record: JoinRecord, view: JoinView, ports: Ports, asked: tuple[float, float]
+) -> Machine:
+    runs, data = Path(record.runs_dir or ""), Path(record.data_dir or "")
+    host = view.ray_address.rpartition(":")[0]
+    return Machine(
+        versions=facts.versions(),
+        gpus=record.gpus,
+        logical=record.logical,
+        has_driver=gpu_inventory.has_driver(),
+        address=own_address(record.interface, host),
+        ports_taken=ports.taken(head=False),
+        head_error=head_error(view.ray_address),
+        # The server read its clock at some moment between the two.
+        clock_offset_s=min(max(view.time, asked[0]), asked[1]) - view.time,
+        own_name_s=_own_name_s(),
+        home=where,
+        home_kind=_kind(where),
+        runs_dir=runs,
+        runs_folder=folder_id(runs),
+        free_bytes={path: facts.free_bytes(path) for path in dict.fromkeys((runs, data))},
+    )
+
+
+def without_own_ports(machine: Machine) -> Machine:
+    """Return the machine as if its ports were free: its own Ray node uses them."""
+    return replace(machine, ports_taken=())
+
+
+def _shares(folder: Path, identity: str | None) -> bool:
+    """Return whether the server's folder of runs is here under the same path."""
+    if identity is None or not folder.is_dir():
+        return False
+    return folder_id(folder) == identity
+
+
+def _own_name_s() -> float:
+    began = time.monotonic()
+    with contextlib.suppress(OSError):
+        socket.getaddrinfo(socket.gethostname(), None)
+    return time.monotonic() - began
+
+
+def _kind(path: Path) -> str:
+    try:
+        mounts = filesystems.MOUNTS.read_text("utf-8", "surrogateescape")
+    except OSError:
+        return ""
+    while not path.exists():
+        path = path.parent
+    return filesystems.filesystem_type(path.resolve(), mounts) or ""
+
+
+def _visible() -> str | None:
+    return os.environ.get("CUDA_VISIBLE_DEVICES")

@@ -1,0 +1,63 @@
+"""Unpacked capsules of a node. Standard library only.
+
+::
+
+    <node folder>/code/<digest>/         trainer/ and project/, unpacked once; files are read-only
+    <node folder>/code/<digest>.index    sizes and times of its files as they were unpacked
+
+Python keeps the bytecode in the capsule's own folder, so two versions of a file never share it. A
+folder whose files are not those of its index is set aside, and the capsule is fetched again.
+"""
+
+import os
+
+from lehr.node import procfs
+
+TRAINER, PROJECT = "trainer", "project"
+
+
+def node_folder(entry: str) -> str:
+    """Return the node's folder that holds the entry of an attempt."""
+    return os.path.dirname(os.path.dirname(entry))
+
+
+def folder(node: str, digest: str) -> str:
+    return os.path.join(node, "code", digest)
+
+
+def ready(node: str, digest: str) -> bool:
+    """Return whether the capsule is unpacked here, with all its files as they were unpacked."""
+    where = folder(node, digest)
+    index = procfs.read_json(f"{where}.index")
+    if not isinstance(index, dict):
+        return False
+    if index != state_of(where):
+        return False
+    os.utime(f"{where}.index")
+    return True
+
+
+def python_path(node: str, digest: str) -> str:
+    """Return the folders that a training imports from, before all installed packages."""
+    where = folder(node, digest)
+    return os.pathsep.join([os.path.join(where, TRAINER), os.path.join(where, PROJECT)])
+
+
+def state_of(where: str) -> dict[str, list[int]]:
+    """Return size and time of each file, except for bytecode."""
+    found: dict[str, list[int]] = {}
+    pending = [where]
+    while pending:
+        here = pending.pop()
+        try:
+            entries = list(os.scandir(here))
+        except OSError:
+            return {}
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                if entry.name != "__pycache__":
+                    pending.append(entry.path)
+            else:
+                status = entry.stat(follow_symlinks=False)
+                found[os.path.relpath(entry.path, where)] = [status.st_size, status.st_mtime_ns]
+    return found

@@ -1,0 +1,137 @@
+"""The code fetcher: fetches the capsule of an attempt to its node and unpacks it there.
+
+Run as ``python -I -S code_fetcher.py ENTRY`` by the shim, before the training starts, if the node
+lacks the capsule. Standard library only. Exit code 1: it could not be fetched; the reason is on
+stdout.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shutil
+import sys
+import time
+
+sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
+from lehr.capsules import archive
+from lehr.capsules.archive import BadArchive
+from lehr.node import code_cache, procfs
+from lehr.node.attempt_dir import AttemptDir
+from lehr.node.http_client import Outage, ServerConnection
+
+PAUSES_S = (0.5, 1.0, 4.0, 15.0, 30.0)
+"""Pause between tries while the server cannot be reached."""
+KEEP_S = 14 * 86_400.0
+"""Seconds that an unused capsule stays on the node."""
+
+
+def fetch(entry: AttemptDir, digest: str, server: ServerConnection) -> None:
+    """Fetch and unpack the capsule, unless another attempt does; then wait for that one.
+
+    Raises:
+        Outage: the server cannot be reached, or does not have it.
+        BadArchive: what it sent is not the capsule.
+        OSError: it cannot be written here.
+    """
+    node = code_cache.node_folder(entry.path)
+    base = os.path.join(node, "code")
+    os.makedirs(base, mode=0o700, exist_ok=True)
+    lock = os.open(os.path.join(base, ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if code_cache.ready(node, digest):
+            return
+        draft = os.path.join(base, f".{secrets.token_hex(8)}")
+        packed = f"{draft}.tar"
+        try:
+            with open(packed, "xb") as file:
+                server.download("code", file, archive.LARGEST)
+            found = archive.digest_of(packed)
+            if found != digest:
+                raise BadArchive(f"the server sent {found[:12]} in place of {digest[:12]}")
+            os.mkdir(draft, 0o700)
+            archive.unpack(packed, draft, read_only=True)
+            adopt(node, digest, draft)
+        finally:
+            if os.path.exists(packed):
+                os.unlink(packed)
+            shutil.rmtree(draft, ignore_errors=True)
+        remove_unused(node, _used(os.path.dirname(entry.path)))
+    finally:
+        os.close(lock)
+
+
+def adopt(node: str, digest: str, draft: str) -> None:
+    """Make an unpacked draft the capsule's folder. Of several at once, the first wins."""
+    where = code_cache.folder(node, digest)
+    state = code_cache.state_of(draft)
+    if os.path.isdir(where) and not code_cache.ready(node, digest):
+        # Running attempts keep what they have open; new ones get intact files.
+        aside = f"{where}.changed-{secrets.token_hex(4)}"
+        os.rename(where, aside)
+    try:
+        os.rename(draft, where)
+    except OSError:
+        shutil.rmtree(draft, ignore_errors=True)
+        if code_cache.ready(node, digest):
+            return
+        raise
+    procfs.write_json(f"{where}.index", state)
+
+
+def remove_unused(node: str, used: set[str], *, keep_s: float = KEEP_S) -> list[str]:
+    """Remove capsules that no attempt here uses and that none has used for a long time."""
+    base = os.path.join(node, "code")
+    removed = []
+    for name in sorted(os.listdir(base)):
+        digest = name.partition(".")[0]
+        path = os.path.join(base, name)
+        mark = os.path.join(base, f"{digest}.index")
+        try:
+            age = time.time() - os.stat(mark if os.path.exists(mark) else path).st_mtime
+        except OSError:
+            continue
+        if digest in used or age < keep_s or name.endswith(".index"):
+            continue
+        if "." not in name:
+            os.unlink(mark)
+            removed.append(digest)
+        shutil.rmtree(path, ignore_errors=True)
+    return removed
+
+
+def _used(attempts: str) -> set[str]:
+    """Return the capsules of the attempts on this node."""
+    found = set()
+    for name in os.listdir(attempts):
+        launch = AttemptDir(os.path.join(attempts, name)).launch() or {}
+        if launch.get("code"):
+            found.add(str(launch["code"]))
+    return found
+
+
+def main() -> None:
+    entry = AttemptDir(sys.argv[1])
+    launch = entry.launch()
+    assert launch is not None
+    server = ServerConnection(
+        lambda: entry.server_url(launch), str(launch["token"]), entry.attempt_id
+    )
+    digest = str(launch["code"])
+    for pause in (*PAUSES_S, None):
+        try:
+            fetch(entry, digest, server)
+        except (Outage, OSError, BadArchive) as error:
+            if pause is None or isinstance(error, BadArchive):
+                print(f"capsule {digest[:12]} could not be fetched: {error}", flush=True)
+                sys.exit(1)
+            time.sleep(pause)
+        else:
+            return
+
+
+if __name__ == "__main__":
+    main()

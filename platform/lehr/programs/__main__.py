@@ -1,0 +1,63 @@
+"""``python -m lehr.programs ATTEMPT_DIR``: supervise the program of an attempt, as one rank."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from lehr.programs.environment import host, versions
+from lehr.programs.supervisor import Supervisor, capsule_folder, events_of
+from lehr.programs.workplace import Workplace, read_program
+from lehr_trainer import process_start
+from lehr_trainer.contract import layout
+from lehr_trainer.contract.orders import LaunchNote
+from lehr_trainer.contract.records import Finished, Resumed, Started
+from lehr_trainer.errors import BadCheckpoint
+from lehr_trainer.runtime.launch import redirect_output
+
+
+def main() -> int:
+    process_start.die_with_parent()
+    process_start.hold_gpus()
+    attempt_dir = Path(sys.argv[1]).absolute()
+    rank = int(os.environ.get("RANK", "0"))
+    os.close(redirect_output(layout.rank_log(attempt_dir, rank)))
+    program = read_program(attempt_dir.parent)
+    note = LaunchNote.model_validate_json((attempt_dir / layout.LAUNCH).read_bytes())
+    events = events_of(attempt_dir, rank)
+    place = Workplace(attempt_dir, capsule_folder())
+    try:
+        resumed = place.prepare(note)
+    except BadCheckpoint as error:
+        print(f"error: {error}", flush=True)
+        events.write(
+            Finished(
+                time=time.time(),
+                step=0,
+                outcome="failed",
+                cause="bad_checkpoint",
+                message=str(error),
+            )
+        )
+        return 1
+    events.write(
+        Started(
+            time=time.time(),
+            attempt=note.attempt,
+            world_size=int(os.environ.get("WORLD_SIZE", "1")),
+            tokens_per_step=program.tokens_per_step,
+            total_steps=program.total_steps,
+            versions=versions(),
+            host=host(),
+            code=layout.code_digest(),
+        )
+    )
+    if resumed is not None:
+        events.write(Resumed(time=time.time(), step=resumed.step, checkpoint=resumed.checkpoint))
+    return Supervisor(place, program, events, rank=rank, resumed=resumed).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""Keep what a program saves as checkpoints of its run, and remove old ones."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from lehr.programs.recorder import Recorder
+from lehr.programs.saves import Declared, Kept, State, StillChanging, keep, state_of
+from lehr.programs.workplace import Workplace
+from lehr.specs.program import Program
+from lehr.specs.stored import program_policy
+from lehr_trainer.checkpointing.retention import prune
+from lehr_trainer.contract import layout
+from lehr_trainer.contract.orders import read_orders
+from lehr_trainer.contract.records import MOST, Checkpoint, CheckpointRemoved
+from lehr_trainer.runtime.event_stream import EventStream
+
+_CLOCK_S = 0.02
+"""A file's time of change may be so much older than the clock showed when it was written."""
+
+
+class Keeper:
+    def __init__(
+        self, place: Workplace, program: Program, events: EventStream, recorder: Recorder
+    ) -> None:
+        self._place, self._events, self._recorder = place, events, recorder
+        self._tokens_per_step = program.tokens_per_step
+        self._policy = program_policy(program.keep)
+        self._declared = Declared(place.folder, program.saves)
+
+    def request(self, path: str, step: int) -> None:
+        """Keep a file or folder that the program has just completed."""
+        full = Path(path)
+        if not full.exists():
+            self._recorder.warn("no_checkpoint", f"checkpoint({path!r}): there is no such file")
+            return
+        try:
+            state = state_of(self._place.folder, [full])
+        except ValueError:
+            self._recorder.warn(
+                "checkpoint_outside",
+                f"checkpoint({path!r}) is outside of the program's working folder, "
+                f"{self._place.folder}; save below it",
+            )
+            return
+        except OSError as error:
+            self._recorder.warn("checkpoint_failed", f"checkpoint({path!r}): {error.strerror}")
+            return
+        self._keep(state, step, "program")
+
+    def look(self, *, ended: bool = False) -> None:
+        """Keep declared files that have changed and settled."""
+        state = self._declared.settled(ended=ended)
+        if state is None:
+            return
+        newest = max(changed_ns for _, changed_ns in state.values()) / 1e9
+        step = self._recorder.step_at(newest + _CLOCK_S)
+        if self._keep(state, step, "declared"):
+            self._declared.note_kept(state)
+
+    def _keep(self, state: State, step: int, reason: str) -> bool:
+        attempt = self._place.attempt_dir
+        folder = layout.checkpoint_dir(attempt, step)
+        if not state or folder.exists():
+            return bool(state)
+        tokens = min(step * self._tokens_per_step, MOST - 1)
+        try:
+            kept = keep(self._place.folder, state, folder, step=step, tokens=tokens, reason=reason)
+        except StillChanging:
+            return False
+        except OSError as error:
+            words = f"the checkpoint at step {step:,} could not be copied: {error.strerror}"
+            self._recorder.warn("checkpoint_failed", words)
+            return False
+        self._record(kept, step, reason)
+        self._prune()
+        return True
+
+    def _record(self, kept: Kept, step: int, reason: str) -> None:
+        self._events.write(
+            Checkpoint(
+                time=time.time(),
+                step=step,
+                path=self._name(kept.folder),
+                size_bytes=kept.manifest.size_bytes,
+                digest=kept.digest,
+                reason=reason,
+                seconds=kept.seconds,
+            )
+        )
+
+    def _prune(self) -> None:
+        attempt = self._place.attempt_dir
+        orders = read_orders(attempt / layout.ORDERS)
+        number = layout.attempt_number(attempt) or 1
+        for gone in prune(attempt.parent, number, self._policy, spare=orders.keep):
+            path = self._name(gone.path)
+            self._events.write(CheckpointRemoved(time=time.time(), step=gone.step, path=path))
+
+    def _name(self, folder: Path) -> str:
+        return folder.relative_to(self._place.attempt_dir.parent).as_posix()

@@ -1,0 +1,78 @@
+"""Read what the program has logged since the last look, by the first way that it uses."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+from lehr.programs.recorder import Recorder, parse_line
+from lehr.programs.sources import FileSource, tensorboard_source, wandb_source
+from lehr.programs.workplace import Workplace
+
+_PIECE = 4 << 20
+_LONGEST_LINE = 1 << 20
+
+
+class Saves(Protocol):
+    def request(self, path: str, step: int) -> None: ...
+
+
+class LogTail:
+    """``lehr_log`` goes before W&B's records, and those go before TensorBoard's: programs that log
+    by several ways log the same values.
+    """
+
+    def __init__(self, place: Workplace, recorder: Recorder, saves: Saves) -> None:
+        self._path = place.log_file(0)
+        self._recorder, self._saves = recorder, saves
+        self._offset = 0
+        self._rest = b""
+        self._direct = False
+        self._sources: list[FileSource] = [
+            wandb_source(place.wandb),
+            tensorboard_source(place.folder),
+        ]
+        self._used: FileSource | None = None
+
+    def read(self, *, final: bool = False) -> None:
+        """Record what is new; ``final``: the program has ended."""
+        while self._read_piece() and final:
+            pass
+        if self._direct:
+            return
+        for source in [self._used] if self._used else self._sources:
+            for row in source.rows(now=final):
+                self._used = source
+                at = row.values.get("_timestamp", 0.0) or time.time()
+                values = {name: v for name, v in row.values.items() if not name.startswith("_")}
+                self._recorder.metrics(row.step, values, at)
+            if source.problem:
+                self._recorder.warn("unreadable_log", source.problem)
+            if self._used:
+                return
+
+    def _read_piece(self) -> bool:
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                piece = file.read(_PIECE)
+        except FileNotFoundError:
+            return False
+        self._offset += len(piece)
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        if len(self._rest) > _LONGEST_LINE:
+            self._rest = b""
+        for line in lines:
+            self._take(line)
+        return bool(piece)
+
+    def _take(self, line: bytes) -> None:
+        record = parse_line(line)
+        if record is None:
+            if line.strip():
+                self._recorder.warn("bad_line", "a line of the log is not a record; it was skipped")
+        elif record["kind"] == "checkpoint":
+            self._saves.request(record["path"], record["step"])
+        else:
+            self._direct = True
+            self._recorder.metrics(record["step"], record["values"], float(record["time"]))

@@ -1,0 +1,143 @@
+"""From what a program logs to the records of ``events.jsonl``: in order, finite in number."""
+
+from __future__ import annotations
+
+import bisect
+import json
+import math
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from lehr.curve_files.names import metric_of
+from lehr_trainer.contract.records import MOST, Metrics, Record, Warning_
+
+MOST_NAMES = 1_000
+"""Metrics of a program. Lehr's own trainer logs about fifty."""
+LONGEST_NAME = 200
+_REMEMBERED = 100_000
+"""Records whose times are kept, to find the step of a file."""
+
+
+class Events(Protocol):
+    def write(self, record: Record) -> None: ...
+
+
+class Recorder:
+    """Writes metrics in the order of their steps, each under its own name.
+
+    A usual name of a standard metric (``loss``, ``eval_loss``) is recorded under the standard name
+    as well, so that charts, diagnosis and comparisons find it.
+    """
+
+    def __init__(self, events: Events, *, tokens_per_step: int, resumed_step: int = 0) -> None:
+        self._events = events
+        self._tokens_per_step = tokens_per_step
+        self.step = resumed_step
+        self.count = 0
+        """Records written."""
+        self._names: dict[str, str | None] = {}
+        self._warned: set[str] = set()
+        self._timed: tuple[int, float] | None = None
+        self._history: deque[tuple[float, int]] = deque([(0.0, resumed_step)], _REMEMBERED)
+
+    def metrics(self, step: int, values: Mapping[str, float], at: float) -> None:
+        """Record values after ``step`` steps; a step that goes back is left out."""
+        if not 0 <= step < MOST:
+            self.warn("bad_step", f"step {step} is not a number of steps; it was left out")
+            return
+        if step < self.step:
+            self.warn(
+                "step_back",
+                f"step {step} came after step {self.step}; values of earlier steps are left out. "
+                "Log with the step of the optimizer, which only grows",
+            )
+            return
+        found: dict[str, float] = {}
+        for name, value in values.items():
+            if not self._known(name):
+                continue
+            found[name] = value
+            standard = self._names[name]
+            if standard is not None and standard not in values:
+                found.setdefault(standard, value)
+        if not found:
+            return
+        if "step_time_s" not in found and (took := self._step_time(step, at)) is not None:
+            found["step_time_s"] = took
+            if self._tokens_per_step > 1 and took > 0 and "tokens_per_s" not in found:
+                found["tokens_per_s"] = self._tokens_per_step / took
+        self.step = max(self.step, step)
+        self._history.append((max(at, self._history[-1][0]), self.step))
+        self.count += 1
+        tokens = min(step * self._tokens_per_step, MOST - 1)
+        self._events.write(Metrics(time=at, step=step, tokens=tokens, values=found))
+
+    def step_at(self, at: float) -> int:
+        """Return the last step that was logged until then, by the clock of the program."""
+        index = bisect.bisect_right(self._history, (at, MOST))
+        return self._history[max(0, index - 1)][1]
+
+    def warn(self, code: str, message: str) -> None:
+        """Record a warning, once for each code."""
+        if code not in self._warned:
+            self._warned.add(code)
+            self._events.write(
+                Warning_(time=time.time(), code=code, message=message, step=self.step)
+            )
+
+    def _known(self, name: str) -> bool:
+        if name in self._names:
+            return True
+        if not name or len(name) > LONGEST_NAME or not name.isprintable():
+            self.warn("bad_name", f"{name[:50]!r} is not the name of a metric; it was left out")
+            return False
+        if len(self._names) >= MOST_NAMES:
+            self.warn(
+                "too_many_names",
+                f"the program logs more than {MOST_NAMES:,} metrics; the others are left out, "
+                f"{name[:50]} first",
+            )
+            return False
+        meant = metric_of(name)
+        standard = meant[0] if meant is not None else None
+        taken = standard in self._names.values() or standard in self._names
+        self._names[name] = None if standard == name or taken else standard
+        return True
+
+    def _step_time(self, step: int, at: float) -> float | None:
+        """Return the seconds of a step since the last record of an earlier step."""
+        before, now = self._timed, (step, at)
+        if before is None or step > before[0]:
+            self._timed = now
+        if before is None or step <= before[0] or at <= before[1]:
+            return None
+        return (at - before[1]) / (step - before[0])
+
+
+def parse_line(line: bytes) -> dict[str, Any] | None:
+    """Return a line of ``lehr_log`` as a record; None if it is none."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(record, dict) or not isinstance(record.get("step"), int):
+        return None
+    if isinstance(record["step"], bool):
+        return None
+    at = record.get("time")
+    if not isinstance(at, int | float) or not 0 <= at < 1e11 or not math.isfinite(at):
+        record["time"] = time.time()
+    if record.get("kind") == "metrics":
+        values = record.get("values")
+        if not isinstance(values, dict):
+            return None
+        record["values"] = {
+            str(name): float(value)
+            for name, value in values.items()
+            if isinstance(value, int | float) and not isinstance(value, bool)
+        }
+    elif record.get("kind") != "checkpoint" or not isinstance(record.get("path"), str):
+        return None
+    return record

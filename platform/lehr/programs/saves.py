@@ -1,0 +1,161 @@
+"""Checkpoints of a program: copies of what it saved, each with a manifest, as Lehr's own are."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from lehr_trainer.contract import layout
+from lehr_trainer.contract.manifest import FileEntry, Manifest, read_manifest
+from lehr_trainer.errors import BadCheckpoint
+from lehr_trainer.files import fsync_folder
+
+_PIECE = 1 << 20
+_SETTLE_S = 1.0
+"""Seconds without a change after which a declared file counts as completely written."""
+
+State = dict[str, tuple[int, int]]
+"""Size and time of change of each file, by its path below the working folder."""
+
+
+class StillChanging(Exception):
+    """A file changed while it was copied."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    folder: Path
+    manifest: Manifest
+    digest: str
+    seconds: float
+
+
+def state_of(base: Path, paths: list[Path]) -> State:
+    """Return the state of these files, and of all files in these folders."""
+    found: State = {}
+    for path in paths:
+        for file in _files(path):
+            status = file.stat()
+            found[file.relative_to(base).as_posix()] = (status.st_size, status.st_mtime_ns)
+    return found
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if path.is_dir():
+        yield from (file for file in sorted(path.rglob("*")) if file.is_file())
+    elif path.is_file():
+        yield path
+
+
+def keep(base: Path, state: State, folder: Path, *, step: int, tokens: int, reason: str) -> Kept:
+    """Copy the files of ``state`` into the checkpoint ``folder``, atomically.
+
+    Raises:
+        StillChanging: one changed since its state was taken.
+        OSError: it cannot be written.
+    """
+    began = time.monotonic()
+    draft = folder.with_name(f"{folder.name}.tmp")
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir(parents=True)
+    try:
+        files: dict[str, FileEntry] = {}
+        for name, expected in state.items():
+            entry = _copy(base / name, draft / _flat(name))
+            _refuse_changed(base / name, expected)
+            files[_flat(name)] = entry
+        code = layout.code_digest()
+        manifest = Manifest(step=step, tokens=tokens, reason=reason, code=code, files=files)
+        listing = manifest.model_dump_json(indent=1).encode()
+        with (draft / layout.MANIFEST).open("wb") as output:
+            output.write(listing)
+            output.flush()
+            os.fsync(output.fileno())
+        fsync_folder(draft)
+        draft.rename(folder)
+        fsync_folder(folder.parent)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+    digest = hashlib.sha256(listing).hexdigest()
+    return Kept(folder, manifest, digest, time.monotonic() - began)
+
+
+def _refuse_changed(path: Path, expected: tuple[int, int]) -> None:
+    status = path.stat()
+    if (status.st_size, status.st_mtime_ns) != expected:
+        raise StillChanging(str(path))
+
+
+def restore(folder: Path, base: Path) -> Manifest:
+    """Put the files of a checkpoint where the program had them, below ``base``.
+
+    Raises:
+        BadCheckpoint: the checkpoint is incomplete or damaged.
+    """
+    manifest = read_manifest(folder)
+    for flat, entry in manifest.files.items():
+        target = base / unquote(flat)
+        if not target.resolve().is_relative_to(base.resolve()):
+            raise BadCheckpoint(f"{folder} has a file out of the working folder: {flat}")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            found = _copy(folder / flat, target)
+        except OSError as error:
+            raise BadCheckpoint(f"{folder / flat} cannot be read: {error.strerror}") from error
+        if found != entry:
+            raise BadCheckpoint(f"{folder / flat} differs from its manifest")
+    return manifest
+
+
+def _flat(name: str) -> str:
+    return quote(name, safe="")
+
+
+def _copy(source: Path, target: Path) -> FileEntry:
+    digest, size = hashlib.sha256(), 0
+    target.unlink(missing_ok=True)
+    with source.open("rb") as read, target.open("xb") as write:
+        while piece := read.read(_PIECE):
+            digest.update(piece)
+            size += len(piece)
+            write.write(piece)
+        write.flush()
+        os.fsync(write.fileno())
+    return FileEntry(size=size, sha256=digest.hexdigest())
+
+
+class Declared:
+    """The files and folders that a spec declares as what the program saves."""
+
+    def __init__(self, base: Path, patterns: list[str]) -> None:
+        self._base, self._patterns = base, patterns
+        self._kept = self.state()
+        self._seen: tuple[State, float] = (self._kept, 0.0)
+
+    def state(self) -> State:
+        try:
+            paths = [p for pattern in self._patterns for p in sorted(self._base.glob(pattern))]
+            return state_of(self._base, paths)
+        except OSError:  # It is being replaced.
+            return {}
+
+    def settled(self, *, ended: bool = False) -> State | None:
+        """Return the state if it is new and has settled; ``ended``: nothing writes any more."""
+        if not self._patterns:
+            return None
+        now, state = time.monotonic(), self.state()
+        if state != self._seen[0]:
+            self._seen = (state, now)
+        if not state or state == self._kept:
+            return None
+        return state if ended or now - self._seen[1] >= _SETTLE_S else None
+
+    def note_kept(self, state: State) -> None:
+        self._kept = state

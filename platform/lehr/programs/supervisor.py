@@ -1,0 +1,150 @@
+"""The supervisor: one rank's process. It starts the program, reads what it logs, records its end.
+
+Rank 0 writes the streams. Files that the program logs into are read four times a second, so a
+program never waits for Lehr. Orders and SIGTERM become a stop file and a SIGTERM to the program;
+one that does not end within ``stop_grace_s`` is killed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from lehr.node import procfs, subprocesses
+from lehr.programs.keeper import Keeper
+from lehr.programs.log_tail import LogTail
+from lehr.programs.recorder import Recorder
+from lehr.programs.workplace import Resume, Workplace
+from lehr.specs.program import Program
+from lehr_trainer.contract import layout
+from lehr_trainer.contract.orders import read_orders
+from lehr_trainer.contract.records import Finished, Stopping
+from lehr_trainer.runtime.event_stream import EventStream
+
+_POLL_S = 0.25
+_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
+
+
+class Supervisor:
+    def __init__(
+        self,
+        place: Workplace,
+        program: Program,
+        events: EventStream,
+        *,
+        rank: int,
+        resumed: Resume | None,
+    ) -> None:
+        self._place, self._program, self._events = place, program, events
+        self._rank, self._resumed = rank, resumed
+        self._recorder = Recorder(
+            events,
+            tokens_per_step=program.tokens_per_step,
+            resumed_step=resumed.step if resumed else 0,
+        )
+        self._keeper = Keeper(place, program, events, self._recorder)
+        self._tail = LogTail(place, self._recorder, self._keeper)
+        self._child: subprocesses.Child | None = None
+        self._stopping: str | None = None
+        self._kill_at = 0.0
+
+    def run(self) -> int:
+        """Run the program to its end; return the exit code of this process."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        command = self._place.command(self._program, self._resumed)
+        print(f"starting {' '.join(command)}", flush=True)
+        environment = self._place.environment(self._program, self._rank, self._resumed)
+        try:
+            self._child = subprocesses.start(
+                command, environment=environment, folder=str(self._place.folder), output=1
+            )
+        except OSError as error:
+            return self._finish("failed", f"{command[0]} could not be started: {error.strerror}")
+        while self._child.poll() is None:
+            self._wait()
+            self._look()
+        if self._rank == 0:
+            self._tail.read(final=True)
+            self._keeper.look(ended=True)
+        return self._end(self._child.returncode or 0)
+
+    def _wait(self) -> None:
+        info = signal.sigtimedwait(_SIGNALS, _POLL_S)
+        if info is not None and info.si_signo in {signal.SIGTERM, signal.SIGINT}:
+            self._stop("signal")
+
+    def _look(self) -> None:
+        if self._rank == 0:
+            self._tail.read()
+            self._keeper.look()
+        orders = read_orders(self._place.attempt_dir / layout.ORDERS)
+        if orders.desired != "run":
+            self._stop("pause" if orders.desired == "pause" else orders.reason or "cancel")
+        if self._stopping is not None and time.monotonic() > self._kill_at:
+            assert self._child is not None
+            for pid in [*procfs.children(self._child.pid), self._child.pid]:
+                procfs.send(pid, signal.SIGKILL)
+
+    def _stop(self, reason: str) -> None:
+        """Ask the program to save and end; kill it later if it does not."""
+        if self._stopping is not None:
+            return
+        self._stopping = reason
+        self._kill_at = time.monotonic() + self._program.stop_grace_s
+        assert self._child is not None
+        self._place.stop_file.touch()
+        step = self._recorder.step
+        self._events.write(Stopping(time=time.time(), step=step, reason=reason))
+        procfs.send(self._child.pid, signal.SIGTERM)
+
+    def _end(self, code: int) -> int:
+        entry = self._program.entry
+        if self._stopping is not None:
+            return self._finish("stopped", None)
+        if code == 0:
+            if not self._recorder.count and self._rank == 0:
+                self._recorder.warn(
+                    "nothing_logged",
+                    f"{entry} ended without logging a metric; docs/your-code.md shows three ways",
+                )
+            return self._finish("completed", None)
+        how = f"exited with code {code}" if code > 0 else f"was killed by {_name(-code)}"
+        return self._finish("failed", f"{entry} {how}; the end of its output is in rank-*.log")
+
+    def _finish(self, outcome: str, message: str | None) -> int:
+        cause = "program_failed" if outcome == "failed" else None
+        if message:
+            print(f"error: {message}", flush=True)
+        self._events.write(
+            Finished.model_validate(
+                {
+                    "time": time.time(),
+                    "step": self._recorder.step,
+                    "outcome": outcome,
+                    "cause": cause,
+                    "message": message,
+                }
+            )
+        )
+        self._events.fsync()
+        return int(outcome == "failed")
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def events_of(attempt_dir: Path, rank: int) -> EventStream:
+    """Return the stream of rank 0; one that writes nothing for the others."""
+    return EventStream(attempt_dir / layout.EVENTS if rank == 0 else None)
+
+
+def capsule_folder() -> Path | None:
+    """Return the folder of the unpacked capsule, which the shim names."""
+    given = os.environ.get("LEHR_CODE_FOLDER")
+    return Path(given) if given else None

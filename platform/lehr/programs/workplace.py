@@ -1,0 +1,163 @@
+"""The working folder of a program, its command and its environment."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib.util
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+import yaml
+
+from lehr.node import code_cache
+from lehr.programs import saves
+from lehr.specs.program import Program, arguments, effective_args
+from lehr_trainer.contract import layout
+from lehr_trainer.contract.manifest import read_manifest
+from lehr_trainer.contract.orders import LaunchNote
+
+CODE_FOLDER = "LEHR_CODE_FOLDER"
+"""Variable with the folder of the unpacked capsule."""
+_NOT_FOR_PROGRAMS = ("PYTHONSAFEPATH",)
+
+
+@dataclass(frozen=True)
+class Resume:
+    """The checkpoint that an attempt resumes from."""
+
+    step: int
+    checkpoint: str
+    """As the ``resumed`` record has it."""
+    path: str
+    """The file or folder that was saved, put back where the program had it."""
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Folders and files of one attempt. All its ranks on a node share them."""
+
+    attempt_dir: Path
+    code: Path | None
+    """The unpacked capsule."""
+
+    @property
+    def folder(self) -> Path:
+        """The program's current folder: its project's files as links, and what it writes."""
+        return self.attempt_dir / "work"
+
+    @property
+    def wandb(self) -> Path:
+        return self.attempt_dir / "wandb"
+
+    def log_file(self, rank: int) -> Path:
+        return self.attempt_dir / f"log-{rank}.jsonl"
+
+    @property
+    def stop_file(self) -> Path:
+        return self.attempt_dir / "stop"
+
+    def prepare(self, note: LaunchNote) -> Resume | None:
+        """Make the folder, and put back what the checkpoint to resume from holds. Only once.
+
+        Raises:
+            BadCheckpoint: the checkpoint is missing or damaged.
+        """
+        with (self.attempt_dir / ".work.lock").open("a+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            done = self.attempt_dir / ".work.json"
+            if not done.exists():
+                resumed = self._make(note)
+                done.write_text(json.dumps(resumed.__dict__ if resumed else None))
+            found = json.loads(done.read_text())
+        return Resume(**found) if found else None
+
+    def _make(self, note: LaunchNote) -> Resume | None:
+        self.folder.mkdir(exist_ok=True)
+        self.wandb.mkdir(exist_ok=True)
+        project = self.code / code_cache.PROJECT if self.code is not None else None
+        if project is not None and project.is_dir():
+            for entry in sorted(project.iterdir()):
+                with contextlib.suppress(FileExistsError):
+                    (self.folder / entry.name).symlink_to(entry)
+        if note.resume_from is None:
+            return None
+        checkpoint = self.attempt_dir.parent / note.resume_from
+        self._own_folders(checkpoint)
+        manifest = saves.restore(checkpoint, self.folder)
+        names = [str(self.folder / unquote(name)) for name in manifest.files]
+        path = os.path.commonpath(names) if names else str(self.folder)
+        return Resume(manifest.step, note.resume_from, path)
+
+    def _own_folders(self, checkpoint: Path) -> None:
+        """Replace links to the project's folders in which the checkpoint has files."""
+        for name in read_manifest(checkpoint).files:
+            top = self.folder / unquote(name).partition("/")[0]
+            if top.is_symlink():
+                target = top.resolve()
+                top.unlink()
+                if target.is_dir():
+                    top.mkdir()
+                    for entry in sorted(target.iterdir()):
+                        (top / entry.name).symlink_to(entry)
+
+    def _as_wandb(self) -> Path:
+        """Return the folder in which ``import wandb`` finds Lehr's module of that name."""
+        pinned = self.code / code_cache.TRAINER / "lehr_log" if self.code is not None else None
+        package = pinned if pinned is not None and pinned.is_dir() else _installed_log()
+        return package / "as_wandb"
+
+    def command(self, program: Program, resumed: Resume | None) -> list[str]:
+        """Return the argv of the program."""
+        checkpoint = resumed.path if resumed else None
+        file = self.attempt_dir / "args.yaml"
+        if program.style == "file":
+            file.write_text(yaml.safe_dump(effective_args(program, checkpoint), sort_keys=False))
+        given = arguments(program, file=str(file), checkpoint=checkpoint)
+        if program.module is not None:
+            return [sys.executable, "-m", program.module, *given]
+        assert self.code is not None
+        assert program.script is not None
+        script = self.code / code_cache.PROJECT / program.script
+        return [sys.executable, str(script), *given]
+
+    def environment(self, program: Program, rank: int, resumed: Resume | None) -> dict[str, str]:
+        """Return the complete environment of the program."""
+        config = self.attempt_dir / "args.json"
+        checkpoint = resumed.path if resumed else None
+        config.write_text(json.dumps(effective_args(program, checkpoint)))
+        found = {name: v for name, v in os.environ.items() if name not in _NOT_FOR_PROGRAMS}
+        found |= {
+            "LEHR_STOP": str(self.stop_file),
+            "LEHR_CONFIG": str(config),
+            "WANDB_MODE": "offline",
+            "WANDB_DIR": str(self.wandb),
+        }
+        if rank == 0:
+            found["LEHR_LOG"] = str(self.log_file(rank))
+        if resumed is not None:
+            found |= {"LEHR_RESUME_FROM": resumed.path, "LEHR_RESUME_STEP": str(resumed.step)}
+        parts = [str(self._as_wandb())] if program.wandb == "lehr" else []
+        if self.code is not None:
+            parts += [str(self.code / code_cache.PROJECT), str(self.code / code_cache.TRAINER)]
+        if parts:
+            found["PYTHONPATH"] = os.pathsep.join(parts)
+        return found
+
+
+def _installed_log() -> Path:
+    """Return the folder of the package ``lehr_log`` as it is installed here."""
+    found = importlib.util.find_spec("lehr_log")
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).parent
+
+
+def read_program(run_dir: Path) -> Program:
+    """Return the program of a run directory."""
+    raw = yaml.safe_load((run_dir / layout.CONFIG).read_text(encoding="utf-8"))
+    return Program.model_validate(raw)

@@ -1,0 +1,205 @@
+"""Capsules: receive, pin to a submission, show, compare, and remove what no run needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lehr.capsules import archive
+from lehr.capsules.archive import BadArchive
+from lehr.capsules.changes import changes_between
+from lehr.capsules.collect import refuse_missing_script
+from lehr.capsules.shelf import InstalledTrainer, Shelf
+from lehr.errors import NotFound, SpecError, SpecProblem, UserError
+from lehr.schemas.code import CapsuleFile, CapsuleView, CodeDiff, FileChange
+from lehr.specs import RolloutSpec, RunSpec, Spec, SweepSpec
+
+if TYPE_CHECKING:
+    from lehr.services.context import Context
+    from lehr.store.tables import RunRow
+
+_SHOWN = 12
+
+
+def pin(context: Context, spec: Spec) -> Spec:
+    """Return the spec with the capsule that its runs train with.
+
+    A submission without one gets the trainer that is installed with the server, as it is now.
+    """
+    if not isinstance(spec, RunSpec):
+        return _with_run(spec, _pinned(context, spec.run))
+    return _pinned(context, spec)
+
+
+def _with_run(spec: SweepSpec | RolloutSpec, run: RunSpec) -> Spec:
+    return spec.model_copy(update={"run": run})
+
+
+def _pinned(context: Context, run: RunSpec) -> RunSpec:
+    if run.code.digest is not None:
+        return run
+    digest = installed(context.home).digest()
+    return run.model_copy(update={"code": run.code.model_copy(update={"digest": digest})})
+
+
+@lru_cache(maxsize=8)
+def installed(home: Path) -> InstalledTrainer:
+    """Return the maker of capsules of the trainer that is installed with the server."""
+    return InstalledTrainer(Shelf(home))
+
+
+def problems(context: Context, specs: Sequence[RunSpec], prefix: str) -> Iterator[SpecProblem]:
+    """Find capsules that are not here, and code that this server does not accept."""
+    shelf = Shelf(context.home)
+    path = f"{prefix}code.digest"
+    for spec in {spec.code.model_dump_json(): spec for spec in specs}.values():
+        digest = spec.code.digest
+        if spec.code.include and digest in {None, installed(context.home).digest()}:
+            message = "the project's files were not sent with the spec, or none is included."
+            hint = "Submit it by the command line or the client, which send them."
+            yield SpecProblem(f"{prefix}code.include", f"{prefix}code.include: {message}", hint)
+        yield from _closed_to(context, spec, prefix)
+        if digest is None:
+            continue
+        if not shelf.has(digest):
+            message = f"{path}: this server has no capsule {digest[:_SHOWN]}."
+            hint = "Leave code.digest out to train with the code as it is now."
+            yield SpecProblem(path, message, hint)
+            continue
+        if spec.trainer is not None and spec.trainer.script is not None:
+            names = [m.name for m in archive.members(shelf.path(digest), digests=False)]
+            try:
+                refuse_missing_script(spec.trainer.script, names)
+            except SpecError as error:
+                found = error.problems[0]
+                yield SpecProblem(f"{prefix}{found.path}", f"{prefix}{found.message}", found.hint)
+        if context.code == "installed" and digest != installed(context.home).digest():
+            yield SpecProblem(
+                path,
+                f"{path}: this server trains with its own installed trainer only, and capsule "
+                f"{digest[:_SHOWN]} is another one.",
+                "Leave code out of the spec. The administrator allows code by LEHR_CODE=any.",
+            )
+
+
+def _closed_to(context: Context, spec: RunSpec, prefix: str) -> Iterator[SpecProblem]:
+    """Find a program that a server which is closed to code does not run."""
+    if context.code == "any" or spec.trainer is None or spec.trainer.module in context.trainers:
+        return
+    path = f"{prefix}trainer"
+    named = ", ".join(context.trainers)
+    yield SpecProblem(
+        path,
+        f"{path}: this server runs no programs of users"
+        f"{f' but the modules {named}' if named else ''}.",
+        "The administrator allows modules by LEHR_TRAINERS, and everything by LEHR_CODE=any.",
+    )
+
+
+def receive(context: Context, draft: Path, digest: str) -> CapsuleView:
+    """Keep an archive that was sent; sending it again changes nothing.
+
+    Raises:
+        UserError: this server accepts no code, or the archive is not a capsule.
+    """
+    refuse_if_closed(context)
+    shelf = Shelf(context.home)
+    if not shelf.has(digest):
+        try:
+            shelf.adopt(draft, digest)
+        except BadArchive as error:
+            raise UserError(f"the capsule was rejected: {error}.") from error
+    collect_garbage(context)
+    return view(context, digest)
+
+
+def draft(context: Context) -> AbstractContextManager[Path]:
+    """Return the path of a new file for an archive that is being received."""
+    return Shelf(context.home).draft()
+
+
+def refuse_if_closed(context: Context) -> None:
+    """Raise UserError if this server accepts no code."""
+    if context.code == "installed":
+        raise UserError(
+            "this server accepts no code: it trains with its own installed trainer only.",
+            hint="The administrator allows code by LEHR_CODE=any.",
+        )
+
+
+def collect_garbage(context: Context) -> list[str]:
+    """Remove capsules that neither a run nor an unfinished sweep or rollout needs."""
+    return Shelf(context.home).collect_garbage(context.store.runs.capsules_in_use())
+
+
+def find(context: Context, ref: str) -> str:
+    """Return the digest of a capsule: given as a digest, a prefix of one, or a run.
+
+    Raises:
+        NotFound: there is none, or several begin like that.
+    """
+    shelf = Shelf(context.home)
+    if archive.DIGEST.fullmatch(ref) and shelf.has(ref):
+        return ref
+    matching = [d for d in shelf.digests() if len(ref) >= 6 and d.startswith(ref)]
+    if len(matching) == 1:
+        return matching[0]
+    if len(matching) > 1:
+        raise NotFound(f"{len(matching)} capsules begin with {ref}.", hint="Give more characters.")
+    try:
+        run = context.store.runs.find(ref)
+    except NotFound:
+        raise NotFound(
+            f"{ref!r} is neither a run nor a capsule.",
+            hint="Give a run's id or name, or at least 6 characters of a capsule's digest.",
+        ) from None
+    return of_run(context, run)
+
+
+def of_run(context: Context, run: RunRow) -> str:
+    """Return the capsule of a run.
+
+    Raises:
+        NotFound: it was submitted before there were capsules, or the capsule is gone.
+    """
+    digest: str | None = (run.spec.get("code") or {}).get("digest")
+    if digest is None:
+        raise NotFound(f"{run.name} ({run.id}) has no capsule: an older Lehr recorded it.")
+    if not Shelf(context.home).has(digest):
+        raise NotFound(f"capsule {digest[:_SHOWN]} of {run.name} is gone.")
+    return digest
+
+
+def path(context: Context, digest: str) -> Path:
+    """Return the file of a capsule that is here."""
+    shelf = Shelf(context.home)
+    if not archive.DIGEST.fullmatch(digest) or not shelf.has(digest):
+        raise NotFound(f"this server has no capsule {digest[:_SHOWN]}.")
+    return shelf.path(digest)
+
+
+def view(context: Context, digest: str) -> CapsuleView:
+    """Return the files of a capsule."""
+    file = path(context, digest)
+    return CapsuleView(
+        digest=digest,
+        bytes=file.stat().st_size,
+        installed=digest == installed(context.home).digest(),
+        files=[
+            CapsuleFile(name=m.name, bytes=m.size) for m in archive.members(file, digests=False)
+        ],
+    )
+
+
+def diff(context: Context, one: str, other: str) -> CodeDiff:
+    """Return what changed from one capsule to another; each is a capsule or a run."""
+    first, second = find(context, one), find(context, other)
+    found = changes_between(path(context, first), path(context, second))
+    return CodeDiff(
+        first=first,
+        second=second,
+        changes=[FileChange(name=c.name, change=c.change, patch=c.patch) for c in found],
+    )

@@ -1,0 +1,94 @@
+"""Let machines join the cluster, and leave it."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections import Counter
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from lehr import home, node_tokens
+from lehr.errors import Conflict, NotFound
+from lehr.schemas.cluster import ClusterView, JoinView, LeaveView
+
+if TYPE_CHECKING:
+    from lehr.cluster.ray_access import RayAccess
+    from lehr.services.context import Context
+
+LEAVES = "it has left: lehr node leave"
+"""The reason of an exclusion that ends when the node joins again."""
+
+
+def join(
+    context: Context,
+    node: str,
+    *,
+    readmit: bool,
+    secret: str,
+    server_url: str,
+    ray: RayAccess,
+) -> JoinView:
+    """Return what the machine needs.
+
+    Args:
+        context: of the server.
+        node: the name that the machine will have.
+        readmit: whether a node that had left gets work again.
+        secret: the home's token.
+        server_url: where shippers reach this server.
+        ray: the address and token of Ray.
+
+    Raises:
+        Conflict: Ray is not up yet.
+    """
+    view = context.cluster_views.cluster()
+    if view.state != "up":
+        # A machine that joins a head whose own node is missing would wait for a minute, and fail.
+        raise Conflict("Ray is still starting.", hint="Try again in a few seconds.")
+    known = next((one for one in view.nodes if one.name == node), None)
+    if readmit and known is not None and known.excluded == LEAVES:
+        context.dispatcher.readmit_node(node)
+    folders = [one.runs_folder for one in view.nodes if one.alive and one.name != node]
+    return JoinView(
+        node=node,
+        node_token=node_tokens.node_token(secret, node),
+        server_url=server_url,
+        ray_address=ray.address,
+        ray_token=ray.token,
+        ray_session=ray.session,
+        versions={
+            **_of_nodes(view, but=node),
+            "python": platform.python_version(),
+            "ray": version("ray"),
+            "lehr": version("lehr"),
+        },
+        runs_dir=str(home.runs_dir(context.home)),
+        runs_folder=next((folder for folder in folders if folder), None),
+        time=time.time(),
+        is_member=known is not None and known.alive,
+        name_in_use=known.address if known is not None and known.alive else None,
+    )
+
+
+def leave(context: Context, node: str) -> LeaveView:
+    """Place nothing more on the node until it joins again. Its runs continue."""
+    try:
+        context.dispatcher.exclude_node(node, LEAVES)
+    except NotFound:
+        return LeaveView(node=node, excluded=False)
+    return LeaveView(node=node, excluded=True)
+
+
+def _of_nodes(view: ClusterView, *, but: str) -> dict[str, str]:
+    """Return the versions of torch and NCCL that most nodes have."""
+    found = {}
+    for name in ("torch", "nccl"):
+        counted = Counter(
+            node.versions[name]
+            for node in view.nodes
+            if node.alive and node.name != but and name in node.versions
+        )
+        if counted:
+            found[name] = counted.most_common(1)[0][0]
+    return found

@@ -1,0 +1,37 @@
+"""``code`` of a spec: the files that belong to the run besides Lehr's own trainer."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from lehr_trainer.configs.train import Config
+
+
+def _plain_pattern(pattern: str) -> str:
+    if pattern.startswith("/") or ".." in pattern.split("/"):
+        raise ValueError(f"{pattern!r} leads out of the project; patterns are relative to its root")
+    return pattern
+
+
+_Pattern = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(_plain_pattern)]
+
+
+class Code(Config):
+    root: Annotated[str, Field(min_length=1, max_length=4000)] = "."
+    """Folder of the project: absolute, or relative to the spec's file."""
+    include: Annotated[list[_Pattern], Field(max_length=1000)] = []
+    """Files of the project that belong to the run, as patterns of .gitignore: `src/`, `*.py`. A
+    file that .gitignore names is left out. Empty: Lehr's trainer alone.
+    """
+    exclude: Annotated[list[_Pattern], Field(max_length=1000)] = []
+    """Files to leave out again."""
+    limit_mb: Annotated[int, Field(ge=1, le=1000)] = 100
+    """Maximum size of the code, in megabytes."""
+    send_secrets: Annotated[list[_Pattern], Field(max_length=100)] = []
+    """Files that look like secrets and are sent all the same."""
+    digest: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
+    """The capsule: SHA-256 of the code that every attempt trains with. None: the code as it is when
+    the run is submitted.
+    """

@@ -1,0 +1,170 @@
+"""``trainer`` of a spec: a training program of the user's own, in place of Lehr's trainer."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from lehr_trainer.configs.train import Config
+
+_MODULE = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
+_ARGUMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,199}")
+CHECKPOINT = "{checkpoint}"
+"""In ``resume_args``: the folder of the checkpoint to resume from."""
+
+
+class Program(Config):
+    """A script or a module that trains. It needs no change to run; `docs/your-code.md` describes
+    how it logs, saves and stops.
+    """
+
+    script: (
+        Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^/\\].*\.py$")] | None
+    ) = None
+    """Script, relative to code.root, e.g. train.py."""
+    module: Annotated[str, Field(max_length=500, pattern=_MODULE)] | None = None
+    """Module in place of a script, as in `python -m`."""
+    args: dict[str, Any] = {}
+    """Arguments by name; null leaves one out. A sweep may vary any of them: trainer.args.lr."""
+    argv: Annotated[list[str], Field(max_length=1000)] = []
+    """Arguments that are passed first, as they are."""
+    style: Literal["equals", "space", "hydra", "file"] = "equals"
+    """How args are passed. equals: --key=value; space: --key value; hydra: key=value; file: as a
+    YAML file, whose path is the value of file_arg.
+    """
+    flags: Annotated[list[str], Field(max_length=1000)] = []
+    """Arguments without a value: --key if true, nothing if false."""
+    file_arg: Annotated[str, Field(min_length=1, max_length=200)] = "--config"
+    """For style file: the argument before the file's path."""
+    resume_args: dict[str, Any] = {}
+    """Arguments that are laid over args when an attempt resumes. {checkpoint} in a value is the
+    folder of the checkpoint.
+    """
+    saves: Annotated[list[str], Field(max_length=20)] = []
+    """Files or folders that the program saves as its checkpoint, as patterns below its working
+    folder: `out/ckpt.pt`. Each change becomes a checkpoint; an attempt that resumes finds them
+    where they were.
+    """
+    steps: Annotated[int, Field(ge=1, lt=2**40)] | None = None
+    """Steps that it trains. Give this, or steps_arg."""
+    steps_arg: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    """Name of the argument that is the number of steps, e.g. max_iters."""
+    tokens_per_step: Annotated[int, Field(ge=1, lt=2**40)] = 1
+    """Tokens of a step, for axes in tokens. With 1, such an axis counts steps."""
+    wandb: Literal["lehr", "records"] = "lehr"
+    """What `import wandb` is in the program. lehr: the same calls, recorded at once, without W&B.
+    records: the real package, offline; its records are read when it writes them, often
+    only at the end.
+    """
+    keep: Annotated[int, Field(ge=2, le=1000)] = 2
+    """Checkpoints to keep."""
+    stop_grace_s: Annotated[float, Field(gt=0, le=3600)] = 60.0
+    """Seconds that the program has to save after SIGTERM, before it is killed."""
+
+    @field_validator("args", "resume_args")
+    @classmethod
+    def _named(cls, args: dict[str, Any]) -> dict[str, Any]:
+        for name in args:
+            if not _ARGUMENT.fullmatch(name):
+                raise ValueError(f"{name[:50]!r} is not the name of an argument: leave out dashes")
+        return args
+
+    @field_validator("saves")
+    @classmethod
+    def _inside(cls, patterns: list[str]) -> list[str]:
+        for pattern in patterns:
+            if not pattern or pattern.startswith("/") or ".." in pattern.split("/"):
+                raise ValueError(f"{pattern!r} is not a path below the program's working folder")
+        return patterns
+
+    @model_validator(mode="after")
+    def _one_entry(self) -> Self:
+        if (self.script is None) == (self.module is None):
+            raise ValueError("give either script or module")
+        if self.script is not None and ".." in self.script.split("/"):
+            raise ValueError(f"script {self.script!r} leads out of the project")
+        return self
+
+    @model_validator(mode="after")
+    def _length(self) -> Self:
+        if (self.steps is None) == (self.steps_arg is None):
+            raise ValueError("give either steps or steps_arg, so that its progress is known")
+        if self.steps_arg is not None:
+            steps = self.args.get(self.steps_arg)
+            if not isinstance(steps, int) or isinstance(steps, bool) or not 1 <= steps < 2**40:
+                raise ValueError(
+                    f"steps_arg is {self.steps_arg}, but args.{self.steps_arg} is {steps!r}, not a "
+                    "number of steps"
+                )
+        return self
+
+    @property
+    def total_steps(self) -> int:
+        return self.steps if self.steps is not None else int(self.args[str(self.steps_arg)])
+
+    @property
+    def entry(self) -> str:
+        return self.script or self.module or ""
+
+
+def arguments(program: Program, *, file: str, checkpoint: str | None) -> list[str]:
+    """Return the arguments of the program's command line.
+
+    Args:
+        program: what to run.
+        file: for style file, the path of the file of arguments.
+        checkpoint: the folder to resume from; None for a fresh start.
+    """
+    if program.style == "file":
+        return [*program.argv, program.file_arg, file]
+    found = list(program.argv)
+    for name, value in effective_args(program, checkpoint).items():
+        found += _rendered(program, name, value)
+    return found
+
+
+def effective_args(program: Program, checkpoint: str | None) -> dict[str, Any]:
+    """Return the arguments of an attempt, with those of a resumption if it resumes."""
+    given: dict[str, Any] = dict(program.args)
+    if checkpoint is not None:
+        given |= {name: _placed(value, checkpoint) for name, value in program.resume_args.items()}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _placed(value: Any, checkpoint: str) -> Any:
+    return value.replace(CHECKPOINT, checkpoint) if isinstance(value, str) else value
+
+
+def _rendered(program: Program, name: str, value: Any) -> list[str]:
+    if isinstance(value, dict):
+        inner = [_rendered(program, f"{name}.{key}", one) for key, one in value.items()]
+        return [word for words in inner for word in words]
+    if name in program.flags:
+        return [f"--{name}"] if value else []
+    if program.style == "hydra":
+        return [f"{name}={_hydra(value)}"]
+    if isinstance(value, list):
+        words = [_text(one) for one in value]
+        if program.style == "space":
+            return [f"--{name}", *words]
+        return [f"--{name}={word}" for word in words]
+    if program.style == "space":
+        return [f"--{name}", _text(value)]
+    return [f"--{name}={_text(value)}"]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else str(value)
+
+
+def _hydra(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{','.join(_hydra(one) for one in value)}]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str) and re.search(r"[\s,=\[\]{}'\"()]", value):
+        return json.dumps(value)
+    return _text(value)

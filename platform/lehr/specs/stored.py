@@ -1,0 +1,54 @@
+"""Values of a recorded run's spec, for Lehr's trainer and for programs alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lehr_trainer.configs.train import CheckpointConfig
+
+Stored = Mapping[str, Any]
+
+
+def total_steps(spec: Stored) -> int:
+    train = spec.get("train")
+    return int(train["steps"]) if train else _program_steps(spec["trainer"])
+
+
+def tokens_per_step(spec: Stored) -> int:
+    train = spec.get("train")
+    if not train:
+        return int(spec["trainer"]["tokens_per_step"])
+    return int(train["batch"]["sequences"] * train["batch"]["sequence_length"])
+
+
+def seed(spec: Stored) -> int | None:
+    """Return the seed; None for a program without an argument of that name."""
+    train = spec.get("train")
+    found = train["seed"] if train else spec["trainer"]["args"].get("seed")
+    return found if isinstance(found, int) else None
+
+
+def checkpoint_policy(spec: Stored) -> CheckpointConfig:
+    """Return which checkpoints are kept."""
+    train = spec.get("train")
+    if train:
+        return CheckpointConfig.model_validate(train["checkpoint"])
+    return program_policy(spec["trainer"]["keep"])
+
+
+def program_policy(keep: int) -> CheckpointConfig:
+    """Return the policy of a program's run: its newest checkpoints stay."""
+    return CheckpointConfig(keep_last=keep, keep_best=False)
+
+
+def config(spec: Stored) -> dict[str, Any]:
+    """Return what the run's trainer is configured by: ``train``, or ``trainer`` of a program."""
+    found: dict[str, Any] = spec.get("train") or spec["trainer"]
+    return found
+
+
+def _program_steps(trainer: Stored) -> int:
+    if trainer["steps"] is not None:
+        return int(trainer["steps"])
+    return int(trainer["args"][trainer["steps_arg"]])

@@ -1,0 +1,133 @@
+"""The routes by which machines join and leave: who may call them, and what they answer."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from lehr import node_tokens
+from lehr.cluster.ray_access import RayAccess, ray_access
+from lehr.errors import Conflict
+from lehr.schemas.cluster import ClusterView
+from lehr.services.join import LEAVES
+from lehr_api.routes import cluster as routes
+from lehr_testing.api import TOKEN, api_client
+
+JOIN, LEAVE = "/api/v1/cluster/join", "/api/v1/cluster/leave"
+
+
+@pytest.fixture
+def api(tmp_path):
+    with api_client(tmp_path) as pair:
+        yield pair
+
+
+@pytest.fixture
+def client(api):
+    return api[1]
+
+
+def bearer(token):
+    return {"Authorization": f"Bearer {token}"}
+
+
+def test_join_token_gets_what_a_machine_needs(client, monkeypatch):
+    access = RayAccess("10.0.0.1:6379", "ray's token", session="one")
+    monkeypatch.setattr(routes, "ray_access", lambda *_, **__: access)
+    token = node_tokens.join_token(TOKEN, time.time() + 60)
+    found = client.post(JOIN, json={"node": "gpu-2"}, headers=bearer(token)).json()
+    assert (found["ray_address"], found["ray_token"]) == ("10.0.0.1:6379", "ray's token")
+    assert found["name_in_use"] is None
+    assert {"python", "ray", "lehr"} <= set(found["versions"])
+    own = bearer(found["node_token"])
+    assert client.post(JOIN, json={"node": "gpu-2"}, headers=own).status_code == 200
+    other = client.post(JOIN, json={"node": "gpu-3"}, headers=own)
+    assert other.status_code == 401
+    assert "the token is that of node gpu-2, not of gpu-3" in other.json()["detail"]
+
+
+def test_name_of_another_node_is_reported(client, monkeypatch):
+    monkeypatch.setattr(routes, "ray_access", lambda *_, **__: RayAccess("10.0.0.1:1", None))
+    found = client.post(JOIN, json={"node": "n1"}).json()
+    assert (found["name_in_use"], found["is_member"]) == ("127.0.0.1", True)
+
+
+def test_machines_token_opens_no_other_route(client):
+    for token in (
+        node_tokens.join_token(TOKEN, time.time() + 60),
+        node_tokens.node_token(TOKEN, "gpu-2"),
+    ):
+        for path in ("/api/v1/runs", "/api/v1/cluster", "/", "/metrics"):
+            assert client.get(path, headers=bearer(token)).status_code == 401, path
+        act = client.post("/api/v1/runs", json={"spec": {}}, headers=bearer(token))
+        assert act.status_code == 401
+
+
+def test_expired_token_is_rejected_with_the_cure(client):
+    token = node_tokens.join_token(TOKEN, time.time() - 1)
+    answer = client.post(JOIN, json={"node": "gpu-2"}, headers=bearer(token))
+    assert answer.status_code == 401
+    assert answer.json()["detail"] == "the token to join has expired."
+    assert "lehr node token" in answer.json()["hint"]
+
+
+@pytest.mark.parametrize("name", ["", "-a", "a b", "a/b", "a" * 64, "ä", "a\n"])
+def test_name_that_ray_would_reject_is_rejected(client, name):
+    assert client.post(JOIN, json={"node": name}).status_code == 422
+
+
+def test_node_that_leaves_is_excluded_until_it_joins_again(api, monkeypatch):
+    monkeypatch.setattr(routes, "ray_access", lambda *_, **__: RayAccess("10.0.0.1:1", None))
+    client, dispatcher = api[1], api[0].dispatcher
+    own = bearer(node_tokens.node_token(TOKEN, "n1"))
+    assert client.post(LEAVE, json={"node": "n1"}, headers=own).json()["excluded"]
+    assert dispatcher.excluded == {"n1": LEAVES}
+    # Its keeper, which still asks while the machine drains, changes nothing.
+    client.post(JOIN, json={"node": "n1"}, headers=own)
+    assert dispatcher.excluded == {"n1": LEAVES}
+    client.post(JOIN, json={"node": "n1", "readmit": True}, headers=own)
+    assert dispatcher.excluded == {}
+    dispatcher.exclude_node("n1", "its fans are replaced")
+    client.post(JOIN, json={"node": "n1", "readmit": True}, headers=own)
+    assert dispatcher.excluded == {"n1": "its fans are replaced"}
+
+
+def test_unknown_node_may_leave(client):
+    assert client.post(LEAVE, json={"node": "n9"}).json() == {"node": "n9", "excluded": False}
+
+
+def test_server_for_its_own_machine_alone_cannot_be_joined(client):
+    answer = client.post(JOIN, json={"node": "gpu-2"})
+    assert answer.status_code == 409
+    assert "--public-url" in answer.json()["hint"]
+
+
+def test_outer_ray_gives_its_token_from_where_ray_finds_it(tmp_path, monkeypatch):
+    url = "http://10.0.0.1:5347"
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    assert ray_access(tmp_path, ray_address="10.0.0.7:6379", server_url=url) == RayAccess(
+        "10.0.0.7:6379", None
+    )
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
+    with pytest.raises(Conflict, match="Ray's token cannot be read"):
+        ray_access(tmp_path, ray_address="10.0.0.7:6379", server_url=url)
+    (tmp_path / "token").write_text("secret\n")
+    # A head on the server's machine has another address for other machines.
+    found = ray_access(tmp_path, ray_address="127.0.0.1:6379", server_url=url)
+    assert (found.address, found.token) == ("10.0.0.1:6379", "secret")
+    assert "secret" not in repr(found)
+
+
+def test_machine_does_not_join_while_ray_starts(api, monkeypatch):
+    monkeypatch.setattr(routes, "ray_access", lambda *_, **__: RayAccess("10.0.0.1:1", None))
+    starting = ClusterView(state="starting", nodes=[], gpus_total=0, gpus_busy=0)
+    monkeypatch.setattr(api[0].dispatcher, "cluster", lambda: starting)
+    answer = api[1].post(JOIN, json={"node": "gpu-2"})
+    assert (answer.status_code, answer.json()["detail"]) == (409, "Ray is still starting.")
+
+
+def test_ray_that_has_not_started_cannot_be_joined_yet(tmp_path):
+    with pytest.raises(Conflict, match="Ray is still starting"):
+        ray_access(tmp_path, ray_address=None, server_url="http://10.0.0.1:5347")

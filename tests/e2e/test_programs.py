@@ -1,0 +1,106 @@
+"""Training programs that know nothing of Lehr, on the real platform: swept, killed, resumed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lehr_testing.server import events, marked_processes
+from lehr_testing.waiting import until
+from lehr_trainer.contract import layout
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.xdist_group("platform"),
+]
+PROGRAMS = Path(__file__).parents[1] / "lehr_testing/programs"
+
+
+@pytest.fixture
+def project(tmp_path) -> Path:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project/input.txt").write_text("to be or not to be, that is the question. " * 50)
+    for script in PROGRAMS.glob("*.py"):
+        (tmp_path / "project" / script.name).write_bytes(script.read_bytes())
+    return tmp_path / "project"
+
+
+def nano(name: str, **args) -> dict:
+    return {
+        "kind": "run",
+        "name": name,
+        "trainer": {
+            "script": "nano.py",
+            "args": {"lr": 0.01, "max_iters": 12, "eval_interval": 4, **args},
+            "steps_arg": "max_iters",
+            "saves": ["out/ckpt.pt"],
+            "resume_args": {"init_from": "resume"},
+        },
+        "code": {"include": ["*.py", "*.txt"]},
+        "resources": {"gpus": 1},
+    }
+
+
+def written(folder: Path, spec: dict) -> Path:
+    path = folder / f"{spec['name']}.yaml"
+    path.write_text(yaml.safe_dump(spec))
+    return path
+
+
+def test_script_with_wandb_is_swept_over_8_rates_under_a_pruning_rule(server, project):
+    client = server.client()
+    run = nano("nano", pause_s=1.0)
+    del run["kind"]
+    spec = {
+        "kind": "sweep",
+        "name": "nano",
+        "metric": {"name": "val/loss", "goal": "minimize"},
+        "parameters": {
+            "trainer.args.lr": {"values": [1e-1, 3e-2, 1e-2, 3e-1, 3e-3, 1e-3, 3e-4, 1e-4]}
+        },
+        "pruning": {"name": "median", "startup_trials": 2, "min_steps": 4},
+        "max_concurrent": 2,
+        "run": run,
+    }
+    sweep = client.sweep(written(project, spec))
+    sweep.wait(timeout_s=800)
+    trials = [client.run(f"nano-{n}") for n in range(1, 9)]
+    states = [trial.state for trial in trials]
+    assert set(states) <= {"completed", "pruned"}, [trial.reason for trial in trials]
+
+
+def test_killed_script_resumes_from_what_it_saved_with_its_pinned_code(server, project):
+    client = server.client()
+    whole = client.submit(written(project, nano("whole")))
+    killed = client.submit(written(project, nano("killed", pause_s=2.0)))
+    until(
+        lambda: killed.refresh().view.step and killed.view.step >= 6,
+        within_s=200,
+        what="six steps",
+    )
+    (project / "nano.py").write_text("raise SystemExit('edited')")
+    for pid, command in marked_processes(f"{killed.id}-1").items():
+        if "lehr.programs" in command or "nano.py" in command:
+            os.kill(pid, signal.SIGKILL)
+    killed.wait(timeout_s=300)
+    whole.wait(timeout_s=300)
+    assert (whole.state, killed.state) == ("completed", "completed"), killed.reason
+    assert len(killed.detail.attempts) == 2
+    kinds = [event.kind for event in killed.events()]
+    assert kinds.count("resumed") == 1
+    expected, found = (run.history("train/loss")["train/loss"] for run in (whole, killed))
+    assert list(found) == list(expected)
+
+    fork = killed.fork(changes={"trainer.args.max_iters": 16, "trainer.args.pause_s": 0})
+    fork.wait(timeout_s=300)
+    assert fork.state == "completed", fork.reason
+    assert fork.detail.spec["code"]["digest"] == killed.detail.spec["code"]["digest"]
+    [resumed] = [one for one in events(server.home, f"{fork.id}-1") if one["kind"] == "resumed"]
+    assert resumed["step"] == 12
+    config = (server.home / "runs" / killed.id / layout.CONFIG).read_text()
+    assert killed.detail.spec["code"]["digest"] in config

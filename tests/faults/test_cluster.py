@@ -1,0 +1,180 @@
+"""A cluster of two machines, made by `lehr up` and the command that it prints, and what may befall it.
+
+Each machine has its own network, host name, processes, home and /tmp. The folder of runs is shared
+storage, mounted under another path on each.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from lehr_testing.fakes import paced
+from lehr_testing.faults.hosts import SHARED, hosts, join_line, nodes_in_use, until_nodes
+from lehr_testing.server import TRAINER
+from lehr_testing.specs import run as run_spec
+from lehr_testing.specs import text_corpus
+from lehr_testing.waiting import until
+
+pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(1200)]
+STEPS = 20
+ELSEWHERE = "/var/tmp/elsewhere"
+UP = {"LEHR_RUNS": f"{SHARED}/runs", "LEHR_TRAINER_MODULE": str(TRAINER)}
+
+
+class Pair:
+    def __init__(self, alpha, beta, shared):
+        self.alpha, self.beta, self.shared = alpha, beta, shared
+        self.printed = self.up()
+        self.client = alpha.client()
+
+    def up(self):
+        return self.alpha.up(gpus=4, env=UP)
+
+    def join(self, *arguments, **options):
+        line = join_line(self.printed)
+        return self.beta.lehr(*line, "--runs", f"{ELSEWHERE}/runs", *arguments, **options)
+
+    def spec(self, name, *, steps=STEPS, gpus=1, nodes=1):
+        spec = run_spec(f"{SHARED}/corpus", name, gpus=gpus, steps=steps)
+        spec["resources"]["nodes"] = nodes
+        return spec
+
+    def on_beta(self, name, *, steps):
+        """Start a run that trains slowly on beta."""
+        self.client.exclude_node("alpha")
+        run = self.client.submit(paced(self.spec(name, steps=steps), 0.2))
+        until(lambda: (run.refresh().step or 0) >= 6, within_s=300, what=f"{name} to train")
+        assert [gpu.node for gpu in run.detail.placement] == ["beta"]
+        self.client.readmit_node("alpha")
+        return run
+
+    def ends(self, run):
+        run.wait(timeout_s=400)
+        assert run.state == "completed", run.reason
+        return run
+
+    def steps(self, run):
+        return [int(step) for step in run.history("train/loss")["step"]]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """(alpha with the server, beta that has joined): four logical GPUs each."""
+    shared = tmp_path_factory.mktemp("shared")
+    text_corpus(shared / "corpus")
+    with hosts("alpha", "beta", shared=shared) as (alpha, beta):
+        beta.run("bash", "-c", f"mkdir {ELSEWHERE} && mount --bind {SHARED} {ELSEWHERE}")
+        pair = Pair(alpha, beta, shared)
+        until_nodes(pair.client, "alpha", within_s=400)
+        pair.join("--gpus", "4", check=False)
+        until_nodes(pair.client, "alpha", "beta", within_s=400)
+        yield pair
+
+
+def weights(pair, run):
+    """SHA-256 by file of the last checkpoint's tensors."""
+    path = f"runs/{run.id}/attempt-1/checkpoints/step-{STEPS:08d}/manifest.json"
+    files = json.loads((pair.shared / path).read_text())["files"]
+    return {n: entry["sha256"] for n, entry in files.items() if n.endswith(".safetensors")}
+
+
+def test_machine_without_gpus_needs_a_number_and_nothing_is_recorded(pair):
+    other = {"LEHR_HOME": "/root/other"}
+    done = pair.join("--name", "gamma", "--base-port", "9000", check=False, env=other)
+    assert done.returncode == 1, done
+    assert "declare logical GPUs: --gpus N" in done.stdout
+    assert pair.beta.run("ls", "/root/other/join", check=False).returncode != 0
+    assert nodes_in_use(pair.client) == ["alpha", "beta"]
+
+
+def test_checks_know_the_shared_folder_under_another_path(pair):
+    found = pair.beta.lehr_json(
+        *join_line(pair.printed), "--check", "--gpus", "4", "--runs", f"{ELSEWHERE}/runs"
+    )
+    by_name = {check["name"]: check for check in found["checks"]}
+    assert by_name["folder of runs"]["found"] == f"{ELSEWHERE}/runs, shared with the server"
+    assert not [check for check in found["checks"] if check["status"] == "bad"]
+
+
+def test_doctor_finds_nothing_wrong_with_the_cluster(pair):
+    found = pair.alpha.lehr_json("doctor", "--cluster")
+    assert found["ok"], found
+    assert {"alpha", "beta"} <= {check["name"] for check in found["checks"]}
+
+
+def test_two_nodes_of_two_ranks_train_to_the_weights_of_four_ranks_on_one(pair):
+    client = pair.client
+    together = client.submit(pair.spec("together", gpus=4))
+    pair.ends(together)
+    apart = client.submit(pair.spec("apart", gpus=4, nodes=2))
+    pair.ends(apart)
+    assert len({gpu.node for gpu in together.refresh().detail.placement}) == 1
+    assert {gpu.node for gpu in apart.refresh().detail.placement} == {"alpha", "beta"}
+    assert weights(pair, together) == weights(pair, apart)
+    assert {"rank-0.log", "rank-3.log"} <= {stream.name for stream in apart.log_streams()}
+
+
+def test_server_that_is_killed_finds_the_training_on_the_other_machine(pair):
+    run = pair.on_beta("server-killed", steps=200)
+    pid = json.loads(pair.alpha.run("cat", "/root/.lehr/server.json").stdout)["pid"]
+    pair.alpha.run("kill", "-9", str(pid))
+    pair.up()
+    pair.ends(run)
+    assert run.attempt == 1
+    assert pair.steps(run) == list(range(1, 201))
+
+
+def test_node_joins_the_new_head_by_itself_and_its_training_goes_on(pair):
+    run = pair.on_beta("head-replaced", steps=600)
+    pair.alpha.lehr("down", "--keep-runs")
+    pair.up()
+    until_nodes(pair.client, "alpha", "beta", within_s=400)
+    pair.ends(run)
+    assert run.attempt == 1
+    assert pair.steps(run) == list(range(1, 601))
+
+
+def test_short_cut_of_the_network_is_shown_and_loses_nothing(pair):
+    run = pair.on_beta("cut", steps=400)
+    pair.beta.cut()
+    try:
+        until(
+            lambda: run.refresh().view.liveness == "unreachable",
+            within_s=60,
+            what="the run to be shown as unreachable",
+        )
+    finally:
+        pair.beta.heal()
+    pair.ends(run)
+    assert run.attempt == 1
+    assert pair.steps(run) == list(range(1, 401))
+    until_nodes(pair.client, "alpha", "beta", within_s=400)
+
+
+def test_node_that_leaves_saves_and_its_training_continues_elsewhere(pair):
+    run = pair.on_beta("moves", steps=400)
+    left = pair.beta.lehr_json("node", "leave")
+    assert (left["saved"], left["killed"]) == (1, 0)
+    pair.ends(run)
+    assert run.attempt == 2
+    assert [gpu.node for gpu in run.detail.placement] == ["alpha"]
+    assert pair.steps(run) == list(range(1, 401))
+    assert not pair.beta.run("pgrep", "-f", "raylet", check=False).stdout
+    [node] = [node for node in pair.client.cluster().nodes if node.name == "beta"]
+    assert node.excluded == "it has left: lehr node leave"
+    # On a busy machine the command may give up waiting; the keeper goes on.
+    pair.join("--gpus", "4", check=False)
+    until_nodes(pair.client, "alpha", "beta", within_s=400)
+    assert all(node.excluded is None for node in pair.client.cluster().nodes)
+
+
+def test_lost_node_loses_only_the_steps_since_its_last_checkpoint(pair):
+    run = pair.on_beta("lost", steps=400)
+    pair.beta.power_off()
+    pair.ends(run)
+    assert run.attempt == 2
+    assert pair.steps(run) == list(range(1, 401))
+    resumed = [event for event in run.events() if event.kind == "resumed"]
+    assert resumed

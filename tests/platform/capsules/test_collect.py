@@ -1,0 +1,131 @@
+"""Which files of a project belong to a capsule."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from lehr.capsules import collect
+from lehr.capsules.collect import project_sources, trainer_sources
+from lehr.errors import SpecError
+from lehr.specs.code import Code
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    for name in ("train.py", "src/model.py", "src/data/big.bin", "notes.md", "out/log.txt"):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    (folder / ".git").mkdir()
+    (folder / ".git/config").write_text("x")
+    return folder
+
+
+def names(folder: Path, **code) -> list[str]:
+    found = project_sources(Code(**code), folder).sources
+    return [source.name.removeprefix("project/") for source in found]
+
+
+def refused(folder: Path, **code) -> str:
+    with pytest.raises(SpecError) as caught:
+        project_sources(Code(**code), folder)
+    return str(caught.value)
+
+
+def test_nothing_is_collected_without_include(project):
+    assert names(project) == []
+
+
+def test_include_and_exclude_are_patterns_of_gitignore(project):
+    assert names(project, include=["*.py"]) == ["src/model.py", "train.py"]
+    assert names(project, include=["src/"], exclude=["data/"]) == ["src/model.py"]
+    everything = names(project, include=["."])
+    assert "out/log.txt" in everything
+    assert not [name for name in everything if name.startswith(".git/")]
+
+
+def test_files_that_gitignore_names_are_left_out(project):
+    (project / ".gitignore").write_text("out/\n*.bin\n")
+    (project / "src/.gitignore").write_text("!big.bin\n")
+    found = names(project, include=["."], exclude=[".gitignore"])
+    assert found == ["notes.md", "src/data/big.bin", "src/model.py", "train.py"]
+
+
+def test_gitignore_above_the_root_counts(project):
+    (project / ".gitignore").write_text("src/data/\n")
+    assert names(project, root="src", include=["."]) == ["model.py"]
+
+
+def test_links_that_lead_out_are_left_out_and_named(project):
+    (project / "root").symlink_to("/")
+    (project / "passwd").symlink_to("/etc/passwd")
+    (project / "nothing").symlink_to("gone")
+    (project / "inside.py").symlink_to("train.py")
+    found = project_sources(Code(include=["."]), project)
+    assert "project/inside.py" in {source.name for source in found.sources}
+    assert [text.partition(":")[0] for text in found.left_out] == ["nothing", "passwd", "root"]
+
+
+def test_too_large_project_is_refused_with_its_largest_files(project):
+    with (project / "src/data/big.bin").open("wb") as file:
+        file.truncate(10_000_000_000)
+    text = refused(project, include=["."])
+    assert "10,000 MB" in text
+    assert "src/data/big.bin (10,000.0 MB)" in text
+    assert "code.exclude" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "what"),
+    [
+        (".env", "X=1", "environment variables"),
+        ("deploy.pem", "x", "private key"),
+        ("id_rsa", "x", "private key"),
+        ("a.py", "key = '''-----BEGIN RSA PRIVATE KEY-----", "private key in line 1"),
+        ("b.py", "\n\ntoken = 'hf_" + "a" * 34 + "'", "Hugging Face in line 3"),
+        ("c.sh", "export WANDB_API_KEY=" + "0123456789" * 4, "W&B in line 1"),
+    ],
+)
+def test_secret_is_named_before_anything_is_sent(project, name, content, what):
+    (project / name).write_text(content)
+    text = refused(project, include=["."])
+    assert f"{name} (" in text
+    assert what in text
+    assert content.split("=")[-1][-20:] not in text or name in {".env", "deploy.pem", "id_rsa"}
+    assert name not in names(project, include=["."], exclude=[name])
+    assert name in names(project, include=["."], send_secrets=[name])
+
+
+def test_unreadable_file_is_named(project, monkeypatch):
+    # Root may read every file, so the answer of the system is replaced.
+    monkeypatch.setattr(os, "access", lambda path, mode: not path.endswith("train.py"))
+    assert "train.py cannot be read" in refused(project, include=["."])
+
+
+def test_pattern_that_matches_nothing_names_the_nearest(project):
+    text = refused(project, include=["trian.py"])
+    assert "no file of" in text
+    assert "Did you mean train.py?" in text
+    assert "there is no folder" in refused(project, root="nowhere", include=["."])
+
+
+def test_patterns_cannot_leave_the_project():
+    for pattern in ("/etc", "../x", "a/../../x"):
+        with pytest.raises(ValueError, match="leads out"):
+            Code(include=[pattern])
+
+
+def test_endless_tree_is_refused(project, monkeypatch):
+    monkeypatch.setattr(collect, "_MOST_LOOKED_AT", 3)
+    assert "more than 3 files" in refused(project, include=["."])
+
+
+def test_trainer_is_collected_without_bytecode():
+    found = {source.name for source in trainer_sources()}
+    assert "trainer/lehr_trainer/train.py" in found
+    assert "trainer/lehr_trainer/optim/schedule.py" in found
+    assert not [name for name in found if name.endswith(".pyc") or "__pycache__" in name]

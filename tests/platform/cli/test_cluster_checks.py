@@ -1,0 +1,66 @@
+"""``lehr doctor --cluster``: what is wrong with a node, and how nodes differ."""
+
+from __future__ import annotations
+
+import pytest
+
+from lehr.cli.cluster_checks import check_cluster
+from lehr.schemas.cluster import ClusterView, GpuView, NodeView
+
+VERSIONS = {"python": "3.11.7", "ray": "2.60.0", "torch": "2.13.0", "nccl": "2.28", "lehr": "1.0"}
+GPU = GpuView(index=0, name="NVIDIA H100")
+
+
+def node(name, **changes):
+    values = {
+        "name": name,
+        "address": "10.0.0.1",
+        "alive": True,
+        "logical": False,
+        "gpus": [GPU],
+        "versions": VERSIONS,
+        "clock_offset_s": 0.0,
+        "free_bytes": {"LEHR_RUNS": 10**12},
+        "runs_folder": "a" * 32,
+    }
+    return NodeView(**(values | changes))
+
+
+def findings(*nodes, **changes):
+    values = {"state": "up", "nodes": list(nodes), "gpus_total": len(nodes), "gpus_busy": 0}
+    view = ClusterView(**(values | changes))
+    return [check for check in check_cluster(view) if check.status != "ok"]
+
+
+def test_sound_cluster_has_no_finding():
+    assert findings(node("n1"), node("n2")) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "name", "found"),
+    [
+        ({"alive": False}, "bad", "n3", "does not answer"),
+        ({"problems": ["its driver lists no GPU"]}, "bad", "n3", "cannot be used"),
+        ({"excluded": "two failures"}, "note", "n3", "excluded: two failures"),
+        ({"clock_offset_s": -7.0}, "note", "n3", "7 s behind"),
+        ({"free_bytes": {"LEHR_DATA": 10**8}}, "bad", "n3", "free for data"),
+        ({"versions": VERSIONS | {"ray": "2.59.0"}}, "bad", "Ray", "n3 has 2.59.0"),
+        ({"versions": VERSIONS | {"nccl": "2.27"}}, "bad", "NCCL", "n3 has 2.27"),
+        ({"versions": VERSIONS | {"lehr": "0.9"}}, "note", "lehr", "n3 has 0.9"),
+        ({"runs_folder": "b" * 32}, "note", "folder of runs", "do not share"),
+    ],
+)
+def test_each_wrong_thing_is_found(changes, status, name, found):
+    [check] = findings(node("n1"), node("n2"), node("n3", **changes))
+    assert (check.status, check.name) == (status, name)
+    assert found in check.found
+    assert check.fix
+
+
+def test_cluster_without_ray_is_wrong():
+    [check] = findings(state="down", message="Ray did not start")
+    assert (check.status, check.fix) == ("bad", "Ray did not start")
+
+
+def test_node_of_an_earlier_release_reports_no_versions_and_is_no_difference():
+    assert findings(node("n1"), node("n2", versions={}, runs_folder=None)) == []

@@ -1,0 +1,89 @@
+"""``lehr code`` against a server: show, diff, checkout, and what a submission sends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lehr_testing import specs
+from lehr_testing.api import TOKEN, served
+from lehr_testing.cli import call
+
+
+@pytest.fixture
+def lehr(tmp_path: Path):
+    with served(tmp_path / "home") as (_, address):
+        known = {"LEHR_SERVER": address, "LEHR_TOKEN": TOKEN}
+        yield lambda *args: call(*args, cwd=tmp_path, LEHR_HOME=str(tmp_path / "home"), **known)
+
+
+def project(folder: Path, corpus: Path, name: str, **code) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump({**specs.run(corpus, name), "code": code}))
+    return path
+
+
+def test_code_of_a_run_is_shown_compared_and_checked_out(lehr, tmp_path):
+    corpus = specs.text_corpus(tmp_path / "corpus", documents=3)
+    folder = tmp_path / "project"
+    folder.mkdir()
+    for name, text in (("one", "SCALE = 1\n"), ("two", "SCALE = 2\n")):
+        (folder / "my_model.py").write_text(text)
+        spec = project(folder, corpus, name, include=["*.py"])
+        done = lehr("submit", str(spec), "--json")
+        assert done.returncode == 0, done.stderr
+    shown = json.loads(lehr("code", "show", "one", "--json").stdout)["capsule"]
+    assert "project/my_model.py" in {file["name"] for file in shown["files"]}
+    assert not shown["installed"]
+    assert "project/my_model.py" in lehr("code", "show", "one").stdout
+    diff = lehr("code", "diff", "one", "two").stdout
+    assert "changed  project/my_model.py" in diff
+    assert "-SCALE = 1\n+SCALE = 2" in diff
+    assert "The same code" in lehr("code", "diff", "one", "one").stdout
+    done = lehr("code", "checkout", "one", str(tmp_path / "out"))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out/project/my_model.py").read_text() == "SCALE = 1\n"
+    assert (tmp_path / "out/trainer/lehr_trainer/train.py").is_file()
+    again = lehr("code", "checkout", "one", str(tmp_path / "out"))
+    assert again.returncode == 2
+    assert "is not empty" in again.stderr
+    assert "neither a run nor a capsule" in lehr("code", "show", "nothing").stderr
+
+
+def test_secret_is_named_and_nothing_is_recorded(lehr, tmp_path):
+    corpus = specs.text_corpus(tmp_path / "corpus", documents=3)
+    folder = tmp_path / "project"
+    spec = project(folder, corpus, "a", include=["."])
+    (folder / ".env").write_text("TOKEN=abc")
+    done = lehr("submit", str(spec))
+    assert done.returncode == 2
+    assert ".env (a file of environment variables)" in done.stderr
+    assert "Nothing was recorded" in done.stderr
+    assert json.loads(lehr("ls", "--json").stdout)["runs"] == []
+    assert not list((tmp_path / "home").glob("capsules/*"))
+
+
+def test_unchanged_code_is_sent_once(lehr, tmp_path, monkeypatch):
+    corpus = specs.text_corpus(tmp_path / "corpus", documents=3)
+    folder = tmp_path / "project"
+    spec = project(folder, corpus, "a", include=["*.yaml"])
+    from lehr.client.transport import Transport
+
+    sent = []
+    upload = Transport.upload
+    monkeypatch.setattr(
+        Transport, "upload", lambda *given: (sent.append(given[1]), upload(*given))[1]
+    )
+    for _ in range(3):
+        assert lehr("submit", str(spec)).returncode == 0
+    assert len(sent) == 1
+
+
+def test_fork_names_the_two_choices_of_code(lehr):
+    done = lehr("fork", "a", "--code", "new")
+    assert done.returncode == 2
+    assert "it must be same or current" in done.stderr

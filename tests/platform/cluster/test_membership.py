@@ -1,0 +1,49 @@
+"""Nodes that answer and have a problem: they keep their attempts and get no new ones."""
+
+from __future__ import annotations
+
+from lehr.cluster.bridge import clock_offset_s
+from lehr.cluster.membership import Cluster
+from lehr.control.pending_reasons import no_usable_node
+from lehr.control.resources import Need
+
+PROBLEM = "its driver lists no GPU"
+
+
+def with_hello(**hello):
+    cluster = Cluster({})
+    node = {"name": "n1", "ray_id": "r", "address": "10.0.0.1", "gpus": 1, "alive": True}
+    cluster.on_news({"news": "members", "nodes": [node]})
+    gpu = {"index": 0, "name": "NVIDIA H100"}
+    listed = {"attempts": {"a-1": {"state": "live", "gpus": [0], "exit": None}}, "gpus": [gpu]}
+    cluster.on_news({"news": "node", "name": "n1", "hello": listed | hello})
+    return cluster.members()["n1"]
+
+
+def test_node_with_a_problem_keeps_its_attempts_and_gets_no_new_ones():
+    member = with_hello(problems=[PROBLEM])
+    assert member.seen().answered
+    assert set(member.seen().attempts) == {"a-1"}
+    node = member.as_node()
+    assert (node.usable, node.problem) == (False, PROBLEM)
+
+
+def test_node_without_problems_is_used_also_one_of_an_earlier_release():
+    for hello in ({}, {"problems": []}):
+        node = with_hello(**hello).as_node()
+        assert (node.usable, node.problem) == (True, None)
+
+
+def test_run_that_waits_for_such_a_node_names_the_problem():
+    text = no_usable_node(Need(1), [], [], faulty=[("n1", PROBLEM)])
+    assert text == f"waits for 1 GPU (node n1 cannot be used: {PROBLEM})"
+
+
+def test_clock_offset_is_only_what_is_certain():
+    def offset(there):
+        return clock_offset_s({"facts": {"time": there}}, 100.0, 104.0)
+
+    assert offset(102.0) == 0.0
+    assert offset(110.0) == 6.0
+    assert offset(95.0) == -5.0
+    assert clock_offset_s({}, 100.0, 104.0) is None

@@ -1,0 +1,102 @@
+"""The checks before a machine joins: each wrong thing is found, and has its cure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lehr.cluster.ray_ports import Ports
+from lehr.joining.checks import Machine, check_machine, head_error
+from lehr.schemas.cluster import JoinView
+from lehr_testing.server import free_port
+
+VERSIONS = {"python": "3.11.7", "ray": "2.60.0", "lehr": "1.0", "torch": "2.13.0", "nccl": "2.28"}
+VIEW = JoinView(
+    node="gpu-2",
+    node_token="t",
+    server_url="http://10.0.0.1:5347",
+    ray_address="10.0.0.1:6379",
+    versions=VERSIONS,
+    runs_dir="/runs",
+    runs_folder="a" * 32,
+    time=0.0,
+)
+SOUND = Machine(
+    versions=VERSIONS,
+    gpus=8,
+    logical=False,
+    has_driver=True,
+    address="10.0.0.2",
+    ports_taken=[],
+    head_error=None,
+    clock_offset_s=0.1,
+    own_name_s=0.0,
+    home=Path("/home/lehr"),
+    home_kind="ext4",
+    runs_dir=Path("/runs"),
+    runs_folder="a" * 32,
+    free_bytes={Path("/runs"): 10**12},
+)
+
+
+def findings(machine, view=VIEW):
+    return [check for check in check_machine(machine, view, Ports(6379)) if check.status != "ok"]
+
+
+def test_sound_machine_has_no_finding():
+    assert findings(SOUND) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "name", "found", "cure"),
+    [
+        ({"versions": {**VERSIONS, "python": "3.11.9"}}, "bad", "Python", "3.11.9", "3.11.7"),
+        ({"versions": {**VERSIONS, "ray": "2.59.0"}}, "bad", "Ray", "2.59.0", "ray==2.60.0"),
+        ({"versions": {**VERSIONS, "torch": "2.12.0"}}, "bad", "torch", "2.12.0", "torch==2.13.0"),
+        ({"versions": {**VERSIONS, "nccl": "2.27"}}, "bad", "NCCL", "2.27", "torch==2.13.0"),
+        ({"versions": {**VERSIONS, "lehr": "0.9"}}, "bad", "lehr", "0.9", "lehr==1.0"),
+        ({"head_error": "timed out"}, "bad", "Ray's head", "timed out", "20000 to 29999"),
+        ({"address": "127.0.1.1"}, "bad", "address", "127.0.1.1", "--interface"),
+        ({"ports_taken": [6380]}, "bad", "ports", "6380", "--base-port 6579"),
+        ({"own_name_s": 10.0}, "note", "host name", "10 s", "/etc/hosts"),
+        ({"clock_offset_s": 5.0}, "note", "clock", "5 s ahead of", "timedatectl"),
+        ({"clock_offset_s": -90.0}, "bad", "clock", "90 s behind", "timedatectl"),
+        ({"gpus": 0}, "bad", "GPUs", "lists no GPU", "nvidia-smi"),
+        ({"gpus": 0, "has_driver": False}, "bad", "GPUs", "no driver", "--gpus N"),
+        ({"home_kind": "nfs4"}, "bad", "file system", "nfs4", "LEHR_HOME"),
+        ({"free_bytes": {Path("/runs"): 10**8}}, "bad", "disk", "/runs", "Free some space"),
+        ({"free_bytes": {Path("/runs"): 10**10}}, "note", "disk", "/runs", "15 GB"),
+        ({"free_bytes": {Path("/runs"): None}}, "bad", "disk", "cannot be used", "--runs"),
+        ({"runs_folder": None}, "bad", "folder of runs", "/runs", "--runs DIR"),
+        ({"runs_folder": "b" * 32}, "note", "folder of runs", "own", "checkpoints.upload"),
+    ],
+)
+def test_each_wrong_thing_is_found_with_its_cure(changes, status, name, found, cure):
+    [check] = findings(replace(SOUND, **changes))
+    assert (check.status, check.name) == (status, name)
+    assert found in check.found
+    assert cure in check.fix
+
+
+def test_machine_without_torch_is_found_once():
+    versions = {name: text for name, text in VERSIONS.items() if name not in {"torch", "nccl"}}
+    [check] = findings(replace(SOUND, versions=versions))
+    assert (check.name, check.found) == ("torch", "not installed")
+
+
+def test_name_of_another_machine_is_found():
+    [check] = findings(SOUND, VIEW.model_copy(update={"name_in_use": "10.0.0.9"}))
+    assert "10.0.0.9, is named gpu-2" in check.found
+    # The machine itself, which joins again.
+    assert findings(SOUND, VIEW.model_copy(update={"name_in_use": "10.0.0.2"})) == []
+
+
+def test_first_node_of_a_cluster_has_nothing_to_agree_with():
+    known = {name: VERSIONS[name] for name in ("python", "ray", "lehr")}
+    assert findings(SOUND, VIEW.model_copy(update={"versions": known, "runs_folder": None})) == []
+
+
+def test_head_that_does_not_listen_is_an_error():
+    assert head_error(f"127.0.0.1:{free_port()}") == "Connection refused"

@@ -1,0 +1,58 @@
+"""The systemd unit that `lehr node join --systemd` writes, checked by systemd itself."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lehr.joining import daemon
+from lehr.joining.unit import unit
+
+ODD = '/tmp/a home with 100% "odd" $NAMES'
+
+
+def made(uid, tmp_path, where=Path("/var/lib/lehr")):
+    return unit(
+        daemon.command(where),
+        where=where,
+        node="gpu-2",
+        environment={"PATH": os.environ["PATH"]},
+        uid=uid,
+        config=tmp_path,
+    )
+
+
+def test_root_gets_a_unit_of_the_system_and_others_one_of_their_own(tmp_path):
+    root, user = made(0, tmp_path), made(os.getuid() or 65_534, tmp_path)
+    assert root.path == Path("/etc/systemd/system/lehr-node.service")
+    assert "WantedBy=multi-user.target" in root.text
+    assert user.path == tmp_path / "systemd" / "user" / "lehr-node.service"
+    assert any("enable-linger" in line for line in user.enable)
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+@pytest.mark.parametrize("where", ["/var/lib/lehr", ODD])
+def test_systemd_accepts_the_unit(tmp_path, where):
+    path = tmp_path / "lehr-node.service"
+    path.write_text(made(0, tmp_path, Path(where)).text)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", str(path)], capture_output=True, text=True, check=False
+    )
+    assert [line for line in done.stderr.splitlines() if "lehr-node" in line] == []
+
+
+def test_trainings_outlive_the_unit_and_each_other(tmp_path):
+    lines = made(0, tmp_path).text.splitlines()
+    assert {"KillMode=process", "OOMPolicy=continue", "Restart=always"} <= set(lines)
+    assert "LimitMEMLOCK=infinity" in lines
+
+
+def test_odd_paths_are_quoted_for_systemd(tmp_path):
+    text = made(0, tmp_path, Path(ODD)).text
+    assert '"LEHR_HOME=/tmp/a home with 100%% \\"odd\\" $$NAMES"' in text
+    assert f'ExecStart="{sys.executable}"' in text

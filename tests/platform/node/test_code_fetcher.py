@@ -1,0 +1,111 @@
+"""A node's capsules: fetched and unpacked once, verified at each start."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from lehr.capsules import archive
+from lehr.capsules.archive import BadArchive, Source
+from lehr.node import code_cache, code_fetcher
+from lehr.node.attempt_dir import AttemptDir
+
+
+class FromFile:
+    """A server that sends one archive, and counts how often."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.count = path, 0
+
+    def download(self, path, file, most):
+        self.count += 1
+        file.write(self.path.read_bytes())
+
+
+@pytest.fixture
+def entry(tmp_path: Path) -> AttemptDir:
+    folder = tmp_path / "node/attempts/r-1"
+    folder.mkdir(parents=True)
+    (folder / "launch.json").write_text("{}")
+    return AttemptDir(str(folder))
+
+
+@pytest.fixture
+def capsule(tmp_path: Path) -> tuple[str, FromFile]:
+    (tmp_path / "x.py").write_text("VALUE = 1\n")
+    names = ("trainer/lehr_trainer/x.py", "project/y.py")
+    with (tmp_path / "sent.tar").open("wb") as output:
+        sources = [Source(name, str(tmp_path / "x.py"), False) for name in names]
+        digest, _ = archive.write(sources, output)
+    return digest, FromFile(tmp_path / "sent.tar")
+
+
+def node(entry: AttemptDir) -> str:
+    return code_cache.node_folder(entry.path)
+
+
+def left(entry: AttemptDir) -> list[str]:
+    return [path.name for path in (Path(node(entry)) / "code").iterdir()]
+
+
+def test_capsule_is_fetched_once_and_is_read_only(entry, capsule):
+    digest, server = capsule
+    assert not code_cache.ready(node(entry), digest)
+    code_fetcher.fetch(entry, digest, server)
+    code_fetcher.fetch(entry, digest, server)
+    assert server.count == 1
+    assert code_cache.ready(node(entry), digest)
+    file = Path(code_cache.folder(node(entry), digest)) / "project/y.py"
+    assert file.read_text() == "VALUE = 1\n"
+    assert file.stat().st_mode & 0o222 == 0
+    paths = code_cache.python_path(node(entry), digest).split(os.pathsep)
+    assert [Path(path).name for path in paths] == ["trainer", "project"]
+
+
+def test_capsule_that_was_edited_on_the_node_is_fetched_again(entry, capsule):
+    digest, server = capsule
+    code_fetcher.fetch(entry, digest, server)
+    file = Path(code_cache.folder(node(entry), digest)) / "project/y.py"
+    file.chmod(0o644)
+    file.write_text("VALUE = 2\n")
+    assert not code_cache.ready(node(entry), digest)
+    code_fetcher.fetch(entry, digest, server)
+    assert server.count == 2
+    assert file.read_text() == "VALUE = 1\n"
+
+
+def test_bytecode_does_not_count_as_an_edit(entry, capsule):
+    digest, server = capsule
+    code_fetcher.fetch(entry, digest, server)
+    cache = Path(code_cache.folder(node(entry), digest)) / "project/__pycache__"
+    cache.mkdir()
+    (cache / "y.cpython-311.pyc").write_bytes(b"x")
+    assert code_cache.ready(node(entry), digest)
+
+
+def test_attempts_that_start_together_fetch_it_once(entry, capsule):
+    digest, server = capsule
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: code_fetcher.fetch(entry, digest, server), range(4)))
+    assert server.count == 1
+
+
+def test_archive_that_is_not_the_capsule_is_refused_and_leaves_nothing(entry, capsule):
+    digest, server = capsule
+    server.path.write_bytes(server.path.read_bytes() + b"\0" * 512)
+    with pytest.raises(BadArchive, match="the server sent"):
+        code_fetcher.fetch(entry, digest, server)
+    assert left(entry) == [".lock"]
+
+
+def test_capsules_that_no_attempt_uses_are_removed_after_a_while(entry, capsule):
+    digest, server = capsule
+    code_fetcher.fetch(entry, digest, server)
+    assert code_fetcher.remove_unused(node(entry), set()) == []
+    assert code_fetcher.remove_unused(node(entry), {digest}, keep_s=0) == []
+    assert code_fetcher.remove_unused(node(entry), set(), keep_s=0) == [digest]
+    assert not code_cache.ready(node(entry), digest)
+    assert left(entry) == [".lock"]

@@ -1,0 +1,103 @@
+"""``lehr_log`` in a process of its own: it records, and never stops a training."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+
+def run(text: str, **environment: str) -> str:
+    # With nothing else to import: it needs the standard library alone.
+    import lehr_log
+
+    inside = {"PYTHONPATH": str(Path(lehr_log.__file__).parents[1]), **environment}
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", dedent(text)],
+        env=inside,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+EVERYTHING = """
+    import lehr_log, lehr_log.wandb as wandb
+    lehr_log.log({"a": 1}, step=1)
+    lehr_log.log(None)
+    lehr_log.log({"a": object(), 3: "x"}, step=object())
+    lehr_log.checkpoint("x", step=1)
+    lehr_log.checkpoint(object(), step=None)
+    print(lehr_log.should_stop(), lehr_log.config, lehr_log.resume_from, lehr_log.resume_step)
+    with wandb.init(project="x", config={"lr": 1}) as run:
+        run.log({"b": 2.0}); wandb.log("no mapping"); wandb.watch(1).anything.at_all()
+        wandb.log({"t": wandb.Table(data=[])})
+    wandb.finish()
+"""
+
+
+def test_outside_of_lehr_everything_is_accepted_and_nothing_happens():
+    assert run(EVERYTHING) == "False {} None 0\n"
+
+
+@pytest.mark.parametrize("place", ["/dev/full", "/nowhere/at/all", "/"])
+def test_log_that_cannot_be_written_does_not_stop_the_program(place):
+    run(EVERYTHING, LEHR_LOG=place)
+
+
+def test_values_and_steps_are_recorded(tmp_path):
+    text = """
+        import lehr_log
+        class Tensor:
+            def __float__(self): return 2.5
+        lehr_log.log({"a": 1, "b": Tensor(), "c": "text"}, step=4)
+        lehr_log.log({"a": float("nan")})
+    """
+    run(text, LEHR_LOG=str(tmp_path / "log"), LEHR_RESUME_STEP="3")
+    first, second = lines(tmp_path / "log")
+    assert (first["kind"], first["step"], first["values"]) == ("metrics", 4, {"a": 1.0, "b": 2.5})
+    assert second["step"] == 5
+    assert second["values"]["a"] != second["values"]["a"]
+
+
+def test_shape_of_wandb_records_nested_numbers_and_shows_the_arguments(tmp_path):
+    (tmp_path / "config").write_text('{"lr": 0.5}')
+    text = """
+        import lehr_log.as_wandb
+        import sys; sys.path.insert(0, lehr_log.as_wandb.__path__[0])
+        import wandb
+        run = wandb.init(project="x", config={"lr": 1, "batch": 8})
+        wandb.config.update({"extra": True})
+        print(wandb.config.lr, run.config["batch"], wandb.config.extra)
+        run.log({"train": {"loss": 1.5}}, step=2)
+        wandb.define_metric("x", step_metric="y")
+    """
+    config = {"LEHR_CONFIG": str(tmp_path / "config"), "LEHR_LOG": str(tmp_path / "log")}
+    assert run(text, **config) == "0.5 8 True\n"
+    [record] = lines(tmp_path / "log")
+    assert (record["step"], record["values"]) == (2, {"train.loss": 1.5})
+
+
+def test_sigterm_sets_should_stop_once_the_program_has_asked(tmp_path):
+    text = """
+        import lehr_log, os, signal
+        print(lehr_log.should_stop())
+        os.kill(os.getpid(), signal.SIGTERM)
+        print(lehr_log.should_stop())
+    """
+    assert run(text, LEHR_LOG=str(tmp_path / "log")) == "False\nTrue\n"
+    (tmp_path / "stop").touch()
+    stopped = "import lehr_log; print(lehr_log.should_stop())"
+    assert run(stopped, LEHR_STOP=str(tmp_path / "stop")) == "True\n"

@@ -1,0 +1,334 @@
+"""Programs of users, each a real process: what becomes of what they log, save and do wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+import yaml
+
+from lehr_testing.waiting import until
+from lehr_trainer.contract import layout
+from lehr_trainer.contract.orders import LaunchNote, Orders
+from lehr_trainer.contract.records import record_adapter
+
+
+class Attempts:
+    """Attempts of one run of a program, each supervised as the shim would start it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.run = folder / "run"
+        self.run.mkdir()
+        self.capsule = folder / "capsule"
+        (self.capsule / "project").mkdir(parents=True)
+        self.number = 0
+
+    def write(self, text: str, name: str = "train.py") -> None:
+        (self.capsule / "project" / name).write_text(dedent(text))
+
+    def start(self, *, resume_from: str | None = None, **trainer: Any) -> subprocess.Popen[bytes]:
+        self.number += 1
+        spec = {"script": "train.py", "steps": 10, **trainer}
+        (self.run / layout.CONFIG).write_text(yaml.safe_dump(spec))
+        note = LaunchNote(run_id="r", attempt=self.number, resume_from=resume_from)
+        self.attempt.mkdir()
+        (self.attempt / layout.LAUNCH).write_text(note.model_dump_json())
+        (self.attempt / layout.ORDERS).write_text(Orders().model_dump_json())
+        environment = {
+            **os.environ,
+            "LEHR_CODE_FOLDER": str(self.capsule),
+            "LEHR_CODE": "c" * 64,
+            "RANK": "0",
+            "PYTHONSAFEPATH": "1",
+        }
+        command = [sys.executable, "-P", "-m", "lehr.programs", str(self.attempt)]
+        return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
+
+    def train(self, **trainer: Any) -> int:
+        process = self.start(**trainer)
+        _, errors = process.communicate(timeout=200)
+        assert not errors, errors.decode()
+        return process.returncode
+
+    @property
+    def attempt(self) -> Path:
+        return layout.attempt_dir(self.run, self.number)
+
+    def records(self, kind: str) -> list[Any]:
+        events = self.attempt / layout.EVENTS
+        lines = events.read_text().splitlines() if events.exists() else []
+        found = [record_adapter.validate_json(line) for line in lines]
+        return [record for record in found if record.kind == kind]
+
+    def series(self, name: str) -> list[tuple[int, float]]:
+        return [(m.step, m.values[name]) for m in self.records("metrics") if name in m.values]
+
+    @property
+    def codes(self) -> list[str]:
+        return [warning.code for warning in self.records("warning")]
+
+    @property
+    def output(self) -> str:
+        return layout.rank_log(self.attempt, 0).read_text(errors="replace")
+
+
+@pytest.fixture
+def attempts(tmp_path: Path) -> Attempts:
+    return Attempts(tmp_path)
+
+
+def ended(attempts: Attempts) -> tuple[str, int, str | None]:
+    [finished] = attempts.records("finished")
+    return finished.outcome, finished.step, finished.cause
+
+
+def test_metrics_are_recorded_with_their_steps_and_standard_names(attempts):
+    attempts.write("""
+        import lehr_log
+        for step in range(1, 4):
+            lehr_log.log({"loss": 3.0 / step, "note": "text", "flag": object()}, step=step)
+    """)
+    assert attempts.train() == 0
+    assert ended(attempts) == ("completed", 3, None)
+    assert attempts.series("loss") == [(1, 3.0), (2, 1.5), (3, 1.0)]
+    assert attempts.series("train/loss") == attempts.series("loss")
+    [started] = attempts.records("started")
+    assert (started.total_steps, started.code) == (10, "c" * 64)
+    assert {"python", "torch", "pydantic"} <= started.versions.keys()
+
+
+def test_arguments_and_config_reach_the_program(attempts):
+    attempts.write("""
+        import sys, lehr_log
+        print("argv", sys.argv[1:], "config", lehr_log.config)
+    """)
+    attempts.train(args={"lr": 0.1, "name": "x y", "opt": {"beta": 0.9}}, style="space")
+    assert "argv ['--lr', '0.1', '--name', 'x y', '--opt.beta', '0.9']" in attempts.output
+    assert "config {'lr': 0.1" in attempts.output
+
+
+def test_files_beside_the_script_are_found_and_new_ones_stay_out_of_the_capsule(attempts):
+    attempts.write("SCALE = 3", "helper.py")
+    attempts.write("""
+        import helper, pathlib
+        print("scale", helper.SCALE, pathlib.Path("helper.py").read_text())
+        pathlib.Path("new.txt").write_text("x")
+    """)
+    attempts.train()
+    assert "scale 3 SCALE = 3" in attempts.output
+    assert (attempts.attempt / "work/new.txt").exists()
+    assert not (attempts.capsule / "project/new.txt").exists()
+
+
+BAD: dict[str, tuple[str, list[str], Callable[[Attempts], bool]]] = {
+    "never logs": ("print('hi')", ["nothing_logged"], lambda a: ended(a)[0] == "completed"),
+    "exits 0 without a word": ("raise SystemExit(0)", ["nothing_logged"], lambda a: True),
+    "logs NaN": (
+        "import lehr_log; lehr_log.log({'loss': float('nan'), 'x': float('inf')}, step=1)",
+        [],
+        lambda a: str(a.series("loss")) == "[(1, nan)]",
+    ),
+    "logs 100,000 names": (
+        "import lehr_log\nfor n in range(20):\n lehr_log.log({f'm{n}-{i}': i for i in range(5000)}, step=n + 1)",
+        ["too_many_names"],
+        lambda a: len({name for m in a.records("metrics") for name in m.values}) <= 1001,
+    ),
+    "a step that goes back": (
+        "import lehr_log\nfor s in (1, 5, 3, 6):\n lehr_log.log({'x': s}, step=s)",
+        ["step_back"],
+        lambda a: a.series("x") == [(1, 1), (5, 5), (6, 6)],
+    ),
+    "prints binary": (
+        "import os, lehr_log\nos.write(1, bytes(range(256)) * 100)\nlehr_log.log({'x': 1}, step=1)",
+        [],
+        lambda a: layout.rank_log(a.attempt, 0).stat().st_size > 25_000,
+    ),
+    "writes garbage into the log": (
+        "import os, lehr_log\nopen(os.environ['LEHR_LOG'], 'ab').write(b'{]\\n[1]\\n\\xff\\n')\nlehr_log.log({'x': 1}, step=1)",
+        ["bad_line"],
+        lambda a: a.series("x") == [(1, 1)],
+    ),
+    "steps that are no numbers": (
+        "import lehr_log\nlehr_log.log({'x': 1}, step=-5)\nlehr_log.log({'x': 1}, step=2**70)\nlehr_log.log({'x': 2}, step=2)\nlehr_log.log(None)\nlehr_log.log({'x': 3}, step='b')",
+        ["bad_step"],
+        lambda a: a.series("x") == [(2, 2)],
+    ),
+    "checkpoint that is not there": (
+        "import lehr_log\nlehr_log.checkpoint('gone', step=1)\nlehr_log.log({'x': 1}, step=1)",
+        ["no_checkpoint"],
+        lambda a: not a.records("checkpoint"),
+    ),
+    "checkpoint outside": (
+        "import lehr_log\nlehr_log.checkpoint('/etc/hostname', 1)\nlehr_log.log({'x': 1}, step=1)",
+        ["checkpoint_outside"],
+        lambda a: not a.records("checkpoint"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_program_is_recorded_with_a_warning_and_breaks_nothing(attempts, case):
+    text, codes, holds = BAD[case]
+    attempts.write(text)
+    assert attempts.train() == 0
+    assert attempts.codes == codes
+    assert holds(attempts)
+
+
+def test_program_that_fails_ends_the_run_with_its_code(attempts):
+    attempts.write("import sys; sys.exit(3)")
+    assert attempts.train() == 1
+    assert ended(attempts) == ("failed", 0, "program_failed")
+    assert "exited with code 3" in attempts.records("finished")[0].message
+
+
+def test_program_that_is_killed_ends_the_run_with_the_signal(attempts):
+    attempts.write("import os; os.kill(os.getpid(), 9)")
+    assert attempts.train() == 1
+    assert "killed by SIGKILL" in attempts.records("finished")[0].message
+
+
+def test_pause_lets_the_program_save_and_resume_from_there(attempts):
+    attempts.write("""
+        import os, time, lehr_log
+        for step in range(lehr_log.resume_step + 1, 1000):
+            lehr_log.log({"x": step}, step=step)
+            if lehr_log.should_stop():
+                os.makedirs("out", exist_ok=True)
+                open("out/state.txt", "w").write(str(step))
+                lehr_log.checkpoint("out/state.txt", step=step)
+                break
+            if lehr_log.resume_from:
+                print("resumed with", open(lehr_log.resume_from).read())
+                break
+            time.sleep(0.05)
+    """)
+    process = attempts.start(steps=1000)
+    until(lambda: attempts.series("x"), within_s=100, what="a step")
+    paused = Orders(desired="pause").model_dump_json()
+    (attempts.attempt / layout.ORDERS).write_text(paused)
+    process.communicate(timeout=100)
+    assert process.returncode == 0
+    outcome, step, _ = ended(attempts)
+    assert outcome == "stopped"
+    [saved] = attempts.records("checkpoint")
+    assert saved.step == step
+    manifest = json.loads((attempts.run / saved.path / "manifest.json").read_text())
+    assert list(manifest["files"]) == ["out%2Fstate.txt"]
+    assert attempts.train(resume_from=saved.path, steps=1000) == 0
+    assert f"resumed with {step}" in attempts.output
+    [resumed] = attempts.records("resumed")
+    assert resumed.step == step
+    assert attempts.series("x") == [(step + 1, step + 1)]
+
+
+def test_program_that_ignores_sigterm_is_killed_after_its_grace(attempts):
+    attempts.write("""
+        import signal, time, lehr_log
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        lehr_log.log({"x": 1}, step=1)
+        while True:
+            time.sleep(1)
+    """)
+    process = attempts.start(stop_grace_s=0.5)
+    until(lambda: attempts.series("x"), within_s=100, what="a step")
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=100)
+    assert ended(attempts) == ("stopped", 1, None)
+
+
+def test_damaged_checkpoint_is_refused(attempts):
+    attempts.write("""
+        import lehr_log
+        open("a.txt", "w").write("x")
+        lehr_log.checkpoint("a.txt", step=1)
+    """)
+    attempts.train()
+    [saved] = attempts.records("checkpoint")
+    (attempts.run / saved.path / "a.txt").write_text("y")
+    assert attempts.train(resume_from=saved.path) == 1
+    assert ended(attempts) == ("failed", 0, "bad_checkpoint")
+
+
+def test_tensorboard_files_are_read_where_a_program_writes_only_them(attempts):
+    attempts.write("""
+        from torch.utils.tensorboard import SummaryWriter
+        writer = SummaryWriter("runs")
+        for step in range(1, 4):
+            writer.add_scalar("loss", 1.0 / step, step)
+        writer.close()
+    """)
+    pytest.importorskip("tensorboard")
+    attempts.train()
+    assert [step for step, _ in attempts.series("train/loss")] == [1, 2, 3]
+
+
+def test_script_that_knows_only_wandb_is_recorded_saved_and_resumed_bitwise(attempts):
+    source = Path(__file__).parents[2] / "lehr_testing/programs"
+    attempts.write((source / "nano.py").read_text())
+    (attempts.capsule / "project/input.txt").write_text("to be or not to be " * 50)
+    program = {
+        "args": {"lr": 0.05, "max_iters": 12, "eval_interval": 4},
+        "steps": None,
+        "steps_arg": "max_iters",
+        "saves": ["out/ckpt.pt"],
+        "resume_args": {"init_from": "resume"},
+    }
+    assert attempts.train(**program) == 0
+    whole = attempts.series("train/loss")
+    assert [step for step, _ in whole] == list(range(1, 13))
+    assert [step for step, _ in attempts.series("val/loss")] == [4, 8, 12]
+    assert attempts.codes == []
+
+    assert [(c.step, c.reason) for c in attempts.records("checkpoint")] == [(12, "declared")]
+
+    killed = {**program, "args": {**program["args"], "pause_s": 0.5}}
+    process = attempts.start(**killed)
+    until(lambda: attempts.records("checkpoint"), within_s=150, what="a checkpoint")
+    process.kill()
+    process.communicate()
+    saved = attempts.records("checkpoint")[-1]
+    assert attempts.train(resume_from=saved.path, **program) == 0
+    first = attempts.records("resumed")[0].step
+    assert attempts.series("train/loss") == [point for point in whole if point[0] > first]
+
+
+def test_records_of_the_real_wandb_are_read_at_the_latest_at_the_end(attempts):
+    pytest.importorskip("wandb.proto")
+    attempts.write("""
+        import wandb
+        run = wandb.init(project="x")
+        for step in range(1, 4):
+            wandb.log({"loss": 1.0 / step}, step=step)
+        run.finish()
+    """)
+    assert attempts.train(wandb="records") == 0
+    assert [step for step, _ in attempts.series("train/loss")] == [1, 2, 3]
+
+
+def test_trainer_of_transformers_is_recorded_and_resumes_bitwise(attempts):
+    source = Path(__file__).parents[2] / "lehr_testing/programs"
+    attempts.write((source / "hf.py").read_text())
+    program = {
+        "args": {"max_steps": 6},
+        "steps": None,
+        "steps_arg": "max_steps",
+        "resume_args": {"resume_from_checkpoint": "{checkpoint}"},
+    }
+    assert attempts.train(**program) == 0, attempts.output
+    whole = attempts.series("train/loss")
+    assert [step for step, _ in whole] == list(range(1, 7))
+    first = attempts.records("checkpoint")[0]
+    kept = [c for c in attempts.records("checkpoint") if (attempts.run / c.path).is_dir()]
+    assert [c.step for c in kept] == [4, 6]
+    assert first.step == 2
+    assert attempts.train(resume_from=kept[0].path, **program) == 0, attempts.output
+    assert attempts.series("train/loss") == whole[4:]

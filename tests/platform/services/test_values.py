@@ -1,0 +1,47 @@
+"""The values of many runs: what is the same, what differs, newest values of any metric."""
+
+from __future__ import annotations
+
+import pytest
+
+from lehr.errors import NotFound
+from lehr.services.context import Context
+from lehr.services.values import values_of_runs
+from lehr_testing import seeding
+
+
+def test_configs_are_parted_into_what_is_the_same_and_what_differs(context: Context):
+    first = context.store.runs.create(seeding.run_spec("first", lr=1e-3))
+    second = context.store.runs.create(seeding.run_spec("second", lr=3e-3, tags=["x"]))
+    found = values_of_runs(context, [first.id, "second", first.id])
+    assert found.runs == [first.id, second.id]
+    assert found.differing["train.optimizer.lr"] == [1e-3, 3e-3]
+    assert not {"name", "tags"} & (found.differing.keys() | found.same.keys())
+    assert found.same["train.steps"] == seeding.STEPS
+    assert not found.differing.keys() & found.same.keys()
+
+
+def test_newest_values_of_any_metric_are_returned(context: Context):
+    run = context.store.runs.create(seeding.run_spec("trained"))
+    waiting = context.store.runs.create(seeding.run_spec("waiting"))
+    seeding.start(context.store, run).train(range(1, 6))
+    found = values_of_runs(context, [run.id, waiting.id], ["data/epoch", "no/such"])
+    assert found.metrics == {"data/epoch": [5 / 12_000, None], "no/such": [None, None]}
+
+
+def test_names_of_metrics_are_those_that_any_of_the_runs_has(context: Context):
+    first = context.store.runs.create(seeding.run_spec("first"))
+    second = context.store.runs.create(seeding.run_spec("second"))
+    seeding.start(context.store, first).train(range(1, 3))
+    attempt = seeding.start(context.store, second)
+    attempt.evaluate(1, 3.0)
+    attempt.flush()
+    found = values_of_runs(context, ["first", "second"], ["val/loss"], names=True)
+    assert {"train/loss", "val/loss"} <= set(found.metric_names)
+    assert found.metrics == {"val/loss": [None, 3.0]}
+    assert values_of_runs(context, ["first"]).metric_names == []
+
+
+def test_an_unknown_run_is_named(context: Context):
+    with pytest.raises(NotFound, match="nosuch"):
+        values_of_runs(context, ["nosuch"])

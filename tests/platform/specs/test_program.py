@@ -1,0 +1,94 @@
+"""``trainer`` of a spec: how arguments are passed, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from lehr.errors import SpecError
+from lehr.specs import RunSpec, SweepSpec, expand, load_spec
+from lehr.specs.program import Program, arguments
+
+ARGS = {"lr": 0.1, "compile": True, "name": "a b", "sizes": [1, 2], "opt": {"beta": 0.9}, "x": None}
+
+
+def given(checkpoint: str | None = None, **fields) -> list[str]:
+    program = Program(script="train.py", steps=5, **fields)
+    return arguments(program, file="/tmp/args.yaml", checkpoint=checkpoint)
+
+
+def test_arguments_have_the_form_that_the_spec_chooses():
+    equals = ["--lr=0.1", "--compile=True", "--name=a b", "--sizes=1", "--sizes=2"]
+    assert given(args=ARGS) == [*equals, "--opt.beta=0.9"]
+    space = ["--lr", "0.1", "--compile", "True", "--name", "a b", "--sizes", "1", "2"]
+    assert given(args=ARGS, style="space") == [*space, "--opt.beta", "0.9"]
+    hydra = ["lr=0.1", "compile=true", 'name="a b"', "sizes=[1,2]", "opt.beta=0.9"]
+    assert given(args=ARGS, style="hydra") == hydra
+    assert given(args=ARGS, style="file", argv=["fit"]) == ["fit", "--config", "/tmp/args.yaml"]
+
+
+def test_flags_have_no_value():
+    flags = {"args": {"a": True, "b": False}, "flags": ["a", "b"]}
+    assert given(**flags) == ["--a"]
+
+
+def test_arguments_of_a_resumption_are_laid_over_the_others():
+    resume = {"args": {"lr": 1, "init": "new"}, "resume_args": {"init": "{checkpoint}/x"}}
+    assert given(**resume) == ["--lr=1", "--init=new"]
+    assert given("/c", **resume) == ["--lr=1", "--init=/c/x"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"script": "a.py", "module": "b"}, "either script or module"),
+        ({}, "either script or module"),
+        ({"script": "../a.py"}, "leads out of the project"),
+        ({"script": "a.sh"}, "match"),
+        ({"script": "a.py", "args": {"--lr": 1}}, "leave out dashes"),
+        ({"script": "a.py", "saves": ["/out"]}, "not a path below"),
+        ({"script": "a.py", "steps": None}, "either steps or steps_arg"),
+        ({"script": "a.py", "steps": None, "steps_arg": "n"}, "args.n is None"),
+    ],
+)
+def test_wrong_program_is_refused(fields, message):
+    with pytest.raises(ValidationError, match=message):
+        Program(**{"steps": 5, **fields})
+
+
+def spec(**more) -> dict:
+    trainer = {"script": "train.py", "args": {"lr": 0.1, "iters": 9}, "steps_arg": "iters"}
+    return {"name": "a", "trainer": trainer, "code": {"include": ["."]}, **more}
+
+
+def test_run_has_either_train_or_trainer():
+    run = load_spec(spec())
+    assert isinstance(run, RunSpec)
+    assert run.steps == 9
+    with pytest.raises(SpecError, match=r"train is missing"):
+        load_spec({"name": "a"})
+    with pytest.raises(SpecError, match=r"train and trainer exclude each other|train\."):
+        load_spec(spec(train={}))
+    with pytest.raises(SpecError, match=r"code.include is empty"):
+        load_spec({**spec(), "code": {}})
+
+
+def test_any_argument_is_swept_and_any_metric_ranks():
+    sweep = {
+        "name": "s",
+        "parameters": {"trainer.args.lr": {"values": [0.1, 0.2]}},
+        "metric": {"name": "my/score", "goal": "maximize"},
+        "seeds": [1, 2],
+        "run": spec(),
+    }
+    loaded = load_spec(sweep)
+    assert isinstance(loaded, SweepSpec)
+    runs = [run for _, run in expand(loaded)]
+    assert [run.trainer.args["lr"] for run in runs] == [0.1, 0.1, 0.2, 0.2]
+    assert [run.trainer.args["seed"] for run in runs] == [1, 2, 1, 2]
+
+
+def test_rollout_takes_no_program():
+    rollout = {"name": "r", "run": spec(), "stages": {"cpu": {}}}
+    with pytest.raises(SpecError, match="takes no program"):
+        load_spec(rollout)

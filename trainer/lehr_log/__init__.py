@@ -1,0 +1,137 @@
+"""Log from a training program to Lehr: metrics, checkpoints, and whether to stop.
+
+Standard library only. Nothing here can stop a training: no function raises, and outside of Lehr all
+of them do nothing. ::
+
+    import lehr_log
+
+    for step in range(lehr_log.resume_step, steps):
+        loss = train_step()
+        lehr_log.log({"train/loss": loss}, step=step + 1)
+        if lehr_log.should_stop():
+            save("out"); lehr_log.checkpoint("out", step=step + 1)
+            break
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any
+
+__all__ = ["checkpoint", "config", "log", "resume_from", "resume_step", "should_stop"]
+
+_MOST_VALUES = 10_000
+"""Values of one call; more are left out."""
+_lock = threading.Lock()
+_file: int | None = None
+_torn = False
+_signalled = False
+_watching = False
+
+
+def _read_config() -> dict[str, Any]:
+    try:
+        with open(os.environ["LEHR_CONFIG"], encoding="utf-8") as file:
+            found = json.load(file)
+    except (KeyError, OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _read_step() -> int:
+    try:
+        return int(os.environ["LEHR_RESUME_STEP"])
+    except (KeyError, ValueError):
+        return 0
+
+
+config: dict[str, Any] = _read_config()
+"""The arguments of the run, as in its spec; empty outside of Lehr."""
+resume_from: str | None = os.environ.get("LEHR_RESUME_FROM") or None
+"""Folder with what was saved for the checkpoint to resume from; None for a fresh start."""
+resume_step: int = _read_step()
+"""Steps of the checkpoint to resume from; 0 for a fresh start."""
+_last_step = resume_step
+
+
+def log(values: Mapping[str, Any], step: int | None = None) -> None:
+    """Record values after ``step`` steps; without a step, one more than before.
+
+    Numbers are recorded, and whatever ``float()`` takes, such as a tensor with one element. Other
+    values are left out. Only rank 0 records.
+    """
+    global _last_step  # noqa: PLW0603 - one step a process
+    if "LEHR_LOG" not in os.environ:
+        return
+    with contextlib.suppress(Exception):
+        _last_step = _last_step + 1 if step is None else int(step)
+        numbers = {}
+        for name, value in list(values.items())[:_MOST_VALUES]:
+            with contextlib.suppress(Exception):
+                numbers[str(name)] = _number(value)
+        _write({"kind": "metrics", "step": _last_step, "values": numbers})
+
+
+def checkpoint(path: str | os.PathLike[str], step: int) -> None:
+    """Make a file or folder that is completely written the checkpoint after ``step`` steps.
+
+    Lehr copies it. An attempt that resumes finds the copy at ``resume_from``.
+    """
+    with contextlib.suppress(Exception):
+        full = os.path.abspath(os.fspath(path))
+        _write({"kind": "checkpoint", "step": int(step), "path": full})
+
+
+def should_stop() -> bool:
+    """Return whether the run should save and end now: it is paused, cancelled or moved.
+
+    The first call makes SIGTERM set this, in place of ending the process.
+    """
+    _watch_signal()
+    return _signalled or os.path.exists(os.environ.get("LEHR_STOP", ""))
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, str | bytes):
+        raise TypeError
+    return float(value)
+
+
+def _write(record: dict[str, Any]) -> None:
+    global _file, _torn  # noqa: PLW0603 - one file a process
+    path = os.environ.get("LEHR_LOG")
+    if not path:
+        return
+    line = json.dumps({"time": time.time(), **record}).encode() + b"\n"
+    with _lock:
+        if _file is None:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            _file = os.open(path, flags, 0o644)
+        left = memoryview(b"\n" * _torn + line)
+        _torn = True
+        while left:
+            left = left[os.write(_file, left) :]
+        _torn = False
+
+
+def _on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - signal's own
+    global _signalled  # noqa: PLW0603 - one signal a process
+    _signalled = True
+
+
+def _watch_signal() -> None:
+    global _watching  # noqa: PLW0603 - once a process
+    if _watching or "LEHR_LOG" not in os.environ:
+        return
+    _watching = True
+    # ValueError: not in the main thread.
+    with contextlib.suppress(ValueError):
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, _on_signal)
