@@ -11,7 +11,7 @@ import pytest
 from lehr.client import Client
 from lehr.errors import NotFound, UserError
 from lehr.specs import parse_spec
-from lehr.system_history.history import MOST_NODES, SystemHistory
+from lehr.system_history.history import MOST_NODES, SystemHistoryFiles
 from lehr_testing.api import RUN_SPEC, TOKEN, begin, served
 from lehr_testing.cli import call
 
@@ -43,7 +43,7 @@ def report(utilization: float, node: str = "n1") -> dict:
 
 def measured(home: Path, seconds: int) -> float:
     """Record a report each 10 s until now; return now."""
-    history, now = SystemHistory(home), time.time()
+    history, now = SystemHistoryFiles(home), time.time()
     for back in range(seconds, 0, -10):
         history.record(report(0.5 if back > 300 else 1.0), at=now - back)
     return now
@@ -110,7 +110,7 @@ def test_commands_print_figures_and_json(lehr, tmp_path) -> None:
 
 
 def test_names_of_nodes_are_no_paths_and_files_are_limited(tmp_path, monkeypatch) -> None:
-    history = SystemHistory(tmp_path)
+    history = SystemHistoryFiles(tmp_path)
     for node in ("../../x", "a/b", "..", "n" * 300):
         history.record(report(0.5, node))
         assert history.read(node, 0, time.time(), points=10).columns["cpu"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
-from lehr.system_history.history import SystemHistory
+from lehr.system_history.history import SystemHistoryFiles
 from lehr_testing import seeding
 from lehr_testing.api import served
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.browser
 
 
 def test_run_shows_its_own_gpu_and_the_cluster_each_node(visit: Visit, lehr: Lehr) -> None:
-    history, now = SystemHistory(lehr.store.home), time.time()
+    history, now = SystemHistoryFiles(lehr.store.home), time.time()
     for back in range(600, 0, -10):
         gpus = [{"index": index, "utilization": 0.9, "power_watts": 512.0} for index in (0, 1)]
         host = {"cpu": 0.25, "ram_used_bytes": 16e9, "ram_bytes": 64e9}

@@ -69,12 +69,12 @@ def mcp(
         )
     from lehr import home
     from lehr.mcp_server.budget import Limits
-    from lehr.mcp_server.server import LehrMcp, Settings
+    from lehr.mcp_server.server import AgentSettings, LehrMcp
 
     limits = Limits(gpu_hours=budget_gpu_hours, dollars=budget_dollars)
     _check(limits.there, may_launch=may_launch, may_stop_others=may_stop_others)
     client = connect()
-    settings = Settings(may_launch, may_stop_others, account, limits, price)
+    settings = AgentSettings(may_launch, may_stop_others, account, limits, price)
     made = LehrMcp(client, home.home() / "mcp", settings)
     if as_json:
         budget = made.launching.budget() if may_launch else None

@@ -43,7 +43,7 @@ from lehr.node import gpu_inventory
 from lehr.specs.run import Resources
 from lehr.store import Change, Store
 from lehr.store.tables import Attempt
-from lehr.system_history.history import SystemHistory
+from lehr.system_history.history import SystemHistoryFiles
 
 log = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ class Dispatcher:
         """When the next tick is due."""
         self.handlers = AttemptProtocol(store, self.heartbeats, self.wake)
         self._thresholds = thresholds
-        self.system_history = SystemHistory(home)
+        self.system_history = SystemHistoryFiles(home)
         """The nodes' measurements over time."""
         name = node or socket.gethostname().partition(".")[0]
         expected: dict[str, list[dict[str, Any]]] = {}

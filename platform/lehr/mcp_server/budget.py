@@ -92,7 +92,7 @@ class Standing:
                 )
 
 
-class Budget:
+class AgentBudget:
     """Reads what an account has used from the server."""
 
     def __init__(self, client: Client, limits: Limits, *, price: float | None) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Trials = Sequence[tuple[dict[str, Any], RunSpec]]
 
 
-class Estimates:
+class LaunchEstimates:
     """Plans launches for one server."""
 
     def __init__(self, client: Client, *, price: float | None = None) -> None:

@@ -20,8 +20,8 @@ from lehr.cli.connect import find, find_any
 from lehr.client import Rollout, Run, Sweep
 from lehr.errors import Conflict, LehrError, UserError
 from lehr.mcp_server.answers import Answer, brief_run
-from lehr.mcp_server.budget import Budget, pause_all
-from lehr.mcp_server.estimates import Estimates
+from lehr.mcp_server.budget import AgentBudget, pause_all
+from lehr.mcp_server.estimates import LaunchEstimates
 from lehr.mcp_server.ledger import NOTHING, Amount, Book, Done, Kind, Ledger, Pending, now
 from lehr.specs import load_spec
 
@@ -58,8 +58,8 @@ class Launching:
         self,
         client: Client,
         ledger: Ledger,
-        budget: Budget,
-        estimates: Estimates,
+        budget: AgentBudget,
+        estimates: LaunchEstimates,
         *,
         may_stop_others: bool = False,
     ) -> None:

@@ -23,7 +23,7 @@ from lehr.specs import load_spec
 
 if TYPE_CHECKING:
     from lehr.client import Client, Sweep
-    from lehr.mcp_server.estimates import Estimates
+    from lehr.mcp_server.estimates import LaunchEstimates
     from lehr.schemas.rollouts import StageView
     from lehr.schemas.sweeps import TrialView
 
@@ -37,7 +37,7 @@ _EXAMPLES = {"sweep": "lr_grid_small.yaml", "rollout": "rollout_small.yaml"}
 class Reading:
     """The tools, for one server."""
 
-    def __init__(self, client: Client, estimates: Estimates) -> None:
+    def __init__(self, client: Client, estimates: LaunchEstimates) -> None:
         self._client = client
         self._estimates = estimates
 

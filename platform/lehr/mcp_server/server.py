@@ -13,9 +13,9 @@ from mcp.server import MCPServer
 from mcp_types import ToolAnnotations
 
 from lehr import __version__
-from lehr.mcp_server.budget import Budget, Limits
+from lehr.mcp_server.budget import AgentBudget, Limits
 from lehr.mcp_server.errors import tool
-from lehr.mcp_server.estimates import Estimates
+from lehr.mcp_server.estimates import LaunchEstimates
 from lehr.mcp_server.launching import Launching
 from lehr.mcp_server.ledger import Ledger
 from lehr.mcp_server.reading import Reading
@@ -48,7 +48,7 @@ paused if they use more than it. Give each launch a request_id of your own; repe
 
 
 @dataclass(frozen=True)
-class Settings:
+class AgentSettings:
     """What a person allows."""
 
     may_launch: bool = False
@@ -62,15 +62,15 @@ class Settings:
 class LehrMcp:
     """The tools and resources for one Lehr server."""
 
-    def __init__(self, client: Client, ledgers: Path, settings: Settings) -> None:
+    def __init__(self, client: Client, ledgers: Path, settings: AgentSettings) -> None:
         """``ledgers``: the folder of the accounts."""
         self.settings = settings
-        estimates = Estimates(client, price=settings.price)
+        estimates = LaunchEstimates(client, price=settings.price)
         reading = Reading(client, estimates)
         self.launching = Launching(
             client,
             Ledger(ledgers, settings.account, client.server),
-            Budget(client, settings.limits, price=settings.price),
+            AgentBudget(client, settings.limits, price=settings.price),
             estimates,
             may_stop_others=settings.may_stop_others,
         )

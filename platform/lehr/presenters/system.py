@@ -11,20 +11,20 @@ from lehr.schemas.system import (
     GpuHistory,
     HostHistory,
     RunSystem,
+    SystemHistory,
 )
-from lehr.schemas.system import SystemHistory as HistoryView
-from lehr.system_history.history import GPU, HOST, SystemHistory
+from lehr.system_history.history import GPU, HOST, SystemHistoryFiles
 
 if TYPE_CHECKING:
     from lehr.store import Store
     from lehr.store.tables import Attempt, RunRow
-    from lehr.system_history.ring import Span
+    from lehr.system_history.ring import RingSpan
 
 
 class SystemPresenter:
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._history = SystemHistory(store.home)
+        self._history = SystemHistoryFiles(store.home)
 
     def node(
         self,
@@ -34,7 +34,7 @@ class SystemPresenter:
         *,
         points: int,
         gpus: Collection[int] | None = None,
-    ) -> HistoryView:
+    ) -> SystemHistory:
         """Return a node's measurements; ``gpus``: only of these."""
         span = self._history.read(node, first, last, points=points, now=self._store.clock())
         return history_view(node, span, gpus)
@@ -50,7 +50,7 @@ class SystemPresenter:
             ],
         )
 
-    def _of_attempt(self, attempt: Attempt, points: int) -> list[HistoryView]:
+    def _of_attempt(self, attempt: Attempt, points: int) -> list[SystemHistory]:
         first = attempt.dispatched_at or attempt.created_at
         last = attempt.exited_at or (
             self._store.clock() if attempt.open else attempt.last_heartbeat_at or first
@@ -61,10 +61,10 @@ class SystemPresenter:
         ]
 
 
-def history_view(node: str, span: Span, gpus: Collection[int] | None) -> HistoryView:
+def history_view(node: str, span: RingSpan, gpus: Collection[int] | None) -> SystemHistory:
     columns = {name: values for name, values in span.columns.items() if any_known(values)}
     indices = sorted({int(name[3:].split(".")[0]) for name in columns if name.startswith("gpu")})
-    return HistoryView(
+    return SystemHistory(
         node=node,
         step_s=span.step_s,
         times=span.times,

@@ -26,7 +26,7 @@ from lehr.store.records.requests import Requests
 from lehr.store.records.rollout_progress import RolloutProgress
 from lehr.store.records.rollouts import Rollouts
 from lehr.store.records.runs import Runs
-from lehr.store.records.saved_views import SavedViews
+from lehr.store.records.saved_views import SavedViewRecords
 from lehr.store.records.sweep_progress import SweepProgress
 from lehr.store.records.sweeps import Sweeps
 from lehr.store.records.transitions import Transitions
@@ -133,7 +133,7 @@ class Store:
         self.rollouts = Rollouts(db, clock)
         self.rollout_progress = RolloutProgress(db, clock)
         self.nodes = Nodes(db, clock)
-        self.saved_views = SavedViews(db, clock)
+        self.saved_views = SavedViewRecords(db, clock)
         self.idempotency = IdempotencyKeys(db, clock)
         self.streams = Streams(self._replica, self._appender, index, db, self.attempts, clock)
         self.logs = Logs(self.streams, self._replica, index, self.attempts, cap_bytes=log_cap_bytes)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from lehr.system_history.ring import LEVELS, Ring, Span
+from lehr.system_history.ring import LEVELS, Ring, RingSpan
 
 HOST = (
     "cpu", "ram_used_bytes", "ram_bytes", "disk_used_bytes", "disk_bytes",
@@ -26,7 +26,7 @@ _LONGEST_NAME = 150
 log = logging.getLogger(__name__)
 
 
-class SystemHistory:
+class SystemHistoryFiles:
     """Records the reports of agents, and reads them back. May be used from any thread."""
 
     def __init__(self, home: Path) -> None:
@@ -53,7 +53,7 @@ class SystemHistory:
 
     def read(
         self, node: str, first: float, last: float, *, points: int, now: float | None = None
-    ) -> Span:
+    ) -> RingSpan:
         """Return a node's figures; empty columns if there are none."""
         with self._guard:
             ring = Ring(self._path(node))

@@ -39,7 +39,7 @@ LEVELS = (Level(10, 360), Level(60, 1440), Level(900, 8640))
 
 
 @dataclass(frozen=True)
-class Span:
+class RingSpan:
     """Figures at regular times."""
 
     step_s: float
@@ -71,7 +71,7 @@ class Ring:
         finally:
             os.close(descriptor)
 
-    def read(self, first: float, last: float, *, now: float, points: int) -> Span:
+    def read(self, first: float, last: float, *, now: float, points: int) -> RingSpan:
         """Return the span at the finest resolution that reaches back to ``first``.
 
         ``points``: the most slots to return; neighbours are averaged until they are no more.
@@ -87,7 +87,7 @@ class Ring:
         found = self._rows(number, columns) if columns and slots else {}
         factor = max(1, math.ceil(len(slots) / points))
         groups = [slots[i : i + factor] for i in range(0, len(slots), factor)]
-        return Span(
+        return RingSpan(
             step_s=level.step_s * factor,
             times=[float(group[0] * level.step_s) for group in groups],
             columns={

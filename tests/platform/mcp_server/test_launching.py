@@ -13,8 +13,8 @@ import pytest
 from lehr.client import Client
 from lehr.control.lifecycle import RunState
 from lehr.errors import Conflict, LehrError, ServerUnavailable, UserError
-from lehr.mcp_server.budget import Budget, Limits
-from lehr.mcp_server.estimates import Estimates
+from lehr.mcp_server.budget import AgentBudget, Limits
+from lehr.mcp_server.estimates import LaunchEstimates
 from lehr.mcp_server.launching import Launching
 from lehr.mcp_server.ledger import Ledger
 from lehr.specs import parse_spec
@@ -47,8 +47,8 @@ def account(lehr, tmp_path: Path, *, price: float | None = None, **limits: float
     return Launching(
         client,
         Ledger(tmp_path / "accounts", "default", client.server),
-        Budget(client, Limits(**limits), price=price),
-        Estimates(client, price=price),
+        AgentBudget(client, Limits(**limits), price=price),
+        LaunchEstimates(client, price=price),
     )
 
 

@@ -11,7 +11,7 @@ from lehr.store.tables import SavedViewRow
 MOST = 200
 
 
-class SavedViews:
+class SavedViewRecords:
     """The views of all people, by name."""
 
     def __init__(self, db: Database, clock: Clock) -> None:
