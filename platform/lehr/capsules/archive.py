@@ -227,7 +227,11 @@ def check_name(name: str) -> None:
         raise BadArchive(f"{name[:200]!r} leads out of the archive")
     if len(parts) < 2 or parts[0] not in {TRAINER, PROJECT}:
         raise BadArchive(f"{name[:200]!r} is not in {TRAINER}/ or {PROJECT}/")
-    if len(name.encode("utf-8", "surrogateescape")) > LONGEST_NAME:
+    try:
+        length = len(name.encode())
+    except UnicodeEncodeError:
+        raise BadArchive(f"{name[:200]!r} is not a name in UTF-8") from None
+    if length > LONGEST_NAME:
         raise BadArchive(f"{name[:60]!r}... is longer than {LONGEST_NAME:,} bytes")
 
 

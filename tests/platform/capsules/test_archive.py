@@ -131,6 +131,7 @@ ODD_HEADERS = {
     "for_all": header(tarfile.XGLTYPE, b"13 comment=x\n") + PLAIN,
     "negative_size": header(tarfile.REGTYPE, b"", size=-1),
     "before_the_file": header(tarfile.REGTYPE, b"", size=-4096),
+    "name_is_not_utf8": header(tarfile.GNUTYPE_LONGNAME, b"project/\xff\0") + PLAIN,
     "negative_pax_size": header(tarfile.XHDTYPE, b"11 size=-1\n") + PLAIN,
 }
 
