@@ -13,6 +13,7 @@ import pytest
 from lehr.capsules import archive
 from lehr.capsules.archive import Source
 from lehr.control.lifecycle import RunState
+from lehr.store.streams import limits
 from lehr_testing import specs
 from lehr_testing.api import api_client, attempt_token, begin, end
 
@@ -195,3 +196,13 @@ def test_script_that_the_code_lacks_is_refused_with_the_nearest(client, tmp_path
     [problem] = client.post("/api/v1/runs", json={"spec": spec}).json()["problems"]
     assert problem["message"] == "trainer.script: the code has no file trian.py."
     assert problem["hint"] == "Did you mean train.py?"
+
+
+def test_capsules_leave_the_reserve_of_the_database_free(client, tmp_path, monkeypatch):
+    digest, data = capsule(tmp_path)
+    monkeypatch.setattr(limits, "RESERVE", 1 << 62)
+    monkeypatch.setattr(limits, "RESERVE_SHARE", 2.0)
+    refused = client.put(f"{PATH}/{digest}", content=data)
+    assert refused.status_code == 503, refused.text
+    assert "MiB free" in refused.json()["detail"]
+    assert not [path for path in (tmp_path / "home/capsules").iterdir() if "draft" in path.name]

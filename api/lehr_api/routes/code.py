@@ -85,11 +85,11 @@ async def send(digest: Digest, request: Request, services: ServicesDep) -> Capsu
     await to_thread.run_sync(service.refuse_if_closed, services)
     with service.draft(services) as draft:
         size = 0
-        with draft.open("xb") as file:
+        with draft.open("xb", buffering=0) as file:
             async for piece in request.stream():
                 size += len(piece)
                 if size > services.settings.capsule_limit:
                     limit = services.settings.capsule_limit
                     raise TooLarge(f"the capsule is larger than {limit:,} bytes, the limit.")
-                await to_thread.run_sync(file.write, piece)
+                await to_thread.run_sync(service.append, services, file, piece)
         return await to_thread.run_sync(service.receive, services, draft, digest)

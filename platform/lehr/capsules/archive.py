@@ -14,7 +14,7 @@ import re
 import tarfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, Self
 
 DIGEST = re.compile(r"[0-9a-f]{64}")
 LONGEST_NAME = 1_000
@@ -22,6 +22,12 @@ MOST_FILES = 50_000
 LARGEST = 1 << 30
 """Bytes of an archive, on the server and on a node."""
 PIECE = 1 << 20
+_LONGEST_HEADER = 4 << 10
+"""Bytes of an extended header, which tarfile keeps in memory. It holds a name."""
+_EXTENDED = (
+    *(tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE),
+    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+)
 TRAINER = "trainer"
 """Folder of the archive with Lehr's own packages, as they were installed."""
 PROJECT = "project"
@@ -147,7 +153,7 @@ def _entries(path: str | os.PathLike[str]) -> Iterator[tuple[tarfile.TarInfo, _C
     seen: set[str] = set()
     folders: set[str] = set()
     total = 0
-    with _damage_named(), tarfile.open(path, mode="r:") as archive:
+    with _damage_named(), tarfile.open(path, mode="r:", tarinfo=_Entry) as archive:
         for entry in archive:
             _check_entry(entry)
             if entry.name in seen or entry.name in folders:
@@ -165,11 +171,24 @@ def _entries(path: str | os.PathLike[str]) -> Iterator[tuple[tarfile.TarInfo, _C
             yield entry, _Content(content)
 
 
+class _Entry(tarfile.TarInfo):
+    """An entry whose extended header is checked before tarfile reads it."""
+
+    @classmethod
+    def frombuf(cls, buf: Any, encoding: str, errors: str) -> Self:
+        entry = super().frombuf(buf, encoding, errors)
+        if entry.type in _EXTENDED and not 0 <= entry.size <= _LONGEST_HEADER:
+            raise BadArchive(f"it has an extended header of {entry.size:,} bytes")
+        if entry.type == tarfile.XGLTYPE:
+            raise BadArchive("it has a header for all entries")
+        return entry
+
+
 @contextmanager
 def _damage_named() -> Iterator[None]:
     try:
         yield
-    except (tarfile.TarError, ValueError, EOFError) as error:
+    except (tarfile.TarError, ValueError, EOFError, OverflowError, RecursionError) as error:
         raise BadArchive(f"it is not a capsule: {error}") from error
 
 
@@ -195,6 +214,8 @@ def _check_entry(entry: tarfile.TarInfo) -> None:
         raise BadArchive(f"{entry.name[:200]!r} is a link")
     if not entry.isreg() or entry.sparse is not None:
         raise BadArchive(f"{entry.name[:200]!r} is not a plain file")
+    if entry.size < 0:
+        raise BadArchive(f"{entry.name[:200]!r} has {entry.size:,} bytes")
 
 
 def check_name(name: str) -> None:
@@ -206,7 +227,11 @@ def check_name(name: str) -> None:
         raise BadArchive(f"{name[:200]!r} leads out of the archive")
     if len(parts) < 2 or parts[0] not in {TRAINER, PROJECT}:
         raise BadArchive(f"{name[:200]!r} is not in {TRAINER}/ or {PROJECT}/")
-    if len(name.encode("utf-8", "surrogateescape")) > LONGEST_NAME:
+    try:
+        length = len(name.encode())
+    except UnicodeEncodeError:
+        raise BadArchive(f"{name[:200]!r} is not a name in UTF-8") from None
+    if length > LONGEST_NAME:
         raise BadArchive(f"{name[:60]!r}... is longer than {LONGEST_NAME:,} bytes")
 
 

@@ -8,11 +8,15 @@ import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lehr.capsules.archive import MOST_FILES, PROJECT, TRAINER, BadArchive, Source, check_name
 from lehr.capsules.secret_files import likely_secret
 from lehr.errors import SpecError, SpecProblem, nearest
-from lehr.specs.code import Code
+from lehr.specs.code import Code, compiled
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
 
 PACKAGES = ("lehr_trainer", "lehr_log")
 """Lehr's packages that run in a training process."""
@@ -64,9 +68,7 @@ def project_sources(code: Code, folder: Path) -> Project:
     """
     if not code.include:
         return Project([], 0, [])
-    root = (folder / code.root).resolve()
-    if not root.is_dir():
-        raise _problem("code.root", f"there is no folder {root}.")
+    root = _root(folder, code.root)
     try:
         found = _Tree(root, code).collect()
     except BadArchive as error:
@@ -82,6 +84,19 @@ def project_sources(code: Code, folder: Path) -> Project:
         raise _too_large(found, limit)
     _refuse_secrets(found.sources, code.send_secrets)
     return found
+
+
+def _root(folder: Path, given: str) -> Path:
+    try:
+        root = (folder / given).resolve()
+        is_folder = root.is_dir()
+    except OSError as error:
+        raise _problem("code.root", f"{given[:200]} cannot be opened: {error.strerror}.") from None
+    except (ValueError, RuntimeError):  # It contains a NUL, or links in a circle.
+        raise _problem("code.root", f"{given[:200]!r} is not the path of a folder.") from None
+    if not is_folder:
+        raise _problem("code.root", f"there is no folder {root}.")
+    return root
 
 
 def refuse_missing_script(script: str, names: Sequence[str]) -> None:
@@ -164,16 +179,27 @@ class _Tree:
         for folder in folders:
             if folder not in self._ignored:
                 file = folder / ".gitignore"
-                lines: list[str] = []
-                if file.is_file():
-                    lines = file.read_text("utf-8", "replace").splitlines()
-                self._ignored[folder] = GitIgnoreSpec.from_lines(lines)
+                self._ignored[folder] = _rules(file) if file.is_file() else GitIgnoreSpec([])
             rules = self._ignored[folder]
             if len(rules):
                 relative = path.relative_to(folder).as_posix() + ("/" if is_folder else "")
                 answer = rules.check_file(relative).include
                 verdict = verdict if answer is None else answer
         return verdict
+
+
+def _rules(file: Path) -> GitIgnoreSpec:
+    """Return the rules of a .gitignore without lines that are no pattern; git skips them, too."""
+    from pathspec import GitIgnoreSpec
+
+    try:
+        lines = file.read_text("utf-8", "replace").splitlines()
+    except OSError as error:
+        raise _unreadable(str(file), error) from None
+    found = compiled(lines)
+    if found is None:
+        found = compiled([line for line in lines if compiled([line]) is not None])
+    return found if found is not None else GitIgnoreSpec([])
 
 
 def _whole(patterns: Sequence[str]) -> list[str]:

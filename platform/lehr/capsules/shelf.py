@@ -19,6 +19,8 @@ from lehr_trainer.files import fsync_folder
 UNUSED_S = 3600.0
 """Seconds that a capsule without a run stays: its submission may still be on its way."""
 _SUFFIX = ".tar"
+_looking = threading.Lock()
+"""Held while the age of a capsule is read and changed: a submission that has found it keeps it."""
 
 
 class Shelf:
@@ -33,7 +35,8 @@ class Shelf:
     def has(self, digest: str) -> bool:
         """Return whether the capsule is here, and keep it for a new submission."""
         try:
-            os.utime(self.path(digest))
+            with _looking:
+                os.utime(self.path(digest))
         except FileNotFoundError:
             return False
         return True
@@ -85,15 +88,17 @@ class Shelf:
         now = time.time()
         removed = []
         for path in self._folder.glob("*"):
-            try:
-                if now - path.stat().st_mtime < unused_s:
-                    continue
-            except FileNotFoundError:
+            is_capsule = path.suffix == _SUFFIX
+            if not (path.name.startswith(".draft-") or (is_capsule and path.stem not in used)):
                 continue
-            if path.name.startswith(".draft-"):
+            with _looking:
+                try:
+                    if now - path.stat().st_mtime < unused_s:
+                        continue
+                except FileNotFoundError:
+                    continue
                 path.unlink(missing_ok=True)
-            elif path.suffix == _SUFFIX and path.stem not in used:
-                path.unlink(missing_ok=True)
+            if is_capsule:
                 removed.append(path.stem)
         return sorted(removed)
 

@@ -6,7 +6,9 @@ seven bytes; its records are protobuf messages that the wandb package defines.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,7 +63,7 @@ def points(path: Path) -> Points:
             continue
         values, step = _values(record.history), None
         step = values.pop("_step", None)
-        if step is None:
+        if step is None or not math.isfinite(step):
             step = record.history.step.num
         if values:
             yield CurveRow(int(step), values, f"record {count:,}")
@@ -73,13 +75,14 @@ def _values(history: Any) -> dict[str, float]:
     for item in history.item:
         try:
             value = json.loads(item.value_json)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if value in {"NaN", "Infinity", "-Infinity"} if isinstance(value, str) else False:
             value = float(value)
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             name = "/".join([item.key] if item.key else item.nested_key)
-            found[name] = float(value)
+            with contextlib.suppress(OverflowError):  # A whole number of hundreds of digits.
+                found[name] = float(value)
     return found
 
 

@@ -59,15 +59,16 @@ def unit(
     text = _UNIT.format(
         node=node.replace("%", "%%"),
         environment=lines,
-        command=" ".join(_quoted(word) for word in command),
+        # systemd expands variables in commands, and only there.
+        command=" ".join(_quoted(word.replace("$", "$$")) for word in command),
         target="multi-user.target" if is_root else "default.target",
     )
     return Unit(path, text, enable)
 
 
 def _quoted(word: str) -> str:
-    """Return a word as systemd reads it: quoted, without its specifiers and variables."""
-    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    """Return a word as systemd reads it: quoted, without its specifiers."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{escaped}"'
 
 

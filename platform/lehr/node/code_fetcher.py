@@ -44,6 +44,7 @@ def fetch(entry: AttemptDir, digest: str, server: ServerConnection) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if code_cache.ready(node, digest):
             return
+        _remove_drafts(base)
         draft = os.path.join(base, f".{secrets.token_hex(8)}")
         packed = f"{draft}.tar"
         try:
@@ -62,6 +63,16 @@ def fetch(entry: AttemptDir, digest: str, server: ServerConnection) -> None:
         remove_unused(node, _used(os.path.dirname(entry.path)))
     finally:
         os.close(lock)
+
+
+def _remove_drafts(base: str) -> None:
+    """Remove what a killed fetcher has left; the lock is held, so no other one is at work."""
+    for entry in os.scandir(base):
+        if entry.name.startswith(".") and entry.name != ".lock":
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            else:
+                os.unlink(entry.path)
 
 
 def adopt(node: str, digest: str, draft: str) -> None:

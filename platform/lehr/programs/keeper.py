@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -31,21 +32,24 @@ class Keeper:
 
     def request(self, path: str, step: int) -> None:
         """Keep a file or folder that the program has just completed."""
-        full = Path(path)
-        if not full.exists():
-            self._recorder.warn("no_checkpoint", f"checkpoint({path!r}): there is no such file")
+        full, shown = Path(os.path.normpath(path)), repr(path[:200])
+        if not self._recorder.is_step(step):
             return
-        try:
-            state = state_of(self._place.folder, [full])
-        except ValueError:
+        if not full.is_relative_to(self._place.folder):
             self._recorder.warn(
                 "checkpoint_outside",
-                f"checkpoint({path!r}) is outside of the program's working folder, "
+                f"checkpoint({shown}) is outside of the program's working folder, "
                 f"{self._place.folder}; save below it",
             )
             return
+        try:
+            full.stat()
+            state = state_of(self._place.folder, [full])
+        except (FileNotFoundError, ValueError):  # ValueError: the name contains a NUL.
+            self._recorder.warn("no_checkpoint", f"checkpoint({shown}): there is no such file")
+            return
         except OSError as error:
-            self._recorder.warn("checkpoint_failed", f"checkpoint({path!r}): {error.strerror}")
+            self._recorder.warn("checkpoint_failed", f"checkpoint({shown}): {error.strerror}")
             return
         self._keep(state, step, "program")
 

@@ -36,7 +36,9 @@ class LogTail:
 
     def read(self, *, final: bool = False) -> None:
         """Record what is new; ``final``: the program has ended."""
-        while self._read_piece() and final:
+        # Processes that the program has left behind may write for ever.
+        end = self._size() if final else 0
+        while self._read_piece() and self._offset < end:
             pass
         if self._direct:
             return
@@ -50,6 +52,12 @@ class LogTail:
                 self._recorder.warn("unreadable_log", source.problem)
             if self._used:
                 return
+
+    def _size(self) -> int:
+        try:
+            return self._path.stat().st_size
+        except FileNotFoundError:
+            return 0
 
     def _read_piece(self) -> bool:
         try:

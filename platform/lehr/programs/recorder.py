@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import bisect
 import json
-import math
 import time
 from collections import deque
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 from lehr.curve_files.names import metric_of
-from lehr_trainer.contract.records import MOST, Metrics, Record, Warning_
+from lehr_trainer.contract.records import LATEST, MOST, Metrics, Record, Warning_
 
 MOST_NAMES = 1_000
 """Metrics of a program. Lehr's own trainer logs about fifty."""
 LONGEST_NAME = 200
+_LARGEST_WHOLE = 10**300
+"""Larger whole numbers do not fit into a float."""
 _REMEMBERED = 100_000
 """Records whose times are kept, to find the step of a file."""
 
@@ -44,9 +45,10 @@ class Recorder:
 
     def metrics(self, step: int, values: Mapping[str, float], at: float) -> None:
         """Record values after ``step`` steps; a step that goes back is left out."""
-        if not 0 <= step < MOST:
-            self.warn("bad_step", f"step {step} is not a number of steps; it was left out")
+        if not self.is_step(step):
             return
+        if not 0 <= at < LATEST:
+            at = time.time()
         if step < self.step:
             self.warn(
                 "step_back",
@@ -73,6 +75,13 @@ class Recorder:
         self.count += 1
         tokens = min(step * self._tokens_per_step, MOST - 1)
         self._events.write(Metrics(time=at, step=step, tokens=tokens, values=found))
+
+    def is_step(self, step: int) -> bool:
+        """Return whether it can be a number of steps; warn if not."""
+        if 0 <= step < MOST:
+            return True
+        self.warn("bad_step", f"step {str(step)[:30]} is not a number of steps; it was left out")
+        return False
 
     def step_at(self, at: float) -> int:
         """Return the last step that was logged until then, by the clock of the program."""
@@ -127,16 +136,16 @@ def parse_line(line: bytes) -> dict[str, Any] | None:
     if isinstance(record["step"], bool):
         return None
     at = record.get("time")
-    if not isinstance(at, int | float) or not 0 <= at < 1e11 or not math.isfinite(at):
+    if not isinstance(at, int | float) or not 0 <= at < LATEST:
         record["time"] = time.time()
     if record.get("kind") == "metrics":
         values = record.get("values")
         if not isinstance(values, dict):
             return None
         record["values"] = {
-            str(name): float(value)
+            name: float(value)
             for name, value in values.items()
-            if isinstance(value, int | float) and not isinstance(value, bool)
+            if isinstance(value, float) or (type(value) is int and abs(value) < _LARGEST_WHOLE)
         }
     elif record.get("kind") != "checkpoint" or not isinstance(record.get("path"), str):
         return None

@@ -102,7 +102,8 @@ def restore(folder: Path, base: Path) -> Manifest:
     manifest = read_manifest(folder)
     for flat, entry in manifest.files.items():
         target = base / unquote(flat)
-        if not target.resolve().is_relative_to(base.resolve()):
+        # The file itself may be a link to one of the project, which the copy replaces.
+        if not target.parent.resolve().is_relative_to(base.resolve()):
             raise BadCheckpoint(f"{folder} has a file out of the working folder: {flat}")
         target.parent.mkdir(parents=True, exist_ok=True)
         try:

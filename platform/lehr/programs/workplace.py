@@ -18,7 +18,6 @@ from lehr.node import code_cache
 from lehr.programs import saves
 from lehr.specs.program import Program, arguments, effective_args
 from lehr_trainer.contract import layout
-from lehr_trainer.contract.manifest import read_manifest
 from lehr_trainer.contract.orders import LaunchNote
 
 CODE_FOLDER = "LEHR_CODE_FOLDER"
@@ -47,7 +46,7 @@ class Workplace:
 
     @property
     def folder(self) -> Path:
-        """The program's current folder: its project's files as links, and what it writes."""
+        """The program's current folder: links to its project's files, and what it writes."""
         return self.attempt_dir / "work"
 
     @property
@@ -81,29 +80,14 @@ class Workplace:
         self.wandb.mkdir(exist_ok=True)
         project = self.code / code_cache.PROJECT if self.code is not None else None
         if project is not None and project.is_dir():
-            for entry in sorted(project.iterdir()):
-                with contextlib.suppress(FileExistsError):
-                    (self.folder / entry.name).symlink_to(entry)
+            _link_files(project, self.folder)
         if note.resume_from is None:
             return None
         checkpoint = self.attempt_dir.parent / note.resume_from
-        self._own_folders(checkpoint)
         manifest = saves.restore(checkpoint, self.folder)
         names = [str(self.folder / unquote(name)) for name in manifest.files]
         path = os.path.commonpath(names) if names else str(self.folder)
         return Resume(manifest.step, note.resume_from, path)
-
-    def _own_folders(self, checkpoint: Path) -> None:
-        """Replace links to the project's folders in which the checkpoint has files."""
-        for name in read_manifest(checkpoint).files:
-            top = self.folder / unquote(name).partition("/")[0]
-            if top.is_symlink():
-                target = top.resolve()
-                top.unlink()
-                if target.is_dir():
-                    top.mkdir()
-                    for entry in sorted(target.iterdir()):
-                        (top / entry.name).symlink_to(entry)
 
     def _as_wandb(self) -> Path:
         """Return the folder in which ``import wandb`` finds Lehr's module of that name."""
@@ -147,6 +131,23 @@ class Workplace:
         if parts:
             found["PYTHONPATH"] = os.pathsep.join(parts)
         return found
+
+
+def _link_files(project: Path, folder: Path) -> None:
+    """Make the project's folders, with a link to each file.
+
+    A link to a folder would let the program write into the capsule, which other runs share.
+    """
+    for entry in sorted(project.iterdir()):
+        own = folder / entry.name
+        if entry.name == "__pycache__":
+            continue
+        if entry.is_dir():
+            own.mkdir(exist_ok=True)
+            _link_files(entry, own)
+        else:
+            with contextlib.suppress(FileExistsError):
+                own.symlink_to(entry)
 
 
 def _installed_log() -> Path:

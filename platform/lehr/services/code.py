@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,10 @@ from lehr.capsules.archive import BadArchive
 from lehr.capsules.changes import changes_between
 from lehr.capsules.collect import refuse_missing_script
 from lehr.capsules.shelf import InstalledTrainer, Shelf
-from lehr.errors import NotFound, SpecError, SpecProblem, UserError
+from lehr.errors import NotFound, SpecError, SpecProblem, StoreUnavailable, UserError
 from lehr.schemas.code import CapsuleFile, CapsuleView, CodeDiff, FileChange
 from lehr.specs import RolloutSpec, RunSpec, Spec, SweepSpec
+from lehr.store.streams import limits
 
 if TYPE_CHECKING:
     from lehr.services.context import Context
@@ -119,6 +121,21 @@ def receive(context: Context, draft: Path, digest: str) -> CapsuleView:
 def draft(context: Context) -> AbstractContextManager[Path]:
     """Return the path of a new file for an archive that is being received."""
     return Shelf(context.home).draft()
+
+
+def append(context: Context, draft: FileIO, piece: bytes) -> None:
+    """Write a piece of an archive that is being received.
+
+    Raises:
+        StoreUnavailable: the disk has no room for it besides the reserve of the database.
+    """
+    limits.require_room(context.home)
+    try:
+        left = memoryview(piece)
+        while left:
+            left = left[draft.write(left) :]
+    except OSError as error:
+        raise StoreUnavailable(f"The capsule could not be written: {error.strerror}.") from error
 
 
 def refuse_if_closed(context: Context) -> None:

@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, Field
 
 from lehr_trainer.configs.train import Config
 
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
+
 
 def _plain_pattern(pattern: str) -> str:
     if pattern.startswith("/") or ".." in pattern.split("/"):
         raise ValueError(f"{pattern!r} leads out of the project; patterns are relative to its root")
+    if "\n" in pattern or (compiled([pattern]) is None):
+        raise ValueError(f"{pattern!r} is not a pattern of .gitignore")
     return pattern
+
+
+def compiled(lines: Sequence[str]) -> GitIgnoreSpec | None:
+    """Return patterns of .gitignore, ready to match; None if one of them is not one."""
+    from pathspec import GitIgnoreSpec
+
+    with warnings.catch_warnings():
+        # "[[a]" has the meaning that it has for git; only a later Python may read it otherwise.
+        warnings.simplefilter("ignore", FutureWarning)
+        try:
+            return GitIgnoreSpec.from_lines(lines)
+        except (ValueError, re.error):
+            return None
 
 
 _Pattern = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(_plain_pattern)]

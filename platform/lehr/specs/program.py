@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -12,6 +13,7 @@ from lehr_trainer.configs.train import Config
 
 _MODULE = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
 _ARGUMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,199}")
+_MOST_VALUES = 10_000
 CHECKPOINT = "{checkpoint}"
 """In ``resume_args``: the folder of the checkpoint to resume from."""
 
@@ -64,6 +66,18 @@ class Program(Config):
     stop_grace_s: Annotated[float, Field(gt=0, le=3600)] = 60.0
     """Seconds that the program has to save after SIGTERM, before it is killed."""
 
+    @field_validator("args", "resume_args", "argv", "file_arg")
+    @classmethod
+    def _possible(cls, given: Any) -> Any:
+        count = 0
+        for value in _leaves(given):
+            count += 1
+            if isinstance(value, str) and "\0" in value:
+                raise ValueError(f"{value[:50]!r} contains a NUL, which no argument can")
+        if count > _MOST_VALUES:
+            raise ValueError(f"it has {count:,} values; at most {_MOST_VALUES:,} are passed")
+        return given
+
     @field_validator("args", "resume_args")
     @classmethod
     def _named(cls, args: dict[str, Any]) -> dict[str, Any]:
@@ -78,6 +92,11 @@ class Program(Config):
         for pattern in patterns:
             if not pattern or pattern.startswith("/") or ".." in pattern.split("/"):
                 raise ValueError(f"{pattern!r} is not a path below the program's working folder")
+            parts = [part for part in pattern.split("/") if part not in {"", "."}]
+            if not parts:
+                raise ValueError(f"{pattern!r} is the whole working folder; name what is saved")
+            if any("**" in part and part != "**" for part in parts):
+                raise ValueError(f"{pattern!r}: ** stands for whole folders, as in out/**/*.pt")
         return patterns
 
     @model_validator(mode="after")
@@ -108,6 +127,18 @@ class Program(Config):
     @property
     def entry(self) -> str:
         return self.script or self.module or ""
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """Yield all keys, and all values that hold no others."""
+    if isinstance(value, dict):
+        yield from value
+        value = list(value.values())
+    if isinstance(value, list):
+        for one in value:
+            yield from _leaves(one)
+    else:
+        yield value
 
 
 def arguments(program: Program, *, file: str, checkpoint: str | None) -> list[str]:

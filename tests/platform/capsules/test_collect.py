@@ -119,6 +119,30 @@ def test_patterns_cannot_leave_the_project():
             Code(include=[pattern])
 
 
+@pytest.mark.parametrize("pattern", ["!", "a\\", "\\", "[z-a]", "a\nb"])
+def test_pattern_that_git_does_not_know_is_refused(pattern):
+    for field in ("include", "exclude", "send_secrets"):
+        with pytest.raises(ValueError, match=r"not a pattern of \.gitignore"):
+            Code(**{field: [pattern]})
+
+
+def test_lines_of_gitignore_that_are_no_pattern_are_skipped(project):
+    (project / ".gitignore").write_text("!\nout/\n[z-a]\na\\\n")
+    assert "out/log.txt" not in names(project, include=["."])
+    assert "train.py" in names(project, include=["."])
+
+
+@pytest.mark.parametrize("root", ["a\0b", "x" * 300, "loop"])
+def test_root_that_cannot_be_a_folder_is_refused(project, root):
+    (project / "loop").symlink_to("loop")
+    assert "code.root" in refused(project, root=root, include=["."])
+
+
+def test_file_whose_name_is_not_utf8_is_refused(project):
+    Path(os.fsdecode(os.fsencode(project) + b"/\xff.py")).write_text("x")
+    assert "UTF-8" in refused(project, include=["*.py"])
+
+
 def test_endless_tree_is_refused(project, monkeypatch):
     monkeypatch.setattr(collect, "_MOST_LOOKED_AT", 3)
     assert "more than 3 files" in refused(project, include=["."])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -70,3 +71,24 @@ def test_installed_trainer_is_packed_again_when_a_file_changes(shelf, tmp_path, 
     (tmp_path / "trainer/a.py").write_text("22")
     assert installed.digest() != first
     assert collect.PACKAGES[0] == "lehr_trainer"
+
+
+def test_capsule_that_a_submission_has_just_found_is_not_removed(shelf, tmp_path, monkeypatch):
+    digest = shelf.make(source(tmp_path / "a", "1"))
+    os.utime(shelf.path(digest), (0, 0))
+    found = []
+    submission = threading.Thread(target=lambda: found.append(shelf.has(digest)))
+    stat = Path.stat
+
+    def slow_stat(path: Path, **options: bool) -> os.stat_result:
+        status = stat(path, **options)
+        if path == shelf.path(digest) and submission.ident is None:
+            submission.start()
+            submission.join(0.3)
+        return status
+
+    monkeypatch.setattr(Path, "stat", slow_stat)
+    removed = shelf.collect_garbage(set())
+    submission.join()
+    assert found == [digest not in removed]
+    assert shelf.has(digest) == (digest not in removed)

@@ -54,5 +54,5 @@ def test_trainings_outlive_the_unit_and_each_other(tmp_path):
 
 def test_odd_paths_are_quoted_for_systemd(tmp_path):
     text = made(0, tmp_path, Path(ODD)).text
-    assert '"LEHR_HOME=/tmp/a home with 100%% \\"odd\\" $$NAMES"' in text
+    assert '"LEHR_HOME=/tmp/a home with 100%% \\"odd\\" $NAMES"' in text
     assert f'ExecStart="{sys.executable}"' in text

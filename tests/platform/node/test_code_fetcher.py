@@ -109,3 +109,13 @@ def test_capsules_that_no_attempt_uses_are_removed_after_a_while(entry, capsule)
     assert code_fetcher.remove_unused(node(entry), set(), keep_s=0) == [digest]
     assert not code_cache.ready(node(entry), digest)
     assert left(entry) == [".lock"]
+
+
+def test_what_a_killed_fetcher_has_left_is_removed_by_the_next(entry, capsule):
+    digest, server = capsule
+    base = Path(node(entry)) / "code"
+    (base / ".0123456789abcdef").mkdir(parents=True)
+    (base / ".0123456789abcdef" / "y.py").write_text("half")
+    (base / ".0123456789abcdef.tar").write_text("half")
+    code_fetcher.fetch(entry, digest, server)
+    assert sorted(left(entry)) == sorted([".lock", digest, f"{digest}.index"])

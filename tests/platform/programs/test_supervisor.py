@@ -230,6 +230,30 @@ def test_pause_lets_the_program_save_and_resume_from_there(attempts):
     assert attempts.series("x") == [(step + 1, step + 1)]
 
 
+def test_program_that_writes_into_a_folder_of_its_project_leaves_the_capsule_alone(attempts):
+    out = attempts.capsule / "project" / "out"
+    (out / "deep").mkdir(parents=True)
+    (out / "deep" / ".gitkeep").write_text("kept")
+    attempts.write("""
+        import lehr_log
+        from pathlib import Path
+        state = Path("out/deep/state.txt")
+        print("found", state.exists(), Path("out/deep/.gitkeep").read_text())
+        step = lehr_log.resume_step + 1
+        state.write_text(str(step))
+        lehr_log.log({"x": step}, step=step)
+        lehr_log.checkpoint("out", step=step)
+    """)
+    assert attempts.train() == 0
+    assert "found False kept" in attempts.output
+    [saved] = attempts.records("checkpoint")
+    assert attempts.train(resume_from=saved.path) == 0
+    assert "found True kept" in attempts.output
+    assert attempts.train() == 0
+    assert "found False kept" in attempts.output
+    assert [path.name for path in out.rglob("*")] == ["deep", ".gitkeep"]
+
+
 def test_program_that_ignores_sigterm_is_killed_after_its_grace(attempts):
     attempts.write("""
         import signal, time, lehr_log

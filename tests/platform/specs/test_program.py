@@ -92,3 +92,31 @@ def test_rollout_takes_no_program():
     rollout = {"name": "r", "run": spec(), "stages": {"cpu": {}}}
     with pytest.raises(SpecError, match="takes no program"):
         load_spec(rollout)
+
+
+@pytest.mark.parametrize("pattern", [".", "./", "**x", "out/a**", "./.", "***"])
+def test_pattern_of_saves_that_cannot_be_searched_is_refused(pattern):
+    with pytest.raises(ValidationError, match="saves"):
+        given(saves=[pattern])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"args": {"a": "\0"}},
+        {"args": {"a": {"b": ["x", "\0"]}}},
+        {"args": {"a": {"\0": 1}}},
+        {"argv": ["\0"]},
+        {"file_arg": "\0"},
+        {"resume_args": {"a": "\0"}},
+    ],
+)
+def test_argument_with_a_nul_is_refused(fields):
+    with pytest.raises(ValidationError, match="contains a NUL"):
+        given(**fields)
+
+
+def test_endless_arguments_are_refused():
+    assert given(args={"a": [0] * 9_000}, style="file")
+    with pytest.raises(ValidationError, match="at most 10,000"):
+        given(args={"a": [0] * 9_000, "b": {str(n): n for n in range(1_000)}})

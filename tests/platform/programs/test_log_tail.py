@@ -1,0 +1,109 @@
+"""Odd lines in the log of a program: each is recorded or left out, and none ends the supervisor."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lehr.curve_files.points import CurveRow
+from lehr.programs.keeper import Keeper
+from lehr.programs.log_tail import LogTail
+from lehr.programs.recorder import Recorder
+from lehr.programs.workplace import Workplace
+from lehr.specs.program import Program
+from lehr_trainer.contract import layout
+from lehr_trainer.contract.records import record_adapter
+from lehr_trainer.runtime.event_stream import EventStream
+
+
+class Attempt:
+    """An attempt whose log the test writes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.place = Workplace(folder / "run" / "attempt-1", None)
+        self.place.folder.mkdir(parents=True)
+        (self.place.folder / "state.txt").write_text("1")
+        (self.place.attempt_dir.parent / "secret").write_text("2")
+        self._events = EventStream(self.place.attempt_dir / layout.EVENTS)
+        program = Program(script="train.py", steps=10)
+        self.recorder = Recorder(self._events, tokens_per_step=1)
+        keeper = Keeper(self.place, program, self._events, self.recorder)
+        self.tail = LogTail(self.place, self.recorder, keeper)
+
+    def write(self, **record: object) -> None:
+        with self.place.log_file(0).open("ab") as file:
+            file.write(json.dumps(record).encode() + b"\n")
+
+    def records(self) -> list[dict]:
+        lines = (self.place.attempt_dir / layout.EVENTS).read_bytes().splitlines()
+        return [record_adapter.validate_json(line).model_dump() for line in lines]
+
+    def warnings(self) -> list[str]:
+        return [one["code"] for one in self.records() if one["kind"] == "warning"]
+
+
+@pytest.fixture
+def attempt(tmp_path: Path) -> Attempt:
+    return Attempt(tmp_path)
+
+
+def test_numbers_that_no_float_holds_are_left_out(attempt):
+    attempt.write(kind="metrics", step=1, values={"a": 10**400, "b": 2})
+    attempt.write(kind="metrics", step=2, time=10**400, values={"b": 3})
+    attempt.write(kind="metrics", step=10**400, values={"b": 4})
+    attempt.tail.read()
+    found = [one["values"]["b"] for one in attempt.records() if one["kind"] == "metrics"]
+    assert found == [2, 3]
+    assert "a" not in attempt.records()[0]["values"]
+    assert attempt.warnings() == ["bad_step"]
+
+
+@pytest.mark.parametrize("step", [-1, 2**62, 10**30])
+def test_checkpoint_of_an_impossible_step_is_left_out(attempt, step):
+    path = str(attempt.place.folder / "state.txt")
+    attempt.write(kind="checkpoint", step=step, path=path)
+    attempt.tail.read()
+    assert attempt.warnings() == ["bad_step"]
+
+
+@pytest.mark.parametrize(
+    ("path", "warning"),
+    [
+        ("{work}/" + "a" * 5000, "checkpoint_failed"),
+        ("{work}/a\0", "no_checkpoint"),
+        ("{work}/\ud800", "no_checkpoint"),
+        ("{work}/gone", "no_checkpoint"),
+        ("{work}/state.txt/x", "checkpoint_failed"),
+        ("{work}/../../secret", "checkpoint_outside"),
+        ("/", "checkpoint_outside"),
+    ],
+)
+def test_checkpoint_of_an_odd_path_is_left_out(attempt, path, warning):
+    full = path.replace("{work}", str(attempt.place.folder))
+    attempt.write(kind="checkpoint", step=1, path=full)
+    attempt.tail.read()
+    assert [one["kind"] for one in attempt.records()] == ["warning"]
+    assert attempt.warnings() == [warning]
+
+
+@pytest.mark.parametrize("at", [float("nan"), -1.0, 1e300])
+def test_time_that_no_clock_shows_is_replaced(attempt, at):
+    row = CurveRow(1, {"x": 1.0}, "row 1")
+    attempt.recorder.metrics(row.step, row.values, at)
+    assert [one["values"] for one in attempt.records()] == [{"x": 1.0}]
+
+
+def test_final_look_ends_while_a_process_left_behind_still_logs(attempt, monkeypatch):
+    taken = []
+
+    def metrics(step: int, values: dict, at: float) -> None:
+        taken.append(step)
+        assert step < 10, "it reads what is written while it reads"
+        attempt.write(kind="metrics", step=step + 1, values={"a": 1})
+
+    monkeypatch.setattr(attempt.recorder, "metrics", metrics)
+    attempt.write(kind="metrics", step=1, values={"a": 1})
+    attempt.tail.read(final=True)
+    assert taken == [1]
