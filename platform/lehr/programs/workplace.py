@@ -16,6 +16,7 @@ import yaml
 
 from lehr.node import code_cache
 from lehr.programs import saves
+from lehr.programs.environment import changes, versions
 from lehr.specs.program import Program, arguments, effective_args
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.manifest import read_manifest
@@ -35,6 +36,8 @@ class Resume:
     """As the ``resumed`` record has it."""
     path: str
     """The file or folder that was saved, put back where the program had it."""
+    changed: list[str]
+    """Versions that differ from those when it was saved."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,8 @@ class Workplace:
         manifest = saves.restore(checkpoint, self.folder)
         names = [str(self.folder / unquote(name)) for name in manifest.files]
         path = os.path.commonpath(names) if names else str(self.folder)
-        return Resume(manifest.step, note.resume_from, path)
+        changed = changes(manifest.versions, versions())
+        return Resume(manifest.step, note.resume_from, path, changed)
 
     def _own_folders(self, checkpoint: Path) -> None:
         """Replace links to the project's folders in which the checkpoint has files."""

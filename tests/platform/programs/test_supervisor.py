@@ -226,8 +226,28 @@ def test_pause_lets_the_program_save_and_resume_from_there(attempts):
     assert attempts.train(resume_from=saved.path, steps=1000) == 0
     assert f"resumed with {step}" in attempts.output
     [resumed] = attempts.records("resumed")
-    assert resumed.step == step
+    assert (resumed.step, resumed.changed) == (step, [])
+    assert "another environment" not in attempts.output
     assert attempts.series("x") == [(step + 1, step + 1)]
+
+
+def test_resumption_under_other_versions_is_recorded_and_logged(attempts):
+    attempts.write("""
+        import lehr_log
+        open("state.txt", "w").write("1")
+        lehr_log.checkpoint("state.txt", step=lehr_log.resume_step + 1)
+    """)
+    assert attempts.train() == 0
+    [saved] = attempts.records("checkpoint")
+    path = attempts.run / saved.path / "manifest.json"
+    manifest = json.loads(path.read_text())
+    now = manifest["versions"]["torch"]
+    manifest["versions"] |= {"torch": "1.0", "gone": "3.1"}
+    path.write_text(json.dumps(manifest))
+    assert attempts.train(resume_from=saved.path) == 0
+    [resumed] = attempts.records("resumed")
+    assert resumed.changed == [f"torch 1.0 -> {now}", "gone 3.1 -> none"]
+    assert f"saved in another environment: torch 1.0 -> {now}, gone 3.1" in attempts.output
 
 
 def test_program_that_ignores_sigterm_is_killed_after_its_grace(attempts):
