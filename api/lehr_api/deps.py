@@ -91,6 +91,7 @@ class ListQuery:
     search: Annotated[
         str | None, Query(description="Part of a name, id, project or tag.", max_length=200)
     ] = None
+    note: Annotated[str | None, Query(description="Part of the note.", max_length=200)] = None
     archived: bool = False
     limit: Limit = 100
     cursor: Cursor = None

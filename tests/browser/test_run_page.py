@@ -257,9 +257,9 @@ def test_tabs_have_their_own_urls(look: Visit, world: World):
     expect(now).to_have_count(8)
     expect(now.first).to_contain_text("97 %")
     expect(now.first).to_contain_text("61.3 GB of 80 GB")
-    expect(page.get_by_text("Utilization is a current value without history")).to_contain_text(
-        "profile.tool=torch"
-    )
+    expect(
+        page.get_by_text("Utilization is the share of the time in which any kernel ran")
+    ).to_contain_text("profile.tool=torch")
 
     look.open(f"/runs/{run.id}?tab=config&against=lr-grid-1")
     config = page.get_by_role("table", name="Config")

@@ -142,3 +142,24 @@ test("no text makes the filter fail", () => {
     }),
   );
 });
+
+test("a note is found by a part of it, by the server or here", () => {
+  const noted = run({ note: "Diverged, then cooled down." });
+  const plain = run({});
+  for (const text of ["note:~cooled", "note:cooled", "note=cooled", 'note:"cooled"']) assert.deepEqual(parseFilter(text).query, { note: "cooled" }, text);
+  assert.deepEqual(parseFilter("note:~").query, {});
+  for (const text of ["note:~DIVERGED,other", "note:other note:cooled", "-note:other"]) assert.equal(passes(text, noted), true, text);
+  for (const text of ["-note:~cooled", "!note:cooled", "note!=cooled"]) {
+    assert.equal(passes(text, noted), false, text);
+    assert.equal(passes(text, plain), true, text);
+  }
+  assert.match(unknownKey(parseFilter("noet=cooled"), [noted], new Configs()) ?? "", /^noet is no key .*Did you mean note\?/);
+});
+
+test("a key is negated by its operator as by a sign", () => {
+  for (const text of ["state!=failed", "-state:failed"]) {
+    assert.equal(passes(text, run({ state: "running" })), true, text);
+    assert.equal(passes(text, run({ state: "failed" })), false, text);
+  }
+  assert.deepEqual(parseFilter("-state!=failed").query, { state: ["failed"] });
+});

@@ -12,7 +12,7 @@ export { fc };
  * @param {Partial<import("../../api/lehr_api/dashboard/static/js/types.js").RunView>} [changes]
  * @returns {any}
  */
-export const run = (changes = {}) => ({ id: "r1", name: "run", state: "running", tags: [], project: "default", sweep_id: null, alerts: [], step: 10, total_steps: 100, gpus: 1, latest: {}, trend: [], parameters_varied: {}, ...changes });
+export const run = (changes = {}) => ({ id: "r1", name: "run", state: "running", tags: [], note: "", project: "default", sweep_id: null, alerts: [], step: 10, total_steps: 100, gpus: 1, latest: {}, trend: [], parameters_varied: {}, ...changes });
 
 /**
  * A trial of a sweep.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
+from fastapi.responses import StreamingResponse
 
 from lehr.errors import NotFound, nearest
 from lehr.presenters.streams import log_chunk, log_stream
@@ -14,7 +16,7 @@ from lehr.store.ids import attempt_id
 from lehr.store.tables import RunRow
 from lehr_api.deps import FoundRun, StoreDep
 from lehr_api.etag import TaggedRoute
-from lehr_api.responses import problem_responses
+from lehr_api.responses import problem_responses, text_responses
 from lehr_api.settings import MEBIBYTE
 
 router = APIRouter(prefix="/runs/{ref}/logs", tags=["logs"], route_class=TaggedRoute)
@@ -48,6 +50,42 @@ def read_log(
     if tail is not None:
         return log_chunk(store.logs.tail(which, name, tail))
     return log_chunk(store.logs.read(which, name, offset, limit))
+
+
+@router.get(
+    "/{name}/text",
+    response_class=StreamingResponse,
+    responses=text_responses(["text/plain"], 404),
+)
+def download_log(
+    run: FoundRun,
+    store: StoreDep,
+    name: Annotated[str, Path(examples=["rank-0.log"], max_length=100)],
+    attempt: Annotated[
+        int | None,
+        Query(ge=1, le=10**6, description="Of which attempt; the newest that wrote this log."),
+    ] = None,
+) -> StreamingResponse:
+    """Download a whole log as a text file."""
+    number = _attempt_with_log(store, run, name, attempt)
+    headers = {"Content-Disposition": f'attachment; filename="{run.id}-{number}-{name}"'}
+    return StreamingResponse(
+        _whole(store, attempt_id(run.id, number), name),
+        media_type="text/plain; charset=utf-8",
+        headers=headers,
+    )
+
+
+def _whole(store: Store, which: str, name: str) -> Iterator[bytes]:
+    """Yield a log to the end that it had at first: a live one grows meanwhile."""
+    offset, size = 0, None
+    while size is None or offset < size:
+        piece = store.logs.read(which, name, offset, MEBIBYTE)
+        size = piece.size_bytes if size is None else size
+        if piece.next_offset <= offset:
+            return
+        yield piece.text.encode()
+        offset = piece.next_offset
 
 
 @router.get("/{name}/search", responses=problem_responses(404))

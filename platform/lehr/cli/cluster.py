@@ -20,7 +20,7 @@ app = typer.Typer(rich_markup_mode=None)
 group = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
-    help="Nodes of the cluster: list, exclude, readmit.",
+    help="Nodes of the cluster: list, show over time, exclude, readmit.",
 )
 app.add_typer(group, name="cluster")
 
@@ -46,6 +46,29 @@ def ls(as_json: JsonOption = False) -> None:
         busy = sum(gpu.run_id is not None for gpu in node.gpus)
         rows.add_row(escaped(node.name), str(len(node.gpus)), str(busy), escaped(state))
     console().print(rows)
+
+
+@group.command("history")
+def history(
+    node: NodeArgument,
+    hours: Annotated[
+        float, typer.Option(min=0.01, max=2160, help="Hours to look back; 90 days are kept.")
+    ] = 1.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Show CPU, memory, disk, network and GPUs of a node over time.
+
+    JSON: SystemHistory.
+    """
+    import time
+
+    from lehr.cli.system import history_table
+
+    view = connect().node_history(node, first=time.time() - hours * 3600)
+    if as_json:
+        print_json(to_jsonable(view))
+    else:
+        history_table(view)
 
 
 @group.command("exclude")

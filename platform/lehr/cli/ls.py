@@ -45,6 +45,9 @@ def ls(
         ),
     ] = None,
     tag: Annotated[str | None, typer.Option("--tag", "-t", help="Only runs with this tag.")] = None,
+    note: Annotated[
+        str | None, typer.Option("--note", help="Only those whose note contains this text.")
+    ] = None,
     sweep: Annotated[str | None, typer.Option("--sweep", help="Only runs of this sweep.")] = None,
     sweeps: Annotated[bool, typer.Option("--sweeps", help="List sweeps instead of runs.")] = False,
     rollouts: Annotated[
@@ -63,26 +66,26 @@ def ls(
     """
     client = connect()
     if rollouts:
-        views = [one.view for one in client.rollouts(project=project, limit=limit)]
+        views = [one.view for one in client.rollouts(project=project, note=note, limit=limit)]
         views = [view for view in views if search is None or search in view.name]
         if as_json:
             print_json({"rollouts": to_jsonable(views)})
         elif views:
             _print_rollouts(views)
-        elif search or project:
+        elif search or project or note:
             notes().print("No rollout matches. All rollouts: lehr ls --rollouts")
         else:
             notes().print("No rollouts. Create one: lehr rollout sweeps/rollout_small.yaml")
         return
     if sweeps:
-        found = [sweep_.view for sweep_ in client.sweeps(project=project, limit=limit)]
+        found = [sweep_.view for sweep_ in client.sweeps(project=project, note=note, limit=limit)]
         if search:
             found = [view for view in found if search in view.name]
         if as_json:
             print_json({"sweeps": to_jsonable(found)})
         elif found:
             _print_sweeps(found)
-        elif search or project:
+        elif search or project or note:
             notes().print("No sweep matches. All sweeps: lehr ls --sweeps")
         else:
             notes().print("No sweeps. The first one: lehr demo, or lehr sweep sweeps/lr_grid.yaml")
@@ -97,6 +100,7 @@ def ls(
             tag=tag,
             sweep=sweep,
             search=search,
+            note=note,
             archived=archived,
             limit=limit,
         )
@@ -106,7 +110,7 @@ def ls(
         print_json({"runs": to_jsonable(runs[:limit])})
         return
     if not runs:
-        filtered = bool(project or state or tag or sweep or search)
+        filtered = bool(project or state or tag or sweep or search or note)
         others = bool(matching(archived=not archived, limit=1))
         notes().print(_why_none(filtered=filtered, archived=archived, others=others))
         return

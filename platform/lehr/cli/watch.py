@@ -26,6 +26,7 @@ from lehr.cli.output import (
 )
 from lehr.cli.rollout_table import gates_table, stages_table, why
 from lehr.cli.rollout_table import headline as rollout_headline
+from lehr.cli.screen import live
 from lehr.cli.sweep_table import headline, sweep_eta, trials_table
 from lehr.errors import ServerUnavailable
 
@@ -188,8 +189,6 @@ def _live(
     render: Callable[[Any, LiveState], RenderableType],
 ) -> None:
     """Redraw in place twice a second, and clear at the end, before the result is printed."""
-    from rich.live import Live
-
     look = WatchFeed(client)
     newest: Any = None
 
@@ -201,12 +200,7 @@ def _live(
     # The display has its own line for a slow server.
     judged, client.transport.on_silence = client.transport.on_silence, None
     try:
-        with Live(
-            get_renderable=lambda: "" if newest is None else render(newest, look.seen),
-            console=console(),
-            refresh_per_second=2,
-            transient=True,
-        ):
+        with live(console(), lambda: "" if newest is None else render(newest, look.seen)):
             wait(progress=on_view)
     finally:
         client.transport.on_silence = judged

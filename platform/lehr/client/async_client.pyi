@@ -17,7 +17,9 @@ from lehr.schemas.rollouts import GateView, RolloutDetail, RolloutView, StageVie
 from lehr.schemas.runs import Deletion, Latest, RunDetail, RunView
 from lehr.schemas.streams import EventView, LogHit, LogStream, MetricInfo, SampleView, Series
 from lehr.schemas.sweeps import SweepDeletion, SweepDetail, SweepView, TrialView
+from lehr.schemas.system import RunSystem, SystemHistory
 from lehr.schemas.transfers import TransferView
+from lehr.schemas.views import SavedView
 from lehr.schemas.webhooks import WebhookView
 from lehr.specs import RolloutSpec, RunSpec, SweepSpec
 from lehr.specs.overrides import Overrides
@@ -66,6 +68,11 @@ class AsyncRun(AsyncProxy):
     @property
     def tags(self) -> list[str]: ...
     @property
+    def note(self) -> str:
+        """Return the text that people wrote about it; at first the spec's notes."""
+        ...
+
+    @property
     def latest(self) -> dict[str, Latest]: ...
     @property
     def url(self) -> str:
@@ -110,6 +117,10 @@ class AsyncRun(AsyncProxy):
 
     async def untag(self, *tags: str) -> Self:
         """Remove tags; a missing tag is no error."""
+        ...
+
+    async def set_note(self, note: str) -> Self:
+        """Replace its note; an empty text removes it."""
         ...
 
     async def deletion(self) -> Deletion:
@@ -296,6 +307,22 @@ class AsyncRun(AsyncProxy):
         """
         ...
 
+    async def system(self, *, attempt: int | None = None, points: int = 400) -> RunSystem:
+        """Return what its nodes and GPUs did while its attempts ran.
+
+        Args:
+            attempt: number of the attempt. Default: all of them.
+            points: of each node, neighbours are averaged until there are at most so many.
+
+        Raises:
+            NotFound: it has no such attempt.
+        """
+        ...
+
+    async def system_frame(self, *, attempt: int | None = None) -> pd.DataFrame:
+        """Return ``system`` as a pandas frame: one row per attempt, node and time."""
+        ...
+
     async def events(self) -> list[EventView]: ...
     async def alerts(self) -> list[AlertView]:
         """Return what the diagnosis of the run's curves has found so far."""
@@ -395,6 +422,11 @@ class AsyncSweep(AsyncProxy):
     @property
     def state(self) -> str: ...
     @property
+    def note(self) -> str:
+        """Return the text that people wrote about it; at first the spec's notes."""
+        ...
+
+    @property
     def ended(self) -> bool: ...
     @property
     def url(self) -> str:
@@ -444,6 +476,10 @@ class AsyncSweep(AsyncProxy):
         ...
 
     async def unarchive(self) -> Self: ...
+    async def set_note(self, note: str) -> Self:
+        """Replace its note; an empty text removes it. Its runs keep theirs."""
+        ...
+
     async def deletion(self) -> SweepDeletion:
         """Return what ``delete`` would free."""
         ...
@@ -565,6 +601,11 @@ class AsyncRollout(AsyncProxy):
         ...
 
     @property
+    def note(self) -> str:
+        """Return the text that people wrote about it; at first the spec's notes."""
+        ...
+
+    @property
     def ended(self) -> bool: ...
     @property
     def reason(self) -> str | None:
@@ -611,6 +652,10 @@ class AsyncRollout(AsyncProxy):
     async def refresh(self) -> Self: ...
     async def cancel(self) -> Self:
         """Start no more runs, and stop the current one without saving."""
+        ...
+
+    async def set_note(self, note: str) -> Self:
+        """Replace its note; an empty text removes it. Its runs keep theirs."""
         ...
 
     async def archive(self) -> Self:
@@ -726,10 +771,14 @@ class AsyncClient(AsyncProxy):
         name: str | None = None,
         tag: str | None = None,
         search: str | None = None,
+        note: str | None = None,
         archived: bool = False,
         limit: int | None = None,
     ) -> list[AsyncRun]:
-        """Return runs, newest first: all that match, or at most ``limit``."""
+        """Return runs, newest first: all that match, or at most ``limit``.
+
+        ``search`` is a part of a name, id, project or tag, ``note`` of a note.
+        """
         ...
 
     async def run(self, ref: str) -> AsyncRun:
@@ -770,7 +819,7 @@ class AsyncClient(AsyncProxy):
         ...
 
     async def sweeps(
-        self, *, project: str | None = None, limit: int | None = None
+        self, *, project: str | None = None, note: str | None = None, limit: int | None = None
     ) -> list[AsyncSweep]:
         """Return sweeps, newest first: all that match, or at most ``limit``."""
         ...
@@ -798,7 +847,7 @@ class AsyncClient(AsyncProxy):
         ...
 
     async def rollouts(
-        self, *, project: str | None = None, limit: int | None = None
+        self, *, project: str | None = None, note: str | None = None, limit: int | None = None
     ) -> list[AsyncRollout]:
         """Return rollouts, newest first: all that match, or at most ``limit``."""
         ...
@@ -816,6 +865,28 @@ class AsyncClient(AsyncProxy):
         """Place runs on a node again, and clear its failure count."""
         ...
 
+    async def node_history(
+        self, node: str, *, first: float | None = None, last: float | None = None, points: int = 400
+    ) -> SystemHistory:
+        """Return a node's CPU, memory, disk, network and GPUs over time.
+
+        Args:
+            node: name of the node.
+            first: begin, in seconds since the epoch. Default: an hour before ``last``.
+            last: end. Default: now.
+            points: neighbours are averaged until there are at most so many.
+
+        Raises:
+            NotFound: the cluster has no such node.
+        """
+        ...
+
+    async def node_frame(
+        self, node: str, *, first: float | None = None, last: float | None = None
+    ) -> pd.DataFrame:
+        """Return ``node_history`` as a pandas frame: one row per time, one column per figure."""
+        ...
+
     async def join_cluster(self, node: str, *, readmit: bool = False) -> JoinView:
         """Return what a machine needs to join the cluster as ``node``. Contains secrets.
 
@@ -829,6 +900,21 @@ class AsyncClient(AsyncProxy):
 
     async def queue(self) -> list[QueueEntry]:
         """Return the queued runs in order, each with the reason why it waits."""
+        ...
+
+    async def views(self) -> list[SavedView]:
+        """Return the saved views of the runs page, by name."""
+        ...
+
+    async def put_view(self, name: str, query: str) -> SavedView:
+        """Save a view of the runs page, or replace the one of that name.
+
+        ``query`` is the query of the page's address, without its question mark.
+        """
+        ...
+
+    async def delete_view(self, name: str) -> None:
+        """Remove a saved view."""
         ...
 
     async def code(self, ref: str) -> CapsuleView:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, TypeAdapter
 from lehr import home
 from lehr.client.capsules import checkout, with_capsule
 from lehr.client.comparisons import Comparison, Identified, ids
+from lehr.client.frames import import_pandas, system_frame
 from lehr.client.provenance import provenance as gather_provenance
 from lehr.client.rollouts import Rollout
 from lehr.client.runs import Run
@@ -26,10 +27,14 @@ from lehr.schemas.code import CapsuleView, CodeDiff
 from lehr.schemas.rollouts import RolloutDetail, RolloutView
 from lehr.schemas.runs import RunDetail, RunView
 from lehr.schemas.sweeps import SweepDetail, SweepView
+from lehr.schemas.system import SystemHistory
+from lehr.schemas.views import SavedView, SavedViews
 from lehr.schemas.webhooks import WebhooksView, WebhookView
 from lehr.specs.overrides import Overrides
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from lehr.specs import RolloutSpec, RunSpec, Spec, SweepSpec
 
 V = TypeVar("V", bound=BaseModel)
@@ -135,10 +140,14 @@ class Client:
         name: str | None = None,
         tag: str | None = None,
         search: str | None = None,
+        note: str | None = None,
         archived: bool = False,
         limit: int | None = None,
     ) -> list[Run]:
-        """Return runs, newest first: all that match, or at most ``limit``."""
+        """Return runs, newest first: all that match, or at most ``limit``.
+
+        ``search`` is a part of a name, id, project or tag, ``note`` of a note.
+        """
         params = {
             "project": project,
             "state": [states] if isinstance(states, str) else states,
@@ -146,6 +155,7 @@ class Client:
             "name": name,
             "tag": tag,
             "search": search,
+            "note": note,
             "archived": archived,
         }
         views = self._pages("/runs", Page[RunView], params, limit)
@@ -193,9 +203,11 @@ class Client:
         answer = self._launch("sweep", spec, overrides, provenance, idempotency_key)
         return Sweep(self.transport, SweepDetail.model_validate_json(answer))
 
-    def sweeps(self, *, project: str | None = None, limit: int | None = None) -> list[Sweep]:
+    def sweeps(
+        self, *, project: str | None = None, note: str | None = None, limit: int | None = None
+    ) -> list[Sweep]:
         """Return sweeps, newest first: all that match, or at most ``limit``."""
-        views = self._pages("/sweeps", Page[SweepView], {"project": project}, limit)
+        views = self._pages("/sweeps", Page[SweepView], {"project": project, "note": note}, limit)
         return [Sweep(self.transport, view) for view in views]
 
     def find_sweep(self, ref: str) -> Sweep:
@@ -224,9 +236,13 @@ class Client:
         answer = self._launch("rollout", spec, overrides, provenance, idempotency_key)
         return Rollout(self.transport, RolloutDetail.model_validate_json(answer))
 
-    def rollouts(self, *, project: str | None = None, limit: int | None = None) -> list[Rollout]:
+    def rollouts(
+        self, *, project: str | None = None, note: str | None = None, limit: int | None = None
+    ) -> list[Rollout]:
         """Return rollouts, newest first: all that match, or at most ``limit``."""
-        views = self._pages("/rollouts", Page[RolloutView], {"project": project}, limit)
+        views = self._pages(
+            "/rollouts", Page[RolloutView], {"project": project, "note": note}, limit
+        )
         return [Rollout(self.transport, view) for view in views]
 
     def find_rollout(self, ref: str) -> Rollout:
@@ -249,6 +265,36 @@ class Client:
         path = f"/cluster/nodes/{quote(node, safe='')}/readmit"
         return ClusterView.model_validate_json(self.transport.post(path))
 
+    def node_history(
+        self,
+        node: str,
+        *,
+        first: float | None = None,
+        last: float | None = None,
+        points: int = 400,
+    ) -> SystemHistory:
+        """Return a node's CPU, memory, disk, network and GPUs over time.
+
+        Args:
+            node: name of the node.
+            first: begin, in seconds since the epoch. Default: an hour before ``last``.
+            last: end. Default: now.
+            points: neighbours are averaged until there are at most so many.
+
+        Raises:
+            NotFound: the cluster has no such node.
+        """
+        params = {"from": first, "to": last, "points": points}
+        answer = self.transport.get(f"/cluster/nodes/{quote(node, safe='')}/history", params)
+        return SystemHistory.model_validate_json(answer)
+
+    def node_frame(
+        self, node: str, *, first: float | None = None, last: float | None = None
+    ) -> pd.DataFrame:
+        """Return ``node_history`` as a pandas frame: one row per time, one column per figure."""
+        import_pandas("node_frame()")
+        return system_frame([self.node_history(node, first=first, last=last)])
+
     def join_cluster(self, node: str, *, readmit: bool = False) -> JoinView:
         """Return what a machine needs to join the cluster as ``node``. Contains secrets.
 
@@ -264,6 +310,22 @@ class Client:
     def queue(self) -> list[QueueEntry]:
         """Return the queued runs in order, each with the reason why it waits."""
         return TypeAdapter(list[QueueEntry]).validate_json(self.transport.get("/queue"))
+
+    def views(self) -> list[SavedView]:
+        """Return the saved views of the runs page, by name."""
+        return SavedViews.model_validate_json(self.transport.get("/views")).views
+
+    def put_view(self, name: str, query: str) -> SavedView:
+        """Save a view of the runs page, or replace the one of that name.
+
+        ``query`` is the query of the page's address, without its question mark.
+        """
+        answer = self.transport.put(f"/views/{quote(name, safe='')}", {"query": query})
+        return SavedView.model_validate_json(answer)
+
+    def delete_view(self, name: str) -> None:
+        """Remove a saved view."""
+        self.transport.delete(f"/views/{quote(name, safe='')}")
 
     def code(self, ref: str) -> CapsuleView:
         """Return the files of a capsule: by its digest or the beginning of one, or of a run."""

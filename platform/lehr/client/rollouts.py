@@ -42,6 +42,11 @@ class Rollout:
         return self.view.state
 
     @property
+    def note(self) -> str:
+        """Return the text that people wrote about it; at first the spec's notes."""
+        return self.view.note
+
+    @property
     def ended(self) -> bool:
         return self.view.state != "running"
 
@@ -115,6 +120,12 @@ class Rollout:
     def cancel(self) -> Self:
         """Start no more runs, and stop the current one without saving."""
         return self._act("cancel")
+
+    def set_note(self, note: str) -> Self:
+        """Replace its note; an empty text removes it. Its runs keep theirs."""
+        answer = self._transport.put(f"/rollouts/{self.id}/note", {"note": note})
+        self.view = RolloutDetail.model_validate_json(answer)
+        return self
 
     def archive(self) -> Self:
         """Hide it from lists, once it has ended. Its runs stay listed."""

@@ -15,7 +15,7 @@ from pydantic import BaseModel, TypeAdapter
 from lehr.client import checkpoints, model_export
 from lehr.client.capsules import with_current_code
 from lehr.client.files import save
-from lehr.client.frames import import_pandas, need_plotly, series_frame
+from lehr.client.frames import import_pandas, need_plotly, series_frame, system_frame
 from lehr.client.progress import run_progress
 from lehr.client.waiting import Wait, until_ended
 from lehr.errors import NotFound
@@ -33,6 +33,7 @@ from lehr.schemas.streams import (
     Series,
 )
 from lehr.schemas.sweeps import SweepDetail
+from lehr.schemas.system import RunSystem
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,6 +92,11 @@ class Run:
     @property
     def tags(self) -> list[str]:
         return self.view.tags
+
+    @property
+    def note(self) -> str:
+        """Return the text that people wrote about it; at first the spec's notes."""
+        return self.view.note
 
     @property
     def latest(self) -> dict[str, Latest]:
@@ -172,6 +178,12 @@ class Run:
     def _change_tags(self, **change: Sequence[str]) -> Self:
         body = {name: list(tags) for name, tags in change.items()}
         answer = self._transport.post(f"/runs/{self.id}/tags", body)
+        self.view = RunDetail.model_validate_json(answer)
+        return self
+
+    def set_note(self, note: str) -> Self:
+        """Replace its note; an empty text removes it."""
+        answer = self._transport.put(f"/runs/{self.id}/note", {"note": note})
         self.view = RunDetail.model_validate_json(answer)
         return self
 
@@ -480,6 +492,28 @@ class Run:
     def _chunk(self, name: str, **params: Any) -> LogChunk:
         return LogChunk.model_validate_json(
             self._transport.get(f"/runs/{self.id}/logs/{name}", params)
+        )
+
+    def system(self, *, attempt: int | None = None, points: int = 400) -> RunSystem:
+        """Return what its nodes and GPUs did while its attempts ran.
+
+        Args:
+            attempt: number of the attempt. Default: all of them.
+            points: of each node, neighbours are averaged until there are at most so many.
+
+        Raises:
+            NotFound: it has no such attempt.
+        """
+        params = {"attempt": attempt, "points": points}
+        return RunSystem.model_validate_json(self._transport.get(f"/runs/{self.id}/system", params))
+
+    def system_frame(self, *, attempt: int | None = None) -> pd.DataFrame:
+        """Return ``system`` as a pandas frame: one row per attempt, node and time."""
+        import_pandas("system_frame()")
+        found = self.system(attempt=attempt)
+        return system_frame(
+            [node for one in found.attempts for node in one.nodes],
+            attempts=[one.number for one in found.attempts for _ in one.nodes],
         )
 
     def events(self) -> list[EventView]:

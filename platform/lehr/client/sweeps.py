@@ -59,6 +59,11 @@ class Sweep:
         return self.view.state
 
     @property
+    def note(self) -> str:
+        """Return the text that people wrote about it; at first the spec's notes."""
+        return self.view.note
+
+    @property
     def ended(self) -> bool:
         return self.view.state == "finished"
 
@@ -155,6 +160,12 @@ class Sweep:
 
     def unarchive(self) -> Self:
         return self._act("unarchive")
+
+    def set_note(self, note: str) -> Self:
+        """Replace its note; an empty text removes it. Its runs keep theirs."""
+        answer = self._transport.put(f"/sweeps/{self.id}/note", {"note": note})
+        self.view = SweepDetail.model_validate_json(answer)
+        return self
 
     def deletion(self) -> SweepDeletion:
         """Return what ``delete`` would free."""

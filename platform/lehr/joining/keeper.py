@@ -43,7 +43,7 @@ AGAIN_S = (1.0, 30.0)
 """Pause before the next try to join, doubled after each failure."""
 
 
-class Keeper:
+class NodeKeeper:
     def __init__(self, where: Path, record: JoinRecord) -> None:
         self.where = where
         self.record = record
@@ -224,7 +224,7 @@ def main(arguments: list[str] | None = None) -> int:
     if record is None:
         print(f"lehr: {where} has not joined a server: lehr node join URL", file=sys.stderr)
         return 2
-    keeper = Keeper(where, record)
+    keeper = NodeKeeper(where, record)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: keeper.stop())
     procfs.write_json(

@@ -24,6 +24,7 @@ from lehr.node.attempt_dir import AttemptDir
 from lehr.node.gpu_inventory import GpuInfo, gpu_problem, node_gpus
 from lehr.node.gpu_lock import lock_path
 from lehr.node.gpu_sample import GpuSampler
+from lehr.node.host_sample import HostSampler
 from lehr.node.runs_folder import folder_id
 
 PROTOCOL = 3
@@ -59,6 +60,7 @@ class Agent:
         self.attempts = self.folder / "attempts"
         self.attempts.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.look_at_gpus()
+        self.host = HostSampler(str(self.folder))
         self.session = ""
         self._buried: dict[str, float] = {}
 
@@ -93,7 +95,9 @@ class Agent:
 
     def runs_folder(self, runs_dir: str) -> str | None:
         """Return the identity of the folder of runs as this node sees it; None if unknown."""
-        return folder_id(own_folders.runs_dir(runs_dir))
+        folder = own_folders.runs_dir(runs_dir)
+        self.host.watch_disk(str(folder))
+        return folder_id(folder)
 
     def start(self, session: str, launch: dict[str, Any]) -> str:
         """Start an attempt's shim: ``started``, or ``known`` if it was started before.
@@ -142,7 +146,11 @@ class Agent:
 
     def report(self) -> dict[str, Any]:
         """Return the node's state, which the bridge reads regularly."""
-        return {"attempts": self.list(), "gpus_now": self.samples.newest()}
+        return {
+            "attempts": self.list(),
+            "gpus_now": self.samples.newest(),
+            "host_now": self.host.newest(),
+        }
 
     def list(self) -> dict[str, dict[str, Any]]:
         """List every attempt of this node that is not delivered: ``live``, or ``ended`` with its

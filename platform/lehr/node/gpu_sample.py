@@ -48,7 +48,7 @@ class GpuSampler:
 
     def newest(self) -> list[dict[str, Any]]:
         """Return one dictionary per GPU: index, utilization, memory_used_bytes,
-        temperature_celsius.
+        temperature_celsius, power_watts.
 
         Empty for logical GPUs, without the package nvidia-ml-py, and while the driver does not
         answer.
@@ -86,8 +86,9 @@ def sample(nvml: ModuleType, gpus: Sequence[GpuInfo]) -> list[dict[str, Any]]:
 
     def figures(gpu: GpuInfo) -> dict[str, Any]:
         device = query(lambda: nvml.nvmlDeviceGetHandleByUUID(gpu.uuid))
-        busy = memory = warmth = None
+        busy = memory = warmth = draw = None
         if device is not None:
+            draw = query(lambda: nvml.nvmlDeviceGetPowerUsage(device))
             busy = query(lambda: nvml.nvmlDeviceGetUtilizationRates(device))
             # Version 2 leaves out memory reserved by the driver, as nvidia-smi does.
             memory = query(lambda: nvml.nvmlDeviceGetMemoryInfo(device, nvml.nvmlMemory_v2))
@@ -97,6 +98,8 @@ def sample(nvml: ModuleType, gpus: Sequence[GpuInfo]) -> list[dict[str, Any]]:
             "utilization": None if busy is None else busy.gpu / 100,
             "memory_used_bytes": None if memory is None else int(memory.used),
             "temperature_celsius": warmth,
+            # NVML counts in milliwatts.
+            "power_watts": None if draw is None else draw / 1000,
         }
 
     return [figures(gpu) for gpu in gpus]

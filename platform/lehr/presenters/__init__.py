@@ -22,6 +22,7 @@ from lehr.presenters.runs import (
     no_mirror,
 )
 from lehr.presenters.sweeps import SweepPresenter
+from lehr.presenters.system import SystemPresenter
 
 if TYPE_CHECKING:
     from lehr.store import Store
@@ -51,5 +52,6 @@ class Presenter:
         self.runs = RunPresenter(store, liveness, mirror_view, heartbeat_at, separate_folders)
         self.sweeps = SweepPresenter(store, self.runs)
         self.rollouts = RolloutPresenter(store, self.runs)
+        self.system = SystemPresenter(store)
         self.rounds = BackgroundDiagnosis(store, self.runs)
         """Not running until it is started."""

@@ -112,6 +112,7 @@ def _fields(
         "name": rollout.name,
         "project": rollout.project,
         "tags": rollout.tags,
+        "note": rollout.note,
         "state": cast("RolloutState", rollout.outcome or "running"),
         "reason": rollout.reason,
         "stage": at.name if at is not None else None,

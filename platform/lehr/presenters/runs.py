@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import signal
 import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -230,11 +231,21 @@ def attempt_view(
         last_heartbeat_at=heartbeat_at or attempt.last_heartbeat_at,
         exited_at=attempt.exited_at,
         exit_code=exited.get("code"),
+        signal=_signal_name(exited.get("signal")),
         outcome=finished.get("outcome"),
         cause=finished.get("cause") or exited.get("reason"),
         message=finished.get("message") or exited.get("detail"),
         streams=sizes,
     )
+
+
+def _signal_name(number: int | None) -> str | None:
+    if number is None:
+        return None
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _run_fields(
@@ -267,6 +278,7 @@ def _run_fields(
         "sweep_id": run.sweep_id,
         "rollout_id": rollout_id,
         "tags": run.tags,
+        "note": run.note,
         "state": run.state,
         "desired": run.desired,
         "reason": run.reason or (summary.notice if before_first_step else None),

@@ -231,6 +231,7 @@ def _fields(sweep: SweepRow, judged: _Judged) -> dict[str, Any]:
         "name": sweep.name,
         "project": sweep.project,
         "tags": sweep.tags,
+        "note": sweep.note,
         "method": sweep.spec["method"],
         "metric": sweep.spec["metric"]["name"],
         "goal": sweep.spec["metric"]["goal"],

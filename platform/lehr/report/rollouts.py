@@ -33,8 +33,8 @@ def rollout_report(
     """
     runs = [(one.run.name, one.run) for stage in rollout.stages for one in stage.runs]
     notes = [*([rollout.reason] if rollout.reason else []), *rollout.notes]
-    if rollout.spec.get("notes"):
-        notes.append(f"Notes: {rollout.spec['notes']}")
+    if rollout.note:
+        notes.append(f"Notes: {rollout.note}")
     sections = [
         Section("Result", facts=_facts(rollout), notes=notes, alerts=parts.alerts(runs)),
         Section("Stages", tables=[_stages(rollout.stages)]),

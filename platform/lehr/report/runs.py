@@ -78,8 +78,7 @@ def _notes(run: RunDetail) -> list[str]:
     found = [f"{run.state}: {run.reason}"] if run.reason else []
     if run.pending_reason:
         found.append(f"It waits: {run.pending_reason}")
-    notes = run.spec.get("notes")
-    return [*found, f"Notes: {notes}"] if notes else found
+    return [*found, f"Notes: {run.note}"] if run.note else found
 
 
 def _facts(run: RunDetail) -> list[tuple[str, str]]:

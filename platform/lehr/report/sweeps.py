@@ -45,8 +45,8 @@ def sweep_report(
     notes = list(figure.notes if figure is not None else sweep.notes)
     if sweep.noise is not None and not any(PLUS_MINUS in note for note in notes):
         notes.append(PLUS_MINUS)
-    if sweep.spec.get("notes"):
-        notes.append(f"Notes: {sweep.spec['notes']}")
+    if sweep.note:
+        notes.append(f"Notes: {sweep.note}")
     named = [(trial.run.name, trial.run) for trial in trials]
     drawn = [parts.curves(metric, found) for metric, found in curves.items() if found]
     sections = [

@@ -83,6 +83,8 @@ class RolloutView(View):
     name: str
     project: str
     tags: list[str] = []
+    note: str = ""
+    """Text that people wrote; at first the spec's notes."""
     state: RolloutState
     reason: str | None = None
     """Why it stopped; null while it runs and when all has passed."""

@@ -35,6 +35,8 @@ class RunView(View):
     rollout_id: str | None = None
     """The rollout whose stage it belongs to."""
     tags: list[str] = []
+    note: str = ""
+    """Text that people wrote; at first the spec's notes."""
     state: str
     desired: str = "run"
     reason: str | None = None
@@ -118,6 +120,8 @@ class AttemptView(View):
     last_heartbeat_at: float | None = None
     exited_at: float | None = None
     exit_code: int | None = None
+    signal: str | None = None
+    """Name of the signal that ended it, e.g. SIGKILL; null if it ended by itself."""
     outcome: str | None = None
     cause: str | None = None
     message: str | None = None

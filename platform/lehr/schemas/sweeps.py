@@ -34,6 +34,8 @@ class SweepView(View):
     name: str
     project: str
     tags: list[str] = []
+    note: str = ""
+    """Text that people wrote; at first the spec's notes."""
     method: str
     metric: str
     goal: str

@@ -26,6 +26,7 @@ from lehr.store.records.requests import Requests
 from lehr.store.records.rollout_progress import RolloutProgress
 from lehr.store.records.rollouts import Rollouts
 from lehr.store.records.runs import Runs
+from lehr.store.records.saved_views import SavedViewRecords
 from lehr.store.records.sweep_progress import SweepProgress
 from lehr.store.records.sweeps import Sweeps
 from lehr.store.records.transitions import Transitions
@@ -51,9 +52,9 @@ class Store:
     """All records of a home. Each part of the store reads and writes one kind of record.
 
     ``runs``, ``attempts``, ``transitions``, ``requests``, ``checkpoints``, ``sweeps``,
-    ``sweep_progress``, ``rollouts``, ``rollout_progress``, ``nodes`` and ``idempotency`` use
-    ``lehr.db``. ``streams``, ``logs``, ``events`` and ``series`` use the replica and its index.
-    ``event_applier`` applies the events of a stream to ``lehr.db``.
+    ``sweep_progress``, ``rollouts``, ``rollout_progress``, ``nodes``, ``saved_views`` and
+    ``idempotency`` use ``lehr.db``. ``streams``, ``logs``, ``events`` and ``series`` use the
+    replica and its index. ``event_applier`` applies the events of a stream to ``lehr.db``.
 
     Threads: every method of the store and of its parts may be called from any thread. A returned
     value is a copy that later writes do not change. ``streams.append`` waits for the one
@@ -132,6 +133,7 @@ class Store:
         self.rollouts = Rollouts(db, clock)
         self.rollout_progress = RolloutProgress(db, clock)
         self.nodes = Nodes(db, clock)
+        self.saved_views = SavedViewRecords(db, clock)
         self.idempotency = IdempotencyKeys(db, clock)
         self.streams = Streams(self._replica, self._appender, index, db, self.attempts, clock)
         self.logs = Logs(self.streams, self._replica, index, self.attempts, cap_bytes=log_cap_bytes)

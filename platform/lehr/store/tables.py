@@ -26,6 +26,8 @@ class RunRow(SQLModel, table=True):
     spec: dict[str, Any] = Field(sa_column=Column(JSON, nullable=False))
     """The RunSpec, resolved."""
     tags: list[str] = Field(default_factory=list, sa_column=Column(JSON, nullable=False))
+    note: str = Field(default="", sa_column_kwargs={"server_default": ""})
+    """Text for people; at first the spec's notes."""
     priority: int = 0
     state: str = Field(index=True)
     desired: str = "run"
@@ -151,6 +153,8 @@ class SweepRow(SQLModel, table=True):
     project: str = Field(index=True)
     spec: dict[str, Any] = Field(sa_column=Column(JSON, nullable=False))
     tags: list[str] = Field(default_factory=list, sa_column=Column(JSON, nullable=False))
+    note: str = Field(default="", sa_column_kwargs={"server_default": ""})
+    """Text for people; at first the spec's notes."""
     created_at: float
     archived: bool = False
     stopped: str | None = None
@@ -181,6 +185,8 @@ class RolloutRow(SQLModel, table=True):
     project: str = Field(index=True)
     spec: dict[str, Any] = Field(sa_column=Column(JSON, nullable=False))
     tags: list[str] = Field(default_factory=list, sa_column=Column(JSON, nullable=False))
+    note: str = Field(default="", sa_column_kwargs={"server_default": ""})
+    """Text for people; at first the spec's notes."""
     provenance: dict[str, Any] = Field(default_factory=dict, sa_column=Column(JSON, nullable=False))
     """Git commit and diff, versions, host, command, at launch; each of its runs gets it."""
     outcome: str | None = None
@@ -190,6 +196,17 @@ class RolloutRow(SQLModel, table=True):
     created_at: float
     ended_at: float | None = None
     archived: bool = False
+
+
+class SavedViewRow(SQLModel, table=True):
+    """A view of the runs page under a name."""
+
+    __tablename__ = "saved_views"
+
+    name: str = Field(primary_key=True)
+    query: str
+    """The query of the page's address."""
+    saved_at: float
 
 
 class RolloutStage(SQLModel, table=True):

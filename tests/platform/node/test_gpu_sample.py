@@ -55,6 +55,11 @@ class Nvml(ModuleType):
         assert version == self.nvmlMemory_v2
         return SimpleNamespace(total=85_520_809_984, used=61_316_530_176, free=1)
 
+    def nvmlDeviceGetPowerUsage(self, device: str) -> int:
+        if device == "GPU-bbbb":
+            raise self.NVMLError("Not Supported")
+        return 412_500
+
     def nvmlDeviceGetTemperature(self, device: str, sensor: int) -> int:
         if device == "GPU-bbbb":
             raise self.NVMLError("Not Supported")
@@ -77,18 +82,21 @@ def test_values_missing_from_the_driver_are_none_and_not_zero(nvml):
             "utilization": 0.97,
             "memory_used_bytes": 61_316_530_176,
             "temperature_celsius": 64,
+            "power_watts": 412.5,
         },
         {
             "index": 1,
             "utilization": None,
             "memory_used_bytes": 61_316_530_176,
             "temperature_celsius": None,
+            "power_watts": None,
         },
         {
             "index": 2,
             "utilization": None,
             "memory_used_bytes": None,
             "temperature_celsius": None,
+            "power_watts": None,
         },
     ]
 

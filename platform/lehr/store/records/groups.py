@@ -44,15 +44,31 @@ class Groups(Generic[Group]):
         tag: str | None = None,
         archived: bool | None = False,
         search: str | None = None,
+        note: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
     ) -> RowPage[Group]:
         """Return a page, newest first."""
         wanted = filters(
-            self._table, project=project, name=name, tag=tag, archived=archived, search=search
+            self._table,
+            project=project,
+            name=name,
+            tag=tag,
+            archived=archived,
+            search=search,
+            note=note,
         )
         with self._db.read() as session:
             return fetch_page(session, self._table, wanted, limit, cursor)
+
+    def set_note(self, group_id: str, note: str) -> Group:
+        """Replace the note; the runs do not change."""
+        with self._db.write() as session:
+            found = get_group(session, self._table, group_id)
+            found.note = note
+            session.add(found)
+            self._db.changed(Change(_NOUNS[self._table], found.id))
+            return found
 
     def set_archived(self, group_id: str, archived: bool) -> Group:
         """Archive or unarchive; the runs do not change."""

@@ -32,10 +32,12 @@ def filters(
     tag: str | None,
     archived: bool | None,
     search: str | None,
+    note: str | None = None,
 ) -> list[ColumnElement[bool]]:
-    """Return the conditions of a list; ``search`` is a part of a name, id, project or tag.
+    """Return the conditions of a list.
 
-    A filter that is None is left out.
+    ``search`` is a part of a name, id, project or tag, ``note`` of a note. A filter that is None is
+    left out.
     """
     wanted: list[ColumnElement[bool]] = []
     own = table.__tablename__
@@ -51,6 +53,8 @@ def filters(
                 f"EXISTS (SELECT 1 FROM json_each({own}.tags) WHERE value = :tag)"  # noqa: S608 - a table's own name
             ).bindparams(tag=tag)  # type: ignore[arg-type]
         )
+    if note:
+        wanted.append(col(table.note).icontains(note, autoescape=True))
     if search:
         wanted.append(
             or_(

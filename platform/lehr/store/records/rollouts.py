@@ -35,6 +35,7 @@ class Rollouts(Groups[RolloutRow]):
                 project=spec.project,
                 spec=spec.model_dump(mode="json", exclude_unset=True),
                 tags=list(spec.tags),
+                note=spec.notes,
                 provenance=dict(provenance or {}),
                 created_at=at,
             )

@@ -58,6 +58,7 @@ def insert_run(
         sweep_id=sweep_id,
         spec=spec.model_dump(mode="json"),
         tags=list(spec.tags),
+        note=spec.notes,
         priority=spec.priority,
         state=RunState.QUEUED.value,
         submitted_by=actor,

@@ -167,15 +167,22 @@ class Runs:
         tag: str | None = None,
         archived: bool | None = False,
         search: str | None = None,
+        note: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
     ) -> RowPage[RunRow]:
         """Return a page, newest first; with ``archived=None`` archived runs and others.
 
-        ``search`` is a part of a name, id, project or tag.
+        ``search`` is a part of a name, id, project or tag, ``note`` of a note.
         """
         wanted = filters(
-            RunRow, project=project, name=name, tag=tag, archived=archived, search=search
+            RunRow,
+            project=project,
+            name=name,
+            tag=tag,
+            archived=archived,
+            search=search,
+            note=note,
         )
         if states is not None:
             wanted.append(col(RunRow.state).in_([str(RunState(state)) for state in states]))
@@ -238,6 +245,16 @@ class Runs:
             session.add(run)
             add_request(session, run, "tag", ", ".join(tags) or None, actor, self._clock())
             announce_run(self._db, run)
+            return run
+
+    def set_note(self, run_id: str, note: str) -> RunRow:
+        """Replace the run's note; its spec keeps the one that it was submitted with."""
+        with self._db.write() as session:
+            run = get_run(session, run_id)
+            if run.note != note:
+                run.note = note
+                session.add(run)
+                announce_run(self._db, run)
             return run
 
     def mark_deleted(

@@ -68,6 +68,7 @@ class Sweeps(Groups[SweepRow]):
                 project=spec.project,
                 spec=plain,
                 tags=list(spec.tags),
+                note=spec.notes,
                 created_at=at,
             )
             session.add(sweep)

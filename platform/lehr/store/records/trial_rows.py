@@ -37,6 +37,7 @@ class TrialRows:
                 "project": spec.project,
                 "spec": _dumped(spec.model_dump(mode="json")),
                 "tags": _dumped(spec.tags),
+                "note": spec.notes,
                 "priority": spec.priority,
             }
             for run_id, (_, spec) in zip(unlike_ids(len(trials)), trials, strict=True)

@@ -13,6 +13,7 @@
  * @property {string | null} sweep_id
  * @property {string | null} rollout_id
  * @property {string[]} tags
+ * @property {string} note
  * @property {string} state
  * @property {string} desired
  * @property {string | null} reason
@@ -53,8 +54,9 @@
  * @property {number | null} dispatched_at
  * @property {number | null} exited_at
  * @property {number | null} exit_code
- * @property {string | null} outcome
+ * @property {string | null} signal
  * @property {string | null} cause
+ * @property {string | null} outcome
  * @property {string | null} message
  *
  * @typedef {RunView & {spec: Record<string, any>, provenance: Record<string, any>,
@@ -88,6 +90,7 @@
  * @property {string} name
  * @property {string} project
  * @property {string[]} tags
+ * @property {string} note
  * @property {string} method
  * @property {string} metric
  * @property {string} goal
@@ -106,7 +109,8 @@
  *
  * @typedef {SweepView & {spec: Record<string, any>, trials: TrialView[], next_cursor: string | null,
  *   trials_total: number, best_trials: TrialView[], notes: string[], warnings: string[],
- *   cost: CostView | null, next_trials: NextTrials | null}} SweepDetail
+ *   cost: CostView | null, next_trials: NextTrials | null, steps_done: number,
+ *   steps_total: number}} SweepDetail
  *
  * @typedef {object} RunResultView
  * @property {string} run_id
@@ -183,6 +187,7 @@
  * @property {string} name
  * @property {string} project
  * @property {string[]} tags
+ * @property {string} note
  * @property {"running" | "passed" | "failed" | "cancelled"} state
  * @property {string | null} reason
  * @property {string | null} stage
@@ -241,6 +246,16 @@
  *   runs_folder: string | null}} NodeView
  * @typedef {{state: "starting" | "up" | "down", message: string | null, nodes: NodeView[],
  *   gpus_total: number, gpus_busy: number}} ClusterView
+ * @typedef {{cpu: (number | null)[], ram_used_bytes: (number | null)[], ram_bytes: (number | null)[],
+ *   disk_used_bytes: (number | null)[], disk_bytes: (number | null)[],
+ *   disk_read_bytes_per_s: (number | null)[], disk_write_bytes_per_s: (number | null)[],
+ *   network_in_bytes_per_s: (number | null)[], network_out_bytes_per_s: (number | null)[]}} HostHistory
+ * @typedef {{index: number, utilization: (number | null)[], memory_used_bytes: (number | null)[],
+ *   power_watts: (number | null)[], temperature_celsius: (number | null)[]}} GpuHistory
+ * @typedef {{node: string, step_s: number, times: number[], host: HostHistory,
+ *   gpus: GpuHistory[]}} SystemHistory
+ * @typedef {{run_id: string, attempts: {number: number, nodes: SystemHistory[]}[]}} RunSystem
+ * @typedef {{name: string, query: string, saved_at: number}} SavedView
  * @typedef {{position: number, run_id: string, name: string, gpus: number, nodes: number,
  *   gpu_type: string | null, priority: number, reason: string, queued_at: number}} QueueEntry
  */

@@ -1,6 +1,7 @@
 /** The page of the cluster: which run holds which GPU since when, and the queue. */
 
 import { get } from "../api.js";
+import { nodesOverTime } from "../cluster/over_time.js";
 import { byId, fill, h, scrollable, throttled } from "../dom.js";
 import * as f from "../format.js";
 import { ABOUT, memoryUsed, temperature } from "../gpus.js";
@@ -17,6 +18,8 @@ import { on, onCatchUp } from "../stream.js";
  */
 
 const place = byId("cluster");
+
+const showOverTime = nodesOverTime(place, () => reload());
 
 const LOOK_MS = 5000;
 
@@ -119,6 +122,7 @@ async function load() {
     const state = JSON.stringify([cluster, queue]);
     if (state === drawn) return;
     drawn = state;
+    showOverTime(cluster.nodes);
     draw(cluster, queue);
   } catch (error) {
     if (!drawn) showFailure(place, error);

@@ -7,13 +7,16 @@ import { confirmed, showFailure, toast, tryTo } from "../notices.js";
 import { installPage } from "../page.js";
 import { stagePart, stagesLine } from "../rollout/stages.js";
 import { stateMark } from "../status.js";
+import { noteBox } from "../note.js";
 import { on, onCatchUp } from "../stream.js";
+import { showTabState } from "../tab_state.js";
 import { read, write } from "../urlstate.js";
 
 /** @typedef {import("../types.js").RolloutDetail} RolloutDetail */
 
 const ref = byId("rollout").dataset.rollout ?? "";
 const head = byId("rollout-head");
+const showNote = noteBox(head);
 const failure = h("div");
 const line = h("div");
 const parts = h("div");
@@ -73,7 +76,7 @@ async function putAway(it) {
 
 /** @param {RolloutDetail} it */
 function drawHead(it) {
-  document.title = `${it.name} · Lehr`;
+  showTabState(it.name, it.state);
   fill(
     head,
     h("div.crumbs", {}, h("a", { href: "/rollouts" }, "Rollouts"), ` / ${it.project}`),
@@ -119,6 +122,7 @@ async function load() {
     if (state === drawn) return;
     drawn = state;
     drawHead(fresh);
+    showNote(`/rollouts/${fresh.id}`, fresh);
     drawStages(fresh);
     if (first && location.hash) document.getElementById(location.hash.slice(1))?.scrollIntoView();
   } catch (error) {

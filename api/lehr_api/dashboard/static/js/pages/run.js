@@ -12,8 +12,10 @@ import { drawHeader } from "../run/header.js";
 import { openLogs } from "../run/logs.js";
 import { openSystem } from "../run/system.js";
 import { Tabs } from "../run/tabs.js";
-import { ENDED } from "../status.js";
+import { noteBox } from "../note.js";
+import { ENDED, progress } from "../status.js";
 import { on, onCatchUp } from "../stream.js";
+import { showTabState } from "../tab_state.js";
 
 /** @typedef {import("../types.js").RunDetail} RunDetail */
 
@@ -29,6 +31,7 @@ const TABS = [
 
 const ref = byId("run").dataset.run ?? "";
 const head = byId("run-head");
+const showNote = noteBox(head);
 const tabs = new Tabs(byId("run-tabs"), byId("run-body"), TABS);
 /** @type {RunDetail | null} */
 let run = null;
@@ -37,8 +40,9 @@ const about = { sweep: /** @type {string | null} */ (null), parent: /** @type {s
 
 function draw() {
   if (!run) return;
-  document.title = `${run.name} · Lehr`;
+  showTabState(run.name, run.state, progress(run));
   drawHeader(head, run, about);
+  showNote(`/runs/${run.id}`, run);
 }
 
 /** @param {RunDetail} shown */

@@ -15,6 +15,7 @@ import { runsKeys } from "../runs/keyboard.js";
 import { RunList } from "../runs/list.js";
 import { drawOptions } from "../runs/options.js";
 import { Rows } from "../runs/rows.js";
+import { installSavedViews } from "../runs/saved_views.js";
 import { Selection } from "../runs/selection.js";
 import { sweepRow } from "../runs/sweep-row.js";
 import { on, onCatchUp } from "../stream.js";
@@ -352,6 +353,7 @@ const refresh = throttled(async () => {
 const refreshSweeps = throttled(() => loadSweeps().catch(() => undefined), 2000);
 
 installPage();
+installSavedViews(byId("runs-options"));
 input.value = read("filter") ?? "";
 byId("filter-form").addEventListener("submit", (event) => event.preventDefault());
 let typing = 0;

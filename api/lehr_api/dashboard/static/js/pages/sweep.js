@@ -7,6 +7,7 @@ import { toolbar, viewFromAddress } from "../charts/toolbar.js";
 import { along, slots, stroke } from "../colour.js";
 import { byId, fill, h, mount, s, throttled } from "../dom.js";
 import * as f from "../format.js";
+import { noteBox } from "../note.js";
 import { showFailure } from "../notices.js";
 import { installPage } from "../page.js";
 import { stateMark } from "../status.js";
@@ -16,6 +17,7 @@ import { shareOf } from "../sweep/axis.js";
 import { PAGE, readSweep } from "../sweep/pages.js";
 import { Parallel } from "../sweep/parallel.js";
 import { trialsTable } from "../sweep/trials.js";
+import { showTabState } from "../tab_state.js";
 import { read, write } from "../urlstate.js";
 
 /**
@@ -28,6 +30,7 @@ const SEED = "train.seed";
 const ASKED = 150;
 const ref = byId("sweep").dataset.sweep ?? "";
 const head = byId("sweep-head");
+const showNote = noteBox(head);
 const figurePlace = h("div.figure", { id: "sweep-figure" });
 const figureBar = h("div.bar");
 const failure = h("div");
@@ -112,7 +115,8 @@ function swatch(run) {
 
 function drawHead() {
   if (!sweep) return;
-  document.title = `${sweep.name} · Lehr`;
+  showTabState(sweep.name, sweep.state, sweep.steps_total > 0 ? sweep.steps_done / sweep.steps_total : null);
+  showNote(`/sweeps/${sweep.id}`, sweep);
   fill(
     head,
     h("div.crumbs", {}, h("a", { href: "/sweeps" }, "Sweeps"), ` / ${sweep.project}`),

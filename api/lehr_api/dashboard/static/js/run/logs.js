@@ -5,6 +5,7 @@ import { fill, h, mount, throttled } from "../dom.js";
 import { bytes, integer } from "../format.js";
 import { showFailure } from "../notices.js";
 import { read, write } from "../urlstate.js";
+import { LogSearch } from "./log_search.js";
 import { shown } from "./terminal.js";
 
 /**
@@ -44,6 +45,11 @@ export class LogView {
     this.generation = 0;
     /** @type {string[]} as they came, so that their length in bytes is known */
     this.lines = [];
+    /** Whether an earlier part of the log is shown than its end. */
+    this.away = false;
+    /** @type {(HTMLElement | null)[]} the element of each line that is shown */
+    this.rows = [];
+    this.walk = new LogSearch((offset, text) => this.jump(offset, text));
     /** The incomplete last line. */
     this.rest = "";
     this.refresh = throttled(() => this.#refresh(), 1000);
@@ -65,19 +71,26 @@ export class LogView {
     }
     this.select = /** @type {HTMLSelectElement} */ (h("select", { "aria-label": "Log", onchange: () => this.choose(this.select?.value ?? "") }));
     this.input = /** @type {HTMLInputElement} */ (
-      h("input", { type: "search", placeholder: "search in these lines", "aria-label": "Search in the log", value: this.search, oninput: () => {
+      h("input", { type: "search", placeholder: "search the whole log", "aria-label": "Search in the log", value: this.search, oninput: () => {
         this.search = this.input?.value ?? "";
         write({ find: this.search });
         this.#draw();
+        this.#searchAll();
+      }, onkeydown: (/** @type {KeyboardEvent} */ event) => {
+        if (event.key !== "Enter") return;
+        event.preventDefault();
+        this.walk.step(event.shiftKey ? -1 : 1);
       } })
     );
+    this.latest = h("button", { type: "button", hidden: true, onclick: () => this.#toEnd() }, "Latest lines");
+    this.file = /** @type {HTMLAnchorElement} */ (h("a.button", { hidden: true, download: "" }, "Download"));
     const only = h("input", { type: "checkbox", checked: this.only, onchange: (/** @type {Event} */ event) => {
       this.only = /** @type {HTMLInputElement} */ (event.target).checked;
       write({ only: this.only });
       this.#draw();
     } });
     this.earlier = h("button", { type: "button", hidden: true, onclick: () => this.#loadEarlier() }, "Earlier lines");
-    mount(this.place, h("div.log-bar", {}, this.select, this.input, h("label.check", {}, only, "only lines that match"), this.earlier, this.note), this.pre);
+    mount(this.place, h("div.log-bar", {}, this.select, this.input, h("label.check", {}, only, "only lines that match"), this.walk.element, this.earlier, this.latest, this.file, this.note), this.pre);
   }
 
   /** @param {RunDetail} run */
@@ -112,7 +125,7 @@ export class LogView {
       const usual = this.streams.find((one) => one.attempt === newest && one.name === "rank-0.log") ?? this.streams.find((one) => one.attempt === newest);
       const chosen = this.streams.find((one) => keyOf(one) === this.chosen) ?? usual ?? this.streams[0];
       this.#options(chosen);
-      if (keyOf(chosen) === this.current) await this.#more(chosen);
+      if (keyOf(chosen) === this.current) await (this.away ? null : this.#more(chosen));
       else await this.#start(chosen);
     } catch (error) {
       if (!this.lines.length) showFailure(this.place, error);
@@ -137,8 +150,11 @@ export class LogView {
     this.lines = [];
     this.rest = "";
     this.follow = true;
+    this.away = false;
     this.#take(chunk.text);
     this.#draw();
+    this.#offer(stream);
+    this.#searchAll();
   }
 
   /** @param {LogStream} stream */
@@ -152,6 +168,79 @@ export class LogView {
       size = chunk.size_bytes;
       this.#append(this.#take(chunk.text));
     }
+  }
+
+  /** @param {LogStream} stream */
+  #offer(stream) {
+    if (!this.file) return;
+    this.file.hidden = false;
+    this.file.href = `/api/v1/runs/${this.runId}/logs/${encodeURIComponent(stream.name)}/text?attempt=${stream.attempt}`;
+  }
+
+  #shownStream() {
+    return this.streams.find((one) => keyOf(one) === this.current);
+  }
+
+  #searchAll() {
+    const stream = this.#shownStream();
+    this.walk.set(this.search && stream && !this.tail ? { text: this.search, path: `/runs/${this.runId}/logs/${stream.name}`, attempt: stream.attempt } : null);
+  }
+
+  async #toEnd() {
+    const stream = this.#shownStream();
+    if (stream) await this.#start(stream);
+  }
+
+  /**
+   * Show the line at a byte of the log, and the lines around it.
+   *
+   * @param {number} offset
+   * @param {string} text that the line contains
+   */
+  async jump(offset, text) {
+    const stream = this.#shownStream();
+    if (!stream) return;
+    let row = this.#rowAt(offset, text);
+    if (!row) {
+      const begin = Math.max(0, offset - CHUNK / 4);
+      const before = begin < offset ? await this.#fetch(stream, { offset: begin, limit: offset - begin }) : null;
+      const after = await this.#fetch(stream, { offset, limit: CHUNK });
+      const cut = !before || begin === 0 ? 0 : before.text.indexOf("\n") + 1;
+      const earlier = (before?.text ?? "").slice(cut).split("\n").slice(0, -1);
+      this.generation += 1;
+      this.first = begin + new TextEncoder().encode((before?.text ?? "").slice(0, cut)).length;
+      this.next = after.next_offset;
+      this.rest = "";
+      const index = earlier.length;
+      this.lines = earlier;
+      this.#take(after.text);
+      this.away = this.next < after.size_bytes;
+      this.follow = false;
+      this.#draw();
+      row = this.rows[index] ?? null;
+    }
+    this.follow = false;
+    for (const marked of this.pre.querySelectorAll(".hit-now")) marked.classList.remove("hit-now");
+    row?.classList.add("hit-now");
+    row?.scrollIntoView({ block: "center" });
+  }
+
+  /**
+   * Return the element of the line at a byte; null if it is not among the lines that are loaded.
+   *
+   * @param {number} offset
+   * @param {string} text
+   */
+  #rowAt(offset, text) {
+    if (offset < this.first || offset >= this.next) return null;
+    const encoder = new TextEncoder();
+    let at = this.first;
+    for (let i = 0; i < this.lines.length && at <= offset; i += 1) {
+      // A character that could not be decoded has another length: then the lines are loaded anew.
+      if (at === offset) return this.lines[i].toLowerCase().includes(text.toLowerCase()) ? this.rows[i] : null;
+      at += encoder.encode(this.lines[i]).length + 1;
+    }
+    return null;
   }
 
   async #loadEarlier() {
@@ -209,13 +298,21 @@ export class LogView {
     }
     const pre = this.pre;
     this.partial?.remove();
-    pre.append(...fresh.flatMap((line) => this.#line(line)));
+    pre.append(...this.#rowsOf(fresh));
     this.#end();
+  }
+
+  /** @param {string[]} lines @returns {HTMLElement[]} those that are shown */
+  #rowsOf(lines) {
+    const made = lines.map((line) => this.#line(line)[0] ?? null);
+    this.rows.push(...made);
+    return made.filter((row) => row !== null);
   }
 
   #draw() {
     const pre = this.pre;
-    pre.replaceChildren(...this.lines.flatMap((line) => this.#line(line)));
+    this.rows = [];
+    pre.replaceChildren(...this.#rowsOf(this.lines));
     this.#end();
   }
 
@@ -225,6 +322,7 @@ export class LogView {
     if (this.partial) pre.append(this.partial);
     if (this.follow) pre.scrollTop = pre.scrollHeight;
     if (this.earlier) this.earlier.hidden = this.first === 0;
+    if (this.latest) this.latest.hidden = !this.away;
     if (this.tail) {
       this.note.textContent = "";
       return;

@@ -9,13 +9,12 @@ import { flatten } from "../flat.js";
 import * as f from "../format.js";
 import { ABOUT, memoryUsed, temperature } from "../gpus.js";
 import { ACTIVE } from "../status.js";
+import { showMachine } from "./machine.js";
 
 /** @typedef {import("../types.js").RunDetail} RunDetail */
 
 const LOOK_MS = 20_000;
 const GPUS_MS = 5000;
-/** @type {Record<number, string>} */
-const SIGNALS = { 2: "SIGINT", 6: "SIGABRT", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM" };
 /** Prefixes of metrics about the machine rather than the model. */
 const GROUPS = ["speed", "memory", "gpu", "system"];
 
@@ -49,7 +48,7 @@ function hintOnUtilization(names, run) {
   return h(
     "p.hint",
     {},
-    cpu ? "It trains on a CPU, so there is no GPU utilization. " : "Utilization is a current value without history. MFU shows how much of the GPU's peak the training used. ",
+    cpu ? "It trains on a CPU, so there is no GPU utilization. " : "Utilization is the share of the time in which any kernel ran. MFU shows how much of the GPU's peak the training used. ",
     run.spec.train?.profile?.tool === "torch"
       ? "The shares of matmul, other kernels, communication and idle time are in the log (profile: …), the trace in the attempt's profiles folder."
       : ["For the shares of matmul, other kernels, communication and idle time, fork or submit it with ", h("code", {}, "train.profile.tool=torch"), "."],
@@ -81,8 +80,9 @@ function gpusNow(run, cluster) {
 /** @param {import("../types.js").AttemptView} attempt */
 function outcome(attempt) {
   if (attempt.exited_at === null) return attempt.open ? "running" : f.NONE;
-  if (attempt.exit_code !== null && attempt.exit_code < 0) return `killed (${SIGNALS[-attempt.exit_code] ?? `signal ${-attempt.exit_code}`})`;
+  if (attempt.signal) return `${attempt.outcome ? `${attempt.outcome}, ` : ""}killed (${attempt.signal})`;
   const code = attempt.exit_code === null ? "" : `, exit ${attempt.exit_code}`;
+  // One that was given up has no exit: its cause is what is known of its end.
   return `${attempt.outcome ?? attempt.cause?.replaceAll("_", " ") ?? "ended"}${code}`;
 }
 
@@ -142,8 +142,9 @@ export function openSystem(place, run) {
   const breakdown = h("div");
   const utilization = h("div");
   const gpus = h("div");
+  const machine = h("div");
   const bar = toolbar(view, (kind) => (kind === "data" ? board.reload() : board.redraw()));
-  mount(place, h("h2", {}, "Attempts"), attemptsPlace, gpus, h("h2", {}, "Time and memory"), breakdown, bar.element, charts, utilization, h("h2", {}, "Device"), facts);
+  mount(place, h("h2", {}, "Attempts"), attemptsPlace, gpus, h("h2", {}, "Time and memory"), breakdown, bar.element, charts, machine, utilization, h("h2", {}, "Device"), facts);
   const board = new Board(charts, [{ id: run.id, label: run.name, flopsPerToken: run.flops_per_token, stroke: () => stroke(slot(run.id)) }], view, {
     onZoom: (range) => {
       view.range = range;
@@ -158,6 +159,7 @@ export function openSystem(place, run) {
   let looked = 0;
   const look = throttled(async () => {
     looked = Date.now();
+    showMachine(machine, current);
     try {
       const [infos, events] = await Promise.all([get(`/runs/${run.id}/metrics`), get(`/runs/${run.id}/events`)]);
       const names = infos.map((/** @type {any} */ info) => info.name);

@@ -15,7 +15,7 @@ import { matches, valueOf } from "./filter-values.js";
  * @property {string[]} keys keys that only the configs or the metrics of the runs may have
  */
 
-const KEYS = ["project", "state", "tag", "sweep", "archived", "name"];
+const KEYS = ["project", "state", "tag", "sweep", "note", "archived", "name"];
 const STATES = ["queued", "starting", "running", "stopping", "paused", "completed", "failed", "cancelled", "pruned"];
 /** @type {Record<string, string>} */
 const ALIASES = { waiting: "queued", waits: "queued", done: "completed", canceled: "cancelled" };
@@ -69,6 +69,8 @@ function ofView(key, wanted) {
   const lower = wanted.map((one) => one.toLowerCase());
   if (key === "state") return (run) => lower.includes(run.state);
   if (key === "tag") return (run) => run.tags.some((tag) => lower.includes(tag.toLowerCase()));
+  // `note:~word` and `note:word` mean the same: part of the note.
+  if (key === "note") return (run) => lower.some((one) => run.note.toLowerCase().includes(one));
   if (key === "project") return (run) => lower.includes(run.project.toLowerCase());
   if (key === "sweep") return (run) => run.sweep_id !== null && lower.some((one) => one === run.sweep_id || run.name.toLowerCase().startsWith(`${one}-`));
   return (run) => lower.some((one) => run.name.toLowerCase().includes(one));
@@ -119,14 +121,14 @@ export function parseFilter(text) {
     }
     const [, given, operator, rest] = split;
     const key = given.toLowerCase();
-    const wanted = rest.split(",").filter(Boolean);
+    const wanted = rest.split(",").map((one) => (key === "note" ? one.replace(/^~/, "") : one)).filter(Boolean);
     if (!wanted.length) continue; // It is still being typed.
     const equal = operator === ":" || operator === "=";
-    if (KEYS.includes(key) && equal) {
+    if (KEYS.includes(key) && (equal || operator === "!=")) {
       const values = key === "state" ? wanted.map((one) => ALIASES[one.toLowerCase()] ?? one.toLowerCase()) : wanted;
       const odd = key === "state" && values.find((one) => !STATES.includes(one));
       if (odd) return wrong(`${odd} is not a state. ${nearest(odd, STATES)}States: ${STATES.join(", ")}`);
-      const place = `${not ? "-" : ""}${key}`;
+      const place = `${not === equal ? "-" : ""}${key}`;
       chosen.set(place, [...(chosen.get(place) ?? []), ...values]);
       continue;
     }

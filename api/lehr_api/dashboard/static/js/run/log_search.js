@@ -1,0 +1,81 @@
+/** Search a whole log on the server: count its matches, and walk through them. */
+
+import { get } from "../api.js";
+import { fill, h } from "../dom.js";
+import { integer } from "../format.js";
+import { message } from "../notices.js";
+
+const MOST = 10_000;
+const PAUSE_MS = 300;
+
+/**
+ * @typedef {object} Searched
+ * @property {string} text
+ * @property {string} path of the log: `/runs/x/logs/rank-0.log`
+ * @property {number} attempt
+ */
+
+export class LogSearch {
+  /**
+   * @param {(offset: number, text: string) => void | Promise<void>} jump shows the line at this byte
+   */
+  constructor(jump) {
+    this.jump = jump;
+    /** @type {number[]} offsets of the lines that match */
+    this.hits = [];
+    this.at = -1;
+    this.more = false;
+    /** @type {Searched | null} */
+    this.searched = null;
+    this.count = h("span.dim", { role: "status" });
+    const button = (/** @type {string} */ label, /** @type {string} */ sign, /** @type {number} */ by) => h("button", { type: "button", "aria-label": label, title: label, onclick: () => this.step(by) }, sign);
+    this.element = h("span.log-search", { hidden: true }, button("Previous match", "↑", -1), button("Next match", "↓", 1), this.count);
+  }
+
+  /**
+   * Search soon, unless something else is searched before.
+   *
+   * @param {Searched | null} wanted null: nothing is searched
+   */
+  set(wanted) {
+    clearTimeout(this.timer);
+    this.searched = wanted;
+    this.hits = [];
+    this.at = -1;
+    this.element.hidden = !wanted;
+    fill(this.count, wanted && "…");
+    if (wanted) this.timer = setTimeout(() => this.#search(wanted), PAUSE_MS);
+  }
+
+  /** @param {Searched} wanted */
+  async #search(wanted) {
+    try {
+      const found = await get(`${wanted.path}/search`, { text: wanted.text, attempt: wanted.attempt, limit: MOST });
+      if (this.searched !== wanted) return;
+      this.hits = found.lines.map((/** @type {{offset: number}} */ line) => line.offset);
+      this.more = found.next_offset !== null;
+      this.#show();
+    } catch (error) {
+      if (this.searched === wanted) fill(this.count, message(error));
+    }
+  }
+
+  /**
+   * Go to the next or the previous match; after the last comes the first.
+   *
+   * @param {number} by 1 or -1
+   */
+  step(by) {
+    if (!this.hits.length || !this.searched) return;
+    const from = this.at < 0 && by < 0 ? 0 : this.at;
+    this.at = (from + by + this.hits.length) % this.hits.length;
+    this.#show();
+    this.jump(this.hits[this.at], this.searched.text);
+  }
+
+  #show() {
+    const total = `${integer(this.hits.length)}${this.more ? "+" : ""}`;
+    if (!this.hits.length) fill(this.count, "no match in the whole log");
+    else fill(this.count, this.at < 0 ? `${total} in the whole log` : `${integer(this.at + 1)} of ${total}`);
+  }
+}

@@ -1,0 +1,165 @@
+"""What a launch is expected to use: the plan that people see, as GPU-hours and dollars."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lehr.analysis.plan import RunPlan, SweepPlan, plan_run, plan_sweep
+from lehr.analysis.plan_fit import refuse_if_impossible
+from lehr.analysis.plan_time import Measured
+from lehr.cli.plan_text import matching_gpus, measured_before, plan_json, sweep_json
+from lehr.cli.rollout_plan import rollout_json
+from lehr.errors import UserError
+from lehr.mcp_server.ledger import NOTHING, Amount
+from lehr.specs import RunSpec, Spec, SweepSpec, expand, load_spec, stages
+from lehr.specs.sweep_extend import extended
+from lehr_trainer.planning.hardware import find_gpu
+
+if TYPE_CHECKING:
+    from lehr.client import Client, Run, Sweep
+    from lehr.schemas.cluster import ClusterView
+
+Trials = Sequence[tuple[dict[str, Any], RunSpec]]
+
+
+class LaunchEstimates:
+    """Plans launches for one server."""
+
+    def __init__(self, client: Client, *, price: float | None = None) -> None:
+        """``price``: dollars per GPU-hour, instead of Lehr's table."""
+        self._client = client
+        self.price = price
+
+    def plan(self, spec: Spec) -> dict[str, Any]:
+        """Return what `lehr plan --json` prints.
+
+        Raises:
+            PlanRefused: a run does not fit in the requested GPU.
+        """
+        if isinstance(spec, RunSpec):
+            return {"kind": "run", "name": spec.name, "plan": plan_json(self._run(spec))}
+        if isinstance(spec, SweepSpec):
+            return {"kind": "sweep", **sweep_json(self._sweep(spec))}
+        return rollout_json(spec, [(one, self._run(one.train)) for one in stages(spec)])
+
+    def of(self, spec: Spec) -> Amount:
+        """Return what a new run, sweep or rollout is planned to use.
+
+        Raises:
+            PlanRefused: a run does not fit in the requested GPU.
+            UserError: the time or the price cannot be planned.
+        """
+        if isinstance(spec, RunSpec):
+            return self.of_run(spec)
+        if isinstance(spec, SweepSpec):
+            made = self._sweep(spec)
+            share = (len(made.trials) + made.later) / len(made.trials)
+            known = self._sum(expand(spec), [plan for _, plan in made.trials])
+            return scaled(known, share)
+        return self._sum_of([one.train for one in stages(spec)])
+
+    def of_run(self, spec: RunSpec, *, remaining: float = 1.0) -> Amount:
+        """Return what a run is planned to use for the ``remaining`` share of its steps."""
+        return scaled(self._amount(spec, self._run(spec)), remaining)
+
+    def of_fork(
+        self, run: Run, step: int | None, changes: Mapping[str, Any] | Sequence[str]
+    ) -> Amount:
+        """Return what a fork of the run is planned to use, from its checkpoint to its end."""
+        plain = {**run.detail.spec, "kind": "run"}
+        spec = load_spec(plain, changes)
+        assert isinstance(spec, RunSpec)
+        done = step if step is not None else run.step or 0
+        return self.of_run(spec, remaining=max(1 - done / spec.steps, 0.0))
+
+    def of_retry(self, sweep: Sweep) -> Amount:
+        """Return what the trials that did not complete are planned to use, from their start."""
+        spec = SweepSpec.model_validate(sweep.detail.spec)
+        again = sum(sweep.view.counts.get(state, 0) for state in ("failed", "cancelled"))
+        return scaled(self._mean(spec), again)
+
+    def of_extension(self, sweep: Sweep, more: Mapping[str, Any]) -> Amount:
+        """Return what the added trials are planned to use.
+
+        Raises:
+            UserError: the sweep cannot be extended like this.
+        """
+        before = SweepSpec.model_validate(sweep.detail.spec)
+        after = extended(before, **more)
+        return scaled(self._mean(after), max(after.trial_count - before.trial_count, 0))
+
+    def _mean(self, spec: SweepSpec) -> Amount:
+        return scaled(self.of(spec), 1 / max(spec.trial_count, 1))
+
+    def _sum_of(self, specs: Sequence[RunSpec]) -> Amount:
+        return self._sum([({}, spec) for spec in specs], [self._run(spec) for spec in specs])
+
+    def _sum(self, trials: Trials, plans: Sequence[RunPlan]) -> Amount:
+        total = NOTHING
+        for (_, spec), plan in zip(trials, plans, strict=True):
+            total += self._amount(spec, plan)
+        return total
+
+    def _run(self, spec: RunSpec) -> RunPlan:
+        spec = self._on_this_cluster(spec)
+        made = plan_run(spec, price=self.price)
+        measured = measured_before(spec, made.parameters.total)
+        if measured:
+            made = plan_run(spec, price=self.price, measured=measured)
+        refuse_if_impossible(spec, made)
+        return made
+
+    def _sweep(self, spec: SweepSpec) -> SweepPlan:
+        trials = [(point, self._on_this_cluster(run)) for point, run in expand(spec)]
+        made = plan_sweep(spec, trials, price=self.price, free_gpus=self._free(spec))
+        measured: list[Measured] = []
+        if len({plan.parameters.total for _, plan in made.trials}) == 1:
+            measured = measured_before(trials[0][1], made.trials[0][1].parameters.total)
+        if measured:
+            made = plan_sweep(
+                spec, trials, price=self.price, free_gpus=self._free(spec), measured=measured
+            )
+        for (_, run), (_, plan) in zip(trials, made.trials, strict=True):
+            refuse_if_impossible(run, plan)
+        return made
+
+    def _free(self, spec: SweepSpec) -> int | None:
+        return matching_gpus(spec.run.resources.gpu_type, self._cluster()) or None
+
+    def _cluster(self) -> ClusterView:
+        return self._client.cluster()
+
+    def _on_this_cluster(self, spec: RunSpec) -> RunSpec:
+        """Return the spec with the kind of GPU that it will get, where only one kind is there."""
+        if spec.resources.gpu_type is not None or not spec.resources.gpus:
+            return spec
+        kinds = {gpu.name for node in self._cluster().nodes for gpu in node.gpus}
+        known = [find_gpu(name) for name in kinds]
+        if len(known) != 1 or known[0] is None:
+            return spec
+        resources = spec.resources.model_copy(update={"gpu_type": known[0].kind})
+        return spec.model_copy(update={"resources": resources})
+
+    def _amount(self, spec: RunSpec, plan: RunPlan) -> Amount:
+        """Return the planned hours, at most those of the run's time limit."""
+        gpus = spec.resources.gpus
+        if gpus == 0:
+            return NOTHING
+        limit = None if spec.time_limit_s is None else spec.time_limit_s * gpus / 3600
+        hours = min((one for one in (plan.gpu_hours, limit) if one is not None), default=None)
+        if hours is None:
+            raise UserError(
+                f"the time of {spec.name} cannot be planned: {plan.basis}",
+                hint="Set time_limit_s in its spec: the budget then counts that time on its GPUs. "
+                "Or name resources.gpu_type.",
+            )
+        price = plan.dollars_per_gpu_hour
+        return Amount(gpu_hours=hours, dollars=None if price is None else hours * price)
+
+
+def scaled(amount: Amount, factor: float) -> Amount:
+    return Amount(
+        gpu_hours=amount.gpu_hours * factor,
+        dollars=None if amount.dollars is None else amount.dollars * factor,
+    )
