@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
-from lehr.capsules.archive import Source
+from lehr.capsules.archive import SourceFile
 from lehr.capsules.shelf import Shelf
 from lehr_testing import seeding
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.browser
 def test_config_tab_shows_the_capsule_and_its_commands(visit: Visit, lehr: Lehr, tmp_path) -> None:
     (tmp_path / "train.py").write_text("steps = 10\n")
     sources = [
-        Source(f"{folder}/{name}.py", str(tmp_path / "train.py"), 0o644)
+        SourceFile(f"{folder}/{name}.py", str(tmp_path / "train.py"), 0o644)
         for folder, name in [("trainer", "a"), ("trainer", "b"), ("project", "train")]
     ]
     digest = Shelf(lehr.store.home).make(sources)

@@ -13,14 +13,14 @@ _LONGEST_PATCH = 200_000
 _MOST_PATCHES = 500
 
 
-class Change(NamedTuple):
+class CodeChange(NamedTuple):
     name: str
     change: Literal["added", "removed", "changed"]
     patch: str | None
     """Unified diff; None for a file that is not text, or too large."""
 
 
-def changes_between(first: Path, second: Path) -> list[Change]:
+def changes_between(first: Path, second: Path) -> list[CodeChange]:
     """Return the files that differ, by name, each with its unified diff.
 
     Raises:
@@ -31,7 +31,7 @@ def changes_between(first: Path, second: Path) -> list[Change]:
     names = sorted(n for n in before.keys() | after.keys() if before.get(n) != after.get(n))
     shown = names[:_MOST_PATCHES]
     old, new = archive.read_files(first, shown), archive.read_files(second, shown)
-    found: list[Change] = []
+    found: list[CodeChange] = []
     left = _LONGEST_PATCH
     for name in names:
         kind: Literal["added", "removed", "changed"] = (
@@ -41,7 +41,7 @@ def changes_between(first: Path, second: Path) -> list[Change]:
         if patch is not None and len(patch) > left:
             patch = None
         left -= len(patch or "")
-        found.append(Change(name, kind, patch))
+        found.append(CodeChange(name, kind, patch))
     return found
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lehr.capsules.archive import Source
+from lehr.capsules.archive import SourceFile
 from lehr.capsules.shelf import Shelf
 from lehr.control.lifecycle import RunState
 from lehr.store import Store
@@ -25,7 +25,7 @@ def store(tmp_path: Path):
 def capsule(home: Path, text: str) -> str:
     path = home / "source.py"
     path.write_text(text)
-    digest = Shelf(home).make([Source("project/train.py", str(path), 0o644)])
+    digest = Shelf(home).make([SourceFile("project/train.py", str(path), 0o644)])
     path.unlink()
     return digest
 
