@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lehr.capsules import archive
-from lehr.capsules.archive import Source
+from lehr.capsules.archive import SourceFile
 from lehr.control.lifecycle import RunState
 from lehr.store.streams import limits
 from lehr_testing import specs
@@ -34,7 +34,9 @@ def client(opened):
 def capsule(folder: Path, text: str = "print(1)\n") -> tuple[str, bytes]:
     (folder / "train.py").write_text(text)
     output = io.BytesIO()
-    digest, _ = archive.write([Source("project/train.py", str(folder / "train.py"), False)], output)
+    digest, _ = archive.write(
+        [SourceFile("project/train.py", str(folder / "train.py"), False)], output
+    )
     return digest, output.getvalue()
 
 

@@ -52,7 +52,7 @@ def written(folder: Path, spec: dict) -> Path:
     return path
 
 
-def test_script_with_wandb_is_swept_over_8_rates_under_a_pruning_rule(server, project):
+def test_script_with_wandb_is_swept_over_8_rates_with_pruning(server, project):
     client = server.client()
     run = nano("nano", pause_s=1.0)
     del run["kind"]
@@ -72,6 +72,14 @@ def test_script_with_wandb_is_swept_over_8_rates_under_a_pruning_rule(server, pr
     trials = [client.run(f"nano-{n}") for n in range(1, 9)]
     states = [trial.state for trial in trials]
     assert set(states) <= {"completed", "pruned"}, [trial.reason for trial in trials]
+    assert "pruned" in states
+    best = sweep.best()
+    assert best.detail.spec["trainer"]["args"]["lr"] >= 1e-2
+    losses = best.history("train/loss", "val/loss")
+    assert len(losses["train/loss"].dropna()) == 12
+    assert len(losses["val/loss"].dropna()) == 3
+    compared = client.compare(*trials[:2])
+    assert [d.path for d in compared.differences if d.factor] == ["trainer.args.lr"]
 
 
 def test_killed_script_resumes_from_what_it_saved_with_its_pinned_code(server, project):

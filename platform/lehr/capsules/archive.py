@@ -38,7 +38,7 @@ class BadArchive(Exception):
     """The archive is damaged, or has an entry that a capsule cannot have."""
 
 
-class Source(NamedTuple):
+class SourceFile(NamedTuple):
     """A file to put into an archive."""
 
     name: str
@@ -48,7 +48,7 @@ class Source(NamedTuple):
     executable: bool
 
 
-class Member(NamedTuple):
+class CapsuleMember(NamedTuple):
     """A file of an archive."""
 
     name: str
@@ -57,7 +57,7 @@ class Member(NamedTuple):
     sha256: str
 
 
-def write(sources: Iterable[Source], output: IO[bytes]) -> tuple[str, int]:
+def write(sources: Iterable[SourceFile], output: IO[bytes]) -> tuple[str, int]:
     """Write the archive of these files; return its digest and its size.
 
     Raises:
@@ -101,7 +101,7 @@ class _Counted(io.RawIOBase):
         return self._output.write(data)
 
 
-def members(path: str | os.PathLike[str], *, digests: bool = True) -> list[Member]:
+def members(path: str | os.PathLike[str], *, digests: bool = True) -> list[CapsuleMember]:
     """Return the files of an archive after all checks; without ``digests`` it reads no content.
 
     Raises:
@@ -113,7 +113,7 @@ def members(path: str | os.PathLike[str], *, digests: bool = True) -> list[Membe
         while digests and (piece := content.read(PIECE)):
             digest.update(piece)
         sha256 = digest.hexdigest() if digests else ""
-        found.append(Member(entry.name, entry.size, bool(entry.mode & 0o100), sha256))
+        found.append(CapsuleMember(entry.name, entry.size, bool(entry.mode & 0o100), sha256))
     return found
 
 

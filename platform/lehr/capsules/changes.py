@@ -17,7 +17,7 @@ _MOST_STEPS = 5_000_000
 """Steps of difflib for one answer: a few seconds. Files of many equal lines need far more."""
 
 
-class Change(NamedTuple):
+class CodeChange(NamedTuple):
     name: str
     change: Literal["added", "removed", "changed"]
     patch: str | None
@@ -58,7 +58,7 @@ class _Matcher(difflib.SequenceMatcher[str]):
         return super().find_longest_match(alo, ahi, blo, bhi)
 
 
-def changes_between(first: Path, second: Path) -> list[Change]:
+def changes_between(first: Path, second: Path) -> list[CodeChange]:
     """Return the files that differ, by name, each with its unified diff.
 
     Raises:
@@ -75,7 +75,7 @@ def changes_between(first: Path, second: Path) -> list[Change]:
     shown = set(small[:_MOST_PATCHES])
     old, new = archive.read_files(first, shown), archive.read_files(second, shown)
     steps = _Steps(_MOST_STEPS)
-    found: list[Change] = []
+    found: list[CodeChange] = []
     left = _LONGEST_PATCH
     for name in names:
         kind: Literal["added", "removed", "changed"] = (
@@ -86,7 +86,7 @@ def changes_between(first: Path, second: Path) -> list[Change]:
         if patch is not None and len(patch) > left:
             patch = None
         left -= len(patch or "")
-        found.append(Change(name, kind, patch))
+        found.append(CodeChange(name, kind, patch))
     return found
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lehr.capsules.archive import MOST_FILES, PROJECT, TRAINER, BadArchive, Source, check_name
+from lehr.capsules.archive import MOST_FILES, PROJECT, TRAINER, BadArchive, SourceFile, check_name
 from lehr.capsules.secret_files import likely_secret
 from lehr.errors import SpecError, SpecProblem, nearest
 from lehr.specs.code import Code, compiled
@@ -34,18 +34,18 @@ _MOST_LOOKED_AT = 1_000_000
 class Project:
     """The files of a project that belong to a capsule."""
 
-    sources: list[Source]
+    sources: list[SourceFile]
     size: int
     left_out: list[str]
     """Links that lead out of the project, and other things that are not files."""
 
 
-def trainer_sources() -> list[Source]:
+def trainer_sources() -> list[SourceFile]:
     """Return the files of Lehr's trainer as it is installed or checked out here."""
     return [source for name in PACKAGES for source in _package(name)]
 
 
-def _package(name: str) -> Iterator[Source]:
+def _package(name: str) -> Iterator[SourceFile]:
     found = importlib.util.find_spec(name)
     assert found is not None
     assert found.submodule_search_locations is not None
@@ -56,7 +56,7 @@ def _package(name: str) -> Iterator[Source]:
             for file in files:
                 if not file.endswith(".pyc"):
                     path = os.path.normpath(f"{TRAINER}/{name}/{inside}/{file}")
-                    yield Source(path, f"{folder}/{file}", False)
+                    yield SourceFile(path, f"{folder}/{file}", False)
 
 
 def project_sources(code: Code, folder: Path) -> Project:
@@ -119,7 +119,7 @@ class _Tree:
         self._exclude = GitIgnoreSpec.from_lines([*_NEVER, *code.exclude])
         self._ignored: dict[Path, GitIgnoreSpec] = {}
         self._git = next((p for p in (root, *root.parents) if (p / ".git").exists()), root)
-        self._sources: list[Source] = []
+        self._sources: list[SourceFile] = []
         self._left_out: list[str] = []
         self._size = 0
         self._looked_at = 0
@@ -165,7 +165,7 @@ class _Tree:
             raise _unreadable(name, PermissionError(13, "Permission denied"))
         check_name(f"{PROJECT}/{name}")
         executable = bool(status.st_mode & 0o100)
-        self._sources.append(Source(f"{PROJECT}/{name}", entry.path, executable))
+        self._sources.append(SourceFile(f"{PROJECT}/{name}", entry.path, executable))
         self._size += status.st_size
 
     def _is_ignored(self, path: Path, is_folder: bool) -> bool:
@@ -207,7 +207,7 @@ def _whole(patterns: Sequence[str]) -> list[str]:
     return ["*" if pattern in {".", "./"} else pattern.removeprefix("./") for pattern in patterns]
 
 
-def _refuse_secrets(sources: Sequence[Source], allowed: Sequence[str]) -> None:
+def _refuse_secrets(sources: Sequence[SourceFile], allowed: Sequence[str]) -> None:
     from pathspec import GitIgnoreSpec
 
     sent = GitIgnoreSpec.from_lines(allowed)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lehr.capsules import archive
-from lehr.capsules.archive import BadArchive, Source
+from lehr.capsules.archive import BadArchive, SourceFile
 from lehr.capsules.collect import trainer_sources
 from lehr.errors import InternalError
 from lehr_trainer.files import fsync_folder
@@ -71,7 +71,7 @@ class Shelf:
         draft.rename(self.path(digest))
         fsync_folder(self._folder)
 
-    def make(self, sources: list[Source]) -> str:
+    def make(self, sources: list[SourceFile]) -> str:
         """Make the capsule of these files, unless it is here; return its digest."""
         with self.draft() as draft:
             try:

@@ -89,10 +89,11 @@ def backup(
     home: Home = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Back up databases and streams in a consistent state, even while runs are training.
+    """Back up databases, streams and the runs' code, consistent even while runs are training.
 
-    Not included: checkpoints (run directories), prepared data, and the token. JSON: {backup:
-    {folder, runs, files, size_bytes, version, revision, created_at}}.
+    Not included: checkpoints (run directories), prepared data, and the token. A capsule that is
+    missing is named. JSON: {backup: {folder, runs, files, size_bytes, version, revision,
+    created_at, missing}}.
     """
     upkeep = _upkeep()
     with notes().status("Copying"):
@@ -105,6 +106,7 @@ def backup(
         f"{escaped(str(made.folder))}: {_count(made.runs, 'run')}, "
         f"{_count(len(made.files), 'file')}, {formats.size(made.size_bytes)}"
     )
+    _warn_of_missing(made)
     out.print("  Not included: checkpoints and the token.", style="dim")
     out.print(f"  Restore it: lehr db restore {escaped(str(made.folder))}", style="dim")
 
@@ -125,7 +127,7 @@ def restore(
 ) -> None:
     """Verify a backup completely, then restore it. The server must be stopped.
 
-    JSON: {backup: {folder, runs, files, size_bytes, version, revision, created_at}}.
+    JSON: {backup: {folder, runs, files, size_bytes, version, revision, created_at, missing}}.
     """
     upkeep = _upkeep()
     # The home may not exist yet: a new machine can start from a backup.
@@ -146,6 +148,7 @@ def restore(
         f"{escaped(str(where))}: {_count(put.runs, 'run')} from the backup of {when}. "
         "Start the server: lehr up"
     )
+    _warn_of_missing(put)
 
 
 @db.command("rebuild")
@@ -231,6 +234,12 @@ def _needs_it_down(where: Path, what: str) -> None:
         )
 
 
+def _warn_of_missing(backup_: Backup) -> None:
+    """Name the capsules that are not in it: their runs can neither be retried nor resumed."""
+    for text in backup_.missing:
+        notes().print(f"[yellow]warning[/]  {escaped(text)}")
+
+
 def _plain(backup_: Backup) -> dict[str, object]:
     return {
         "folder": str(backup_.folder),
@@ -240,6 +249,7 @@ def _plain(backup_: Backup) -> dict[str, object]:
         "version": backup_.version,
         "revision": backup_.revision,
         "created_at": backup_.created_at,
+        "missing": list(backup_.missing),
     }
 
 

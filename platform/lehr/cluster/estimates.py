@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lehr.cluster.heartbeats import HeartbeatTable
+from lehr.specs import stored
 from lehr.store.tables import Attempt, RunRow
 
 KEPT_S = (30.0, 600.0)
@@ -47,7 +48,11 @@ class Estimates:
 
     def _estimate(self, attempt_id: str, run: RunRow) -> float | None:
         step, step_s = self._heartbeats.last_step(attempt_id), self._heartbeats.step_s(attempt_id)
-        steps = run.spec.get("train", {}).get("steps")
-        if step is None or step_s is None or steps is None:
+        if step is None or step_s is None:
             return None
-        return max(0.0, (int(steps) - step) * step_s)
+        try:
+            steps = stored.total_steps(run.spec)
+        except (KeyError, TypeError, ValueError):
+            # One spec that cannot be read must not stop the tick of all runs.
+            return None
+        return max(0.0, (steps - step) * step_s)

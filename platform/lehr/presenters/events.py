@@ -136,7 +136,8 @@ def _words(record: said.AnyRecord) -> str:
             skipped = (
                 f"; skipped {len(record.skipped)} that did not verify" if record.skipped else ""
             )
-            return f"resumes from step {record.step:,} ({record.checkpoint}{skipped})"
+            changed = f"; changed since then: {', '.join(record.changed)}" if record.changed else ""
+            return f"resumes from step {record.step:,} ({record.checkpoint}{skipped}){changed}"
         case said.Checkpoint():
             loss = f", val/loss {record.val_loss:.4g}" if record.val_loss is not None else ""
             return f"checkpoint at step {record.step:,} ({record.reason}{loss})"

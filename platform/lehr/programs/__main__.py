@@ -55,7 +55,17 @@ def main() -> int:
         )
     )
     if resumed is not None:
-        events.write(Resumed(time=time.time(), step=resumed.step, checkpoint=resumed.checkpoint))
+        if resumed.changed:
+            words = "the checkpoint was saved in another environment"
+            print(f"warning: {words}: {', '.join(resumed.changed)}", flush=True)
+        events.write(
+            Resumed(
+                time=time.time(),
+                step=resumed.step,
+                checkpoint=resumed.checkpoint,
+                changed=resumed.changed,
+            )
+        )
     return Supervisor(place, program, events, rank=rank, resumed=resumed).run()
 
 

@@ -21,7 +21,7 @@ _REMEMBERED = 100_000
 """Records whose times are kept, to find the step of a file."""
 
 
-class Events(Protocol):
+class RecordSink(Protocol):
     def write(self, record: Record) -> None: ...
 
 
@@ -32,7 +32,7 @@ class Recorder:
     as well, so that charts, diagnosis and comparisons find it.
     """
 
-    def __init__(self, events: Events, *, tokens_per_step: int, resumed_step: int = 0) -> None:
+    def __init__(self, events: RecordSink, *, tokens_per_step: int, resumed_step: int = 0) -> None:
         self._events = events
         self._tokens_per_step = tokens_per_step
         self.step = resumed_step

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote
 
+from lehr.programs.environment import versions
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.manifest import FileEntry, Manifest, read_manifest
 from lehr_trainer.errors import BadCheckpoint
@@ -71,7 +72,9 @@ def keep(base: Path, state: State, folder: Path, *, step: int, tokens: int, reas
             _refuse_changed(base / name, expected)
             files[_flat(name)] = entry
         code = layout.code_digest()
-        manifest = Manifest(step=step, tokens=tokens, reason=reason, code=code, files=files)
+        manifest = Manifest(
+            step=step, tokens=tokens, reason=reason, code=code, versions=versions(), files=files
+        )
         listing = manifest.model_dump_json(indent=1).encode()
         with (draft / layout.MANIFEST).open("wb") as output:
             output.write(listing)

@@ -16,6 +16,7 @@ import yaml
 
 from lehr.node import code_cache
 from lehr.programs import saves
+from lehr.programs.environment import changes, versions
 from lehr.specs.program import Program, arguments, effective_args
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import LaunchNote
@@ -34,6 +35,8 @@ class Resume:
     """As the ``resumed`` record has it."""
     path: str
     """The file or folder that was saved, put back where the program had it."""
+    changed: list[str]
+    """Versions that differ from those when it was saved."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,8 @@ class Workplace:
         manifest = saves.restore(checkpoint, self.folder)
         names = [str(self.folder / unquote(name)) for name in manifest.files]
         path = os.path.commonpath(names) if names else str(self.folder)
-        return Resume(manifest.step, note.resume_from, path)
+        changed = changes(manifest.versions, versions())
+        return Resume(manifest.step, note.resume_from, path, changed)
 
     def _as_wandb(self) -> Path:
         """Return the folder in which ``import wandb`` finds Lehr's module of that name."""

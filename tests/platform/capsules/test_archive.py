@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from lehr.capsules import archive
-from lehr.capsules.archive import BadArchive, Source
+from lehr.capsules.archive import BadArchive, SourceFile
 
 
-def tree(folder: Path, **files: str) -> list[Source]:
+def tree(folder: Path, **files: str) -> list[SourceFile]:
     folder.mkdir(exist_ok=True)
     for name, text in files.items():
         (folder / name).write_text(text)
-    return [Source(f"project/{name}", str(folder / name), False) for name in files]
+    return [SourceFile(f"project/{name}", str(folder / name), False) for name in files]
 
 
-def packed(path: Path, sources: list[Source]) -> str:
+def packed(path: Path, sources: list[SourceFile]) -> str:
     with path.open("wb") as output:
         digest, size = archive.write(sources, output)
     assert size == path.stat().st_size
@@ -38,7 +38,7 @@ def test_unpacked_files_are_those_that_were_packed(tmp_path):
     name = "project/" + "ä" * 60 + "/" + "b" * 150 + ".py"
     source = tmp_path / "x"
     source.write_bytes(b"\0\n1")
-    packed(tmp_path / "1.tar", [Source(name, str(source), True)])
+    packed(tmp_path / "1.tar", [SourceFile(name, str(source), True)])
     out = tmp_path / "out"
     out.mkdir()
     assert archive.unpack(tmp_path / "1.tar", str(out), read_only=True) == 1

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lehr.capsules import archive, changes
-from lehr.capsules.archive import Source
+from lehr.capsules.archive import SourceFile
 from lehr.capsules.changes import changes_between
 
 
@@ -17,7 +17,7 @@ def packed(folder: Path, **files: bytes) -> Path:
     sources = []
     for name, content in files.items():
         (folder / name).write_bytes(content)
-        sources.append(Source(f"project/{name}", str(folder / name), False))
+        sources.append(SourceFile(f"project/{name}", str(folder / name), False))
     path = folder.with_suffix(".tar")
     with path.open("wb") as output:
         archive.write(sources, output)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lehr.capsules import collect
-from lehr.capsules.archive import BadArchive, Source
+from lehr.capsules.archive import BadArchive, SourceFile
 from lehr.capsules.shelf import InstalledTrainer, Shelf
 
 
@@ -18,10 +18,10 @@ def shelf(tmp_path: Path) -> Shelf:
     return Shelf(tmp_path / "home")
 
 
-def source(folder: Path, text: str) -> list[Source]:
+def source(folder: Path, text: str) -> list[SourceFile]:
     folder.mkdir(exist_ok=True)
     (folder / "a.py").write_text(text)
-    return [Source("project/a.py", str(folder / "a.py"), False)]
+    return [SourceFile("project/a.py", str(folder / "a.py"), False)]
 
 
 def test_same_files_are_kept_once(shelf, tmp_path):

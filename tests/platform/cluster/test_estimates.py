@@ -6,6 +6,8 @@ import pytest
 
 from lehr.cluster.estimates import KEPT_S, Estimates
 from lehr.cluster.heartbeats import HeartbeatTable
+from lehr.specs.program import Program
+from lehr.specs.run import RunSpec
 from lehr_testing import seeding
 from lehr_testing.stores import begin, fresh_store
 
@@ -64,3 +66,19 @@ def test_short_and_long_estimates_are_kept_within_bounds(case):
         case.step(number, after_s=3600.0)
     assert case.remaining_s() > 20 * KEPT_S[1]
     assert case.estimates.renewed_in_s() == KEPT_S[1]
+
+
+def test_program_of_a_user_is_estimated_by_its_own_number_of_steps(case):
+    program = Program(module="train", args={"max_iters": 100}, steps_arg="max_iters")
+    case.run.spec = RunSpec(name="r", trainer=program).model_dump(mode="json")
+    for number in range(11, 20):
+        case.step(number, after_s=2.0)
+    assert case.remaining_s() == pytest.approx((100 - 19) * 2.0)
+
+
+@pytest.mark.parametrize("spec", [{}, {"train": None}, {"trainer": {"steps": "many"}}])
+def test_spec_that_cannot_be_read_has_no_estimate(case, spec):
+    case.run.spec = spec
+    for number in range(11, 20):
+        case.step(number, after_s=2.0)
+    assert case.remaining_s() is None

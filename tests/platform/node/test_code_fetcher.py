@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lehr.capsules import archive
-from lehr.capsules.archive import BadArchive, Source
+from lehr.capsules.archive import BadArchive, SourceFile
 from lehr.node import code_cache, code_fetcher
 from lehr.node.attempt_dir import AttemptDir
 
@@ -38,7 +38,7 @@ def capsule(tmp_path: Path) -> tuple[str, FromFile]:
     (tmp_path / "x.py").write_text("VALUE = 1\n")
     names = ("trainer/lehr_trainer/x.py", "project/y.py")
     with (tmp_path / "sent.tar").open("wb") as output:
-        sources = [Source(name, str(tmp_path / "x.py"), False) for name in names]
+        sources = [SourceFile(name, str(tmp_path / "x.py"), False) for name in names]
         digest, _ = archive.write(sources, output)
     return digest, FromFile(tmp_path / "sent.tar")
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from lehr_testing.tfevents import scalar, version, write
 from lehr_testing.waiting import until
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import LaunchNote, Orders
@@ -226,7 +227,8 @@ def test_pause_lets_the_program_save_and_resume_from_there(attempts):
     assert attempts.train(resume_from=saved.path, steps=1000) == 0
     assert f"resumed with {step}" in attempts.output
     [resumed] = attempts.records("resumed")
-    assert resumed.step == step
+    assert (resumed.step, resumed.changed) == (step, [])
+    assert "another environment" not in attempts.output
     assert attempts.series("x") == [(step + 1, step + 1)]
 
 
@@ -252,6 +254,25 @@ def test_program_that_writes_into_a_folder_of_its_project_leaves_the_capsule_alo
     assert attempts.train() == 0
     assert "found False kept" in attempts.output
     assert [path.name for path in out.rglob("*")] == ["deep", ".gitkeep"]
+
+
+def test_resumption_under_other_versions_is_recorded_and_logged(attempts):
+    attempts.write("""
+        import lehr_log
+        open("state.txt", "w").write("1")
+        lehr_log.checkpoint("state.txt", step=lehr_log.resume_step + 1)
+    """)
+    assert attempts.train() == 0
+    [saved] = attempts.records("checkpoint")
+    path = attempts.run / saved.path / "manifest.json"
+    manifest = json.loads(path.read_text())
+    now = manifest["versions"]["torch"]
+    manifest["versions"] |= {"torch": "1.0", "gone": "3.1"}
+    path.write_text(json.dumps(manifest))
+    assert attempts.train(resume_from=saved.path) == 0
+    [resumed] = attempts.records("resumed")
+    assert resumed.changed == [f"torch 1.0 -> {now}", "gone 3.1 -> none"]
+    assert f"saved in another environment: torch 1.0 -> {now}, gone 3.1" in attempts.output
 
 
 def test_program_that_ignores_sigterm_is_killed_after_its_grace(attempts):
@@ -283,14 +304,15 @@ def test_damaged_checkpoint_is_refused(attempts):
 
 
 def test_tensorboard_files_are_read_where_a_program_writes_only_them(attempts):
-    attempts.write("""
-        from torch.utils.tensorboard import SummaryWriter
-        writer = SummaryWriter("runs")
-        for step in range(1, 4):
-            writer.add_scalar("loss", 1.0 / step, step)
-        writer.close()
+    events = [version(), *(scalar(step, loss=1.0 / step) for step in range(1, 4))]
+    written = write(attempts.run.parent / "events.out.tfevents.1700000000.host.1.0", events)
+    attempts.write(f"""
+        import pathlib
+        folder = pathlib.Path("runs")
+        folder.mkdir()
+        source = pathlib.Path({str(written)!r})
+        (folder / source.name).write_bytes(source.read_bytes())
     """)
-    pytest.importorskip("tensorboard")
     attempts.train()
     assert [step for step, _ in attempts.series("train/loss")] == [1, 2, 3]
 

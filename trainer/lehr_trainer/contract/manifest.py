@@ -31,6 +31,10 @@ class Manifest(BaseModel):
     reason: str
     code: str | None = None
     """Digest of the capsule that the run trains with; None outside the platform."""
+    versions: dict[str, str] = {}
+    """Of Python and all distributions, for a program of a user. The state of Lehr's trainer has its
+    own.
+    """
     files: dict[str, FileEntry] = {}
 
     @property

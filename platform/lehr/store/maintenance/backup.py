@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from dataclasses import replace as with_fields
 from pathlib import Path
 from urllib.parse import quote
 
@@ -23,7 +24,7 @@ from lehr import home as homes
 from lehr.errors import Conflict, HomeUnusable, NotFound, UserError
 from lehr.store.changes import Changes
 from lehr.store.database import Database
-from lehr.store.maintenance import migrate
+from lehr.store.maintenance import capsules, migrate
 from lehr.store.store import RESTORING, Store
 from lehr.store.streams import index
 from lehr.store.streams.replica import GAPS, is_name, sync_folder
@@ -46,6 +47,8 @@ class Backup:
     runs: int
     files: dict[str, tuple[int, str]]
     """Size and SHA-256 by path in the folder."""
+    missing: tuple[str, ...] = ()
+    """A sentence for each capsule that a run needs and that was not there to copy."""
 
     @property
     def size_bytes(self) -> int:
@@ -62,7 +65,7 @@ class Rebuilt:
 
 
 def backup(home: Path, target: Path, *, progress: BackupProgress | None = None) -> Backup:
-    """Copy a consistent ``lehr.db`` and replica, also under load.
+    """Copy a consistent ``lehr.db``, replica and capsules, also under load.
 
     The database is copied first and streams only grow, so that the copied streams hold at least
     what the copied database has applied. The index is not copied: a restore rebuilds it. Tokens
@@ -98,7 +101,12 @@ def backup(home: Path, target: Path, *, progress: BackupProgress | None = None) 
                 copied.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 shutil.copyfile(path, copied, follow_symlinks=False)
                 files[str(copied.relative_to(draft))] = _digest(copied)
-        found = Backup(target, time.time(), __version__, revision, runs, files)
+        tell("code of the runs", 1.0)
+        for copied in capsules.copied(home, draft / capsules.FOLDER, draft / "lehr.db"):
+            _flush(copied)
+            files[str(copied.relative_to(draft))] = _digest(copied)
+        missing = tuple(capsules.missing(draft / "lehr.db", draft))
+        found = Backup(target, time.time(), __version__, revision, runs, files, missing)
         _write_manifest(draft, found)
         for folder in [draft, *(path for path in draft.rglob("*") if path.is_dir())]:
             sync_folder(folder)
@@ -159,11 +167,12 @@ def restore(folder: Path, home: Path, *, replace: bool = False) -> Backup:
             _flush(copied)
         (restoring / "replica").mkdir(exist_ok=True)
         _set_aside(home)
+        capsules.adopt(restoring / capsules.FOLDER, home)
         (restoring / "replica").rename(home / "replica")
         (restoring / "lehr.db").rename(home / "lehr.db")
         sync_folder(home)
         restoring.rmdir()
-    return found
+        return with_fields(found, missing=tuple(capsules.missing(home / "lehr.db", home)))
 
 
 def rebuild(home: Path) -> Rebuilt:
@@ -206,6 +215,7 @@ def _set_aside(home: Path) -> None:
             number += 1
             kept = kept.with_name(f"{kept.name.partition('.')[0]}.{number}")
         kept.mkdir(mode=0o700)
+        capsules.link(home, kept)
         for path in there:
             path.rename(kept / path.name)
     index.remove(home / "streams.db")

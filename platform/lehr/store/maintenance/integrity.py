@@ -18,7 +18,7 @@ from lehr import home as homes
 from lehr.control.lifecycle import RunState, can_transition
 from lehr.errors import HomeUnusable, NotFound
 from lehr.store.ids import attempt_id
-from lehr.store.maintenance import migrate
+from lehr.store.maintenance import capsules, migrate
 from lehr.store.records.provenance import provenance_digest
 from lehr.store.streams import index
 from lehr.store.streams.replica import Replica
@@ -46,6 +46,8 @@ def check(home: Path) -> list[Finding]:
         found = [Finding("error", "lehr.db", error.message)]
     if not found:
         found += [*_record(path), *_provenance(path), *_rollouts(path)]
+        found += [Finding("error", "code", text) for text in capsules.missing(path, home)]
+    found += [Finding("error", "code", text) for text in capsules.damaged(home)]
     streams = home / "streams.db"
     version = index.version(streams)
     if version is None:

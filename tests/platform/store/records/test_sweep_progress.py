@@ -188,6 +188,31 @@ def test_pruner_prunes_only_the_running_attempt(store, controller):
     assert len(store.requests.of_run(bad.id)) == 1
 
 
+def test_trials_of_a_program_are_pruned_by_what_it_logs(store, controller):
+    program = {"module": "train", "args": {"lr": 0, "max_iters": 10}, "steps_arg": "max_iters"}
+    sweep = made(
+        store,
+        parameters={"trainer.args.lr": {"values": [0.1, 0.2, 0.3]}},
+        metric={"name": "val/loss"},
+        pruning={"name": "median", "startup_trials": 2, "min_steps": 4},
+        run={"trainer": program},
+    )
+    first, second, bad = runs(store, sweep)
+    for run in (first, second):
+        attempt = start(store, run.id)
+        ingest(store, attempt.id, *[metrics(step, val_loss=1.0) for step in (4, 8, 10)])
+        end(store, run.id, RunState.COMPLETED, "completed", None)
+    attempt = start(store, bad.id)
+    ingest(store, attempt.id, metrics(2, time=2.0, val_loss=9.0))
+    controller.tick()
+    assert store.runs.get(bad.id).desired == "run"
+    ingest(store, attempt.id, metrics(4, time=24.0, val_loss=9.0))
+    controller.tick()
+    assert store.runs.get(bad.id).desired == "prune"
+    [request] = store.requests.of_run(bad.id)
+    assert request.message == "val/loss, median: 9 at step 4 is worse than the median trial"
+
+
 def test_unreadable_sweep_does_not_block_the_others(store, controller, caplog):
     broken, sweep = made(store), made(store)
     with store.db.write() as session:

@@ -230,6 +230,12 @@
  *   digest: string, reason: string, val_loss: WireNumber | null, best: boolean, latest: boolean,
  *   created_at: number, removed_at: number | null}} CheckpointView
  *
+ * @typedef {object} CapsuleView
+ * @property {string} digest
+ * @property {number} bytes
+ * @property {boolean} installed
+ * @property {{name: string, bytes: number}[]} files
+ *
  * @typedef {{index: number, name: string, memory_bytes: number | null, utilization: number | null,
  *   memory_used_bytes: number | null, temperature_celsius: number | null, run_id: string | null,
  *   run_name: string | null, attempt: number | null, since: number | null}} GpuView

@@ -6,6 +6,7 @@ import { differing, flatten } from "../flat.js";
 import { NONE, specValue } from "../format.js";
 import { empty, message } from "../notices.js";
 import { read, write } from "../urlstate.js";
+import { codePanel } from "./code.js";
 
 /** @typedef {import("../types.js").RunDetail} RunDetail */
 
@@ -113,6 +114,8 @@ export function openConfig(place, run) {
     place,
     h("div.bar", {}, keyInput, h("label.field", {}, "differences to run", refInput), h("label.field", {}, "or preset", choice), problem, h("span.bar-end", {}, h("a", { href: `/api/v1/runs/${run.id}/config`, download: `${run.name}.yaml` }, "config.yaml"))),
     table,
+    h("h2", {}, "Code"),
+    codePanel(run),
     h("h2", {}, "Provenance"),
     provenanceList(run.provenance),
   );

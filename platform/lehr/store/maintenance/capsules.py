@@ -1,0 +1,134 @@
+"""Capsules of a home's record: which it needs, which are missing or damaged, copies of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import quote
+
+from lehr.capsules import archive
+from lehr.capsules.shelf import Shelf
+from lehr.store.streams.replica import sync_folder
+
+FOLDER = "capsules"
+_SHOWN = 12
+_NAMED = 3
+"""Runs that a sentence about a capsule names."""
+_NEEDED = (
+    (
+        "SELECT json_extract(spec, '$.code.digest'), 'run ' || id FROM runs"
+        " WHERE id NOT IN (SELECT run_id FROM requests WHERE kind = 'delete') ORDER BY number"
+    ),
+    (
+        "SELECT json_extract(spec, '$.run.code.digest'), 'sweep ' || id FROM sweeps"
+        " WHERE NOT archived ORDER BY id"
+    ),
+    (
+        "SELECT json_extract(spec, '$.run.code.digest'), 'rollout ' || id FROM rollouts"
+        " WHERE NOT archived ORDER BY id"
+    ),
+)
+"""As ``Runs.capsules_in_use``, with who needs each."""
+
+
+def needed(database: Path) -> dict[str, list[str]]:
+    """Return the capsules that the record needs, each with its runs, sweeps and rollouts."""
+    found: dict[str, list[str]] = defaultdict(list)
+    uri = f"file:{quote(str(database))}?mode=ro"
+    with closing(sqlite3.connect(uri, uri=True, timeout=30)) as connection:
+        for query in _NEEDED:
+            try:
+                rows = connection.execute(query).fetchall()
+            except sqlite3.OperationalError as error:
+                if "no such" in str(error):  # An older version, without this table or column.
+                    continue
+                raise
+            for digest, subject in rows:
+                if isinstance(digest, str) and archive.DIGEST.fullmatch(digest):
+                    found[digest].append(subject)
+    return dict(found)
+
+
+def copied(home: Path, folder: Path, database: Path) -> Iterator[Path]:
+    """Copy the capsules that a record needs to ``folder``; yield each copy.
+
+    Missing ones are left out: a run may have been deleted after its database was copied.
+    """
+    shelf = Shelf(home)
+    for digest in sorted(needed(database)):
+        source = shelf.path(digest)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        try:
+            shutil.copyfile(source, folder / source.name, follow_symlinks=False)
+        except FileNotFoundError:
+            continue
+        (folder / source.name).chmod(0o600)
+        yield folder / source.name
+
+
+def adopt(restored: Path, home: Path) -> None:
+    """Move restored capsules to the home's. Those that are there already stay: equal names have
+    equal content.
+    """
+    if not restored.is_dir():
+        return
+    target = home / FOLDER
+    target.mkdir(mode=0o700, exist_ok=True)
+    for path in sorted(restored.iterdir()):
+        path.rename(target / path.name)
+    sync_folder(target)
+    restored.rmdir()
+
+
+def link(home: Path, kept: Path) -> None:
+    """Give replaced databases their capsules: those in the home are removed once no run of its
+    record needs them.
+    """
+    there = sorted((home / FOLDER).glob("*.tar"))
+    if there:
+        (kept / FOLDER).mkdir(mode=0o700)
+    for path in there:
+        os.link(path, kept / FOLDER / path.name)
+
+
+def missing(database: Path, home: Path) -> list[str]:
+    """Return a sentence for each capsule that the record needs and the home lacks."""
+    shelf = Shelf(home)
+    return [
+        f"{_title(digest)} is missing; {_of(subjects)}"
+        for digest, subjects in needed(database).items()
+        if not shelf.path(digest).is_file()
+    ]
+
+
+def damaged(home: Path) -> list[str]:
+    """Return a sentence for each capsule whose content is not what its name is the digest of."""
+    shelf = Shelf(home)
+    found = []
+    for digest in shelf.digests():
+        try:
+            is_one = archive.digest_of(shelf.path(digest)) == digest
+        except FileNotFoundError:  # Removed meanwhile: its last run was deleted.
+            continue
+        except OSError as error:
+            found.append(f"{_title(digest)} cannot be read: {error.strerror}")
+            continue
+        if not is_one:
+            found.append(f"{_title(digest)} does not match its digest")
+    return found
+
+
+def _title(digest: str) -> str:
+    return f"capsule {digest[:_SHOWN]}"
+
+
+def _of(subjects: list[str]) -> str:
+    more = len(subjects) - _NAMED
+    verb = "need" if len(subjects) > 1 else "needs"
+    listed = ", ".join(subjects[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return f"{listed} {verb} it"

@@ -1,0 +1,111 @@
+"""Capsules in backups, restores and check-ups of a home."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from lehr.capsules.archive import SourceFile
+from lehr.capsules.shelf import Shelf
+from lehr.control.lifecycle import RunState
+from lehr.store import Store
+from lehr.store.maintenance import backup
+from lehr.store.maintenance.integrity import check
+from lehr_testing.stores import fresh_store, run_spec
+
+
+@pytest.fixture
+def store(tmp_path: Path):
+    with fresh_store(tmp_path / "home") as store:
+        yield store
+
+
+def capsule(home: Path, text: str) -> str:
+    path = home / "source.py"
+    path.write_text(text)
+    digest = Shelf(home).make([SourceFile("project/train.py", str(path), 0o644)])
+    path.unlink()
+    return digest
+
+
+def recorded(store: Store, name: str, digest: str) -> str:
+    return store.runs.create(run_spec(name, code={"digest": digest})).id
+
+
+def errors(home: Path) -> list[str]:
+    return [f"{one.where}: {one.message}" for one in check(home) if one.level == "error"]
+
+
+def test_backup_has_the_capsules_of_its_runs_and_a_restore_brings_them_back(
+    store: Store, tmp_path: Path
+) -> None:
+    mine, unused = capsule(store.home, "a = 1"), capsule(store.home, "b = 2")
+    recorded(store, "one", mine)
+    made = backup.backup(store.home, tmp_path / "backup")
+    assert f"capsules/{mine}.tar" in made.files
+    assert f"capsules/{unused}.tar" not in made.files
+    assert made.missing == ()
+    put = backup.restore(tmp_path / "backup", tmp_path / "other")
+    assert put.missing == ()
+    assert Shelf(tmp_path / "other").digests() == [mine]
+    assert errors(tmp_path / "other") == []
+    assert not (tmp_path / "other/.restoring").exists()
+
+
+def test_missing_capsule_is_named_with_its_runs_by_backup_restore_and_check(
+    store: Store, tmp_path: Path
+) -> None:
+    digest = capsule(store.home, "a = 1")
+    ids = [recorded(store, f"r{n}", digest) for n in range(5)]
+    Shelf(store.home).path(digest).unlink()
+    text = f"capsule {digest[:12]} is missing; run {ids[0]}, run {ids[1]}, run {ids[2]} and 2 more"
+    made = backup.backup(store.home, tmp_path / "backup")
+    assert made.missing == (f"{text} need it",)
+    assert backup.restore(tmp_path / "backup", tmp_path / "other").missing == made.missing
+    assert errors(store.home) == [f"code: {text} need it"]
+
+
+def test_restore_over_a_home_keeps_the_capsules_of_both_records(
+    store: Store, tmp_path: Path
+) -> None:
+    old, new = capsule(store.home, "a = 1"), capsule(store.home, "b = 2")
+    recorded(store, "old", old)
+    backup.backup(store.home, tmp_path / "backup")
+    recorded(store, "new", new)
+    store.close()
+    shutil.rmtree(tmp_path / "backup/capsules/", ignore_errors=False)
+    manifest = tmp_path / "backup/backup.json"
+    text = manifest.read_text()
+    start = text.index(f'  "capsules/{old}.tar"')
+    end = text.index("]", start)
+    # As a backup of an earlier version, which holds no capsules.
+    manifest.write_text(text[:start].rstrip(", \n") + text[end + 1 :])
+    assert backup.restore(tmp_path / "backup", store.home, replace=True).missing == ()
+    assert Shelf(store.home).digests() == sorted([old, new])
+    [kept] = store.home.glob("replaced-*")
+    assert sorted(path.stem for path in (kept / "capsules").iterdir()) == sorted([old, new])
+    Shelf(store.home).collect_garbage({old}, unused_s=-1)
+    assert (kept / f"capsules/{new}.tar").is_file()
+
+
+def test_damaged_capsule_is_found_and_that_of_a_deleted_run_is_not_needed(store: Store) -> None:
+    digest, gone = capsule(store.home, "a = 1"), capsule(store.home, "b = 2")
+    recorded(store, "one", digest)
+    run_id = recorded(store, "two", gone)
+    assert errors(store.home) == []
+    store.transitions.apply(
+        run_id,
+        old=RunState.QUEUED,
+        new=RunState.CANCELLED,
+        attempt=0,
+        cause="cancel",
+        message=None,
+        actor="ada",
+    )
+    store.runs.mark_deleted(run_id)
+    Shelf(store.home).path(gone).unlink()
+    with Shelf(store.home).path(digest).open("ab") as file:
+        file.write(b"x")
+    assert errors(store.home) == [f"code: capsule {digest[:12]} does not match its digest"]
