@@ -52,7 +52,7 @@ class Estimates:
             return None
         try:
             steps = stored.total_steps(run.spec)
-        except (KeyError, TypeError, ValueError):
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
             # One spec that cannot be read must not stop the tick of all runs.
             return None
         return max(0.0, (steps - step) * step_s)

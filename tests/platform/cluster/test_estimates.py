@@ -76,7 +76,10 @@ def test_program_of_a_user_is_estimated_by_its_own_number_of_steps(case):
     assert case.remaining_s() == pytest.approx((100 - 19) * 2.0)
 
 
-@pytest.mark.parametrize("spec", [{}, {"train": None}, {"trainer": {"steps": "many"}}])
+@pytest.mark.parametrize(
+    "spec",
+    [{}, {"train": None}, {"trainer": {"steps": "many"}}, {"train": {"steps": 1e999}}, ["x"]],
+)
 def test_spec_that_cannot_be_read_has_no_estimate(case, spec):
     case.run.spec = spec
     for number in range(11, 20):
