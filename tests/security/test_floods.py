@@ -51,11 +51,18 @@ def test_body_of_100_mb_is_rejected_before_it_is_read(scene):
     api, client, run, attempt = scene
     asked = []
     for method, path in with_a_body():
+        if path.endswith("/code/{digest}"):
+            continue  # A capsule may be this large: ``capsule_limit`` is its own limit.
         token = attempt_token(run) if "{attempt_id}" in path else TOKEN
         url = path.replace("{attempt_id}", attempt).replace("{name}", "events.jsonl")
         for headers in ({"content-length": str(HUNDRED)}, {"transfer-encoding": "chunked"}):
             request = Request(
-                method, url.replace("{ref}", run), token, endless(), headers, "offset=0"
+                method,
+                url.replace("{ref}", run),
+                token,
+                endless(),
+                headers,
+                "offset=0",
             )
             asked.append((request, "content-length" in headers))
     assert len(asked) >= 30

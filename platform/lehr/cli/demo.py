@@ -139,9 +139,15 @@ def _earlier(client: Client, spec: SweepSpec) -> Sweep | None:
         return None
     ended_badly = [c.run for c in sweep.trials if c.run.state in {"failed", "cancelled", "pruned"}]
     lost = any(run.cause != "nan_loss" for run in ended_badly)
-    if lost or SweepSpec.model_validate(sweep.detail.spec) != spec:
+    if lost or _without_digest(SweepSpec.model_validate(sweep.detail.spec)) != spec:
         return None
     return sweep
+
+
+def _without_digest(spec: SweepSpec) -> SweepSpec:
+    """Return the spec as it was before its code was pinned at submission."""
+    code = spec.run.code.model_copy(update={"digest": None})
+    return spec.model_copy(update={"run": spec.run.model_copy(update={"code": code})})
 
 
 def _next(client: Client, sweep: Sweep, token_hint: str) -> None:

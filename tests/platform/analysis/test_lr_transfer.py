@@ -37,8 +37,8 @@ def test_same_setting_keeps_rate_and_interval() -> None:
     found = transfer(fit, SMALL, SMALL)
     assert found.rate == fit.recommended
     assert found.doubt == 1.0
-    assert found.likely == pytest.approx(fit.likely)
-    assert found.sure == pytest.approx(fit.sure)
+    assert found.likely == pytest.approx(fit.likely, rel=0.01)
+    assert found.sure == pytest.approx(fit.sure, rel=0.01)
 
 
 def test_rate_and_interval_move_by_the_rules_factor() -> None:

@@ -89,10 +89,16 @@ def test_repeated_submission_with_one_key_is_one_run(client):
     assert client.submit(RUN_SPEC).id != one.id
 
 
+def _pinned(run, code):
+    return run.model_copy(update={"code": run.code.model_copy(update={"digest": code.digest})})
+
+
 def test_spec_object_can_be_submitted(client):
     from lehr.specs import parse_spec
 
-    assert client.submit(parse_spec(RUN_SPEC)).spec == parse_spec(RUN_SPEC)
+    recorded = client.submit(parse_spec(RUN_SPEC)).spec
+    assert recorded.code.digest is not None
+    assert recorded == _pinned(parse_spec(RUN_SPEC), recorded.code)
     sweep = client.sweep(parse_spec(SWEEP_SPEC))
     assert [trial.parameters for trial in sweep.trials] == [
         {"train.optimizer.lr": lr} for lr in (1e-4, 1e-3, 1e-2)
@@ -104,7 +110,8 @@ def test_a_spec_object_is_not_validated_again_before_it_is_sent(client, monkeypa
 
     run, sweep = map(lehr.specs.parse_spec, (RUN_SPEC, SWEEP_SPEC))
     monkeypatch.setattr(lehr.specs, "load_spec", lambda *_: pytest.fail("validated again"))
-    assert client.submit(run).spec == run
+    recorded = client.submit(run).spec
+    assert recorded == _pinned(run, recorded.code)
     assert len(client.sweep(sweep).trials) == 3
 
 

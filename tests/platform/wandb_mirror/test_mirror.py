@@ -1,5 +1,6 @@
 """The mirror in W&B, offline: its files contain each record of the run once."""
 
+import importlib.util
 import os
 import signal
 
@@ -217,7 +218,10 @@ def test_missing_package_or_key_is_reported_before_anything_is_recorded(api, mon
     (tmp_path / "netrc").write_text("machine api.wandb.ai login user password " + "0" * 40)
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     assert api.client.post("/api/v1/runs", json={"spec": online}).status_code == 201
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name: None if name == "wandb" else find(name)
+    )
     sweep = {**SWEEP_SPEC, "run": {**SWEEP_SPEC["run"], **OFFLINE}}
     for path, spec in (("runs", {**RUN_SPEC, **OFFLINE}), ("sweeps", sweep)):
         answer = api.client.post(f"/api/v1/{path}", json={"spec": spec})

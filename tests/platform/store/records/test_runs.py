@@ -83,7 +83,7 @@ def test_pages_hold_every_run_once_newest_first(store: Store) -> None:
 
 def test_filters_narrow_the_list(store: Store) -> None:
     a = store.runs.create(run_spec("alpha", project="p1", tags=["big", "100%"]))
-    b = store.runs.create(run_spec("beta", project="p2", tags=["small"]))
+    b = store.runs.create(run_spec("beta", project="p2-of-beta", tags=["small"]))
     attempt = new_attempt(store, "gamma")
 
     def names(**filters: object) -> list[str]:
@@ -95,11 +95,11 @@ def test_filters_narrow_the_list(store: Store) -> None:
     assert names(states=["starting"]) == ["gamma"]
     assert names(states=[RunState.QUEUED]) == ["beta", "alpha"]
     assert names(search="ALPH") == ["alpha"]
-    assert names(search="p2") == ["beta"]
+    assert names(search="p2-of") == ["beta"]
     assert names(search="0%") == ["alpha"]
     assert names(search="_") == []
     assert names(search=a.id[2:6].upper()) == ["alpha"]
-    assert names(name="beta", project="p2") == ["beta"]
+    assert names(name="beta", project="p2-of-beta") == ["beta"]
     assert [run.id for run in store.runs.by_state([RunState.QUEUED])] == [a.id, b.id]
     assert [run.id for run in store.runs.by_ids([a.id, attempt.run_id, "none"])] == [
         attempt.run_id,
