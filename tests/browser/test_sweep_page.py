@@ -116,6 +116,7 @@ def test_several_parameters_have_a_selector_and_parallel_coordinates(visit: Visi
     # One curve a point: the mean of its seeds, and a band of their noise.
     bands = """() => document.querySelector('[data-metric="train/loss"] .plot')?.data
         ?.filter((t) => t.fill === "tonexty").length"""
+    page.locator('[data-metric="train/loss"]').scroll_into_view_if_needed()
     page.wait_for_function(f"() => ({bands})() === 2")
     page.get_by_role("checkbox", name="one curve for all seeds").uncheck()
     page.wait_for_function(f"() => ({bands})() === 0")

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import os
+import re
 import signal
 from collections import defaultdict
 from pathlib import Path
@@ -122,7 +123,8 @@ def test_more_gpus_than_the_cluster_has_are_rejected_and_not_recorded(server, co
     client = server.client()
     with pytest.raises(UserError, match="16") as caught:
         client.submit(run(corpus, "too-big", gpus=16, batch=SIXTEEN))
-    assert "8" in str(caught.value)
+    # Others that share this cluster may have added a node.
+    assert re.search(r"this cluster has [89] x logical GPU", str(caught.value))
     assert not [r for r in client.runs() if r.name == "too-big"]
 
 

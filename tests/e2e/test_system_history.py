@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_grou
 def test_node_of_a_run_is_measured_while_it_runs(server, corpus) -> None:
     client = server.client()
     run = client.submit(specs.run(corpus, "measured", steps=40)).wait(timeout_s=300)
-    [node] = client.cluster().nodes
+    [node] = [node for node in client.cluster().nodes if node.alive]
     history = until(
         lambda: next((h for h in [client.node_history(node.name)] if h.host.cpu), None),
         within_s=60,
