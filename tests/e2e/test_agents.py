@@ -32,8 +32,11 @@ async def test_agent_finds_a_learning_rate_and_explains_a_failed_run(
     async with agent(tmp_path, *may, **address) as ask:
         assert (await ask("plan", spec=json.dumps(grid)))["kind"] == "sweep"
         made = await ask("launch_sweep", request_id="grid", spec=json.dumps(grid))
+        # Too long by its limit and by any measured time: other tests have trained on this server.
+        long = specs.lr_sweep(corpus, "agents-long", [1e-4, 1e-2], steps=100_000_000)
+        long["run"]["time_limit_s"] = 360_000
         with pytest.raises(Refused, match="over the budget"):
-            await ask("launch_sweep", request_id="grid-2", spec=json.dumps(grid))
+            await ask("launch_sweep", request_id="grid-2", spec=json.dumps(long))
         failing = await ask("submit_run", request_id="ill", spec=json.dumps(ill))
         client = server.client()
         client.find_sweep(made["launched"]["id"]).wait(timeout_s=600)
