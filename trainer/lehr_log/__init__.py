@@ -128,7 +128,8 @@ def _on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - 
 
 def _watch_signal() -> None:
     global _watching  # noqa: PLW0603 - once a process
-    if _watching or "LEHR_LOG" not in os.environ:
+    # Every rank has LEHR_STOP, and only rank 0 LEHR_LOG: all of them live on until they have saved.
+    if _watching or not {"LEHR_LOG", "LEHR_STOP"} & os.environ.keys():
         return
     _watching = True
     # ValueError: not in the main thread.

@@ -11,6 +11,7 @@ attention kernel runs there.
 
 ``python -m lehr_trainer tolerance RUN_DIR RUN_DIR``: by how much two runs of one config differ.
 ``python -m lehr_trainer trace RUN_DIR``: the memory of a step by phase and kind, without a GPU.
+``python -m lehr_trainer count RUN_DIR``: the parameters of its model, counted by building it.
 
 ``python -m lehr_trainer bench NAME``: repeat an experiment of docs/reference-runs.md, as a table.
 """
@@ -66,6 +67,10 @@ def main() -> int:
         from lehr_trainer.diagnostics import trace_command
 
         return trace_command.main(sys.argv[2:])
+    if sys.argv[1:2] == ["count"]:
+        from lehr_trainer import count_command
+
+        return count_command.main(sys.argv[2:])
     if sys.argv[1:2] == ["bench"]:
         from lehr_trainer.experiments import command
 
@@ -102,7 +107,7 @@ class RankProcess:
             self._settle_in(self.place)
         try:
             finished = self._train()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the run has to say how it ended
+        except Exception as error:  # noqa: BLE001 - whatever it is, the run has to report how it ended
             if not isinstance(error, TrainerError | OtherRankFailed):
                 traceback.print_exc()
             code = self._fail(explain(error, self.rank), isinstance(error, NanLoss))

@@ -7,15 +7,18 @@ Builds data, model and optimizer, resumes from a checkpoint, and writes the reco
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from torch import nn
 
+from lehr_trainer import parts
 from lehr_trainer.checkpointing import state
 from lehr_trainer.checkpointing.checkpointer import Checkpointer
 from lehr_trainer.checkpointing.resume import choose_checkpoint
 from lehr_trainer.checkpointing.state import TrainProgress
+from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.records import Notice, Record, Resumed, Started, Warning_
 from lehr_trainer.data import Loader, PreparedData, ValidationSet, prepare_dataset
@@ -26,6 +29,7 @@ from lehr_trainer.errors import BadConfig
 from lehr_trainer.metrics_logger import MetricsLogger
 from lehr_trainer.models.attention import attention_backend, require_operands
 from lehr_trainer.models.documents import make_input_fn
+from lehr_trainer.models.module_map import Decoder
 from lehr_trainer.planning.counts import flops_per_token, parameter_counts
 from lehr_trainer.planning.hardware import peak_flops
 from lehr_trainer.runtime import environment
@@ -46,8 +50,8 @@ def assemble(context: RunContext) -> Training:
 
     # Refuse what can be refused before a corpus is prepared: that may take hours.
     _require_shape_and_kernel(context, precision)
-    parts = build_parts(config, ranks, precision)
-    model, optimizer, update_step = parts.model, parts.optimizer, parts.update_step
+    built = build_parts(config, ranks, precision)
+    model, optimizer, update_step = built.model, built.optimizer, built.update_step
     timeline.mark("model")
 
     data = _prepare_data(context)
@@ -76,7 +80,7 @@ def assemble(context: RunContext) -> Training:
     accumulation = prepare_model(model, config, ranks)
     make_input = make_input_fn(data.eos_id if config.attention.document_masking else None)
     several = accumulates(config, ranks)
-    dry_run = DryRun(model, optimizer, accumulation, precision, parts.loss, make_input, several)
+    dry_run = DryRun(model, optimizer, accumulation, precision, built.loss, make_input, several)
     compile_under_lock(context, dry_run, step=progress.step)
     wrapped = ranks.wrap_ddp(model, config.parallel, already_scaled=precision.scales_loss)
     dry_run_wrapped(context, dry_run, wrapped, step=progress.step)
@@ -96,7 +100,7 @@ def assemble(context: RunContext) -> Training:
         model=model,
         wrapped=wrapped,
         make_input=make_input,
-        loss=parts.loss,
+        loss=built.loss,
         optimizer=optimizer,
         update_step=update_step,
         accumulation=accumulation,
@@ -112,9 +116,7 @@ def assemble(context: RunContext) -> Training:
             context.events,
             ranks.device,
             peak_flops=None if peak is None else peak * ranks.world_size,
-            flops_per_token=lambda step: flops_per_token(
-                config.model, config.batch.at(step, config.steps).sequence_length
-            ),
+            flops_per_token=_flops_per_token(config, model),
             log=context.log,
             gradients_may_overflow=precision.scales_loss,
         ),
@@ -134,7 +136,7 @@ def assemble(context: RunContext) -> Training:
             log=context.log,
         ),
     )
-    context.events.write(_started(context, data, device_name))
+    context.events.write(_started(context, data, device_name, model))
     if how_it_began is not None:
         context.events.write(how_it_began)
     return training
@@ -186,14 +188,32 @@ def _held_out(context: RunContext, data: PreparedData) -> ValidationSet:
     )
 
 
-def _started(context: RunContext, data: PreparedData, device_name: str) -> Started:
+def _replaces_model(config: TrainConfig) -> bool:
+    return config.parts is not None and config.parts.model is not None
+
+
+def _flops_per_token(config: TrainConfig, model: Decoder) -> Callable[[int], float]:
+    """Return the FLOPs of a token by the step; those of a project's model are estimated."""
+    if _replaces_model(config):
+        estimated = parts.flops_per_token(*parts.counts_of(model))
+        return lambda _step: estimated
+    return lambda step: flops_per_token(
+        config.model, config.batch.at(step, config.steps).sequence_length
+    )
+
+
+def _started(context: RunContext, data: PreparedData, device_name: str, model: Decoder) -> Started:
     config, ranks = context.config, context.ranks
     return Started(
         time=time.time(),
         attempt=context.place.attempt,
         world_size=ranks.world_size,
         device=device_name,
-        parameters=parameter_counts(config.model).total,
+        parameters=(
+            parts.counts_of(model)[0]
+            if _replaces_model(config)
+            else parameter_counts(config.model).total
+        ),
         tokens_per_step=config.tokens_per_step,
         total_steps=config.steps,
         data_digest=data.digest,

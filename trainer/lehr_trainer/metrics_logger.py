@@ -30,7 +30,7 @@ _LOG_EVERY_S = 1.0
 Moment = float | torch.cuda.Event
 """Seconds of ``time.perf_counter``, or an event of CUDA's stream."""
 DataValues = Callable[[], Mapping[str, float]]
-"""Returns the values of a step that tell which data it took; may wait for other ranks."""
+"""Returns the values of a step that identify its data; may wait for other ranks."""
 
 
 class Clock:

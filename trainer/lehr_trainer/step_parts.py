@@ -12,6 +12,7 @@ from lehr_trainer.models import build_model_of
 from lehr_trainer.models.activation_checkpointing import recompute_activations
 from lehr_trainer.models.module_map import Decoder
 from lehr_trainer.optim import build_optimizer
+from lehr_trainer.parts import replaced_loss, replaced_optimizer
 from lehr_trainer.runtime.compiling import Accumulation, compile_model
 from lehr_trainer.runtime.distributed import Ranks
 from lehr_trainer.runtime.precision import Precision
@@ -35,14 +36,26 @@ def build_parts(config: TrainConfig, ranks: Ranks, precision: Precision) -> Step
     model = build_model_of(config, device=ranks.device)
     return StepParts(
         model=model,
-        optimizer=build_optimizer(model, config.optimizer),
+        optimizer=_optimizer(model, config),
         update_step=UpdateStep(
             ranks.device,
             loss_scale=config.precision.loss_scale if precision.scales_loss else None,
             skip_step=config.skip_step,
         ),
-        loss=build_loss(config.loss, precision.operands, ranks.device),
+        loss=_loss(config, precision, ranks.device),
     )
+
+
+def _optimizer(model: Decoder, config: TrainConfig) -> torch.optim.Optimizer:
+    if config.parts is None or config.parts.optimizer is None:
+        return build_optimizer(model, config.optimizer)
+    return replaced_optimizer(config.parts.optimizer, model, config.optimizer)
+
+
+def _loss(config: TrainConfig, precision: Precision, device: torch.device) -> Loss:
+    if config.parts is None or config.parts.loss is None:
+        return build_loss(config.loss, precision.operands, device)
+    return replaced_loss(config.parts.loss)
 
 
 def accumulates(config: TrainConfig, ranks: Ranks) -> bool:

@@ -180,7 +180,7 @@ def test_a_truncated_file_is_found(tmp_path: Path) -> None:
     target = save(tmp_path)
     path = target / "optimizer.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(BadCheckpoint, match=r"optimizer\.safetensors has .* its manifest says"):
+    with pytest.raises(BadCheckpoint, match=r"optimizer\.safetensors has .* but its manifest has"):
         verify(target)
 
 

@@ -201,3 +201,19 @@ def test_another_tokenizer_than_the_run_s_is_refused(tmp_path: Path, capsys) -> 
     run, _ = run_with(tmp_path, [(1, 2)])
     error = refused(capsys, run, tmp_path / "out", "--tokenizer", "tekken")
     assert "it has 131,072 tokens and ends documents with 2; the run's has 257 and 256" in error
+
+
+def test_model_of_a_project_is_not_exported(tmp_path: Path, capsys) -> None:
+    run, _ = run_with(tmp_path, [(1, 10)])
+    folder = checkpoint_of(run, 1, 10)
+    state = json.loads((folder / "state.json").read_text())
+    if "config" in state:
+        state["config"]["parts"] = {"model": "own:Gated"}
+    changed = command.ExportSource(
+        folder,
+        command.checkpoint.read_manifest(folder),
+        command.TrainConfig.model_validate(state["config"]),
+        state,
+    )
+    with pytest.raises(command.BadConfig, match="model class own:Gated is not Lehr's"):
+        command._require_own_model(changed)

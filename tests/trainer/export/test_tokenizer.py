@@ -45,7 +45,8 @@ def test_transformers_gives_the_tokens_of_the_training(tmp_path: Path, made) -> 
     assert theirs.decode([*own.encode("x").tolist(), own.eos_id], skip_special_tokens=True) == "x"
 
 
-def test_each_token_of_tekken_is_cut_as_in_training(tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [16, pytest.param(1, marks=pytest.mark.nightly)])
+def test_each_token_of_tekken_is_cut_as_in_training(tmp_path: Path, every: int) -> None:
     from tokenizers import Tokenizer
 
     own = TekkenTokenizer()
@@ -53,10 +54,10 @@ def test_each_token_of_tekken_is_cut_as_in_training(tmp_path: Path) -> None:
     fast = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     texts = [
         text for token in own.token_ids if "\ufffd" not in (text := token.decode(errors="replace"))
-    ]
+    ][::every]
     # Doubled, most texts are no longer a token, and need merges.
     texts += [2 * text for text in texts]
-    assert len(texts) > 200_000
+    assert len(texts) > 200_000 // every
     theirs = fast.encode_batch_fast(texts, add_special_tokens=False)
     wrong = [
         text

@@ -62,6 +62,7 @@ def kept_bytes(model: torch.nn.Module, tokens: torch.Tensor, *, half: bool) -> i
     return sum(storage.nbytes() for storage in kept.values())
 
 
+@pytest.mark.nightly  # diagnostics/test_memory_trace.py compares the uncompiled ones.
 @pytest.mark.parametrize("residual", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("preset", ["tiny", "gpt2-tiny"])
 def test_planned_activations_are_those_that_compiled_blocks_keep(
@@ -192,7 +193,7 @@ def test_workspace_of_muon_is_that_of_traces_on_several_ranks(
 ) -> None:
     """Figures of MemTracker for the step of a Llama with these matrices."""
     matrices = ((512, 512, 6), (128, 512, 6), (2048, 512, 6), (512, 2048, 3))
-    counts = ParameterCounts(0, 0, 0, 0, 0, matrices)
+    counts = ParameterCounts(0, 0, 0, 0, 0, matrices=matrices)
     muon = MuonConfig(batch_mb=batch_mb, nesterov=nesterov)
     assert muon.update_workspace_bytes(counts, ranks=ranks) == pytest.approx(traced, rel=0.001)
     alone = muon.model_copy(update={"distributed": False})

@@ -78,6 +78,7 @@ def close(got, want) -> None:
         assert (a - b).norm() < 2e-3 * b.norm() + 1e-7
 
 
+@pytest.mark.nightly  # test_switches.py compares compiled blocks with eager ones.
 @pytest.mark.slow
 def test_compiled_accumulation_with_recomputation_matches_an_eager_large_batch() -> None:
     eager = train(build(), CompileConfig(scope="none"), micro_batch=4)
@@ -91,7 +92,7 @@ def test_compiled_accumulation_with_recomputation_matches_an_eager_large_batch()
 
 
 @pytest.mark.slow
-@pytest.mark.nightly  # Each compiles for 10 s or more; the test above has the block's scope.
+@pytest.mark.nightly  # Each compiles for 10 s or more.
 @pytest.mark.parametrize(
     "config",
     [

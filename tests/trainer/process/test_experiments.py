@@ -83,6 +83,7 @@ def test_every_loss_is_judged_against_float64(lehr) -> None:
     assert figures(found, "weight_error")["torch_chunked"] < 5
 
 
+@pytest.mark.nightly  # trainer/experiments/test_parts.py has the rows.
 def test_table_is_printed_with_units(lehr) -> None:
     done = lehr("loader", *TINY)
     assert done.returncode == 0, done.stderr
@@ -92,6 +93,7 @@ def test_table_is_printed_with_units(lehr) -> None:
     assert "setting up" in done.stderr
 
 
+@pytest.mark.nightly  # It measures for 10 s.
 def test_loader_measures_the_batch_that_is_asked_for(lehr) -> None:
     found = table(lehr("loader", *TINY, "--sequences", "3", "--sequence-length", "32", "--json"))
     assert found["title"] == "Batches of [3, 32]"
@@ -101,6 +103,7 @@ def test_loader_measures_the_batch_that_is_asked_for(lehr) -> None:
     assert tokens == pytest.approx(3 * 32)
 
 
+@pytest.mark.nightly  # It trains eight times.
 def test_gpu_bench_resumes_where_it_stopped(lehr, tmp_path) -> None:
     out = ("--out", str(tmp_path), "--only", "attention", "--eager", "--json")
     nothing = table(lehr("gpu", *TINY, *out, "--budget-s", "0"))

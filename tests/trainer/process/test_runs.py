@@ -328,6 +328,7 @@ def test_sigterm_to_one_of_two_ranks_saves_and_ends_both(
     assert [r["reason"] for r in records(attempt, "checkpoint")] == ["stop"]
 
 
+@pytest.mark.nightly  # Two ranks end in other tests here.
 def test_ranks_leave_the_group_before_their_interpreters_end(
     tmp_path: Path, corpus: Path, data: Path
 ) -> None:
@@ -350,6 +351,7 @@ def test_ranks_leave_the_group_before_their_interpreters_end(
         assert "gloo" not in last
 
 
+@pytest.mark.nightly  # tests/faults kills each process of a run.
 def test_ranks_end_when_torchrun_is_killed(tmp_path: Path, corpus: Path, data: Path) -> None:
     run = make_run(tmp_path / "run", corpus, steps=MANY)
     with training(run, ranks=2, data=data, command_line=True) as process:
@@ -455,7 +457,8 @@ def fails(path: Path, data: Path) -> str:
     return output
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+# Two ranks agree on each stop: test_sigterm_to_one_of_two_ranks_saves_and_ends_both.
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.nightly)])
 def test_nan_loss_stops_the_run_and_names_the_last_good_checkpoint(
     tmp_path: Path, corpus: Path, data: Path, ranks: int
 ) -> None:

@@ -110,7 +110,14 @@ def trained(
     return run / "attempt-1"
 
 
-@pytest.mark.parametrize("switch", SAME)
+@pytest.mark.parametrize(
+    "switch",
+    [
+        # test_compiling.py compiles at each change, and test_assemble.py has the switch.
+        pytest.param(one, marks=pytest.mark.nightly) if one == "compiled blocks" else one
+        for one in SAME
+    ],
+)
 def test_compute_settings_do_not_change_the_loss(
     switch: str, tmp_path: Path, plain: Path, corpus: Path, data: Path
 ) -> None:

@@ -246,14 +246,14 @@ def _verify_file(path: Path, entry: FileEntry) -> None:
     try:
         size = path.stat().st_size
         if size != entry.size:
-            raise BadCheckpoint(f"{path} has {size:,} bytes, its manifest says {entry.size:,}")
+            raise BadCheckpoint(f"{path} has {size:,} bytes, but its manifest has {entry.size:,}")
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise BadCheckpoint(f"{path} cannot be read: {error.strerror}") from error
     if digest != entry.sha256:
         raise BadCheckpoint(
-            f"{path} is damaged: its SHA-256 is {digest[:12]}, its manifest says "
+            f"{path} is damaged: its SHA-256 is {digest[:12]}, but its manifest has "
             f"{entry.sha256[:12]}"
         )
     if path.suffix == ".safetensors":

@@ -21,7 +21,7 @@ class Config(BaseModel):
 
 
 def tagged(tag: str, default: str) -> Callable[[Any], Any]:
-    """Make a validator for a union told apart by ``tag``; a missing tag means ``default``."""
+    """Make a validator for a union with a discriminator; a missing one means ``default``."""
 
     def with_tag(raw: Any) -> Any:
         return {tag: default, **raw} if isinstance(raw, dict) else raw

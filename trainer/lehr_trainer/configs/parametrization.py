@@ -6,7 +6,9 @@ was when only the width grows. This is the form of the paper's table 8, which al
 
 - blocks' matrices: first weights as in standard, 1/sqrt(fan_in); AdamW's rate times base / width;
 - embeddings, norms, biases: as in standard, with the rate unchanged;
-- head: first weights of the base width; its rate unchanged; its input times base / width;
+- head: first weights of the base width; its rate unchanged; its input times base / width. A tied
+  head is the embedding, which then has these first weights instead of its own: with the factor,
+  an embedding's small ones make the model learn slowly, and the more so the narrower the base is;
 - attention scores: divided by the head size, not by its root.
 
 Proportions, such as ``intermediate_size / hidden_size``, are taken to be those at the base width.
@@ -84,6 +86,6 @@ def attention_scale(model: Shape) -> float | None:
 
 
 def head_std(model: Shape) -> float:
-    """Return the standard deviation of an untied head's first weights."""
+    """Return the standard deviation of a head's first weights: of an untied one, or under muP."""
     # Not 1 / sqrt: it rounds otherwise, and standard models must keep their first weights.
     return float((model.base_width or model.hidden_size) ** -0.5)

@@ -22,12 +22,14 @@ class ParameterCounts:
     """Of all layers."""
     norms: int
     """Of all layers, and the last one."""
+    other: int = 0
+    """Of a model that is not Lehr's: how many more it has, less than 0 if it has fewer."""
     matrices: tuple[tuple[int, int, int], ...] = ()
     """Rows, columns and number of the blocks' matrices, one entry for each shape."""
 
     @property
     def total(self) -> int:
-        return self.embedding + self.head + self.attention + self.mlp + self.norms
+        return self.embedding + self.head + self.attention + self.mlp + self.norms + self.other
 
     @property
     def non_embedding(self) -> int:

@@ -42,6 +42,7 @@ from lehr_trainer.configs.llama import LlamaConfig
 from lehr_trainer.configs.loss import LossConfig
 from lehr_trainer.configs.optimizer import AdamWConfig, MuonConfig, OptimizerConfig
 from lehr_trainer.configs.parallel import ParallelConfig
+from lehr_trainer.configs.parts import PartsConfig
 from lehr_trainer.configs.presets import expand_model_preset
 from lehr_trainer.configs.profile import ProfileConfig
 from lehr_trainer.configs.schedule import ScheduleConfig
@@ -294,6 +295,9 @@ class TrainConfig(Config):
     validation: ValidationConfig = ValidationConfig()
     diagnostics: DiagnosticsConfig = DiagnosticsConfig()
     profile: ProfileConfig = ProfileConfig()
+    # Left out of a config without it, which trainers of older capsules read as well.
+    parts: Annotated[PartsConfig | None, Field(exclude_if=lambda parts: parts is None)] = None
+    """Parts of the trainer that the project replaces: model, loss, optimizer."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto uses CUDA if there is a GPU."""
     deterministic: bool = False
@@ -337,6 +341,7 @@ class TrainConfig(Config):
                 f"{self.precision.compute}: fp32 products would be rounded as they are added"
             )
         self._check_joint_products()
+        self._check_parts()
         self.schedule.check_fits(self.steps)
         if isinstance(self.optimizer, MuonConfig):
             self.optimizer.check_tied(tie_embeddings=self.model.tie_embeddings)
@@ -359,6 +364,20 @@ class TrainConfig(Config):
             raise ValueError(
                 f"compile.joint_products cannot join the layers that precision.fp8.recipe "
                 f"{self.precision.fp8.recipe} converts; leave one of the two out"
+            )
+
+    def _check_parts(self) -> None:
+        if self.parts is None:
+            return
+        if self.parts.model is not None and self.tokens_per_parameter is not None:
+            raise ValueError(
+                f"tokens_per_parameter counts the parameters of Lehr's {self.model.kind}, but "
+                f"parts.model is {self.parts.model}; give steps"
+            )
+        if self.parts.optimizer is not None and self.model.parametrization == "mup":
+            raise ValueError(
+                "model.parametrization mup sets the rate of each group of Lehr's optimizers, but "
+                f"parts.optimizer is {self.parts.optimizer}; use parametrization: standard"
             )
 
     def on(self, device: str) -> Self:

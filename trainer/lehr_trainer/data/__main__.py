@@ -17,7 +17,7 @@ from lehr_trainer.runtime.launch import read_config
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Prepare and print the shards' folder; returns 1 on bad input, after a line that says why."""
+    """Prepare and print the shards' folder. On bad input, print the reason and return 1."""
     parser = argparse.ArgumentParser(prog="python -m lehr_trainer.data", description=__doc__)
     verbs = parser.add_subparsers(required=True, metavar="prepare")
     verb = verbs.add_parser("prepare", help="make (or check) the token shards of a config")

@@ -1,4 +1,4 @@
-"""Digest of a batch: a number that tells whether two steps trained on the same sequences.
+"""Digest of a batch: a number that shows whether two steps trained on the same sequences.
 
 The digest is a sum over sequences (the multiset hash of Clarke et al., ASIACRYPT 2003). So it does
 not depend on how ranks and micro-batches share a step, and ranks need only add their parts. The

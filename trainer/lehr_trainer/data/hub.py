@@ -24,7 +24,7 @@ class HubReader(CorpusReader):
 
     def identity(self) -> dict[str, Any]:
         # Known without the network, so that prepared data can be used without it. A branch may
-        # move: pin `revision` to a commit to tell its states apart.
+        # move: pin `revision` to a commit to distinguish its states.
         return self._corpus.model_dump(mode="json")
 
     def sources(self) -> int:

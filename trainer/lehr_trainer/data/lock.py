@@ -30,7 +30,7 @@ class PreparationLock:
         self._file = file
         self._started_by = started_by
 
-    def tell(self, done: float | None) -> None:
+    def report(self, done: float | None) -> None:
         """Write progress to the lock file, for those who wait."""
         content = {"pid": os.getpid(), "host": socket.gethostname(), "done": done}
         text = json.dumps({**content, "started_by": self._started_by}).encode()
@@ -61,7 +61,7 @@ def preparation_lock(path: Path, notify: Notify, *, started_by: str) -> Iterator
                 notify(PHASE, *_holder(path))
             time.sleep(_POLL_S)
         lock = PreparationLock(path, file, started_by)
-        lock.tell(None)
+        lock.report(None)
         yield lock
     finally:
         os.close(file)

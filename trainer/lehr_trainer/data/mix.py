@@ -1,9 +1,9 @@
 """The order of a mix of corpora: a pure function of seed and position, with nothing to store.
 
-Two steps lead from a position to a block of a corpus. ``Interleave`` says which corpus has its turn
-and how many turns it had before. The corpus' own order, with its own epochs, then says which of its
-blocks comes. Before that, the positions within a step are shuffled, so that ranks and micro-batches
-do not always have the same corpora.
+Two steps lead from a position to a block of a corpus. ``Interleave`` gives the corpus that has its
+turn, and its number of earlier turns. The corpus' own order, with its own epochs, then gives the
+block. Before that, the positions within a step are shuffled, so that ranks and micro-batches do not
+always have the same corpora.
 """
 
 from __future__ import annotations

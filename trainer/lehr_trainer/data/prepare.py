@@ -73,9 +73,9 @@ def prepare_dataset(
         validation: what is held out.
         vocab_size: the model's.
         root: folder of all prepared corpora.
-        notify: told of progress, several times a second at most; if it raises, preparation (or
-            waiting) stops there, and what is finished is reused next time.
-        started_by: who asks, for those who wait; by default the platform's attempt, if it is one.
+        notify: called with the progress, at most several times a second. If it raises, preparation
+            or waiting stops, and finished shards are reused next time.
+        started_by: name shown to processes that wait. Default: the platform's attempt, if any.
         hash_everything: read all shards to check their digests, however large.
 
     Raises:
@@ -89,12 +89,12 @@ def prepare_dataset(
             data,
             validation,
             notify,
-            lambda own, held_out, tell: prepare_dataset(
+            lambda own, held_out, report: prepare_dataset(
                 own,
                 held_out,
                 vocab_size,
                 root,
-                tell,
+                report,
                 started_by=started_by,
                 hash_everything=hash_everything,
             ),
@@ -133,11 +133,11 @@ def _prepare_mix(
     parts: dict[str, PreparedData] = {}
     for name, part in mix.parts.items():
 
-        def tell(phase: str, message: str, done: float | None, name: str = name) -> None:
+        def report(phase: str, message: str, done: float | None, name: str = name) -> None:
             notify(phase, f"{name}: {message}", done)
 
         try:
-            parts[name] = prepare(data.model_copy(update={"corpus": part.corpus}), own, tell)
+            parts[name] = prepare(data.model_copy(update={"corpus": part.corpus}), own, report)
         except BadData as error:
             raise BadData(f"data.corpus.parts.{name}: {error}") from None
     return PreparedMix.of(parts, weights, validation.tokens)
@@ -203,7 +203,7 @@ class _Preparation:
             raise
 
     def _write(self, writer: ShardWriter) -> None:
-        meter = Meter(self.corpus, self.data.max_tokens, self.notify, self.lock.tell)
+        meter = Meter(self.corpus, self.data.max_tokens, self.notify, self.lock.report)
         if writer.reused:
             self.notify(PHASE, f"resuming after {writer.reused} finished shards", None)
         limit = self.data.max_tokens

@@ -168,14 +168,14 @@ def read_manifest(directory: Path) -> DatasetManifest:
     try:
         return DatasetManifest.model_validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
-        raise BadData(f"{path} cannot be read ({_short(error)}); {_cure(directory)}") from None
+        raise BadData(f"{path} cannot be read ({_short(error)}); {_remedy(directory)}") from None
 
 
 def _short(error: Exception) -> str:
     return str(error).splitlines()[0]
 
 
-def _cure(directory: Path) -> str:
+def _remedy(directory: Path) -> str:
     return f"delete {directory} and the data will be prepared again"
 
 
@@ -188,7 +188,7 @@ def _verify(directory: Path, manifest: DatasetManifest, *, hash_everything: bool
         if shard.max_token >= manifest.vocab_size:
             raise BadData(
                 f"{directory / shard.name} holds token {shard.max_token}, outside the vocabulary "
-                f"of {manifest.vocab_size}; {_cure(directory)}"
+                f"of {manifest.vocab_size}; {_remedy(directory)}"
             )
     sizes[VALIDATION_DOCUMENTS] = manifest.validation.documents * DOCUMENT_RECORD.itemsize
     digests[VALIDATION_DOCUMENTS] = manifest.validation_documents_sha256
@@ -199,12 +199,12 @@ def _verify(directory: Path, manifest: DatasetManifest, *, hash_everything: bool
             found = (directory / name).stat()
         except OSError as error:
             raise BadData(
-                f"{directory / name} cannot be read ({error.strerror}); {_cure(directory)}"
+                f"{directory / name} cannot be read ({error.strerror}); {_remedy(directory)}"
             ) from None
         if found.st_size != size:
             raise BadData(
-                f"{directory / name} has {found.st_size:,} bytes where its manifest says "
-                f"{size:,}: it was truncated or changed; {_cure(directory)}"
+                f"{directory / name} has {found.st_size:,} bytes, but its manifest has "
+                f"{size:,}: it was truncated or changed; {_remedy(directory)}"
             )
         stamps[name] = [found.st_size, found.st_mtime_ns]
 
@@ -220,7 +220,7 @@ def _verify(directory: Path, manifest: DatasetManifest, *, hash_everything: bool
             if digest != digests[name]:
                 raise BadData(
                     f"{directory / name} is damaged: its SHA-256 is {digest[:12]}, its manifest "
-                    f"says {digests[name][:12]}; {_cure(directory)}"
+                    f"has {digests[name][:12]}; {_remedy(directory)}"
                 )
     if known != stamps:
         write_stamps(directory, stamps)

@@ -105,7 +105,7 @@ class _Watch:
 
     def _keep(self, tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        identity = storage._cdata  # noqa: SLF001 - tells storages apart, as long as they live
+        identity = storage._cdata  # noqa: SLF001 - identifies a storage, as long as it lives
         if identity not in self._seen:
             self._seen.add(identity)
             self._alive.append(tensor.detach())
@@ -131,9 +131,9 @@ def _as_it_is(tensor: Tensor) -> Tensor:
 class _AttentionWatch(TorchFunctionMode):
     """Intercepts each call of attention, with its real operands, and finds the kernel for it."""
 
-    def __init__(self, tell: Callable[[str, AttentionCall | None], None]) -> None:
+    def __init__(self, report: Callable[[str, AttentionCall | None], None]) -> None:
         super().__init__()
-        self._tell = tell
+        self._report = report
 
     def __torch_function__(
         self,
@@ -156,7 +156,7 @@ class _AttentionWatch(TorchFunctionMode):
                 head_size=query.shape[3],
                 dense_mask=mask is not None,
             )
-            self._tell(chosen_kernel(call), call)
+            self._report(chosen_kernel(call), call)
         elif getattr(func, "__name__", "") == "flex_attention":
-            self._tell("flex", None)
+            self._report("flex", None)
         return func(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""Memory of a step by phase and by kind: torch's MemTracker, read where the step says it is.
+"""Memory of a step by phase and by kind: torch's MemTracker, read in each phase.
 
 MemTracker sees each tensor that an operation returns, so it counts what torch's allocator would
 hold, fragments and libraries' workspaces aside. It works on fake tensors too, which take no memory.

@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if given.ranks < 1:
             raise BadConfig(f"--ranks is {given.ranks}; it must be at least 1")
-        config = _read(given.run_dir)
+        config = read_config(given.run_dir)
         # Import torch only when the config is known to be good.
         from lehr_trainer.diagnostics.memory_trace import trace_memory
 
@@ -51,7 +51,12 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _read(run_dir: str) -> TrainConfig:
+def read_config(run_dir: str) -> TrainConfig:
+    """Read the config of a run directory, or from standard input if it is ``-``.
+
+    Raises:
+        BadConfig: it is not a config.
+    """
     if run_dir != "-":
         return launch.read_config(Path(run_dir) / layout.CONFIG)
     try:

@@ -35,7 +35,7 @@ _PRELOADED = [
 
 @dataclass
 class RowOutcome:
-    """Result of a case; ``error`` says why there are no figures."""
+    """Result of a case; ``error`` is the reason why there are no figures."""
 
     case: Case
     error: str = ""
@@ -132,9 +132,9 @@ def _free_port() -> int:
 
 
 class RowFailed(Exception):
-    """A row failed; the message says why in one line.
+    """A row failed; the message is the reason in one line.
 
-    ``expected``: the machine or a library is too small or absent, and the message says so.
+    ``expected``: the machine or a library is too small or absent, as the message states.
     """
 
     def __init__(self, message: str, *, expected: bool = False) -> None:
@@ -212,7 +212,7 @@ def _measure(
 
         attempt(outcome, work)
 
-    def tell(outcome: RowOutcome) -> None:
+    def ask_facts(outcome: RowOutcome) -> None:
         def ask(process: BenchProcess) -> None:
             outcome.facts = process.ask("facts", launches=launches)
 
@@ -229,7 +229,7 @@ def _measure(
             for outcome in group:
                 turn(outcome)
         for outcome in group:
-            tell(outcome)
+            ask_facts(outcome)
             processes[outcome.case.name].end()
     finally:
         for process in processes.values():

@@ -113,7 +113,7 @@ def serve(case: Case, pipe: Connection, rank: int = 0, port: int | None = None) 
             return
         try:
             answer = acts[order["do"]](order)
-        except Exception as error:  # noqa: BLE001 - a row that fails says so; the others go on
+        except Exception as error:  # noqa: BLE001 - a row that fails has its error; the others go on
             expected = isinstance(error, TrainerError | torch.OutOfMemoryError)
             answer = {"error": _named(error), "expected": expected}
         pipe.send(answer)

@@ -84,6 +84,7 @@ def export(
     out_dir = out_dir.absolute()
     _require_free(out_dir, overwrite=overwrite)
     source = _open(path, step)
+    _require_own_model(source)
     used = _tokenizer(source, tokenizer)
     tensors = checkpoint.read_tensors(source.directory, source.manifest, "model")
     with _appearing(out_dir) as draft:
@@ -102,6 +103,17 @@ def export(
         )
         (draft / "README.md").write_text(card, encoding="utf-8")
     return source.directory
+
+
+def _require_own_model(source: ExportSource) -> None:
+    """Raise BadConfig if the project's own class made the model: transformers has no such one."""
+    parts = source.config.parts
+    if parts is not None and parts.model is not None:
+        raise BadConfig(
+            f"export is not possible: model class {parts.model} is not Lehr's, and transformers "
+            f"has no class for it. Its weights are in {source.directory}, as safetensors; "
+            "`lehr code checkout` gives the class"
+        )
 
 
 # --- the checkpoint ------------------------------------------------------------------------

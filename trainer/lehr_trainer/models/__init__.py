@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 from lehr_trainer.configs.train import GPT2Config, ModelConfig
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     import torch
 
     from lehr_trainer.configs.train import TrainConfig
@@ -20,14 +23,15 @@ def build_model_of(config: TrainConfig, *, device: torch.device | str) -> Decode
     """Build the model of a run, with the run's FP8 layers, joint products and residual stream.
 
     Raises:
-        BadConfig: FP8 cannot run here.
+        BadConfig: FP8 cannot run here, or the project's model cannot be used.
     """
     import torch
 
     from lehr_trainer.models.fp8 import convert_to_fp8
     from lehr_trainer.models.joint_product import join_products
 
-    model = build_model(config.model, device=device, seed=config.seed)
+    model = build_architecture(config, device=device)
+    _first_weights(model, config.model, seed=config.seed)
     convert_to_fp8(model, config.precision.fp8)
     if config.compile.joint_products:
         join_products(model)
@@ -37,18 +41,47 @@ def build_model_of(config: TrainConfig, *, device: torch.device | str) -> Decode
 
 
 def build_model(config: ModelConfig, *, device: torch.device | str, seed: int) -> Decoder:
-    """Build a model with its first weights, on ``device``."""
-    import torch
+    """Build a model of Lehr's with its first weights, on ``device``."""
+    model = _build(_own_class(config), config, device)
+    _first_weights(model, config, seed=seed)
+    return model
 
+
+def build_architecture(config: TrainConfig, *, device: torch.device | str) -> Decoder:
+    """Build the model of a run, its own or the project's, without first weights.
+
+    Raises:
+        BadConfig: the project's model cannot be used.
+    """
+    make = _own_class(config.model)
+    if config.parts is not None and config.parts.model is not None:
+        from lehr_trainer.parts import model_class
+
+        make = model_class(config.parts.model, config.model)
+    return _build(make, config.model, device)
+
+
+def _own_class(config: ModelConfig) -> Callable[[Any], Decoder]:
     from lehr_trainer.models.gpt2 import GPT2
-    from lehr_trainer.models.init import initialise
     from lehr_trainer.models.llama import Llama
 
+    return GPT2 if isinstance(config, GPT2Config) else Llama
+
+
+def _build(
+    make: Callable[[Any], Decoder], config: ModelConfig, device: torch.device | str
+) -> Decoder:
+    import torch
+
     with torch.device(device):
-        model = GPT2(config) if isinstance(config, GPT2Config) else Llama(config)
+        return make(config)
+
+
+def _first_weights(model: Decoder, config: ModelConfig, *, seed: int) -> None:
+    from lehr_trainer.models.init import initialise
+
     initialise(model, seed)
     if config.stable_embedding:
         from lehr_trainer.models.stable_embedding import use_stable_embedding
 
         use_stable_embedding(model, seed)
-    return model

@@ -202,7 +202,7 @@ def require_backend(config: AttentionConfig, device: torch.device) -> None:
 
 def _activate(name: str) -> None:
     """Replace PyTorch's flash kernel by FlashAttention 3 or 4."""
-    _, module, cure = _FLASH_PACKAGES[name]
+    _, module, remedy = _FLASH_PACKAGES[name]
     field = f"attention.backend: {name}"
     activate = getattr(torch_attention, "activate_flash_attention_impl", None)
     if activate is None:
@@ -213,7 +213,7 @@ def _activate(name: str) -> None:
         activate(name.upper())
     except ModuleNotFoundError as error:
         raise BadConfig(
-            f"{field}: the module {module} is not installed ({cure}), or use auto"
+            f"{field}: the module {module} is not installed ({remedy}), or use auto"
         ) from error
     except (ImportError, RuntimeError, ValueError) as error:
         raise BadConfig(f"{field} cannot be switched on: {error}. Use auto or flash") from error
@@ -303,21 +303,21 @@ def as_attended(call: AttentionCall) -> AttentionCall:
 def fallback_message(call: AttentionCall, refusals: list[str]) -> str:
     """Describe which call falls back, what it costs, why, and what to change."""
     if call.dtype == torch.float32:
-        cure = "set precision.compute: bf16 (flash takes bf16 and fp16 only)"
+        remedy = "set precision.compute: bf16 (flash takes bf16 and fp16 only)"
     elif call.dense_mask:
-        cure = "use attention.backend: auto, which masks documents by FlexAttention"
+        remedy = "use attention.backend: auto, which masks documents by FlexAttention"
     elif call.head_size > 256 or call.head_size % 8:
-        cure = (
+        remedy = (
             f"choose hidden_size and num_attention_heads for a head size that is a multiple of 8 "
             f"and at most 256 (it is {call.head_size})"
         )
     else:
-        cure = "set attention.backend: auto, and see lehr_trainer's memory table for the kernel"
-    why = f" PyTorch says: {'; '.join(refusals)}." if refusals else ""
+        remedy = "set attention.backend: auto, and see lehr_trainer's memory table for the kernel"
+    why = f" PyTorch reports: {'; '.join(refusals)}." if refusals else ""
     gib = call.score_bytes / 2**30
     return (
         f"attention runs on the math kernel, which holds {gib:.1f} GiB of scores in each layer "
-        f"instead of none.{why} Remedy: {cure}"
+        f"instead of none.{why} Remedy: {remedy}"
     )
 
 

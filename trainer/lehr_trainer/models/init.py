@@ -16,7 +16,7 @@ def initialise(model: Decoder, seed: int) -> None:
 
     The generator lives on the parameters' device: a billion numbers take a blink on a GPU and
     ten seconds on a CPU core. The same seed therefore gives other weights on another kind of
-    device. A tied weight is filled once, as the embedding.
+    device. A tied weight is filled once, as the embedding, but under muP with the size of a head.
     """
     config = model.config
     generator = torch.Generator(model.head_weight.device).manual_seed(seed)
@@ -33,4 +33,6 @@ def initialise(model: Decoder, seed: int) -> None:
             if module.bias is not None:
                 module.bias.zero_()
         elif isinstance(module, nn.Embedding):
-            module.weight.normal_(0.0, EMBEDDING_STD, generator=generator)
+            shared = module.weight is model.head_weight and config.parametrization == "mup"
+            std = head_std(config) if shared else EMBEDDING_STD
+            module.weight.normal_(0.0, std, generator=generator)

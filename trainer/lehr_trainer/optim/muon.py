@@ -19,6 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import is_fake
 from torch.optim.adam import adam
 
 from lehr_trainer.configs.optimizer import MuonConfig
@@ -256,10 +257,28 @@ def orthogonalise(matrices_NRC: Tensor, steps: int) -> Tensor:
         x = x.mT
     x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=_EPS)
     for _ in range(steps):
-        gram = x @ x.mT
-        polynomial = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
-        x = torch.baddbmm(x, polynomial, x, beta=a)
+        gram = _added_product(x, x, x.mT, beta=0.0, alpha=1.0)
+        polynomial = _added_product(gram, gram, gram, beta=b, alpha=c)
+        x = _added_product(x, polynomial, x, beta=a, alpha=1.0)
     return x.mT if tall else x
+
+
+def _added_product(
+    added: Tensor, left: Tensor, right: Tensor, *, beta: float, alpha: float
+) -> Tensor:
+    """Return ``beta * added + alpha * left @ right``, summed in fp32 and rounded once.
+
+    A CPU without bf16 instructions emulates them, 50 times slower than fp32; this has its rounding.
+    Fake tensors on a CPU stand for a GPU's (``memory_trace``), so they take the GPU's way.
+    """
+    if left.device.type == "cpu" and not is_fake(left):
+        wide = torch.bmm(left.float(), right.float()).mul_(alpha)
+        if beta:
+            wide.add_(added.float(), alpha=beta)
+        return wide.bfloat16()
+    if not beta:
+        return torch.bmm(left, right)
+    return torch.baddbmm(added, left, right, beta=beta, alpha=alpha)
 
 
 def shape_factor(shape: torch.Size, adjust_lr: str) -> float:

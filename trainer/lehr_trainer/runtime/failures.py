@@ -96,7 +96,7 @@ def notes(attempt_dir: Path) -> list[Failure]:
 
 
 def root_cause(attempt_dir: Path, own: Failure, *, wait: bool) -> Failure:
-    """Choose the failure to report: another rank's, if ours only says that it is gone.
+    """Choose the failure to report: another rank's, if ours only reports that one as lost.
 
     Args:
         attempt_dir: where the notes are.

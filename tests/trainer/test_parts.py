@@ -1,0 +1,134 @@
+"""Parts of a project in the place of Lehr's: they train, resume and are counted."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from lehr.new_trainer import PartKind, write_project
+from lehr_testing.assembled import begin, recorded
+from lehr_testing.specs import train as train_values
+from lehr_trainer import parts
+from lehr_trainer.configs.parts import PARTS_VERSION, PartsConfig
+from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.errors import BadConfig
+from lehr_trainer.planning.counts import parameter_counts
+
+NAMES: dict[PartKind, str] = {
+    "model": "my_model:MyModel",
+    "loss": "my_loss:my_loss",
+    "optimizer": "my_optimizer:my_optimizer",
+}
+QUIET = {"validation": {"tokens": 512, "share": 0.1, "every": 0}}
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(str(folder))
+    yield folder
+    for name in ("my_model", "my_loss", "my_optimizer", "own"):
+        sys.modules.pop(name, None)
+
+
+def weights(training) -> list[torch.Tensor]:
+    return [parameter.detach().clone() for parameter in training.model.parameters()]
+
+
+def trained(run: Path, corpus: Path, *, until: int, **changes) -> list[torch.Tensor]:
+    """Train to a step, save there, and return the weights."""
+    training = begin(run, corpus, **changes)
+    with training.loader:
+        training.wrapped.train()
+        training.metrics_logger.start_at(training.progress.step)
+        while training.progress.step < until:
+            training.take_step()
+        training.save("interval", None)
+        training.checkpointer.wait()
+    training.checkpointer.end()
+    return weights(training)
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_written_project_trains_and_resumes_bitwise(kind, tmp_path, corpus, project):
+    write_project(project, kind)
+    given = {"parts": {kind: NAMES[kind]}, "steps": 4, **QUIET}
+    whole = trained(tmp_path / "whole", corpus, until=4, **given)
+    trained(tmp_path / "cut", corpus, until=2, **given)
+    resumed = trained(tmp_path / "cut", corpus, until=4, **given)
+    assert all(torch.equal(a, b) for a, b in zip(whole, resumed, strict=True))
+    own = trained(tmp_path / "own", corpus, until=4, **{**given, "parts": None})
+    same = len(own) == len(whole) and all(
+        a.shape == b.shape and torch.equal(a, b) for a, b in zip(own, whole, strict=True)
+    )
+    assert not same, f"the project's {kind} was not used"
+
+
+def test_parameters_of_a_model_are_counted_by_building_it(tmp_path, corpus, project):
+    write_project(project, "model")
+    training = begin(tmp_path / "run", corpus, parts={"model": NAMES["model"]}, **QUIET)
+    with training.loader:
+        built = sum(parameter.numel() for parameter in training.model.parameters())
+    [started] = recorded(training, "started")
+    assert started["parameters"] == built != parameter_counts(training.config.model).total
+    total, looked_up = parts.built_counts(training.config)
+    assert total == built
+    # The embedding is tied, so the head multiplies with it.
+    assert looked_up == 0
+    assert training.metrics_logger._flops_per_token(0) == 6 * built
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "words"),
+    [
+        ("", {"model": "nowhere:Model"}, "nowhere:Model cannot be imported"),
+        ("", {"model": "own:Model"}, "has no Model"),
+        ("Model = 3", {"model": "own:Model"}, "is a int, not a class or function"),
+        ("class Model: pass", {"model": "own:Model"}, "is no subclass of lehr_trainer's Llama"),
+        ("def loss(h, w, t): return 1.0", {"loss": "own:loss"}, "must return a scalar tensor"),
+        ("def make(m, c): return 1", {"optimizer": "own:make"}, "not a int"),
+        (
+            "import torch\ndef make(m, c): return torch.optim.SGD([m.norm.weight], lr=1.0)",
+            {"optimizer": "own:make"},
+            "leaves out 19 trained parameters, the first is embed_tokens.weight",
+        ),
+    ],
+)
+def test_unusable_part_is_one_clear_error(text, given, words, tmp_path, corpus, project):
+    (project / "own.py").write_text(text)
+    with pytest.raises(BadConfig, match=f"parts.{next(iter(given))}.*") as caught:
+        trained(tmp_path / "run", corpus, until=1, parts=given, **QUIET)
+    assert words in str(caught.value)
+
+
+def test_parts_of_another_version_are_refused():
+    with pytest.raises(ValidationError, match=f"this Lehr has version {PARTS_VERSION}"):
+        PartsConfig(version=PARTS_VERSION + 1, model="own:Model")
+    with pytest.raises(ValidationError, match="at least one of model, loss and optimizer"):
+        PartsConfig()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"parts": {"model": "own:Model"}, "tokens_per_parameter": 20, "steps": None},
+            "tokens_per_parameter counts the parameters of Lehr's llama",
+        ),
+        ({"parts": {"model": "own.Model"}}, "pattern"),
+    ],
+)
+def test_parts_that_do_not_fit_the_config_are_refused(changes, words, tmp_path):
+    with pytest.raises(ValidationError, match=words):
+        TrainConfig.model_validate({**train_values(tmp_path), **changes})
+
+
+def test_config_without_parts_is_read_by_trainers_that_do_not_know_them(tmp_path):
+    config = TrainConfig.model_validate(train_values(tmp_path))
+    assert "parts" not in config.model_dump()
+    assert "parts" not in config.model_dump(mode="json")
