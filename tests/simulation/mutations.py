@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 from lehr.cluster import dispatcher, exits, launcher, loader
 from lehr.control import finalize, lifecycle, outcome, queue, reconcile, requests, retries, step
+from lehr.control.gpu_board import GpuBoard
 from lehr.control.lifecycle import Desired, RunState
 from lehr.store.records import transitions
 from lehr.store.streams import appender
@@ -176,7 +177,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "a large run reserves nothing": Mutation(
         ("starvation",),
-        replaced(queue._Board, "reserve", _reserve_nothing),
+        replaced(GpuBoard, "reserve", _reserve_nothing),
         plan(load=2.5, hours=2.0, pace=0.05),
     ),
     "exit code 0 counts as completed": Mutation(

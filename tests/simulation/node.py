@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Reply = Callable[[Any, str | None], None]
 RAY_LOSES_S = 30.0
 """Ray counts a node as dead after this long without contact."""
-BURY_AGAIN_S = 15.0
+FINALIZE_AGAIN_S = 15.0
 
 
 class Node:
@@ -234,7 +234,7 @@ class Agent:
         self.dead = False
         self._calls: deque[tuple[str, tuple[Any, ...], Reply]] = deque()
         self._busy = False
-        self._buried: dict[str, float] = {}
+        self._finalized_at: dict[str, float] = {}
 
     def die(self) -> None:
         """Fail the calls that wait."""
@@ -336,6 +336,6 @@ class Agent:
 
     def _finalize_orphan(self, part: Part) -> None:
         now = self.world.timeline.now
-        if now - self._buried.get(part.attempt_id, -BURY_AGAIN_S) >= BURY_AGAIN_S:
-            self._buried[part.attempt_id] = now
+        if now - self._finalized_at.get(part.attempt_id, -FINALIZE_AGAIN_S) >= FINALIZE_AGAIN_S:
+            self._finalized_at[part.attempt_id] = now
             part.finalize_orphan()

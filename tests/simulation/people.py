@@ -115,6 +115,8 @@ class People:
                 "SIM_RECORD_S": f"{length / records:.1f}",
             },
         }
+        # Not drawn: what a seed does beside this stays the same.
+        spec["preemptible"] = self._submitted % 10 < 10 * self.world.plan.preemptible
         if rng.random() < 0.1:
             spec["time_limit_s"] = round(length * rng.uniform(0.3, 1.5), 1)
         if rng.random() < 0.4:

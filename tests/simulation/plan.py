@@ -46,6 +46,8 @@ class Plan:
     sweeps: float = 0.15
     stubborn: float = 0.1
     failing: float = 0.2
+    preemptible: float = 0.0
+    """Share of the runs that a higher priority may pause."""
     faults: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -68,7 +70,7 @@ def draw(rng: random.Random, **given: Any) -> Plan:
     for name in SERVER_FAULTS:
         faults[name] = 0.0 if quiet or rng.random() < 0.3 else 10 ** rng.uniform(-1.0, 0.7)
     if rng.random() < 0.7 and "hours" not in given:
-        return replace(_calm(rng, faults), **given)
+        return replace(_sharing(_calm(rng, faults)), **given)
     plan = Plan(
         nodes=rng.choice(SIZES),
         hours=rng.choice([3.0, 6.0, 12.0]),
@@ -87,7 +89,15 @@ def draw(rng: random.Random, **given: Any) -> Plan:
         failing=rng.choice([0.0, 0.2, 0.5]),
         faults=faults,
     )
-    return replace(plan, **given)
+    return replace(_sharing(plan), **given)
+
+
+def _sharing(plan: Plan) -> Plan:
+    """Return the plan with preemptible runs, in one of three.
+
+    Taken from the digits of the load: one more draw would change what each kept seed does.
+    """
+    return replace(plan, preemptible=(0.0, 0.0, 0.7)[int(plan.load * 1e6) % 3])
 
 
 def _calm(rng: random.Random, faults: dict[str, float]) -> Plan:

@@ -37,7 +37,10 @@ LEGAL = {
     *(("queued", new) for new in ("starting", "paused", "cancelled", "failed")),
     *(("starting", new) for new in ("running", "stopping", "failed", "queued")),
     *(("running", new) for new in ("stopping", "completed", "failed", "queued")),
-    *(("stopping", new) for new in ("paused", "cancelled", "pruned", "completed", "failed")),
+    *(
+        ("stopping", new)
+        for new in ("paused", "queued", "cancelled", "pruned", "completed", "failed")
+    ),
     *(("paused", new) for new in ("queued", "cancelled")),
     ("failed", "queued"),
 }
@@ -344,6 +347,7 @@ class Watch:
 
     def _check_history(self, run: RunRow) -> None:
         state: str | None = None
+        why = ""
         attempt = used = 0
         allowed = sum(run.spec["retries"].values())
         progressed = self._progressed(run.id)
@@ -352,6 +356,12 @@ class Watch:
                 self.fail("transitions", f"{run.id}: {one.old} to {one.new} after {state}")
             if one.attempt != attempt + (one.new == "starting"):
                 self.fail("transitions", f"{run.id}: attempt {one.attempt} after {attempt}")
+            if (one.old, one.new) == ("stopping", "queued"):
+                # Only a run that allows it is paused for another one, and it goes on from there.
+                self.world.count("preempted")
+                if why != "preempted" or not run.spec["preemptible"]:
+                    self.fail("transitions", f"{run.id}: {why} led to the queue")
+            why = one.cause
             state, attempt = one.new, one.attempt
             if one.new == "queued" and one.actor == "user":
                 used = 0

@@ -57,7 +57,7 @@ class Output:
         self._file = file
         self._guard = threading.Lock()
 
-    def say(self, **value: Any) -> None:
+    def send(self, **value: Any) -> None:
         line = json.dumps(value)
         with self._guard:
             self._file.write(line + "\n")
@@ -109,7 +109,7 @@ class NodeThread(threading.Thread):
                 found = (
                     self.call("report") if self.protocol >= 2 else {"attempts": self.call("list")}
                 )
-                self.output.say(news="node", name=self.member.name, **found)
+                self.output.send(news="node", name=self.member.name, **found)
         except Exception as error:  # noqa: BLE001 - Ray raises many kinds; each is news of the node
             self.lose_agent(error)
 
@@ -119,18 +119,27 @@ class NodeThread(threading.Thread):
                 self.connect()
             killpoints.reached(f"bridge: before a {request['op']} request")
             if request["op"] == "start":
+                self.check_secrets(request["launch"])
                 result = self.call("start", self.session, request["launch"])
             else:
                 result = self.call(
                     "stop", request["attempt_id"], request["stop_level"], request["reason"]
                 )
         except Exception as error:  # noqa: BLE001 - every error must reach the server
-            self.output.say(id=request["id"], ok=False, error=_brief(error))
+            self.output.send(id=request["id"], ok=False, error=_brief(error))
             self.lose_agent(error)
         else:
             killpoints.reached(f"bridge: after a {request['op']} request")
-            self.output.say(id=request["id"], ok=True, result=result)
+            self.output.send(id=request["id"], ok=True, result=result)
             killpoints.reached(f"bridge: after a {request['op']} is answered")
+
+    def check_secrets(self, launch: dict[str, Any]) -> None:
+        """Raise RuntimeError for an agent that would write secrets into the launch spec."""
+        if self.protocol < 4 and launch.get("secrets"):
+            raise RuntimeError(
+                "the agent of this node is of an earlier release, which cannot keep secrets: "
+                "restart Ray on the node"
+            )
 
     def call(self, verb: str, *args: Any, timeout_s: float = CALL_S) -> Any:
         return ray.get(getattr(self.agent, verb).remote(*args), timeout=timeout_s)
@@ -170,7 +179,7 @@ class NodeThread(threading.Thread):
         hello["clock_offset_s"] = clock_offset_s(hello, asked_at, time.time())
         if self.protocol >= 3:
             hello["runs_folder"] = self.call("runs_folder", self.runs_dir)
-        self.output.say(news="node", name=self.member.name, hello=hello)
+        self.output.send(news="node", name=self.member.name, hello=hello)
 
     def lose_agent(self, error: Exception) -> None:
         """Start over with a new hello; an actor that is dead for good gives up its name."""
@@ -181,7 +190,7 @@ class NodeThread(threading.Thread):
             except Exception as second:  # noqa: BLE001 - it is dead; only its name is wanted
                 print(f"{self.member.name}: {_brief(second)}", file=sys.stderr, flush=True)
         print(f"{self.member.name}: {_brief(error)}", file=sys.stderr, flush=True)
-        self.output.say(news="node", name=self.member.name, error=_brief(error))
+        self.output.send(news="node", name=self.member.name, error=_brief(error))
         time.sleep(0.2)
 
 
@@ -210,7 +219,7 @@ class Bridge:
             members = current_nodes(ray.nodes())
             if members != self.known:
                 self.known = members
-                self.output.say(news="members", nodes=[member.to_json() for member in members])
+                self.output.send(news="members", nodes=[member.to_json() for member in members])
                 self.match(members)
             self.watched_at = time.monotonic()
             time.sleep(MEMBERS_EVERY_S)
@@ -237,12 +246,12 @@ class Bridge:
         if request["op"] == "ping":
             # Without its other thread the bridge is of no use: the server replaces it.
             if time.monotonic() - self.watched_at < WATCH_HANGS_S:
-                self.output.say(news="pong")
+                self.output.send(news="pong")
             return
         thread = self.threads.get(request["node"])
         if thread is None:
             error = f"node {request['node']} is not a member of the cluster"
-            self.output.say(id=request["id"], ok=False, error=error)
+            self.output.send(id=request["id"], ok=False, error=error)
             return
         thread.requests.put(request)
 
@@ -277,7 +286,7 @@ def main() -> None:
         configure_logging=True,
         logging_level="warning",
     )
-    output.say(news="up", address=address)
+    output.send(news="up", address=address)
     bridge = Bridge(session, server_url, own_node, runs_dir, output)
 
     def watch() -> None:

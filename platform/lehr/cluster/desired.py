@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lehr.control.lifecycle import Desired, RunState
+from lehr.control.outcome import PREEMPTED
 from lehr.control.requests import TIME_LIMIT
 from lehr.store import Store
 from lehr.store.tables import RunRow
@@ -15,6 +16,12 @@ def effective_desired(run: RunRow) -> Desired:
     desired = Desired(run.desired)
     stopping = run.state == RunState.STOPPING.value and run.cause != TIME_LIMIT
     return Desired.PAUSE if stopping and desired is Desired.RUN else desired
+
+
+def is_preempted(run: RunRow) -> bool:
+    """Return whether it is stopped for another run, and no request has come since then."""
+    stopping = run.state == RunState.STOPPING.value and run.cause == PREEMPTED
+    return stopping and run.desired == Desired.RUN.value
 
 
 def over_time_limit(run: RunRow) -> bool:

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lehr import actor
 from lehr import home as homes
 from lehr.cluster.alarm import GATHER_S, Alarm
 from lehr.cluster.attempt_protocol import AttemptProtocol
@@ -40,6 +41,7 @@ from lehr.control.resources import Need, can_ever_place
 from lehr.control.step import Action, settled, step
 from lehr.errors import NotFound, nearest
 from lehr.node import gpu_inventory
+from lehr.secret_store import SecretStore
 from lehr.specs.run import Resources
 from lehr.store import Change, Store
 from lehr.store.tables import Attempt
@@ -129,6 +131,7 @@ class Dispatcher:
             LaunchSettings(
                 runs_dir=homes.runs_dir(home),
                 data_dir=homes.data_dir(home),
+                secrets=SecretStore(home),
                 server_url=server_url,
                 trainer=trainer or os.environ.get(TRAINER_VARIABLE) or "lehr_trainer",
             ),
@@ -209,7 +212,7 @@ class Dispatcher:
             NotFound: the cluster has no such node.
         """
         self._known_node(name)
-        self.store.nodes.note(name, EXCLUDED, reason, actor="user")
+        self.store.nodes.note(name, EXCLUDED, reason, actor=actor.current())
         self.wake()
 
     def readmit_node(self, name: str) -> None:
@@ -219,7 +222,8 @@ class Dispatcher:
             NotFound: the cluster has no such node.
         """
         self._known_node(name)
-        self.store.nodes.note(name, "readmitted", "readmitted by the user", actor="user")
+        who = actor.current()
+        self.store.nodes.note(name, "readmitted", f"readmitted by {who}", actor=who)
         self._loader.forget_waiting()
         self.wake()
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from lehr.analysis.gates import Judgement
+from lehr import log_fields
+from lehr.analysis.gate_evidence import Judgement
 from lehr.cluster.exits import listed_exit, synthetic_exit
 from lehr.cluster.isolation import Isolation
 from lehr.cluster.launcher import Launcher
@@ -30,10 +31,10 @@ DISPATCHER = "dispatcher"
 
 
 class Applied(NamedTuple):
-    """What the actions of a tick were about."""
+    """Subjects of the actions of a tick."""
 
     changed: list[Subject]
-    """Their record has changed, so that more may follow."""
+    """Their record has changed, so further actions may follow."""
     failed: list[Subject]
     """Deciding or acting failed."""
 
@@ -65,7 +66,7 @@ class Executor:
     def apply(self, actions: Sequence[Action]) -> Applied:
         """Apply the actions in order.
 
-        A fault of one action concerns its subject alone. If it lasts, the subject is given up.
+        A fault of one action concerns its subject alone. If it lasts, ``give_up`` ends the subject.
         """
         faults = [action for action in actions if isinstance(action, Fault)]
         self._isolation.forget_others(DECISIONS, {fault.subject for fault in faults})
@@ -77,7 +78,9 @@ class Executor:
                 applied.failed.append(subject)
                 continue
             act = partial(self._apply, action, subject, applied)
-            if not self._isolation.do(subject, f"applying {type(action).__name__}", act):
+            with log_fields.about(**_attempt_fields(action)):
+                done = self._isolation.do(subject, f"applying {type(action).__name__}", act)
+            if not done:
                 applied.failed.append(subject)
         return applied
 
@@ -86,7 +89,7 @@ class Executor:
             applied.changed.append(subject)
 
     def _carry_out(self, action: Action) -> bool:
-        """Carry out an action. Return whether the next tick should look at its subject at once."""
+        """Carry out an action. Return whether the next tick should check its subject at once."""
         match action:
             case Finalize():
                 return finalize(self._store, action)
@@ -213,6 +216,25 @@ class Executor:
         }
         run = submit(resume_from=point.path, forked_from=point.run_id, provenance={"fork": fork})
         return run is not None
+
+
+def _attempt_fields(action: Action) -> dict[str, str]:
+    """Return the fields of log lines about the attempt that an action concerns, if it is of one."""
+    match action:
+        case Finalize() | StateChange() | sweeps.PruneTrial():
+            # A run that has not started has no attempt yet.
+            return {"attempt": f"{action.run_id}-{action.attempt}"} if action.attempt else {}
+        case (
+            reconcile.Launch()
+            | reconcile.Adopt()
+            | reconcile.StopAttempt()
+            | reconcile.MarkLost()
+            | reconcile.RecordExit()
+            | reconcile.CloseAttempt()
+        ):
+            return {"attempt": action.attempt_id}
+        case _:
+            return {}
 
 
 def finalize(store: Store, action: Finalize) -> bool:

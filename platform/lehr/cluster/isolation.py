@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from lehr import log_fields
 from lehr.control.step import Subject
 from lehr.errors import StoreUnavailable
 
@@ -46,7 +47,8 @@ class Isolation:
             StoreUnavailable: the store fails for every subject.
         """
         try:
-            act()
+            with log_fields.about(**log_fields.of(*subject)):
+                act()
         except StoreUnavailable:
             raise
         except Exception as error:  # noqa: BLE001 - ``failed`` logs it
@@ -65,7 +67,8 @@ class Isolation:
         failing = self._failing.setdefault(key, _Failing(self._clock()))
         failing.times += 1
         if failing.times == 1:
-            log.error("%s %s: %s failed", *subject, what, exc_info=error)
+            fields = log_fields.of(*subject)
+            log.error("%s %s: %s failed", *subject, what, exc_info=error, extra=fields)
         # A full disk or memory concerns the whole machine: it is no reason to end one run.
         if not isinstance(error, (OSError, MemoryError)) and self._is_over(failing):
             del self._failing[key]
@@ -92,10 +95,11 @@ class Isolation:
         return failing.times >= TRIES and self._clock() - failing.since >= GIVE_UP_S
 
     def _end(self, subject: Subject, reason: str) -> None:
-        log.error("%s %s is given up: %s", *subject, reason)
+        fields = log_fields.of(*subject)
+        log.error("%s %s is given up: %s", *subject, reason, extra=fields)
         try:
             self._give_up(subject, reason)
         except StoreUnavailable:
             raise
         except Exception:
-            log.exception("%s %s could not be given up", *subject)
+            log.exception("%s %s could not be given up", *subject, extra=fields)

@@ -11,6 +11,7 @@ import yaml
 
 from lehr.control.resources import NodeShare, Placement
 from lehr.node.torchrun import Gang
+from lehr.secret_store import SecretStore
 from lehr.specs import stored
 from lehr.store.records.checkpoints import THERE
 from lehr.store.tables import Attempt, CheckpointRow, RunRow
@@ -31,6 +32,7 @@ class LaunchSettings:
     data_dir: Path
     server_url: str
     trainer: str
+    secrets: SecretStore
 
 
 def placement_of(attempt: Attempt) -> Placement:
@@ -88,7 +90,11 @@ def launches(
     """Return the launch spec for each node.
 
     ``saved`` are the checkpoints of the run that it continues: its own, or another's.
+
+    Raises:
+        NotFound: the run names a secret that was removed.
     """
+    hidden = settings.secrets.values(run.spec.get("secrets") or {})
     given: dict[str, str] = run.spec["env"]
     program = bool(run.spec.get("trainer"))
     run_dir = settings.runs_dir / run.id
@@ -125,9 +131,12 @@ def launches(
             "trainer": PROGRAMS if program else settings.trainer,
             "program": program,
             "code": (run.spec.get("code") or {}).get("digest"),
+            "environment": (run.spec.get("code") or {}).get("environment"),
             "gang": gang._asdict(),
             "gpus": list(share.gpus),
             "env": given | {"LEHR_DATA": str(settings.data_dir)},
+            # The agent keeps these apart from the rest: see lehr.node.secrets.
+            "secrets": hidden,
             "files": files,
             # The first node writes checkpoints; any other node may lack the one to resume from.
             "upload": run.spec.get("checkpoints", {}).get("upload") if rank == 0 else None,

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lehr import killpoints
+from lehr import killpoints, log_fields
 from lehr.cluster.alarm import GATHER_S, Alarm
 from lehr.cluster.bridge_client import AgentRefused, BridgeClient
 from lehr.cluster.exits import synthetic_exit
@@ -27,7 +27,7 @@ from lehr.cluster.membership import Cluster
 from lehr.cluster.tokens import AttemptTokens
 from lehr.control import reconcile as rc
 from lehr.control.resources import Placement
-from lehr.errors import LehrError
+from lehr.errors import LehrError, NotFound
 from lehr.store import Store
 from lehr.store.tables import Attempt, CheckpointRow, RunRow
 
@@ -92,7 +92,11 @@ class Launcher:
             saved = self._saved(run, attempt)
             orders = launches(run, attempt, token, self._settings, addresses, saved)
         except (LehrError, ValueError) as error:
-            self._give_up(attempt.id, str(error))
+            message = error.message if isinstance(error, LehrError) else str(error)
+            removed = isinstance(error, NotFound)
+            self._give_up(
+                attempt.id, message, reason="secret_removed" if removed else "launch_failed"
+            )
             return
         heartbeat.in_flight += len(placement_of(attempt))
         for node, launch in orders.items():
@@ -130,7 +134,8 @@ class Launcher:
             heartbeat = self._heartbeats.of(attempt_id)
             heartbeat.in_flight -= 1
             if error is not None:
-                log.warning("start of %s: %s", attempt_id, error)
+                fields = log_fields.of_attempt(attempt_id)
+                log.warning("start of %s: %s", attempt_id, error, extra=fields)
                 # Only a rejection by an agent counts; a broken bridge is no fault of the node.
                 if isinstance(error, AgentRefused):
                     heartbeat.failed_starts += 1
@@ -175,6 +180,13 @@ class Launcher:
         self._store.attempts.update(attempt_id, exit=dict(note), exited_at=self._store.clock())
         self._alarm.within(GATHER_S)
 
-    def _give_up(self, attempt_id: str, message: str, node: str | None = None) -> None:
+    def _give_up(
+        self,
+        attempt_id: str,
+        message: str,
+        node: str | None = None,
+        *,
+        reason: str = "launch_failed",
+    ) -> None:
         at = self._store.clock()
-        self.record_exit(attempt_id, synthetic_exit("launch_failed", message, at, node))
+        self.record_exit(attempt_id, synthetic_exit(reason, message, at, node))

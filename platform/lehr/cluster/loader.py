@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 from lehr.cluster.attempt_cache import AttemptCache
-from lehr.cluster.desired import effective_desired, over_time_limit
 from lehr.cluster.estimates import Estimates
 from lehr.cluster.exits import ended_attempt, ends_on_nodes
 from lehr.cluster.group_loader import GroupLoader
@@ -18,11 +17,12 @@ from lehr.cluster.isolation import Isolation
 from lehr.cluster.launch_spec import placement_of
 from lehr.cluster.membership import Cluster, Member
 from lehr.cluster.node_notes import excluded, readmitted
+from lehr.cluster.open_attempts import may_be_preempted, open_attempt
 from lehr.cluster.run_cache import RunCache
 from lehr.control.finalize import EndedAttempt
-from lehr.control.lifecycle import ACTIVE, Desired
+from lehr.control.lifecycle import ACTIVE, RunState
 from lehr.control.nodes import Ended
-from lehr.control.queue import Active
+from lehr.control.queue_entries import Active
 from lehr.control.reconcile import AttemptPhase, OpenAttempt, Timeouts
 from lehr.control.resources import Node, NodeShare
 from lehr.control.snapshot import Snapshot
@@ -60,6 +60,9 @@ class SnapshotLoader:
         self._notes: dict[str, NodeNote] = {}
         self._notes_changed = threading.Event()
         self._notes_changed.set()
+        self._quotas: dict[str, int] = {}
+        self._quotas_changed = threading.Event()
+        self._quotas_changed.set()
         self._self_reported_exits: set[str] = set()
         """Attempts that reported their own exit and are still listed by agents."""
         self._living: dict[str, RunRow] = {}
@@ -82,6 +85,7 @@ class SnapshotLoader:
             return  # No decision depends on a step; metrics are announced on their own.
         if change.kind == "cluster":
             self._notes_changed.set()
+            self._quotas_changed.set()
         self._groups.changed(change)
         if change.kind == "run":
             self._runs.changed(change.id)
@@ -129,8 +133,9 @@ class SnapshotLoader:
             members=[member.seen(but=unreadable) for member in members.values()],
             membership_known=self._cluster.membership_known,
             places=[self._place(member, excluded=name in out) for name, member in members.items()],
-            holders=_holders(rows, active, members, self._estimates),
+            holders=self._holders(rows, active, members),
             slots=self._runs.slots(run.waiting for run in runs if run.waiting is not None),
+            quotas=self._project_quotas(),
             sweeps=self._groups.sweeps(),
             rollouts=self._groups.rollouts(),
             ends=self._ends(out),
@@ -142,11 +147,21 @@ class SnapshotLoader:
 
     def _place(self, member: Member, *, excluded: bool) -> Node:
         """Return ``member.as_node``; most of a large cluster is the same as in the last tick."""
-        key = (member.usable, excluded, member.gpus, member.hello)
+        key = (member.usable, member.draining, excluded, member.gpus, member.hello)
         before = self._places.get(member.name)
         if before is None or before[0] != key:
             before = self._places[member.name] = (key, member.as_node(excluded=excluded))
         return before[1]
+
+    def _project_quotas(self) -> dict[str, int]:
+        if self._quotas_changed.is_set():
+            self._quotas_changed.clear()
+            try:
+                self._quotas = {one.project: one.gpus for one in self._store.quotas.all()}
+            except BaseException:
+                self._quotas_changed.set()
+                raise
+        return self._quotas
 
     def _node_notes(self) -> dict[str, NodeNote]:
         if self._notes_changed.is_set():
@@ -177,6 +192,45 @@ class SnapshotLoader:
             if not self._isolation.do(run, "reading its attempt", partial(read, row)):
                 unreadable.add(row.id)
         return found, unreadable
+
+    def _holders(
+        self,
+        rows: Sequence[Attempt],
+        active: Mapping[str, RunRow],
+        members: Mapping[str, Member],
+    ) -> list[Active]:
+        """Return all that holds GPUs: attempts that have not exited, and orphans that agents list.
+
+        An attempt whose placement cannot be read holds the GPUs that agents list for it.
+        """
+        held: list[Active] = []
+        known: set[str] = set()
+
+        def read(row: Attempt) -> None:
+            run = active.get(row.run_id)
+            held.append(
+                Active(
+                    run_id=row.run_id,
+                    placement=placement_of(row),
+                    number=(run.number or 0) if run is not None else 0,
+                    name=run.name if run is not None else row.id,
+                    project=run.project if run is not None else "default",
+                    sweep_id=run.sweep_id if run is not None else None,
+                    remaining_s=self._estimates.remaining_s(row, run),
+                    priority=run.priority if run is not None else 0,
+                    attempt=row.number,
+                    preemptible=run is not None and may_be_preempted(run, row),
+                    ending=run is not None and run.state == RunState.STOPPING.value,
+                )
+            )
+            known.add(row.id)
+
+        for row in rows:
+            if row.exited_at is None:
+                run = Subject("run", row.run_id)
+                self._isolation.do(run, "reading which GPUs it holds", partial(read, row))
+        held.extend(_orphans(known, members.values()))
+        return held
 
     def _ended(self, rows: Sequence[Attempt], active: Mapping[str, RunRow]) -> list[EndedAttempt]:
         """Return the exits of active runs, each with all events that have arrived."""
@@ -227,7 +281,9 @@ class SnapshotLoader:
                 row = self._store.attempts.get(attempt_id)
             except NotFound:
                 return False
-        if row.exited_at is None or (row.exit or {}).get("synthetic"):
+        # An exit that is no object was not reported by the attempt; ``_ended`` fails its run.
+        reported = row.exit if row.exited_at is not None else None
+        if not isinstance(reported, dict) or reported.get("synthetic"):
             return False
         self._self_reported_exits.add(attempt_id)
         return True
@@ -252,74 +308,6 @@ class SnapshotLoader:
         return f"{why} ({message})" if message else why
 
 
-def open_attempt(
-    attempt: Attempt, run: RunRow | None, members: Mapping[str, Member], heartbeats: HeartbeatTable
-) -> OpenAttempt:
-    """Return the attempt for the decision. ``run``: the attempt's run if it is active, else
-    None.
-    """
-    heartbeat = heartbeats.of(attempt.id)
-    current = run is not None and run.attempt == attempt.number
-    desired = effective_desired(run) if run is not None and current else Desired.CANCEL
-    over = run is not None and current and over_time_limit(run)
-    nodes = [str(share["node"]) for share in attempt.placement]
-    listed = [
-        member.attempts[attempt.id]
-        for name in nodes
-        if (member := members.get(name)) is not None and attempt.id in member.attempts
-    ]
-    parts = (attempt.exit or {}).get("parts", {}) if len(nodes) > 1 else {}
-    ended = any(one.state is AttemptPhase.ENDED for one in listed)
-    notes = [*parts.values(), *(one.exit for one in listed if one.exit is not None)]
-    alive = heartbeats.contacted(attempt.id) or attempt.last_heartbeat_at is not None
-    return OpenAttempt(
-        id=attempt.id,
-        nodes=tuple(nodes),
-        current=current,
-        desired=desired,
-        over_time_limit=over,
-        stalled=_stalled(attempt, run, heartbeats),
-        stall_in_s=_stall_in_s(attempt, run, heartbeats),
-        # Events count as contact, too: the first heartbeat comes seconds later.
-        contacted=alive or attempt.events_applied > 0,
-        # A heartbeat of one part of a gang does not prove that the others were started.
-        dispatched=attempt.dispatched_at is not None or (alive and len(nodes) == 1),
-        in_flight=heartbeat.in_flight > 0,
-        exited=attempt.exited_at is not None,
-        ended_nodes=frozenset(nodes[int(rank)] for rank in parts),
-        ended_well=bool(notes) and all(note.get("code") == 0 for note in notes),
-        since_contact_s=heartbeats.since_contact_s(attempt.id),
-        silent_nodes=heartbeats.silent_s(attempt.id, nodes) if len(nodes) > 1 else {},
-        since_request_s=heartbeats.since_request_s(
-            attempt.id, requested=desired is not Desired.RUN or over
-        ),
-        since_ended_s=heartbeats.since_ended_s(
-            attempt.id, ended=attempt.exited_at is not None or bool(parts) or ended
-        ),
-        elapsed_s=heartbeats.elapsed_s(attempt.id),
-    )
-
-
-def _stalled(attempt: Attempt, run: RunRow | None, heartbeats: HeartbeatTable) -> str | None:
-    limit = run.spec.get("stall_limit_s") if run is not None else None
-    since = heartbeats.since_step_s(attempt.id)
-    # A stopped step counter means something only if heartbeats arrive.
-    if (
-        limit is None
-        or since is None
-        or since <= limit
-        or heartbeats.since_contact_s(attempt.id) > limit
-    ):
-        return None
-    return f"no step for {since:.0f} s: stall_limit_s is {limit:g}"
-
-
-def _stall_in_s(attempt: Attempt, run: RunRow | None, heartbeats: HeartbeatTable) -> float | None:
-    limit = run.spec.get("stall_limit_s") if run is not None else None
-    since = heartbeats.since_step_s(attempt.id) if limit is not None else None
-    return None if limit is None or since is None or since > limit else limit - since
-
-
 def _is_current(row: Attempt, active: Mapping[str, RunRow]) -> bool:
     run = active.get(row.run_id)
     return run is not None and run.attempt == row.number
@@ -327,35 +315,6 @@ def _is_current(row: Attempt, active: Mapping[str, RunRow]) -> bool:
 
 def _read_ends(attempt: Attempt, found: list[Ended]) -> None:
     found.extend(ends_on_nodes(attempt))
-
-
-def _holders(
-    attempts: Sequence[Attempt],
-    active: Mapping[str, RunRow],
-    members: Mapping[str, Member],
-    estimates: Estimates,
-) -> list[Active]:
-    """Return all that holds GPUs: attempts that have not exited, and orphans that agents list."""
-    held = []
-    known = set()
-    for attempt in attempts:
-        if attempt.exited_at is not None:
-            continue
-        known.add(attempt.id)
-        run = active.get(attempt.run_id)
-        held.append(
-            Active(
-                run_id=attempt.run_id,
-                placement=placement_of(attempt),
-                number=(run.number or 0) if run is not None else 0,
-                name=run.name if run is not None else attempt.id,
-                project=run.project if run is not None else "default",
-                sweep_id=run.sweep_id if run is not None else None,
-                remaining_s=estimates.remaining_s(attempt, run),
-            )
-        )
-    held.extend(_orphans(known, members.values()))
-    return held
 
 
 def _orphans(known: set[str], members: Iterable[Member]) -> Iterable[Active]:

@@ -45,6 +45,8 @@ class Member:
     gpus_now: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     """Measurements of its GPUs by index; GPUs without measurements are absent."""
     attempts: Mapping[str, Listed] = field(default_factory=dict)
+    draining: bool = False
+    """Its machine is being taken out of the cluster: `lehr node leave` on it."""
     error: str | None = None
     last_seen_at: float | None = None
 
@@ -55,7 +57,8 @@ class Member:
     @property
     def problems(self) -> tuple[str, ...]:
         """Return why nothing can be placed on it, though its agent answers."""
-        return tuple(map(str, self.hello.get("problems") or ()))
+        found = tuple(map(str, self.hello.get("problems") or ()))
+        return (*found, "it is leaving the cluster") if self.draining else found
 
     def seen(self, *, but: Collection[str] = ()) -> NodeSeen:
         """Return the attempts listed on it. ``but``: attempts to leave out."""
@@ -198,6 +201,7 @@ class Cluster:
             hello=hello if hello is not None else member.hello,
             gpus=tuple(hello["gpus"]) if hello is not None else member.gpus,
             attempts=attempts,
+            draining=bool((news if hello is None else hello).get("draining", False)),
             error=None,
         )
         self._members[member.name] = replace(

@@ -131,7 +131,9 @@ def start(
         InternalError: Ray did not start; the message has its last lines.
     """
     log_path.parent.mkdir(parents=True, exist_ok=True)
-    with log_path.open("wb") as log:
+    log_path.write_bytes(b"")
+    # Appended to, so that it can be emptied while Ray writes (lehr.log_rotation).
+    with log_path.open("ab") as log:
         process = subprocess.Popen(
             command_line,
             stdin=subprocess.DEVNULL,

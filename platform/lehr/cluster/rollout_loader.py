@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from lehr.analysis.gates import Evidence
+from lehr.analysis.gate_evidence import Evidence
 from lehr.cluster.rollout_evidence import evidence, middle_checkpoint, pair
 from lehr.control.lifecycle import RunState
 from lehr.control.rollouts import (

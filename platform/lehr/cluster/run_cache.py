@@ -12,7 +12,7 @@ from lehr.cluster.exits import excluded_nodes
 from lehr.cluster.isolation import Isolation
 from lehr.cluster.saved import saved
 from lehr.control.lifecycle import ENDED, Desired, RunState
-from lehr.control.queue import Waiting
+from lehr.control.queue_entries import Waiting
 from lehr.control.resources import Need
 from lehr.control.snapshot import OpenRun
 from lehr.control.step import Subject

@@ -40,6 +40,8 @@ class EndedAttempt:
     progressed: bool = False
     """The attempt has saved a newer checkpoint than the attempts before it."""
     over_time_limit: bool = False
+    preempted: bool = False
+    """It was stopped for a run of a higher priority, and nobody has asked for anything else."""
     time_limit_s: float | None = None
     message: str | None = None
     """Message of the request that applies to the run."""
@@ -103,6 +105,7 @@ def _outcome(ended: EndedAttempt) -> Outcome:
         desired=ended.desired,
         time_limit_s=ended.time_limit_s,
         over_time_limit=ended.over_time_limit,
+        preempted=ended.preempted,
         ended=ended.report,
         finished=ended.finished,
         budgets=ended.budgets,

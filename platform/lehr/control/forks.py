@@ -131,6 +131,15 @@ def _problems(old: TrainConfig, new: TrainConfig, step: int) -> list[SpecProblem
         path = f"train.model.{name}"
         message = f"{path} is {before.get(name)!r} in the checkpoint; a fork cannot change it."
         found.append(SpecProblem(path, message, "Submit a new run for another model."))
+    for part in ("model", "optimizer"):
+        was, is_now = (getattr(config.parts, part, None) for config in (old, new))
+        if was != is_now:
+            path = f"train.parts.{part}"
+            message = (
+                f"{path} is {was or 'not set'} in the checkpoint, which holds its state; "
+                "a fork cannot change it."
+            )
+            found.append(SpecProblem(path, message))
     if old.optimizer.name != new.optimizer.name:
         path = "train.optimizer.name"
         message = (

@@ -52,6 +52,7 @@ TRANSITIONS: dict[RunState, frozenset[RunState]] = {
     RunState.STOPPING: frozenset(
         {
             RunState.PAUSED,
+            RunState.QUEUED,
             RunState.CANCELLED,
             RunState.PRUNED,
             RunState.COMPLETED,

@@ -15,6 +15,8 @@ from lehr.control.retries import (
     rough_end,
 )
 
+PREEMPTED = "preempted"
+"""The cause of the states of a run that is paused for another one."""
 _STOPPED: dict[Desired, RunState] = {
     Desired.PAUSE: RunState.PAUSED,
     Desired.CANCEL: RunState.CANCELLED,
@@ -36,6 +38,7 @@ def outcome(
     desired: Desired,
     time_limit_s: float | None,
     over_time_limit: bool,
+    preempted: bool = False,
     ended: ExitReport,
     finished: FinishedReport | None,
     budgets: Budgets,
@@ -46,6 +49,7 @@ def outcome(
         desired: the desired state when the attempt ended.
         time_limit_s: the run's limit, for the message.
         over_time_limit: the attempt was stopped because of the limit.
+        preempted: it was stopped for a run of a higher priority.
         ended: how the process ended.
         finished: the trainer's last record, if any.
         budgets: retries left.
@@ -53,6 +57,10 @@ def outcome(
     if finished is not None and finished.outcome == "completed":
         # The trainer's record decides: a crash at exit does not undo a finished training.
         return Outcome(RunState.COMPLETED, "completed", rough_end(ended))
+    if preempted:
+        if finished is None or finished.outcome != "failed":
+            return _preempted(finished)
+        desired = Desired.RUN  # It failed by itself meanwhile: that decides.
     cause = classify(ended, finished)
     covered = budgets.covers(cause.budget)
     # The desired state decides, however the process ended while stopping.
@@ -68,6 +76,16 @@ def outcome(
     if covered:
         return Outcome(RunState.QUEUED, cause.name, cause.message, spends=cause.budget)
     return Outcome(RunState.FAILED, cause.name, _exhausted(cause))
+
+
+def _preempted(finished: FinishedReport | None) -> Outcome:
+    message = "it was paused for a run of a higher priority, and "
+    message += (
+        "has saved"
+        if _stopped_cleanly(finished)
+        else "ended before it could save; it will resume from its last checkpoint"
+    )
+    return Outcome(RunState.QUEUED, PREEMPTED, message, spends=Budget.PREEMPTION)
 
 
 def _stopped_cleanly(finished: FinishedReport | None) -> bool:

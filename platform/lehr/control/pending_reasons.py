@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lehr.control.resources import Need
+from lehr.control.resources import Need, count
 
 _NAMED = 4
 """Names of nodes in a reason, at most."""
@@ -45,6 +45,19 @@ def about(seconds: float) -> str:
 
 def sweep_limit(sweep: str, limit: int) -> str:
     return f"waits for its sweep: {sweep} runs at most {limit} at a time"
+
+
+def over_quota(project: str, used: int, quota: int) -> str:
+    """Return the reason of a run that would bring its project over its quota."""
+    return f"waits for the quota of project {project}: it uses {used} of {count(quota, 'GPU')}"
+
+
+def above_quota(need: Need, project: str, quota: int) -> str:
+    """Return the reason of a run that needs more than the whole quota."""
+    return (
+        f"needs {need}; the quota of project {project} is {count(quota, 'GPU')}: an admin can "
+        "raise it by lehr quota set"
+    )
 
 
 def cpu_places(places: int) -> str:

@@ -18,6 +18,8 @@ The rules, in order:
    do not count in rule 2. A run that had to wait for a slot of its sweep queues from the moment
    that the slot became free: otherwise each run of the sweep would be placed before a large run
    that waits, whose reserved GPUs would stay idle until the whole sweep has ended.
+7. A project with a quota holds at most so many GPUs (``quotas.py``). Its other runs reserve
+   nothing.
 
 Pure: values in, values out.
 """
@@ -26,62 +28,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from lehr.control import pending_reasons
-from lehr.control.locality import Reach, Saved, reach
-from lehr.control.pending_reasons import Blocker
-from lehr.control.resources import (
-    Need,
-    Node,
-    NodeShare,
-    Placement,
-    can_ever_place,
-    matching,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    run_id: str
-    number: int
-    """Order of submission."""
-    need: Need
-    name: str = ""
-    priority: int = 0
-    project: str = "default"
-    sweep_id: str | None = None
-    sweep_name: str | None = None
-    max_concurrent: int | None = None
-    """Limit of its sweep."""
-    excluded_nodes: frozenset[str] = frozenset()
-    """Nodes that failed this run twice."""
-    saved: Saved | None = None
-    """The checkpoints that it resumes from; None: it starts at step 0."""
-
-    @property
-    def kind(self) -> _Kind:
-        """Runs of one kind fit on the same nodes."""
-        return self.need, self.excluded_nodes, self.saved
-
-
-_Kind = tuple[Need, frozenset[str], Saved | None]
-_ANYWHERE = Reach(frozenset())
-
-
-@dataclass(frozen=True, slots=True)
-class Active:
-    """Something that holds GPUs: an attempt of a run, or an orphan of a lost one."""
-
-    run_id: str
-    placement: Placement
-    number: int = 0
-    name: str = ""
-    project: str = "default"
-    sweep_id: str | None = None
-    remaining_s: float | None = None
-    """Estimated remaining seconds; None when unknown."""
+from lehr.control.gpu_board import GpuBoard
+from lehr.control.queue_entries import Active, Kind, Waiting
+from lehr.control.quotas import within_quotas
+from lehr.control.resources import Node, Placement, can_ever_place, matching
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,155 +51,8 @@ class Plan:
     """The reason for every run that does not start."""
     order: tuple[str, ...]
     """All runs that keep waiting, in order."""
-
-
-@dataclass(slots=True)
-class _Board:
-    """The nodes' GPUs while a plan is made."""
-
-    nodes: dict[str, Node]
-    busy: dict[str, dict[int, Active]] = field(default_factory=dict)
-    taken: dict[str, set[int]] = field(default_factory=dict)
-    """GPUs allocated in this plan."""
-    held: dict[str, dict[int, str]] = field(default_factory=dict)
-    """Reserved GPUs: node -> GPU -> run that it is reserved for."""
-    of_type: dict[tuple[str, str | None], tuple[int, ...]] = field(default_factory=dict)
-    version: int = 0
-    """Increases whenever GPUs are allocated or reserved."""
-    on_cpu: Counter[str] = field(default_factory=Counter)
-    """Number of runs without a GPU, by node."""
-    reached: dict[Saved, Reach] = field(default_factory=dict)
-
-    def open(self, node: Node, need: Need, *, held: bool = False) -> list[int]:
-        """Return GPUs that are available for the need now; ``held`` includes reserved ones."""
-        busy, taken = self.busy.get(node.name, {}), self.taken.get(node.name, set())
-        kept: Mapping[int, str] = {} if held else self.held.get(node.name, {})
-        return [
-            index
-            for index in self.matching(node, need)
-            if index not in busy and index not in taken and index not in kept
-        ]
-
-    def matching(self, node: Node, need: Need) -> tuple[int, ...]:
-        """Return ``resources.matching``, cached: thousands of runs have only a few needs."""
-        key = (node.name, need.gpu_type)
-        if key not in self.of_type:
-            self.of_type[key] = matching(node, need)
-        return self.of_type[key]
-
-    def reach(self, run: Waiting) -> Reach:
-        """Return ``locality.reach`` of the run's checkpoints, cached."""
-        if run.saved is None:
-            return _ANYWHERE
-        if run.saved not in self.reached:
-            self.reached[run.saved] = reach(run.saved, self.nodes)
-        return self.reached[run.saved]
-
-    def candidates(self, run: Waiting) -> list[Node]:
-        allowed = self.reach(run).allowed
-        return [
-            node
-            for node in self.nodes.values()
-            if node.usable
-            and not node.excluded
-            and node.name not in run.excluded_nodes
-            and (allowed is None or node.name in allowed)
-        ]
-
-    def fit(self, run: Waiting) -> Placement | None:
-        """Place the whole gang on free, unreserved GPUs; None if it does not fit."""
-        need = run.need
-        if not need.gpus:
-            return self._fit_on_cpu(run)
-        near = self.reach(run).near
-        choices: list[tuple[bool, int, str, list[int]]] = []
-        for node in self.candidates(run):
-            free = self.open(node, need)
-            if len(free) >= need.per_node:
-                choices.append((node.name not in near, len(free), node.name, free))
-        if len(choices) < need.nodes:
-            return None
-        choices.sort()
-        return tuple(
-            NodeShare(name, tuple(free[: need.per_node]))
-            for _, _, name, free in choices[: need.nodes]
-        )
-
-    def _fit_on_cpu(self, run: Waiting) -> Placement | None:
-        """Return the node with the most places left for runs without GPUs."""
-        near = self.reach(run).near
-        left = [
-            (node.name not in near, self.on_cpu[node.name] - node.cpu_places, node.name)
-            for node in self.candidates(run)
-            if node.gpus and self.on_cpu[node.name] < node.cpu_places
-        ]
-        return (NodeShare(min(left)[-1], ()),) if left else None
-
-    def take(self, placement: Placement) -> None:
-        self.version += 1
-        for share in placement:
-            self.on_cpu[share.node] += not share.gpus
-            self.taken.setdefault(share.node, set()).update(share.gpus)
-
-    def reserve(self, run: Waiting) -> list[Blocker]:
-        """Reserve GPUs for the whole gang, free ones first, on the nodes that lack the fewest.
-
-        Return what each node lacks; an empty list if earlier reservations leave too little.
-        """
-        need = run.need
-        options: list[tuple[int, float, str, list[int]]] = []
-        for node in self.candidates(run):
-            kept = self.held.get(node.name, {})
-            free = self.open(node, need)
-            # GPUs allocated in this plan are freed last: the end of their runs is unknown.
-            later = sorted(
-                (
-                    (self._remaining(node.name, index), index)
-                    for index in self.matching(node, need)
-                    if index not in kept and index not in free
-                ),
-            )
-            chosen = free[: need.per_node]
-            wait = 0.0
-            for remaining, index in later[: need.per_node - len(chosen)]:
-                chosen.append(index)
-                wait = max(wait, remaining)
-            if len(chosen) == need.per_node:
-                missing = need.per_node - min(len(free), need.per_node)
-                options.append((missing, wait, node.name, chosen))
-        if len(options) < need.nodes:
-            return []
-        options.sort()
-        self.version += 1
-        blockers = []
-        for missing, _, name, chosen in options[: need.nodes]:
-            self.held.setdefault(name, {}).update(dict.fromkeys(chosen, run.run_id))
-            blockers.append(self._blocker(name, need, missing, chosen))
-        return blockers
-
-    def _remaining(self, node: str, index: int) -> float:
-        holder = self.busy.get(node, {}).get(index)
-        if holder is None or holder.remaining_s is None:
-            return float("inf")
-        return holder.remaining_s
-
-    def _blocker(self, name: str, need: Need, missing: int, chosen: list[int]) -> Blocker:
-        node = self.nodes[name]
-        holders = [self.busy[name][index] for index in chosen if index in self.busy.get(name, {})]
-        first = min(
-            holders,
-            key=lambda h: float("inf") if h.remaining_s is None else h.remaining_s,
-            default=None,
-        )
-        return Blocker(
-            node=name,
-            free=len(self.open(node, need, held=True)),
-            size=len(self.matching(node, need)),
-            missing=missing,
-            holder=first.name or first.run_id if first else None,
-            holder_frees=sum(h is first for h in holders),
-            remaining_s=first.remaining_s if first else None,
-        )
+    turn: tuple[Waiting, ...] = ()
+    """Those of them that would start if there was room."""
 
 
 def plan(
@@ -253,13 +60,19 @@ def plan(
     active: Sequence[Active],
     nodes: Sequence[Node],
     slots: Mapping[str, int] = MappingProxyType({}),
+    quotas: Mapping[str, int] = MappingProxyType({}),
 ) -> Plan:
     """Decide what starts now, and the reason for every other queued run.
 
-    ``slots``: by sweep with a limit, the number of the newest run at the moment when a run of the
-    sweep ended last. Runs of the sweep queue behind it.
+    Args:
+        waiting: the queued runs.
+        active: what holds GPUs.
+        nodes: the cluster's nodes.
+        slots: by sweep with a limit, the number of the newest run at the moment when a run of the
+            sweep ended last. Runs of the sweep queue behind it.
+        quotas: by project with a quota, the most GPUs that its runs hold.
     """
-    board = _Board({node.name: node for node in nodes})
+    board = GpuBoard({node.name: node for node in nodes})
     for holder in active:
         for share in holder.placement:
             board.on_cpu[share.node] += not share.gpus
@@ -269,12 +82,14 @@ def plan(
     possible, why = _possible_now(waiting, board)
     allowed, throttled = _within_sweep_limits(possible, active)
     why.update(throttled)
+    allowed, over = within_quotas(allowed, active, quotas)
+    why.update(over)
     order = _in_turn(allowed, active, slots)
 
     starts: list[StartRun] = []
     names = {run.run_id: run.name or run.run_id for run in waiting}
-    unplaceable: set[_Kind] = set()
-    reasons_by_need: dict[_Kind, tuple[int, str]] = {}
+    unplaceable: set[Kind] = set()
+    reasons_by_need: dict[Kind, tuple[int, str]] = {}
     first_of: set[int] = set()
     for run in order:
         kind = run.kind
@@ -302,10 +117,15 @@ def plan(
         (run for run in waiting if run.run_id not in placed),
         key=lambda run: (-run.priority, run.number),
     )
-    return Plan(tuple(starts), why, (*turn, *(run.run_id for run in rest)))
+    return Plan(
+        tuple(starts),
+        why,
+        (*turn, *(run.run_id for run in rest)),
+        tuple(run for run in order if run.run_id not in started),
+    )
 
 
-def _reason(run: Waiting, board: _Board, names: Mapping[str, str], *, next_in_line: bool) -> str:
+def _reason(run: Waiting, board: GpuBoard, names: Mapping[str, str], *, next_in_line: bool) -> str:
     """Reserve GPUs for a run that does not fit, and return the reason why it waits."""
     need = run.need
     candidates = board.candidates(run)
@@ -336,7 +156,7 @@ def _reason(run: Waiting, board: _Board, names: Mapping[str, str], *, next_in_li
 
 
 def _possible_now(
-    waiting: Sequence[Waiting], board: _Board
+    waiting: Sequence[Waiting], board: GpuBoard
 ) -> tuple[list[Waiting], dict[str, str]]:
     """Split runs by whether nodes that answer could hold them; return the others' reasons.
 
@@ -344,7 +164,7 @@ def _possible_now(
     """
     possible: list[Waiting] = []
     why: dict[str, str] = {}
-    known: dict[_Kind, str | None] = {}
+    known: dict[Kind, str | None] = {}
     for run in waiting:
         kind = run.kind
         if kind not in known:
@@ -357,7 +177,7 @@ def _possible_now(
     return possible, why
 
 
-def _impossible(run: Waiting, board: _Board) -> str | None:
+def _impossible(run: Waiting, board: GpuBoard) -> str | None:
     need, nodes = run.need, list(board.nodes.values())
     if (never := can_ever_place(need, nodes)) is not None:
         return never

@@ -234,11 +234,19 @@ def judge(
         return _lost(attempt, live, "shim_lost", f"node {absent[0]} has no trace of it")
     if found and not live and len(found) == len(attempt.nodes):
         return [RecordExit(attempt.id)] if attempt.since_ended_s > timeouts.collect_s else []
+    # A gang runs completely or not at all: when one part has ended, the others must, too.
+    broken = len(live) < len(found) and not (
+        attempt.ended_well and attempt.since_ended_s <= timeouts.gang_drain_s
+    )
+    of_gang = _stop(attempt, live, _gang_stop_level(attempt), "another node's part ended")
     actions: list[Action] = []
     if not attempt.current:
         actions += _stop(attempt, live, StopLevel.KILL, "superseded by another attempt")
     elif attempt.desired is not Desired.RUN or attempt.over_time_limit:
-        actions += _stopping(attempt, live, timeouts)
+        stop = _stopping(attempt, live, timeouts)
+        killed = any(one.stop_level is StopLevel.KILL for one in stop)
+        # What is left of a broken gang cannot save, so it does not get the time for it.
+        actions += of_gang if broken and not killed else stop
     elif not attempt.contacted and attempt.since_contact_s > timeouts.first_heartbeat_s:
         actions += _lost(
             attempt,
@@ -250,11 +258,8 @@ def judge(
         )
     elif attempt.stalled is not None:
         actions += _stop(attempt, live, StopLevel.KILL, attempt.stalled)
-    elif len(live) < len(found) and not (
-        attempt.ended_well and attempt.since_ended_s <= timeouts.gang_drain_s
-    ):
-        # A gang runs completely or not at all: when one part has ended, the others must, too.
-        actions += _stop(attempt, live, _gang_stop_level(attempt), "another node's part ended")
+    elif broken:
+        actions += of_gang
     return actions
 
 
@@ -282,7 +287,7 @@ def _after_exit(
 ) -> list[Action]:
     if live and attempt.since_ended_s > timeouts.exit_grace_s:
         # Another node's part, or a fenced one that came back with its node.
-        return _stop(attempt, live, StopLevel.KILL, "it has ended")
+        return [*_stop(attempt, live, StopLevel.KILL, "it has ended")]
     all_gone = {*gone, *absent} >= set(attempt.nodes)
     if absent and all_gone:
         return [CloseAttempt(attempt.id)]
@@ -291,7 +296,7 @@ def _after_exit(
     return []
 
 
-def _stopping(attempt: OpenAttempt, live: tuple[str, ...], timeouts: Timeouts) -> list[Action]:
+def _stopping(attempt: OpenAttempt, live: tuple[str, ...], timeouts: Timeouts) -> list[StopAttempt]:
     saves = attempt.desired is Desired.PAUSE or attempt.over_time_limit
     term, kill = (
         (timeouts.pause_term_s, timeouts.pause_kill_s)
@@ -311,7 +316,7 @@ def _gang_stop_level(attempt: OpenAttempt) -> StopLevel:
 
 def _stop(
     attempt: OpenAttempt, live: tuple[str, ...], stop_level: StopLevel, reason: str
-) -> list[Action]:
+) -> list[StopAttempt]:
     return [StopAttempt(attempt.id, live, stop_level, reason)] if live else []
 
 

@@ -34,14 +34,14 @@ SPENT: Final[Mapping[Budget, str]] = {
 }
 """The field of a run that counts what was spent of each budget."""
 HEALED_BY_PROGRESS: Final = frozenset({SPENT[Budget.INFRASTRUCTURE], SPENT[Budget.PREEMPTION]})
-"""Counters that start again from 0 when an attempt has saved a newer checkpoint. A long run on
-machines that come and go ends, since each attempt has brought it forward.
+"""Counters that start again from 0 when an attempt has saved a newer checkpoint. So a long run can
+finish on unreliable machines, as long as each attempt makes progress.
 """
 RETRY_RESET: Final[Mapping[str, Any]] = {
     "desired": Desired.RUN.value,
     **dict.fromkeys(SPENT.values(), 0),
 }
-"""What changes in a failed run that is queued again by a person: its budgets are full again."""
+"""Changes of a failed run that a person queues again: its budgets are full again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,8 @@ _OWN_CAUSES: dict[str, Budget] = {
 """Causes that the trainer names with certainty."""
 
 _OWN_SUSPICIONS = frozenset({"peer_lost", "gpu_error", "data_unreachable"})
-"""Causes that the trainer names where its text has no details: infrastructure, not user code.
-All its other causes are user code.
+"""Causes of the trainer that belong to the infrastructure budget if the output has no details.
+All its other causes belong to the user budget.
 """
 
 INTERNAL = "internal"
@@ -109,7 +109,9 @@ _SHIM_REASONS: dict[str, tuple[Budget, str]] = {
         Budget.INFRASTRUCTURE,
         "the code that it trains with could not be fetched",
     ),
+    "environment_failed": (Budget.NONE, "the environment of its code could not be built"),
     "launch_failed": (Budget.INFRASTRUCTURE, "it could not be started"),
+    "secret_removed": (Budget.NONE, "a secret that it needs was removed"),
     "terminated": (Budget.PREEMPTION, "it was stopped from outside Lehr"),
 }
 
@@ -123,7 +125,7 @@ class Pattern:
     regex: re.Pattern[str]
     """All expressions as one."""
     node_fault: bool
-    """The cause lies in the node, which is excluded if it fails so again."""
+    """The cause lies in the node, which is excluded if it fails in the same way again."""
 
 
 def _pattern(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from lehr.control.finalize import EndedAttempt
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.nodes import Ended
-from lehr.control.queue import Active, Waiting
+from lehr.control.queue_entries import Active, Waiting
 from lehr.control.reconcile import NodeSeen, OpenAttempt, Timeouts
 from lehr.control.resources import Node
 from lehr.control.rollouts import OpenRollout
@@ -58,6 +58,8 @@ class Snapshot:
     """Everything that holds GPUs."""
     slots: Mapping[str, int] = field(default_factory=dict)
     """By sweep with a limit: the newest run's number when a run of the sweep ended last."""
+    quotas: Mapping[str, int] = field(default_factory=dict)
+    """By project with a quota: the most GPUs that its runs hold."""
     sweeps: Collection[OpenSweep] = ()
     """Sweeps of which something has changed."""
     rollouts: Collection[OpenRollout] = ()

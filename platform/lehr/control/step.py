@@ -10,12 +10,14 @@ which follows at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, TypeVar
 
 from lehr.control import nodes, queue, reconcile, rollouts, sweeps
 from lehr.control.finalize import EndedAttempt, Finalize, finalize
 from lehr.control.lifecycle import RunState
+from lehr.control.outcome import PREEMPTED
+from lehr.control.preemption import preemptions
 from lehr.control.requests import StateChange, apply_request
 from lehr.control.snapshot import OpenRun, Snapshot
 
@@ -170,14 +172,29 @@ def _queue(snapshot: Snapshot, changing: set[str]) -> list[Action]:
     ]
     if not waiting:
         return [QueueOrder((), {})]
-    plan = queue.plan(waiting, list(snapshot.holders), list(snapshot.places), snapshot.slots)
+    holders, places = list(snapshot.holders), list(snapshot.places)
+    plan = queue.plan(waiting, holders, places, snapshot.slots, snapshot.quotas)
     known = {run.id: run.pending_reason for run in snapshot.runs}
     reasons = {
         run_id: why if snapshot.no_cluster is None else snapshot.no_cluster
         for run_id, why in plan.reasons.items()
     }
     reasons = {run_id: why for run_id, why in reasons.items() if known[run_id] != why}
-    return [*plan.starts, QueueOrder(plan.order, reasons)]
+    paused = [
+        StateChange(
+            one.run_id, one.attempt, RunState.RUNNING, RunState.STOPPING, PREEMPTED, one.message
+        )
+        for one in preemptions(
+            plan.turn,
+            plan.starts,
+            [
+                replace(one, preemptible=False, ending=True) if one.run_id in changing else one
+                for one in holders
+            ],
+            places,
+        )
+    ]
+    return [*plan.starts, *paused, QueueOrder(plan.order, reasons)]
 
 
 def _each(

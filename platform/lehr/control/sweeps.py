@@ -23,7 +23,7 @@ from lehr.specs.sweep_expand import trials_at
 SAME_CAUSE = 3
 """This many equal failures without any success stop the sweep."""
 _OF_THE_TRIAL = frozenset({"nan_loss"})
-"""Causes that lie in a trial's values: a learning rate that diverges says nothing about the
+"""Causes that lie in a trial's values: a learning rate that diverges is no evidence about the
 others.
 """
 _DRAWS = 20

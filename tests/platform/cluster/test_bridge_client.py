@@ -5,14 +5,20 @@ from __future__ import annotations
 import os
 import queue
 import signal
+import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from lehr.cluster import bridge_client, bridge_process
 from lehr.cluster.bridge_client import BridgeClient, BridgeDown
+from lehr.cluster.bridge_process import BridgeProcess
+from lehr_testing.waiting import until
 
 CHILD = """
 import json, os, sys
@@ -112,3 +118,39 @@ def test_bridge_that_reads_but_does_not_answer_pings_is_replaced(tmp_path, monke
         assert client.pids.get(timeout=SOON_S) != client.pids.get(timeout=SOON_S)
     finally:
         client.client.stop()
+
+
+def test_server_that_was_frozen_gives_the_bridge_time_to_answer(tmp_path, monkeypatch):
+    """The clock jumps by 100 s, as after SIGSTOP of the server: no ping was sent meanwhile."""
+    ahead = 0.0
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + ahead)
+    monkeypatch.setattr(bridge_process, "time", clock)
+    monkeypatch.setattr(bridge_client, "COMMAND", (sys.executable, "-c", CHILD))
+    monkeypatch.setattr(bridge_process, "PING_EVERY_S", 0.05)
+    monkeypatch.setattr(bridge_process, "HANGS_S", 1.0)
+    client = Client(tmp_path)
+    try:
+        first = client.pids.get(timeout=SOON_S)
+        for _ in range(10):
+            client.client.request("stop", "n7").result(timeout=SOON_S)
+            ahead += 100.0
+        assert client.pids.get(timeout=SOON_S) == first
+    finally:
+        client.client.stop()
+
+
+def test_threads_of_a_bridge_that_ended_end_too():
+    def running() -> set[threading.Thread]:
+        return {one for one in threading.enumerate() if one.name.startswith("bridge-")}
+
+    before = running()
+    child = subprocess.Popen(
+        [sys.executable, "-c", "print('{}')"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    ended = BridgeProcess(child)
+    assert list(ended.lines()) == [{}]
+    until(lambda: running() <= before, within_s=SOON_S, what="the end of its threads")
+    child.wait(SOON_S)

@@ -14,6 +14,7 @@ from lehr.control.exits import sound_exit
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.step import Subject
 from lehr.errors import StoreUnavailable, UserError
+from lehr.store import Change
 from lehr.store.apply_events import EventApplier
 from lehr_testing.dispatching import Bench
 from lehr_testing.stores import line
@@ -125,6 +126,41 @@ def test_request_that_cannot_be_applied_does_not_block_others(bench, monkeypatch
     (odd, _), (first, _), (second, _) = (bench.running(name) for name in "abc")
     fails_for(monkeypatch, control, "apply_request", lambda run_id, *_, **__: run_id, odd)
     bench.tick()
+    assert_others_continue(bench, first, second)
+    assert_failed_internally(bench, odd)
+
+
+def overwrite(bench: Bench, attempt: str, column: str, value: str) -> None:
+    """Write JSON that this version does not write to a column of an attempt."""
+    with bench.store.db.write() as session:
+        session.connection().exec_driver_sql(
+            f"UPDATE attempts SET {column}=? WHERE id=?", (value, attempt)
+        )
+    bench.store.notify(Change("run", attempt.rpartition("-")[0]))
+
+
+@pytest.mark.parametrize(
+    "value", ['"n1"', '[{"gpus": [1]}]', '[{"node": "n1", "gpus": null}]', "[7]"]
+)
+def test_attempt_with_an_unreadable_placement_fails_alone_and_keeps_its_gpu_meanwhile(
+    bench, value, caplog
+):
+    (odd, attempt), (first, _), (second, _) = (bench.running(name) for name in "abc")
+    [gpu] = bench.listed[attempt]["gpus"]
+    overwrite(bench, attempt, "placement", value)
+    assert_others_continue(bench, first, second)
+    started = [entry["gpus"] for name, entry in bench.listed.items() if name != attempt]
+    assert [gpu] not in started
+    assert_failed_internally(bench, odd)
+    what = f"run {odd}: reading which GPUs it holds failed"
+    assert len([one for one in caplog.records if what in one.message]) == 1
+
+
+@pytest.mark.parametrize("value", ['"killed"', "[1]", "7"])
+def test_attempt_with_an_unreadable_exit_fails_alone(bench, value):
+    (odd, attempt), (first, _), (second, _) = (bench.running(name) for name in "abc")
+    overwrite(bench, attempt, "exit", value)
+    overwrite(bench, attempt, "exited_at", "1.0")
     assert_others_continue(bench, first, second)
     assert_failed_internally(bench, odd)
 

@@ -34,6 +34,26 @@ def test_node_without_problems_is_used_also_one_of_an_earlier_release():
         assert (node.usable, node.problem) == (True, None)
 
 
+def test_node_that_leaves_keeps_its_attempts_and_gets_no_new_ones():
+    cluster = Cluster({})
+    node = {"name": "n1", "ray_id": "r", "address": "10.0.0.1", "gpus": 1, "alive": True}
+    cluster.on_news({"news": "members", "nodes": [node]})
+    listed = {"attempts": {"a-1": {"state": "live", "gpus": [0], "exit": None}}}
+    gpus = {"gpus": [{"index": 0, "name": "NVIDIA H100"}]}
+    cluster.on_news({"news": "node", "name": "n1", "hello": listed | gpus})
+    assert cluster.members()["n1"].as_node().usable
+    cluster.on_news({"news": "node", "name": "n1", **listed, "draining": True})
+    member = cluster.members()["n1"]
+    assert set(member.seen().attempts) == {"a-1"}
+    assert member.as_node().problem == "it is leaving the cluster"
+    assert not member.as_node().usable
+    # A new server asks the agent anew.
+    cluster.on_news({"news": "node", "name": "n1", "hello": listed | gpus | {"draining": True}})
+    assert not cluster.members()["n1"].as_node().usable
+    cluster.on_news({"news": "node", "name": "n1", **listed, "draining": False})
+    assert cluster.members()["n1"].as_node().usable
+
+
 def test_run_that_waits_for_such_a_node_names_the_problem():
     text = no_usable_node(Need(1), [], [], faulty=[("n1", PROBLEM)])
     assert text == f"waits for 1 GPU (node n1 cannot be used: {PROBLEM})"

@@ -258,7 +258,11 @@ def test_stages_with_more_gpus_than_the_run_are_omitted(store, world):
 # ------------------------------------------------------------------------------ exactly once
 
 
-@pytest.mark.parametrize("crash_before", range(9))
+@pytest.mark.parametrize(
+    "crash_before",
+    # Two of nine moments at each change; the others repeat them with other runs.
+    [at if at in {0, 5} else pytest.param(at, marks=pytest.mark.nightly) for at in range(9)],
+)
 def test_restarted_controller_submits_each_run_once(store, world, crash_before):
     rollout = create(store, spec())
     for number in range(9):
@@ -281,9 +285,16 @@ class Killed(BaseException):
 ACTS = ["submit_run", "record_verdicts", "pass_stage", "end"]
 
 
-@pytest.mark.parametrize("act", ACTS)
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_controller_killed_at_any_write_continues_from_the_record(tmp_path, monkeypatch, act, when):
+@pytest.mark.parametrize(
+    ("when", "act"),
+    [
+        # Each write is met once at each change, and on its other side at night.
+        pytest.param(when, act, marks=() if at % 2 == side else pytest.mark.nightly)
+        for at, act in enumerate(ACTS)
+        for side, when in enumerate(["before", "after"])
+    ],
+)
+def test_controller_killed_at_any_write_continues_from_the_record(tmp_path, monkeypatch, when, act):
     """The process dies once around each write; the next one continues."""
     home = tmp_path / "home"
     bugs = {"r-all": Bug(mfu=0.0)} if act == "end" else {}

@@ -12,7 +12,7 @@ import pytest
 from lehr.cluster.bridge_client import AgentRefused
 from lehr.cluster.exits import merge_exit_reports
 from lehr.cluster.launcher import START_TRIES
-from lehr.cluster.loader import open_attempt
+from lehr.cluster.open_attempts import open_attempt
 from lehr.control.lifecycle import RunState
 from lehr.errors import LehrError
 from lehr.node import fetcher

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lehr.control.due import due_in_s
 from lehr.control.finalize import FINALIZE_WAIT_S, EndedAttempt, Finalize
 from lehr.control.lifecycle import Desired, RunState
-from lehr.control.queue import Waiting
+from lehr.control.queue_entries import Waiting
 from lehr.control.reconcile import (
     GANG_KILL_S,
     AttemptPhase,

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lehr.control.locality import Saved, reach, resume_warning, separate_folders
-from lehr.control.queue import Active, Waiting, plan
+from lehr.control.queue import plan
+from lehr.control.queue_entries import Active, Waiting
 from lehr.control.resources import Need, NodeShare
 from lehr_testing.properties import examples
 from lehr_testing.queue_histories import A100, can_resume, checkpoints, clusters, needs, node
@@ -73,6 +74,25 @@ def test_run_starts_elsewhere_if_a_copy_exists_or_the_place_is_unknown(saved):
     assert place(resuming(saved), apart("n1", "n2"), busy("n2", 8)) == "n1"
 
 
+def test_gang_is_not_bound_to_fewer_nodes_than_it_needs():
+    gang = resuming(Saved(("n2",)), Need(8, 2))
+    [start] = plan([gang], [], apart("n1", "n2", "n3")).starts
+    assert [share.node for share in start.placement] == ["n2", "n1"]
+    # Bound to as many as it needs, it takes these alone.
+    pair = [node(name, 8, runs_folder="nfs") for name in ("n2", "n3")]
+    [start] = plan([gang], [], [*apart("n1"), *pair]).starts
+    assert [share.node for share in start.placement] == ["n2", "n3"]
+
+
+def test_larger_fork_is_not_bound_to_a_node_that_cannot_hold_it():
+    fork = resuming(Saved(("n2",)), Need(8))
+    nodes = [*apart("n1"), *apart("n2", gpus=4)]
+    assert place(fork, nodes) == "n1"
+    # It waits for a node that holds it, although that one does not answer now.
+    lost = node("n2", 8, usable=False, runs_folder="of-n2")
+    assert place(fork, [*apart("n1"), lost]) is None
+
+
 def test_nodes_that_share_the_folder_are_equally_near():
     shared = [node(name, 8, runs_folder="nfs") for name in ("n1", "n2")]
     run = resuming(Saved(("n1",)))
@@ -97,7 +117,7 @@ def test_preference_costs_no_start_and_takes_a_near_node_whenever_one_fits(
 ):
     held = [busy(n.name, free.draw(st.integers(0, len(n.gpus)))) for n in nodes]
     start = place(resuming(saved, need), nodes, *held)
-    possible = [n for n in nodes if can_resume(resuming(saved), n, nodes)]
+    possible = [n for n in nodes if can_resume(resuming(saved, need), n, nodes)]
     assert (start is None) == (place(resuming(None, need), possible, *held) is None)
     if start is None or saved is None:
         return

@@ -8,7 +8,9 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lehr.control.queue import Active, StartRun, Waiting, _Board, plan
+from lehr.control.gpu_board import GpuBoard
+from lehr.control.queue import StartRun, plan
+from lehr.control.queue_entries import Active, Waiting
 from lehr.control.resources import Gpu, Need, Node, NodeShare, can_ever_place, is_type
 from lehr_testing.properties import examples
 from lehr_testing.queue_histories import A100, H100, World, histories, live_through, node
@@ -20,7 +22,7 @@ def active(run_id: str, *shares: tuple[str, tuple[int, ...]], **more) -> Active:
     )
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(histories())
 def test_random_queues_place_whole_gangs_once_and_use_all_fitting_gpus(history):
     live_through(history)
@@ -60,9 +62,9 @@ def test_an_endless_stream_of_small_runs_never_starves_a_large_one(big, lengths,
 def test_many_equal_runs_need_no_more_reservations_than_gpus(monkeypatch):
     """Trials of a sweep: each tick considers all of them."""
     reserved = []
-    reserve = _Board.reserve
+    reserve = GpuBoard.reserve
     monkeypatch.setattr(
-        _Board, "reserve", lambda board, run: reserved.append(run.run_id) or reserve(board, run)
+        GpuBoard, "reserve", lambda board, run: reserved.append(run.run_id) or reserve(board, run)
     )
     waiting = [
         Waiting(f"r{n}", n, Need(1 if n % 3 else 4), name=f"r{n}", priority=n % 2)
@@ -76,7 +78,7 @@ def test_many_equal_runs_need_no_more_reservations_than_gpus(monkeypatch):
     assert len(counts) <= 8
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(histories(), st.integers(0, 20))
 def test_cached_decision_for_equal_runs_matches_a_separate_one(history, now):
     """The cache per kind of run changes only the time of a plan, not its result."""

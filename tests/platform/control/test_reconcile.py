@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from lehr.control.lifecycle import Desired
 from lehr.control.reconcile import (
+    GANG_KILL_S,
     Adopt,
     AttemptPhase,
     CloseAttempt,
@@ -185,6 +186,23 @@ def test_gang_is_stopped_when_one_part_ends():
     lost = [node("n1", r_1=AttemptPhase.LIVE), node("n2", alive=False, answered=False)]
     stop, lose = decide(attempt(nodes=("n1", "n2"), since_contact_s=100.0), *lost)
     assert (stop.nodes, stop.stop_level, lose.cause) == (("n1",), StopLevel.KILL, "node_lost")
+
+
+def test_part_of_a_broken_gang_gets_no_time_to_save():
+    """A pause or a time limit waits minutes for a save, which needs all parts."""
+    seen = [node(r_1=AttemptPhase.ENDED), node("n2", r_1=AttemptPhase.LIVE)]
+    for asked in ({"desired": Desired.PAUSE}, {"over_time_limit": True}):
+        gang = {"nodes": ("n1", "n2"), "since_request_s": 1.0, **asked}
+        [action] = decide(attempt(since_ended_s=1.0, **gang), *seen)
+        assert (action.nodes, action.stop_level) == (("n2",), StopLevel.TERM)
+        [action] = decide(attempt(since_ended_s=GANG_KILL_S + 1, **gang), *seen)
+        assert action.stop_level is StopLevel.KILL
+        # A part that has ended well has saved, and the other may be saving.
+        assert decide(attempt(since_ended_s=60.0, ended_well=True, **gang), *seen) == []
+    # The limit of a cancel holds, however recently the other part has ended.
+    late = {"since_request_s": TIMEOUTS.cancel_kill_s + 1, "desired": Desired.CANCEL}
+    [action] = decide(attempt(nodes=("n1", "n2"), since_ended_s=0.1, **late), *seen)
+    assert action.stop_level is StopLevel.KILL
 
 
 def test_part_of_a_gang_may_save_after_the_other_completed():

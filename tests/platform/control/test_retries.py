@@ -47,7 +47,9 @@ BY_THE_SHIM = {
     "gpu_busy": "infrastructure",
     "checkpoint_unreachable": "infrastructure",
     "code_unreachable": "infrastructure",
+    "environment_failed": "none",
     "launch_failed": "infrastructure",
+    "secret_removed": "none",
     "terminated": "preemption",
 }
 BY_THE_TRAINER = {
@@ -289,4 +291,9 @@ def test_every_finalization_uses_legal_transitions():
             if steps:
                 assert state is new
     assert path(RunState.STARTING, RunState.COMPLETED) == (RunState.RUNNING, RunState.COMPLETED)
-    assert path(RunState.STOPPING, RunState.QUEUED) == ()
+    # A preempted run; a run that is stopped for any other reason is never queued again by itself.
+    assert path(RunState.STOPPING, RunState.QUEUED) == (RunState.QUEUED,)
+    for desired in (Desired.PAUSE, Desired.CANCEL, Desired.PRUNE):
+        for end in ("stopped", "failed", "completed"):
+            stopped = decide(desired=desired, finished=FinishedReport(end, "error"))
+            assert stopped.state is not RunState.QUEUED

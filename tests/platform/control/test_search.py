@@ -128,7 +128,7 @@ def test_pruning_is_deterministic_and_prunes_only_running_trials(levels, ends, r
         ({"min": 1, "max": 1}, "not below"),
         ({"min": 0, "max": 1, "distribution": "log_uniform_values"}, "no logarithm"),
         ({"min": 0.5, "max": 2, "distribution": "int_uniform"}, "whole numbers"),
-        ({"min": 0, "max": 1, "q": 0.1}, "q must be given with"),
+        ({"min": 0, "max": 1, "q": 0.1}, "takes no q"),
     ],
 )
 def test_invalid_range_is_rejected(values, message):

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from lehr.control import step as control
 from lehr.control.finalize import EndedAttempt, Finalize
 from lehr.control.lifecycle import ACTIVE, ENDED, TRANSITIONS, Desired, RunState
-from lehr.control.queue import Active, StartRun, Waiting
+from lehr.control.queue import StartRun
+from lehr.control.queue_entries import Active, Waiting
 from lehr.control.reconcile import (
     AttemptPhase,
     MarkLost,

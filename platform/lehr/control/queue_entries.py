@@ -1,0 +1,55 @@
+"""What the queue decides on: runs that wait, and holders of GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lehr.control.locality import Saved
+from lehr.control.resources import Need, Placement
+
+Kind = tuple[Need, frozenset[str], Saved | None]
+"""What decides on which nodes a run fits: runs of one kind fit on the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    run_id: str
+    number: int
+    """Order of submission."""
+    need: Need
+    name: str = ""
+    priority: int = 0
+    project: str = "default"
+    sweep_id: str | None = None
+    sweep_name: str | None = None
+    max_concurrent: int | None = None
+    """Limit of its sweep."""
+    excluded_nodes: frozenset[str] = frozenset()
+    """Nodes that failed this run twice."""
+    saved: Saved | None = None
+    """The checkpoints that it resumes from; None: it starts at step 0."""
+
+    @property
+    def kind(self) -> Kind:
+        """Return what decides on which nodes it fits."""
+        return self.need, self.excluded_nodes, self.saved
+
+
+@dataclass(frozen=True, slots=True)
+class Active:
+    """Something that holds GPUs: an attempt of a run, or an orphan of a lost one."""
+
+    run_id: str
+    placement: Placement
+    number: int = 0
+    name: str = ""
+    project: str = "default"
+    sweep_id: str | None = None
+    remaining_s: float | None = None
+    """Estimated remaining seconds; None when unknown."""
+    priority: int = 0
+    attempt: int = 0
+    preemptible: bool = False
+    """It may be paused now for a run of a higher priority (``preemption.py``)."""
+    ending: bool = False
+    """It is being stopped: its GPUs become free soon."""
