@@ -18,6 +18,7 @@ from sqlalchemy import bindparam, select, update
 from sqlalchemy.exc import OperationalError
 from sqlmodel import Session, col
 
+from lehr import log_fields
 from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound, StoreUnavailable
 from lehr.store.database import Clock, Database
@@ -264,7 +265,12 @@ class EventApplier:
         if isinstance(record, CheckpointRecord):
             at = layout.checkpoint_at(record.path)
             if at is None or at[0] > attempt.number or at[1] != record.step:
-                _log.warning("%s: %r is not a checkpoint of it", attempt.id, record.path[:200])
+                _log.warning(
+                    "%s: %r is not a checkpoint of it",
+                    attempt.id,
+                    record.path[:200],
+                    extra=log_fields.of_attempt(attempt.id),
+                )
                 return []
             put_checkpoint(session, _checkpoint(run, attempt, record))
             return [AppliedEvents("checkpoint", record.step)]

@@ -32,7 +32,7 @@ class ChangedRuns:
         choose: Callable[[list[str]], Iterable[str]] | None = None,
     ) -> None:
         """Args:
-        store: what tells of changes.
+        store: its changes are observed.
         handle: called with a run's id, in the thread. It must not raise.
         name: of the thread.
         gather_s: seconds for which changes are gathered before any is handled.

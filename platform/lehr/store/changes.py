@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from lehr import log_fields
+
 _log = logging.getLogger("lehr.store")
 
 
@@ -56,4 +58,5 @@ class Changes:
                     callback(change)
                 except Exception:  # noqa: BLE001 - a subscriber's error must not reach the writer
                     # The change is already recorded.
-                    _log.exception("a subscriber failed on %s", change)
+                    fields = log_fields.of(change.kind, change.id)
+                    _log.exception("a subscriber failed on %s", change, extra=fields)

@@ -18,10 +18,14 @@ from lehr.filesystems import refuse_network_filesystem
 from lehr.store.apply_events import EventApplier
 from lehr.store.changes import Change, Changes
 from lehr.store.database import Clock, Database
+from lehr.store.records.access_tokens import AccessTokenRecords
 from lehr.store.records.attempts import Attempts
+from lehr.store.records.audit import AuditRecords
 from lehr.store.records.checkpoints import Checkpoints
 from lehr.store.records.idempotency import IdempotencyKeys
 from lehr.store.records.nodes import Nodes
+from lehr.store.records.outbox import Outbox
+from lehr.store.records.quotas import QuotaRecords
 from lehr.store.records.requests import Requests
 from lehr.store.records.rollout_progress import RolloutProgress
 from lehr.store.records.rollouts import Rollouts
@@ -52,9 +56,10 @@ class Store:
     """All records of a home. Each part of the store reads and writes one kind of record.
 
     ``runs``, ``attempts``, ``transitions``, ``requests``, ``checkpoints``, ``sweeps``,
-    ``sweep_progress``, ``rollouts``, ``rollout_progress``, ``nodes``, ``saved_views`` and
-    ``idempotency`` use ``lehr.db``. ``streams``, ``logs``, ``events`` and ``series`` use the
-    replica and its index. ``event_applier`` applies the events of a stream to ``lehr.db``.
+    ``sweep_progress``, ``rollouts``, ``rollout_progress``, ``nodes``, ``saved_views``,
+    ``quotas``, ``access_tokens``, ``audit`` and ``idempotency`` use ``lehr.db``. ``streams``,
+    ``logs``, ``events`` and ``series`` use the replica and its index. ``event_applier`` applies the
+    events of a stream to ``lehr.db``.
 
     Threads: every method of the store and of its parts may be called from any thread. A returned
     value is a copy that later writes do not change. ``streams.append`` waits for the one
@@ -134,6 +139,10 @@ class Store:
         self.rollout_progress = RolloutProgress(db, clock)
         self.nodes = Nodes(db, clock)
         self.saved_views = SavedViewRecords(db, clock)
+        self.quotas = QuotaRecords(db, clock)
+        self.access_tokens = AccessTokenRecords(db, clock)
+        self.audit = AuditRecords(db, clock)
+        self.outbox = Outbox(db, clock)
         self.idempotency = IdempotencyKeys(db, clock)
         self.streams = Streams(self._replica, self._appender, index, db, self.attempts, clock)
         self.logs = Logs(self.streams, self._replica, index, self.attempts, cap_bytes=log_cap_bytes)

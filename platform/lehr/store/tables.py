@@ -209,6 +209,17 @@ class SavedViewRow(SQLModel, table=True):
     saved_at: float
 
 
+class QuotaRow(SQLModel, table=True):
+    """The most GPUs that a project's runs hold at a time."""
+
+    __tablename__ = "quotas"
+
+    project: str = Field(primary_key=True)
+    gpus: int
+    changed_by: str
+    changed_at: float
+
+
 class RolloutStage(SQLModel, table=True):
     """A stage of a rollout. All stages are recorded when the rollout is created."""
 
@@ -321,3 +332,54 @@ class NodeNote(SQLModel, table=True):
     message: str
     actor: str
     at: float
+
+
+class AccessTokenRow(SQLModel, table=True):
+    """A named token of a person or program. Its value is not stored."""
+
+    __tablename__ = "access_tokens"
+
+    name: str = Field(primary_key=True)
+    role: str
+    """lehr.access.Role."""
+    sha256: str = Field(unique=True)
+    """The SHA-256 of the token."""
+    created_at: float
+    """When it was created or last rotated."""
+    expires_at: float | None = None
+    """None: never."""
+    revoked_at: float | None = None
+
+
+class OutboxRow(SQLModel, table=True):
+    """A message to a webhook that was not delivered yet."""
+
+    __tablename__ = "outbox"
+
+    id: int | None = Field(default=None, primary_key=True)
+    webhook: str
+    """The webhook's name."""
+    body: dict[str, Any] = Field(sa_column=Column(JSON, nullable=False))
+    created_at: float
+    tries: int = 0
+    """Tries that failed."""
+    due_at: float
+    """When it is tried next, in seconds since the epoch."""
+
+
+class AuditRow(SQLModel, table=True):
+    """A request of a person that changed something, or was refused."""
+
+    __tablename__ = "audit"
+
+    id: int | None = Field(default=None, primary_key=True)
+    at: float
+    name: str = Field(index=True)
+    """The token's name; ``user`` is the home's own token."""
+    role: str
+    method: str
+    path: str
+    status: int
+    """The HTTP status of the answer."""
+    address: str
+    """Where the request came from."""

@@ -37,7 +37,10 @@ def writer(home: Path, attempt_id: str, name: str, chunk: int, *more: int) -> su
     )
 
 
-@pytest.mark.parametrize(("name", "seed"), [("events.jsonl", 1), ("rank-0.log", 2)])
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [("events.jsonl", 1), pytest.param("rank-0.log", 2, marks=pytest.mark.nightly)],
+)
 def test_sigkill_during_an_append_loses_no_acknowledged_byte(
     tmp_path: Path, name: str, seed: int
 ) -> None:

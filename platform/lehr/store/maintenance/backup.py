@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import sqlite3
 import time
@@ -30,6 +31,7 @@ from lehr.store.streams import index
 from lehr.store.streams.replica import GAPS, is_name, sync_folder
 
 _MANIFEST = "backup.json"
+_DATED = re.compile(r"\d{8}T\d{6}Z")
 _FORMAT = 1
 _PIECE = 1 << 20
 
@@ -77,14 +79,14 @@ def backup(home: Path, target: Path, *, progress: BackupProgress | None = None) 
         raise NotFound(f"{home} holds no lehr.db: nothing to back up.")
     if target.exists():
         raise Conflict(f"{target} already exists.", hint="Choose a folder that does not exist yet.")
-    tell = progress or _silent
+    report = progress or _silent
     draft = target.with_name(f".{target.name}.tmp-{os.getpid()}")
     try:
         draft.mkdir(mode=0o700, parents=True)
     except OSError as error:
         raise UserError(f"{draft.parent} cannot be written: {error.strerror}.") from error
     try:
-        tell("lehr.db", 0.0)
+        report("lehr.db", 0.0)
         _copy_database(source, draft / "lehr.db")
         with closing(sqlite3.connect(draft / "lehr.db")) as copy:
             runs = copy.execute("SELECT count(*) FROM runs").fetchone()[0]
@@ -93,7 +95,7 @@ def backup(home: Path, target: Path, *, progress: BackupProgress | None = None) 
         replica = homes.replica_dir(home)
         folders = sorted(attempts) if replica.is_dir() else []
         for done, attempt in enumerate(folders):
-            tell(f"streams of {attempt}", done / len(folders))
+            report(f"streams of {attempt}", done / len(folders))
             for path in sorted((replica / attempt).glob("*")):
                 if not (path.name == GAPS or is_name(path.name)) or not path.is_file():
                     continue
@@ -101,7 +103,7 @@ def backup(home: Path, target: Path, *, progress: BackupProgress | None = None) 
                 copied.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 shutil.copyfile(path, copied, follow_symlinks=False)
                 files[str(copied.relative_to(draft))] = _digest(copied)
-        tell("code of the runs", 1.0)
+        report("code of the runs", 1.0)
         for copied in capsules.copied(home, draft / capsules.FOLDER, draft / "lehr.db"):
             _flush(copied)
             files[str(copied.relative_to(draft))] = _digest(copied)
@@ -115,8 +117,32 @@ def backup(home: Path, target: Path, *, progress: BackupProgress | None = None) 
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise
-    tell("done", 1.0)
+    report("done", 1.0)
     return found
+
+
+def backup_and_rotate(
+    home: Path, folder: Path, *, keep: int, progress: BackupProgress | None = None
+) -> tuple[Backup, list[Path]]:
+    """Make a new backup in ``folder``, named by its time, and remove all but the newest ``keep``.
+
+    Only complete backups with such a name are counted and removed, and only after the new one is
+    complete.
+
+    Returns:
+        The backup, and the folders that were removed.
+    """
+    name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    made = backup(home, folder / name, progress=progress)
+    dated = sorted(
+        path
+        for path in folder.iterdir()
+        if _DATED.fullmatch(path.name) and (path / _MANIFEST).is_file() and not path.is_symlink()
+    )
+    old = dated[:-keep]
+    for path in old:
+        shutil.rmtree(path)
+    return made, old
 
 
 def read_backup(folder: Path, *, verify: bool = True) -> Backup:

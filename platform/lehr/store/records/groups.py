@@ -63,18 +63,16 @@ class Groups(Generic[Group]):
 
     def set_note(self, group_id: str, note: str) -> Group:
         """Replace the note; the runs do not change."""
-        with self._db.write() as session:
-            found = get_group(session, self._table, group_id)
-            found.note = note
-            session.add(found)
-            self._db.changed(Change(_NOUNS[self._table], found.id))
-            return found
+        return self._set(group_id, note=note)
 
     def set_archived(self, group_id: str, archived: bool) -> Group:
         """Archive or unarchive; the runs do not change."""
+        return self._set(group_id, archived=archived)
+
+    def _set(self, group_id: str, **fields: str | bool) -> Group:
         with self._db.write() as session:
             found = get_group(session, self._table, group_id)
-            found.archived = archived
+            found.sqlmodel_update(fields)
             session.add(found)
             self._db.changed(Change(_NOUNS[self._table], found.id))
             return found

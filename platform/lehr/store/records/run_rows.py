@@ -18,7 +18,7 @@ from lehr.store.records.provenance import keep_provenance
 from lehr.store.tables import CheckpointRow, RolloutRow, RunRequest, RunRow, SweepRow, Transition
 
 DELETE = "delete"
-"""The request whose row says that a run's data was deleted: its tombstone."""
+"""The kind of the request that marks a run's data as deleted: its tombstone."""
 
 
 def announce_run(db: Database, run: RunRow) -> None:

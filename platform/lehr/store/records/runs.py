@@ -247,6 +247,17 @@ class Runs:
             announce_run(self._db, run)
             return run
 
+    def set_priority(self, run_id: str, priority: int, *, actor: str = "user") -> RunRow:
+        """Replace the run's priority; its spec keeps the one that it was submitted with."""
+        with self._db.write() as session:
+            run = get_run(session, run_id)
+            if run.priority != priority:
+                run.priority = priority
+                session.add(run)
+                add_request(session, run, "priority", str(priority), actor, self._clock())
+                announce_run(self._db, run)
+            return run
+
     def set_note(self, run_id: str, note: str) -> RunRow:
         """Replace the run's note; its spec keeps the one that it was submitted with."""
         with self._db.write() as session:

@@ -34,7 +34,7 @@ class SavedViewRecords:
             row = session.get(SavedViewRow, name)
             if row is None and len(session.exec(select(SavedViewRow.name)).all()) >= MOST:
                 raise UserError(
-                    f"there are {MOST} saved views, the most that are kept.",
+                    f"there are {MOST} saved views, the maximum.",
                     hint="Remove one that is not used.",
                 )
             row = row or SavedViewRow(name=name, query=query, saved_at=0.0)

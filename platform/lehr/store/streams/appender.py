@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from lehr import killpoints
+from lehr import killpoints, log_fields
 from lehr.errors import InternalError, LehrError, OffsetMismatch, StoreUnavailable, UserError
 from lehr.store.streams import limits
 from lehr.store.streams.indexer import IndexedStream, Indexer
@@ -212,7 +212,11 @@ class Appender:
                 gap = Gap(stream.name, stream.size, stream.size + wanted, cause, time.time())
                 self._replica.note_gap(stream.attempt_id, gap)
                 _log.warning(
-                    "%s/%s: %s; the rest is dropped", stream.attempt_id, stream.name, cause
+                    "%s/%s: %s; the rest is dropped",
+                    stream.attempt_id,
+                    stream.name,
+                    cause,
+                    extra=log_fields.of_attempt(stream.attempt_id),
                 )
             return 0
         room = min(wanted, max(0, self._log_cap - stream.stored))

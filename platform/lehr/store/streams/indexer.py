@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from lehr import log_fields
 from lehr.lru import Lru
 from lehr.store.ids import split_attempt_id
 from lehr.store.streams import compaction, index, limits, points
@@ -194,6 +195,7 @@ class Indexer:
             stream.name,
             at,
             exc_info=first,
+            extra=log_fields.of_attempt(stream.attempt_id),
         )
         return malformed
 

@@ -56,7 +56,9 @@ class Logs:
     def read(self, attempt_id: str, name: str, offset: int = 0, limit: int = 1 << 20) -> LogText:
         """Read text from ``offset`` on: at most ``limit`` bytes, cut between characters."""
         if offset < 0 or limit < 1:
-            raise UserError(f"offset {offset} and limit {limit}: from 0, and at least 1.")
+            raise UserError(
+                f"offset is {offset} and limit is {limit}; they must be at least 0 and 1."
+            )
         stream = self._streams.find(attempt_id, name)
         ended = not self._attempts.get(attempt_id).open
         data = self._streams.read(attempt_id, name, offset, max(limit, 4))
@@ -95,7 +97,7 @@ class Logs:
     ) -> list[LogMatch]:
         """Find lines from ``offset`` on that contain ``text``; ASCII case does not matter."""
         if not text:
-            raise UserError("The search text is empty.")
+            raise UserError("text is empty; it must have at least one character.")
         stream = self._streams.find(attempt_id, name)
         return log_text.search(
             lambda at, size: self._replica.read(attempt_id, name, at, size),

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from lehr import log_fields
 from lehr.store.ids import attempt_id as id_of
 from lehr.store.streams import index
 from lehr.store.streams.indexer import IndexedStream, Indexer
@@ -38,6 +39,7 @@ def open_index(path: Path, replica: Replica, clock: Callable[[], float]) -> Inde
             stream.attempt_id,
             stream.name,
             stream.stored,
+            extra=log_fields.of_attempt(stream.attempt_id),
         )
     return indexer
 
@@ -80,6 +82,7 @@ def _mended(
             "%s/%s cannot be indexed; skipped until: lehr db rebuild",
             stream.attempt_id,
             stream.name,
+            extra=log_fields.of_attempt(stream.attempt_id),
         )
         return [_skip(indexer, replica, clock, stream, size, error)]
 
@@ -103,7 +106,12 @@ def _skip(
         if (gap.offset, gap.expected) not in known:
             replica.note_gap(stream.attempt_id, gap)
     except OSError:
-        _log.exception("%s/%s: the gap cannot be recorded", stream.attempt_id, stream.name)
+        _log.exception(
+            "%s/%s: the gap cannot be recorded",
+            stream.attempt_id,
+            stream.name,
+            extra=log_fields.of_attempt(stream.attempt_id),
+        )
     skipped = replace(stream, size=max(stream.size, size), stored=size, indexed=size)
     indexer.connection.execute("BEGIN IMMEDIATE")
     indexer.put(skipped)
@@ -133,6 +141,7 @@ def _mend(
             stream.name,
             stream.stored,
             size,
+            extra=log_fields.of_attempt(stream.attempt_id),
         )
         cause = "the replica's file lost bytes"
         gap = Gap(stream.name, size, stream.stored, cause, clock())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -275,3 +276,26 @@ def test_a_home_without_a_database_has_nothing_to_check(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"no lehr\.db"):
         check(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_dated_backups_are_rotated_and_nothing_else_is_removed(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "backups"
+    (folder / "20200101T000000Z").mkdir(parents=True)  # Not a complete backup: not touched.
+    (folder / "mine").mkdir()
+    times = iter(range(4))
+    real = time.gmtime
+    monkeypatch.setattr(time, "gmtime", lambda *_: real(86_400 * next(times)))
+    removed = []
+    for _ in range(4):
+        made, old = backup.backup_and_rotate(store.home, folder, keep=2)
+        removed += old
+        assert backup.read_backup(made.folder).runs == made.runs
+    assert [path.name for path in removed] == ["19700101T000000Z", "19700102T000000Z"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "19700103T000000Z",
+        "19700104T000000Z",
+        "20200101T000000Z",
+        "mine",
+    ]

@@ -54,7 +54,7 @@ def test_illegal_transition_is_rejected(store: Store) -> None:
         # To starting goes a run with its attempt alone.
         if not is_move(old.value, new.value) or new is RunState.STARTING
     ]
-    assert len(wrong) == 81 - 19
+    assert len(wrong) == 81 - 20
     for old, new in wrong:
         with pytest.raises(InternalError, match=f"{old}|begin_attempt"):
             store.transitions.apply(run.id, old=old, new=new, attempt=0, cause="x", actor="test")
@@ -319,7 +319,7 @@ def test_random_histories_are_legal_fenced_and_recorded() -> None:
         run_state_machine_as_test(
             Histories,
             settings=settings(
-                max_examples=examples(60),
+                max_examples=examples(25),
                 stateful_step_count=25,
                 deadline=None,
                 suppress_health_check=list(HealthCheck),

@@ -147,9 +147,9 @@ def test_unknown_stream_gets_a_suggestion(store: Store) -> None:
 def test_invalid_ranges_are_named(store: Store) -> None:
     attempt = new_attempt(store)
     ingest(store, attempt.id, b"x\n", name="rank-0.log")
-    with pytest.raises(UserError, match="offset -1"):
+    with pytest.raises(UserError, match="offset is -1"):
         store.logs.read(attempt.id, "rank-0.log", -1)
-    with pytest.raises(UserError, match="limit 0"):
+    with pytest.raises(UserError, match="limit is 0"):
         store.logs.read(attempt.id, "rank-0.log", 0, 0)
     with pytest.raises(UserError, match="tail is -3"):
         store.logs.tail(attempt.id, "rank-0.log", -3)

@@ -1,0 +1,128 @@
+"""Named tokens: who may use the API, as what. Only digests are stored."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+
+from sqlmodel import col, select
+
+from lehr.errors import NotFound, UserError, nearest
+from lehr.store.database import Clock, Database
+from lehr.store.tables import AccessTokenRow
+
+MOST = 1_000
+
+
+def digest(token: str) -> str:
+    """Return the digest under which a token is stored. Tokens are random, so it needs no salt."""
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+class AccessTokenRecords:
+    """All named tokens. They are kept in memory, too, since every request looks one up."""
+
+    def __init__(self, db: Database, clock: Clock) -> None:
+        self._db = db
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._known: dict[str, AccessTokenRow] | None = None
+
+    def all(self) -> list[AccessTokenRow]:
+        """Return the tokens by name, also revoked and expired ones."""
+        with self._db.read() as session:
+            rows = session.exec(select(AccessTokenRow).order_by(col(AccessTokenRow.name)))
+            return list(rows.all())
+
+    def of_token(self, token: str) -> AccessTokenRow | None:
+        """Return the row of a token, also if it is revoked or expired."""
+        wanted = digest(token)
+        return next((row for row in self._cached().values() if row.sha256 == wanted), None)
+
+    def of_name(self, name: str) -> AccessTokenRow | None:
+        return self._cached().get(name)
+
+    def valid(self, row: AccessTokenRow) -> bool:
+        """Return whether the token is neither revoked nor expired."""
+        return row.revoked_at is None and not self.expired(row)
+
+    def expired(self, row: AccessTokenRow) -> bool:
+        return row.expires_at is not None and row.expires_at <= self._clock()
+
+    def create(self, name: str, role: str, token: str, expires_at: float | None) -> AccessTokenRow:
+        """Record a token. A revoked or expired one of that name is replaced.
+
+        Raises:
+            UserError: there is a valid one of that name, or there are too many.
+        """
+        with self._db.write() as session:
+            row = session.get(AccessTokenRow, name)
+            if row is not None and self.valid(row):
+                raise UserError(
+                    f"there is a token {name!r} already.",
+                    hint=f"New value: lehr token rotate {name}   End it: lehr token revoke {name}",
+                )
+            if row is None and len(session.exec(select(AccessTokenRow.name)).all()) >= MOST:
+                raise UserError(f"there are {MOST} tokens, the maximum.")
+            made = AccessTokenRow(
+                name=name,
+                role=role,
+                sha256=digest(token),
+                created_at=self._clock(),
+                expires_at=expires_at,
+            )
+            made = session.merge(made)
+        self._forget()
+        return made
+
+    def rotate(self, name: str, token: str) -> AccessTokenRow:
+        """Give a valid token another value; the old value ends at once.
+
+        Raises:
+            NotFound: there is none of that name.
+            UserError: it is revoked or expired.
+        """
+        with self._db.write() as session:
+            row = self._get(session.get(AccessTokenRow, name), name)
+            if not self.valid(row):
+                raise UserError(
+                    f"the token {name!r} is {'revoked' if row.revoked_at else 'expired'}.",
+                    hint=f"Create it again: lehr token create {name} --role {row.role}",
+                )
+            row.sha256 = digest(token)
+            row.created_at = self._clock()
+            session.add(row)
+        self._forget()
+        return row
+
+    def revoke(self, name: str) -> AccessTokenRow:
+        """End a token at once. Its row stays, so that its user gets the reason.
+
+        Raises:
+            NotFound: there is none of that name.
+        """
+        with self._db.write() as session:
+            row = self._get(session.get(AccessTokenRow, name), name)
+            row.revoked_at = row.revoked_at or self._clock()
+            session.add(row)
+        self._forget()
+        return row
+
+    def _get(self, row: AccessTokenRow | None, name: str) -> AccessTokenRow:
+        if row is None:
+            near = nearest(name, [one.name for one in self.all()])
+            raise NotFound(
+                f"There is no token {name!r}.",
+                hint=f"Did you mean {near}?" if near else "All of them: lehr token ls",
+            )
+        return row
+
+    def _cached(self) -> dict[str, AccessTokenRow]:
+        with self._guard:
+            if self._known is None:
+                self._known = {row.name: row for row in self.all()}
+            return self._known
+
+    def _forget(self) -> None:
+        with self._guard:
+            self._known = None
