@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from lehr.capsules.archive import MOST_FILES, PROJECT, TRAINER, BadArchive, SourceFile, check_name
 from lehr.capsules.secret_files import likely_secret
 from lehr.errors import SpecError, SpecProblem, nearest
+from lehr.node.environments import LOCK_FILE, needed
 from lehr.specs.code import Code, compiled
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ _NEVER = (
     *(".DS_Store", "wandb/", ".lehr/"),
 )
 """Left out of every project, as if .gitignore had these lines."""
+_OTHER_FILE = re.compile(r"\s*(-r|-c|-e|--requirement|--constraint|--editable|\.{0,2}/|file:)")
 _SHOWN = 5
 _MOST_LOOKED_AT = 1_000_000
 
@@ -66,13 +69,16 @@ def project_sources(code: Code, folder: Path) -> Project:
         SpecError: there is no such folder, nothing matches, a file cannot be read or looks like a
             secret, or it is too large.
     """
-    if not code.include:
+    if not code.sends_files:
         return Project([], 0, [])
     root = _root(folder, code.root)
     try:
         found = _Tree(root, code).collect()
     except BadArchive as error:
         raise _problem("code.include", f"{error}.", "Leave it out: code.exclude") from None
+    if code.environment is not None:
+        refuse_missing_environment(code.environment, [source.name for source in found.sources])
+        _refuse_other_files(code.environment, root)
     if not found.sources:
         names = sorted(entry.name for entry in root.iterdir())
         near = nearest(code.include[0].rstrip("/"), names)
@@ -110,11 +116,46 @@ def refuse_missing_script(script: str, names: Sequence[str]) -> None:
     raise _problem("trainer.script", f"the code has no file {script}.", hint)
 
 
+def refuse_missing_parts(parts: Mapping[str, str], names: Sequence[str]) -> None:
+    """Raise SpecError unless the modules of replaced parts are among these files of a capsule."""
+    there = [name.partition("/")[2] for name in names if name.startswith(f"{PROJECT}/")]
+    for part, given in parts.items():
+        path = given.partition(":")[0].replace(".", "/")
+        if f"{path}.py" in there or f"{path}/__init__.py" in there:
+            continue
+        scripts = [name for name in there if name.endswith(".py")]
+        hint = f"It has: {', '.join(scripts[:10]) or 'no module'}."
+        raise _problem(f"train.parts.{part}", f"the code has no module {path}.py.", hint)
+
+
+def refuse_missing_environment(environment: str, names: Sequence[str]) -> None:
+    """Raise SpecError unless the files of the environment are among these files of a capsule."""
+    for name in needed(environment):
+        if f"{PROJECT}/{name}" not in names:
+            raise _problem("code.environment", f"the code has no file {name}.")
+
+
+def _refuse_other_files(environment: str, root: Path) -> None:
+    """Raise SpecError if a requirements.txt names files: the environment is known by its own."""
+    if environment.endswith(LOCK_FILE):
+        return
+    for line in (root / environment).read_text("utf-8", "replace").splitlines():
+        if _OTHER_FILE.match(line):
+            raise _problem(
+                "code.environment",
+                f"{environment} names another file or folder: {line.strip()[:80]!r}. An "
+                "environment is built from this one file.",
+                "Write the packages into it, e.g. with: uv pip compile",
+            )
+
+
 class _Tree:
     def __init__(self, root: Path, code: Code) -> None:
         from pathspec import GitIgnoreSpec
 
         self._root = root
+        # Included by name, whatever the patterns and .gitignore say.
+        self._environment = set(needed(code.environment)) if code.environment else set()
         self._include = GitIgnoreSpec.from_lines(_whole(code.include))
         self._exclude = GitIgnoreSpec.from_lines([*_NEVER, *code.exclude])
         self._ignored: dict[Path, GitIgnoreSpec] = {}
@@ -141,11 +182,14 @@ class _Tree:
             name = f"{inside}{entry.name}"
             is_folder = entry.is_dir(follow_symlinks=False)
             asked = f"{name}/" if is_folder else name
-            if self._exclude.match_file(asked) or self._is_ignored(Path(entry.path), is_folder):
+            ours = any(one == name or one.startswith(asked) for one in self._environment)
+            if not ours and (
+                self._exclude.match_file(asked) or self._is_ignored(Path(entry.path), is_folder)
+            ):
                 continue
             if is_folder:
                 self._folder(Path(entry.path), f"{name}/")
-            elif self._include.match_file(name):
+            elif ours or self._include.match_file(name):
                 self._file(entry, name)
 
     def _file(self, entry: os.DirEntry[str], name: str) -> None:

@@ -61,7 +61,7 @@ class Folder:
                 size = os.fstat(file.fileno()).st_size
                 if size != entry.size:
                     raise BadCheckpoint(
-                        f"{path / name} has {size:,} bytes, its manifest says {entry.size:,}"
+                        f"{path / name} has {size:,} bytes, but its manifest has {entry.size:,}"
                     )
                 self._files[name] = file
             self._files[layout.MANIFEST] = io.BytesIO(content)
@@ -95,7 +95,7 @@ class Copy:
         """Do nothing: nothing is held open."""
 
     def known(self) -> Known | None:
-        """Return what its manifest says; None without a manifest: then it is no copy.
+        """Return the contents of its manifest; None without a manifest: then it is no copy.
 
         Raises:
             BadCheckpoint: the manifest is invalid.
@@ -141,8 +141,8 @@ class Copy:
                 file.write(piece)
         if hashed.hexdigest() != entry.sha256:
             raise BadCheckpoint(
-                f"{folder.path / name} is damaged: its SHA-256 is {hashed.hexdigest()[:12]}, its "
-                f"manifest says {entry.sha256[:12]}; it is not copied"
+                f"{folder.path / name} is damaged: its SHA-256 is {hashed.hexdigest()[:12]}, but "
+                f"its manifest has {entry.sha256[:12]}; it is not copied"
             )
         size = int(self._fs.info(self._at(name))["size"])
         if size != entry.size:
@@ -220,7 +220,7 @@ class Copy:
 
 
 def whole(folder: Path) -> Known | None:
-    """Return what a folder's manifest says, if all files exist with the right size; else None."""
+    """Return a folder's manifest if all files exist with the right size, else None."""
     try:
         with Folder(folder) as held:
             return held.known
@@ -266,10 +266,10 @@ def _known(content: bytes, where: str) -> Known:
 
 def _compare(where: str, entry: FileEntry, digest: str, size: int) -> None:
     if size != entry.size:
-        raise BadCheckpoint(f"{where} has {size:,} bytes, its manifest says {entry.size:,}")
+        raise BadCheckpoint(f"{where} has {size:,} bytes, but its manifest has {entry.size:,}")
     if digest != entry.sha256:
         raise BadCheckpoint(
-            f"{where} is damaged: its SHA-256 is {digest[:12]}, its manifest says "
+            f"{where} is damaged: its SHA-256 is {digest[:12]}, but its manifest has "
             f"{entry.sha256[:12]}"
         )
 

@@ -177,7 +177,7 @@ class CheckpointLocations:
         if known.digest != self.row.digest:
             message = (
                 f"it is complete, but not the recorded one: its manifest's SHA-256 is "
-                f"{known.digest[:12]}, the record says {self.row.digest[:12]}"
+                f"{known.digest[:12]}, but the record has {self.row.digest[:12]}"
             )
             return PlaceVerdict(place=place, ok=False, message=message)
         files = known.manifest.files

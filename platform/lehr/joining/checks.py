@@ -1,4 +1,4 @@
-"""What ``lehr node join`` checks before anything is started. Each finding has its cure."""
+"""What ``lehr node join`` checks before anything is started. Each finding has a fix."""
 
 from __future__ import annotations
 

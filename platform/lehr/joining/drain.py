@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lehr import home as homes
 from lehr.errors import LehrError
 from lehr.node import stop
 
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     from lehr.joining.record import JoinRecord
 
 _POLL_S = 0.5
+NOTICE_S = 5.0
+"""Agents are read every second or so."""
 DELIVER_S = 60.0
 """Limit for the last bytes of streams to reach the server: this machine may not come back."""
 
@@ -24,6 +28,42 @@ class Drained:
     killed: int
     unreachable: str | None = None
     """Why the server was not informed; None if it was."""
+
+
+def agents(where: Path) -> list[Path]:
+    """List the folders of agents in this home, on a node of a Ray cluster without a keeper.
+
+    A server's own home is not drained: `lehr down` is for that.
+    """
+    if (where / "lehr.db").exists():
+        return []
+    return sorted(path.parent for path in homes.node_dir(where).glob("*/attempts"))
+
+
+def drain_agents(
+    where: Path,
+    folders: Sequence[Path],
+    *,
+    wait: bool,
+    timeout_s: float,
+    notice_s: float = NOTICE_S,
+) -> Drained:
+    """Have the agents report that this node leaves; then wait for trainings, or have them save.
+
+    For nodes of KubeRay and of Ray cluster files. They have no token of the server; their agents
+    report to it by Ray.
+
+    Args:
+        where: Lehr's home on this machine.
+        folders: the agents' folders.
+        wait: whether trainings may finish first.
+        timeout_s: how long they may take, to finish or to save.
+        notice_s: how long the server gets to learn it, before the first training ends.
+    """
+    for folder in folders:
+        (folder / stop.DRAINING).touch()
+    time.sleep(notice_s)
+    return _end_trainings(where, None, wait=wait, timeout_s=timeout_s)
 
 
 def drain(where: Path, joined: JoinRecord, *, wait: bool, timeout_s: float) -> Drained:
@@ -43,6 +83,12 @@ def drain(where: Path, joined: JoinRecord, *, wait: bool, timeout_s: float) -> D
         _leave(joined)
     except LehrError as error:
         unreachable = error.message
+    return _end_trainings(where, unreachable, wait=wait, timeout_s=timeout_s)
+
+
+def _end_trainings(
+    where: Path, unreachable: str | None, *, wait: bool, timeout_s: float
+) -> Drained:
     if wait:
         deadline = time.monotonic() + timeout_s
         while stop.count_trainings(where) and time.monotonic() < deadline:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lehr import home as homes
+from lehr import log_rotation
 from lehr.cluster import interfaces, ray_ports, ray_process
 from lehr.errors import LehrError, Unauthorized, UserError
 from lehr.joining import record as records
@@ -161,6 +162,8 @@ class NodeKeeper:
             if time.monotonic() < ask_at:
                 continue
             ask_at = time.monotonic() + ASK_EVERY_S
+            with contextlib.suppress(OSError):
+                log_rotation.rotate(homes.logs_dir(self.where))
             # While the server cannot be reached, nothing is known: the Ray node stays.
             with contextlib.suppress(LehrError):
                 now = ask(self.record)

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from lehr import killpoints
-from lehr.node import facts, own_folders, procfs
+from lehr.node import attempt_secrets as secrets_of
+from lehr.node import facts, own_folders, procfs, stop
 from lehr.node.attempt_dir import AttemptDir
 from lehr.node.gpu_inventory import GpuInfo, gpu_problem, node_gpus
 from lehr.node.gpu_lock import lock_path
@@ -27,13 +28,13 @@ from lehr.node.gpu_sample import GpuSampler
 from lehr.node.host_sample import HostSampler
 from lehr.node.runs_folder import folder_id
 
-PROTOCOL = 3
-"""2 has ``report``, 3 has ``runs_folder``.
+PROTOCOL = 4
+"""2 has ``report``, 3 has ``runs_folder``, 4 keeps secrets apart from the launch spec.
 
 Agents outlive the server that created them, so an older one may answer.
 """
 SHIM = Path(__file__).with_name("shim.py")
-BURY_AGAIN_S = 15.0
+FINALIZE_AGAIN_S = 15.0
 """Pause between attempts to finalize an orphan, in case that fails."""
 _HIDDEN = (
     *("RAY_", "LEHR_", "__RAY", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONPATH"),
@@ -59,10 +60,12 @@ class Agent:
         self.folder = Path(folder) if folder else node_folder(node)
         self.attempts = self.folder / "attempts"
         self.attempts.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Left by a container that was drained and started again.
+        (self.folder / stop.DRAINING).unlink(missing_ok=True)
         self.look_at_gpus()
         self.host = HostSampler(str(self.folder))
         self.session = ""
-        self._buried: dict[str, float] = {}
+        self._finalized_at: dict[str, float] = {}
 
     def look_at_gpus(self) -> None:
         """List the node's GPUs. A failing driver may recover, so this may be repeated."""
@@ -89,6 +92,7 @@ class Agent:
             "logical": all(gpu.uuid is None for gpu in self.gpus),
             "gpus": [gpu.to_json() for gpu in self.gpus],
             "attempts": self.list(),
+            "draining": self.is_draining(),
             "problems": [problem for problem in problems if problem],
             "facts": facts.facts(),
         }
@@ -109,8 +113,10 @@ class Agent:
             raise StaleSession(f"session {session} is over")
         attempt_id = str(launch["attempt_id"])
         entry = AttemptDir(str(self.attempts / attempt_id))
-        if os.path.isdir(entry.path):  # noqa: PTH112 - Entry speaks in strings
+        if os.path.isdir(entry.path):  # noqa: PTH112 - AttemptDir uses strings
             return "known"
+        launch = dict(launch)
+        hidden = launch.pop("secrets", {})
         full = {
             **own_folders.localize(launch),
             "nonce": secrets.token_hex(16),
@@ -123,6 +129,8 @@ class Agent:
         draft = self.attempts / f".{attempt_id}.{secrets.token_hex(4)}"
         draft.mkdir(mode=0o700)
         procfs.write_json(str(draft / "launch.json"), full, mode=0o600, durable=True)
+        if hidden:
+            procfs.write_json(str(draft / secrets_of.FILE), hidden, mode=0o600, durable=True)
         killpoints.reached("agent: before an attempt is recorded")
         try:
             draft.rename(entry.path)  # Written atomically, and only once.
@@ -148,6 +156,7 @@ class Agent:
         """Return the node's state, which the bridge reads regularly."""
         return {
             "attempts": self.list(),
+            "draining": self.is_draining(),
             "gpus_now": self.samples.newest(),
             "host_now": self.host.newest(),
         }
@@ -184,6 +193,9 @@ class Agent:
 
     # --- internals ---------------------------------------------------------------------------
 
+    def is_draining(self) -> bool:
+        return (self.folder / stop.DRAINING).exists()
+
     def lock(self, index: int) -> str:
         gpu = next((gpu for gpu in self.gpus if gpu.index == index), None)
         return gpu_lock(gpu, index, self.folder)
@@ -200,7 +212,7 @@ class Agent:
 
     def _spawn(self, entry: AttemptDir, *extra: str) -> None:
         """Run a shim; return when it has registered and gone into the background."""
-        with open(entry.file("shim.log"), "ab") as log:  # noqa: PTH123 - Entry speaks in strings
+        with open(entry.file("shim.log"), "ab") as log:  # noqa: PTH123 - AttemptDir uses strings
             subprocess.run(
                 [sys.executable, "-I", "-S", str(SHIM), entry.path, *extra],
                 stdin=subprocess.DEVNULL,
@@ -213,8 +225,8 @@ class Agent:
 
     def _finalize_orphan(self, entry: AttemptDir) -> None:
         now = time.monotonic()
-        if now - self._buried.get(entry.path, -BURY_AGAIN_S) >= BURY_AGAIN_S:
-            self._buried[entry.path] = now
+        if now - self._finalized_at.get(entry.path, -FINALIZE_AGAIN_S) >= FINALIZE_AGAIN_S:
+            self._finalized_at[entry.path] = now
             self._spawn(entry, "--finalize-orphan")
 
     def _wake_shim(self, entry: AttemptDir) -> None:

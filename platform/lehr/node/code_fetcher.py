@@ -16,6 +16,7 @@ import time
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
+from lehr import killpoints
 from lehr.capsules import archive
 from lehr.capsules.archive import BadArchive
 from lehr.node import code_cache, procfs
@@ -50,11 +51,14 @@ def fetch(entry: AttemptDir, digest: str, server: ServerConnection) -> None:
         try:
             with open(packed, "xb") as file:
                 server.download("code", file, archive.LARGEST)
+            killpoints.reached("code fetcher: after the download")
             found = archive.digest_of(packed)
             if found != digest:
                 raise BadArchive(f"the server sent {found[:12]} in place of {digest[:12]}")
+            killpoints.reached("code fetcher: after the verification")
             os.mkdir(draft, 0o700)
             archive.unpack(packed, draft, read_only=True)
+            killpoints.reached("code fetcher: after the unpacking")
             adopt(node, digest, draft)
         finally:
             if os.path.exists(packed):
@@ -83,6 +87,7 @@ def adopt(node: str, digest: str, draft: str) -> None:
         # Running attempts keep what they have open; new ones get intact files.
         aside = f"{where}.changed-{secrets.token_hex(4)}"
         os.rename(where, aside)
+        killpoints.reached("code fetcher: after an edited capsule is set aside")
     try:
         os.rename(draft, where)
     except OSError:
@@ -90,6 +95,7 @@ def adopt(node: str, digest: str, draft: str) -> None:
         if code_cache.ready(node, digest):
             return
         raise
+    killpoints.reached("code fetcher: after the rename")
     procfs.write_json(f"{where}.index", state)
 
 

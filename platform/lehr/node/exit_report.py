@@ -61,7 +61,7 @@ def log_tail(attempt_dir: str) -> str:
     tails = [(path, tail) for path in paths if (tail := last_bytes(path, _TAIL_BYTES))]
     errors = [(p, t) for p, t in tails if any(word in t for word in _ERROR_WORDS)]
     chosen = (errors or tails)[:_LOGS]
-    # torchrun's own report comes last, because the ranks' logs say more.
+    # torchrun's own report comes last, because the ranks' logs have more details.
     chosen.sort(key=lambda item: os.path.basename(item[0]).startswith("launcher"))
     parts = []
     for path, tail in chosen:

@@ -80,7 +80,7 @@ def server_problem(url: str, patience_s: float = PATIENCE_S) -> str | None:
     except ssl.SSLCertVerificationError as error:
         return (
             f"it does not trust the certificate of {url} ({error.verify_message}): join it with "
-            "lehr node join --ca FILE"
+            "lehr node join --ca FILE; the server's own machine: lehr --ca FILE up"
         )
     except (OSError, http.client.HTTPException, ValueError) as error:
         return (

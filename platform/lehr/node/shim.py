@@ -23,9 +23,20 @@ from typing import Any
 sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 from lehr import killpoints
-from lehr.node import code_cache, exit_report, procfs, subprocesses, torchrun
+from lehr.node import (
+    attempt_code,
+    attempt_secrets,
+    code_cache,
+    environments,
+    exit_report,
+    procfs,
+    subprocesses,
+    torchrun,
+    trainer_process,
+)
 from lehr.node.attempt_dir import STOP_LEVELS, AttemptDir
-from lehr.node.gpu_lock import VARIABLE, GpuLock, acquire_all
+from lehr.node.background import into_background
+from lehr.node.gpu_lock import GpuLock, acquire_all
 
 SIGNALS = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1}
 GPU_WAIT_S = 30.0
@@ -44,6 +55,10 @@ class Shim:
         self.launch = launch
         self.gang = torchrun.Gang(**launch["gang"])
         self.attempt_dir = str(launch["attempt_dir"])
+        self.environment: dict[str, str] = dict(launch["env"])
+        """Variables of the spec, with the values of secrets once it runs."""
+        self.python: str | None = None
+        """Interpreter of the environment that the spec names; None: that of the node."""
         self.locks: list[GpuLock] = []
         self.trainer: subprocesses.Child | None = None
         self.shipper: subprocesses.Child | None = None
@@ -67,7 +82,12 @@ class Shim:
         if failure is None:
             self.start_shipper()
             self.start_uploader()
-            failure = self.fetch_code() or self.fetch_checkpoint() or self.start_trainer()
+            failure = (
+                self.fetch_code()
+                or self.build_environment()
+                or self.fetch_checkpoint()
+                or self.start_trainer()
+            )
             killpoints.reached("shim: after the trainer is started")
         if failure is None:
             self.wait_for_trainer()
@@ -102,6 +122,7 @@ class Shim:
         """Write the trainer's files into the run's and the attempt's directory."""
         try:
             os.makedirs(self.attempt_dir, exist_ok=True)
+            self.environment |= attempt_secrets.take(self.entry.path)
             for name, text in self.launch["files"].items():
                 path = os.path.join(self.launch["run_dir"], name)
                 if not os.path.exists(path):
@@ -118,72 +139,66 @@ class Shim:
 
     def fetch_code(self) -> tuple[str, str] | None:
         """Fetch the capsule that the attempt trains with, unless it is unpacked on this node."""
-        digest = self.launch.get("code")
-        if not digest or code_cache.ready(code_cache.node_folder(self.entry.path), digest):
+        if attempt_code.is_here(self.launch, self.entry):
             return None
         return self.wait_for_fetcher("code_fetcher.py", "code_unreachable")
 
-    def wait_for_fetcher(self, script: str, failed: str) -> tuple[str, str] | None:
-        """Run a fetcher to its end; return the failure ``failed`` if it does not succeed."""
+    def build_environment(self) -> tuple[str, str] | None:
+        """Build the environment that the project's file names, unless this node has it."""
+        try:
+            key = attempt_code.environment_key(self.launch, self.entry)
+        except OSError as error:
+            return ("environment_failed", f"{self.launch['environment']}: {error.strerror}")
+        if key is None:
+            return None
+        node = code_cache.node_folder(self.entry.path)
+        if not environments.ready(node, key):
+            failure = self.wait_for_fetcher(
+                "environment_builder.py", "environment_failed", of_spec=False
+            )
+            if failure is not None:
+                return failure
+        self.python = environments.python(node, key)
+        return None
+
+    def wait_for_fetcher(
+        self, script: str, failed: str, *, of_spec: bool = True
+    ) -> tuple[str, str] | None:
+        """Run a fetcher to its end; return the failure ``failed`` if it does not succeed.
+
+        ``of_spec``: it gets the variables of the spec.
+        """
         output = os.path.join(self.entry.path, "fetch.log")
         log = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            fetcher = self.start_side_process(script, output=log)
+            fetcher = self.start_side_process(script, output=log, of_spec=of_spec)
         finally:
             os.close(log)
         while fetcher.poll() is None:
             self.sleep(1.0)
             if self.stop_level_rises() or self.stop_level:
-                procfs.send(fetcher.pid, signal.SIGKILL)
+                for pid in (*procfs.children(fetcher.pid), fetcher.pid):
+                    procfs.send(pid, signal.SIGKILL)
                 return ("stopped", self.stop_reason)
         message = exit_report.last_bytes(output, 2_000).decode("utf-8", "replace").strip()
         log_line(message)
         return None if fetcher.returncode == 0 else (failed, message)
 
-    def code_environment(self) -> dict[str, str]:
-        """Return the variables by which a training imports its capsule alone."""
-        digest = self.launch.get("code")
-        if not digest:
-            return {}
-        node = code_cache.node_folder(self.entry.path)
-        if self.launch.get("program"):
-            # The supervisor is of the platform; it gives the capsule to the program alone.
-            return {"LEHR_CODE_FOLDER": code_cache.folder(node, digest), "LEHR_CODE": digest}
-        return {"PYTHONPATH": code_cache.python_path(node, digest), "LEHR_CODE": digest}
-
     def start_trainer(self) -> tuple[str, str] | None:
-        command = torchrun.command(self.launch["trainer"], self.attempt_dir, self.gang)
-        environment = {
-            **os.environ,
-            **self.launch["env"],
-            **self.code_environment(),
-            **torchrun.environment(
-                self.gang, gpus=self.launch["gpus"], threads=self.launch["threads"]
-            ),
-            "LEHR_ATTEMPT": self.entry.attempt_id,
-            procfs.MARK: self.launch["nonce"],
-            VARIABLE: os.pathsep.join(self.launch["gpu_locks"]),
-        }
         try:
-            log = os.open(
-                self.launcher_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
-            )
-        except OSError as error:
-            return ("launch_failed", f"{self.launcher_log}: {error.strerror}")
-        try:
-            self.trainer = subprocesses.start(
-                command,
-                environment=environment,
-                folder=self.attempt_dir,
-                output=log,
+            self.trainer = trainer_process.start(
+                self.launch,
+                self.entry,
+                self.gang,
+                variables=self.environment,
+                python=self.python,
+                output=self.launcher_log,
                 # The GPU stays locked while the trainer lives, even if this shim ends. torchrun
                 # does not pass these descriptors on, so its ranks open the locks themselves.
                 keep=tuple(lock.shared for lock in self.locks),
             )
         except OSError as error:
-            return ("launch_failed", f"{command[0]}: {error.strerror}")
-        finally:
-            os.close(log)
+            return ("launch_failed", f"{error.filename}: {error.strerror}")
         return None
 
     @property
@@ -299,14 +314,14 @@ class Shim:
         if wanted and not os.path.exists(self.entry.file("uploaded")):
             self.uploader = self.start_side_process("uploader.py")
 
-    def start_side_process(self, script: str, output: int | None = None) -> subprocesses.Child:
-        """Start a process that accesses storage: with site-packages, and the variables of the
-        spec.
-        """
+    def start_side_process(
+        self, script: str, output: int | None = None, *, of_spec: bool = True
+    ) -> subprocesses.Child:
+        """Start a process with site-packages, and with the variables of the spec if ``of_spec``."""
         here = os.path.dirname(os.path.abspath(__file__))
         return subprocesses.start(
             [sys.executable, "-I", os.path.join(here, script), self.entry.path],
-            environment={**os.environ, **self.launch["env"]},
+            environment={**os.environ, **(self.environment if of_spec else {})},
             folder="/",
             output=output,
         )
@@ -362,35 +377,6 @@ def log_line(line: str) -> None:
         os.write(1, f"{line}\n".encode("utf-8", "replace"))
 
 
-def _into_background(entry: AttemptDir) -> None:
-    """Continue in a background process with its own session; the original one ends with success.
-
-    The original process ends only after the new one has registered, so a reported start did happen.
-    """
-    registered, tell = os.pipe()
-    if os.fork():
-        os.close(tell)
-        ready = os.read(registered, 1)
-        os._exit(0 if ready else 1)
-    os.close(registered)
-    os.setsid()
-    if entry.hold() is None:  # Kept open, and so locked, until this process ends.
-        os._exit(0)  # Another shim holds it: the attempt is running.
-    pid = os.getpid()
-    procfs.write_json(
-        entry.file("shim.json"),
-        {"pid": pid, "start_time": procfs.start_time(pid), "boot_id": procfs.boot_id()},
-    )
-    log = os.open(
-        entry.file("shim.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
-    )
-    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    for target, source in ((0, nothing), (1, log), (2, log)):
-        os.dup2(source, target)
-    os.write(tell, b"+")
-    os.close(tell)
-
-
 def main() -> None:
     entry = AttemptDir(os.path.abspath(sys.argv[1]))
     launch = entry.launch()
@@ -398,7 +384,7 @@ def main() -> None:
         sys.exit(f"{entry.path}: no launch.json")
     # Signals are blocked and waited for: no handler interrupts a call, and no signal is missed.
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    _into_background(entry)
+    into_background(entry)
     os.chdir("/")
     shim = Shim(entry, launch)
     if {"--finalize-orphan", "--bury"} & set(sys.argv[2:]):  # --bury: from agents of older releases

@@ -16,6 +16,8 @@ from lehr import home
 from lehr.node import procfs
 from lehr.node.attempt_dir import AttemptDir
 
+DRAINING = "draining"
+"""File in an agent's folder while its node is drained. The agent reports it, and gets no runs."""
 _KILL_TIMEOUT_S = 30.0
 _POLL_S = 0.1
 

@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
+import subprocess
 import sys
 from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 _NAMED = 10
 """Changed versions that are listed; the others are counted."""
 
 
+def interpreter() -> str:
+    """Return the interpreter of the program: of its environment, if its spec names one."""
+    return os.environ.get("LEHR_PYTHON") or sys.executable
+
+
 @cache
 def versions() -> dict[str, str]:
-    """Return the version of Python and of every installed distribution."""
+    """Return the version of Python and of every distribution that the program may import."""
+    if interpreter() == sys.executable:
+        return installed()
+    this = Path(__file__).absolute()
+    done = subprocess.run(
+        [interpreter(), "-P", str(this)], capture_output=True, text=True, check=True
+    )
+    found: dict[str, str] = json.loads(done.stdout)
+    return found
+
+
+def installed() -> dict[str, str]:
+    """Return the version of this Python, and of every distribution that it finds first."""
     found = {"python": platform.python_version()}
     for distribution in metadata.distributions():
         name = distribution.metadata["Name"]
@@ -49,3 +69,7 @@ def host() -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
     }
+
+
+if __name__ == "__main__":
+    print(json.dumps(installed()))

@@ -22,6 +22,7 @@ from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import read_orders
 from lehr_trainer.contract.records import Finished, Stopping
 from lehr_trainer.runtime.event_stream import EventStream
+from lehr_trainer.runtime.failures import Failure, leave_note, notes
 
 _POLL_S = 0.25
 _SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
@@ -102,6 +103,10 @@ class Supervisor:
     def _end(self, code: int) -> int:
         entry = self._program.entry
         if self._stopping is not None:
+            # torchrun stops the others when a rank fails: that is a failure, and no stop.
+            others = notes(self._place.attempt_dir) if self._stopping == "signal" else []
+            if others:
+                return self._finish("failed", f"rank {others[0].rank}: {others[0].message}")
             return self._finish("stopped", None)
         if code == 0:
             if not self._recorder.count and self._rank == 0:
@@ -111,7 +116,9 @@ class Supervisor:
                 )
             return self._finish("completed", None)
         how = f"exited with code {code}" if code > 0 else f"was killed by {_name(-code)}"
-        return self._finish("failed", f"{entry} {how}; the end of its output is in rank-*.log")
+        message = f"{entry} {how}; the end of its output is in rank-{self._rank}.log"
+        leave_note(self._place.attempt_dir, Failure(self._rank, "error", message))
+        return self._finish("failed", message)
 
     def _finish(self, outcome: str, message: str | None) -> int:
         cause = "program_failed" if outcome == "failed" else None

@@ -7,16 +7,15 @@ import fcntl
 import importlib.util
 import json
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
 import yaml
 
-from lehr.node import code_cache
+from lehr.node import code_cache, procfs
 from lehr.programs import saves
-from lehr.programs.environment import changes, versions
+from lehr.programs.environment import changes, interpreter, versions
 from lehr.specs.program import Program, arguments, effective_args
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import LaunchNote
@@ -104,25 +103,26 @@ class Workplace:
         checkpoint = resumed.path if resumed else None
         file = self.attempt_dir / "args.yaml"
         if program.style == "file":
-            file.write_text(yaml.safe_dump(effective_args(program, checkpoint), sort_keys=False))
+            _write(file, yaml.safe_dump(effective_args(program, checkpoint), sort_keys=False))
         given = arguments(program, file=str(file), checkpoint=checkpoint)
         if program.module is not None:
-            return [sys.executable, "-m", program.module, *given]
+            return [interpreter(), "-m", program.module, *given]
         assert self.code is not None
         assert program.script is not None
         script = self.code / code_cache.PROJECT / program.script
-        return [sys.executable, str(script), *given]
+        return [interpreter(), str(script), *given]
 
     def environment(self, program: Program, rank: int, resumed: Resume | None) -> dict[str, str]:
         """Return the complete environment of the program."""
         config = self.attempt_dir / "args.json"
         checkpoint = resumed.path if resumed else None
-        config.write_text(json.dumps(effective_args(program, checkpoint)))
+        _write(config, json.dumps(effective_args(program, checkpoint)))
         found = {name: v for name, v in os.environ.items() if name not in _NOT_FOR_PROGRAMS}
         found |= {
             "LEHR_STOP": str(self.stop_file),
             "LEHR_CONFIG": str(config),
-            "WANDB_MODE": "offline",
+            # One stream: what other ranks log to W&B is not read, so it is not written.
+            "WANDB_MODE": "offline" if rank == 0 else "disabled",
             "WANDB_DIR": str(self.wandb),
         }
         if rank == 0:
@@ -135,6 +135,11 @@ class Workplace:
         if parts:
             found["PYTHONPATH"] = os.pathsep.join(parts)
         return found
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file that the programs of other ranks may be reading."""
+    procfs.write_atomically(str(path), text.encode("utf-8", "surrogatepass"))
 
 
 def _link_files(project: Path, folder: Path) -> None:

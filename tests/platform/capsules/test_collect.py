@@ -153,3 +153,22 @@ def test_trainer_is_collected_without_bytecode():
     assert "trainer/lehr_trainer/train.py" in found
     assert "trainer/lehr_trainer/optim/schedule.py" in found
     assert not [name for name in found if name.endswith(".pyc") or "__pycache__" in name]
+
+
+def test_files_of_an_environment_are_sent_whatever_the_patterns_say(project):
+    (project / ".gitignore").write_text("env/\n")
+    (project / "env").mkdir()
+    (project / "env/requirements.txt").write_text("numpy==2.0\n")
+    (project / "env/notes.txt").write_text("x")
+    assert names(project, environment="env/requirements.txt") == ["env/requirements.txt"]
+    (project / "pyproject.toml").write_text("")
+    assert "the code has no file uv.lock" in refused(project, environment="uv.lock")
+    (project / "uv.lock").write_text("")
+    assert names(project, environment="uv.lock") == ["pyproject.toml", "uv.lock"]
+
+
+@pytest.mark.parametrize("line", ["-r other.txt", "-e .", "./libs/mine", "-c limits.txt"])
+def test_environment_that_names_other_files_is_refused(project, line):
+    (project / "requirements.txt").write_text(f"numpy\n{line}\n")
+    text = refused(project, environment="requirements.txt")
+    assert f"requirements.txt names another file or folder: {line!r}" in text

@@ -192,7 +192,7 @@ def test_storage_urls_are_normalized(written: str, meant: str) -> None:
         ("b/p", "write s3://bucket/prefix, or an absolute path"),
         ("s3://", "names no bucket"),
         ("file://mnt/x", "absolute path"),
-        ("s3://me:secret@b/x", "put the password"),
+        ("s3://me:secret@b/x", "the URL has a password"),
         ("s3://b/../x", "contains '..'"),
         ("s3://b/x?y=1", "query"),
     ],

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
+from lehr import killpoints
 from lehr.capsules import archive
 from lehr.capsules.archive import BadArchive, SourceFile
 from lehr.node import code_cache, code_fetcher
 from lehr.node.attempt_dir import AttemptDir
+from lehr_testing.faults import kill_points
+from lehr_testing.paths import ROOT
 
 
 class FromFile:
@@ -119,3 +129,74 @@ def test_what_a_killed_fetcher_has_left_is_removed_by_the_next(entry, capsule):
     (base / ".0123456789abcdef.tar").write_text("half")
     code_fetcher.fetch(entry, digest, server)
     assert sorted(left(entry)) == sorted([".lock", digest, f"{digest}.index"])
+
+
+@pytest.fixture
+def served(capsule) -> Iterator[tuple[str, str]]:
+    """Serve the capsule over HTTP on loopback; yield its digest and the address."""
+    digest, from_file = capsule
+    content = from_file.path.read_bytes()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield digest, f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def attempt(entry: AttemptDir, name: str, digest: str, address: str, armed: Path | None) -> int:
+    """Run the fetcher of a new attempt as the shim does; return its exit code."""
+    folder = Path(entry.path).parent / name
+    folder.mkdir()
+    launch = {"code": digest, "server_url": address, "token": "t"}
+    (folder / "launch.json").write_text(json.dumps(launch))
+    script = ROOT / "platform/lehr/node/code_fetcher.py"
+    variables = {killpoints.VARIABLE: str(armed)} if armed else {}
+    command = [sys.executable, "-I", "-S", str(script), str(folder)]
+    return subprocess.run(command, env={**os.environ, **variables}, check=False).returncode
+
+
+@pytest.mark.parametrize("point", kill_points.FETCHING)
+def test_attempt_after_a_killed_fetch_trains_with_exactly_the_right_code(
+    point, entry, served, capsule, tmp_path
+):
+    digest, address = served
+    if "edited" in point:
+        code_fetcher.fetch(entry, digest, capsule[1])
+        file = Path(code_cache.folder(node(entry), digest)) / "project/y.py"
+        file.chmod(0o644)
+        file.write_text("VALUE = 2\n")
+    armed = tmp_path / "armed"
+    armed.write_text(point)
+    assert attempt(entry, "r-2", digest, address, armed) == -signal.SIGKILL
+    # Whatever it has left is not taken for the capsule.
+    assert not code_cache.ready(node(entry), digest)
+    assert attempt(entry, "r-3", digest, address, None) == 0
+    assert code_cache.ready(node(entry), digest)
+    where = Path(code_cache.folder(node(entry), digest))
+    expected = {m.name: "VALUE = 1\n" for m in archive.members(capsule[1].path, digests=False)}
+    found = {p.relative_to(where).as_posix(): p.read_text() for p in where.rglob("*.py")}
+    assert found == expected
+    train = "import y; print(y.VALUE, y.__file__)"
+    path = {"PYTHONPATH": code_cache.python_path(node(entry), digest)}
+    command = [sys.executable, "-P", "-c", train]
+    done = subprocess.run(
+        command, env={**os.environ, **path}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["1", str(where / "project/y.py")]
+    # No drafts are left, and an edited capsule stays only for those that have it open.
+    assert {name.partition(".changed-")[0] for name in left(entry)} == {
+        ".lock",
+        digest,
+        f"{digest}.index",
+    }

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from lehr import home
+from lehr.joining.drain import agents, drain_agents
+from lehr.node.agent import Agent
 from lehr.node.stop import count_trainings, stop_all
 from lehr_testing.waiting import until
 
@@ -90,3 +92,23 @@ def test_attempt_without_a_living_shim_is_ignored(tmp_path):
     (home.node_dir(tmp_path) / "n1" / "attempts" / "a-1").mkdir(parents=True)
     assert count_trainings(tmp_path) == 0
     assert stop_all(tmp_path, timeout_s=30).saved == 0
+
+
+def test_node_that_did_not_join_by_itself_is_drained_through_its_agent(tmp_path, shim):
+    """Nodes of KubeRay have no token of the server; their agents report to it by Ray."""
+    shim("a-1")
+    agent = Agent("n1", 0, str(home.node_dir(tmp_path) / "n1"))
+    assert agent.report()["draining"] is False
+    [folder] = agents(tmp_path)
+    drained = drain_agents(tmp_path, [folder], wait=False, timeout_s=30, notice_s=0)
+    assert (drained.saved, drained.killed) == (1, 0)
+    assert agent.report()["draining"] is True
+    assert agent.hello("s", "http://127.0.0.1:1")["draining"] is True
+    # The container starts again: Ray makes another agent, and the node gets work.
+    assert Agent("n1", 0, str(folder)).report()["draining"] is False
+
+
+def test_home_of_a_server_is_not_drained(tmp_path, shim):
+    shim("a-1")
+    (tmp_path / "lehr.db").touch()
+    assert agents(tmp_path) == []

@@ -35,12 +35,20 @@ class Attempts:
     def write(self, text: str, name: str = "train.py") -> None:
         (self.capsule / "project" / name).write_text(dedent(text))
 
-    def start(self, *, resume_from: str | None = None, **trainer: Any) -> subprocess.Popen[bytes]:
-        self.number += 1
+    def start(
+        self,
+        *,
+        resume_from: str | None = None,
+        beside: dict[str, str] | None = None,
+        **trainer: Any,
+    ) -> subprocess.Popen[bytes]:
+        """Start an attempt; ``beside`` has variables of another rank of the newest one."""
+        if beside is None:
+            self.number += 1
         spec = {"script": "train.py", "steps": 10, **trainer}
         (self.run / layout.CONFIG).write_text(yaml.safe_dump(spec))
         note = LaunchNote(run_id="r", attempt=self.number, resume_from=resume_from)
-        self.attempt.mkdir()
+        self.attempt.mkdir(exist_ok=beside is not None)
         (self.attempt / layout.LAUNCH).write_text(note.model_dump_json())
         (self.attempt / layout.ORDERS).write_text(Orders().model_dump_json())
         environment = {
@@ -49,6 +57,7 @@ class Attempts:
             "LEHR_CODE": "c" * 64,
             "RANK": "0",
             "PYTHONSAFEPATH": "1",
+            **(beside or {}),
         }
         command = [sys.executable, "-P", "-m", "lehr.programs", str(self.attempt)]
         return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
@@ -317,6 +326,7 @@ def test_tensorboard_files_are_read_where_a_program_writes_only_them(attempts):
     assert [step for step, _ in attempts.series("train/loss")] == [1, 2, 3]
 
 
+@pytest.mark.nightly  # The real records of wandb are read by another test here.
 def test_script_that_knows_only_wandb_is_recorded_saved_and_resumed_bitwise(attempts):
     source = Path(__file__).parents[2] / "lehr_testing/programs"
     attempts.write((source / "nano.py").read_text())
@@ -360,6 +370,7 @@ def test_records_of_the_real_wandb_are_read_at_the_latest_at_the_end(attempts):
     assert [step for step, _ in attempts.series("train/loss")] == [1, 2, 3]
 
 
+@pytest.mark.nightly  # The script without transformers resumes at each change.
 def test_trainer_of_transformers_is_recorded_and_resumes_bitwise(attempts):
     source = Path(__file__).parents[2] / "lehr_testing/programs"
     attempts.write((source / "hf.py").read_text())
@@ -378,3 +389,96 @@ def test_trainer_of_transformers_is_recorded_and_resumes_bitwise(attempts):
     assert first.step == 2
     assert attempts.train(resume_from=kept[0].path, **program) == 0, attempts.output
     assert attempts.series("train/loss") == whole[4:]
+
+
+@pytest.mark.nightly  # The test above has the same course, with transformers.
+def test_lightning_module_is_recorded_and_resumes(attempts):
+    pytest.importorskip("lightning")  # Of the dev extra.
+    source = Path(__file__).parents[2] / "lehr_testing/programs"
+    attempts.write((source / "pl.py").read_text())
+    program = {
+        "steps": None,
+        "steps_arg": "max_steps",
+        "saves": ["out/last.ckpt"],
+        "resume_args": {"ckpt_path": "{checkpoint}"},
+    }
+    assert attempts.train(args={"max_steps": 6}, **program) == 0, attempts.output
+    assert [step for step, _ in attempts.series("train/loss")] == list(range(1, 7))
+    assert attempts.codes == []
+    last = attempts.records("checkpoint")[-1]
+    assert last.step == 6
+    resumed = {"resume_from": last.path, "args": {"max_steps": 8}, **program}
+    assert attempts.train(**resumed) == 0, attempts.output
+    assert [step for step, _ in attempts.series("train/loss")] == [7, 8]
+
+
+def both_ranks(attempts: Attempts, text: str, **trainer: Any) -> list[subprocess.Popen[bytes]]:
+    attempts.write(text)
+    first = attempts.start(**trainer)
+    return [first, attempts.start(beside={"RANK": "1"}, **trainer)]
+
+
+def test_only_rank_0_records_and_every_rank_is_asked_to_stop(attempts):
+    ranks = both_ranks(
+        attempts,
+        """
+        import os, pathlib, time, lehr_log, wandb
+        rank = os.environ["RANK"]
+        lehr_log.should_stop()
+        print("mode", os.environ["WANDB_MODE"], lehr_log.config)
+        wandb.init()
+        for step in (1, 2, 3):
+            lehr_log.log({"loss": step}, step=step)
+            wandb.log({"other": step}, step=step)
+            pathlib.Path("saved").write_text("x")
+            lehr_log.checkpoint("saved", step=step)
+        pathlib.Path(f"ready-{rank}").touch()
+        while not lehr_log.should_stop():
+            time.sleep(0.05)
+        time.sleep(0.5)
+        print("saved after the stop")
+        """,
+        args={"lr": 0.1},
+    )
+    work = attempts.attempt / "work"
+    until(
+        lambda: (work / "ready-0").exists() and (work / "ready-1").exists(),
+        within_s=60,
+        what="both ranks",
+    )
+    orders = Orders(desired="pause").model_dump_json()
+    (attempts.attempt / layout.ORDERS).write_text(orders)
+    assert [process.wait(60) for process in ranks] == [0, 0]
+    assert ended(attempts) == ("stopped", 3, None)
+    assert [step for step, _ in attempts.series("loss")] == [1, 2, 3]
+    assert [one.step for one in attempts.records("checkpoint")] == sorted(
+        {one.step for one in attempts.records("checkpoint")}
+    )
+    assert len(attempts.records("started")) == len(attempts.records("finished")) == 1
+    logs = [layout.rank_log(attempts.attempt, rank).read_text() for rank in (0, 1)]
+    assert all("saved after the stop" in text and "{'lr': 0.1}" in text for text in logs)
+    assert "mode offline" in logs[0]
+    assert "mode disabled" in logs[1]
+    assert not (attempts.attempt / "log-1.jsonl").exists()
+
+
+def test_rank_that_fails_is_the_failure_of_the_run_although_the_others_are_stopped(attempts):
+    ranks = both_ranks(
+        attempts,
+        """
+        import os, sys, time, lehr_log
+        lehr_log.should_stop()
+        lehr_log.log({"loss": 1.0}, step=1)
+        if os.environ["RANK"] == "1":
+            sys.exit(7)
+        while not lehr_log.should_stop():
+            time.sleep(0.05)
+        """,
+    )
+    assert ranks[1].wait(60) == 1
+    # As torchrun does when one of its ranks has failed.
+    ranks[0].send_signal(signal.SIGTERM)
+    assert ranks[0].wait(60) == 1
+    [finished] = attempts.records("finished")
+    assert (finished.outcome, finished.cause) == ("failed", "program_failed")
+    assert finished.message.startswith("rank 1: train.py exited with code 7")

@@ -1,0 +1,50 @@
+"""The code that an attempt trains with, on its node: the capsule, and the project's environment.
+
+Standard library only.
+"""
+
+import os
+from typing import Any
+
+from lehr.node import code_cache, environments, procfs
+from lehr.node.attempt_dir import AttemptDir
+
+
+def is_here(launch: dict[str, Any], entry: AttemptDir) -> bool:
+    """Return whether the attempt needs no capsule, or the node has it unpacked."""
+    digest = launch.get("code")
+    return not digest or code_cache.ready(code_cache.node_folder(entry.path), digest)
+
+
+def environment_key(launch: dict[str, Any], entry: AttemptDir) -> str | None:
+    """Return the key of the environment that the project's file names; None if it names none.
+
+    The key is written into the attempt's entry, so that nobody removes the environment as unused.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    name = launch.get("environment")
+    if not name:
+        return None
+    node = code_cache.node_folder(entry.path)
+    project = os.path.join(code_cache.folder(node, launch["code"]), code_cache.PROJECT)
+    key = environments.key(project, name)
+    procfs.write_atomically(entry.file(environments.USED), key.encode())
+    return key
+
+
+def variables(launch: dict[str, Any], entry: AttemptDir, python: str | None) -> dict[str, str]:
+    """Return the variables by which a training imports its capsule alone.
+
+    ``python``: the interpreter of the environment; None: that of the node.
+    """
+    digest = launch.get("code")
+    if not digest:
+        return {}
+    node = code_cache.node_folder(entry.path)
+    if launch.get("program"):
+        # The supervisor is of the platform; it gives the capsule to the program alone.
+        found = {"LEHR_CODE_FOLDER": code_cache.folder(node, digest), "LEHR_CODE": digest}
+        return found | ({"LEHR_PYTHON": python} if python else {})
+    return {"PYTHONPATH": code_cache.python_path(node, digest), "LEHR_CODE": digest}
