@@ -1,1 +1,1 @@
-"""What the server does about alerts: acts on runs as their specs say, and sends messages."""
+"""Actions on alerts: act on runs as their specs define, and send messages."""

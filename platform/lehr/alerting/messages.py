@@ -20,13 +20,15 @@ def about_alert(run: RunRow, alert: Alert, action: AlertAction, *, server: str) 
     done = _DONE.get(action, "")
     text = f"{run.name} ({run.id}): {alert.seen}. {alert.advice}. {done}".strip()
     seen = {"code": alert.code, "step": alert.step, "seen": alert.seen, "advice": alert.advice}
-    return _message("alert", run, text, server) | {"alert": {**seen, "action": action}}
+    key = f"{run.id}:alert:{alert.code}"
+    return _message("alert", key, run, text, server) | {"alert": {**seen, "action": action}}
 
 
 def about_end(run: RunRow, *, server: str) -> dict[str, Any]:
     """Return the message that a run has ended."""
     why = f": {run.reason}" if run.reason and run.state != "completed" else "."
-    return _message("end", run, f"{run.name} ({run.id}) is {run.state}{why}", server)
+    key = f"{run.id}:end:{run.attempt}"
+    return _message("end", key, run, f"{run.name} ({run.id}) is {run.state}{why}", server)
 
 
 def test_message(name: str) -> dict[str, Any]:
@@ -42,10 +44,11 @@ def for_host(message: dict[str, Any], url: str) -> dict[str, Any]:
     return message
 
 
-def _message(event: str, run: RunRow, text: str, server: str) -> dict[str, Any]:
+def _message(event: str, key: str, run: RunRow, text: str, server: str) -> dict[str, Any]:
     url = f"{server}/runs/{run.id}"
     short = text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 3]}..."
     return {
+        "id": key,  # The same in a message that is sent twice.
         "event": event,
         "text": f"{short} {url}",
         "run": {

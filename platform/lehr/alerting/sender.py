@@ -1,67 +1,70 @@
-"""Send messages to webhooks in a thread of their own, so that a slow one delays nothing else."""
+"""Send the outbox's messages to webhooks.
+
+A thread does it, so that a slow receiver delays nothing else.
+"""
 
 from __future__ import annotations
 
 import logging
-import queue
 import threading
-import time
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
 
 from lehr.alerting.delivery import Undelivered, post
 from lehr.alerting.messages import for_host
 from lehr.alerting.webhooks import Webhooks
 from lehr.errors import LehrError
 
+if TYPE_CHECKING:
+    from lehr.store import Store
+    from lehr.store.tables import OutboxRow
+
 _log = logging.getLogger("lehr.alerting")
 
 AGAIN_AFTER_S = (5.0, 30.0, 120.0, 600.0)
 """Waits before a message is sent again."""
-MOST_WAITING = 1_000
-"""Messages that wait; further ones are dropped and logged."""
-
-
-@dataclass
-class _Letter:
-    webhook: str
-    body: dict[str, Any]
-    tries: int = 0
-    due: float = 0.0
-    """By the monotonic clock."""
+OLDEST_S = 86_400.0
+"""A message that waited longer, while the server was down, is out of date."""
+_FAULT_S = 5.0
+"""Pause after an unexpected fault, e.g. of the database."""
 
 
 class Sender:
-    """Sends what is put into it. A message is lost if the server ends before it is sent."""
+    """Sends what is in the store's outbox: each message at least once.
+
+    A message that was sent just when the server was killed is sent again; receivers recognize it by
+    its ``id``.
+    """
 
     def __init__(
-        self,
-        webhooks: Webhooks,
-        *,
-        allowed_hosts: Collection[str] = (),
-        clock: Callable[[], float] = time.monotonic,
+        self, store: Store, webhooks: Webhooks, *, allowed_hosts: Collection[str] = ()
     ) -> None:
+        self._store = store
         self._webhooks = webhooks
         self._allowed = frozenset(allowed_hosts)
-        self._clock = clock
-        self._new: queue.Queue[_Letter | None] = queue.Queue(MOST_WAITING)
+        self._new = threading.Event()
+        self._ended = False
         self._thread = threading.Thread(target=self._go, name="webhooks", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop. What waits is not sent."""
+        """Stop. What waits is sent after the next start."""
+        self._ended = True
+        self._new.set()
         if self._thread.ident is not None:
-            self._new.put(None)
             self._thread.join(timeout=15)
 
     def put(self, webhook: str, body: dict[str, Any]) -> None:
-        try:
-            self._new.put_nowait(_Letter(webhook, body))
-        except queue.Full:
+        """Record a message. In a transaction, call ``wake`` after it."""
+        if not self._store.outbox.add(webhook, body):
             _log.warning("a message to the webhook %s was dropped: too many wait", webhook)
+        self.wake()
+
+    def wake(self) -> None:
+        """Look into the outbox now."""
+        self._new.set()
 
     def send_now(self, name: str, body: dict[str, Any]) -> None:
         """Send a message and wait for the answer.
@@ -74,33 +77,46 @@ class Sender:
         post(webhook.url, for_host(body, webhook.url), allowed_hosts=self._allowed)
 
     def _go(self) -> None:
-        waiting: list[_Letter] = []
-        while True:
-            now = self._clock()
-            nearest = min((letter.due for letter in waiting), default=None)
+        wait: float | None = 0.0
+        while not self._ended:
+            self._new.wait(wait)
+            self._new.clear()
             try:
-                wait = None if nearest is None else max(nearest - now, 0.0)
-                letter = self._new.get(timeout=wait)
-            except queue.Empty:
-                letter = min(waiting, key=lambda one: one.due)
-                waiting.remove(letter)
-            if letter is None:
-                return
-            if self._failed(letter):
-                waiting.append(letter)
+                wait = self._send_due()
+            except Exception:  # noqa: BLE001 - logged; a fault must not end the thread
+                _log.exception("the outbox of messages could not be handled")
+                wait = _FAULT_S
 
-    def _failed(self, letter: _Letter) -> bool:
-        """Send it; return whether to try again."""
+    def _send_due(self) -> float | None:
+        """Send what is due; return the seconds until the next message is, None if there is none."""
+        while not self._ended:
+            letter = self._store.outbox.next()
+            if letter is None:
+                return None
+            assert letter.id is not None
+            now = self._store.clock()
+            if letter.due_at > now:
+                return letter.due_at - now
+            if now - letter.created_at > OLDEST_S:
+                _log.warning("a message to %s was given up: it waited too long", letter.webhook)
+                self._store.outbox.remove(letter.id)
+            elif (again_at := self._send(letter)) is None:
+                self._store.outbox.remove(letter.id)
+            else:
+                self._store.outbox.postpone(letter.id, again_at)
+        return None
+
+    def _send(self, letter: OutboxRow) -> float | None:
+        """Send it; return when to try again, None if it arrived or never will."""
+        name = letter.webhook
         try:
-            self.send_now(letter.webhook, letter.body)
+            self.send_now(name, letter.body)
         except Undelivered as error:
             if error.again and letter.tries < len(AGAIN_AFTER_S):
-                letter.due = self._clock() + AGAIN_AFTER_S[letter.tries]
-                letter.tries += 1
-                return True
-            _log.warning("a message to the webhook %s was not delivered: %s", letter.webhook, error)
+                return self._store.clock() + AGAIN_AFTER_S[letter.tries]
+            _log.warning("a message to the webhook %s was not delivered: %s", name, error)
         except LehrError as error:
-            _log.warning("a message to the webhook %s was not sent: %s", letter.webhook, error)
+            _log.warning("a message to the webhook %s was not sent: %s", name, error)
         except Exception:  # noqa: BLE001 - logged; one message must not end the thread
-            _log.exception("a message to the webhook %s could not be sent", letter.webhook)
-        return False
+            _log.exception("a message to the webhook %s could not be sent", name)
+        return None

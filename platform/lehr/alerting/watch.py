@@ -1,4 +1,4 @@
-"""Watch live runs: act on each of their alerts once, as their specs say."""
+"""Watch live runs: act on each of their alerts once, as their specs define."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from lehr import log_fields
 from lehr.alerting.messages import about_alert, about_end
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.requests import ALERT
@@ -29,8 +30,11 @@ MESSAGE = "webhook:"
 _DESIRED = {"pause": Desired.PAUSE, "stop": Desired.CANCEL}
 
 
-class Outbox(Protocol):
+class Messages(Protocol):
+    """Where messages go: ``lehr.alerting.sender.Sender``."""
+
     def put(self, webhook: str, body: dict[str, Any]) -> None: ...
+    def wake(self) -> None: ...
 
 
 class AlertWatch:
@@ -45,14 +49,14 @@ class AlertWatch:
         self,
         store: Store,
         runs: RunPresenter,
-        outbox: Outbox,
+        messages: Messages,
         *,
         wake: Callable[[], Any],
         server_url: str,
     ) -> None:
         self._store = store
         self._runs = runs
-        self._outbox = outbox
+        self._messages = messages
         self._wake = wake
         self._url = server_url
         self._changed = ChangedRuns(
@@ -76,7 +80,8 @@ class AlertWatch:
         except NotFound:
             pass  # Deleted meanwhile.
         except Exception:  # noqa: BLE001 - logged; one run must not end the watch
-            _log.exception("the alerts of %s could not be carried out", run_id)
+            fields = log_fields.of("run", run_id)
+            _log.exception("the alerts of %s could not be carried out", run_id, extra=fields)
 
     def act(self, run_id: str) -> None:
         """Carry out what the run's alerts and its end ask for, as far as that was not done."""
@@ -93,10 +98,12 @@ class AlertWatch:
         if ended and settings.webhook is not None:
             note = f"{MESSAGE}{settings.webhook}:{run.attempt}"
             if note not in (self._done(run) if done is None else done):
-                self._store.requests.note(
-                    run.id, "message", actor=note, message=f"the run is {run.state}"
-                )
-                self._outbox.put(settings.webhook, about_end(run, server=self._url))
+                with self._store.transaction():
+                    self._store.requests.note(
+                        run.id, "message", actor=note, message=f"the run is {run.state}"
+                    )
+                    self._messages.put(settings.webhook, about_end(run, server=self._url))
+                self._messages.wake()
 
     def _done(self, run: RunRow) -> set[str]:
         return {request.actor for request in self._store.requests.of_run(run.id)}
@@ -105,16 +112,21 @@ class AlertWatch:
         action: AlertAction = settings.action(alert.code)
         actor = f"{ALERT}{alert.code}"
         message = f"{alert.code} at step {alert.step:,}: {alert.seen}"
+        # One transaction: no alert acts twice, and none acts without its message.
+        with self._store.transaction():
+            if action in _DESIRED:
+                try:
+                    self._store.requests.set_desired(
+                        run.id, _DESIRED[action], actor=actor, message=message
+                    )
+                except Conflict:  # It has ended, or is being cancelled.
+                    action = "warn"
+            # Also where the state was requested already: what is recorded is not done again.
+            if actor not in self._done(run):
+                self._store.requests.note(run.id, action, actor=actor, message=message)
+            if settings.webhook is not None and action != "note":
+                text = about_alert(run, alert, action, server=self._url)
+                self._messages.put(settings.webhook, text)
         if action in _DESIRED:
-            try:
-                self._store.requests.set_desired(
-                    run.id, _DESIRED[action], actor=actor, message=message
-                )
-                self._wake()
-            except Conflict:  # It has ended, or is being cancelled.
-                action = "warn"
-        # Also where the state was requested already: what is recorded is not done again.
-        if actor not in self._done(run):
-            self._store.requests.note(run.id, action, actor=actor, message=message)
-        if settings.webhook is not None and action != "note":
-            self._outbox.put(settings.webhook, about_alert(run, alert, action, server=self._url))
+            self._wake()
+        self._messages.wake()

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 from lehr.analysis.curve import Curve
-from lehr.analysis.diagnosis import Alert
+from lehr.analysis.gate_evidence import Evidence, Expected, GateResult, Judgement
+from lehr.analysis.replaced_parts import changes_memory, not_ours, replaced_model
 from lehr.specs.gates import (
     ExactResume,
     FallingLoss,
@@ -28,7 +29,6 @@ from lehr_trainer.planning.first_loss import predicted_first_loss
 from lehr_trainer.planning.hardware import find_gpu
 from lehr_trainer.planning.memory import training_memory
 
-GateResult = Literal["passed", "failed", "not_judged"]
 GB = 1e9
 _LAST_SHARE = 10
 """The loss at the end is the median of the last tenth of the steps, at least three."""
@@ -43,62 +43,6 @@ TITLES: dict[GateName, str] = {
     "mfu": "MFU",
     "exact_resume": "bit-exact resume",
 }
-
-
-@dataclass(frozen=True)
-class Pair:
-    """The last checkpoints of a whole run and of one resumed from its middle."""
-
-    whole_id: str
-    resumed_id: str
-    step: int
-    whole: Mapping[str, str] = field(default_factory=dict)
-    """SHA-256 by file name, of weights and optimizer."""
-    resumed: Mapping[str, str] = field(default_factory=dict)
-    problem: str | None = None
-    """Why they cannot be compared: a run failed, or a manifest cannot be read."""
-    failed: bool = False
-    """Whether that problem is the resumed run's own failure."""
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What a stage's runs have shown so far."""
-
-    run_id: str
-    """State of ``train``."""
-    curves: Mapping[str, Curve]
-    """By metric, up to the step at which the stage is judged."""
-    alerts: Sequence[Alert] = ()
-    device: str | None = None
-    """E.g. "cpu (logical GPU)" or "NVIDIA H100 80GB HBM3"."""
-    complete: bool = False
-    """The run has ended or reached the step at which it is judged: no further evidence counts."""
-    cause: str | None = None
-    """Why it failed, for programs: out_of_memory, nan_loss, ..."""
-    pair: Pair | None = None
-    """Set once both of its runs have ended."""
-
-
-@dataclass(frozen=True)
-class Expected:
-    """What is known before the stage has run."""
-
-    text: str
-    at_least: float | None = None
-    at_most: float | None = None
-    unit: str | None = None
-
-
-@dataclass(frozen=True)
-class Judgement:
-    gate: GateName
-    verdict: GateResult
-    expected: Expected
-    seen: str
-    value: float | None = None
-    run_id: str | None = None
-    step: int | None = None
 
 
 def expected(name: GateName, stage: PlannedStage) -> Expected:
@@ -119,7 +63,10 @@ def judge(name: GateName, stage: PlannedStage, evidence: Evidence) -> Judgement 
 
 
 def _expect_first_loss(gate: FirstLoss, stage: PlannedStage) -> Expected:
-    model = stage.train.own.model
+    train = stage.train.own
+    model = train.model
+    if train.parts is not None and (train.parts.model or train.parts.loss):
+        return Expected(f"unknown: {not_ours(train)}", unit="nats")
     value = predicted_first_loss(model)
     beyond = value - math.log(model.vocab_size)
     text = (
@@ -138,8 +85,11 @@ def _judge_first_loss(gate: FirstLoss, stage: PlannedStage, evidence: Evidence) 
     if step > 1:
         seen = f"its first loss is logged at step {step:,} (diagnostics.log_every)"
         return Judgement("first_loss", "not_judged", expectation, seen, run_id=evidence.run_id)
-    assert expectation.at_least is not None
-    assert expectation.at_most is not None
+    if expectation.at_least is None or expectation.at_most is None:
+        seen = f"{value:.2f} nats at step 1"
+        return Judgement(
+            "first_loss", "not_judged", expectation, seen, value, evidence.run_id, step
+        )
     return Judgement(
         "first_loss",
         _verdict(expectation.at_least <= value <= expectation.at_most),
@@ -206,8 +156,8 @@ def _expect_no_alerts(gate: NoAlerts, stage: PlannedStage) -> Expected:  # noqa:
 def _judge_no_alerts(gate: NoAlerts, stage: PlannedStage, evidence: Evidence) -> Judgement | None:
     expectation = _expect_no_alerts(gate, stage)
     found = [one for one in evidence.alerts if one.code not in gate.ignore]
-    # After every step some curve shows a passing sign of something: except for NaN, the diagnosis
-    # runs only once.
+    # Curves often show a sign that disappears again. So, except for NaN, alerts count only at the
+    # end.
     alert = next((one for one in found if evidence.complete or one.code == "nan"), None)
     if alert is not None:
         return Judgement(
@@ -235,6 +185,8 @@ def _expect_memory(gate: Memory, stage: PlannedStage, device: str | None = None)
         return Expected(
             f"at most {gate.at_most_gb:g} GB of the process", at_most=gate.at_most_gb, unit="GB"
         )
+    if changes_memory(stage.train.own):
+        return _expect_memory_of_parts(gate, stage, device)
     planned = training_memory(stage.train.own, resources.ranks).peak / GB
     limit = planned * (1 + gate.over_plan)
     text = f"at most {limit:.1f} GB: {gate.over_plan * 100:g} % over the planned {planned:.1f} GB"
@@ -249,6 +201,20 @@ def _expect_memory(gate: Memory, stage: PlannedStage, device: str | None = None)
     return Expected(text, at_most=limit, unit="GB")
 
 
+def _expect_memory_of_parts(gate: Memory, stage: PlannedStage, device: str | None) -> Expected:
+    """Return the limits that hold without a plan: those of the card, and of the gate itself."""
+    text, limits = f"not planned, because {not_ours(stage.train.own)}", []
+    card = find_gpu(device or stage.train.resources.gpu_type or "")
+    if card is not None:
+        size = card.memory_bytes / GB
+        limits.append(gate.of_card * size)
+        text += f"; {gate.of_card * 100:g} % of the card's {size:.0f} GB reserved"
+    if gate.at_most_gb is not None:
+        limits.append(gate.at_most_gb)
+        text += f"; {gate.at_most_gb:g} GB"
+    return Expected(text, at_most=min(limits, default=None), unit="GB")
+
+
 def _judge_memory(gate: Memory, stage: PlannedStage, evidence: Evidence) -> Judgement | None:
     expectation = _expect_memory(gate, stage, evidence.device)
     if evidence.cause == "out_of_memory":
@@ -261,10 +227,11 @@ def _judge_memory(gate: Memory, stage: PlannedStage, evidence: Evidence) -> Judg
             return None
         seen = "its trainer logged no memory"
         return Judgement("memory", "not_judged", expectation, seen, run_id=evidence.run_id)
-    if on_cpu and expectation.at_most is None:
+    if expectation.at_most is None:
         if not evidence.complete:
             return None
-        text = f"the process held {peak:.1f} GB of the machine's memory"
+        what = "process held {:.1f} GB of the machine's" if on_cpu else "GPU held {:.1f} GB of"
+        text = f"the {what.format(peak)} memory"
         return Judgement("memory", "not_judged", expectation, text, run_id=evidence.run_id)
     reserved = None if on_cpu else _highest(evidence, "memory/reserved_bytes")
     card = None if on_cpu else find_gpu(evidence.device or "")
@@ -286,6 +253,8 @@ def _expect_mfu(gate: Mfu, stage: PlannedStage) -> Expected:
     if stage.train.resources.gpus == 0:
         return Expected("no peak is known of a CPU", unit="share")
     text = f"at least {gate.at_least * 100:g} % of the dense peak"
+    if replaced_model(stage.train.own) is not None:
+        text += f", with FLOPs estimated as 6N: {not_ours(stage.train.own)}"
     return Expected(text, at_least=gate.at_least, unit="share")
 
 

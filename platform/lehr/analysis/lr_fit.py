@@ -1,6 +1,6 @@
 """The verdict on a learning rate: the best trial, where the best rate lies, and what to try next.
 
-Trials sample a curve of loss over log learning rate. What they tell of the rates between them is a
+Trials sample a curve of loss over log learning rate. The estimate for the rates between them is a
 distribution over curves (``lr_posterior``). From it come the recommended rate, the intervals that
 hold the best rate with 68 and 95 %, and the range in which any rate costs little.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lehr.analysis.lr_posterior import Posterior, RateResult, posterior
-from lehr.analysis.noise import pooled_noise
+from lehr.analysis.noise import is_value, pooled_noise
 from lehr.analysis.significance import within_noise
 from lehr.formats import scientific
 
@@ -26,7 +26,10 @@ _WIDE = 4.0
 _LIKELY_GAP = 0.15
 """Probability from which a gap between two trials is worth another trial."""
 _NARROW = 1.5
-"""Factor between two trials below which another rate between them tells little."""
+"""Factor between two trials below which another rate between them is of little use."""
+
+_LOWEST, _HIGHEST = math.log(1e-30), math.log(1e30)
+"""Logarithms of the rates between which others are proposed."""
 
 Range = tuple[float, float]
 
@@ -108,8 +111,8 @@ class LrFit:
 
     def _undecided_note(self, add: str) -> str:
         if self.next_rates:
-            return f"These rates would tell more: {_listed(self.next_rates)}.{add}"
-        return "The trials lie close together; more seeds would tell more."
+            return f"Rates to try next: {_listed(self.next_rates)}.{add}"
+        return "The trials are close together; more seeds would make the interval narrower."
 
 
 def _between(both: Range) -> str:
@@ -125,20 +128,20 @@ def fit_learning_rate(points: Iterable[tuple[float, float]]) -> LrFit | None:
 
     Args:
         points: (learning rate > 0, loss) pairs; several of one rate are seeds of one trial; a loss
-            that is NaN or infinite diverged.
+            that is NaN, infinite or beyond all bounds diverged.
 
     Raises:
-        ValueError: a learning rate is not positive.
+        ValueError: a learning rate is not positive and finite.
     """
     by_rate: dict[float, list[float]] = defaultdict(list)
     for lr, loss in points:
-        if not lr > 0:
-            raise ValueError(f"learning rate {lr} is not positive")
+        if not 0 < lr < math.inf:
+            raise ValueError(f"learning rate {lr} is not positive and finite")
         by_rate[lr].append(loss)
     means = {
         lr: math.fsum(losses) / len(losses)
         for lr, losses in sorted(by_rate.items())
-        if all(math.isfinite(loss) for loss in losses)
+        if all(is_value(loss) for loss in losses)
     }
     if not means:
         return None
@@ -202,10 +205,14 @@ def _beyond(rates: Sequence[float], edge: str | None) -> tuple[float, ...]:
     """Return three rates beyond the edge, at the grid's own mean spacing."""
     if edge is None or len(rates) < 2:
         return ()
-    spacing = (rates[-1] / rates[0]) ** (1 / (len(rates) - 1))
-    if edge == "low":
-        return tuple(rates[0] / spacing**k for k in (3, 2, 1))
-    return tuple(rates[-1] * spacing**k for k in (1, 2, 3))
+    low, high = math.log(rates[0]), math.log(rates[-1])
+    spacing = (high - low) / (len(rates) - 1)
+    wanted = (
+        [low - k * spacing for k in (3, 2, 1)]
+        if edge == "low"
+        else [high + k * spacing for k in (1, 2, 3)]
+    )
+    return tuple(math.exp(rate) for rate in wanted if _LOWEST < rate < _HIGHEST)
 
 
 def _between_trials(tried: Sequence[float], curves: Posterior) -> tuple[float, ...]:

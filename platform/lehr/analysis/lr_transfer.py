@@ -21,7 +21,7 @@ DOUBTS: dict[Quantity, float] = {"width": 0.25, "depth": 0.25, "batch": 0.2, "to
 _ANY = 0.4
 """Standard deviation, in doublings of the rate, of a transfer that changes anything."""
 DISAGREE = 2.0
-"""Factor from which rules inside their domains are said to disagree."""
+"""Factor between rules inside their domains from which a disagreement is reported."""
 UNUSUAL = 4.0
 """Factor from all published rates of models of about the size, from which a rate is unusual."""
 _QUANTILES = 201
@@ -73,8 +73,12 @@ def transfer(fit: LrFit, source: Setting, target: Setting, rule: str = DEFAULT) 
     likely = sure = None
     if fit.curves is not None:
         # A law does not depend on the sweep, but its interval must be of some width.
-        rates = [best * chosen.rate / start for best in fit.curves.best_rates.tolist()]
-        likely, sure = (interval(rates, doubt, share) for share in (0.68, 0.95))
+        factor = chosen.rate / start
+        rates = [best * factor for best in fit.curves.best_rates.tolist()]
+        if doubt:
+            likely, sure = (interval(rates, doubt, share) for share in (0.68, 0.95))
+        else:
+            likely, sure = _scaled(fit.likely, factor), _scaled(fit.sure, factor)
     return LrTransfer(
         rate=chosen.rate,
         likely=likely,
@@ -97,6 +101,10 @@ def answer(rule: Rule, rate: float, source: Setting, target: Setting) -> RuleAns
         rule.outside(source, target),
         tuple((part.quantity, part.factor(source, target)) for part in rule.parts),
     )
+
+
+def _scaled(found: Range | None, factor: float) -> Range | None:
+    return None if found is None else (found[0] * factor, found[1] * factor)
 
 
 def deviation(source: Setting, target: Setting) -> float:

@@ -1,4 +1,4 @@
-"""What to add to a sweep over learning rates: the trials that would tell more, as a command."""
+"""The trials to add next to a sweep over learning rates, as a command."""
 
 from __future__ import annotations
 

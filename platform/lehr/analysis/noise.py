@@ -6,6 +6,15 @@ import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+BEYOND = 1e50
+"""A value this large, up or down, counts as diverged: fp32 does not hold it, and squares of squares
+of smaller ones cannot overflow."""
+
+
+def is_value(value: float) -> bool:
+    """Return whether a value can be compared; else its run diverged."""
+    return abs(value) < BEYOND
+
 
 @dataclass(frozen=True)
 class Noise:
@@ -20,7 +29,9 @@ class Noise:
 
 
 def pooled_noise(groups: Iterable[Collection[float]]) -> Noise | None:
-    """Return the noise within the groups; None where no group has two values."""
+    """Return the noise within the groups, of values that can be compared; None where no group has
+    two values.
+    """
     squares, freedom, several = 0.0, 0, 0
     for group in groups:
         mean = math.fsum(group) / max(len(group), 1)

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lehr.analysis.batch_size import UsualBatch, usual_batches
 from lehr.analysis.plan_fit import largest_micro_batch, usable_bytes
 from lehr.analysis.plan_time import Measured, estimate_time
+from lehr.analysis.replaced_parts import (
+    BuiltModel,
+    changes_memory,
+    replaced_model,
+    still_known,
+)
 from lehr.specs.run import RunSpec
 from lehr.specs.sweep import SweepSpec
 from lehr_trainer.configs.presets import MODEL_PRESETS
@@ -60,6 +66,8 @@ class RunPlan:
     dollars_per_gpu_hour: float | None
     usual_batches: list[UsualBatch]
     """Batch sizes that publications recommend for this run."""
+    replaced_parts: list[str]
+    """What the plan knows of the parts that the project replaces, and what it does not."""
 
     @property
     def tokens(self) -> int:
@@ -138,19 +146,29 @@ class SweepPlan:
 
 
 def plan_run(
-    spec: RunSpec, *, measured: Sequence[Measured] = (), price: float | None = None
+    spec: RunSpec,
+    *,
+    measured: Sequence[Measured] = (),
+    price: float | None = None,
+    built: BuiltModel | None = None,
 ) -> RunPlan:
-    """Plan a run. ``price`` is in dollars per GPU-hour."""
+    """Plan a run. ``price`` is in dollars per GPU-hour; ``built`` is the project's own model.
+
+    The memory of a replaced part is unknown, so such a run neither fits nor does not.
+    """
     train, corpus = spec.own, spec.own.data.corpus
     gpus, ranks = spec.resources.gpus, spec.resources.ranks
     kind = spec.resources.gpu_type
     gpu = None if kind is None else gpu_of_kind(kind)
     counts = parameter_counts(train.model)
+    if built is not None:
+        counts = replace(counts, other=built.parameters - counts.total)
     per_rank = train.batch.sequences // ranks
     micro_batch = train.batch.micro_batch or per_rank
     stages = memory_by_stage(train, ranks)
     memory = max(stages, key=lambda stage: stage.peak)
-    flops = _flops(train)
+    flops = _flops(train) if built is None else built.flops_per_token * train.total_tokens
+    judged = None if changes_memory(train) else gpu
     time = estimate_time(
         train, gpus=gpus, gpu=gpu, flops=flops, parameters=counts.total, measured=measured
     )
@@ -169,12 +187,13 @@ def plan_run(
         accumulation=per_rank // micro_batch,
         memory=memory,
         memory_stages=stages,
-        fits=None if gpu is None else memory.peak <= usable_bytes(gpu),
-        largest_micro_batch=None if gpu is None else largest_micro_batch(train, ranks, gpu),
+        fits=None if judged is None else memory.peak <= usable_bytes(judged),
+        largest_micro_batch=None if judged is None else largest_micro_batch(train, ranks, judged),
         seconds=time.seconds,
         basis=time.basis,
         dollars_per_gpu_hour=price if price is not None else _price(gpu),
         usual_batches=usual_batches(train),
+        replaced_parts=still_known(train, built),
     )
 
 
@@ -185,12 +204,14 @@ def plan_sweep(
     free_gpus: int | None = None,
     measured: Sequence[Measured] = (),
     price: float | None = None,
+    built: Callable[[RunSpec], BuiltModel | None] = lambda _run: None,
 ) -> SweepPlan:
     """Plan a sweep. ``free_gpus``: available GPUs of the cluster; None plans one place per
-    trial.
+    trial. ``built`` counts the project's own model of a trial.
     """
     plans = [
-        (parameters, plan_run(run, measured=measured, price=price)) for parameters, run in trials
+        (parameters, plan_run(run, measured=measured, price=price, built=built(run)))
+        for parameters, run in trials
     ]
     places = len(plans)
     if free_gpus is not None:
@@ -210,7 +231,9 @@ def plan_sweep(
 
 
 def model_name(train: TrainConfig) -> str:
-    """Return the preset with these values, else the kind and its depth."""
+    """Return the project's class, the preset with these values, or the kind and its depth."""
+    if (own := replaced_model(train)) is not None:
+        return own
     values = train.model.model_dump(exclude_defaults=False)
     for name, preset in MODEL_PRESETS.items():
         model = type(train.model)

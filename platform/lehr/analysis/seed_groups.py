@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lehr.analysis.noise import Noise
+from lehr.analysis.noise import Noise, is_value
 from lehr.analysis.significance import Group, Significance, goal_of, judge, mean_note
 
 _OWN_NOISE = 3
@@ -43,7 +42,7 @@ class SeedGroup:
 
     @property
     def finite(self) -> list[float]:
-        return [value for value in self.values.values() if math.isfinite(value)]
+        return [value for value in self.values.values() if is_value(value)]
 
 
 @dataclass(frozen=True)

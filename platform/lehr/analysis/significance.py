@@ -1,4 +1,4 @@
-"""Whether two groups of runs differ, by how much, and how to say it.
+"""Whether two groups of runs differ and by how much, with a sentence that states it.
 
 A group holds the values of runs that differ only in their seed. The difference of two means is
 compared with the noise between seeds: by Welch's t test (Welch 1947, Biometrika 34, 28-35) with the
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from lehr.analysis.noise import Noise, pooled_noise
+from lehr.analysis.noise import BEYOND, Noise, is_value, pooled_noise
 from lehr.analysis.student import quantile
 
 Goal = Literal["minimize", "maximize"]
@@ -33,11 +33,11 @@ class Group:
 
     name: str
     values: tuple[float, ...]
-    """One for each seed; a value that is NaN or infinite diverged."""
+    """One for each seed; a value that is NaN, infinite or beyond all bounds diverged."""
 
     @property
     def diverged(self) -> int:
-        return sum(not math.isfinite(value) for value in self.values)
+        return sum(not is_value(value) for value in self.values)
 
     @property
     def mean(self) -> float:
@@ -47,13 +47,13 @@ class Group:
 @dataclass(frozen=True)
 class Significance:
     verdict: Verdict
-    """unknown: no two values of a group tell the noise; diverged: a value is not finite."""
+    """unknown: no group has two values to estimate noise from; diverged: a value is not finite."""
     difference: float | None
     """Mean of the other group minus that of the baseline; None where a value is not finite."""
     half_width: float | None
     """Half of the difference's 95 % interval; None where the noise is unknown."""
     more_seeds: int | None
-    """Further seeds for each group that would probably tell; None if none, or too many, would."""
+    """Further seeds that each group probably needs to decide; None: no number, or too many."""
     sentence: str
 
 
@@ -78,8 +78,8 @@ def judge(
 
     Args:
         base: the baseline.
-        other: the group that the sentence speaks of.
-        goal: whether lower or higher is better; None: the sentence only says lower or higher.
+        other: the subject of the sentence.
+        goal: whether lower or higher is better; None: the sentence has only lower or higher.
         metric: name of the values.
         noise: pooled over more groups; None: that of these two groups is used.
         measure: a command that measures the noise, for the sentence where it is unknown.
@@ -107,10 +107,10 @@ def judge(
         return Significance("differs", gap, width, None, f"{lead.surely(width)} {seeds}.")
     more = _more_seeds(abs(gap), deviation, min(counts))
     if more is None:
-        tell = f"more than {_MOST_SEEDS} seeds each would be needed to tell"
+        needed = f"more than {_MOST_SEEDS} seeds each would be needed to decide"
     else:
-        tell = f"about {more} more {'seed' if more == 1 else 'seeds'} each would tell"
-    sentence = f"{lead.looks(width)}, within seed noise {seeds}; {tell}."
+        needed = f"about {more} more {'seed' if more == 1 else 'seeds'} each would decide"
+    sentence = f"{lead.looks(width)}, within seed noise {seeds}; {needed}."
     return Significance("within_noise", gap, width, more, sentence)
 
 
@@ -157,8 +157,9 @@ def _half_width(base: Group, other: Group, noise: Noise | None) -> tuple[float, 
     if sum(errors) == 0:
         return 0.0, 0.0
     # The Welch-Satterthwaite degrees of freedom.
-    parts = (error**2 / (count - 1) for error, count in zip(errors, counts, strict=True))
-    freedom = sum(errors) ** 2 / math.fsum(parts)
+    shares = [error / sum(errors) for error in errors]  # Squares of tiny errors would be 0.
+    parts = (share**2 / (count - 1) for share, count in zip(shares, counts, strict=True))
+    freedom = 1 / math.fsum(parts)
     return quantile(_LEVEL, freedom) * math.sqrt(sum(errors)), math.sqrt(sum(squared) / 2)
 
 
@@ -225,5 +226,7 @@ def _diverged(base: Group, other: Group, metric: str) -> str:
             number = f"{group.diverged} of {len(group.values)} seeds of {group.name}"
             if len(group.values) == 1:
                 number = group.name
-            parts.append(f"{number} diverged ({metric} is not finite)")
+            finite = all(math.isfinite(value) for value in group.values)
+            what = f"beyond {BEYOND:g}" if finite else "not finite"
+            parts.append(f"{number} diverged ({metric} is {what})")
     return f"{' and '.join(parts)}, so {other.name} and {base.name} have no difference."

@@ -5,10 +5,11 @@ is.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeGuard
 
 from lehr import formats
 from lehr.analysis.lr_fit import LrFit, fit_learning_rate
+from lehr.analysis.noise import is_value
 
 if TYPE_CHECKING:
     from lehr.schemas.sweeps import SweepDetail, TrialView
@@ -39,7 +40,7 @@ def sweep_fit(sweep: SweepDetail, parameter: str) -> LrFit | None:
     points = []
     for trial in sweep.trials:
         rate = trial.parameters.get(parameter)
-        if not isinstance(rate, int | float) or rate <= 0:
+        if not is_number(rate) or not 0 < rate < math.inf:
             continue
         if outcome(trial) == "ranked" and trial.compared_value is not None:
             points.append((float(rate), trial.compared_value))
@@ -94,9 +95,9 @@ def is_rate(path: str) -> bool:
     return path.rpartition(".")[2] == "lr"
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def is_finite(value: float | None) -> bool:
-    return value is not None and math.isfinite(value)
+    return value is not None and is_value(value)

@@ -86,7 +86,7 @@ class Collector:
         self.rows, self.returns = 0, 0
         self._first_return: str | None = None
 
-    def row(self, step: int, values: dict[str, float], place: str) -> None:
+    def row(self, step: int, values: dict[str, float], place: int | str) -> None:
         self.rows += 1
         returned = False
         for name, value in values.items():
@@ -107,7 +107,8 @@ class Collector:
             kept.add(step, value)
         if returned:
             self.returns += 1
-            self._first_return = self._first_return or place
+            if self._first_return is None:
+                self._first_return = f"line {place:,}" if isinstance(place, int) else place
 
     def resume(self, step: int) -> None:
         """Set apart what earlier attempts logged after ``step``."""

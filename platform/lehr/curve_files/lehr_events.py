@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import yaml
 from pydantic import ValidationError
 
 from lehr.curve_files.points import CurveRow, Points, Remark, Resumption, RunFacts
-from lehr.curve_files.text import json_lines
+from lehr.curve_files.text import LARGEST_STEP, json_lines
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract import layout
 
@@ -35,26 +35,31 @@ def points(paths: list[Path]) -> Points:
     for path in paths:
         for line, record in json_lines(path):
             kind, step = record.get("kind"), record.get("step")
-            if kind == "started" and record.get("total_steps"):
-                yield RunFacts(total_steps=int(record["total_steps"]))
-            if not isinstance(step, int):
-                continue
-            if kind == "resumed":
+            if kind == "started" and _is_step(record.get("total_steps")):
+                yield RunFacts(total_steps=record["total_steps"])
+            if kind == "resumed" and _is_step(step):
                 yield Resumption(step)
             if kind not in {"metrics", "evaluation"}:
                 continue
             try:
                 values = {name: float(value) for name, value in record["values"].items()}
-            except (KeyError, AttributeError, TypeError, ValueError):
+            except (KeyError, AttributeError, TypeError, ValueError, OverflowError):
+                skipped += 1
+                continue
+            if not _is_step(step):
                 skipped += 1
                 continue
             yield CurveRow(step, values, f"line {line:,} of {path.name}")
     if skipped:
-        yield Remark(f"{skipped:,} records without readable values are skipped.")
+        yield Remark(f"{skipped:,} records without a step or readable values are skipped.")
+
+
+def _is_step(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < LARGEST_STEP
 
 
 def _config(path: Path) -> Points:
-    """Yield what the config beside the streams tells of warmup and stages, if it is there."""
+    """Yield warmup and stages from the config beside the streams, if there is one."""
     for folder in (path.parent, path.parent.parent):
         found = folder / layout.CONFIG
         if not found.is_file():

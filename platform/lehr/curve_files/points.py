@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from lehr.errors import UserError
 
 
-@dataclass(frozen=True)
-class CurveRow:
-    """The values that a file has for one step."""
+class CurveRow(NamedTuple):
+    """The values that a file has for one step. A tuple, since there may be millions."""
 
     step: int
     values: dict[str, float]
     """By the name that the file uses."""
-    place: str
-    """Where it is in the file, e.g. "line 17"."""
+    place: int | str
+    """Where it is in the file: a line's number, or e.g. "record 17"."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,9 +98,9 @@ def _open(path: Path, collector: Collector, given: dict[str, str]) -> tuple[Form
             return "tensorboard", tensorboard.points(found)
         if found := wandb_file.files_of(path):
             return "wandb", wandb_file.points(found[0])
-        raise unreadable(path, "the folder holds no curves.", _KINDS)
+        raise unreadable(path, "the folder has no file with curves.", _KINDS)
     with path.open("rb") as file:
-        head = file.read(8_192)
+        head = file.read(8_192).removeprefix(codecs.BOM_UTF8)
     if not head:
         raise unreadable(path, "the file is empty.")
     if head.startswith(wandb_file.MAGIC):
@@ -107,12 +108,12 @@ def _open(path: Path, collector: Collector, given: dict[str, str]) -> tuple[Form
     if "tfevents" in path.name:
         return "tensorboard", tensorboard.points([path])
     if b"\0" in head:
-        raise unreadable(path, "it is binary, and none of the known formats.", _KINDS)
+        raise unreadable(path, "it is a binary file of an unknown format.", _KINDS)
     if head.lstrip().startswith(b"{"):
         first = head.lstrip().split(b"\n", 1)[0]
         try:
             record = json.loads(first)
-        except ValueError:
+        except (ValueError, RecursionError):
             record = {}
         if isinstance(record, dict) and lehr_events.is_lehr(record):
             return "lehr", lehr_events.points([path])

@@ -14,7 +14,10 @@ from lehr.curve_files.names import STEPS, bare, no_such_name
 from lehr.curve_files.points import CurveRow, Points, Remark, unreadable
 
 LONGEST_LINE = 1_000_000
-"""Characters of a line; a longer one is no row of metrics."""
+"""Characters of a cell, or of the names of columns; a longer one is none of metrics."""
+LONGEST_RECORD = 8 << 20
+"""Bytes of a line of JSON, as in the index of the server."""
+LARGEST_STEP = 2**62
 Wants = Callable[[str], bool]
 
 
@@ -39,6 +42,8 @@ def _csv_rows(path: Path, file: Any, wants: Wants, given: set[str]) -> Points:
     first = file.readline(LONGEST_LINE)
     if not first.strip():
         raise unreadable(path, "the first line is empty; expected the names of columns.")
+    if len(first) == LONGEST_LINE:
+        raise unreadable(path, f"the first line is longer than {LONGEST_LINE:,} characters.")
     delimiter = max(",;\t", key=first.count)
     header = [name.strip() for name in next(csv.reader([first], delimiter=delimiter))]
     if all(_is_number(name) for name in header):
@@ -70,10 +75,15 @@ def _csv_rows(path: Path, file: Any, wants: Wants, given: set[str]) -> Points:
             if not text:
                 empty += 1
                 continue
-            values[name] = _number(path, line, name, text)
+            try:
+                values[name] = float(text)
+            except ValueError:
+                values[name] = _number(path, line, name, text)
+        if at is not None and (at >= len(cells) or not cells[at].strip()):
+            raise unreadable(path, f"line {line:,} has no {header[at]}.")
         step = count if at is None else _step(path, line, header[at], cells[at])
         if values:
-            yield CurveRow(step, values, f"line {line:,}")
+            yield CurveRow(step, values, line)
     if not count:
         raise unreadable(path, "there are no rows after the names of columns.")
     if empty:
@@ -96,7 +106,7 @@ def jsonl_points(path: Path, wants: Wants) -> Points:
             values[name] = _number(path, line, name, value)
         step = line if at is None else _step(path, line, names[at], record[names[at]])
         if values:
-            yield CurveRow(step, values, f"line {line:,}")
+            yield CurveRow(step, values, line)
 
 
 def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -106,12 +116,14 @@ def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         UserError: a line is not a JSON object.
     """
     with path.open("rb") as file:
-        for line, text in enumerate(file, 1):
+        for line, text in enumerate(iter(lambda: file.readline(LONGEST_RECORD), b""), 1):
+            if len(text) == LONGEST_RECORD and not text.endswith(b"\n"):
+                raise unreadable(path, f"line {line:,} is longer than {LONGEST_RECORD:,} bytes.")
             if not text.strip():
                 continue
             try:
                 record = json.loads(text)
-            except ValueError:
+            except (ValueError, RecursionError):
                 if not text.endswith(b"\n"):
                     return
                 raise unreadable(path, f"line {line:,} is not JSON.") from None
@@ -137,7 +149,7 @@ def _number(path: Path, line: int, name: str, value: Any) -> float:
     if not isinstance(value, (list, dict, bool)):
         try:
             return float(value)
-        except ValueError:
+        except (ValueError, OverflowError):
             pass
     shown = str(value) if len(str(value)) <= 40 else str(value)[:40] + "..."
     raise unreadable(
@@ -148,8 +160,10 @@ def _number(path: Path, line: int, name: str, value: Any) -> float:
 
 
 def _step(path: Path, line: int, name: str, value: Any) -> int:
+    if isinstance(value, str) and len(value) < 18 and value.isascii() and value.isdecimal():
+        return int(value)  # Nearly all; the rest is only for the others.
     number = _number(path, line, name, value)
-    if not math.isfinite(number) or number < 0 or number != int(number) or number >= 2**62:
+    if not math.isfinite(number) or number < 0 or number != int(number) or number >= LARGEST_STEP:
         raise unreadable(
             path, f"line {line:,}, {name}: {value} is no step; expected a whole number from 0 on."
         )

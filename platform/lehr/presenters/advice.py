@@ -1,4 +1,4 @@
-"""What a finished sweep says beyond its ranking: the fit, the trials to add, the unknown noise."""
+"""Notes on a finished sweep beside its ranking: the fit, the trials to add, the unknown noise."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def with_advice(detail: SweepDetail, verdict: SweepVerdict, goal: Goal) -> SweepDetail:
-    """Add what its verdict adds to the notes, and the trials that would tell more.
+    """Add the notes of its verdict, and the trials to try next.
 
     Args:
         detail: a finished sweep with all its trials.
@@ -26,8 +26,8 @@ def with_advice(detail: SweepDetail, verdict: SweepVerdict, goal: Goal) -> Sweep
     fit = sweep_fit(detail, parameter)
     if fit is not None:
         more = next_trials(detail, fit, parameter)
-        said = fit.notes(more.command if more is not None else None)
-        return detail.model_copy(update={"notes": [*detail.notes, *said], "next_trials": more})
+        notes = fit.notes(more.command if more is not None else None)
+        return detail.model_copy(update={"notes": [*detail.notes, *notes], "next_trials": more})
     if detail.noise is not None:
         return detail
     names = {trial.run.id: name(trial.parameters) for trial in detail.trials}

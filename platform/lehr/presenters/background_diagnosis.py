@@ -6,6 +6,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
+from lehr import log_fields
 from lehr.control.lifecycle import RunState
 from lehr.errors import LehrError
 from lehr.store.changed_runs import ChangedRuns
@@ -64,7 +65,8 @@ class BackgroundDiagnosis:
             try:
                 news = self._runs.diagnose(run)
             except Exception:  # noqa: BLE001 - logged; one run's curves must not end the rounds
-                _log.exception("%s could not be diagnosed", run_id)
+                fields = log_fields.of("run", run_id)
+                _log.exception("%s could not be diagnosed", run_id, extra=fields)
                 return
             if news:
                 self._store.notify(Change("run", run_id))

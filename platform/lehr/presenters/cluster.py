@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import statistics
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from lehr.analysis.queue_forecast import ExpectedStart, GpuHolder, QueuedRun, forecast
 from lehr.cluster.launch_spec import placement_of
 from lehr.cluster.node_notes import excluded
 from lehr.control.lifecycle import RunState
 from lehr.node.gpu_inventory import LOGICAL
 from lehr.schemas.cluster import ClusterView, GpuView, NodeView, QueueEntry
+from lehr.specs import stored
 
 if TYPE_CHECKING:
     from lehr.cluster.membership import Cluster
@@ -49,7 +53,7 @@ class ClusterPresenter:
         return cluster_view(self._cluster, self._store, without_gpus=self._without_gpus)
 
     def queue(self) -> list[QueueEntry]:
-        return queue_view(self._store, self._order())
+        return queue_view(self._store, self._order(), self._cluster)
 
 
 def cluster_view(
@@ -122,16 +126,73 @@ def cluster_view(
     )
 
 
-def queue_view(store: Store, order: Sequence[str]) -> list[QueueEntry]:
-    """Return the queued runs in order; those submitted since the last plan come last."""
+def queue_view(
+    store: Store, order: Sequence[str], cluster: Cluster | None = None
+) -> list[QueueEntry]:
+    """Return the queued runs in order; those submitted since the last plan come last.
+
+    ``cluster``: for the expected starts; without it they are unknown.
+    """
     runs = {run.id: run for run in store.runs.by_state({RunState.QUEUED})}
     ordered = [runs.pop(run_id) for run_id in order if run_id in runs]
     ordered += sorted(runs.values(), key=lambda run: (-run.priority, run.number or 0))
-    return [_entry(position, run) for position, run in enumerate(ordered, 1)]
+    expected = _expected_starts(store, ordered, cluster) if cluster and ordered else {}
+    now = time.time()
+    return [
+        _entry(position, run, expected.get(run.id), now) for position, run in enumerate(ordered, 1)
+    ]
 
 
-def _entry(position: int, run: RunRow) -> QueueEntry:
+def _expected_starts(
+    store: Store, waiting: Sequence[RunRow], cluster: Cluster
+) -> dict[str, ExpectedStart]:
+    nodes = [member for member in cluster.members().values() if member.usable]
+    if len({str(gpu["name"]) for member in nodes for gpu in member.gpus}) > 1:
+        return {}  # Of several kinds of GPUs, not every free one is of use to every run.
+    attempts = [one for one in store.attempts.list_open() if one.exited_at is None]
+    held = {one.run_id: sum(len(part.gpus) for part in placement_of(one)) for one in attempts}
+    running = {run.id: run for run in store.runs.by_ids(held)}
+    known = [*running, *(run.id for run in waiting if run.attempt)]
+    speeds = {
+        run_id: statistics.median(times)
+        for run_id, times in store.series.trend(known, "step_time_s").items()
+        if times
+    }
+    at = store.series.latest(known, ["step_time_s"])
+
+    def steps_left(run: RunRow) -> int:
+        newest = at.get(run.id, {}).get("step_time_s")
+        return max(0, stored.total_steps(run.spec) - (newest.step if newest else 0))
+
+    of_sweep = {
+        run.sweep_id: speeds[run.id]
+        for run in running.values()
+        if run.sweep_id and run.id in speeds
+    }
+    out = excluded(store.nodes.notes())
+    total = sum(len(member.gpus) for member in nodes if member.name not in out)
+    return forecast(
+        total - sum(held.values()),
+        [
+            GpuHolder(run.name, held[run.id], steps_left(run), speeds.get(run.id))
+            for run in running.values()
+        ],
+        [
+            QueuedRun(
+                run.id,
+                run.name,
+                run.spec["resources"]["gpus"],
+                steps_left(run),
+                speeds.get(run.id, of_sweep.get(run.sweep_id or "")),
+            )
+            for run in waiting
+        ],
+    )
+
+
+def _entry(position: int, run: RunRow, expected: ExpectedStart | None, now: float) -> QueueEntry:
     resources = run.spec["resources"]
+    in_s = expected.in_s if expected else None
     return QueueEntry(
         position=position,
         run_id=run.id,
@@ -143,4 +204,7 @@ def _entry(position: int, run: RunRow) -> QueueEntry:
         priority=run.priority,
         reason=run.pending_reason or "was submitted just now",
         queued_at=run.queued_at,
+        # To the minute: an answer that has not changed is not sent again.
+        expected_start=None if in_s is None else round((now + in_s) / 60) * 60,
+        expected_because=expected.because if expected else "",
     )

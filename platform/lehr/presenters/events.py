@@ -11,7 +11,7 @@ from lehr.schemas.checkpoints import CheckpointView
 from lehr.schemas.streams import EventView, SampleView
 from lehr.specs import stored
 from lehr.store.records.checkpoints import THERE
-from lehr_trainer.contract import records as said
+from lehr_trainer.contract import records
 
 if TYPE_CHECKING:
     from lehr.store import Store, StoredRecord
@@ -53,7 +53,7 @@ def samples(store: Store, run: RunRow) -> list[SampleView]:
             at=record.time,
         )
         for attempt, record in store.events.records(run.id, {"sample"})
-        if isinstance(record, said.Sample)
+        if isinstance(record, records.Sample)
     ]
 
 
@@ -127,29 +127,29 @@ def _view(stored: StoredRecord) -> EventView:
     )
 
 
-def _words(record: said.AnyRecord) -> str:
+def _words(record: records.AnyRecord) -> str:
     match record:
-        case said.Started():
+        case records.Started():
             ranks = f"{record.world_size} rank{'' if record.world_size == 1 else 's'}"
             return f"training started on {record.device}, {ranks}"
-        case said.Resumed():
+        case records.Resumed():
             skipped = (
                 f"; skipped {len(record.skipped)} that did not verify" if record.skipped else ""
             )
             changed = f"; changed since then: {', '.join(record.changed)}" if record.changed else ""
             return f"resumes from step {record.step:,} ({record.checkpoint}{skipped}){changed}"
-        case said.Checkpoint():
+        case records.Checkpoint():
             loss = f", val/loss {record.val_loss:.4g}" if record.val_loss is not None else ""
             return f"checkpoint at step {record.step:,} ({record.reason}{loss})"
-        case said.CheckpointRemoved():
+        case records.CheckpointRemoved():
             return f"checkpoint of step {record.step:,} removed ({record.reason})"
-        case said.Evaluation():
+        case records.Evaluation():
             return _values(record.values)
-        case said.Warning_() | said.Notice():
+        case records.Warning_() | records.Notice():
             return record.message
-        case said.Stopping():
+        case records.Stopping():
             return f"stops at step {record.step:,}: {record.reason}"
-        case said.Finished():
+        case records.Finished():
             why = f": {record.message}" if record.message else ""
             return f"{record.outcome} at step {record.step:,}{why}"
         case _:

@@ -1,4 +1,4 @@
-"""Figures of results with what to say beside them."""
+"""Figures of results with the notes beside them."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def sweep_figure(detail: SweepDetail, parameter: str | None) -> SweepFigure:
         )
     chosen = parameter_choice(detail, parameter)
     fit = sweep_fit(detail, chosen)
-    said = {fit.range_note()} if fit is not None else set()
+    shown = {fit.range_note()} if fit is not None else set()
     if detail.held_out == "different":
-        said.add(detail.held_out_note)
+        shown.add(detail.held_out_note)
     return SweepFigure(
         parameter=chosen,
         verdict=sweep_verdict(detail, chosen),
-        notes=[note for note in detail.notes if note not in said],
+        notes=[note for note in detail.notes if note not in shown],
         figure=sweep_figure_data(detail, chosen),
         importance=parameter_importance(detail),
     )

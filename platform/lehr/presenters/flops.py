@@ -17,9 +17,11 @@ _model: TypeAdapter[Any] = TypeAdapter(ModelConfig)
 
 def flops_per_token(train: Mapping[str, Any]) -> float | None:
     """Return them from a run's train config; None when its sequence length changes during the
-    run.
+    run, or when its model is not Lehr's.
     """
     batch = train["batch"]
+    if (train.get("parts") or {}).get("model"):
+        return None
     if batch.get("stages"):
         return None
     return _flops(json.dumps(train["model"], sort_keys=True), batch["sequence_length"])

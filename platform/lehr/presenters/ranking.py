@@ -7,13 +7,13 @@ Trials that have not reached it have no rank, and neither has a non-finite loss.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from lehr import formats
 from lehr.analysis.held_out import HeldOut
+from lehr.analysis.noise import is_value
 from lehr.control.search import Goal
 from lehr.presenters.seeds import Point
 from lehr.presenters.seeds import points as by_seeds
@@ -82,7 +82,7 @@ def rank(
         if one.step is None or one.step < step:
             continue
         value = one.value if one.step == step else value_at(one.run_id, step)
-        if value is not None and math.isfinite(value):
+        if value is not None and is_value(value):
             values[one.run_id] = value
     sets = None
     if held_out is not None:
@@ -147,7 +147,7 @@ def notes(
         if behind:
             where = f"step {verdict.step:,}" if unit == "step" else f"{verdict.step:,} tokens"
             found.append(f"Ranked at {where}; {_trials(len(behind))} not at that step yet.")
-    diverged = [one for one in standings if one.value is not None and not math.isfinite(one.value)]
+    diverged = [one for one in standings if one.value is not None and not is_value(one.value)]
     if diverged:
         found.append(f"{metric} is not finite in {_trials(len(diverged))}: {_named(diverged)}.")
     failed = [one for one in standings if one.state == "failed"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from lehr.analysis.gates import TITLES, Expected, expected
+from lehr.analysis.gate_evidence import Expected
+from lehr.analysis.gates import TITLES, expected
 from lehr.analysis.plan import model_name
-from lehr.control.lifecycle import RunState
+from lehr.presenters.cost import Costs, StageUse, together
+from lehr.schemas.cost import CostView
 from lehr.schemas.rollouts import (
     GateState,
     GateView,
@@ -35,6 +37,7 @@ class RolloutPresenter:
     def __init__(self, store: Store, runs: RunPresenter) -> None:
         self._store = store
         self._runs = runs
+        self._costs = Costs(store)
 
     def views(self, rollouts: Sequence[RolloutRow]) -> list[RolloutView]:
         """Return the views in the same order."""
@@ -61,6 +64,8 @@ class RolloutPresenter:
             )
         )
         spec = RolloutSpec.model_validate(rollout.spec)
+        planned = stages(spec)
+        costs = self._costs.of_stages(rollout.id, [_use(stage, links, views) for stage in planned])
         made = [
             _stage(
                 stage,
@@ -72,19 +77,30 @@ class RolloutPresenter:
                     if link.stage == row.number
                 ],
                 {verdict.gate: verdict for verdict in verdicts if verdict.stage == row.number},
-                store.clock(),
+                cost,
             )
-            for stage, row in zip(stages(spec), rows, strict=True)
+            for stage, row, cost in zip(planned, rows, costs, strict=True)
         ]
         return RolloutDetail(
             **_fields(rollout, rows, links),
             spec=rollout.spec,
             stages=made,
+            cost=together(costs),
             notes=[
                 *(f"Stage {name} is left out: {why}." for name, why in left_out(spec).items()),
                 *_not_judged(made),
             ],
         )
+
+
+def _use(
+    stage: PlannedStage,
+    links: Sequence[tuple[RolloutRun, RunRow]],
+    views: Mapping[str, RunView],
+) -> StageUse:
+    ids = tuple(run.id for link, run in links if link.stage == stage.number)
+    device = next((views[one].device for one in ids if views[one].device is not None), None)
+    return StageUse(stage, ids, device)
 
 
 def _not_judged(stages: Sequence[StageView]) -> Iterator[str]:
@@ -138,7 +154,7 @@ def _stage(
     rollout: RolloutRow,
     runs: Sequence[tuple[str, RunRow, RunView]],
     verdicts: dict[str, GateVerdict],
-    now: float,
+    cost: CostView,
 ) -> StageView:
     spec = stage.train
     state = _stage_state(row, rollout)
@@ -161,7 +177,8 @@ def _stage(
             for name in stage.gates
         ],
         runs=[StageRunView(role=cast("Any", role), run=view) for role, _, view in runs],
-        gpu_seconds=_gpu_seconds([run for _, run, _ in runs], now),
+        gpu_seconds=cost.gpu_hours * 3600 if cost.attempts else None,
+        cost=cost if cost.attempts else None,
         started_at=row.started_at,
         ended_at=row.ended_at,
     )
@@ -213,17 +230,3 @@ def _doing(runs: Sequence[tuple[str, RunRow, RunView]]) -> str | None:
     if view.state == "paused":
         return f"{view.name} is paused"
     return f"{view.name} {what}: step {view.step or 0:,} of {view.total_steps:,}"
-
-
-def _gpu_seconds(runs: Sequence[RunRow], now: float) -> float | None:
-    began = [run for run in runs if run.started_at is not None]
-    if not began:
-        return None
-    held = [(_end(run, now) - (run.started_at or 0.0), run) for run in began]
-    return sum(max(seconds, 0.0) * int(run.spec["resources"]["gpus"]) for seconds, run in held)
-
-
-def _end(run: RunRow, now: float) -> float:
-    if RunState(run.state).active or run.ended_at is None:
-        return now
-    return run.ended_at

@@ -74,7 +74,7 @@ def _point(members: Sequence[tuple[str, Mapping[str, Any]]], values: Mapping[str
 
 
 def noise(found: Sequence[Point]) -> Noise | None:
-    """None where no point has several seeds to tell it."""
+    """None if no point has several seeds."""
     return pooled_noise([point.values for point in found])
 
 

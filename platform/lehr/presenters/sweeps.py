@@ -17,7 +17,7 @@ from lehr.presenters.seeds import noise as between_seeds
 from lehr.presenters.seeds import noise_band
 from lehr.presenters.seeds import notes as seed_notes
 from lehr.schemas.runs import RunView
-from lehr.schemas.sweeps import PointView, SweepDetail, SweepView, TrialView
+from lehr.schemas.sweeps import PointView, StandingView, SweepDetail, SweepView, TrialView
 from lehr.specs.sweep import SweepSpec
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ class SweepPresenter:
         limit: int = PAGE,
         cursor: str | None = None,
         states: Collection[str] | None = None,
+        run_ids: Collection[str] | None = None,
     ) -> SweepDetail:
         """Return the sweep with a page of its trials.
 
@@ -75,11 +76,14 @@ class SweepPresenter:
             limit: the number of trials of a page.
             cursor: ``next_cursor`` of the page before.
             states: only trials whose run is in one of these states.
+            run_ids: only trials of these runs, and the standings of all.
         """
         judged = self._judge(sweep)
         found = judged.trials
         if states is not None:
             found = [trial for trial in found if trial.state in states]
+        if run_ids is not None:
+            found = [trial for trial in found if trial.run_id in run_ids]
         left = [trial for trial in found if trial.number > int(cursor or 0)]
         page = left[:limit]
         ranks = judged.verdict.ranks
@@ -94,6 +98,7 @@ class SweepPresenter:
                 "next_cursor": str(page[-1].number) if len(left) > limit else None,
                 "trials_total": len(found),
                 "best_trials": _trial_views(judged, views, best),
+                "standings": _standings(judged) if run_ids is not None else [],
                 **self._progress_of(judged.trials),
                 "cost": self._costs.of_runs(
                     sweep.id,
@@ -275,21 +280,31 @@ def _in_tokens(judged: _Judged) -> int | None:
 def _trial_views(
     judged: _Judged, runs: Mapping[str, RunView], trials: Iterable[TrialOutline]
 ) -> list[TrialView]:
+    standings = {standing.number: standing for standing in _standings(judged)}
+    return [
+        TrialView(
+            parameters=trial.parameters,
+            run=runs[trial.run_id],
+            held_out=judged.held_out.get(trial.run_id),
+            **vars(standings[trial.number]),
+        )
+        for trial in trials
+    ]
+
+
+def _standings(judged: _Judged) -> list[StandingView]:
     verdict = judged.verdict
     values = {status.run_id: status.value for status in judged.standings}
     return [
-        TrialView(
+        StandingView(
             number=trial.number,
-            parameters=trial.parameters,
-            run=runs[trial.run_id],
             value=values[trial.run_id],
             step=judged.steps.get(trial.run_id),
             compared_value=verdict.values.get(trial.run_id),
             rank=verdict.ranks.get(trial.run_id),
             best=trial.run_id == verdict.best,
-            held_out=judged.held_out.get(trial.run_id),
         )
-        for trial in trials
+        for trial in judged.trials
     ]
 
 

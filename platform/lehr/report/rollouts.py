@@ -10,6 +10,7 @@ from lehr.report import parts
 from lehr.report.document import Document, Section, Table
 
 if TYPE_CHECKING:
+    from lehr.schemas.cost import CostView
     from lehr.schemas.rollouts import GateView, RolloutDetail, StageView
     from lehr.schemas.streams import Series
 
@@ -63,10 +64,8 @@ def rollout_report(
 
 
 def _facts(rollout: RolloutDetail) -> list[tuple[str, str]]:
-    used = [stage.gpu_seconds for stage in rollout.stages if stage.gpu_seconds is not None]
-    hours = formats.gpu_hours(sum(used) / 3600) if used else formats.NOTHING
     return [
-        ("cost", hours),
+        *parts.cost(rollout.cost),
         ("submitted", parts.at(rollout.created_at)),
         ("ended", parts.at(rollout.ended_at)),
         ("run of the last stage", rollout.run_id or formats.NOTHING),
@@ -82,13 +81,17 @@ def _stages(stages: Sequence[StageView]) -> Table:
             stage.model,
             f"{stage.gpus} on {stage.nodes}",
             f"{stage.steps:,}",
-            formats.NOTHING if stage.gpu_seconds is None else f"{stage.gpu_seconds / 3600:,.3f}",
+            _cost(stage.cost),
             ", ".join(one.run.id for one in stage.runs),
         ]
         for stage in stages
     ]
-    head = ["", "stage", "state", "model", "GPUs on nodes", "steps", "GPU-hours", "runs"]
-    return Table(head, rows, right=frozenset({5, 6}))
+    head = ["", "stage", "state", "model", "GPUs on nodes", "steps", "cost", "runs"]
+    return Table(head, rows, right=frozenset({5}))
+
+
+def _cost(cost: CostView | None) -> str:
+    return formats.NOTHING if cost is None else formats.cost(cost)
 
 
 def _gates(stages: Sequence[StageView]) -> Table:

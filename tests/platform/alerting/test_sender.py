@@ -1,16 +1,43 @@
-"""Messages are tried again where that makes sense, and one that fails delays no other."""
+"""Messages are tried again where that makes sense, one that fails delays no other, none is lost."""
 
 from __future__ import annotations
 
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from lehr import killpoints
 from lehr.alerting import sender as module
 from lehr.alerting.delivery import Undelivered
-from lehr.alerting.sender import AGAIN_AFTER_S, Sender
+from lehr.alerting.sender import AGAIN_AFTER_S, OLDEST_S, Sender
 from lehr.alerting.webhooks import Webhooks
+from lehr.store import Store
+from lehr.store.records import outbox
+from lehr_testing.stores import fresh_store
 from lehr_testing.waiting import until
+
+
+class Clock:
+    now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: Clock) -> Iterator[Store]:
+    with fresh_store(tmp_path / "home", clock=clock) as found:
+        yield found
 
 
 @pytest.fixture
@@ -25,7 +52,7 @@ def sent(monkeypatch: pytest.MonkeyPatch, *, again: bool) -> list[str]:
     """Let messages to bad.test fail; return the hosts of all tries, as they happen."""
     tries: list[str] = []
 
-    def post(url: str, body: dict, *, allowed_hosts: frozenset[str]) -> None:
+    def post(url: str, body: dict[str, Any], *, allowed_hosts: frozenset[str]) -> None:
         tries.append(url.split("/")[2])
         if "bad" in url:
             raise Undelivered("no", again=again)
@@ -34,34 +61,117 @@ def sent(monkeypatch: pytest.MonkeyPatch, *, again: bool) -> list[str]:
     return tries
 
 
+def settled(store: Store) -> bool:
+    return store.outbox.next() is None
+
+
 @pytest.mark.parametrize(("again", "tries"), [(True, 1 + len(AGAIN_AFTER_S)), (False, 1)])
 def test_message_is_tried_again_only_where_that_may_help(
-    webhooks: Webhooks, monkeypatch: pytest.MonkeyPatch, again: bool, tries: int
+    store: Store, webhooks: Webhooks, monkeypatch: pytest.MonkeyPatch, again: bool, tries: int
 ) -> None:
     monkeypatch.setattr(module, "AGAIN_AFTER_S", (0.0,) * len(AGAIN_AFTER_S))
     found = sent(monkeypatch, again=again)
-    sender = Sender(webhooks)
+    sender = Sender(store, webhooks)
     sender.start()
     try:
         sender.put("bad", {"text": "a"})
         until(lambda: found.count("bad.test") == tries, within_s=30, what="all tries")
         sender.put("good", {"text": "b"})
-        until(lambda: "good.test" in found, within_s=30, what="the other message")
+        until(lambda: settled(store), within_s=30, what="an empty outbox")
     finally:
         sender.stop()
-    assert found.count("bad.test") == tries
+    assert found == ["bad.test"] * tries + ["good.test"]
 
 
 def test_message_that_waits_for_another_try_delays_no_other(
-    webhooks: Webhooks, monkeypatch: pytest.MonkeyPatch
+    store: Store, webhooks: Webhooks, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = sent(monkeypatch, again=True)
-    sender = Sender(webhooks)
+    sender = Sender(store, webhooks)
     sender.start()
     try:
         sender.put("bad", {})
         sender.put("missing", {})
         sender.put("good", {})
         until(lambda: found == ["bad.test", "good.test"], within_s=30, what="the other message")
+        clock.now += AGAIN_AFTER_S[0]
+        sender.wake()
+        until(lambda: found.count("bad.test") == 2, within_s=30, what="the second try")
     finally:
         sender.stop()
+    waiting = store.outbox.next()
+    assert waiting is not None
+    assert (waiting.webhook, waiting.tries) == ("bad", 2)
+    assert waiting.due_at == clock.now + AGAIN_AFTER_S[1]
+
+
+def test_message_that_waits_when_the_server_stops_is_sent_after_the_next_start(
+    tmp_path: Path, clock: Clock
+) -> None:
+    """With a real receiver, which answers 503 until the server is started again."""
+    got: list[tuple[int, dict[str, Any]]] = []
+    answer = 503
+
+    class Receiver(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            got.append((answer, json.loads(body)))
+            self.send_response(answer)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    receiver = HTTPServer(("127.0.0.1", 0), Receiver)
+    threading.Thread(target=receiver.serve_forever, daemon=True).start()
+    Webhooks(tmp_path).put("chat", f"http://127.0.0.1:{receiver.server_port}/")
+    try:
+        with fresh_store(tmp_path / "home", clock=clock) as store:
+            sender = Sender(store, Webhooks(tmp_path), allowed_hosts=["127.0.0.1"])
+            sender.start()
+            sender.put("chat", {"id": "r1:end:1", "text": "it ended"})
+            until(lambda: len(got) == 1, within_s=30, what="the first try")
+            sender.stop()
+        answer = 200
+        clock.now += AGAIN_AFTER_S[0]
+        with Store.open(tmp_path / "home", clock=clock) as store:
+            sender = Sender(store, Webhooks(tmp_path), allowed_hosts=["127.0.0.1"])
+            sender.start()
+            until(lambda: settled(store), within_s=30, what="an empty outbox")
+            sender.stop()
+    finally:
+        receiver.shutdown()
+        receiver.server_close()
+    assert [(code, body["id"]) for code, body in got] == [(503, "r1:end:1"), (200, "r1:end:1")]
+
+
+def test_message_that_waited_for_a_day_is_given_up(
+    store: Store, webhooks: Webhooks, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = sent(monkeypatch, again=True)
+    store.outbox.add("good", {"text": "old"})
+    clock.now += OLDEST_S + 1.0
+    store.outbox.add("good", {"text": "new"})
+    sender = Sender(store, webhooks)
+    sender.start()
+    until(lambda: settled(store), within_s=30, what="an empty outbox")
+    sender.stop()
+    assert found == ["good.test"]
+
+
+def test_outbox_is_bounded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "MOST", 2)
+    assert [store.outbox.add("good", {}) for _ in range(3)] == [True, True, False]
+
+
+def test_message_and_what_it_is_about_are_recorded_together(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(point: str) -> None:
+        if point == "transaction: before commit":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(killpoints, "reached", die)
+    with pytest.raises(KeyboardInterrupt), store.transaction():
+        store.outbox.add("good", {})
+    assert store.outbox.next() is None

@@ -24,6 +24,9 @@ class Outbox:
     def put(self, webhook: str, body: dict[str, Any]) -> None:
         self.got.append((webhook, body))
 
+    def wake(self) -> None:
+        pass
+
 
 @pytest.fixture
 def api(tmp_path: Path):

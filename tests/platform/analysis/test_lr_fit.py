@@ -101,7 +101,7 @@ def test_two_valleys_leave_it_undecided_and_rates_between_trials_are_proposed():
     assert fit.next_rates
     assert not set(fit.next_rates) & set(rates)
     assert all(fit.sure[0] / 4 < rate < fit.sure[1] * 4 for rate in fit.next_rates)
-    assert any("would tell more" in note for note in fit.notes())
+    assert any("Rates to try next: " in note for note in fit.notes())
 
 
 def test_more_seeds_narrow_the_interval():
@@ -115,3 +115,48 @@ def test_more_seeds_narrow_the_interval():
         return high / low
 
     assert width(32) < width(2)
+
+
+RATE = st.floats(1e-4, 1e-2) | st.sampled_from([1e-3, math.nextafter(1e-3, 1), 1e-300, 1e300])
+LOSS = st.floats() | st.floats(1, 5) | st.sampled_from([math.nan, 1e-320, 1e308, -1e308, 3.0])
+
+
+@settings(max_examples=examples(15), deadline=None)
+@given(st.lists(st.tuples(RATE, LOSS), max_size=7))
+def test_any_trials_get_a_verdict(points):
+    fit = fit_learning_rate(points)
+    if fit is None:
+        return
+    assert all(0 < rate < math.inf for rate in fit.next_rates)
+    assert all(fit.notes("command"))
+    for both in (fit.likely, fit.sure, fit.cheap):
+        assert both is None or 0 < both[0] <= both[1] < math.inf
+
+
+def test_loss_beyond_all_bounds_counts_as_diverged():
+    fit = fit_learning_rate([(1e-3, 3.0), (2e-3, 2.0), (4e-3, 3.0), (8e-3, 1e200), (8e-3, 1e300)])
+    assert fit.diverged == (8e-3,)
+    assert fit.recommended == pytest.approx(2e-3, rel=0.1)
+
+
+def test_rates_that_differ_by_rounding_only_have_no_interval():
+    nearby = math.nextafter(1e-3, 1)
+    fit = fit_learning_rate([(1e-3, 3.0), (nearby, 2.0), (math.nextafter(nearby, 1), 3.0)])
+    assert (fit.best, fit.recommended) == (nearby, None)
+
+
+def test_rates_that_are_very_far_apart_are_judged_on_a_bounded_grid():
+    fit = fit_learning_rate([(1e-30, 3.0), (1e-3, 2.0), (1e20, 3.0)])
+    assert len(fit.curves.rates) == 150
+    assert fit.sure[0] < 1e-3 < fit.sure[1]
+
+
+def test_rate_that_is_not_finite_is_an_error():
+    for rate in (0.0, -1.0, math.inf, math.nan):
+        with pytest.raises(ValueError, match="is not positive and finite"):
+            fit_learning_rate([(rate, 2.0)])
+
+
+def test_no_rate_is_proposed_that_no_computer_holds():
+    assert fit_learning_rate([(1e-300, 1.0), (1e-3, 2.0)]).next_rates == ()
+    assert fit_learning_rate([(1e-3, 2.0), (1e300, 1.0)]).next_rates == ()

@@ -37,7 +37,7 @@ def test_a_small_lead_says_how_many_more_seeds_would_tell():
     # 0.0217 found in 80 % of cases against a noise of 0.0125: seven seeds of each in all.
     assert found.more_seeds == 4
     assert found.sentence.endswith(
-        "within seed noise (3 seeds each); about 4 more seeds each would tell."
+        "within seed noise (3 seeds each); about 4 more seeds each would decide."
     )
 
 
@@ -96,3 +96,18 @@ def test_the_goal_of_a_metric_follows_from_its_name():
     assert goal_of("val/loss") == goal_of("train/loss") == "minimize"
     assert goal_of("tokens_per_s") == goal_of("mfu") == "maximize"
     assert goal_of("params/norm") is None
+
+
+@pytest.mark.parametrize("value", [1e60, -1e200, 1e308])
+def test_values_beyond_all_bounds_count_as_diverged(value):
+    found = judge(A, Group("b", (2.9, value, value)), **LOSS)
+    assert (found.verdict, found.difference) == ("diverged", None)
+    assert "2 of 3 seeds of b diverged (val/loss is beyond 1e+50)" in found.sentence
+    assert mean_note(Group("b", (2.9, value)), "val/loss") == "b: 1 of 2 seeds diverged."
+
+
+def test_noise_whose_square_is_too_small_for_a_float_is_judged():
+    tiny = Group("b", (0.0, 1e-100, 2e-100))
+    found = judge(Group("a", (0.0, 1e-100, 3e-100)), tiny, **LOSS)
+    assert found.verdict == "within_noise"
+    assert 1e-100 < found.half_width < 1e-99

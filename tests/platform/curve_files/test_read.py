@@ -142,10 +142,10 @@ def test_binary_files_folders_and_missing_files_are_errors(tmp_path):
     (tmp_path / "some.bin").write_bytes(bytes(range(256)))
     (tmp_path / "latin.csv").write_bytes(b"step,loss\n1,2\n2,\xe9\n")
     for name, message in {
-        "some.bin": "it is binary",
+        "some.bin": "it is a binary file",
         "latin.csv": "not text in UTF-8",
         "gone.csv": "there is no such file",
-        ".": "the folder holds no curves",
+        ".": "the folder has no file with curves",
     }.items():
         with pytest.raises(UserError, match=message):
             read_curves(tmp_path / name)
@@ -271,3 +271,52 @@ def test_events_file_alone_knows_its_total_steps(tmp_path):
     path.write_text(events({"kind": "started", "total_steps": 90}, *metrics([1, 2], 5.0)))
     found = read_curves(path)
     assert (found.form, found.total_steps, found.warmup_steps) == ("lehr", 90, None)
+
+
+# --- worse -------------------------------------------------------------------------------------
+
+HUGE = "9" * 400
+"""A whole number that no float holds."""
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f'{{"loss": {HUGE}}}\n', "line 1, loss: '9999"),
+        ('{"step": 1, "loss": 2}\n' + '{"a":' * 90_000 + "\n", "line 2 is not JSON"),
+        ('{"a":' * 90_000 + "\n", "line 1 is not JSON"),
+        ('{"step": 1, "loss": ' + "1" * (9 << 20), "line 1 is longer than 8,388,608 bytes"),
+        ("loss,step\n3,1\n2\n", "line 3 has no step"),
+        ("loss,step\n3,1\n2,\n", "line 3 has no step"),
+        ("step," + "x" * 2_000_000 + "\n1,2\n", "the first line is longer than 1,000,000"),
+    ],
+)
+def test_worse_text_is_one_clear_error_too(tmp_path, text, message):
+    with pytest.raises(UserError, match=message):
+        read_curves(csv(tmp_path, text))
+
+
+def test_json_lines_may_begin_with_a_byte_order_mark(tmp_path):
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"step": 1, "loss": 2}\n')
+    found = read_curves(path)
+    assert (found.form, found.curves["train/loss"].values) == ("jsonl", [2])
+
+
+def test_records_whose_fields_are_of_another_kind_are_skipped(tmp_path):
+    path = tmp_path / "events.jsonl"
+    good = metrics([5], 2.0)
+    bad = [{**good[0], "step": step} for step in (-1, 10**30, True, "7", None, 2.5)]
+    bad += [{**good[0], "values": values} for values in (None, [1], {"train/loss": [1]})]
+    other = [
+        {"kind": "started", "total_steps": total} for total in ("many", -5, 10**30, [1], math.inf)
+    ]
+    other += [{"kind": "resumed", "step": step} for step in (-1, 10**30, "x")]
+    path.write_text(
+        events(*other, *good, *bad) + f'{{"time": 1, "kind": "metrics", "step": 6, '
+        f'"values": {{"train/loss": {HUGE}}}}}\n'
+    )
+    found = read_curves(path)
+    assert found.curves["train/loss"].steps == [5]
+    assert found.total_steps is None
+    assert found.remarks == ["10 records without a step or readable values are skipped."]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import time
+
 import pytest
 from sqlalchemy import event
 
@@ -9,6 +12,7 @@ from lehr.cluster.membership import Cluster
 from lehr.presenters.cluster import ClusterPresenter
 from lehr.specs import parse_spec
 from lehr.store import Store
+from lehr_testing import seeding
 from lehr_testing.api import RUN_SPEC
 from lehr_testing.stores import begin
 
@@ -33,6 +37,46 @@ def test_queue_follows_the_dispatchers_order_with_new_runs_last(store):
     assert [entry.name for entry in queue] == ["second", "first", "urgent", "new"]
     assert [entry.position for entry in queue] == [1, 2, 3, 4]
     assert queue[-1].reason == "was submitted just now"
+
+
+def test_queue_has_the_expected_start_and_what_it_rests_on(store):
+    cluster = cluster_of_gpus(1)
+    spec = seeding.run_spec("running", steps=100)
+    attempt = seeding.start(store, store.runs.create(spec))
+    attempt.train(range(1, 41))
+    waits = store.runs.create(seeding.run_spec("waits", steps=100))
+    last = store.runs.create(seeding.run_spec("last", steps=100))
+    presenter = ClusterPresenter(store, cluster, lambda: (waits.id, last.id), embedded=True)
+    before = time.time()
+    first, second = presenter.queue()
+    # Steps of 2.1 s, of which 60 are left.
+    assert first.expected_start == pytest.approx(before + 60 * 2.1, abs=40)
+    assert re.fullmatch(r"running ends: 60 steps left at 2\.\d+ s", first.expected_because)
+    assert second.expected_start is None
+    assert second.expected_because == "no time of a step is measured of waits"
+
+
+def test_queue_of_a_cluster_with_two_kinds_of_gpus_has_no_expected_start(store):
+    cluster = cluster_of_gpus(1, names=("A100", "H100"))
+    seeding.start(store, store.runs.create(seeding.run_spec("running")))
+    store.runs.create(seeding.run_spec("waits"))
+    [entry] = ClusterPresenter(store, cluster, lambda: (), embedded=True).queue()
+    assert (entry.expected_start, entry.expected_because) == (None, "")
+
+
+def cluster_of_gpus(count, names=("A100",)):
+    cluster = Cluster({})
+    cluster.set_state("up", None)
+    nodes = [
+        {"name": f"n{n}", "ray_id": f"r{n}", "address": "a", "gpus": count, "alive": True}
+        for n in range(1, len(names) + 1)
+    ]
+    cluster.on_news({"news": "members", "nodes": nodes})
+    for node, name in zip(nodes, names, strict=True):
+        gpus = [{"index": i, "name": name, "memory_bytes": None} for i in range(count)]
+        hello = {"attempts": {}, "gpus": gpus}
+        cluster.on_news({"news": "node", "name": node["name"], "hello": hello})
+    return cluster
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from lehr import formats
 from lehr.analysis.plan import plan_run
 from lehr.presenters import cost
-from lehr.specs import RunSpec
+from lehr.specs import RolloutSpec, RunSpec
+from lehr.specs.stages import stages
+from lehr_testing import seeding
 from lehr_testing.api import SWEEP_SPEC, api_client, begin, ingest, line
+from lehr_testing.seeded_rollouts import Seeded
 
 H100 = "NVIDIA H100 80GB HBM3"
 
@@ -87,3 +91,71 @@ def test_run_without_a_gpu_has_no_planned_gpu_hours(api):
     answer = client.get(f"/api/v1/runs/{run}")
     assert answer.status_code == 200, answer.text
     assert answer.json()["cost"]["planned_gpu_hours"] == 0.0
+
+
+def of_rollout(client, rollout_id):
+    answer = client.get(f"/api/v1/rollouts/{rollout_id}")
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_rollout_costs_the_gpu_hours_of_its_stages_beside_the_plan_of_all_its_runs(api):
+    api_, client = api
+    seeded = Seeded(api_.store)
+    rollout = seeded.rollout.id
+    assert of_rollout(client, rollout)["cost"] is None
+    on_cpu = seeded.submit("cpu")
+    seeding.start(api_.store, on_cpu, gpus=())
+    seeded.judge("cpu", on_cpu)
+    assert api_.store.rollout_progress.pass_stage(rollout, seeded.planned["cpu"].number)
+    trained(api_, seeded.submit("one_gpu").id, 0.0, 1800.0)
+    trained(api_, seeded.submit("one_gpu", "whole").id, 0.0, 7200.0)
+    found = of_rollout(client, rollout)
+    by_name = {stage["name"]: stage for stage in found["stages"]}
+    assert by_name["one_gpu"]["cost"]["dollars"] == pytest.approx(2.5 * 3.0)
+    assert by_name["one_gpu"]["gpu_seconds"] == pytest.approx(2.5 * 3600)
+    assert by_name["all"]["cost"] is None
+    whole = found["cost"]
+    assert (whole["gpu_hours"], whole["dollars"]) == pytest.approx((2.5, 7.5))
+    assert (whole["gpu"], whole["dollars_per_gpu_hour"], whole["attempts"]) == ("H100", 3.0, 3)
+    spec = RolloutSpec.model_validate(found["spec"])
+    expected = 0.0
+    for stage in stages(spec):
+        hours = [cost.stage_hours(stage, "H100")]
+        assert None not in hours
+        expected += sum(hours)
+    assert whole["planned_gpu_hours"] == pytest.approx(expected)
+    assert whole["planned_dollars"] == pytest.approx(3.0 * expected)
+
+
+def test_plan_of_a_stage_has_all_of_its_runs(api):
+    api_, _ = api
+    [stage] = [one for one in Seeded(api_.store).planned.values() if one.name == "one_gpu"]
+    assert stage.roles == ("train", "whole", "resumed")
+
+    def hours(role: str) -> float:
+        spec = stage.runs[role]
+        resources = spec.resources.model_copy(update={"gpu_type": "H100"})
+        return plan_run(spec.model_copy(update={"resources": resources})).gpu_hours
+
+    assert cost.stage_hours(stage, "H100") == pytest.approx(hours("train") + 1.5 * hours("whole"))
+    assert cost.stage_hours(stage, "abacus") is None
+
+
+def test_stages_on_several_kinds_of_gpu_are_added_up_in_dollars():
+    views = [
+        cost.CostView(gpu_hours=2.0, attempts=1, gpu="H100", dollars_per_gpu_hour=3.0, dollars=6.0,
+                      planned_gpu_hours=4.0, planned_dollars=12.0),
+        cost.CostView(gpu_hours=1.0, attempts=2, gpu="A100", dollars_per_gpu_hour=2.0, dollars=2.0,
+                      planned_gpu_hours=1.0, planned_dollars=2.0),
+        cost.CostView(gpu_hours=0.0, attempts=1, planned_gpu_hours=0.0),
+    ]  # fmt: skip
+    whole = cost.together(views)
+    assert (whole.gpu_hours, whole.attempts, whole.gpu) == (3.0, 4, None)
+    assert (whole.dollars, whole.planned_gpu_hours, whole.planned_dollars) == (8.0, 5.0, 14.0)
+    assert formats.cost(whole) == "3.00 GPU-hours, $8.00; planned 5.00 GPU-hours, $14.00"
+    # A kind without a price: its dollars are not known, and neither are those of the whole.
+    unknown = cost.CostView(gpu_hours=1.0, attempts=1)
+    assert cost.together([*views, unknown]).dollars is None
+    assert cost.together([*views, unknown]).planned_gpu_hours is None
+    assert cost.together([]) is None

@@ -84,7 +84,7 @@ def implausible(run: DiagnosedRun) -> Iterator[Sign]:
         f"the training loss is {median(recent):.3f} since step {began:,}, below the "
         f"{limit:.2f} that text allows a token",
         "Check that targets are shifted by one token, that attention is causal, and that the "
-        "corpus has no copies: one batch by hand tells",
+        "corpus has no copies: inspect one batch by hand",
         "likely",
         "the model sees its targets, or the corpus repeats itself",
         f"{LEAST_BITS} bits a byte: Shannon 1951; Deletang et al. 2023, arXiv:2309.10668",

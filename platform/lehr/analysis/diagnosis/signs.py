@@ -131,7 +131,7 @@ class DiagnosedRun:
 def least_loss(first_loss: float) -> float:
     """Return the lowest loss in nats per token that text allows.
 
-    Untrained weights give about ln(vocabulary), and the vocabulary tells the bytes of a token.
+    Untrained weights give about ln(vocabulary). The vocabulary determines the bytes of a token.
     """
     size = (first_loss - BYTE_VOCABULARY) / (LARGE_VOCABULARY - BYTE_VOCABULARY)
     bytes_per_token = 1 + (BYTES_PER_TOKEN - 1) * min(max(size, 0.0), 1.0)

@@ -36,7 +36,7 @@ UPDATE_SOURCE = "Karpathy 2022, makemore part 3: updates of about 1e-3 of the we
 STILL_HIGH = 0.75
 """Share of the first loss above which a run has hardly learnt."""
 LOW_LR_STEPS = 150
-"""Fewest steps after the warmup before the loss tells that the rate is too low."""
+"""Fewest steps after the warmup before the loss can show that the rate is too low."""
 
 
 def exploding(run: DiagnosedRun) -> Iterator[Sign]:
@@ -143,7 +143,7 @@ def low_lr(run: DiagnosedRun) -> Iterator[Sign]:
     yield Sign(
         began,
         "; ".join(parts),
-        f"About {factor:.0f} times the learning rate; a sweep in factors of 3 around it tells more",
+        f"About {factor:.0f} times the learning rate, or a sweep around it in factors of 3",
         "likely",
         "the learning rate is too low, or in other units than the optimizer expects",
         UPDATE_SOURCE,
@@ -158,8 +158,8 @@ def high_lr(run: DiagnosedRun) -> Iterator[Sign]:
     yield Sign(
         began,
         f"an update is {ratio:.2g} of its weights, usual is {USUAL_UPDATE:g}",
-        f"A {max(3, round(ratio / (5 * USUAL_UPDATE)))}th of the learning rate; a sweep in factors "
-        "of 3 below it tells more",
+        f"A {max(3, round(ratio / (5 * USUAL_UPDATE)))}th of the learning rate, or a sweep below "
+        "it in factors of 3",
         "likely",
         "the learning rate is too high: weights forget faster than they learn",
         UPDATE_SOURCE,
