@@ -122,6 +122,14 @@ class Unauthorized(LehrError):
     exit_code = 4
 
 
+class Forbidden(LehrError):
+    """The token is valid, but its role does not include this."""
+
+    code = "forbidden"
+    status = 403
+    exit_code = 4
+
+
 class Fenced(LehrError):
     code = "fenced"
     status = 410

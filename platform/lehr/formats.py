@@ -133,6 +133,8 @@ def sparkline(values: Sequence[float], width: int = 8, *, unicode: bool = True) 
     if not points:
         return ""
     low, high = (min(finite), max(finite)) if finite else (0.0, 0.0)
+    if not math.isfinite(high - low):
+        return sparkline([value / 4 for value in points], width, unicode=unicode)
     span = high - low
     letters = []
     for value in points:
@@ -150,12 +152,19 @@ def cost(view: CostView | None) -> str:
     if view is None:
         return ""
     text = gpu_hours(view.gpu_hours)
-    if view.dollars is not None and view.dollars_per_gpu_hour is not None:
-        dollars = f"${view.dollars:,.2f}" if view.dollars >= 0.01 else "under $0.01"
-        text += f", {dollars} at ${view.dollars_per_gpu_hour:.2f} a GPU-hour ({view.gpu})"
+    if view.dollars is not None:
+        text += f", {_dollars(view.dollars)}"
+    if view.dollars_per_gpu_hour is not None:
+        text += f" at ${view.dollars_per_gpu_hour:.2f} a GPU-hour ({view.gpu})"
     if view.planned_gpu_hours is not None:
         text += f"; planned {gpu_hours(view.planned_gpu_hours)}"
+        if view.planned_dollars is not None:
+            text += f", {_dollars(view.planned_dollars)}"
     return text
+
+
+def _dollars(value: float) -> str:
+    return f"${value:,.2f}" if value >= 0.01 else "under $0.01"
 
 
 def gpu_hours(value: float) -> str:

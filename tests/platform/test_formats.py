@@ -112,6 +112,7 @@ def test_sparkline_follows_the_loss():
     assert formats.sparkline([]) == ""
     assert formats.sparkline([2.0, 2.0]) == "▁▁"
     assert len(formats.sparkline(list(range(1000)), 8)) == 8
+    assert formats.sparkline([-1e308, 0.0, 1e308]) == "▁▅█"
     assert formats.sparkline([2.0, 1.0], unicode=False).isascii()
 
 

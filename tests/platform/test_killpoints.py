@@ -93,4 +93,5 @@ def test_every_point_in_the_code_has_a_fault_test():
     writes |= {f"request to {desired.value}" for desired in Desired}
     writes |= {"update of dispatched_at", "update of exit"}
     points |= set(kill_points.around(*(writes - NOT_OF_THE_LIFE_CYCLE)))
-    assert points == {point for _, point in kill_points.POINTS}
+    at_nodes = {*kill_points.FETCHING, *kill_points.BUILDING}
+    assert points == {point for _, point in kill_points.POINTS} | at_nodes

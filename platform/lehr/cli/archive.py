@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from lehr import formats
 from lehr.cli.connect import Ref, connect, find, find_any
-from lehr.cli.output import (
-    JsonOption,
-    console,
-    escaped,
-    notes,
-    print_json,
-    to_jsonable,
-)
+from lehr.cli.output import JsonOption, YesOption, console, escaped, notes, print_json, to_jsonable
 from lehr.cli.run_actions import confirm
 from lehr.schemas.sweeps import SweepDeletion
 
@@ -55,7 +48,7 @@ def unarchive(ref: Ref, as_json: JsonOption = False) -> None:
 @app.command("delete")
 def delete(
     ref: Ref,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Delete checkpoints, metrics and logs of an ended run, or of all runs of a sweep, for good.

@@ -11,6 +11,7 @@ from lehr import formats
 from lehr.cli.connect import Ref, connect
 from lehr.cli.output import (
     JsonOption,
+    YesOption,
     console,
     escaped,
     is_terminal,
@@ -188,7 +189,8 @@ def export(
         str | None,
         typer.Option(
             metavar="PATH",
-            help="The run's tokenizer on this machine, or none. Default: as in the run's config.",
+            help="Path of the run's tokenizer on this machine; the word none leaves it out. "
+            "Default: as in the run's config.",
         ),
     ] = None,
     overwrite: Annotated[
@@ -272,7 +274,7 @@ def rm(
     ref: Ref,
     step: Annotated[int, typer.Option("--step", min=0, help="Step of the checkpoint.")],
     attempt: AttemptOption = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Delete one checkpoint and its copy. Shows first how much space it frees.

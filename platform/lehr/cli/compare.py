@@ -162,13 +162,13 @@ def _signed(value: float | None) -> str:
 
 
 def _remarks(found: ComparisonView) -> dict[str, str]:
-    """Return what is said of a run beside its delta, by id."""
-    said = {}
+    """Return the remark beside the delta of a run, by id."""
+    remarks = {}
     for gap in found.gaps:
-        said.update(dict.fromkeys(gap.base_ids[1:], "other seed"))
+        remarks.update(dict.fromkeys(gap.base_ids[1:], "other seed"))
         if gap.verdict == "within_noise":
-            said.update(dict.fromkeys(gap.run_ids, "within noise"))
-    return said
+            remarks.update(dict.fromkeys(gap.run_ids, "within noise"))
+    return remarks
 
 
 def _remark(one: RunResultView, remarks: dict[str, str]) -> str:

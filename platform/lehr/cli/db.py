@@ -86,20 +86,33 @@ def backup(
     target: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="Folder to create. It must not exist yet.")
     ],
+    keep: Annotated[
+        int | None,
+        typer.Option(
+            "--keep",
+            min=1,
+            help="Create the backup inside FOLDER, named by its time, and keep only the newest N "
+            "there.",
+        ),
+    ] = None,
     home: Home = None,
     as_json: JsonOption = False,
 ) -> None:
     """Back up databases, streams and the runs' code, consistent even while runs are training.
 
-    Not included: checkpoints (run directories), prepared data, and the token. A capsule that is
-    missing is named. JSON: {backup: {folder, runs, files, size_bytes, version, revision,
-    created_at, missing}}.
+    Not included: checkpoints (run directories), prepared data, and the token. If the code of a run
+    is missing, a warning names it. JSON: {backup: {folder, runs, files, size_bytes, version,
+    revision, created_at, missing}, removed}.
     """
     upkeep = _upkeep()
+    removed: list[Path] = []
     with notes().status("Copying"):
-        made = upkeep.backup(_home(home), target.absolute())
+        if keep is None:
+            made = upkeep.backup(_home(home), target.absolute())
+        else:
+            made, removed = upkeep.backup_and_rotate(_home(home), target.absolute(), keep=keep)
     if as_json:
-        print_json({"backup": _plain(made)})
+        print_json({"backup": _plain(made), "removed": [str(path) for path in removed]})
         return
     out = console()
     out.print(
@@ -107,6 +120,8 @@ def backup(
         f"{_count(len(made.files), 'file')}, {formats.size(made.size_bytes)}"
     )
     _warn_of_missing(made)
+    if removed:
+        out.print(f"  {_count(len(removed), 'older backup')} removed.", style="dim")
     out.print("  Not included: checkpoints and the token.", style="dim")
     out.print(f"  Restore it: lehr db restore {escaped(str(made.folder))}", style="dim")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lehr.cli.launch import nothing_recorded
 from lehr.cli.output import (
     JsonOption,
     console,
@@ -17,7 +18,6 @@ from lehr.cli.output import (
     to_jsonable,
 )
 from lehr.cli.plan import OverridesArgument, read_spec
-from lehr.cli.submit import nothing_recorded
 from lehr.errors import LehrError, NotFound, SpecError, UserError
 
 if TYPE_CHECKING:

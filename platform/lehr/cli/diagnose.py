@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -31,8 +32,8 @@ def diagnose(
         typer.Argument(
             metavar="RUN|FILE",
             help="Name or id of a run, or a file or folder: a run directory or events.jsonl of "
-            "Lehr, CSV, JSON lines, TensorBoard event files, a W&B offline file. A file of that "
-            "name goes before a run.",
+            "Lehr, CSV, JSON lines, TensorBoard event files, a W&B offline file. If both a file "
+            "and a run have this name, the file is read.",
         ),
     ],
     metric: Annotated[
@@ -41,26 +42,26 @@ def diagnose(
             "--metric",
             metavar="METRIC=NAME",
             help="Read METRIC (loss, val_loss, grad_norm, lr, ...) from the column or tag NAME of "
-            "the file. Repeatable. Usual names are found without it.",
+            "the file. May be repeated. Not needed for usual names.",
         ),
     ] = None,
     steps: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Steps that the run is to take. Default: as in the file, or its last step."
+            min=1, help="Planned number of steps. Default: as in the file, or its last step."
         ),
     ] = None,
     warmup: Annotated[
         int | None,
         typer.Option(
             min=0,
-            help="Warmup steps, in which loss and gradients may do anything. Default: as in the "
-            "file, by its learning rate, or 2 % of the steps.",
+            help="Number of warmup steps, which are not judged. Default: as in the file, by its "
+            "learning rate, or 2 % of the steps.",
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Diagnose the curves of a run, or of a file from any tool; files need no server.
+    """Find problems in the curves of a run, or of a file from any tool. A file needs no server.
 
     JSON: {diagnosis: {source, format, rows, last_step, total_steps, warmup_steps, alerts:
     [AlertView], unjudged: {rule: [missing metrics]}, notes: [...]}}.
@@ -150,11 +151,13 @@ def _warmup(file: FileCurves, total: int, given: int | None) -> tuple[int, list[
     if known is not None:
         return known, []
     rates = file.curves.get("train/lr")
-    if rates is not None:
-        highest = max(rates.values)
-        first = next(s for s, v in zip(rates.steps, rates.values, strict=True) if v >= highest)
+    # A rate that is not finite says nothing.
+    points = zip(rates.steps, rates.values, strict=True) if rates is not None else ()
+    known_rates = [(step, value) for step, value in points if math.isfinite(value)]
+    if known_rates:
+        first = max(known_rates, key=lambda point: point[1])[0]
         # A rate that never rises has no warmup; one that rises for half of the run is no warmup.
-        if rates.steps[0] < first < 0.5 * total:
+        if known_rates[0][0] < first < 0.5 * total:
             return first, [f"The learning rate rises until step {first:,}: taken for the warmup."]
     assumed = round(_WARMUP_SHARE * total)
     return assumed, [f"The first {assumed:,} steps are taken for the warmup (--warmup)."]

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from lehr.cli.connect import Ref, connect
+from lehr.cli.launch import WatchOption
 from lehr.cli.output import (
     JsonOption,
     console,
@@ -43,12 +44,11 @@ def fork(
         typer.Option(
             "--code",
             metavar="same|current",
-            help="Train with the code of the source run (same), or as it is here now (current).",
+            help="Train with the code of the source run (same), or with the code on this machine "
+            "(current).",
         ),
     ] = "same",
-    watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Show its progress until it ends.")
-    ] = False,
+    watch: WatchOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Start a new run from a checkpoint of another run, with changes.

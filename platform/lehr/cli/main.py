@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 from lehr.errors import LehrError, UserError, nearest
 
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
-    # heading: {name: (module of this package, what --help says)}
+    # heading: {name: (module of this package, line of --help)}
     "Start": {
         "demo": ("demo", "Train eight small models on real text and rank their learning rates"),
         "up": ("server", "Start the server on this machine, or show its address"),
@@ -41,10 +41,10 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
             "Compare configs and metrics of runs, at equal step, tokens or time",
         ),
         "transfer": ("transfer", "Carry the best learning rate of a sweep to a larger training"),
-        "diagnose": ("diagnose", "Find what is wrong with a run by its curves, or those of a file"),
+        "diagnose": ("diagnose", "Find problems in the curves of a run or of a file"),
         "logs": ("logs", "Print the output of a run; -f follows it"),
         "checkpoints": ("checkpoints", "List, verify, download or delete checkpoints of a run"),
-        "system": ("system", "Show what the nodes and GPUs of a run did while it ran"),
+        "system": ("system", "Show the use of CPUs, memory and GPUs while a run trained"),
         "export": ("export", "Export metrics of a run as JSON lines or Parquet"),
         "report": ("report", "Write a report of a run, sweep or rollout: one HTML file"),
         "code": ("code", "Show, compare and check out the code that trained runs"),
@@ -69,15 +69,25 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "delete": ("archive", "Delete the files of an ended run or sweep, after confirmation"),
     },
     "Prepare": {
+        "new": ("new", "Write a small project that changes a part of Lehr's trainer"),
         "data": ("data", "Prepare token shards of a corpus before training"),
         "schema": ("schema", "Print the JSON Schema of a run, sweep or rollout file, for editors"),
         "presets": ("presets", "List model presets and their sizes"),
         "bench": ("bench", "Repeat a published training experiment on this machine"),
     },
     "Maintain": {
-        "cluster": ("cluster", "List nodes, show one over time; exclude or readmit one"),
+        "cluster": ("cluster", "List nodes, show their history, exclude or readmit them"),
         "node": ("node", "Join this machine to a server's cluster, or leave it"),
+        "token": ("token", "Give people and programs tokens of their own, with a role"),
+        "quota": ("quota", "Limit how many GPUs the runs of a project hold at a time"),
+        "secret": ("secret", "Manage secrets, which specs refer to by name"),
+        "audit": ("token", "List changes and refused requests, with who sent them"),
+        "login-link": ("token", "Print an address that logs a browser in once"),
         "db": ("db", "Check, back up, restore, rebuild and upgrade the databases"),
+        "support-bundle": (
+            "support_bundle",
+            "Collect logs and facts into a file to ask for help, without secrets",
+        ),
     },
 }
 MODULES = {name: module for group in COMMANDS.values() for name, (module, _) in group.items()}
@@ -156,6 +166,14 @@ def options(
             help="Address of the server. Default: LEHR_SERVER, or this machine's server.",
         ),
     ] = None,
+    ca: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            envvar="LEHR_CA",
+            help="Certificate authority of the server's TLS, a PEM file.",
+        ),
+    ] = None,
     version: Annotated[  # noqa: ARG001 - acts by its callback
         bool,
         typer.Option(
@@ -183,6 +201,12 @@ def options(
 ) -> None:
     if server is not None:
         os.environ["LEHR_SERVER"] = server
+    if ca is not None:
+        path = os.path.abspath(os.path.expanduser(ca))  # noqa: PTH100, PTH111 - pathlib is slow here
+        if not os.path.isfile(path):  # noqa: PTH113
+            raise UserError(f"--ca {ca}: no such file.")
+        # The variable of OpenSSL: a server that is started trusts it, and so do its workers.
+        os.environ["SSL_CERT_FILE"] = os.environ["LEHR_CA"] = path
 
 
 def run() -> None:

@@ -26,18 +26,20 @@ def mcp(
     budget_gpu_hours: Annotated[
         float | None,
         typer.Option(
-            min=0, help="Most GPU-hours that the account's launches may use in all, ever."
+            min=0, help="Maximum GPU-hours of all launches of the account together, ever."
         ),
     ] = None,
     budget_dollars: Annotated[
         float | None,
-        typer.Option(min=0, help="Most dollars that they may cost in all, ever."),
+        typer.Option(
+            min=0, help="Maximum cost in dollars of all launches of the account together, ever."
+        ),
     ] = None,
     account: Annotated[
         str,
         typer.Option(
-            help="Name of the account that launches are counted on. It is kept on this machine, so "
-            "a restart changes nothing; another name begins anew."
+            help="Name of the account whose budget the launches use. It is stored on this machine "
+            "and survives restarts. A new name starts a new account."
         ),
     ] = "default",
     price: Annotated[
@@ -48,15 +50,15 @@ def mcp(
         bool,
         typer.Option(
             "--may-stop-others",
-            help="Let the agent also cancel and pause what the account did not launch.",
+            help="Also let the agent cancel and pause runs that others launched.",
         ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Let an agent use Lehr, by the Model Context Protocol on standard input and output.
+    """Serve the Model Context Protocol on standard input and output, so that agents can use Lehr.
 
-    Agents start this command themselves; docs/mcp.md has their settings. It needs the extra
-    lehr[mcp].
+    Agents start this command themselves; docs/mcp.md shows how to configure them. It needs the
+    extra lehr[mcp].
 
     JSON: prints the account and ends: {mcp: {may_launch, account, tools: [...], budget: {limit,
     used, promised, left, launched, unanswered_requests}}}; ``budget`` is null when read-only.

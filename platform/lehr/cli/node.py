@@ -23,6 +23,7 @@ group = typer.Typer(
 )
 app.add_typer(group, name="node")
 JOIN_S = 180.0
+TOKEN_VARIABLE = "LEHR_JOIN_TOKEN"  # noqa: S105 - the name of a variable
 
 
 @group.command("token")
@@ -40,15 +41,20 @@ def token(as_json: JsonOption = False) -> None:
 
 @group.command("join")
 def join(
+    context: typer.Context,
     server: Annotated[str, typer.Argument(metavar="URL", help="Public URL of the server.")],
     given_token: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--token",
-            envvar="LEHR_JOIN_TOKEN",
-            help="Token to join, as lehr node token prints it on the server's machine.",
+            envvar=TOKEN_VARIABLE,
+            help="Token to join, as lehr node token prints it on the server's machine. Other users "
+            "of this machine can read arguments; they cannot read the variable.",
         ),
-    ],
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", help="File that has the token to join.")
+    ] = None,
     name: Annotated[
         str | None, typer.Option("--name", help="Name of the node. Default: the host's name.")
     ] = None,
@@ -66,8 +72,8 @@ def join(
         Path | None,
         typer.Option(
             "--runs",
-            help="Folder of runs on this machine; the shared one, if there is one. Default: the "
-            "server's path if it is shared, else a folder of this machine.",
+            help="Folder of runs on this machine: the shared folder, if the cluster has one. "
+            "Default: the server's path if it is shared, else a local folder.",
         ),
     ] = None,
     data: Annotated[
@@ -77,7 +83,8 @@ def join(
         str | None,
         typer.Option(
             "--interface",
-            help="Network interface for Ray, NCCL and gloo. Default: the one towards the server.",
+            help="Network interface for Ray, NCCL and gloo. Default: that of the route to the "
+            "server.",
         ),
     ] = None,
     base_port: Annotated[
@@ -86,7 +93,9 @@ def join(
     ] = None,
     ca: Annotated[
         Path | None,
-        typer.Option("--ca", help="Certificate authority of the server's TLS, a PEM file."),
+        typer.Option(
+            "--ca", envvar="LEHR_CA", help="Certificate authority of the server's TLS, a PEM file."
+        ),
     ] = None,
     foreground: Annotated[
         bool, typer.Option("--foreground", help="Run in this process, for containers.")
@@ -102,7 +111,7 @@ def join(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Check this machine, and make it a node of a server's cluster. It joins again by itself.
+    """Check this machine, and make it a node of a server's cluster. It rejoins after failures.
 
     JSON: {node, joined, unit, checks: [{name, status, found, fix}]}.
     """
@@ -114,7 +123,7 @@ def join(
     _refuse_server(where)
     wish = machine.Wish(
         server,
-        given_token,
+        _join_token(context, given_token, token_file),
         name,
         gpus,
         _absolute(runs),
@@ -184,23 +193,34 @@ def leave(
 ) -> None:
     """Drain this machine, and take it out of the cluster. Its trainings continue elsewhere.
 
+    On a node of a Ray cluster that did not join by itself (KubeRay, ray up), Ray is not stopped.
+
     JSON: {node, saved, killed}.
     """
     from lehr.joining import daemon, drain, record
 
     where = home.home()
     joined = record.read(where)
-    if joined is None:
+    folders = drain.agents(where) if joined is None else []
+    if joined is None and not folders:
         raise UserError(f"this machine has not joined a cluster ({where}).")
     with notes().status("Draining"):
-        result = drain.drain(where, joined, wait=wait, timeout_s=timeout_s)
-    daemon.stop(where)
-    record.forget(where)
+        if joined is None:
+            result = drain.drain_agents(where, folders, wait=wait, timeout_s=timeout_s)
+        else:
+            result = drain.drain(where, joined, wait=wait, timeout_s=timeout_s)
+    if joined is not None:
+        daemon.stop(where)
+        record.forget(where)
+    node = folders[-1].name if joined is None else joined.node
     if as_json:
-        print_json({"node": joined.node, "saved": result.saved, "killed": result.killed})
+        print_json({"node": node, "saved": result.saved, "killed": result.killed})
         return
     out = console()
-    out.print(f"{escaped(joined.node)} has left {escaped(joined.server_url)}.")
+    if joined is None:
+        out.print(f"{escaped(node)} is drained. It gets no more runs until Ray starts again on it.")
+    else:
+        out.print(f"{escaped(node)} has left {escaped(joined.server_url)}.")
     if result.saved:
         out.print(f"  {result.saved} of its trainings ended or saved; saved ones are requeued.")
     if result.killed:
@@ -237,7 +257,37 @@ def join_command(where: Path) -> tuple[str, float]:
         )
     expires_at = time.time() + node_tokens.JOIN_LIFETIME_S
     made = node_tokens.join_token(secret, expires_at)
-    return f"lehr node join {info.url} --token {made}", expires_at
+    # Not an argument: `ps` shows those to every user of the machine.
+    return f"{TOKEN_VARIABLE}={made} lehr node join {info.url}", expires_at
+
+
+def _join_token(context: typer.Context, given: str | None, file: Path | None) -> str:
+    """Return the token to join: of ``--token-file``, ``--token`` or the environment.
+
+    Raises:
+        UserError: none is given, or the file cannot be read.
+    """
+    source = context.get_parameter_source("given_token")
+    on_command_line = source is not None and source.name == "COMMANDLINE"
+    if file is not None:
+        if on_command_line:
+            raise UserError("--token and --token-file are both given.", hint="Give one of them.")
+        try:
+            given = file.expanduser().read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"--token-file {file}: {error}.") from None
+    elif on_command_line:
+        notes().print(
+            "Other users of this machine can read --token in the list of processes. Use "
+            f"{TOKEN_VARIABLE} or --token-file.",
+            style="yellow",
+        )
+    if not given:
+        raise UserError(
+            "a token is required to join.",
+            hint="On the server's machine, lehr node token prints the command with a token.",
+        )
+    return given
 
 
 def _is_member(wanted: JoinRecord) -> bool:

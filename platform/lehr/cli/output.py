@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON to stdout, for programs.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 STATE_STYLES = {
     "running": "green",

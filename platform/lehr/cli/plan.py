@@ -24,7 +24,10 @@ OverridesArgument = Annotated[
     ),
 ]
 Price = Annotated[
-    float | None, typer.Option("--price", min=0, help="Dollars per GPU-hour, to compute the cost.")
+    float | None,
+    typer.Option(
+        "--price", min=0, max=1_000_000, help="Dollars per GPU-hour, to compute the cost."
+    ),
 ]
 
 
@@ -54,9 +57,10 @@ def plan(
     usual_batches: [{tokens, source, reference, domain}], flops, gpus,
     gpu_type, micro_batch, accumulation, largest_micro_batch, memory_bytes, gpu_memory_bytes,
     memory_stages: [{shape, overhead_bytes, phases}],
-    checkpoint_copy_bytes, fits, fits_in, seconds, gpu_hours, dollars, basis}; an unknown value is
-    null. ``corpus_tokens`` has the tokens of each corpus of a mix. ``usual_batches`` are
-    published recommendations for such a run.
+    checkpoint_copy_bytes, replaced_parts, fits, fits_in, seconds, gpu_hours, dollars, basis}; an
+    unknown value is null. ``corpus_tokens`` has the tokens of each corpus of a mix.
+    ``usual_batches`` are published recommendations for such a run. ``replaced_parts`` states what
+    is known of parts that the project replaces; whether such a run fits is not.
     ``largest_micro_batch`` is the largest one that divides a rank's share of the batch and fits.
     ``checkpoint_copy_bytes`` is the host memory that a background save needs on rank 0;
     it is 0 if saves block training. ``phases`` has, for each phase of a step, the bytes of
@@ -96,7 +100,11 @@ def read_spec(file: str, overrides: list[str] | None) -> Spec:
 
 
 def show_run_plan(
-    spec: RunSpec, *, price: float | None = None, as_json: bool = False, trace: bool = False
+    spec: RunSpec,
+    *,
+    price: float | None = None,
+    as_json: bool = False,
+    trace: bool = False,
 ) -> None:
     """Print the plan, with a trace of its memory if asked, then fail if it cannot work.
 
@@ -105,6 +113,7 @@ def show_run_plan(
     """
     from lehr.analysis.plan import plan_run
     from lehr.analysis.plan_fit import refuse_if_impossible
+    from lehr.cli.built_model import built_model
     from lehr.cli.plan_text import known_cluster, measured_before, plan_json, run_text
     from lehr.cli.plan_trace import show_trace, traced
 
@@ -116,10 +125,11 @@ def show_run_plan(
         else:
             console().print(_program_text(spec))
         return
-    made = plan_run(spec, price=price)
+    built = built_model(spec)
+    made = plan_run(spec, price=price, built=built)
     measured = measured_before(spec, made.parameters.total)
     if measured:
-        made = plan_run(spec, price=price, measured=measured)
+        made = plan_run(spec, price=price, measured=measured, built=built)
     found = traced(spec) if trace else None
     if as_json:
         answer = {"kind": "run", "name": spec.name, "plan": plan_json(made)}
@@ -132,7 +142,11 @@ def show_run_plan(
 
 
 def show_sweep_plan(
-    spec: SweepSpec, *, price: float | None = None, as_json: bool = False, each_trial: bool = False
+    spec: SweepSpec,
+    *,
+    price: float | None = None,
+    as_json: bool = False,
+    each_trial: bool = False,
 ) -> None:
     """Print the plan, with its trials if asked, then fail if one of them cannot work.
 
@@ -141,6 +155,7 @@ def show_sweep_plan(
     """
     from lehr.analysis.plan import plan_sweep
     from lehr.analysis.plan_fit import refuse_if_impossible
+    from lehr.cli.built_model import built_model
     from lehr.cli.plan_text import (
         known_cluster,
         matching_gpus,
@@ -161,10 +176,23 @@ def show_sweep_plan(
         return
     cluster = known_cluster()
     free = None if cluster is None else matching_gpus(spec.run.resources.gpu_type, cluster)
-    made = plan_sweep(spec, trials, price=price, free_gpus=free or None)
+    made = plan_sweep(
+        spec,
+        trials,
+        price=price,
+        free_gpus=free or None,
+        built=built_model,
+    )
     measured = measured_before(trials[0][1], made.trials[0][1].parameters.total)
     if measured and len({trial.parameters.total for _, trial in made.trials}) == 1:
-        made = plan_sweep(spec, trials, price=price, free_gpus=free or None, measured=measured)
+        made = plan_sweep(
+            spec,
+            trials,
+            price=price,
+            free_gpus=free or None,
+            measured=measured,
+            built=built_model,
+        )
     if as_json:
         print_json({"kind": "sweep", **sweep_json(made)})
     else:

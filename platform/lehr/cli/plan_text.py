@@ -37,6 +37,7 @@ def sweep_text(plan: SweepPlan, cluster: ClusterView | None) -> str:
         _tokens_line(plans, each=" a trial"),
         *_batch_lines(plans),
         *_corpus_lines(plans),
+        *_replaced_lines(plans),
         _memory_line(plans),
         *_host_lines(plans, each=" a trial"),
         _line("place", _places(plan, first, cluster)),
@@ -54,6 +55,7 @@ def run_text(name: str, plan: RunPlan, cluster: ClusterView | None) -> str:
         _tokens_line([plan], each=""),
         *_batch_lines([plan]),
         *_corpus_lines([plan]),
+        *_replaced_lines([plan]),
         _memory_line([plan]),
         _micro_batch_line(plan),
         *_phase_lines(plan),
@@ -123,6 +125,7 @@ def plan_json(plan: RunPlan) -> dict[str, Any]:
             for stage in plan.memory_stages
         ],
         "checkpoint_copy_bytes": plan.memory.checkpoint_copy,
+        "replaced_parts": plan.replaced_parts,
         "fits": plan.fits,
         "fits_in": plan.roomy_gpus,
         "seconds": plan.seconds,
@@ -279,12 +282,20 @@ def _corpus_lines(plans: list[RunPlan]) -> list[str]:
     return lines
 
 
+def _replaced_lines(plans: list[RunPlan]) -> list[str]:
+    """Return a line for each part that the project replaces; empty for Lehr's own parts."""
+    texts = dict.fromkeys(text for plan in plans for text in plan.replaced_parts)
+    return [_line("parts", escaped(text)) for text in texts]
+
+
 def _memory_line(plans: list[RunPlan]) -> str:
     most = max(plans, key=lambda plan: plan.memory.peak)
     need = most.memory.peak
     if most.gpu is not None:
         room = most.gpu.memory_bytes
         verdict = "fits" if most.fits else "[red]does not fit[/]"
+        if most.fits is None:
+            verdict = "of Lehr's own parts"
         unit = formats.size(need).split(" ")[1]
         text = (
             f"{formats.size(need)[:-3]} of {room / 1e9:.0f} GB a GPU (plan)"

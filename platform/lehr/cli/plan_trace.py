@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
 from lehr import formats
+from lehr.cli.built_model import project_path
 from lehr.cli.output import console, escaped, table
 from lehr.errors import LehrError, UserError
 
@@ -44,6 +46,7 @@ def traced(spec: RunSpec) -> dict[str, Any]:
             *("trace", "-", f"--ranks={spec.resources.ranks}"),
         ],
         input=spec.own.model_dump_json(),
+        env=_environment(spec),
         capture_output=True,
         text=True,
         check=False,
@@ -58,6 +61,12 @@ def traced(spec: RunSpec) -> dict[str, Any]:
         most = {name: max(moment["total"] for moment in stage[name].values()) for name in _FIGURES}
         stage["difference_percent"] = _percent(most["planned"], most["traced"])
     return found
+
+
+def _environment(spec: RunSpec) -> dict[str, str] | None:
+    if spec.own.parts is None:
+        return None
+    return {**os.environ, "PYTHONPATH": project_path(spec)}
 
 
 _FIGURES = ("traced", "planned")

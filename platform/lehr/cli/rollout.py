@@ -6,20 +6,15 @@ from typing import Annotated
 
 import typer
 
-from lehr.cli.connect import connect
-from lehr.cli.output import JsonOption, console, print_json, to_jsonable
+from lehr.cli.launch import WatchOption, confirmed, print_next, read_to_launch, recording
+from lehr.cli.output import JsonOption, YesOption, console, print_json, to_jsonable
 from lehr.cli.plan import (
     OverridesArgument,
     Price,
     SpecFile,
-    of_another_kind,
-    read_spec,
 )
 from lehr.cli.rollout_plan import show_rollout_plan
-from lehr.cli.run_actions import confirm
-from lehr.cli.submit import nothing_recorded
 from lehr.cli.watch import watch_until_end
-from lehr.errors import SpecError, UserError
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -28,14 +23,12 @@ app = typer.Typer(rich_markup_mode=None)
 def rollout(
     file: SpecFile,
     overrides: OverridesArgument = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: YesOption = False,
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Only show the stages and their gates. Needs no server."),
     ] = False,
-    watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Show its progress until it ends.")
-    ] = False,
+    watch: WatchOption = False,
     price: Price = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -46,25 +39,15 @@ def rollout(
 
     JSON: {rollout: RolloutDetail}, without confirmation; with --dry-run that of `lehr plan --json`.
     """
-    try:
-        spec = read_spec(file, overrides)
-    except SpecError as error:
-        raise nothing_recorded(error) from None
-    if spec.kind != "rollout":
-        raise of_another_kind(file, spec, "rollout")
+    from lehr.specs import RolloutSpec
+
+    spec = read_to_launch(file, overrides, RolloutSpec, "rollout")
     if dry_run:
         show_rollout_plan(spec, price=price, as_json=as_json)
         return
-    client = connect()
-    client.health()
-    if not as_json:
-        show_rollout_plan(spec, price=price)
-        if not yes:
-            confirm("Launch?")
-    try:
+    client = confirmed(lambda: show_rollout_plan(spec, price=price), yes=yes, as_json=as_json)
+    with recording():
         launched = client.rollout(spec)
-    except UserError as error:
-        raise nothing_recorded(error) from None
     if as_json:
         print_json({"rollout": to_jsonable(launched.detail)})
     else:
@@ -72,11 +55,6 @@ def rollout(
         stages = launched.stages
         begins = f"{len(stages)} stages, beginning with {stages[0].name}"
         out.print(f"[bold]{launched.name}[/]  {launched.id}  {begins}")
-        out.print(f"  {launched.url}", style="dim")
-        if not watch:
-            name = launched.name
-            out.print(
-                f"  Watch it: lehr watch {name}        Stop it: lehr cancel {name}", style="dim"
-            )
+        print_next(launched, watch=watch)
     if watch and not watch_until_end(client, launched, as_json=as_json):
         raise typer.Exit(1)

@@ -22,9 +22,13 @@ def show_rollout_plan(
     """
     from lehr.analysis.plan import plan_run
     from lehr.analysis.plan_fit import refuse_if_impossible
+    from lehr.cli.built_model import built_model
     from lehr.specs import stages
 
-    planned = [(stage, plan_run(stage.train, price=price)) for stage in stages(spec)]
+    planned = [
+        (stage, plan_run(stage.train, price=price, built=built_model(stage.train)))
+        for stage in stages(spec)
+    ]
     if as_json:
         print_json(rollout_json(spec, planned))
     else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lehr.cli.connect import Ref, connect, find, find_any
-from lehr.cli.output import JsonOption, console, notes, print_json, to_jsonable
+from lehr.cli.output import JsonOption, YesOption, console, notes, print_json, to_jsonable
 from lehr.cli.rollout_table import headline as rollout_headline
 from lehr.control.lifecycle import RunState
 from lehr.errors import UserError
@@ -21,7 +21,7 @@ app = typer.Typer(rich_markup_mode=None)
 @app.command("cancel")
 def cancel(
     ref: Ref,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Stop a run, sweep or rollout for good, without saving. To save a run first: `lehr pause`.

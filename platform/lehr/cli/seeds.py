@@ -8,7 +8,7 @@ import typer
 
 from lehr import formats
 from lehr.cli.connect import Ref, connect
-from lehr.cli.output import JsonOption, console, escaped, print_json, to_jsonable
+from lehr.cli.output import JsonOption, YesOption, console, escaped, print_json, to_jsonable
 from lehr.cli.run_actions import confirm
 from lehr.cli.watch import watch_until_end
 
@@ -22,7 +22,7 @@ app = typer.Typer(rich_markup_mode=None)
 def seeds(
     ref: Ref,
     n: Annotated[int, typer.Option("--n", "-n", help="Number of runs to add, 1 to 20.")] = 3,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: YesOption = False,
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Show their progress until they end.")
     ] = False,
@@ -31,7 +31,7 @@ def seeds(
     """Repeat a run with seeds that it does not have yet, as a sweep over train.seed.
 
     Shows the noise between seeds. When they have ended, compare the run and its repetitions with
-    other runs: lehr compare RUN RUN-seeds OTHER. The comparison then says whether a difference is
+    other runs: lehr compare RUN RUN-seeds OTHER. The comparison then shows whether a difference is
     more than this noise.
 
     JSON: {sweep: SweepDetail}, without confirmation.

@@ -32,8 +32,8 @@ def up(
             "--gpus",
             min=0,
             max=1024,
-            help="GPUs to offer: logical ones on a machine without GPUs. 0: only the server runs "
-            "here. Default: all, or as many logical ones as before, or 8.",
+            help="Number of GPUs to offer; logical GPUs on a machine without GPUs. 0: run only the "
+            "server here. Default: all GPUs, else as many logical GPUs as last time, at first 8.",
         ),
     ] = None,
     ray_address: Annotated[
@@ -113,16 +113,33 @@ def up(
     out = console()
     out.print(f"Lehr {'is running' if started else 'is already running'}.")
     out.print(f"  dashboard  {server.url}   ({server.token_hint})")
+    out.print(f"  log in     {_login_link(server)}", soft_wrap=True)
     if started and (taken := port_taken(options, server)):
         out.print(f"  port       {taken}")
-    if "--public-url" in options.more:
-        from lehr.cli.node import join_command
-
-        command, _ = join_command(server.where)
-        out.print("  add a node, within a day, by this command on it:")
-        out.print(f"    {command}", markup=False, soft_wrap=True)
+    for line in join_lines(server.where, public_url):
+        out.print(line, markup=False, soft_wrap=True)
     lehr = own_name()
     out.print(f"  next       {lehr} status     {lehr} sweep FILE     {lehr} down", style="dim")
+
+
+def join_lines(where: Path, public_url: str | None) -> list[str]:
+    """Return what to print about adding machines: nothing if none could reach the public URL."""
+    from lehr.cli.node import join_command
+
+    if public_url is None or home.is_loopback(urlsplit(public_url).hostname or ""):
+        return []
+    command, _ = join_command(where)
+    return ["  add a node, within a day, by this command on it:", f"    {command}"]
+
+
+def _login_link(server: RunningServer) -> str:
+    from lehr.client import Client
+
+    try:
+        with Client(server.url) as client:
+            return f"{client.login_link().url}   (works once, within 5 minutes)"
+    except LehrError as error:
+        return escaped(f"lehr login-link prints an address ({error.message})")
 
 
 def bring_up(options: ServerOptions, *, as_it_stands: bool = False) -> tuple[RunningServer, bool]:

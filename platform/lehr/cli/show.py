@@ -100,6 +100,8 @@ def _print_rollout(rollout: Rollout) -> None:
     out.print(gates_table(view))
     for note in view.notes:
         out.print(f"  {note}", markup=False)
+    if view.cost is not None:
+        out.print(f"  {formats.cost(view.cost)}", markup=False)
     out.print(f"  {rollout.url}", style="dim")
 
 

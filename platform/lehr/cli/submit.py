@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lehr.cli.connect import connect
+from lehr.cli.launch import WatchOption, nothing_recorded, read_to_launch, recording
 from lehr.cli.output import JsonOption, console, escaped, print_json, state_text, to_jsonable
 from lehr.cli.plan import (
     OverridesArgument,
     SpecFile,
-    of_another_kind,
-    read_spec,
     show_run_plan,
 )
 from lehr.cli.watch import watch_until_end
-from lehr.errors import LehrError, PlanRefused, SpecError, UserError
+from lehr.errors import LehrError, PlanRefused
 
 if TYPE_CHECKING:
     from lehr.client import Run
@@ -37,25 +36,24 @@ def submit(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check and plan only. Needs no server.")
     ] = False,
-    watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Show its progress until it ends.")
-    ] = False,
+    watch: WatchOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Submit one run. It is recorded and queued when this command returns.
 
     JSON: {run: RunDetail}; with --dry-run that of `lehr plan --json`.
     """
-    spec = run_spec(file, [*(overrides or []), *([f"name={name}"] if name else [])])
+    from lehr.specs import RunSpec
+
+    given = [*(overrides or []), *([f"name={name}"] if name else [])]
+    spec = read_to_launch(file, given, RunSpec, "run")
     if dry_run:
         show_run_plan(spec, as_json=as_json)
         return
     refuse(spec)
     client = connect()
-    try:
+    with recording():
         run = client.submit(spec)
-    except UserError as error:
-        raise nothing_recorded(error) from None
     if as_json:
         print_json({"run": to_jsonable(run.detail)})
     else:
@@ -86,16 +84,6 @@ def _first_word(run: Run) -> None:
             return
 
 
-def run_spec(file: str, overrides: list[str]) -> RunSpec:
-    try:
-        spec = read_spec(file, overrides)
-    except SpecError as error:
-        raise nothing_recorded(error) from None
-    if spec.kind != "run":
-        raise of_another_kind(file, spec, "run")
-    return spec
-
-
 def refuse(spec: RunSpec) -> None:
     """Fail if the plan cannot work, before anything is recorded.
 
@@ -111,16 +99,3 @@ def refuse(spec: RunSpec) -> None:
         refuse_if_impossible(spec, plan_run(spec))
     except PlanRefused as error:
         raise nothing_recorded(error) from None
-
-
-def nothing_recorded(error: LehrError) -> LehrError:
-    """Return the same error with a note that nothing was recorded."""
-    if isinstance(error, SpecError):
-        return NothingRecorded(error.problems)
-    hint = f"{error.hint}\nNothing was recorded." if error.hint else "Nothing was recorded."
-    return type(error)(error.message, hint=hint)
-
-
-class NothingRecorded(SpecError):
-    def __str__(self) -> str:
-        return f"{super().__str__()}\nNothing was recorded."

@@ -6,20 +6,15 @@ from typing import Annotated
 
 import typer
 
-from lehr.cli.connect import connect
-from lehr.cli.output import JsonOption, console, escaped, print_json, to_jsonable
+from lehr.cli.launch import WatchOption, confirmed, print_next, read_to_launch, recording
+from lehr.cli.output import JsonOption, YesOption, console, escaped, print_json, to_jsonable
 from lehr.cli.plan import (
     OverridesArgument,
     Price,
     SpecFile,
-    of_another_kind,
-    read_spec,
     show_sweep_plan,
 )
-from lehr.cli.run_actions import confirm
-from lehr.cli.submit import nothing_recorded
 from lehr.cli.watch import watch_until_end
-from lehr.errors import SpecError, UserError
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -28,13 +23,11 @@ app = typer.Typer(rich_markup_mode=None)
 def sweep(
     file: SpecFile,
     overrides: OverridesArgument = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    yes: YesOption = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show the plan and its trials. Needs no server.")
     ] = False,
-    watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Show its progress until it ends.")
-    ] = False,
+    watch: WatchOption = False,
     price: Price = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -42,25 +35,15 @@ def sweep(
 
     JSON: {sweep: SweepDetail}, without confirmation; with --dry-run that of `lehr plan --json`.
     """
-    try:
-        spec = read_spec(file, overrides)
-    except SpecError as error:
-        raise nothing_recorded(error) from None
-    if spec.kind != "sweep":
-        raise of_another_kind(file, spec, "sweep")
+    from lehr.specs import SweepSpec
+
+    spec = read_to_launch(file, overrides, SweepSpec, "sweep")
     if dry_run:
         show_sweep_plan(spec, price=price, as_json=as_json, each_trial=True)
         return
-    client = connect()
-    client.health()
-    if not as_json:
-        show_sweep_plan(spec, price=price)
-        if not yes:
-            confirm("Launch?")
-    try:
+    client = confirmed(lambda: show_sweep_plan(spec, price=price), yes=yes, as_json=as_json)
+    with recording():
         launched = client.sweep(spec)
-    except UserError as error:
-        raise nothing_recorded(error) from None
     if as_json:
         print_json({"sweep": to_jsonable(launched.detail)})
     else:
@@ -69,11 +52,6 @@ def sweep(
         out.print(f"[bold]{launched.name}[/]  {launched.id}  {queued} runs queued")
         for warning in launched.detail.warnings:
             out.print(f"! {escaped(warning)}", style="yellow")
-        out.print(f"  {launched.url}", style="dim")
-        if not watch:
-            name = launched.name
-            out.print(
-                f"  Watch it: lehr watch {name}        Stop it: lehr cancel {name}", style="dim"
-            )
+        print_next(launched, watch=watch)
     if watch and not watch_until_end(client, launched, as_json=as_json):
         raise typer.Exit(1)

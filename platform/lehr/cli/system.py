@@ -34,7 +34,7 @@ def system(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what the nodes and GPUs of a run did while it ran: mean, peak and course.
+    """Show the use of CPUs, memory and GPUs while a run trained: mean, peak and history.
 
     JSON: RunSystem, with all attempts unless one is named.
     """

@@ -47,8 +47,9 @@ def transfer(
 ) -> None:
     """Carry the best learning rate of a sweep to a larger training.
 
-    Shows the rate with its interval, the answer of each rule beside it, and where rules are outside
-    their domain or disagree. The sweep may still run. Nothing is launched.
+    Shows the rate with its interval, and the rate by each of the other rules. Warns if a rule is
+    used outside its domain, and if rules disagree. The sweep may still be running. Nothing is
+    launched.
 
     JSON: {transfer: TransferView}.
     """
@@ -60,8 +61,8 @@ def transfer(
     spec = read_spec(to, overrides)
     if spec.kind == "sweep":
         raise UserError(
-            f"{to} is a sweep; a rate is carried to one training.",
-            hint="Name the file of a run or of a rollout.",
+            f"{to} is a sweep; a learning rate can be transferred to a run or a rollout only.",
+            hint="Give the file of a run or of a rollout.",
         )
     found = connect().find_sweep(ref).transfer(spec, rule=rule)
     if output is not None:

@@ -15,7 +15,12 @@ webhook = typer.Typer(
 )
 app.add_typer(webhook, name="webhook")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Small letters, digits and dashes.")]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="Name of the webhook: lowercase letters, digits and dashes."
+    ),
+]
 
 
 @webhook.callback()
@@ -33,7 +38,8 @@ def add_webhook(
     url: Annotated[
         str,
         typer.Argument(
-            metavar="URL", help="Address; - reads it from standard input, so no history has it."
+            metavar="URL",
+            help="Address; - reads it from standard input, so that the shell does not keep it.",
         ),
     ],
     as_json: JsonOption = False,

@@ -133,7 +133,7 @@ class AsyncComparison(AsyncProxy, of=object):
 
     @property
     def notes(self) -> list[str]:
-        """What the comparison cannot say, in words."""
+        """Limits of the comparison, as sentences."""
         return self._sync.notes
 
     def frame(self) -> pd.DataFrame:

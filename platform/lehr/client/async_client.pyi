@@ -8,13 +8,16 @@ import pandas as pd
 
 from lehr.client.comparisons import Comparison, Identified
 from lehr.client.transport import StreamEvent
+from lehr.schemas.access import AuditEntry, CreatedToken, LoginLink, TokenView
 from lehr.schemas.alerts import AlertView
 from lehr.schemas.base import Health
 from lehr.schemas.checkpoints import CheckpointDeletion, CheckpointVerdict, CheckpointView
 from lehr.schemas.cluster import ClusterView, JoinView, LeaveView, QueueEntry
 from lehr.schemas.code import CapsuleView, CodeDiff
+from lehr.schemas.quotas import QuotaView
 from lehr.schemas.rollouts import GateView, RolloutDetail, RolloutView, StageView
 from lehr.schemas.runs import Deletion, Latest, RunDetail, RunView
+from lehr.schemas.secrets import SecretView
 from lehr.schemas.streams import EventView, LogHit, LogStream, MetricInfo, SampleView, Series
 from lehr.schemas.sweeps import SweepDeletion, SweepDetail, SweepView, TrialView
 from lehr.schemas.system import RunSystem, SystemHistory
@@ -47,6 +50,34 @@ class AsyncRun(AsyncProxy):
     @property
     def name(self) -> str: ...
     @property
+    def note(self) -> str:
+        """Return the text that people wrote about it; at first the spec's notes."""
+        ...
+
+    @property
+    def url(self) -> str:
+        """Return the URL of its page on the dashboard."""
+        ...
+
+    async def unarchive(self) -> Self:
+        """Show it in lists again."""
+        ...
+
+    async def set_note(self, note: str) -> Self:
+        """Replace its note; an empty text removes it. Runs of a sweep or rollout keep theirs."""
+        ...
+
+    async def report(self, path: Path | str) -> Path:
+        """Write a report to a file, as one HTML page that needs no network; return its path.
+
+        It has the result with its figures, the cost, config and provenance.
+
+        Raises:
+            UserError: the file cannot be written.
+        """
+        ...
+
+    @property
     def state(self) -> str: ...
     @property
     def ended(self) -> bool: ...
@@ -68,17 +99,7 @@ class AsyncRun(AsyncProxy):
     @property
     def tags(self) -> list[str]: ...
     @property
-    def note(self) -> str:
-        """Return the text that people wrote about it; at first the spec's notes."""
-        ...
-
-    @property
     def latest(self) -> dict[str, Latest]: ...
-    @property
-    def url(self) -> str:
-        """Return the URL of its page on the dashboard."""
-        ...
-
     async def detail(self) -> RunDetail:
         """Return the view with spec, provenance and attempts."""
         ...
@@ -89,6 +110,186 @@ class AsyncRun(AsyncProxy):
         ...
 
     async def refresh(self) -> Self: ...
+    async def metrics(self) -> list[MetricInfo]: ...
+    async def series(
+        self,
+        *names: str,
+        x: Literal["step", "tokens", "time"] = "step",
+        points: int = 500,
+        exact: bool = False,
+        smoothing: float | None = None,
+        superseded: bool = False,
+    ) -> list[Series]:
+        """Return curves, downsampled by the server unless ``exact``; all metrics when none is
+        named.
+        """
+        ...
+
+    async def history(self, *names: str) -> pd.DataFrame:
+        """Return every point of the named metrics (default: all), one row per step.
+
+        Exact, and the same on every call once the run has ended.
+
+        Raises:
+            NotFound: the run has no metric of that name.
+        """
+        ...
+
+    async def plot(
+        self,
+        *names: str,
+        x: Literal["step", "tokens", "time"] = "step",
+        smoothing: float | None = None,
+    ) -> Any:
+        """Plot the named metrics with Plotly; by default the losses.
+
+        Metrics with the same last part (``train/loss``, ``val/loss``) share a panel.
+
+        Raises:
+            NotFound: the run has no metric of that name, or none at all yet.
+        """
+        ...
+
+    async def export(self, form: Literal["jsonl", "parquet"] = "jsonl") -> bytes:
+        """Return every point of every metric as the bytes of a file: one row per step, one
+        column per metric.
+        """
+        ...
+
+    async def system(self, *, attempt: int | None = None, points: int = 400) -> RunSystem:
+        """Return what its nodes and GPUs did while its attempts ran.
+
+        Args:
+            attempt: number of the attempt. Default: all of them.
+            points: of each node, neighbours are averaged until there are at most so many.
+
+        Raises:
+            NotFound: it has no such attempt.
+        """
+        ...
+
+    async def system_frame(self, *, attempt: int | None = None) -> pd.DataFrame:
+        """Return ``system`` as a pandas frame: one row per attempt, node and time."""
+        ...
+
+    async def events(self) -> list[EventView]: ...
+    async def alerts(self) -> list[AlertView]:
+        """Return what the diagnosis of the run's curves has found so far."""
+        ...
+
+    async def samples(self) -> list[SampleView]: ...
+    async def log_streams(self) -> list[LogStream]: ...
+    def logs(
+        self,
+        name: str = "rank-0.log",
+        *,
+        attempt: int | None = None,
+        tail: int | None = None,
+        follow: bool = False,
+        offset: int | None = None,
+    ) -> AsyncIterator[str]:
+        """Return lines of a log, by default rank 0 of the newest attempt.
+
+        Args:
+            name: name of the log; ``log_streams()`` lists them.
+            attempt: number of the attempt. Default: the newest.
+            tail: return only the last lines, this many.
+            follow: continue with new lines, through later attempts, until the run has ended.
+            offset: begin at this byte instead, as returned by ``search_logs``.
+        """
+        ...
+
+    def search_logs(
+        self, text: str, name: str = "rank-0.log", *, attempt: int | None = None, offset: int = 0
+    ) -> AsyncIterator[LogHit]:
+        """Return lines of a log that contain ``text``, ignoring case; by default of rank 0.
+
+        Args:
+            text: text that a line must contain.
+            name: name of the log; ``log_streams()`` lists them.
+            attempt: number of the attempt. Default: the newest that wrote this log.
+            offset: search from this byte.
+        """
+        ...
+
+    async def checkpoints(self) -> list[CheckpointView]:
+        """Return its checkpoints by step; deleted ones stay listed, with ``removed_at``."""
+        ...
+
+    async def verify_checkpoint(
+        self, step: int, *, attempt: int | None = None
+    ) -> CheckpointVerdict:
+        """Have the server read a checkpoint completely, in every location, and check its
+        digests.
+        """
+        ...
+
+    async def download_checkpoint(
+        self,
+        step: int,
+        folder: Path | str,
+        *,
+        attempt: int | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Path:
+        """Download a checkpoint into a new folder and check every digest.
+
+        Args:
+            step: step of the checkpoint.
+            folder: folder for its files.
+            attempt: number of the attempt. Default: the newest that saved at this step.
+            progress: called with the bytes so far, and the total.
+
+        Raises:
+            NotFound: there is no checkpoint at that step; the nearest is named.
+            Conflict: the folder exists, or no location of the checkpoint can be read.
+        """
+        ...
+
+    async def export_model(
+        self,
+        folder: Path | str,
+        step: int | Literal["best", "last"] = "last",
+        *,
+        attempt: int | None = None,
+        tokenizer: str | None = None,
+        overwrite: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Path:
+        """Write the model of a checkpoint to a folder that ``transformers`` loads.
+
+        The folder gets weights, config, tokenizer and a model card with the run's provenance. It
+        appears once it is complete. The weights are downloaded from the run's directory or its
+        copy, and converted on this machine, which needs ``lehr[trainer]``.
+
+        Args:
+            folder: folder to make.
+            step: step of the checkpoint; ``best`` has the lowest val/loss.
+            attempt: number of the attempt. Default: the newest that saved at this step.
+            tokenizer: where the run's tokenizer is on this machine, if not where the run found it;
+                ``none`` leaves it out.
+            overwrite: replace an earlier export.
+            progress: called with the bytes downloaded so far, and the total.
+
+        Raises:
+            NotFound: there is no such checkpoint.
+            Conflict: the folder is not empty, or no location of the checkpoint can be read.
+            UserError: the model or its tokenizer cannot be exported.
+        """
+        ...
+
+    async def checkpoint_deletion(
+        self, step: int, *, attempt: int | None = None
+    ) -> CheckpointDeletion:
+        """Return what ``delete_checkpoint`` would free."""
+        ...
+
+    async def delete_checkpoint(
+        self, step: int, *, attempt: int | None = None
+    ) -> CheckpointDeletion:
+        """Delete one checkpoint and its copy, unless a run still needs it."""
+        ...
+
     async def cancel(self) -> Self:
         """Stop it without saving."""
         ...
@@ -110,17 +311,12 @@ class AsyncRun(AsyncProxy):
         """Hide it from lists, once it has ended. Nothing is deleted."""
         ...
 
-    async def unarchive(self) -> Self: ...
     async def tag(self, *tags: str) -> Self:
         """Add tags and keep the existing ones."""
         ...
 
     async def untag(self, *tags: str) -> Self:
         """Remove tags; a missing tag is no error."""
-        ...
-
-    async def set_note(self, note: str) -> Self:
-        """Replace its note; an empty text removes it."""
         ...
 
     async def deletion(self) -> Deletion:
@@ -215,200 +411,6 @@ class AsyncRun(AsyncProxy):
         """
         ...
 
-    async def metrics(self) -> list[MetricInfo]: ...
-    async def series(
-        self,
-        *names: str,
-        x: Literal["step", "tokens", "time"] = "step",
-        points: int = 500,
-        exact: bool = False,
-        smoothing: float | None = None,
-        superseded: bool = False,
-    ) -> list[Series]:
-        """Return curves, downsampled by the server unless ``exact``; all metrics when none is
-        named.
-        """
-        ...
-
-    async def history(self, *names: str) -> pd.DataFrame:
-        """Return every point of the named metrics (default: all), one row per step.
-
-        Exact, and the same on every call once the run has ended.
-
-        Raises:
-            NotFound: the run has no metric of that name.
-        """
-        ...
-
-    async def plot(
-        self,
-        *names: str,
-        x: Literal["step", "tokens", "time"] = "step",
-        smoothing: float | None = None,
-    ) -> Any:
-        """Plot the named metrics with Plotly; by default the losses.
-
-        Metrics with the same last part (``train/loss``, ``val/loss``) share a panel.
-
-        Raises:
-            NotFound: the run has no metric of that name, or none at all yet.
-        """
-        ...
-
-    async def export(self, form: Literal["jsonl", "parquet"] = "jsonl") -> bytes:
-        """Return every point of every metric as the bytes of a file: one row per step, one
-        column per metric.
-        """
-        ...
-
-    async def report(self, path: Path | str) -> Path:
-        """Write a report to a file, as one HTML page that needs no network; return its path.
-
-        It has result, curves, cost, checkpoints, config and provenance.
-
-        Raises:
-            UserError: the file cannot be written.
-        """
-        ...
-
-    async def log_streams(self) -> list[LogStream]: ...
-    def logs(
-        self,
-        name: str = "rank-0.log",
-        *,
-        attempt: int | None = None,
-        tail: int | None = None,
-        follow: bool = False,
-        offset: int | None = None,
-    ) -> AsyncIterator[str]:
-        """Return lines of a log, by default rank 0 of the newest attempt.
-
-        Args:
-            name: name of the log; ``log_streams()`` lists them.
-            attempt: number of the attempt.
-            Default: the newest.
-            tail: return only the last lines, this many.
-            follow: continue with new lines, through later attempts, until the run has ended.
-            offset: begin at this byte instead, as returned by ``search_logs``.
-        """
-        ...
-
-    def search_logs(
-        self, text: str, name: str = "rank-0.log", *, attempt: int | None = None, offset: int = 0
-    ) -> AsyncIterator[LogHit]:
-        """Return lines of a log that contain ``text``, ignoring case; by default of rank 0.
-
-        Args:
-            text: text that a line must contain.
-            name: name of the log; ``log_streams()`` lists them.
-            attempt: number of the attempt.
-            Default: the newest that wrote this log.
-            offset: search from this byte.
-        """
-        ...
-
-    async def system(self, *, attempt: int | None = None, points: int = 400) -> RunSystem:
-        """Return what its nodes and GPUs did while its attempts ran.
-
-        Args:
-            attempt: number of the attempt. Default: all of them.
-            points: of each node, neighbours are averaged until there are at most so many.
-
-        Raises:
-            NotFound: it has no such attempt.
-        """
-        ...
-
-    async def system_frame(self, *, attempt: int | None = None) -> pd.DataFrame:
-        """Return ``system`` as a pandas frame: one row per attempt, node and time."""
-        ...
-
-    async def events(self) -> list[EventView]: ...
-    async def alerts(self) -> list[AlertView]:
-        """Return what the diagnosis of the run's curves has found so far."""
-        ...
-
-    async def samples(self) -> list[SampleView]: ...
-    async def checkpoints(self) -> list[CheckpointView]:
-        """Return its checkpoints by step; deleted ones stay listed, with ``removed_at``."""
-        ...
-
-    async def verify_checkpoint(
-        self, step: int, *, attempt: int | None = None
-    ) -> CheckpointVerdict:
-        """Have the server read a checkpoint completely, in every location, and check its
-        digests.
-        """
-        ...
-
-    async def download_checkpoint(
-        self,
-        step: int,
-        folder: Path | str,
-        *,
-        attempt: int | None = None,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> Path:
-        """Download a checkpoint into a new folder and check every digest.
-
-        Args:
-            step: step of the checkpoint.
-            folder: folder for its files.
-            attempt: number of the attempt.
-            Default: the newest that saved at this step.
-            progress: called with the bytes so far, and the total.
-
-        Raises:
-            NotFound: there is no checkpoint at that step; the nearest is named.
-            Conflict: the folder exists, or no location of the checkpoint can be read.
-        """
-        ...
-
-    async def export_model(
-        self,
-        folder: Path | str,
-        step: int | Literal["best", "last"] = "last",
-        *,
-        attempt: int | None = None,
-        tokenizer: str | None = None,
-        overwrite: bool = False,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> Path:
-        """Write the model of a checkpoint to a folder that ``transformers`` loads.
-
-        The folder gets weights, config, tokenizer and a model card with the run's provenance. It
-        appears once it is complete. The weights are downloaded from the run's directory or its
-        copy, and converted on this machine, which needs ``lehr[trainer]``.
-
-        Args:
-            folder: folder to make.
-            step: step of the checkpoint; ``best`` has the lowest val/loss.
-            attempt: number of the attempt.
-            Default: the newest that saved at this step.
-            tokenizer: where the run's tokenizer is on this machine, if not where the run found it;
-                ``none`` leaves it out.
-            overwrite: replace an earlier export.
-            progress: called with the bytes downloaded so far, and the total.
-
-        Raises:
-            NotFound: there is no such checkpoint.
-            Conflict: the folder is not empty, or no location of the checkpoint can be read.
-            UserError: the model or its tokenizer cannot be exported.
-        """
-        ...
-
-    async def checkpoint_deletion(
-        self, step: int, *, attempt: int | None = None
-    ) -> CheckpointDeletion:
-        """Return what ``delete_checkpoint`` would free."""
-        ...
-
-    async def delete_checkpoint(
-        self, step: int, *, attempt: int | None = None
-    ) -> CheckpointDeletion:
-        """Delete one checkpoint and its copy, unless a run still needs it."""
-        ...
-
 class AsyncSweep(AsyncProxy):
     """A sweep as it was when last read; ``await sweep.refresh()`` reads it again."""
 
@@ -420,19 +422,37 @@ class AsyncSweep(AsyncProxy):
     @property
     def name(self) -> str: ...
     @property
-    def state(self) -> str: ...
-    @property
     def note(self) -> str:
         """Return the text that people wrote about it; at first the spec's notes."""
         ...
 
     @property
-    def ended(self) -> bool: ...
-    @property
     def url(self) -> str:
         """Return the URL of its page on the dashboard."""
         ...
 
+    async def unarchive(self) -> Self:
+        """Show it in lists again."""
+        ...
+
+    async def set_note(self, note: str) -> Self:
+        """Replace its note; an empty text removes it. Runs of a sweep or rollout keep theirs."""
+        ...
+
+    async def report(self, path: Path | str) -> Path:
+        """Write a report to a file, as one HTML page that needs no network; return its path.
+
+        It has the result with its figures, the cost, config and provenance.
+
+        Raises:
+            UserError: the file cannot be written.
+        """
+        ...
+
+    @property
+    def state(self) -> str: ...
+    @property
+    def ended(self) -> bool: ...
     async def detail(self) -> SweepDetail:
         """Return the view with all of its trials, spec and notes."""
         ...
@@ -473,11 +493,6 @@ class AsyncSweep(AsyncProxy):
 
     async def archive(self) -> Self:
         """Hide it and its runs from lists, once all have ended. Nothing is deleted."""
-        ...
-
-    async def unarchive(self) -> Self: ...
-    async def set_note(self, note: str) -> Self:
-        """Replace its note; an empty text removes it. Its runs keep theirs."""
         ...
 
     async def deletion(self) -> SweepDeletion:
@@ -575,16 +590,6 @@ class AsyncSweep(AsyncProxy):
         """
         ...
 
-    async def report(self, path: Path | str) -> Path:
-        """Write a report to a file, as one HTML page that needs no network; return its path.
-
-        It has verdict, evidence, trials, curves, cost and config.
-
-        Raises:
-            UserError: the file cannot be written.
-        """
-        ...
-
 class AsyncRollout(AsyncProxy):
     """A rollout as it was when last read; ``await rollout.refresh()`` reads it again."""
 
@@ -596,13 +601,36 @@ class AsyncRollout(AsyncProxy):
     @property
     def name(self) -> str: ...
     @property
-    def state(self) -> str:
-        """running, passed, failed or cancelled."""
+    def note(self) -> str:
+        """Return the text that people wrote about it; at first the spec's notes."""
         ...
 
     @property
-    def note(self) -> str:
-        """Return the text that people wrote about it; at first the spec's notes."""
+    def url(self) -> str:
+        """Return the URL of its page on the dashboard."""
+        ...
+
+    async def unarchive(self) -> Self:
+        """Show it in lists again."""
+        ...
+
+    async def set_note(self, note: str) -> Self:
+        """Replace its note; an empty text removes it. Runs of a sweep or rollout keep theirs."""
+        ...
+
+    async def report(self, path: Path | str) -> Path:
+        """Write a report to a file, as one HTML page that needs no network; return its path.
+
+        It has the result with its figures, the cost, config and provenance.
+
+        Raises:
+            UserError: the file cannot be written.
+        """
+        ...
+
+    @property
+    def state(self) -> str:
+        """running, passed, failed or cancelled."""
         ...
 
     @property
@@ -610,11 +638,6 @@ class AsyncRollout(AsyncProxy):
     @property
     def reason(self) -> str | None:
         """Return why it stopped."""
-        ...
-
-    @property
-    def url(self) -> str:
-        """Return the URL of its page on the dashboard."""
         ...
 
     async def detail(self) -> RolloutDetail:
@@ -654,15 +677,10 @@ class AsyncRollout(AsyncProxy):
         """Start no more runs, and stop the current one without saving."""
         ...
 
-    async def set_note(self, note: str) -> Self:
-        """Replace its note; an empty text removes it. Its runs keep theirs."""
-        ...
-
     async def archive(self) -> Self:
         """Hide it from lists, once it has ended. Its runs stay listed."""
         ...
 
-    async def unarchive(self) -> Self: ...
     async def wait(
         self,
         *,
@@ -685,16 +703,6 @@ class AsyncRollout(AsyncProxy):
         """Return a pandas frame: one row per gate of each stage."""
         ...
 
-    async def report(self, path: Path | str) -> Path:
-        """Write a report to a file, as one HTML page that needs no network; return its path.
-
-        It has stages, gates, curves, cost and config.
-
-        Raises:
-            UserError: the file cannot be written.
-        """
-        ...
-
 class AsyncComparison(AsyncProxy):
     """Runs side by side."""
 
@@ -702,7 +710,7 @@ class AsyncComparison(AsyncProxy):
     def view(self) -> Comparison: ...
     @property
     def notes(self) -> list[str]:
-        """What the comparison cannot say, in words."""
+        """Limits of the comparison, as sentences."""
         ...
 
     def frame(self) -> pd.DataFrame:
@@ -742,6 +750,118 @@ class AsyncClient(AsyncProxy):
     ) -> None: ...
     async def __aenter__(self) -> Self: ...
     async def __aexit__(self, *_: object) -> None: ...
+    async def tokens(self) -> list[TokenView]:
+        """Return the named tokens by name, without their values. Needs the role admin."""
+        ...
+
+    async def create_token(
+        self, name: str, role: str, *, expires_in_days: float | None = None
+    ) -> CreatedToken:
+        """Create a named token; its value is only in this answer. Needs the role admin."""
+        ...
+
+    async def rotate_token(self, name: str) -> CreatedToken:
+        """Give a token another value; the old one ends at once. Needs the role admin."""
+        ...
+
+    async def revoke_token(self, name: str) -> TokenView:
+        """End a token and the logins made with it at once. Needs the role admin."""
+        ...
+
+    async def audit(
+        self, *, name: str | None = None, since: float | None = None, limit: int = 100
+    ) -> list[AuditEntry]:
+        """Return the newest requests that changed something or were refused, newest first.
+
+        Needs the role admin.
+
+        Args:
+            name: only requests with this token.
+            since: only from this time on, in seconds since the epoch.
+            limit: most entries.
+        """
+        ...
+
+    async def login_link(self) -> LoginLink:
+        """Make an address that logs a browser in as this client: once, within five minutes."""
+        ...
+
+    async def secrets(self) -> list[SecretView]:
+        """Return the secrets by name, without their values."""
+        ...
+
+    async def set_secret(self, name: str, value: str) -> SecretView:
+        """Set a secret that specs may name. Needs the role admin.
+
+        Attempts that start from now on get the value.
+        """
+        ...
+
+    async def remove_secret(self, name: str) -> SecretView:
+        """Remove a secret. Needs the role admin. Runs that name it and start later fail."""
+        ...
+
+    async def quotas(self) -> list[QuotaView]:
+        """Return the quotas by project. A project without one has no limit."""
+        ...
+
+    async def set_quota(self, project: str, gpus: int) -> QuotaView:
+        """Set the most GPUs that the project's runs hold at a time. Needs the role admin.
+
+        Running runs go on, also beyond it.
+        """
+        ...
+
+    async def remove_quota(self, project: str) -> QuotaView:
+        """Remove the quota of a project: its runs have no limit. Needs the role admin."""
+        ...
+
+    async def cluster(self) -> ClusterView: ...
+    async def exclude_node(self, node: str, reason: str = "excluded by the user") -> ClusterView:
+        """Place no new runs on a node. Its running runs continue."""
+        ...
+
+    async def readmit_node(self, node: str) -> ClusterView:
+        """Place runs on a node again, and clear its failure count."""
+        ...
+
+    async def node_history(
+        self, node: str, *, first: float | None = None, last: float | None = None, points: int = 400
+    ) -> SystemHistory:
+        """Return a node's CPU, memory, disk, network and GPUs over time.
+
+        Args:
+            node: name of the node.
+            first: begin, in seconds since the epoch. Default: an hour before ``last``.
+            last: end. Default: now.
+            points: neighbours are averaged until there are at most so many.
+
+        Raises:
+            NotFound: the cluster has no such node.
+        """
+        ...
+
+    async def node_frame(
+        self, node: str, *, first: float | None = None, last: float | None = None
+    ) -> pd.DataFrame:
+        """Return ``node_history`` as a pandas frame: one row per time, one column per figure."""
+        ...
+
+    async def join_cluster(self, node: str, *, readmit: bool = False) -> JoinView:
+        """Return what a machine needs to join the cluster as ``node``. Contains secrets.
+
+        ``readmit``: give the node work again if it had left.
+        """
+        ...
+
+    async def leave_cluster(self, node: str) -> LeaveView:
+        """Place no new runs on a node until it joins again."""
+        ...
+
+    async def queue(self) -> list[QueueEntry]:
+        """Return the queued runs in order, each with the reason why it waits."""
+        ...
+
     @property
     def server(self) -> str: ...
     async def close(self) -> None: ...
@@ -854,52 +974,6 @@ class AsyncClient(AsyncProxy):
 
     async def find_rollout(self, ref: str) -> AsyncRollout:
         """Return a rollout by id, unique prefix of an id, or name (the newest of that name)."""
-        ...
-
-    async def cluster(self) -> ClusterView: ...
-    async def exclude_node(self, node: str, reason: str = "excluded by the user") -> ClusterView:
-        """Place no new runs on a node. Its running runs continue."""
-        ...
-
-    async def readmit_node(self, node: str) -> ClusterView:
-        """Place runs on a node again, and clear its failure count."""
-        ...
-
-    async def node_history(
-        self, node: str, *, first: float | None = None, last: float | None = None, points: int = 400
-    ) -> SystemHistory:
-        """Return a node's CPU, memory, disk, network and GPUs over time.
-
-        Args:
-            node: name of the node.
-            first: begin, in seconds since the epoch. Default: an hour before ``last``.
-            last: end. Default: now.
-            points: neighbours are averaged until there are at most so many.
-
-        Raises:
-            NotFound: the cluster has no such node.
-        """
-        ...
-
-    async def node_frame(
-        self, node: str, *, first: float | None = None, last: float | None = None
-    ) -> pd.DataFrame:
-        """Return ``node_history`` as a pandas frame: one row per time, one column per figure."""
-        ...
-
-    async def join_cluster(self, node: str, *, readmit: bool = False) -> JoinView:
-        """Return what a machine needs to join the cluster as ``node``. Contains secrets.
-
-        ``readmit``: give the node work again if it had left.
-        """
-        ...
-
-    async def leave_cluster(self, node: str) -> LeaveView:
-        """Place no new runs on a node until it joins again."""
-        ...
-
-    async def queue(self) -> list[QueueEntry]:
-        """Return the queued runs in order, each with the reason why it waits."""
         ...
 
     async def views(self) -> list[SavedView]:

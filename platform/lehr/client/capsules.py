@@ -31,7 +31,8 @@ def with_capsule(transport: Transport, spec: Spec, folder: Path | None) -> Spec:
     if run.code.digest is not None:
         return spec
     script = run.trainer.script if run.trainer is not None else None
-    sent = send(transport, run.code, folder or Path.cwd(), script=script)
+    parts = run.train.parts.named if run.train is not None and run.train.parts is not None else {}
+    sent = send(transport, run.code, folder or Path.cwd(), script=script, parts=parts)
     code = run.code.model_copy(update=sent)
     pinned = run.model_copy(update={"code": code})
     if isinstance(spec, RunSpec):
@@ -40,17 +41,28 @@ def with_capsule(transport: Transport, spec: Spec, folder: Path | None) -> Spec:
 
 
 def send(
-    transport: Transport, code: Code, folder: Path, *, script: str | None = None
+    transport: Transport,
+    code: Code,
+    folder: Path,
+    *,
+    script: str | None = None,
+    parts: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Send the code as it is now, unless the server has it; return the fields of the spec.
 
     Raises:
-        SpecError: the project's files cannot be collected, or have no such script.
+        SpecError: the project's files cannot be collected, or lack the script or a part's module.
     """
     from lehr.capsules import archive
-    from lehr.capsules.collect import project_sources, refuse_missing_script, trainer_sources
+    from lehr.capsules.collect import (
+        project_sources,
+        refuse_missing_parts,
+        refuse_missing_script,
+        trainer_sources,
+    )
 
     project = project_sources(code, folder)
+    refuse_missing_parts(parts or {}, [source.name for source in project.sources])
     if script is not None:
         refuse_missing_script(script, [source.name for source in project.sources])
     with tempfile.TemporaryFile() as file:
@@ -61,7 +73,7 @@ def send(
             file.seek(0)
             transport.upload(f"/code/{digest}", file, size)
     fields: dict[str, Any] = {"digest": digest}
-    if code.include:
+    if code.sends_files:
         fields["root"] = str((folder / code.root).resolve())
     return fields
 
@@ -75,13 +87,20 @@ def with_current_code(
         SpecError: the project's files cannot be collected; nothing was sent.
     """
     from lehr.specs.code import Code
+    from lehr_trainer.configs.parts import PartsConfig
 
     code = Code.model_validate(spec.get("code") or {})
     program = spec.get("trainer") or {}
-    digest = send(transport, code, Path.cwd(), script=program.get("script"))["digest"]
+    found = PartsConfig.model_validate(given).named if (given := _parts(spec)) else {}
+    sent = send(transport, code, Path.cwd(), script=program.get("script"), parts=found)
+    digest = sent["digest"]
     if isinstance(changes, dict):
         return {**changes, "code.digest": digest}
     return [*changes, f"code.digest={digest}"]
+
+
+def _parts(spec: Mapping[str, Any]) -> dict[str, Any] | None:
+    return (spec.get("train") or {}).get("parts")
 
 
 def checkout(transport: Transport, ref: str, folder: Path) -> Path:

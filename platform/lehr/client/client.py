@@ -9,39 +9,38 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from urllib.parse import quote, urlsplit
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel
 
 from lehr import home
+from lehr.client.access import AccessMethods
 from lehr.client.capsules import checkout, with_capsule
+from lehr.client.cluster import ClusterMethods
 from lehr.client.comparisons import Comparison, Identified, ids
-from lehr.client.frames import import_pandas, system_frame
 from lehr.client.provenance import provenance as gather_provenance
+from lehr.client.quotas import QuotaMethods
 from lehr.client.rollouts import Rollout
 from lehr.client.runs import Run
+from lehr.client.secrets import SecretMethods
 from lehr.client.sweeps import Sweep
 from lehr.client.transport import StreamEvent, Transport
 from lehr.errors import ServerUnavailable, UserError
 from lehr.schemas.base import Health, Page
-from lehr.schemas.cluster import ClusterView, JoinView, LeaveView, QueueEntry
 from lehr.schemas.code import CapsuleView, CodeDiff
 from lehr.schemas.rollouts import RolloutDetail, RolloutView
 from lehr.schemas.runs import RunDetail, RunView
 from lehr.schemas.sweeps import SweepDetail, SweepView
-from lehr.schemas.system import SystemHistory
 from lehr.schemas.views import SavedView, SavedViews
 from lehr.schemas.webhooks import WebhooksView, WebhookView
 from lehr.specs.overrides import Overrides
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from lehr.specs import RolloutSpec, RunSpec, Spec, SweepSpec
 
 V = TypeVar("V", bound=BaseModel)
 _PAGE = 200
 
 
-class Client:
+class Client(AccessMethods, SecretMethods, QuotaMethods, ClusterMethods):
     """A Lehr server, as Python objects.
 
     ::
@@ -251,65 +250,6 @@ class Client:
         return Rollout(self.transport, RolloutDetail.model_validate_json(answer))
 
     # --- the rest --------------------------------------------------------------------------
-
-    def cluster(self) -> ClusterView:
-        return ClusterView.model_validate_json(self.transport.get("/cluster"))
-
-    def exclude_node(self, node: str, reason: str = "excluded by the user") -> ClusterView:
-        """Place no new runs on a node. Its running runs continue."""
-        path = f"/cluster/nodes/{quote(node, safe='')}/exclude"
-        return ClusterView.model_validate_json(self.transport.post(path, {"reason": reason}))
-
-    def readmit_node(self, node: str) -> ClusterView:
-        """Place runs on a node again, and clear its failure count."""
-        path = f"/cluster/nodes/{quote(node, safe='')}/readmit"
-        return ClusterView.model_validate_json(self.transport.post(path))
-
-    def node_history(
-        self,
-        node: str,
-        *,
-        first: float | None = None,
-        last: float | None = None,
-        points: int = 400,
-    ) -> SystemHistory:
-        """Return a node's CPU, memory, disk, network and GPUs over time.
-
-        Args:
-            node: name of the node.
-            first: begin, in seconds since the epoch. Default: an hour before ``last``.
-            last: end. Default: now.
-            points: neighbours are averaged until there are at most so many.
-
-        Raises:
-            NotFound: the cluster has no such node.
-        """
-        params = {"from": first, "to": last, "points": points}
-        answer = self.transport.get(f"/cluster/nodes/{quote(node, safe='')}/history", params)
-        return SystemHistory.model_validate_json(answer)
-
-    def node_frame(
-        self, node: str, *, first: float | None = None, last: float | None = None
-    ) -> pd.DataFrame:
-        """Return ``node_history`` as a pandas frame: one row per time, one column per figure."""
-        import_pandas("node_frame()")
-        return system_frame([self.node_history(node, first=first, last=last)])
-
-    def join_cluster(self, node: str, *, readmit: bool = False) -> JoinView:
-        """Return what a machine needs to join the cluster as ``node``. Contains secrets.
-
-        ``readmit``: give the node work again if it had left.
-        """
-        body = {"node": node, "readmit": readmit}
-        return JoinView.model_validate_json(self.transport.post("/cluster/join", body))
-
-    def leave_cluster(self, node: str) -> LeaveView:
-        """Place no new runs on a node until it joins again."""
-        return LeaveView.model_validate_json(self.transport.post("/cluster/leave", {"node": node}))
-
-    def queue(self) -> list[QueueEntry]:
-        """Return the queued runs in order, each with the reason why it waits."""
-        return TypeAdapter(list[QueueEntry]).validate_json(self.transport.get("/queue"))
 
     def views(self) -> list[SavedView]:
         """Return the saved views of the runs page, by name."""

@@ -98,7 +98,7 @@ def choose(
 
 
 def _facts(run: RunDetail) -> dict[str, Any]:
-    """Collect what the model card says of the run; neither host nor user, since it is published."""
+    """Collect the facts of the model card; neither host nor user, since it is published."""
     git = run.provenance.get("git") or {}
     return {
         "run": {

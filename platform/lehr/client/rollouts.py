@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from lehr.client.files import save
 from lehr.client.frames import gates_frame, import_pandas
 from lehr.client.progress import rollout_progress
 from lehr.client.runs import Run
+from lehr.client.server_object import ObjectMethods
 from lehr.client.waiting import Wait, until_ended
 from lehr.errors import NotFound, nearest
 from lehr.schemas.rollouts import GateView, RolloutDetail, RolloutView, StageView
@@ -18,33 +17,19 @@ from lehr.schemas.rollouts import GateView, RolloutDetail, RolloutView, StageVie
 if TYPE_CHECKING:
     import pandas as pd
 
-    from lehr.client.transport import Transport
 
-
-class Rollout:
+class Rollout(ObjectMethods[RolloutView]):
     """A rollout as last read; ``refresh()`` reads it again."""
 
-    def __init__(self, transport: Transport, view: RolloutView) -> None:
-        self._transport = transport
-        self.view = view
+    _places = "rollouts"
 
-    @property
-    def id(self) -> str:
-        return self.view.id
-
-    @property
-    def name(self) -> str:
-        return self.view.name
+    def _detail_of(self, answer: bytes) -> RolloutDetail:
+        return RolloutDetail.model_validate_json(answer)
 
     @property
     def state(self) -> str:
         """running, passed, failed or cancelled."""
         return self.view.state
-
-    @property
-    def note(self) -> str:
-        """Return the text that people wrote about it; at first the spec's notes."""
-        return self.view.note
 
     @property
     def ended(self) -> bool:
@@ -54,11 +39,6 @@ class Rollout:
     def reason(self) -> str | None:
         """Return why it stopped."""
         return self.view.reason
-
-    @property
-    def url(self) -> str:
-        """Return the URL of its page on the dashboard."""
-        return f"{self._transport.server}/rollouts/{self.id}"
 
     @property
     def detail(self) -> RolloutDetail:
@@ -121,23 +101,9 @@ class Rollout:
         """Start no more runs, and stop the current one without saving."""
         return self._act("cancel")
 
-    def set_note(self, note: str) -> Self:
-        """Replace its note; an empty text removes it. Its runs keep theirs."""
-        answer = self._transport.put(f"/rollouts/{self.id}/note", {"note": note})
-        self.view = RolloutDetail.model_validate_json(answer)
-        return self
-
     def archive(self) -> Self:
         """Hide it from lists, once it has ended. Its runs stay listed."""
         return self._act("archive")
-
-    def unarchive(self) -> Self:
-        return self._act("unarchive")
-
-    def _act(self, verb: str) -> Self:
-        answer = self._transport.post(f"/rollouts/{self.id}/{verb}", None)
-        self.view = RolloutDetail.model_validate_json(answer)
-        return self
 
     def wait(
         self,
@@ -164,16 +130,6 @@ class Rollout:
         """Return a pandas frame: one row per gate of each stage."""
         import_pandas("frame()")
         return gates_frame(self.stages)
-
-    def report(self, path: Path | str) -> Path:
-        """Write a report to a file, as one HTML page that needs no network; return its path.
-
-        It has stages, gates, curves, cost and config.
-
-        Raises:
-            UserError: the file cannot be written.
-        """
-        return save(self._transport.get(f"/rollouts/{self.id}/report"), path)
 
     def __repr__(self) -> str:
         states = ", ".join(f"{name} {state}" for name, state in self.view.progress.items())

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from pydantic import BaseModel
 
 from lehr.client.checkpoints import LONG_S
-from lehr.client.files import save
 from lehr.client.frames import import_pandas, need_plotly, trials_frame
 from lehr.client.progress import sweep_progress
 from lehr.client.runs import Run
+from lehr.client.server_object import ObjectMethods
 from lehr.client.waiting import Wait, until_ended
 from lehr.errors import Conflict, NotFound, nearest
 from lehr.schemas.sweeps import SweepDeletion, SweepDetail, SweepView, TrialView
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from lehr.client.transport import Transport
     from lehr.specs import RolloutSpec, RunSpec
     from lehr.specs.overrides import Overrides
 
@@ -36,41 +35,24 @@ WATCHED = ("starting", "running", "stopping", "failed")
 """States of the runs that a view of a longer sweep has while it is waited for."""
 
 
-class Sweep:
+class Sweep(ObjectMethods[SweepView]):
     """A sweep as last read; ``refresh()`` reads it again.
 
     Only the first trials are read at once. The others are read when they are used.
     """
 
-    def __init__(self, transport: Transport, view: SweepView) -> None:
-        self._transport = transport
-        self.view = view
+    _places = "sweeps"
 
-    @property
-    def id(self) -> str:
-        return self.view.id
-
-    @property
-    def name(self) -> str:
-        return self.view.name
+    def _detail_of(self, answer: bytes) -> SweepDetail:
+        return SweepDetail.model_validate_json(answer)
 
     @property
     def state(self) -> str:
         return self.view.state
 
     @property
-    def note(self) -> str:
-        """Return the text that people wrote about it; at first the spec's notes."""
-        return self.view.note
-
-    @property
     def ended(self) -> bool:
         return self.view.state == "finished"
-
-    @property
-    def url(self) -> str:
-        """Return the URL of its page on the dashboard."""
-        return f"{self._transport.server}/sweeps/{self.id}"
 
     @property
     def detail(self) -> SweepDetail:
@@ -158,15 +140,6 @@ class Sweep:
         """Hide it and its runs from lists, once all have ended. Nothing is deleted."""
         return self._act("archive")
 
-    def unarchive(self) -> Self:
-        return self._act("unarchive")
-
-    def set_note(self, note: str) -> Self:
-        """Replace its note; an empty text removes it. Its runs keep theirs."""
-        answer = self._transport.put(f"/sweeps/{self.id}/note", {"note": note})
-        self.view = SweepDetail.model_validate_json(answer)
-        return self
-
     def deletion(self) -> SweepDeletion:
         """Return what ``delete`` would free."""
         return SweepDeletion.model_validate_json(self._transport.get(f"/sweeps/{self.id}/deletion"))
@@ -249,14 +222,6 @@ class Sweep:
             run.mirror(mode, project=project, entity=entity, tags=tags)
         return self.refresh()
 
-    def _act(
-        self, verb: str, body: dict[str, Any] | None = None, *, key: str | None = None
-    ) -> Self:
-        path = f"/sweeps/{self.id}/{verb}"
-        answer = self._transport.post(path, body, idempotency_key=key)
-        self.view = SweepDetail.model_validate_json(answer)
-        return self
-
     def wait(
         self,
         *,
@@ -302,16 +267,6 @@ class Sweep:
                 hint=f"Did you mean {near}?" if near else f"It varies: {detail.parameters}",
             )
         return sweep_figure(detail, parameter)
-
-    def report(self, path: Path | str) -> Path:
-        """Write a report to a file, as one HTML page that needs no network; return its path.
-
-        It has verdict, evidence, trials, curves, cost and config.
-
-        Raises:
-            UserError: the file cannot be written.
-        """
-        return save(self._transport.get(f"/sweeps/{self.id}/report"), path)
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{count} {state}" for state, count in self.view.counts.items() if count)

@@ -14,19 +14,8 @@ from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from lehr import __version__
-from lehr.errors import (
-    Conflict,
-    Fenced,
-    InternalError,
-    LehrError,
-    NotFound,
-    PlanRefused,
-    ServerUnavailable,
-    SpecError,
-    SpecProblem,
-    Unauthorized,
-    UserError,
-)
+from lehr.client.problems import problem_error
+from lehr.errors import ServerUnavailable, UserError
 
 if TYPE_CHECKING:
     import ssl
@@ -35,19 +24,6 @@ if TYPE_CHECKING:
 
     from lehr.client.proven import ProvenToken
 
-_BY_CODE: dict[str, type[LehrError]] = {
-    kind.code: kind
-    for kind in (UserError, NotFound, Conflict, PlanRefused, Unauthorized, Fenced, InternalError)
-}
-_BY_STATUS: dict[int, type[LehrError]] = {
-    400: UserError,
-    401: Unauthorized,
-    403: Unauthorized,
-    404: NotFound,
-    409: Conflict,
-    410: Fenced,
-    503: ServerUnavailable,
-}
 _TRIES = 4
 _LONGEST_PAUSE_S = 5.0
 TIMEOUT_S = 60.0
@@ -77,9 +53,18 @@ class StreamEvent:
     data: dict[str, Any] = field(default_factory=dict)
 
 
-def _trusting(authorities: str) -> ssl.SSLContext:
+def _trusted(*, encrypted: bool) -> ssl.SSLContext | bool:
+    """Return the certificates that are trusted: those of SSL_CERT_FILE, else httpx's.
+
+    Reading them takes longer than most commands, so without encryption there are none.
+    """
     import ssl
 
+    if not encrypted:
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    authorities = os.environ.get("SSL_CERT_FILE")
+    if not authorities:
+        return True
     try:
         return ssl.create_default_context(cafile=authorities)
     except OSError as error:
@@ -124,15 +109,13 @@ class Transport:
             headers["Authorization"] = f"Bearer {token}"
         # Web proxies must not receive requests to this machine.
         beyond = address.hostname not in {"127.0.0.1", "localhost", "::1"}
-        authorities = os.environ.get("SSL_CERT_FILE")
         self._http = self._open(
             base_url=f"{self.server}/api/v1",
             headers=headers,
             auth=self._proven,
             timeout=timeout_s,
             trust_env=beyond,
-            # On this machine, too, the environment decides which certificates are trusted.
-            **({"verify": _trusting(authorities)} if authorities and not beyond else {}),
+            verify=_trusted(encrypted=address.scheme == "https"),
         )
 
     def _open(self, **settings: Any) -> httpx.Client:
@@ -312,40 +295,11 @@ class Transport:
         hint = "Start it: lehr up        Another server: lehr --server URL, or LEHR_SERVER"
         if isinstance(error, httpx.ReadTimeout):
             hint = "It may be stopped or overloaded. Check: lehr doctor"
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            hint = "If an authority of your own signed its certificate: lehr --ca FILE, or LEHR_CA"
         return ServerUnavailable(
             f"Lehr's server does not answer at {where} ({_why(error)}).", hint=hint
         )
-
-
-def problem_error(status: int, body: bytes) -> LehrError:
-    """Return the exception for a problem+json answer."""
-    try:
-        data = json.loads(body)
-    except ValueError:
-        data = None
-    if not isinstance(data, dict) or "detail" not in data:
-        return InternalError(
-            f"the server answered {status} without a reason.",
-            hint="It may not be a Lehr server, or a proxy may have answered.",
-        )
-    code, detail, hint = data.get("code"), str(data["detail"]), data.get("hint")
-    if code == SpecError.code and data.get("problems"):
-        return SpecError([_problem(item) for item in data["problems"]])
-    kind = _BY_CODE.get(str(code)) or _BY_STATUS.get(status)
-    if kind is None:
-        kind = UserError if 400 <= status < 500 else InternalError
-    return kind(detail, hint=hint)
-
-
-def _problem(item: Mapping[str, Any]) -> SpecProblem:
-    return SpecProblem(
-        path=str(item.get("path", "")),
-        message=str(item.get("message", "")),
-        hint=item.get("hint"),
-        line=item.get("line"),
-        column=item.get("column"),
-        source=item.get("source"),
-    )
 
 
 def _parse_events(lines: Iterator[str]) -> Iterator[StreamEvent]:

@@ -83,6 +83,7 @@ def cost_of(view: CostView | None) -> Answer | None:
         "gpu_hours": view.gpu_hours,
         "planned_gpu_hours": view.planned_gpu_hours,
         "dollars": view.dollars,
+        "planned_dollars": view.planned_dollars,
         "attempts": view.attempts,
     }
 

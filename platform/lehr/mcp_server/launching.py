@@ -122,7 +122,7 @@ class Launching:
     ) -> Answer:
         """Add trials to a sweep: values for a grid, points for a list, a number for a search.
 
-        show_sweep has next_trials, which say what would tell most.
+        next_trials of show_sweep has the most useful ones.
         """
         given = {"parameters": parameters, "points": points, "trials": trials}
         more = {name: value for name, value in given.items() if value is not None}

@@ -1,4 +1,4 @@
-"""The MCP server: its tools, its resources, and what it tells a model at first."""
+"""The MCP server: its tools, its resources, and its first instructions to a model."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ from lehr.mcp_server.launching import Launching
 from lehr.mcp_server.ledger import Ledger
 from lehr.mcp_server.reading import Reading
 from lehr.mcp_server.resources import add_resources
+from lehr.mcp_server.run_reading import RunReading
 
 if TYPE_CHECKING:
     from lehr.client import Client
 
-READS = (
+GENERAL_READS = (
     "overview", "list_runs", "show_run", "list_sweeps", "show_sweep", "list_rollouts",
-    "show_rollout", "metrics", "history", "logs", "search_logs", "events", "diagnose", "compare",
-    "queue", "cluster", "node_history", "system", "plan", "report", "example_spec",
+    "show_rollout", "compare", "queue", "cluster", "node_history", "plan", "report", "example_spec",
 )  # fmt: skip
+RUN_READS = ("metrics", "history", "logs", "search_logs", "events", "diagnose", "system")
+READS = (*GENERAL_READS, *RUN_READS)
 LAUNCHES = (
     "submit_run", "launch_sweep", "launch_rollout", "retry", "resume", "extend_sweep",
     "repeat_seeds", "fork",
@@ -38,9 +40,9 @@ _INSTRUCTIONS = """\
 Lehr runs pretraining experiments: runs, sweeps of runs, and rollouts (a run in stages with gates).
 Begin with overview. Names and ids both work as ref. Answers are cut short; read on with limit,
 offset, cursor, or a narrower range. To find a learning rate: example_spec, plan, launch_sweep,
-then show_sweep, whose verdict, notes and next_trials state what is known and what would tell more.
-To explain a failed run: diagnose, then search_logs and events. A difference is real only where
-compare or the verdict says so: seeds alone change a loss."""
+then show_sweep, whose verdict, notes and next_trials state what is known and what to try next.
+To explain a failed run: diagnose, then search_logs and events. A difference is real only if
+the verdicts of compare state it: seeds alone change a loss."""
 _READ_ONLY = "\nThis server is read-only: it has no tools that launch or stop."
 _MAY_LAUNCH = """
 Launches count against a budget, shown by the tool budget. A launch over it is refused, and runs are
@@ -81,7 +83,8 @@ class LehrMcp:
             instructions=_INSTRUCTIONS + (_MAY_LAUNCH if settings.may_launch else _READ_ONLY),
             log_level="WARNING",
         )
-        self._add(reading, READS, read_only_hint=True)
+        self._add(reading, GENERAL_READS, read_only_hint=True)
+        self._add(RunReading(client), RUN_READS, read_only_hint=True)
         if settings.may_launch:
             self._add(self.launching, ("budget",), read_only_hint=True)
             self._add(self.launching, LAUNCHES, idempotent_hint=True, destructive_hint=False)

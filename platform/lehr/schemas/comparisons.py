@@ -62,7 +62,7 @@ class GapView(View):
     half_width: float | None = None
     """Half of the difference's 95 % interval; null where the noise is unknown."""
     more_seeds: int | None = None
-    """Further seeds of each group that would probably tell; null where none or too many would."""
+    """Further seeds that each group probably needs to decide; null: no number, or too many."""
     sentence: str
 
 

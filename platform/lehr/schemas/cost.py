@@ -1,4 +1,4 @@
-"""Cost of a run or a sweep."""
+"""Cost of a run, a sweep or a rollout."""
 
 from __future__ import annotations
 
@@ -15,12 +15,17 @@ class CostView(View):
     attempts: int
     """Number of attempts, those that failed or were requeued included."""
     gpu: str | None = None
-    """Kind of GPU, from the device that a trainer saw, else as requested; null if unknown."""
+    """Kind of GPU, from the device that a trainer saw, else as requested; null if unknown, or if
+    the stages of a rollout used several kinds.
+    """
     dollars_per_gpu_hour: float | None = None
     """Price of that kind in Lehr's table of GPUs: rounded, on demand. Yours may differ."""
     dollars: float | None = None
-    """GPU-hours at that price."""
+    """GPU-hours at that price; of a rollout, the sum over its stages."""
     planned_gpu_hours: float | None = None
     """What `lehr plan` expects of all its runs on that kind of GPU, without earlier measurements;
-    of a sweep with more than 64 trials, computed from 64 of them.
+    of a sweep with more than 64 trials, computed from 64 of them; of a rollout, of all runs of all
+    stages that it has, whether they have begun or not.
     """
+    planned_dollars: float | None = None
+    """The planned GPU-hours at the price of their kind of GPU."""

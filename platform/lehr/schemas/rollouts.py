@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from lehr.schemas.base import View
+from lehr.schemas.cost import CostView
 from lehr.schemas.runs import RunView
 
 RolloutState = Literal["running", "passed", "failed", "cancelled"]
@@ -74,6 +75,8 @@ class StageView(View):
     """In the order in which they were started."""
     gpu_seconds: float | None = None
     """GPUs held times seconds, of all its runs so far; null before the first has run."""
+    cost: CostView | None = None
+    """What its runs used so far, beside the plan of all its runs; null before the first attempt."""
     started_at: float | None = None
     ended_at: float | None = None
 
@@ -103,5 +106,7 @@ class RolloutDetail(RolloutView):
     spec: dict[str, Any]
     stages: list[StageView]
     """All stages in order, including those not started yet."""
+    cost: CostView | None = None
+    """Of all stages together; null before the first attempt."""
     notes: list[str] = []
     """Notes: a stage that was left out, a gate that could not be judged."""

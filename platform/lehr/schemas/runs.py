@@ -138,7 +138,7 @@ class RunDetail(RunView):
     cost: CostView | None = None
     """Null before its first attempt."""
     warnings: list[str] = []
-    """What may go wrong on this cluster, each with its cure. Empty once the run has ended."""
+    """What may go wrong on this cluster, each with a way out. Empty once the run has ended."""
 
 
 class Deletion(View):

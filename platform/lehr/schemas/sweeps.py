@@ -29,6 +29,17 @@ class TrialView(View):
     """
 
 
+class StandingView(View):
+    """How a trial stands among the others, without its run."""
+
+    number: int
+    value: float | None = None
+    step: int | None = None
+    compared_value: float | None = None
+    rank: int | None = None
+    best: bool = False
+
+
 class SweepView(View):
     id: str
     name: str
@@ -82,7 +93,7 @@ class PointView(View):
 
 
 class NextTrials(View):
-    """Trials that would tell more about the best learning rate: what `extend` takes."""
+    """Trials to add next, to know the best learning rate better: the input of `extend`."""
 
     parameters: dict[str, list[Any]] | None = None
     """For a grid: values to add."""
@@ -102,6 +113,10 @@ class SweepDetail(SweepView):
     """Pass as ``cursor`` for the next page of trials; null on the last."""
     trials_total: int = 0
     """Number of trials on all pages."""
+    standings: list[StandingView] = []
+    """How all trials stand, where the request names runs: those of other runs than the requested
+    may have another rank than before.
+    """
     best_trials: list[TrialView] = []
     """The best ten by rank, on whatever page they are; empty before any has a rank."""
     steps_made: int = 0
@@ -126,10 +141,10 @@ class SweepDetail(SweepView):
     notes: list[str] = []
     """Notes on the result: the best is at the edge of the grid, ..."""
     warnings: list[str] = []
-    """What may go wrong on this cluster, each with its cure. Empty once all runs have ended."""
+    """What may go wrong on this cluster, each with a way out. Empty once all runs have ended."""
     next_trials: NextTrials | None = None
-    """Trials that would tell more, once it has finished; null where the verdict names none, or
-    the sweep's method chooses its points itself.
+    """Trials to add next, once it has finished; null if the verdict proposes none, or if the
+    sweep's method chooses its points itself.
     """
     cost: CostView | None = None
     """Of all its runs; null before the first attempt."""
@@ -157,11 +172,11 @@ class SweepFigure(View):
     parameter: str
     """On the x axis."""
     verdict: str
-    """What the sweep says, in a sentence."""
+    """The result of the sweep, in a sentence."""
     notes: list[str]
-    """The sweep's notes, less what the verdict says already."""
+    """The sweep's notes without those that repeat the verdict."""
     figure: dict[str, Any]
-    """A Plotly figure: data and layout. Each trace's ``meta.role`` says what it is."""
+    """A Plotly figure: data and layout. ``meta.role`` names the role of each trace."""
     importance: dict[str, float] = {}
     """Each varied parameter's share in what decides the metric (Optuna's PED-ANOVA), the largest
     first; empty for fewer than ten compared trials or a single parameter.

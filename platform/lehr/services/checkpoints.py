@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lehr import actor
 from lehr import home as homes
 from lehr.checkpoints.registry import CheckpointLocations, Source, find
 from lehr.control.lifecycle import RunState
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 def order_checkpoint(context: Context, run: RunRow) -> RunDetail:
     """Have the run save a checkpoint at its next step."""
-    context.store.requests.order_checkpoint(run.id, actor="user")
+    context.store.requests.order_checkpoint(run.id, actor=actor.current())
     context.dispatcher.wake()
     return context.presenter.runs.detail(context.store.runs.get(run.id))
 

@@ -16,6 +16,7 @@ from lehr.alerting.webhooks import Webhooks
 from lehr.control.gpu_types import likely_meant
 from lehr.control.locality import CURE
 from lehr.errors import NotFound, SpecError, SpecProblem
+from lehr.secret_store import SecretStore, unknown
 from lehr.services import code
 from lehr.specs import RunSpec
 from lehr.specs.overrides import parse_overrides
@@ -81,6 +82,7 @@ def _problems(context: Context, specs: Sequence[RunSpec], *, prefix: str) -> Ite
     yield from _mirror_problems(specs, prefix)
     yield from _upload_problems(specs, prefix)
     yield from _webhook_problems(context, specs, prefix)
+    yield from _secret_problems(context, specs, prefix)
     yield from code.problems(context, specs, prefix)
     missing = list(_corpus_problems(context, specs, prefix))
     yield from missing
@@ -97,10 +99,24 @@ def _placement_problems(
         reason = context.dispatcher.can_ever_place(resources)
         if reason is not None:
             path = f"{prefix}resources.gpus"
-            yield SpecProblem(path, f"{path}: {reason}.", _cure_without_gpus(context))
+            yield SpecProblem(path, f"{path}: {reason}.", _hint_without_gpus(context))
 
 
-def _cure_without_gpus(context: Context) -> str | None:
+def _secret_problems(
+    context: Context, specs: Sequence[RunSpec], prefix: str
+) -> Iterator[SpecProblem]:
+    wanted = {(variable, name): None for spec in specs for variable, name in spec.secrets.items()}
+    if not wanted:
+        return
+    known = {one.name: one for one in SecretStore(context.home).all()}
+    for variable, name in wanted:
+        if name not in known:
+            path = f"{prefix}secrets.{variable}"
+            error = unknown(name, known)
+            yield SpecProblem(path, f"{path}: {error}", error.hint)
+
+
+def _hint_without_gpus(context: Context) -> str | None:
     """Return a hint how a cluster without GPUs gets some."""
     cluster = context.cluster_views.cluster()
     if cluster.message is None or any(node.gpus for node in cluster.nodes):

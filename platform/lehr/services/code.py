@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING
 from lehr.capsules import archive
 from lehr.capsules.archive import BadArchive
 from lehr.capsules.changes import changes_between
-from lehr.capsules.collect import refuse_missing_script
+from lehr.capsules.collect import (
+    refuse_missing_environment,
+    refuse_missing_parts,
+    refuse_missing_script,
+)
 from lehr.capsules.shelf import InstalledTrainer, Shelf
 from lehr.errors import NotFound, SpecError, SpecProblem, StoreUnavailable, UserError
 from lehr.schemas.code import CapsuleFile, CapsuleView, CodeDiff, FileChange
@@ -59,10 +63,11 @@ def problems(context: Context, specs: Sequence[RunSpec], prefix: str) -> Iterato
     path = f"{prefix}code.digest"
     for spec in {spec.code.model_dump_json(): spec for spec in specs}.values():
         digest = spec.code.digest
-        if spec.code.include and digest in {None, installed(context.home).digest()}:
+        if spec.code.sends_files and digest in {None, installed(context.home).digest()}:
             message = "the project's files were not sent with the spec, or none is included."
             hint = "Submit it by the command line or the client, which send them."
-            yield SpecProblem(f"{prefix}code.include", f"{prefix}code.include: {message}", hint)
+            field = f"{prefix}code.{'include' if spec.code.include else 'environment'}"
+            yield SpecProblem(field, f"{field}: {message}", hint)
         yield from _closed_to(context, spec, prefix)
         if digest is None:
             continue
@@ -71,10 +76,18 @@ def problems(context: Context, specs: Sequence[RunSpec], prefix: str) -> Iterato
             hint = "Leave code.digest out to train with the code as it is now."
             yield SpecProblem(path, message, hint)
             continue
-        if spec.trainer is not None and spec.trainer.script is not None:
+        script = spec.trainer.script if spec.trainer is not None else None
+        parts = spec.train.parts if spec.train is not None else None
+        file = spec.code.environment
+        if script is not None or parts is not None or file is not None:
             names = [m.name for m in archive.members(shelf.path(digest), digests=False)]
             try:
-                refuse_missing_script(spec.trainer.script, names)
+                if script is not None:
+                    refuse_missing_script(script, names)
+                if parts is not None:
+                    refuse_missing_parts(parts.named, names)
+                if file is not None:
+                    refuse_missing_environment(file, names)
             except SpecError as error:
                 found = error.problems[0]
                 yield SpecProblem(f"{prefix}{found.path}", f"{prefix}{found.message}", found.hint)

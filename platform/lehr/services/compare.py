@@ -39,7 +39,8 @@ def compare_runs(
     store = context.store
     runs = list({one.id: one for one in map(store.runs.find, refs)}.values())
     if len(runs) < 2:
-        raise UserError("a comparison needs two different runs.")
+        given = ", ".join(f"{run.name} ({run.id})" for run in runs) or "none"
+        raise UserError(f"a comparison needs two different runs; given: {given}.")
     infos = [store.series.metrics(run.id) for run in runs]
     _refuse_unknown(metric, infos)
     curves = _curves(store, runs, infos, metric, x_axis)

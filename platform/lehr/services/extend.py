@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lehr import actor
 from lehr.errors import InternalError
 from lehr.services import checks
 from lehr.services.once import Operation, Record
@@ -86,7 +87,7 @@ class _Draft:
         if store.sweeps.get(sweep_id).spec != self.before:
             return False
         return store.sweep_progress.add_trials(
-            sweep_id, self.rows, known=self.known, actor="user", spec=self.spec
+            sweep_id, self.rows, known=self.known, actor=actor.current(), spec=self.spec
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lehr import actor
 from lehr import home as homes
 from lehr.checkpoints.registry import CheckpointLocations
 from lehr.control import forks
@@ -73,7 +74,7 @@ def fork_run(
         forks.choose(run.name, store.checkpoints.of_run(run.id), point.step)
         made = store.runs.create(
             spec,
-            actor="user",
+            actor=actor.current(),
             provenance={**provenance, "fork": origin},
             resume_from=str(locations.folder),
             forked_from=run.id,

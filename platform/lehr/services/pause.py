@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lehr import actor
 from lehr.control.lifecycle import Desired, RunState
 from lehr.errors import Conflict
 
@@ -33,6 +34,6 @@ def resume_run(context: Context, run: RunRow) -> RunDetail:
 
 
 def _request(context: Context, run: RunRow, desired: Desired) -> RunDetail:
-    context.store.requests.set_desired(run.id, desired, actor="user")
+    context.store.requests.set_desired(run.id, desired, actor=actor.current())
     context.dispatcher.wake()
     return context.presenter.runs.detail(context.store.runs.get(run.id))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lehr import actor
 from lehr.control.lifecycle import RunState
 from lehr.control.retries import RETRY_RESET
 from lehr.errors import Conflict
@@ -33,7 +34,7 @@ def retry_run(context: Context, run: RunRow) -> RunDetail:
             attempt=run.attempt,
             cause="retry",
             message="retried by the user",
-            actor="user",
+            actor=actor.current(),
             set=RETRY_RESET,
         )
     if not moved:
@@ -49,7 +50,7 @@ def retry_sweep(context: Context, sweep: SweepRow) -> Operation[SweepDetail]:
     """
 
     def record() -> str:
-        context.store.sweep_progress.retry_trials(sweep.id, actor="user")
+        context.store.sweep_progress.retry_trials(sweep.id, actor=actor.current())
         return sweep.id
 
     return Operation(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lehr import actor
 from lehr.errors import Conflict, InternalError, UserError
 from lehr.services import checks
 from lehr.services.delete import refuse_deleted
@@ -59,7 +60,9 @@ def repeat_run(
             if _sweep(context, run, n) != drafted:
                 made, its = draft()
             origin = {**provenance, "seeds_of": {"run": run.id, "name": run.name}}
-            return context.store.sweeps.create(made, its, actor="user", provenance=origin).id
+            return context.store.sweeps.create(
+                made, its, actor=actor.current(), provenance=origin
+            ).id
 
         return record
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lehr import actor
 from lehr.errors import UserError
 from lehr.services import checks, code
 from lehr.services.once import Operation, Record
@@ -35,7 +36,9 @@ def submit_run(
 
     def prepare() -> Record:
         checks.check_run(context, loaded)
-        return lambda: context.store.runs.create(loaded, actor="user", provenance=provenance).id
+        return lambda: (
+            context.store.runs.create(loaded, actor=actor.current(), provenance=provenance).id
+        )
 
     return Operation(
         "runs",
@@ -63,7 +66,7 @@ def launch_sweep(
         checks.check_sweep(context, trials)
         rows = TrialRows(trials)
         sweeps = context.store.sweeps
-        return lambda: sweeps.create(loaded, rows, actor="user", provenance=provenance).id
+        return lambda: sweeps.create(loaded, rows, actor=actor.current(), provenance=provenance).id
 
     return Operation(
         "sweeps",

@@ -23,9 +23,7 @@ def checked_tag(tag: str) -> str:
         ValueError: a filter could not find it.
     """
     if not 0 < len(tag) <= LONGEST_TAG or "," in tag or any(letter.isspace() for letter in tag):
-        raise ValueError(
-            f"a tag is a word of at most {LONGEST_TAG} letters, without spaces and commas"
-        )
+        raise ValueError(f"a tag has 1 to {LONGEST_TAG} characters, and neither spaces nor commas")
     return tag
 
 

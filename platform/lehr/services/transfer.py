@@ -66,7 +66,8 @@ def transfer_rate(
     target = load_spec(spec, overrides)
     if isinstance(target, SweepSpec):
         raise UserError(
-            f"{target.name} is a sweep; a rate is carried to one training.",
+            f"{target.name} is a sweep; a learning rate can be transferred to a run or a rollout "
+            "only.",
             hint="Name the file of a run or of a rollout.",
         )
     detail = context.presenter.sweeps.outline(sweep)
@@ -197,6 +198,13 @@ def _differences(trial: TrainConfig, aim: TrainConfig) -> list[str]:
             found.append(
                 f"The sweep's heads have a size of {head}: set train.model.base_head_size={head}, "
                 "so that attention scores are as in the sweep."
+            )
+        if there.tie_embeddings:
+            found.append(
+                "The target's head is tied: under muP its first weights are not those of the "
+                "sweep's. Sweep with train.model.parametrization=mup "
+                f"train.model.base_width={there.base_width}, or set train.model.tie_embeddings to "
+                "false in both."
             )
     return found
 

@@ -39,6 +39,15 @@ def compiled(lines: Sequence[str]) -> GitIgnoreSpec | None:
 _Pattern = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(_plain_pattern)]
 
 
+def _environment_file(name: str) -> str:
+    parts = name.split("/")
+    if len(name) > 500 or "\0" in name or not all(parts) or {".", ".."} & set(parts):
+        raise ValueError(f"{name[:50]!r} is not a file of the project, relative to its root")
+    if parts[-1] != "uv.lock" and not parts[-1].endswith(".txt"):
+        raise ValueError(f"{name!r} is neither a uv.lock nor a requirements.txt")
+    return name
+
+
 class Code(Config):
     root: Annotated[str, Field(min_length=1, max_length=4000)] = "."
     """Folder of the project: absolute, or relative to the spec's file."""
@@ -48,6 +57,10 @@ class Code(Config):
     """
     exclude: Annotated[list[_Pattern], Field(max_length=1000)] = []
     """Files to leave out again."""
+    environment: Annotated[str, AfterValidator(_environment_file)] | None = None
+    """File of the project that names the packages to train with: requirements.txt or uv.lock. Each
+    node builds it once, by uv. None: the packages of the node.
+    """
     limit_mb: Annotated[int, Field(ge=1, le=1000)] = 100
     """Maximum size of the code, in megabytes."""
     send_secrets: Annotated[list[_Pattern], Field(max_length=100)] = []
@@ -56,3 +69,8 @@ class Code(Config):
     """The capsule: SHA-256 of the code that every attempt trains with. None: the code as it is when
     the run is submitted.
     """
+
+    @property
+    def sends_files(self) -> bool:
+        """Return whether files of the project belong to the run."""
+        return bool(self.include) or self.environment is not None

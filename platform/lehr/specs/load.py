@@ -179,7 +179,7 @@ def _anchor_code(data: dict[str, Any], folder: Path) -> None:
     run = data.get("run")
     for spec in (data, run if isinstance(run, dict) else {}):
         code = spec.get("code")
-        if isinstance(code, dict) and code.get("include"):
+        if isinstance(code, dict) and (code.get("include") or code.get("environment")):
             root = code.get("root", ".")
             if isinstance(root, str) and "\0" not in root:
                 code["root"] = str((folder / root).resolve())

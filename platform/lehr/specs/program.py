@@ -102,15 +102,23 @@ class Program(Config):
     @model_validator(mode="after")
     def _one_entry(self) -> Self:
         if (self.script is None) == (self.module is None):
-            raise ValueError("give either script or module")
+            raise ValueError(
+                "script and module are both given; keep one of them"
+                if self.script is not None
+                else "script or module is missing; give one of them"
+            )
         if self.script is not None and ".." in self.script.split("/"):
-            raise ValueError(f"script {self.script!r} leads out of the project")
+            raise ValueError(f"script {self.script!r} is outside of the project")
         return self
 
     @model_validator(mode="after")
     def _length(self) -> Self:
         if (self.steps is None) == (self.steps_arg is None):
-            raise ValueError("give either steps or steps_arg, so that its progress is known")
+            raise ValueError(
+                "steps and steps_arg are both given; keep one of them"
+                if self.steps is not None
+                else "steps or steps_arg is missing; give one of them, so that progress is known"
+            )
         if self.steps_arg is not None:
             steps = self.args.get(self.steps_arg)
             if not isinstance(steps, int) or isinstance(steps, bool) or not 1 <= steps < 2**40:

@@ -12,10 +12,12 @@ from lehr.errors import UserError
 from lehr.specs.alerts import AlertActions
 from lehr.specs.code import Code
 from lehr.specs.program import Program
+from lehr.specs.secret_names import SECRET_NAME
 from lehr.specs.tracking import NO_KEY, Tracking
 from lehr_trainer.configs.train import Config, TrainConfig
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+Name = Annotated[str, Field(pattern=rf"^{NAME}$")]
 """Letters, digits, dots, dashes and underscores; starts with a letter or digit."""
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -35,17 +37,35 @@ _LEHRS_OWN = frozenset(
 """Set by Lehr or torchrun for each process; another value would break the placement."""
 
 
+def _check_variable(name: str) -> None:
+    if not _VARIABLE.fullmatch(name):
+        raise ValueError(f"{name!r} is not the name of an environment variable")
+    if name in _LEHRS_OWN or name.startswith("LEHR_"):
+        raise ValueError(f"{name} is set by Lehr itself")
+
+
 def _check_env(env: dict[str, str]) -> dict[str, str]:
     for name, value in env.items():
-        if not _VARIABLE.fullmatch(name):
-            raise ValueError(f"{name!r} is not the name of an environment variable")
-        if name in _LEHRS_OWN or name.startswith("LEHR_"):
-            raise ValueError(f"{name} is set by Lehr itself")
+        _check_variable(name)
         if name == "WANDB_API_KEY":
             raise ValueError(f"{name}: {NO_KEY}")
         if "\0" in value:
             raise ValueError(f"{name} contains a NUL character")
     return env
+
+
+def _check_secrets(secrets: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+    for variable, name in secrets.items():
+        _check_variable(variable)
+        if not SECRET_NAME.fullmatch(name):
+            # Without the text: somebody may have written the secret itself here.
+            raise ValueError(
+                f"{variable} must have the name of a secret, not its value: letters, digits, "
+                "dots, dashes and underscores, at most 64; see lehr secret ls"
+            )
+        if variable in (info.data.get("env") or {}):
+            raise ValueError(f"{variable} is also in env")
+    return secrets
 
 
 class Resources(Config):
@@ -124,6 +144,11 @@ class RunSpec(Config):
     """Copies of its checkpoints."""
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
     """Higher values start first; equal ones in order of submission."""
+    preemptible: bool = False
+    """Whether a run of a higher priority may pause this one when it lacks GPUs. It then saves, is
+    queued again and resumes from there. Each time uses one of retries.preemption; without one left,
+    it is not paused.
+    """
     time_limit_s: Annotated[float, Field(gt=0)] | None = None
     """Seconds of running after which the run saves a checkpoint and stops."""
     stall_limit_s: Annotated[float, Field(gt=0)] | None = None
@@ -132,6 +157,10 @@ class RunSpec(Config):
     """
     env: Annotated[dict[str, str], AfterValidator(_check_env)] = {}
     """Environment variables of the trainer."""
+    secrets: Annotated[dict[str, str], AfterValidator(_check_secrets)] = {}
+    """More variables of the trainer: each with the name of a secret of the server, whose value it
+    gets (`lehr secret set NAME`). No value is stored with the run.
+    """
     code: Code = Code()
     """The code that the run trains with."""
     tracking: Tracking = Tracking()
@@ -170,12 +199,25 @@ class RunSpec(Config):
     @model_validator(mode="after")
     def _one_trainer(self) -> Self:
         if self.train is not None and self.trainer is not None:
-            raise ValueError("train and trainer exclude each other: Lehr's trainer, or a program")
+            raise ValueError(
+                "train and trainer are both given; keep train for Lehr's trainer, or trainer for a "
+                "program"
+            )
         script = self.trainer.script if self.trainer else None
         if script is not None and not self.code.include and self.code.digest is None:
             raise ValueError(
                 f"trainer.script is {script}, but code.include is empty: name the files of the "
                 'program, e.g. code: {include: ["."]}'
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _parts_are_sent(self) -> Self:
+        parts = self.train.parts if self.train else None
+        if parts is not None and not self.code.include and self.code.digest is None:
+            raise ValueError(
+                f"train.parts names {', '.join(parts.named.values())}, but code.include is empty: "
+                'name the files of the project, e.g. code: {include: ["."]}'
             )
         return self
 

@@ -41,10 +41,15 @@ class Range(Config):
         if self.distribution == "int_uniform" and not (
             self.min.is_integer() and self.max.is_integer()
         ):
-            raise ValueError("int_uniform needs whole numbers as min and max")
+            raise ValueError(
+                f"min is {self.min:g} and max is {self.max:g}; int_uniform needs whole numbers"
+            )
         if (self.q is not None) != self.distribution.startswith("q_"):
             raise ValueError(
-                "q must be given with q_uniform and q_log_uniform_values, and only with them"
+                f"distribution {self.distribution} needs q, the step of its values"
+                if self.q is None
+                else f"q is {self.q:g}, but distribution {self.distribution} takes no q; only "
+                "q_uniform and q_log_uniform_values take it"
             )
         return self
 

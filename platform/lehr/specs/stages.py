@@ -287,8 +287,8 @@ def _tiny(train: TrainConfig, world: int) -> dict[str, Any]:
         and train.model.parametrization == "standard"
         and train.model.hidden_size > _TINY_WIDTH
     ):
-        # With its width the rate keeps its effect: one that is far too high, or too low to learn
-        # from, is so here too.
+        # The rate is scaled with the width, so that a rate that is far too high or too low has
+        # the same effect on the tiny model.
         scale = train.model.hidden_size / _TINY_WIDTH
         changes["train.optimizer.lr"] = float(f"{train.optimizer.lr * scale:.3g}")
     if not train.loss.runs_on_any_cpu:

@@ -49,7 +49,9 @@ def normalised(url: str) -> str:
         )
     parts = urlsplit(text)
     if "@" in parts.netloc and ":" in parts.netloc.rpartition("@")[0]:
-        raise ValueError("a spec is stored unencrypted: put the password into the environment")
+        raise ValueError(
+            "the URL has a password; a spec is not encrypted, so set it in the environment"
+        )
     if parts.query or parts.fragment:
         raise ValueError(f"{url!r} has a query or fragment, which a storage URL must not have")
     if scheme == "file" and (parts.netloc or parts.path in {"", "/"}):

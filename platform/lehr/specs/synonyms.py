@@ -129,6 +129,7 @@ _IN_RUN: dict[str, tuple[str, ...]] = {
     "tags": ("labels",),
     "notes": ("description", "comment"),
     "env": ("environment", "env_vars"),
+    "secrets": ("secret", "secret_env", "env_from"),
 }
 _OF_A_SWEEP: dict[str, tuple[str, ...]] = {
     "trials": ("run_cap", "num_samples", "n_trials", "num_trials", "max_trials"),

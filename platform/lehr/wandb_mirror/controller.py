@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lehr import home as homes
+from lehr import log_fields
 from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound
 from lehr.specs.tracking import Tracking, WandbTracking
@@ -227,7 +228,8 @@ class MirrorController:
             pass  # It has ended; the next pass notices.
         except Exception:
             # One unreadable run must not block the feed of the others.
-            log.exception("run %s cannot be read for its mirror", run_id)
+            fields = log_fields.of("run", run_id)
+            log.exception("run %s cannot be read for its mirror", run_id, extra=fields)
             with self._guard:
                 self._changed.add(run_id)
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 
-from lehr.cli import main, output
 from lehr.cluster.dispatcher import Dispatcher
 from lehr.presenters.cluster import ClusterPresenter
 from lehr_testing.api import RUN_SPEC, TOKEN, served
+from lehr_testing.cli import call
 
 
 def node(name: str, address: str) -> dict:
@@ -18,7 +17,7 @@ def node(name: str, address: str) -> dict:
 
 
 @pytest.fixture
-def lehr(tmp_path, monkeypatch, capsys):
+def lehr(tmp_path, monkeypatch):
     """Runs a command as the entry point would, on a cluster of gpu-left, which trains, and gpu-right."""
     with served(tmp_path / "home") as (api, address):
         real = Dispatcher(api.store, tmp_path / "home", ray_address="nowhere:1", server_url=address)
@@ -38,25 +37,14 @@ def lehr(tmp_path, monkeypatch, capsys):
             resume_from=None,
             token_sha256="0" * 64,
         )
-        for name, value in {"SERVER": address, "TOKEN": TOKEN, "HOME": str(tmp_path / "x")}.items():
-            monkeypatch.setenv(f"LEHR_{name}", value)
-        monkeypatch.setenv("COLUMNS", "160")
+        own = {"SERVER": address, "TOKEN": TOKEN, "HOME": str(tmp_path / "x")}
+        environment = {f"LEHR_{name}": value for name, value in own.items()}
 
         def run(*args: str) -> tuple[int, str, str]:
-            monkeypatch.setattr(sys, "argv", ["lehr", "cluster", *args])
-            output.console.cache_clear()
-            output.notes.cache_clear()
-            code: int | str | None = 0
-            try:
-                main.run()
-            except SystemExit as stop:
-                code = stop.code
-            shown = capsys.readouterr()
-            return int(code or 0), shown.out, shown.err
+            done = call("cluster", *args, cwd=tmp_path, COLUMNS="160", **environment)
+            return done.returncode, done.stdout, done.stderr
 
         yield run
-        output.console.cache_clear()
-        output.notes.cache_clear()
 
 
 def _spec():

@@ -45,6 +45,7 @@ def test_corpus_of_a_sweep_is_prepared_once_and_reused(lehr, tmp_path):
     assert str(shards) in prepared[0]
 
 
+@pytest.mark.nightly  # trainer/process/test_mix.py prepares and trains on one.
 def test_all_corpora_of_a_mix_are_prepared(lehr, tmp_path):
     spec = lr_sweep(text_corpus(tmp_path / "web"), "s", [1e-3])
     parts = {

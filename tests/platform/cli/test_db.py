@@ -101,6 +101,7 @@ def test_a_backup_taken_while_another_process_writes_restores_clean(
     assert 19 <= len(steps) <= written[0]
 
 
+@pytest.mark.nightly  # The lock is tested in platform/test_home.py.
 @pytest.mark.parametrize("what", ["rebuild", "upgrade", "restore"])
 def test_command_that_needs_a_stopped_server_is_rejected_without_changes(
     store: Store, tmp_path: Path, what: str

@@ -70,6 +70,15 @@ def test_warmup_comes_from_the_learning_rate_unless_it_is_given(lehr, tmp_path):
     assert found["total_steps"] == 900
 
 
+@pytest.mark.parametrize("first", ["nan", "inf", ""])
+def test_rates_that_are_no_numbers_tell_nothing_of_the_warmup(lehr, tmp_path, first):
+    rows = "\n".join(f"{s},3,{min(s, 40) if s > 1 else first}" for s in range(1, 201))
+    (tmp_path / "lr.csv").write_text(f"step,loss,lr\n{rows}\n")
+    result = lehr("diagnose", "lr.csv", "--json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["diagnosis"]["warmup_steps"] == 40
+
+
 def test_few_points_are_no_clean_bill(lehr, tmp_path):
     (tmp_path / "few.csv").write_text("step,loss\n1,3\n2,2\n")
     assert "trends need 20 points" in lehr("diagnose", "few.csv").stdout

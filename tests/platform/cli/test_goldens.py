@@ -33,11 +33,30 @@ from lehr_testing.paths import ROOT
 
 _DB = "tests/platform/cli/test_db.py"
 _UPLOAD = "tests/e2e/test_checkpoint_upload.py"
+_TOKENS = "tests/platform/cli/test_token.py"
+_QUOTAS = "tests/platform/cli/test_quota.py"
+_SECRETS = "tests/platform/cli/test_secret.py"
 NOT_HERE = {
     "node join": "tests/platform/cli/test_node.py::"
     "test_checks_are_listed_and_a_machine_with_a_bad_one_does_not_join",
     "node leave": "tests/platform/cli/test_node.py::test_machine_that_has_not_joined_cannot_leave",
     "node token": "tests/platform/cli/test_node.py::test_token_is_printed_as_a_command_that_works",
+    "support-bundle": "tests/platform/cli/test_support_bundle.py::"
+    "test_bundle_is_written_and_its_files_are_listed",
+    "token create": f"{_TOKENS}::test_token_is_created_used_rotated_and_revoked",
+    "token ls": f"{_TOKENS}::test_token_is_created_used_rotated_and_revoked",
+    "token rotate": f"{_TOKENS}::test_token_is_created_used_rotated_and_revoked",
+    "token revoke": f"{_TOKENS}::test_token_is_created_used_rotated_and_revoked",
+    "secret set": f"{_SECRETS}::test_secret_is_read_from_standard_input_listed_and_removed",
+    "secret ls": f"{_SECRETS}::test_secret_is_read_from_standard_input_listed_and_removed",
+    "secret rm": f"{_SECRETS}::test_secret_is_read_from_standard_input_listed_and_removed",
+    "quota set": f"{_QUOTAS}::test_quota_is_set_listed_and_removed",
+    "quota ls": f"{_QUOTAS}::test_quota_is_set_listed_and_removed",
+    "quota rm": f"{_QUOTAS}::test_quota_is_set_listed_and_removed",
+    "audit": f"{_TOKENS}::test_audit_lists_who_did_what",
+    "login-link": f"{_TOKENS}::test_login_link_is_an_address_without_the_token",
+    "new trainer": "tests/platform/cli/test_new.py::"
+    "test_project_is_written_planned_and_pinned_by_its_capsule",
     "code show": "tests/platform/cli/test_code.py::test_code_of_a_run_is_shown_compared_and_checked_out",
     "code diff": "tests/platform/cli/test_code.py::test_code_of_a_run_is_shown_compared_and_checked_out",
     "code checkout": "tests/platform/cli/test_code.py::test_code_of_a_run_is_shown_compared_and_checked_out",

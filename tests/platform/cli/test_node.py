@@ -4,41 +4,28 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 
 import pytest
 
 from lehr import home
-from lehr.cli import main, output
+from lehr.cli.server import join_lines
 from lehr.cluster.ray_access import RayAccess
 from lehr.joining import record
 from lehr_api.routes import cluster as routes
 from lehr_testing.api import TOKEN, served
+from lehr_testing.cli import call
 
 
 @pytest.fixture
-def lehr(tmp_path, monkeypatch, capsys):
-    """Runs `lehr node` as the entry point would, on a machine with a home of its own."""
-    for name in ("SERVER", "TOKEN", "RUNS", "DATA", "JOIN_TOKEN"):
-        monkeypatch.delenv(f"LEHR_{name}", raising=False)
-    monkeypatch.setenv("LEHR_HOME", str(tmp_path / "machine"))
-    monkeypatch.setenv("COLUMNS", "200")
+def lehr(tmp_path):
+    """Runs `lehr node` on a machine with a home of its own."""
 
-    def run(*args):
-        monkeypatch.setattr(sys, "argv", ["lehr", "node", *args])
-        output.console.cache_clear()
-        output.notes.cache_clear()
-        code = 0
-        try:
-            main.run()
-        except SystemExit as stop:
-            code = stop.code
-        shown = capsys.readouterr()
-        return int(code or 0), shown.out, shown.err
+    def run(*args, **environment):
+        machine = {"LEHR_HOME": str(tmp_path / "machine"), "COLUMNS": "200"}
+        done = call("node", *args, cwd=tmp_path, **(machine | environment))
+        return done.returncode, done.stdout, done.stderr
 
-    yield run
-    output.console.cache_clear()
-    output.notes.cache_clear()
+    return run
 
 
 @pytest.fixture
@@ -57,16 +44,38 @@ def write_home(where, url):
     home.write_server(where, home.ServerInfo(url, 1, "1.0"))
 
 
-def test_token_is_printed_as_a_command_that_works(lehr, server, tmp_path, monkeypatch):
+def test_token_is_printed_as_a_command_that_works(lehr, server, tmp_path):
     write_home(tmp_path / "machine", "http://10.0.0.1:5347")
     code, shown, _ = lehr("token")
     assert code == 0
-    words = shlex.split(shown)
-    assert words[:4] == ["lehr", "node", "join", "http://10.0.0.1:5347"]
-    monkeypatch.setenv("LEHR_HOME", str(tmp_path / "other"))
-    found = json.loads(lehr("join", server, *words[4:], "--check", "--json")[1])
+    variable, *words = shlex.split(shown)
+    # Arguments are in the list of processes, which every user of a machine can read.
+    assert words == ["lehr", "node", "join", "http://10.0.0.1:5347"]
+    name, _, value = variable.partition("=")
+    other = {"LEHR_HOME": str(tmp_path / "other"), name: value}
+    _, shown, warned = lehr("join", server, "--check", "--json", **other)
+    found = json.loads(shown)
     assert found["node"]
     assert not found["joined"]
+    assert "list of processes" not in warned
+
+
+def test_token_to_join_comes_from_a_file_too_and_as_an_argument_with_a_warning(
+    lehr, server, tmp_path
+):
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    check = ("--check", "--json", "--gpus", "1")
+    _, shown, warned = lehr("join", server, "--token-file", str(tmp_path / "token"), *check)
+    assert json.loads(shown)["node"]
+    assert "list of processes" not in warned
+    _, shown, warned = lehr("join", server, "--token", TOKEN, *check)
+    assert json.loads(shown)["node"]
+    assert "LEHR_JOIN_TOKEN or --token-file" in warned
+    assert "a token is required to join" in lehr("join", server, "--check")[2]
+    missing = ("--token-file", str(tmp_path / "nowhere"))
+    assert "--token-file" in lehr("join", server, *missing)[2]
+    both = ("--token", TOKEN, "--token-file", str(tmp_path / "token"))
+    assert "both given" in lehr("join", server, *both)[2]
 
 
 def test_server_of_one_machine_has_no_command_for_others(lehr, tmp_path):
@@ -76,6 +85,17 @@ def test_server_of_one_machine_has_no_command_for_others(lehr, tmp_path):
     assert code == 2
     assert "other machines cannot reach this server" in error
     assert "--public-url" in error
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:5347", "http://localhost:80", "http://[::1]:1"])
+def test_up_with_a_url_of_this_machine_alone_adds_no_nodes(tmp_path, url):
+    write_home(tmp_path / "here", url)
+    assert join_lines(tmp_path / "here", url) == []
+    assert join_lines(tmp_path / "here", None) == []
+    write_home(tmp_path / "there", "http://lehr.example:5347")
+    about, command = join_lines(tmp_path / "there", "http://lehr.example:5347")
+    assert "add a node" in about
+    assert "lehr node join http://lehr.example:5347" in command
 
 
 def test_checks_are_listed_and_a_machine_with_a_bad_one_does_not_join(lehr, server, tmp_path):

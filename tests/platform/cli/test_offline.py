@@ -199,6 +199,7 @@ def test_a_dry_run_as_json(lehr):
         "steps",
         "tokens",
         "tokens_per_parameter",
+        "replaced_parts",
         "usual_batches",
         "corpus_tokens",
         "flops",

@@ -43,6 +43,7 @@ def written(folder: Path, **changes: Any) -> str:
     return str(path)
 
 
+@pytest.mark.nightly  # The next test prints the same table.
 def test_the_trace_stands_beside_the_formula_of_each_stage(tmp_path: Path) -> None:
     done = call("plan", written(tmp_path), "--trace", "--json", folder=tmp_path)
     found = json.loads(done.stdout)

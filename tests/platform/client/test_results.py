@@ -164,6 +164,7 @@ def test_wait_shows_progress_in_a_terminal_and_nothing_in_a_pipe(server, sweep):
         assert expected in text
 
 
+@pytest.mark.nightly  # The client's method does the same above.
 def test_command_line_mirrors_a_sweep_to_wandb(server, sweep, tmp_path):
     pytest.importorskip("wandb")
     api, address = server

@@ -9,7 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from lehr import Client
-from lehr.client.transport import Transport, problem_error
+from lehr.client.problems import problem_error
+from lehr.client.transport import Transport
 from lehr.errors import (
     Conflict,
     Fenced,

@@ -9,14 +9,14 @@ import pytest
 
 from lehr.presenters import Presenter
 from lehr.services.context import Context
-from lehr.store import Store
 from lehr_testing.api import FakeDispatcher
+from lehr_testing.stores import fresh_store
 
 
 @pytest.fixture
 def context(tmp_path: Path) -> Iterator[Context]:
     dispatcher = FakeDispatcher()
-    with Store.open(tmp_path / "home") as store:
+    with fresh_store(tmp_path / "home") as store:
         yield Context(
             store=store,
             presenter=Presenter(store),

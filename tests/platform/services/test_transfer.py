@@ -226,6 +226,10 @@ def test_under_mup_width_changes_nothing(context: Context) -> None:
     assert not any("base_head_size" in warning for warning in mup.warnings)
     heads = carried(context, target(model={**wide, "base_head_size": 128}))
     assert any("set train.model.base_head_size=64" in warning for warning in heads.warnings)
+    # A standard sweep and a tied model under muP do not have the same first weights.
+    for tied in (True, False):
+        found = carried(context, target(model={**wide, "tie_embeddings": tied}))
+        assert any("head is tied" in warning for warning in found.warnings) == tied
 
 
 def test_rate_of_mup_is_not_carried_to_a_standard_model(context: Context) -> None:

@@ -41,13 +41,13 @@ def test_arguments_of_a_resumption_are_laid_over_the_others():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"script": "a.py", "module": "b"}, "either script or module"),
-        ({}, "either script or module"),
-        ({"script": "../a.py"}, "leads out of the project"),
+        ({"script": "a.py", "module": "b"}, "script and module are both given"),
+        ({}, "script or module is missing"),
+        ({"script": "../a.py"}, "is outside of the project"),
         ({"script": "a.sh"}, "match"),
         ({"script": "a.py", "args": {"--lr": 1}}, "leave out dashes"),
         ({"script": "a.py", "saves": ["/out"]}, "not a path below"),
-        ({"script": "a.py", "steps": None}, "either steps or steps_arg"),
+        ({"script": "a.py", "steps": None}, "steps or steps_arg is missing"),
         ({"script": "a.py", "steps": None, "steps_arg": "n"}, "args.n is None"),
     ],
 )
@@ -67,7 +67,7 @@ def test_run_has_either_train_or_trainer():
     assert run.steps == 9
     with pytest.raises(SpecError, match=r"train is missing"):
         load_spec({"name": "a"})
-    with pytest.raises(SpecError, match=r"train and trainer exclude each other|train\."):
+    with pytest.raises(SpecError, match=r"train and trainer are both given|train\."):
         load_spec(spec(train={}))
     with pytest.raises(SpecError, match=r"code.include is empty"):
         load_spec({**spec(), "code": {}})

@@ -189,7 +189,7 @@ GOLDEN = {
     "a step where none is asked for": (
         RANDOM.replace("values: [1e-4, 1e-3]", "min: 1\n    max: 2\n    q: 1"),
         """\
-        run.yaml, line 5: parameters.train.optimizer.lr: q must be given with q_uniform and q_log_uniform_values, and only with them.""",
+        run.yaml, line 5: parameters.train.optimizer.lr: q is 1, but distribution uniform takes no q; only q_uniform and q_log_uniform_values take it.""",
     ),
     "a logarithm of nothing": (
         RANDOM.replace(
@@ -203,7 +203,7 @@ GOLDEN = {
             "values: [1e-4, 1e-3]", "min: 0.5\n    max: 2\n    distribution: int_uniform"
         ),
         """\
-        run.yaml, line 5: parameters.train.optimizer.lr: int_uniform needs whole numbers as min and max.""",
+        run.yaml, line 5: parameters.train.optimizer.lr: min is 0.5 and max is 2; int_uniform needs whole numbers.""",
     ),
     "more trials than a coarse range has values": (
         RANDOM.replace("trials: 2", "trials: 4")
@@ -218,7 +218,7 @@ GOLDEN = {
         SWEEP.replace("  train:\n", "  resorces: {}\n  train:\n"),
         """\
         run.yaml, line 7: run.resorces is not a field.
-          Did you mean run.resources?   Fields here: kind, name, project, tags, notes, trainer, train, resources, retries, checkpoints, priority, time_limit_s, stall_limit_s, env, code, tracking, alerts""",
+          Did you mean run.resources?   Fields here: kind, name, project, tags, notes, trainer, train, resources, retries, checkpoints, priority, preemptible, time_limit_s, stall_limit_s, env, secrets, code, tracking, alerts""",
     ),
     "a name of which only the initials are known": (
         RUN.replace("  steps: 100", "  steps: 100\n  learn_rate: 3"),

@@ -272,6 +272,7 @@ def test_deleting_a_run_deletes_its_offline_files(mirrored_api):
     until(lambda: not folder.exists(), within_s=30, what="the files to go")
 
 
+@pytest.mark.nightly  # The other tests here mirror records of each kind.
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_server_mirrors_a_real_training(server, corpus):

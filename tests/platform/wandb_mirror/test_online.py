@@ -67,6 +67,7 @@ def rows_sent(server, run_id, count):
     return until(look, within_s=120, what=f"{count} rows at W&B")
 
 
+@pytest.mark.nightly  # test_mirror.py kills and restarts the offline mirror.
 def test_restarted_mirror_sends_each_row_once(api, wandb_server):
     run_id = submitted(api, tags=["mine"])
     attempt = begin(api.store, run_id)
@@ -139,6 +140,7 @@ def test_repeated_steps_are_separate_series_by_attempt(mirrored_api, wandb_serve
     assert remote.summary["train/loss"] == 0.5
 
 
+@pytest.mark.nightly  # test_mirror.py has a mirror that fails and continues.
 def test_outage_of_wandb_only_delays_the_mirror(mirrored_api, wandb_server):
     api = mirrored_api
     run_id = submitted(api)

@@ -1,0 +1,80 @@
+"""What ``submit``, ``sweep`` and ``rollout`` have in common: read, confirm, record, show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from lehr.cli.connect import connect
+from lehr.cli.output import console
+from lehr.cli.plan import of_another_kind, read_spec
+from lehr.cli.run_actions import confirm
+from lehr.errors import LehrError, SpecError, UserError
+
+if TYPE_CHECKING:
+    from lehr.client import Client, Rollout, Sweep
+
+WatchOption = Annotated[
+    bool, typer.Option("--watch", "-w", help="Show its progress until it ends.")
+]
+S = TypeVar("S")
+
+
+def read_to_launch(file: str, overrides: list[str] | None, kind: type[S], name: str) -> S:
+    """Read a spec of one kind; ``name`` is that of the kind.
+
+    Raises:
+        UserError: the file is not valid, or of another kind. Nothing was recorded.
+    """
+    try:
+        spec = read_spec(file, overrides)
+    except SpecError as error:
+        raise nothing_recorded(error) from None
+    if not isinstance(spec, kind):
+        raise of_another_kind(file, spec, name)
+    return spec
+
+
+def confirmed(show_plan: Callable[[], None], *, yes: bool, as_json: bool) -> Client:
+    """Connect, show the plan and ask for confirmation; with ``as_json`` only connect."""
+    client = connect()
+    client.health()
+    if not as_json:
+        show_plan()
+        if not yes:
+            confirm("Launch?")
+    return client
+
+
+@contextmanager
+def recording() -> Iterator[None]:
+    """Add to the server's refusal that nothing was recorded."""
+    try:
+        yield
+    except UserError as error:
+        raise nothing_recorded(error) from None
+
+
+def print_next(launched: Sweep | Rollout, *, watch: bool) -> None:
+    """Print the address, and the commands that are useful next."""
+    out = console()
+    out.print(f"  {launched.url}", style="dim")
+    if not watch:
+        name = launched.name
+        out.print(f"  Watch it: lehr watch {name}        Stop it: lehr cancel {name}", style="dim")
+
+
+def nothing_recorded(error: LehrError) -> LehrError:
+    """Return the same error with a note that nothing was recorded."""
+    if isinstance(error, SpecError):
+        return NothingRecorded(error.problems)
+    hint = f"{error.hint}\nNothing was recorded." if error.hint else "Nothing was recorded."
+    return type(error)(error.message, hint=hint)
+
+
+class NothingRecorded(SpecError):
+    def __str__(self) -> str:
+        return f"{super().__str__()}\nNothing was recorded."

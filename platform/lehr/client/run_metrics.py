@@ -1,0 +1,119 @@
+"""Metrics, curves and use of nodes of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from lehr.client.frames import import_pandas, need_plotly, series_frame, system_frame
+from lehr.client.run_state import RunStateMethods
+from lehr.errors import NotFound
+from lehr.schemas.alerts import AlertView
+from lehr.schemas.streams import EventView, MetricInfo, SampleView, Series
+from lehr.schemas.system import RunSystem
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class RunMetricMethods(RunStateMethods):
+    """A part of ``lehr.client.runs.Run``: what it has recorded, except logs."""
+
+    def metrics(self) -> list[MetricInfo]:
+        return self._list("/metrics", MetricInfo)
+
+    def series(
+        self,
+        *names: str,
+        x: Literal["step", "tokens", "time"] = "step",
+        points: int = 500,
+        exact: bool = False,
+        smoothing: float | None = None,
+        superseded: bool = False,
+    ) -> list[Series]:
+        """Return curves, downsampled by the server unless ``exact``; all metrics when none is
+        named.
+        """
+        selected = list(names) or [metric.name for metric in self.metrics()]
+        params = {
+            "name": selected,
+            "x": x,
+            "points": points,
+            "exact": exact,
+            "smoothing": smoothing,
+            "superseded": superseded,
+        }
+        return self._list("/series", Series, params) if selected else []
+
+    def history(self, *names: str) -> pd.DataFrame:
+        """Return every point of the named metrics (default: all), one row per step.
+
+        Exact, and the same on every call once the run has ended.
+
+        Raises:
+            NotFound: the run has no metric of that name.
+        """
+        import_pandas("history()")
+        return series_frame(self.series(*names, exact=True))
+
+    def plot(
+        self,
+        *names: str,
+        x: Literal["step", "tokens", "time"] = "step",
+        smoothing: float | None = None,
+    ) -> Any:
+        """Plot the named metrics with Plotly; by default the losses.
+
+        Metrics with the same last part (``train/loss``, ``val/loss``) share a panel.
+
+        Raises:
+            NotFound: the run has no metric of that name, or none at all yet.
+        """
+        need_plotly("plot()")
+        from lehr.analysis.figures import run_figure
+
+        selected = names or self._losses()
+        return run_figure(self.name, self.series(*selected, x=x, points=1000, smoothing=smoothing))
+
+    def _losses(self) -> list[str]:
+        known = [metric.name for metric in self.metrics()]
+        if not known:
+            raise NotFound(f"run {self.name} has not logged any metric yet.")
+        return [name for name in known if name in {"train/loss", "val/loss"}] or known[:1]
+
+    def export(self, form: Literal["jsonl", "parquet"] = "jsonl") -> bytes:
+        """Return every point of every metric as the bytes of a file: one row per step, one
+        column per metric.
+        """
+        return self._transport.get(f"/runs/{self.id}/export", {"format": form})
+
+    def system(self, *, attempt: int | None = None, points: int = 400) -> RunSystem:
+        """Return what its nodes and GPUs did while its attempts ran.
+
+        Args:
+            attempt: number of the attempt. Default: all of them.
+            points: of each node, neighbours are averaged until there are at most so many.
+
+        Raises:
+            NotFound: it has no such attempt.
+        """
+        params = {"attempt": attempt, "points": points}
+        return RunSystem.model_validate_json(self._transport.get(f"/runs/{self.id}/system", params))
+
+    def system_frame(self, *, attempt: int | None = None) -> pd.DataFrame:
+        """Return ``system`` as a pandas frame: one row per attempt, node and time."""
+        import_pandas("system_frame()")
+        found = self.system(attempt=attempt)
+        return system_frame(
+            [node for one in found.attempts for node in one.nodes],
+            attempts=[one.number for one in found.attempts for _ in one.nodes],
+        )
+
+    def events(self) -> list[EventView]:
+        return self._list("/events", EventView)
+
+    def alerts(self) -> list[AlertView]:
+        """Return what the diagnosis of the run's curves has found so far."""
+        return self._list("/alerts", AlertView)
+
+    def samples(self) -> list[SampleView]:
+        return self._list("/samples", SampleView)

@@ -1,0 +1,86 @@
+"""What the client's runs, sweeps and rollouts have in common."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
+
+from lehr.client.files import save
+
+if TYPE_CHECKING:
+    from lehr.client.transport import Transport
+
+
+class Named(Protocol):
+    """A view of a run, a sweep or a rollout."""
+
+    id: str
+    name: str
+    note: str
+
+
+View = TypeVar("View", bound=Named)
+
+
+class ObjectMethods(Generic[View]):
+    """An object of a server as last read."""
+
+    _places: ClassVar[str]
+    """Its collection in addresses: runs, sweeps or rollouts."""
+
+    def __init__(self, transport: Transport, view: View) -> None:
+        self._transport = transport
+        self.view = view
+
+    def _detail_of(self, answer: bytes) -> View:
+        """Parse the server's answer."""
+        raise NotImplementedError
+
+    @property
+    def id(self) -> str:
+        return self.view.id
+
+    @property
+    def name(self) -> str:
+        return self.view.name
+
+    @property
+    def note(self) -> str:
+        """Return the text that people wrote about it; at first the spec's notes."""
+        return self.view.note
+
+    @property
+    def url(self) -> str:
+        """Return the URL of its page on the dashboard."""
+        return f"{self._transport.server}/{self._places}/{self.id}"
+
+    def unarchive(self) -> Self:
+        """Show it in lists again."""
+        return self._act("unarchive")
+
+    def set_note(self, note: str) -> Self:
+        """Replace its note; an empty text removes it. Runs of a sweep or rollout keep theirs."""
+        answer = self._transport.put(f"{self._path}/note", {"note": note})
+        self.view = self._detail_of(answer)
+        return self
+
+    def report(self, path: Path | str) -> Path:
+        """Write a report to a file, as one HTML page that needs no network; return its path.
+
+        It has the result with its figures, the cost, config and provenance.
+
+        Raises:
+            UserError: the file cannot be written.
+        """
+        return save(self._transport.get(f"{self._path}/report"), path)
+
+    @property
+    def _path(self) -> str:
+        return f"/{self._places}/{self.id}"
+
+    def _act(
+        self, verb: str, body: dict[str, Any] | None = None, *, key: str | None = None
+    ) -> Self:
+        answer = self._transport.post(f"{self._path}/{verb}", body, idempotency_key=key)
+        self.view = self._detail_of(answer)
+        return self

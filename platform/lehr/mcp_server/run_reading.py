@@ -1,0 +1,164 @@
+"""Tools that read what one run has recorded: curves, logs, events, alerts."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field, TypeAdapter
+
+from lehr.errors import NotFound, UserError, nearest
+from lehr.mcp_server.answers import Answer, ago, brief_run, clipped, curve
+from lehr.mcp_server.launching import Ref
+from lehr.mcp_server.reading import Limit
+from lehr.schemas.streams import Series
+
+if TYPE_CHECKING:
+    from lehr.client import Client
+
+_LINE = 500
+
+
+class RunReading:
+    """The tools, for one server."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def metrics(
+        self,
+        ref: Ref,
+        matching: Annotated[str, Field(description="A regular expression.")] = "",
+        limit: Limit = 60,
+    ) -> Answer:
+        """List the metrics of a run, each with points, last value and range."""
+        try:
+            pattern = re.compile(matching)
+        except re.error as error:
+            raise UserError(
+                f"matching {matching!r} is not a regular expression: {error}."
+            ) from error
+        known = [one for one in self._client.run(ref).metrics() if pattern.search(one.name)]
+        return {
+            "metrics": [
+                {
+                    "name": one.name,
+                    "points": one.points,
+                    "last": one.last,
+                    "at_step": one.last_step,
+                    "min": one.minimum,
+                    "max": one.maximum,
+                }
+                for one in known[:limit]
+            ],
+            "total": len(known),
+        }
+
+    def history(
+        self,
+        ref: Ref,
+        names: Annotated[list[str], Field(min_length=1, max_length=6)],
+        x: Literal["step", "tokens", "time"] = "step",
+        points: Annotated[int, Field(ge=2, le=200)] = 40,
+        first: Annotated[float | None, Field(description="From this x on.")] = None,
+        last: Annotated[float | None, Field(description="Up to this x.")] = None,
+        smoothing: Annotated[float | None, Field(ge=0, lt=1)] = None,
+    ) -> Answer:
+        """Read curves of a run, reduced to a few points; narrow first and last to see more."""
+        run = self._client.run(ref)
+        known = [one.name for one in run.metrics()]
+        for name in names:
+            if name not in known:
+                near = nearest(name, known)
+                raise NotFound(
+                    f"run {run.name} has no metric {name!r}.",
+                    hint=f"Did you mean {near}?" if near else "List them with metrics.",
+                )
+        params = {"name": names, "x": x, "points": points, "smoothing": smoothing}
+        answer = self._client.transport.get(
+            f"/runs/{run.id}/series", {**params, "from": first, "to": last}
+        )
+        return {
+            "curves": [curve(one) for one in TypeAdapter(list[Series]).validate_json(answer)],
+        }
+
+    def logs(
+        self,
+        ref: Ref,
+        name: Annotated[str, Field(description="rank-0.log, launcher.log, ...")] = "rank-0.log",
+        attempt: int | None = None,
+        lines: Annotated[int, Field(ge=1, le=200)] = 40,
+        offset: Annotated[
+            int | None, Field(description="Begin at this byte, as search_logs returned it.")
+        ] = None,
+    ) -> Answer:
+        """Read the last lines of a run's output, or lines from a byte on."""
+        run = self._client.run(ref)
+        tail = lines if offset is None else None
+        found = run.logs(name, attempt=attempt, tail=tail, offset=offset)
+        streams = [f"{one.name} of attempt {one.attempt}" for one in run.log_streams()]
+        return {
+            "lines": [clipped(one, _LINE) for one in itertools.islice(found, lines)],
+            "logs": streams[-20:],
+        }
+
+    def search_logs(
+        self,
+        ref: Ref,
+        text: Annotated[str, Field(min_length=1)],
+        name: str = "rank-0.log",
+        attempt: int | None = None,
+        limit: Limit = 20,
+    ) -> Answer:
+        """Find lines of a whole log that contain a text, ignoring case."""
+        hits = self._client.run(ref).search_logs(text, name, attempt=attempt)
+        found = list(itertools.islice(hits, limit + 1))
+        return {
+            "lines": [
+                {"offset": one.offset, "text": clipped(one.text, _LINE)} for one in found[:limit]
+            ],
+            "more": len(found) > limit or None,
+        }
+
+    def events(self, ref: Ref, limit: Limit = 30) -> Answer:
+        """List the newest events of a run: transitions, requests, checkpoints, warnings."""
+        found = self._client.run(ref).events()
+        return {
+            "events": [
+                {
+                    "when": ago(one.at),
+                    "kind": one.kind,
+                    "message": clipped(one.message, 600),
+                    "step": one.step,
+                    "attempt": one.attempt,
+                }
+                for one in found[-limit:]
+            ],
+            "earlier": max(len(found) - limit, 0) or None,
+        }
+
+    def diagnose(self, ref: Ref) -> Answer:
+        """Find what is wrong with a run: how it ended, alerts on its curves, cause, advice."""
+        run = self._client.run(ref)
+        detail = run.detail
+        newest = detail.attempts[-1] if detail.attempts else None
+        return {
+            "run": brief_run(detail),
+            "cause": detail.cause,
+            "end": clipped(newest.message or "", 2_000) if newest else None,
+            "alerts": run.alerts(),
+            "next": "logs, search_logs and events have the details; retry continues a failed run.",
+        }
+
+    def system(
+        self,
+        ref: Ref,
+        attempt: int | None = None,
+        points: Annotated[int, Field(ge=2, le=100)] = 30,
+    ) -> Answer:
+        """Show what a run's nodes and GPUs did while an attempt ran, by default the newest."""
+        run = self._client.run(ref)
+        if not run.attempt:
+            return {"note": f"{run.name} has not been started yet."}
+        return {"system": run.system(attempt=attempt or run.attempt, points=points)}

@@ -1,0 +1,1 @@
+"""What somebody who helps needs to see of a server, in one file without secrets."""

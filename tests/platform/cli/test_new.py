@@ -1,0 +1,55 @@
+"""``lehr new trainer``: its project is planned, sent as a capsule, and refused where it cannot work."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from lehr_testing.api import TOKEN, served
+from lehr_testing.cli import call
+
+
+@pytest.fixture
+def lehr(tmp_path):
+    with served(tmp_path / "home") as (_, address):
+        known = {"LEHR_SERVER": address, "LEHR_TOKEN": TOKEN}
+        yield lambda *args: call(*args, cwd=tmp_path, LEHR_HOME=str(tmp_path / "home"), **known)
+
+
+def test_project_is_written_planned_and_pinned_by_its_capsule(lehr, tmp_path):
+    done = lehr("new", "trainer", "mine", "--json")
+    assert json.loads(done.stdout) == {"folder": "mine", "files": ["my_model.py", "run.yaml"]}
+    planned = json.loads(lehr("plan", "mine/run.yaml", "--json").stdout)["plan"]
+    # A squared ReLU has two matrices in place of SwiGLU's three: 2 layers x 64 x 192 fewer.
+    assert planned["parameter_count"] == 131_392 - 2 * 64 * 192
+    assert "counted by building it" in planned["replaced_parts"][0]
+    assert (
+        "parts    model class my_model:MyModel is not Lehr's"
+        in lehr("plan", "mine/run.yaml").stdout
+    )
+    sent = lehr("submit", "mine/run.yaml", "--json")
+    assert sent.returncode == 0, sent.stderr
+    shown = json.loads(lehr("code", "show", "my-model", "--json").stdout)["capsule"]
+    assert "project/my_model.py" in {file["name"] for file in shown["files"]}
+    again = lehr("new", "trainer", "mine")
+    assert again.returncode == 2
+    assert "mine is not empty" in again.stderr
+
+
+def test_model_that_cannot_be_built_is_an_error_of_the_plan(lehr, tmp_path):
+    lehr("new", "trainer", "mine")
+    path = tmp_path / "mine/my_model.py"
+    path.write_text(path.read_text().replace("class MyModel(Llama)", "class MyModel(nn.Module)"))
+    done = lehr("plan", "mine/run.yaml")
+    assert done.returncode == 2
+    assert "my_model:MyModel is no subclass of lehr_trainer's Llama" in done.stderr
+
+
+def test_module_that_is_not_sent_is_named_and_nothing_is_recorded(lehr, tmp_path):
+    lehr("new", "trainer", "mine", "--part", "loss")
+    (tmp_path / "mine/my_loss.py").rename(tmp_path / "mine/other.py")
+    done = lehr("submit", "mine/run.yaml")
+    assert done.returncode == 2
+    assert "the code has no module my_loss.py" in done.stderr
+    assert json.loads(lehr("ls", "--json").stdout)["runs"] == []
