@@ -18,6 +18,7 @@ import uvicorn
 
 from lehr import __version__, home
 from lehr.errors import HomeUnusable, LehrError, UserError
+from lehr.log_rotation import LogRotation
 from lehr_api import logs
 from lehr_api.app import create_app
 from lehr_api.settings import Settings
@@ -39,7 +40,12 @@ def main(arguments: list[str] | None = None) -> int:
             settings = _settings(options, where)
             with _listening(settings) as listener:
                 logs.configure(home.logs_dir(where) / "server.log")
-                _serve(settings, listener)
+                rotation = LogRotation(home.logs_dir(where))
+                rotation.start()
+                try:
+                    _serve(settings, listener)
+                finally:
+                    rotation.stop()
     except LehrError as error:
         print(f"lehr: {error}", file=sys.stderr)
         return error.exit_code

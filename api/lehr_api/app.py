@@ -15,6 +15,7 @@ from lehr.lru import Lru
 from lehr.schemas.base import Problem
 from lehr_api import dashboard, problems, prometheus, routes
 from lehr_api.auth import API
+from lehr_api.compression import compress_answers
 from lehr_api.middleware import Guard
 from lehr_api.responses import body_problem_responses
 from lehr_api.routes import login
@@ -65,8 +66,14 @@ def create_app(settings: Settings, *, services: Opener = running) -> FastAPI:
     app.include_router(login.router)
     app.include_router(prometheus.router)
     app.add_middleware(WorkerLane)
-    app.add_middleware(Guard, settings=settings, attempt_token_sha256=_attempt_tokens(app))
+    app.add_middleware(
+        Guard,
+        settings=settings,
+        attempt_token_sha256=_attempt_tokens(app),
+        store=lambda: app.state.services.store,
+    )
     dashboard.install(app)
+    compress_answers(app)
     _describe(app)
     return app
 

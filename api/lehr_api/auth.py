@@ -1,8 +1,8 @@
 """Authentication: tokens, the browser's cookie, and the host names that requests may use.
 
-Users send the home's token, as ``Authorization: Bearer`` or, in a browser, as a cookie derived from
-it. A worker sends the token of its attempt, which opens that attempt's routes and nothing else; the
-home's token does not open those.
+Users send the home's token or a named one, as ``Authorization: Bearer`` or, in a browser, as a
+cookie derived from it. A worker sends the token of its attempt, which opens that attempt's routes
+and nothing else; no user's token opens those.
 """
 
 from __future__ import annotations
@@ -12,19 +12,22 @@ import hmac
 import ipaddress
 import socket
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from starlette.requests import cookie_parser
 
-from lehr import node_tokens
-from lehr.errors import Unauthorized
+from lehr import access, node_tokens
+from lehr.access import Role
+from lehr.errors import Forbidden, Unauthorized
 from lehr_api.problems import CrossOrigin, WrongHost
 
 if TYPE_CHECKING:
     from starlette.datastructures import Headers
 
     from lehr.node_tokens import NodeToken
+    from lehr.store.records.access_tokens import AccessTokenRecords
+    from lehr.store.tables import AccessTokenRow
     from lehr_api.settings import Settings
 
 COOKIE_DAYS = 30
@@ -77,23 +80,97 @@ class Keys:
     def opens(self, given: str) -> bool:
         return _same(given, self.token)
 
-    def cookie_opens(self, given: str) -> bool:
-        return _same(given, self.cookie)
+    def cookie_of(self, person: Person) -> str:
+        """Return the value of the cookie with which a browser is logged in as this person."""
+        if person.sha256 is None:
+            return self.cookie
+        text = f"lehr cookie 2\n{person.name}\n{person.sha256}"
+        digest = hmac.new(self.token.encode(), text.encode(), hashlib.sha256).hexdigest()
+        return f"{person.name}:{digest}"
 
 
-def check_person(headers: Headers, keys: Keys) -> Literal["token", "cookie"]:
-    """Raise Unauthorized unless the request has the home's token or its cookie."""
+@dataclass(frozen=True)
+class Person:
+    """Whom a request comes from: the holder of the home's token, or of a named one."""
+
+    name: str
+    role: Role
+    sha256: str | None = None
+    """The digest of a named token; None for the home's own token."""
+
+
+OWNER = Person(access.OWNER, Role.ADMIN)
+
+
+def check_person(headers: Headers, keys: Keys, tokens: AccessTokenRecords) -> Person:
+    """Return whom the request comes from.
+
+    Raises:
+        Unauthorized: it has neither a valid token nor the cookie of one.
+    """
     bearer = bearer_token(headers)
     if bearer is not None:
-        if keys.opens(bearer):
-            return "token"
-        raise Unauthorized("the token is not this server's.", hint=_TOKEN_HINT)
+        return person_with(bearer, keys, tokens)
     cookie = cookie_value(headers, keys)
-    if cookie is not None and keys.cookie_opens(cookie):
-        return "cookie"
-    if cookie is not None:
+    if cookie is None:
+        raise Unauthorized("a token is required.", hint=_TOKEN_HINT)
+    found = person_of_cookie(cookie, keys, tokens)
+    if found is None:
         raise Unauthorized("the login is no longer valid.", hint="Log in again at /login.")
-    raise Unauthorized("a token is required.", hint=_TOKEN_HINT)
+    return found
+
+
+def person_with(token: str, keys: Keys, tokens: AccessTokenRecords) -> Person:
+    """Return whose token it is.
+
+    Raises:
+        Unauthorized: it is not a token of this server, or no longer valid.
+    """
+    if keys.opens(token):
+        return OWNER
+    row = tokens.of_token(token)
+    if row is None:
+        raise Unauthorized("the token is not this server's.", hint=_TOKEN_HINT)
+    if not tokens.valid(row):
+        why = "revoked" if row.revoked_at is not None else "expired"
+        raise Unauthorized(
+            f"the token {row.name!r} is {why}.", hint="An admin of the server can create a new one."
+        )
+    return _person(row)
+
+
+def person_of_cookie(cookie: str, keys: Keys, tokens: AccessTokenRecords) -> Person | None:
+    """Return who is logged in with this cookie; None if it is not valid, or no longer."""
+    if _same(cookie, keys.cookie):
+        return OWNER
+    name, _, _ = cookie.rpartition(":")
+    row = tokens.of_name(name)
+    if row is None or not tokens.valid(row):
+        return None
+    person = _person(row)
+    return person if _same(cookie, keys.cookie_of(person)) else None
+
+
+def still_valid(person: Person, tokens: AccessTokenRecords) -> bool:
+    """Return whether the token of an open connection is valid as before."""
+    if person.sha256 is None:
+        return True
+    row = tokens.of_name(person.name)
+    return row is not None and tokens.valid(row) and _person(row) == person
+
+
+def check_role(person: Person, method: str, path: str) -> None:
+    """Raise Forbidden unless the person's role includes the request."""
+    needed = access.needed(method, path)
+    if not person.role.includes(needed):
+        raise Forbidden(
+            f"this needs the role {needed}; the token {person.name!r} has the role {person.role}.",
+            hint="An admin of the server can create another token: lehr token create",
+        )
+
+
+def _person(row: AccessTokenRow) -> Person:
+    return Person(row.name, Role(row.role), row.sha256)
 
 
 def check_node(headers: Headers, keys: Keys, *, now: float) -> NodeToken | None:
@@ -122,7 +199,9 @@ def check_attempt(headers: Headers, token_sha256: str | None) -> None:
     """
     bearer = bearer_token(headers)
     if bearer is None:
-        raise Unauthorized("the attempt's token is required.")
+        raise Unauthorized(
+            "the attempt's token is required, as the header Authorization: Bearer TOKEN."
+        )
     digest = hashlib.sha256(bearer.encode("utf-8", "surrogateescape")).hexdigest()
     if token_sha256 is None or not _same(digest, token_sha256):
         raise Unauthorized("the token is not this attempt's.")

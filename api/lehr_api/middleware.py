@@ -7,12 +7,15 @@ buffered.
 from __future__ import annotations
 
 import logging
+import re
 import time
 from typing import TYPE_CHECKING
 
+from anyio import to_thread
 from starlette.datastructures import Headers, MutableHeaders
 
-from lehr.errors import LehrError
+from lehr import access, actor, log_fields
+from lehr.errors import LehrError, StoreUnavailable
 from lehr_api import auth
 from lehr_api.problems import TooLarge, error_response, unexpected_response
 
@@ -21,9 +24,12 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+    from lehr.store import Store
     from lehr_api.settings import Settings
 
 _log = logging.getLogger("lehr.api")
+_LONGEST_PATH = 300
+_SUBJECT = re.compile(rf"{auth.API}/(run|attempt|sweep|rollout)s/([\w-]{{1,40}})(?:/|\Z)")
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
@@ -44,30 +50,45 @@ class Guard:
         *,
         settings: Settings,
         attempt_token_sha256: Callable[[str], Awaitable[str | None]],
+        store: Callable[[], Store],
     ) -> None:
         self.app = app
         self._settings = settings
         self._keys = auth.Keys(settings.token)
         self._names = auth.own_names(settings)
         self._attempt_token_sha256 = attempt_token_sha256
+        self._store = store
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
         started = False
+        person: auth.Person | None = None
 
         async def send_guarded(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
+                if (
+                    person is not None
+                    and scope["method"] not in access.READING
+                    # It changed nothing, and another write would wait for the store once more.
+                    and message["status"] != StoreUnavailable.status
+                ):
+                    await to_thread.run_sync(self._audit, person, scope, message["status"])
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
             await send(message)
 
         try:
-            await self._check(scope)
+            person = await self._identify(scope)
+            log_fields.become(**_subject(scope["path"]))
+            if person is not None:
+                scope.setdefault("state", {})["person"] = person
+                actor.become(person.name)
+                auth.check_role(person, scope.get("method", "GET"), scope["path"])
             if scope["type"] == "http":
                 receive = await self._limited(scope, receive)
             await self.app(scope, receive, send_guarded)
@@ -82,20 +103,36 @@ class Guard:
                 raise
             await unexpected_response()(scope, receive, send_guarded)
 
-    async def _check(self, scope: Scope) -> None:
+    async def _identify(self, scope: Scope) -> auth.Person | None:
+        """Return the person whose request it is; None for a worker's, a node's and an open path."""
         headers = Headers(scope=scope)
         path: str = scope["path"]
         auth.check_host(headers, self._names, loopback=self._settings.loopback)
         auth.check_origin(headers, scope.get("method", "WEBSOCKET"))
         if auth.is_open(path):
-            return
+            return None
         if path in auth.NODE_PATHS and auth.check_node(headers, self._keys, now=time.time()):
-            return
+            return None
         attempt = auth.attempt_of(path)
         if attempt is None:
-            auth.check_person(headers, self._keys)
-        else:
-            auth.check_attempt(headers, await self._attempt_token_sha256(attempt))
+            return auth.check_person(headers, self._keys, self._store().access_tokens)
+        auth.check_attempt(headers, await self._attempt_token_sha256(attempt))
+        return None
+
+    def _audit(self, person: auth.Person, scope: Scope, status: int) -> None:
+        """Record a request that changes something, before it is answered."""
+        client = scope.get("client")
+        try:
+            self._store().audit.add(
+                person.name,
+                person.role,
+                method=scope["method"],
+                path=scope["path"][:_LONGEST_PATH],
+                status=status,
+                address=str(client[0]) if client else "",
+            )
+        except StoreUnavailable as error:
+            _log.error("a request of %s was not audited: %s", person.name, error)
 
     async def _limited(self, scope: Scope, receive: Receive) -> Receive:
         """Return ``receive`` after checking that the body is within the limit.
@@ -126,6 +163,15 @@ class Guard:
                 raise _too_large(limit)
             more = message.get("more_body", False)
         return _replay({"type": "http.request", "body": bytes(body), "more_body": False}, receive)
+
+
+def _subject(path: str) -> dict[str, str]:
+    """Return the run, attempt, sweep or rollout of a path, for the log lines of its request."""
+    found = _SUBJECT.match(path)
+    if found is None:
+        return {}
+    kind, name = found.groups()
+    return log_fields.of_attempt(name) if kind == "attempt" else log_fields.of(kind, name)
 
 
 def _replay(message: Message, receive: Receive) -> Receive:

@@ -14,20 +14,20 @@ Responses = dict[int | str, dict[str, Any]]
 _DESCRIPTIONS = {
     400: "The request cannot be read.",
     401: "The token is missing or wrong.",
+    403: "The role of the token does not include this.",
     404: "There is no such thing.",
     409: "The thing exists, but its state forbids this.",
     413: "The body is too large.",
     422: "The request is wrong; `problems` names each thing that is.",
-    429: "Too much is being written at once; `Retry-After` says when to come back.",
+    429: "Too much is being written at once; `Retry-After` has the seconds to wait.",
     502: "Another server did not take the message.",
 }
 
 
 def problem_responses(*statuses: int) -> Responses:
-    """Those of these statuses, and of 401 and 422, which any route may answer."""
-    return {
-        status: described_problem(_DESCRIPTIONS[status]) for status in sorted({401, 422, *statuses})
-    }
+    """Those of these statuses, and of 401, 403 and 422, which any route may answer."""
+    every = sorted({401, 403, 422, *statuses})
+    return {status: described_problem(_DESCRIPTIONS[status]) for status in every}
 
 
 def described_problem(description: str, kind: type[Problem] = Problem) -> dict[str, Any]:

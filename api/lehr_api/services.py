@@ -20,6 +20,7 @@ from lehr.services import context
 from lehr.services.once import Operation, once
 from lehr.wandb_mirror import state_files
 from lehr_api.backpressure import Intake
+from lehr_api.login_links import LoginLinks
 from lehr_api.stream import Hub
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class Services(context.Context):
     hub: Hub
     intake: Intake
     sender: Sender
+    login_links: LoginLinks
 
     def once(self, key: str | None, operation: Operation[Any], *, status: int = 201) -> Response:
         """Carry out an operation, once for each ``Idempotency-Key``, and answer with its result.
@@ -105,7 +107,8 @@ def assemble(
         intake=Intake(at_once=settings.appends_at_once, waiting=settings.appends_waiting),
         code=settings.code,
         trainers=settings.trainers,
-        sender=Sender(Webhooks(settings.home), allowed_hosts=settings.webhook_hosts),
+        sender=Sender(store, Webhooks(settings.home), allowed_hosts=settings.webhook_hosts),
+        login_links=LoginLinks(),
     )
 
 

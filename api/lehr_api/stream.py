@@ -20,7 +20,7 @@ from anyio import CapacityLimiter, to_thread
 from lehr.schemas.runs import LatestOfRun
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncGenerator, Callable, Iterable
 
     from lehr.presenters import Presenter
     from lehr.schemas.cluster import ClusterView
@@ -152,7 +152,7 @@ class Hub:
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._wake.set)
 
-    async def listen(self, run_id: str | None) -> AsyncIterator[bytes]:
+    async def listen(self, run_id: str | None) -> AsyncGenerator[bytes]:
         """Yield the bytes of one client's stream, until it or the server ends."""
         listener = Listener(run_id)
         if self._closed:
@@ -220,8 +220,8 @@ class Hub:
             Event("run", view.id, "", view.model_dump_json().encode(), view.id) for view in views
         ]
         # A run's own event already has its newest values.
-        told = {view.id for view in views}
-        latest = presenter.runs.latest(ids.get("metrics", set()) - told)
+        sent = {view.id for view in views}
+        latest = presenter.runs.latest(ids.get("metrics", set()) - sent)
         events += [
             Event("metrics", run_id, "", _latest_json(run_id, values), run_id)
             for run_id, values in latest.items()

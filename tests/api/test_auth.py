@@ -5,11 +5,11 @@ from http.cookies import SimpleCookie
 
 import httpx
 import pytest
-from starlette.routing import Mount
 
 from lehr import proof
 from lehr_api import auth
 from lehr_testing.api import BASE, RUN_SPEC, TOKEN, api_client, attempt_token, begin, served
+from lehr_testing.routes import concrete, walk
 
 PROTOCOL = {"Lehr-Protocol": "1"}
 
@@ -18,30 +18,6 @@ PROTOCOL = {"Lehr-Protocol": "1"}
 def api(tmp_path):
     with api_client(tmp_path) as pair:
         yield pair
-
-
-def walk(routes, prefix=""):
-    """Return every (path, method) of an application, including mounts and sockets."""
-    for route in routes:
-        if hasattr(route, "effective_route_contexts"):  # A router that FastAPI includes lazily.
-            yield from walk(route.effective_route_contexts(), prefix)
-            continue
-        path = prefix + getattr(route, "path", "")
-        if isinstance(route, Mount):
-            yield f"{path}/anything", "GET"
-            yield from walk(route.routes or [], path)
-        elif hasattr(route, "routes"):
-            yield from walk(route.routes, path)
-        else:
-            for method in getattr(route, "methods", None) or {"GET"}:
-                yield path, method
-
-
-def concrete(path):
-    while "{" in path:
-        head, _, rest = path.partition("{")
-        path = f"{head}x{rest.partition('}')[2]}"
-    return path
 
 
 def test_every_route_answers_401_without_a_token_except_the_allowlist(api):

@@ -93,6 +93,6 @@ def test_views_are_saved_replaced_listed_and_removed(lehr, command, monkeypatch)
         with pytest.raises(UserError):
             lehr.put_view(name, query)
     monkeypatch.setattr(saved_views, "MOST", 1)
-    with pytest.raises(UserError, match="the most that are kept"):
+    with pytest.raises(UserError, match="1 saved views, the maximum"):
         lehr.put_view("another", "")
     lehr.put_view("all mine", "")

@@ -12,6 +12,11 @@ from lehr_testing.api import RUN_SPEC
 from lehr_testing.processes import Process
 from lehr_testing.server import alive
 
+HOSTS = [
+    "0.0.0.0",
+    *(pytest.param(host, marks=pytest.mark.nightly) for host in ("::", "192.0.2.1")),
+]
+
 
 @pytest.fixture
 def start(tmp_path):
@@ -27,6 +32,7 @@ def start(tmp_path):
         process.end()
 
 
+@pytest.mark.nightly  # tests/e2e starts and restarts servers.
 def test_server_publishes_its_address_locks_its_home_and_restarts(start):
     server = start().ready()
     home = server.home
@@ -99,7 +105,7 @@ def test_a_taken_port_is_reported_before_the_store_is_opened(start):
     assert not (server.home / "lehr.db").exists()
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
+@pytest.mark.parametrize("host", HOSTS)
 def test_network_address_needs_tls_or_insecure(start, host):
     server = start("--host", host)
     assert server.wait() == 2

@@ -126,6 +126,22 @@ def test_only_trials_in_the_requested_states_are_on_the_pages(api):
     assert client.get(f"/api/v1/sweeps/{sweep}", params={"state": "gone"}).status_code == 422
 
 
+def test_a_live_page_reads_the_changed_trials_and_how_all_stand(api):
+    api_, client = api
+    sweep = launched(client)
+    train(api_.store, sweep, {4: 3.0, 9: 2.0, 11: 4.0})
+    whole = show(client, sweep)
+    ninth = whole["trials"][8]
+    news = show(client, sweep, run=[ninth["run"]["id"]])
+    assert news["trials"] == [ninth]
+    assert whole["standings"] == []
+    fields = ("number", "value", "step", "compared_value", "rank", "best")
+    assert news["standings"] == [{one: t[one] for one in fields} for t in whole["trials"]]
+    assert [one["number"] for one in news["standings"] if one["best"]] == [9]
+    assert news["counts"] == whole["counts"]
+    assert show(client, sweep, run=["gone"])["trials"] == []
+
+
 def test_statements_of_a_page_do_not_grow_with_the_sweep_nor_read_its_specs(api):
     api_, client = api
     counts = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import ipaddress
+import ssl
 
 import httpx
 import pytest
@@ -97,6 +98,12 @@ def test_missing_certificate_file_is_named(address, monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/ca.pem")
     with pytest.raises(UserError, match=r"SSL_CERT_FILE is '/nowhere/ca.pem'"):
         Client(address, "t")
+
+
+def test_client_of_an_address_without_encryption_reads_no_certificates(monkeypatch):
+    monkeypatch.setenv("SSL_CERT_FILE", "/nowhere/ca.pem")
+    monkeypatch.setattr(ssl, "create_default_context", lambda *_, **__: pytest.fail("was read"))
+    Client("http://127.0.0.1:1", "t").close()
 
 
 def test_shipper_with_a_trusted_certificate_reaches_its_routes(served, address, trusted):

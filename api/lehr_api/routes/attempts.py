@@ -38,7 +38,7 @@ async def speaks_our_protocol(
         str | None,
         Header(
             alias="Lehr-Protocol",
-            description="The version that the worker speaks.",
+            description="The version of the protocol that the worker uses.",
             examples=[str(PROTOCOL)],
         ),
     ] = None,
@@ -173,7 +173,7 @@ class CopiesAnswer(_Answer):
 _APPEND = {
     **problem_responses(400, 404, 413, 429),
     409: described_problem(
-        "The piece does not begin where the stream ends; `offset` says where that is.",
+        "The piece does not begin where the stream ends; `offset` is that position.",
         OffsetProblem,
     ),
 }
@@ -212,14 +212,17 @@ async def append(
 async def append_piece(
     services: Services, attempt_id: str, name: str, offset: int, data: bytes
 ) -> Response:
-    """Append a piece of a stream, and answer with its end, or with where it should begin.
+    """Append a piece of a stream, and answer with the new end of the stream.
 
     Raises:
         TooLarge: the piece is larger than the limit.
         Busy: too many pieces wait.
     """
     if len(data) > services.settings.chunk_limit:
-        raise TooLarge(f"a piece is at most {services.settings.chunk_limit:,} bytes.")
+        raise TooLarge(
+            f"the piece has {len(data):,} bytes; at most {services.settings.chunk_limit:,} are "
+            "allowed."
+        )
     headers = {"Lehr-Protocol": str(PROTOCOL)}
     try:
         end = await services.intake.run(

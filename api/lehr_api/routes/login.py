@@ -27,30 +27,41 @@ async def show(
     request: FastAPIRequest,
     services: ServicesDep,
     target: Annotated[str | None, Query(alias="next")] = None,
+    code: Annotated[str | None, Query(max_length=100)] = None,
 ) -> Response:
     """Show the form; a logged-in browser is redirected."""
     keys = auth.Keys(services.settings.token)
     cookie = auth.cookie_value(request.headers, keys)
-    if cookie is not None and keys.cookie_opens(cookie):
+    known = services.store.access_tokens
+    if cookie is not None and auth.person_of_cookie(cookie, keys, known) is not None:
         return RedirectResponse(local_target(target), 303)
-    return login_page(target)
+    return login_page(target, code=code)
 
 
 @router.post("/login")
 async def log_in(request: FastAPIRequest, services: ServicesDep) -> Response:
-    """Log in from the form, or with JSON ``{"token": ...}``, which is answered with 204."""
+    """Log in from the form, or with JSON ``{"token": ...}``, which is answered with 204.
+
+    The form of a login link has its code in place of the token.
+    """
     body = await request.body()
     is_json = request.headers.get("content-type", "").startswith("application/json")
-    token, target = _from_json(body) if is_json else _from_form(body)
+    token, code, target = _from_json(body) if is_json else _from_form(body)
     keys = auth.Keys(services.settings.token)
-    if not keys.opens(token):
+    try:
+        if code:
+            person = services.login_links.take(code)
+        else:
+            person = auth.person_with(token, keys, services.store.access_tokens)
+    except Unauthorized as error:
         if is_json:
-            return error_response(Unauthorized("the token is not this server's."))
-        return login_page(target, error="That is not this server's token.", status=401)
+            return error_response(Unauthorized(error.message))
+        text = f"{error.message[0].upper()}{error.message[1:]}"
+        return login_page(target, error=text, status=401)
     answer = Response(status_code=204) if is_json else RedirectResponse(local_target(target), 303)
     answer.set_cookie(
         keys.cookie_name,
-        keys.cookie,
+        keys.cookie_of(person),
         max_age=auth.COOKIE_DAYS * 86_400,
         httponly=True,
         # Lax, so that a link to a run in a message opens it. Pages of other sites gain nothing:
@@ -73,15 +84,17 @@ def _is_https(request: Request) -> bool:
     return request.url.scheme == "https"
 
 
-def _from_form(body: bytes) -> tuple[str, str | None]:
+def _from_form(body: bytes) -> tuple[str, str, str | None]:
+    """Return token, code and target."""
     fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
-    return fields.get("token", [""])[0].strip(), fields.get("next", [None])[0]
+    token, code = (fields.get(name, [""])[0].strip() for name in ("token", "code"))
+    return token, code, fields.get("next", [None])[0]
 
 
-def _from_json(body: bytes) -> tuple[str, str | None]:
+def _from_json(body: bytes) -> tuple[str, str, str | None]:
     try:
         fields = orjson.loads(body)
     except orjson.JSONDecodeError:
-        return "", None
+        return "", "", None
     token = fields.get("token") if isinstance(fields, dict) else None
-    return (token.strip() if isinstance(token, str) else ""), None
+    return (token.strip() if isinstance(token, str) else ""), "", None

@@ -21,6 +21,12 @@ from lehr_api.settings import MEBIBYTE
 
 router = APIRouter(prefix="/runs/{ref}/logs", tags=["logs"], route_class=TaggedRoute)
 
+LogName = Annotated[str, Path(examples=["rank-0.log"], max_length=100)]
+WhichAttempt = Annotated[
+    int | None,
+    Query(ge=1, le=10**6, description="Of which attempt; the newest that wrote this log."),
+]
+
 
 @router.get("", responses=problem_responses(404))
 def list_logs(run: FoundRun, store: StoreDep) -> list[LogStream]:
@@ -31,11 +37,8 @@ def list_logs(run: FoundRun, store: StoreDep) -> list[LogStream]:
 def read_log(
     run: FoundRun,
     store: StoreDep,
-    name: Annotated[str, Path(examples=["rank-0.log"], max_length=100)],
-    attempt: Annotated[
-        int | None,
-        Query(ge=1, le=10**6, description="Of which attempt; the newest that wrote this log."),
-    ] = None,
+    name: LogName,
+    attempt: WhichAttempt = None,
     offset: Annotated[int, Query(ge=0, le=1 << 60, description="In bytes.")] = 0,
     limit: Annotated[
         int, Query(ge=1, le=4 * MEBIBYTE, description="The most bytes to answer with.")
@@ -60,11 +63,8 @@ def read_log(
 def download_log(
     run: FoundRun,
     store: StoreDep,
-    name: Annotated[str, Path(examples=["rank-0.log"], max_length=100)],
-    attempt: Annotated[
-        int | None,
-        Query(ge=1, le=10**6, description="Of which attempt; the newest that wrote this log."),
-    ] = None,
+    name: LogName,
+    attempt: WhichAttempt = None,
 ) -> StreamingResponse:
     """Download a whole log as a text file."""
     number = _attempt_with_log(store, run, name, attempt)
@@ -92,7 +92,7 @@ def _whole(store: Store, which: str, name: str) -> Iterator[bytes]:
 def search_log(
     run: FoundRun,
     store: StoreDep,
-    name: Annotated[str, Path(examples=["rank-0.log"], max_length=100)],
+    name: LogName,
     text: Annotated[
         str,
         Query(
@@ -102,10 +102,7 @@ def search_log(
             examples=["error"],
         ),
     ],
-    attempt: Annotated[
-        int | None,
-        Query(ge=1, le=10**6, description="Of which attempt; the newest that wrote this log."),
-    ] = None,
+    attempt: WhichAttempt = None,
     offset: Annotated[int, Query(ge=0, le=1 << 60, description="Search from this byte on.")] = 0,
     limit: Annotated[int, Query(ge=1, le=10_000, description="The most lines.")] = 1000,
 ) -> LogHits:

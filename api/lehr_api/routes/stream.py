@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query
+from fastapi import APIRouter, Header, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
+from lehr_api import auth
 from lehr_api.deps import ServicesDep
 from lehr_api.responses import text_responses
+from lehr_api.services import Services
 
 router = APIRouter(tags=["stream"])
 
@@ -21,6 +25,7 @@ router = APIRouter(tags=["stream"])
 )
 async def stream(
     services: ServicesDep,
+    request: Request,
     run: Annotated[
         str | None, Query(description="Only what concerns this run.", max_length=100)
     ] = None,
@@ -40,7 +45,18 @@ async def stream(
     if run is not None:
         run_id = (await run_in_threadpool(services.store.runs.find, run)).id
     return StreamingResponse(
-        services.hub.listen(run_id),
+        _while_valid(services, request.state.person, services.hub.listen(run_id)),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
+
+
+async def _while_valid(
+    services: Services, person: auth.Person, events: AsyncGenerator[bytes]
+) -> AsyncIterator[bytes]:
+    """Pass the events on until the person's token ends; a heartbeat comes every few seconds."""
+    async with aclosing(events) as open_events:
+        async for piece in open_events:
+            if not auth.still_valid(person, services.store.access_tokens):
+                return
+            yield piece

@@ -66,6 +66,14 @@ def show(
         list[RunState] | None,
         Query(description="Only trials whose run is in any of these; may be repeated."),
     ] = None,
+    run: Annotated[
+        list[str] | None,
+        Query(
+            description="Only the trials of these runs, by id, and the standings of all: what a "
+            "live page needs after those runs have changed. May be repeated.",
+            max_length=200,
+        ),
+    ] = None,
     limit: Limit = PAGE,
     cursor: Cursor = None,
 ) -> SweepDetail:
@@ -73,7 +81,9 @@ def show(
 
     Counts, best trials and all other fields are of the whole sweep, on each page.
     """
-    return services.presenter.sweeps.detail(sweep, limit=limit, cursor=cursor, states=state)
+    return services.presenter.sweeps.detail(
+        sweep, limit=limit, cursor=cursor, states=state, run_ids=run
+    )
 
 
 class Extension(BaseModel):

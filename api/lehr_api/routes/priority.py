@@ -1,0 +1,28 @@
+"""The priority of a run: unlike its spec, it may change while it waits."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
+
+from lehr.schemas.runs import RunDetail
+from lehr.services.priority import set_priority
+from lehr_api.deps import FoundRun, ServicesDep
+from lehr_api.responses import problem_responses
+
+router = APIRouter(prefix="/runs/{ref}", tags=["runs"])
+
+
+class Priority(BaseModel):
+    """Where a run stands in the queue."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+    priority: int = Field(ge=-100, le=100, examples=[5])
+    """Runs of a higher priority start first; specs have 0 unless they say otherwise."""
+
+
+@router.put("/priority", responses=problem_responses(404, 409))
+def put_priority(body: Priority, run: FoundRun, services: ServicesDep) -> RunDetail:
+    """Replace the priority of a run that has not ended. Idempotent."""
+    return set_priority(services, run, body.priority)

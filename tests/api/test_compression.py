@@ -1,0 +1,62 @@
+"""Answers are compressed for clients that accept it; streams of events and weights are not."""
+
+import gzip
+
+import httpx
+import pytest
+
+from lehr_testing.api import SWEEP_SPEC, TOKEN, served
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    with (
+        served(tmp_path_factory.mktemp("home")) as (_, address),
+        httpx.Client(base_url=address, headers=headers) as client,
+    ):
+        sweep = client.post("/api/v1/sweeps", json={"spec": SWEEP_SPEC}).json()
+        yield client, f"/api/v1/sweeps/{sweep['id']}"
+
+
+def raw(client, path, accepted="gzip"):
+    """Return the answer and its bytes as they came over the wire."""
+    with client.stream("GET", path, headers={"Accept-Encoding": accepted}) as answer:
+        return answer, b"".join(answer.iter_raw())
+
+
+def test_large_answers_are_compressed_if_the_client_accepts_it(server):
+    client, path = server
+    answer, body = raw(client, path)
+    assert answer.headers["content-encoding"] == "gzip"
+    assert "Accept-Encoding" in answer.headers["vary"]
+    plain, whole = raw(client, path, "identity")
+    assert "content-encoding" not in plain.headers
+    assert gzip.decompress(body) == whole
+    assert len(body) < len(whole) / 3
+
+
+def test_compressed_answer_that_has_not_changed_is_not_sent_again(server):
+    client, path = server
+    answer, _ = raw(client, path)
+    again = client.get(path, headers={"If-None-Match": answer.headers["etag"]})
+    assert again.status_code == 304
+    assert again.content == b""
+
+
+def test_modules_of_the_dashboard_are_compressed(server):
+    client, _ = server
+    page = client.get("/", headers={"Accept": "text/html"}).text
+    module = next(part for part in page.split('"') if part.endswith("charts/chart.js"))
+    answer, body = raw(client, module)
+    assert answer.headers["content-encoding"] == "gzip"
+    assert b"export class Chart" in gzip.decompress(body)
+
+
+def test_small_answers_and_the_stream_of_events_stay_as_they_are(server):
+    client, _ = server
+    assert "content-encoding" not in raw(client, "/api/v1/health")[0].headers
+    accepts = {"Accept-Encoding": "gzip"}
+    with client.stream("GET", "/api/v1/stream", headers=accepts, timeout=20) as answer:
+        assert "content-encoding" not in answer.headers
+        assert b"event: hello" in next(answer.iter_raw())

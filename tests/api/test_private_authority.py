@@ -1,0 +1,137 @@
+"""A server with a certificate of a private authority: the CLI and workers reach it by ``--ca``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lehr.joining.keeper import NodeKeeper
+from lehr.joining.record import JoinRecord
+from lehr.node.agent import clean_environment
+from lehr.schemas.cluster import JoinView
+from lehr_testing.api import RUN_SPEC
+from lehr_testing.cli import call
+from lehr_testing.processes import Process
+from lehr_testing.tls import private_authority
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("private")
+    made = private_authority(folder / "tls")
+    options = ("--tls-certificate", str(made.certificate), "--tls-key", str(made.key))
+    process = Process(folder / "home", *options)
+    try:
+        yield process.ready(), made
+    finally:
+        process.end()
+
+
+@pytest.fixture
+def lehr(served, tmp_path, monkeypatch):
+    """Runs the command line as on a person's machine."""
+    process, _ = served
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    token = process.headers["Authorization"].removeprefix("Bearer ")
+
+    def run(*arguments):
+        done = call(
+            *arguments,
+            cwd=tmp_path,
+            LEHR_HOME=str(tmp_path / "mine"),
+            LEHR_SERVER=process.info()["url"],
+            LEHR_TOKEN=token,
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    return run
+
+
+def test_command_line_reaches_it_by_ca_and_is_refused_without(served, lehr, tmp_path):
+    _, made = served
+    (tmp_path / "run.json").write_text(json.dumps({"kind": "run", **RUN_SPEC}))
+    code, _, error = lehr("--ca", str(made.authority), "submit", "run.json", "--json")
+    assert code == 0, error
+    assert json.loads(lehr("--ca", str(made.authority), "ls", "--json")[1])
+    code, _, error = lehr("ls")
+    assert code == 4
+    assert "certificate" in error.lower()
+    assert "--ca" in error
+
+
+def test_ca_that_is_no_file_is_named(lehr):
+    code, _, error = lehr("--ca", "nowhere.pem", "ls")
+    assert code == 2
+    assert "--ca nowhere.pem: no such file" in error
+
+
+WORKER = """
+import sys
+from lehr.node import facts
+from lehr.node.http_client import Outage, ServerConnection
+
+url, token, attempt = sys.argv[1:]
+print(facts.server_problem(url) or "reached")
+try:
+    ServerConnection(lambda: url, token, attempt).get("streams")
+except Outage as error:
+    print(error)
+"""
+
+
+def worker(where, url, record):
+    """What a worker of a joined machine says of the server: by the environment that its keeper gives
+    to Ray, as far as the agent hands it on.
+    """
+    view = JoinView.model_construct(server_url=url, ray_address="127.0.0.1:1", ray_token=None)
+    (where / "join").mkdir(parents=True, exist_ok=True)
+    environment = NodeKeeper(where, record).environment(view, "127.0.0.1")
+    script = f"import os\nfrom lehr.node.agent import clean_environment\n{WORKER}"
+    done = subprocess.run(
+        [sys.executable, "-c", script, url, "wrong", "abc-1"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+def test_worker_of_a_machine_that_joined_by_ca_reaches_it_and_another_does_not(
+    served, tmp_path, monkeypatch
+):
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    process, made = served
+    url = process.info()["url"]
+    joined = JoinRecord(url, "n1", "t", 1, logical=True, ca_file=str(made.authority))
+    said = worker(tmp_path / "one", url, joined)
+    # It is heard: only its token is wrong.
+    assert said.startswith("reached\n")
+    assert "answered 401" in said
+    said = worker(tmp_path / "two", url, replace(joined, ca_file=None))
+    assert "it does not trust the certificate" in said
+    assert "lehr node join --ca FILE" in said
+
+
+def test_agent_hands_the_authority_on_to_the_trainings(monkeypatch, served):
+    monkeypatch.setenv("SSL_CERT_FILE", str(served[1].authority))
+    assert clean_environment()["SSL_CERT_FILE"] == str(served[1].authority)
+
+
+def test_machine_joins_by_ca_and_is_refused_without(served, lehr, tmp_path):
+    process, made = served
+    url = process.info()["url"]
+    token = Path(process.home / "token").read_text().strip()
+    (tmp_path / "token").write_text(token)
+    join = ("node", "join", url, "--token-file", "token", "--gpus", "1", "--check")
+    code, _, error = lehr(*join)
+    assert code == 4
+    assert "certificate" in error.lower()
+    # It is heard: only the server itself can answer that its URL is one of its machine alone.
+    for words in ((*join, "--ca", str(made.authority)), ("--ca", str(made.authority), *join)):
+        assert "other machines cannot join: this server's URL" in lehr(*words)[2]
