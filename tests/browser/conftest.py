@@ -39,13 +39,14 @@ expect.set_options(timeout=45_000)
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep these tests in one worker: there is one browser and one ``world`` for all of them.
+    """Keep these tests in two workers: each starts one browser and one ``world``.
 
     But for those that stay with the tests of another fixture.
     """
     for item in items:
         if item.path.is_relative_to(FOLDER) and item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group("browser"))
+            half = "r to z" if item.path.name >= "test_r" else "a to q"
+            item.add_marker(pytest.mark.xdist_group(f"browser {half}"))
 
 
 def cluster_of(store: Store) -> ClusterView:
@@ -82,6 +83,8 @@ def queue_of(store: Store) -> list[QueueEntry]:
             priority=run.priority,
             reason=run.pending_reason or "next in line",
             queued_at=run.queued_at,
+            expected_start=run.queued_at + 3600,
+            expected_because="big-run ends: 600 steps left at 2.1 s",
         )
         for i, run in enumerate(reversed(waiting), start=1)
     ]

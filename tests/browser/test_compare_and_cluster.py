@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -176,3 +177,22 @@ def test_the_cluster_page_shows_gpu_holders_and_pending_reasons(visit: Visit, le
     for figure in ("utilization", "memory", "temperature"):
         expect(node.locator(".gpu.free .gpu-now").first).to_contain_text(f"{figure} —")
     expect(page.get_by_text("Nothing waits.")).to_be_visible()
+
+
+def test_queue_has_expected_starts_and_its_priorities_can_be_changed(visit: Visit, lehr: Lehr):
+    store = lehr.store
+    first, second = (store.runs.create(seeding.run_spec(name)) for name in ("first", "second"))
+    page = visit.open("/cluster")
+    row = page.get_by_role("table", name="Queue").locator(f'tr[data-run="{second.id}"]')
+    expect(row).to_contain_text(re.compile(r"in about (59 m|1 h) big-run ends: 600 steps left"))
+    row.get_by_role("button", name="Change the priority of second").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("priority").fill("7")
+    dialog.get_by_role("button", name="Change").click()
+    expect(row.get_by_role("button", name="Change the priority of second")).to_have_text("7")
+    assert store.runs.get(second.id).priority == 7
+    assert store.runs.get(first.id).priority == 0
+    page = visit.open(f"/runs/{second.id}")
+    expect(page.locator("#run-head")).to_contain_text(
+        re.compile(r"expected to start in about (59 m|1 h), when big-run ends: 600 steps left")
+    )

@@ -14,7 +14,8 @@ from lehr_testing import api, seeding
 
 from .conftest import log_in, new_context, serving
 
-pytestmark = pytest.mark.browser
+# javascript/feed has the reconnection.
+pytestmark = [pytest.mark.browser, pytest.mark.nightly]
 
 
 def lasting_port() -> int:

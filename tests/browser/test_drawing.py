@@ -9,7 +9,8 @@ from lehr_testing import seeding
 
 from .conftest import Lehr, Visit
 
-pytestmark = pytest.mark.browser
+# Unit tests of the drawing are in tests/javascript.
+pytestmark = [pytest.mark.browser, pytest.mark.nightly]
 
 DRAW_TWICE = """async (address) => {
   const {fill, h, mount} = await import(address);
@@ -84,7 +85,7 @@ def read_of(page: Page, metric: str) -> str:
 
 def hover(page: Page, metric: str) -> None:
     page.wait_for_function(
-        """(name) => document.querySelector(`[data-metric="${name}"] .main-svg`)""", arg=metric
+        """(name) => document.querySelector(`[data-metric="${name}"] .chart-svg`)""", arg=metric
     )
     plot = page.locator(f'[data-metric="{metric}"] .plot')
     plot.scroll_into_view_if_needed()
@@ -110,7 +111,7 @@ def test_cursor_and_selected_text_stay_on_a_live_run(visit: Visit, lehr: Lehr):
         attempt.train([step])
         expect(page.locator(".status-line").first).to_contain_text(f"step {step}")
         page.wait_for_function(
-            """(step) => document.querySelector('[data-metric="train/loss"] .plot').data.at(-1).x.at(-1) === step""",
+            """(step) => document.querySelector('[data-metric="train/loss"] .plot').figure.traces.at(-1).x.at(-1) === step""",
             arg=step,
         )
         expect(cursor).to_have_class("cursor on")
@@ -163,7 +164,7 @@ def test_focus_and_cursor_stay_on_a_live_sweep(visit: Visit, lehr: Lehr):
         row = page.locator(f'tr[data-run="{runs[1].id}"]')
         expect(row).to_contain_text("@ 100")
         page.wait_for_function(
-            """(step) => document.querySelector('[data-metric="train/loss"] .plot').data.at(-1).x.at(-1) === step""",
+            """(step) => document.querySelector('[data-metric="train/loss"] .plot').figure.traces.at(-1).x.at(-1) === step""",
             arg=step,
         )
         expect(tip).to_be_visible()

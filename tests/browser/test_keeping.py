@@ -11,7 +11,8 @@ from lehr_testing import seeding
 
 from .conftest import Lehr, Visit
 
-pytestmark = pytest.mark.browser
+# The routes are tested in tests/api.
+pytestmark = [pytest.mark.browser, pytest.mark.nightly]
 
 
 def test_tags_are_edited_and_can_be_filtered(visit: Visit, lehr: Lehr):

@@ -11,7 +11,8 @@ from lehr_testing.api import TOKEN
 
 from .conftest import Watch, World, new_context
 
-pytestmark = pytest.mark.browser
+# The controls are of the pages' own tests; here the keyboard alone uses them.
+pytestmark = [pytest.mark.browser, pytest.mark.nightly]
 
 
 def tab_to(page: Page, selector: str) -> None:

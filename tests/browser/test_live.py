@@ -33,6 +33,7 @@ def grows_past(page: Page, step: float) -> float:
     return page.evaluate(LAST_STEP)
 
 
+@pytest.mark.nightly  # The parts are in test_login, test_live_page, test_sweep_page.
 def test_a_real_sweep_is_followed_from_login_to_its_best_trial(
     server: Server, browser: Browser, tmp_path: Path
 ):

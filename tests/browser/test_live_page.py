@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import statistics
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -68,7 +69,7 @@ def test_what_differs_has_a_column_and_any_path_or_metric_can_have_one(look: Vis
 
 def test_curves_beside_the_table_are_tied_to_its_rows(look: Visit, world: World):
     page = look.open("/?flat=1&filter=lr-grid&curves=1")
-    lines = """() => document.querySelectorAll('[data-metric="train/loss"] .js-line').length"""
+    lines = """() => document.querySelectorAll('[data-metric="train/loss"] .trace.line').length"""
     page.wait_for_function(f"() => ({lines})() >= 5")
     row = page.locator(f'tr[data-run="{world.runs["lr-grid-3"].id}"]')
     row.hover()
@@ -101,7 +102,7 @@ def test_curves_beside_the_table_are_tied_to_its_rows(look: Visit, world: World)
     chart.locator("summary").click()
     chart.get_by_role("checkbox", name="log y").check()
     page.wait_for_function(
-        """() => document.querySelector('[data-metric="train/loss"] .plot').layout.yaxis.type === "log" """
+        """() => document.querySelector('[data-metric="train/loss"] .plot').figure.y.log """
     )
     assert chart.locator(".ytick").count() >= 3
     expect(page).to_have_url(re.compile("chart=train/loss:log"))
@@ -130,3 +131,59 @@ def test_selection_is_kept_over_filters_and_in_the_address(visit: Visit, lehr: L
     expect(page.get_by_role("heading", name="3 runs compared")).to_be_visible()
     page.go_back()
     expect(bar).to_contain_text("3 selected")
+
+
+def test_curves_and_comparisons_are_grouped_by_any_path_or_tag(visit: Visit, lehr: Lehr):
+    """Two learning rates with two seeds each, of which one has a tag."""
+    rates = (3e-4, 3e-4, 1e-3, 1e-3)
+    runs = []
+    for n, rate in enumerate(rates):
+        tags = ["probe"] if n == 0 else []
+        spec = seeding.run_spec(f"run-{n}", lr=rate, steps=200, seed=n, tags=tags)
+        runs.append(lehr.store.runs.create(spec))
+        attempt = seeding.start(lehr.store, runs[-1])
+        attempt.train(range(1, 201))
+        attempt.end(RunState.COMPLETED, 200)
+    drawn = """() => (document.querySelector('[data-metric="train/loss"] .plot')?.figure?.traces ?? [])
+        .reduce((n, trace) => [n[0] + (trace.run ? 1 : 0), n[1] + (trace.fill ? 1 : 0)], [0, 0])
+        .join()"""
+    page = visit.open("/?curves=1")
+    page.wait_for_function(f"() => ({drawn})() === '4,0'")
+    field = page.get_by_role("combobox", name="mean by")
+    field.fill("lr")
+    field.press("Enter")
+    page.wait_for_function(f"() => ({drawn})() === '2,2'")
+    expect(page).to_have_url(re.compile(r"by=lr"))
+    plot = page.locator('[data-metric="train/loss"] .plot').bounding_box()
+    page.mouse.move(plot["x"] + plot["width"] / 2, plot["y"] + plot["height"] / 2)
+    expect(page.locator(".tip-row")).to_contain_text(
+        [re.compile(r"lr (3.0e-4|1.0e-3), mean of 2 runs")] * 2
+    )
+    # A member's row lights the line of its group.
+    for run in runs[:2]:
+        page.locator(f'tr[data-run="{run.id}"]').hover()
+        expect(page.locator('[data-metric="train/loss"] .trace.near')).to_have_count(1)
+    field.fill("tag:probe")
+    field.press("Enter")
+    page.wait_for_function(f"() => ({drawn})() === '2,1'")
+    field.fill("nothing.like.it")
+    field.press("Enter")
+    expect(page.locator("#filter-problem")).to_have_text("mean by: no config has nothing.like.it")
+
+    page = visit.open(f"/compare?runs={','.join(run.id for run in runs)}")
+    page.get_by_role("combobox", name="Mean by").select_option("train.optimizer.lr")
+    rows = page.get_by_role("table", name="Groups").locator("tbody tr")
+    expect(rows).to_have_count(2)
+    expect(rows.nth(0)).to_contain_text("lr 3.0e-4")
+    finals = [
+        [lehr.store.series.read(run.id, "val/loss", exact=True).y[-1] for run in pair]
+        for pair in (runs[:2], runs[2:])
+    ]
+    means = [statistics.fmean(pair) for pair in finals]
+    cells = rows.nth(1).locator("td")
+    expect(cells.nth(2)).to_have_text("2")
+    expect(cells.nth(3)).to_have_text(f"{means[1]:.3f} \u00b1 {statistics.stdev(finals[1]):.4g}")
+    expect(cells.nth(4)).to_contain_text(f"{abs(means[1] - means[0]):.4g}"[:5])
+    page.locator('[data-metric="train/loss"]').scroll_into_view_if_needed()
+    page.wait_for_function(f"() => ({drawn})() === '2,2'")
+    expect(page).to_have_url(re.compile(r"by=train.optimizer.lr"))

@@ -10,7 +10,8 @@ from lehr_testing import seeding
 
 from .conftest import Lehr, Visit
 
-pytestmark = pytest.mark.browser
+# The search is tested in tests/api.
+pytestmark = [pytest.mark.browser, pytest.mark.nightly]
 
 
 def logged(lehr: Lehr, lines: int) -> tuple[str, str]:

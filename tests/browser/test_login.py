@@ -38,7 +38,9 @@ def test_a_wrong_token_is_an_error_on_the_login_page(world: World, browser):
         page.get_by_role("button", name="Log in").click()
 
     assert answer.value.status == 401
-    expect(page.get_by_role("alert")).to_contain_text("not this server's token")
+    expect(page.get_by_role("alert")).to_contain_text(
+        "the token is not this server's", ignore_case=True
+    )
     expect(page.get_by_label("Token")).to_be_focused()
     assert context.cookies() == []
     context.close()

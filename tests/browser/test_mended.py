@@ -17,7 +17,8 @@ from .conftest import Lehr, Visit, World
 if TYPE_CHECKING:
     from playwright.sync_api import Route
 
-pytestmark = pytest.mark.browser
+# Faults that were found once; the pages' own tests are next to them.
+pytestmark = [pytest.mark.browser, pytest.mark.nightly]
 
 
 def test_sweep_has_a_strip_for_stopped_trials_and_every_trials_metrics(visit: Visit, lehr: Lehr):
@@ -104,7 +105,7 @@ def test_back_returns_to_the_tab_and_the_range_before(look: Visit, world: World)
     page.go_back()
     expect(page.get_by_role("tab", name="Curves")).to_have_attribute("aria-selected", "true")
     plot = page.locator('[data-metric="train/loss"] .plot')
-    plot.locator(".main-svg").first.wait_for()
+    plot.locator(".chart-svg").first.wait_for()
     box = plot.bounding_box()
     page.mouse.move(box["x"] + 120, box["y"] + 80)
     page.mouse.down()

@@ -9,7 +9,8 @@ from lehr_testing import rollouts, seeding
 
 from .conftest import Lehr, Visit
 
-pytestmark = pytest.mark.browser
+# The routes are tested in tests/api.
+pytestmark = [pytest.mark.browser, pytest.mark.nightly]
 
 
 def test_note_is_written_shown_as_text_with_links_and_found_by_the_filter(visit: Visit, lehr: Lehr):

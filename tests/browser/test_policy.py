@@ -67,7 +67,7 @@ def settle(page: Page) -> None:
         """() => ![...document.querySelectorAll('.plot')].some((plot) => {
           const box = plot.getBoundingClientRect();
           return box.height > 0 && box.bottom > 0 && box.top < innerHeight
-            && !plot.querySelector('.main-svg') && plot.textContent === '…';
+            && !plot.querySelector('.chart-svg') && plot.textContent === '…';
         })"""
     )
 
@@ -77,7 +77,7 @@ def settle(page: Page) -> None:
     ("width", "dark"),
     [
         pytest.param(1400, False, id="1400-light"),
-        pytest.param(375, True, id="375-dark"),
+        pytest.param(375, True, id="375-dark", marks=pytest.mark.nightly),
         pytest.param(1400, True, id="1400-dark", marks=pytest.mark.nightly),
         pytest.param(375, False, id="375-light", marks=pytest.mark.nightly),
     ],
@@ -180,6 +180,7 @@ def test_run_colours_are_equal_in_pages_and_notebooks(look: Visit):
     ]
 
 
+@pytest.mark.nightly  # javascript/feed has the sharing.
 def test_many_tabs_share_one_stream(world: World, browser):
     """A browser opens six connections to a server: with a stream each, a seventh stays empty."""
     with visiting(browser, world.lehr.url) as visit:

@@ -12,7 +12,8 @@ from lehr_testing.api import TOKEN
 
 from .conftest import Visit, World
 
-pytestmark = pytest.mark.browser
+# platform/report has the content; here a browser shows it.
+pytestmark = [pytest.mark.browser, pytest.mark.nightly]
 
 HOSTILE = "<img/src=//a.org/x/onerror=document.title='owned'>"
 

@@ -11,7 +11,8 @@ from lehr_testing import seeding
 
 from .conftest import Lehr, Visit
 
-pytestmark = pytest.mark.browser
+# The routes are tested in tests/api.
+pytestmark = [pytest.mark.browser, pytest.mark.nightly]
 
 
 def test_config_tab_shows_the_capsule_and_its_commands(visit: Visit, lehr: Lehr, tmp_path) -> None:

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.browser
 
 LAST_STEP = """(name) => {
   const plot = document.querySelector(`[data-metric="${name}"] .plot`);
-  return plot?.data ? plot.data.at(-1).x.at(-1) : null;
+  return plot?.figure ? plot.figure.traces.at(-1).x.at(-1) : null;
 }"""
 
 
@@ -31,7 +31,7 @@ def wait_for_step(page: Page, metric: str, step: float) -> None:
 
 def traces(page: Page, metric: str) -> list[dict]:
     return page.evaluate(
-        """(name) => document.querySelector(`[data-metric="${name}"] .plot`).data
+        """(name) => document.querySelector(`[data-metric="${name}"] .plot`).figure.traces
             .map((t) => ({mode: t.mode, dash: t.line?.dash, x: [...t.x], y: [...t.y],
               fill: t.fill, symbol: t.marker?.symbol}))""",
         metric,
@@ -134,7 +134,7 @@ def test_resume_shows_superseded_points(look: Visit, world: World):
     assert (old["x"][0], old["x"][-1]) == (201, 300)
     assert drawn[-1]["x"] == list(range(1, 401))
     marks = page.evaluate(
-        """() => document.querySelector('[data-metric="train/loss"] .plot').layout.shapes
+        """() => document.querySelector('[data-metric="train/loss"] .plot').figure.shapes
             .map((s) => [s.x0, s.line.dash ?? "solid"])"""
     )
     assert [200, "solid"] in marks, "the checkpoint"
@@ -145,16 +145,61 @@ def test_resume_shows_superseded_points(look: Visit, world: World):
     expect(page.locator(".alert")).to_contain_text("too good to be true")
     page.get_by_role("button", name="superseded").click()
     page.wait_for_function(
-        """() => !document.querySelector('[data-metric="train/loss"] .plot').data
+        """() => !document.querySelector('[data-metric="train/loss"] .plot').figure.traces
             .some((t) => t.line?.dash === "dot")"""
     )
     expect(page).to_have_url(re.compile("old=0"))
 
 
+def test_curve_of_a_fork_continues_that_of_its_parent(visit: Visit, lehr: Lehr):
+    """Also that of a fork of a fork; on the run's page and on the live page."""
+    spec = seeding.run_spec("first", steps=400)
+    line = [lehr.store.runs.create(spec)]
+    seeding.start(lehr.store, line[0]).train(range(1, 301))
+    for name, begin in (("second", 100), ("third", 200)):
+        run = lehr.store.runs.create(
+            seeding.run_spec(name, steps=400),
+            forked_from=line[-1].id,
+            resume_from=f"attempt-1/checkpoints/step-{begin:08d}",
+        )
+        attempt = seeding.start(lehr.store, run)
+        attempt.train(range(begin + 1, begin + 101))
+        attempt.end(RunState.COMPLETED, begin + 100)
+        line.append(run)
+    page = visit.open(f"/runs/{line[2].id}")
+    page.wait_for_function(
+        """() => document.querySelector('[data-metric="train/loss"] .plot')?.figure?.traces
+            .some((trace) => trace.line?.dash === "dot")"""
+    )
+    expect(page.get_by_role("link", name="second", exact=True)).to_be_visible()
+    before, own = traces(page, "train/loss")[-2:]
+    assert (before["dash"], own["dash"]) == ("dot", "solid")
+    assert before["x"] == list(range(1, 202)), "up to the first step of the fork"
+    assert own["x"] == list(range(201, 301))
+    values = {
+        run.id: lehr.store.series.read(run.id, "train/loss", exact=True, points=1000)
+        for run in line
+    }
+    at = [dict(zip(one.step, one.y, strict=True)) for one in values.values()]
+    drawn = dict(zip(before["x"], before["y"], strict=True))
+    assert (drawn[100], drawn[101], drawn[200]) == (at[0][100], at[1][101], at[1][200])
+    # Its clock begins anew.
+    page.get_by_role("button", name="time", exact=True).click()
+    page.wait_for_function(
+        """() => !document.querySelector('[data-metric="train/loss"] .plot').figure.traces
+            .some((trace) => trace.line?.dash === "dot")"""
+    )
+    page = visit.open("/?curves=1&filter=third")
+    page.wait_for_function(
+        """() => document.querySelector('[data-metric="train/loss"] .plot')?.figure?.traces
+            .some((trace) => trace.line?.dash === "dot" && trace.x[0] === 1)"""
+    )
+
+
 def test_nan_is_marked_at_its_step(look: Visit, world: World):
     page = look.open(f"/runs/{world.runs['lr-grid-5'].id}")
     page.wait_for_function(
-        """() => document.querySelector('[data-metric="train/loss"] .plot')?.data?.at(-1)
+        """() => document.querySelector('[data-metric="train/loss"] .plot')?.figure?.traces.at(-1)
             .marker.symbol === "x" """
     )
     assert traces(page, "train/loss")[-1]["x"] == [39]
@@ -192,7 +237,7 @@ def test_curves_are_drawn_over_flops(look: Visit, world: World):
 def test_dragging_zooms_every_chart_and_a_double_click_undoes_it(look: Visit, world: World):
     page = look.open(f"/runs/{world.runs['big-run'].id}")
     wait_for_step(page, "train/loss", 400)
-    box = page.locator('[data-metric="train/loss"] .plot .nsewdrag').bounding_box()
+    box = page.locator('[data-metric="train/loss"] .plot').bounding_box()
     page.mouse.move(box["x"] + box["width"] * 0.25, box["y"] + 60)
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 60, steps=4)
@@ -207,20 +252,40 @@ def test_cursor_shows_the_values_of_all_charts(look: Visit, world: World):
     page = look.open(f"/runs/{world.runs['big-run'].id}")
     wait_for_step(page, "train/loss", 400)
     wait_for_step(page, "tokens_per_s", 400)
-    box = page.locator('[data-metric="train/loss"] .plot .nsewdrag').bounding_box()
+    box = page.locator('[data-metric="train/loss"] .plot').bounding_box()
     page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 60)
     readings = page.locator(".chart .read")
-    expect(readings.first).to_contain_text("step 20")
+    expect(readings.first).to_contain_text(re.compile(r"step 1\d\d"))
     here = readings.first.text_content().split("step")[1]
     expect(page.locator('[data-metric="tokens_per_s"] .read')).to_contain_text(f"step{here}")
     # Every chart in sight shows the line, not only the one under the mouse.
     # Those just below the window are drawn ahead, and wait for their cursor until they are seen.
     in_sight = page.evaluate(
-        """() => [...document.querySelectorAll(".chart:has(.main-svg)")]
+        """() => [...document.querySelectorAll(".chart:has(.chart-svg)")]
             .filter((chart) => chart.getBoundingClientRect().top < innerHeight).length"""
     )
     assert in_sight > 1
     expect(page.locator(".cursor.on")).to_have_count(in_sight)
+
+
+def test_held_cursor_shows_the_sample_and_the_log_of_its_step(look: Visit, world: World):
+    page = look.open(f"/runs/{world.runs['big-run'].id}?range=240-260")
+    wait_for_step(page, "train/loss", 260)
+    plot = page.locator('[data-metric="train/loss"] .plot')
+    box = plot.bounding_box()
+    page.mouse.click(box["x"] + box["width"] * 0.5, box["y"] + 60)
+    read = page.locator('[data-metric="train/loss"] .read')
+    expect(read).to_contain_text("step 2")
+    step = read.text_content().split("step ")[1]
+    moment = page.locator('[data-metric="train/loss"] .moment')
+    expect(moment).to_contain_text("sample of step 200")
+    expect(moment).to_contain_text("The meaning of life is to look at curves")
+    lines = moment.get_by_label(f"Log lines of step {step}")
+    expect(lines).to_have_text(re.compile(rf"^step +{step} +loss \d"))
+    plot.press("ArrowRight")
+    expect(moment.get_by_label(f"Log lines of step {int(step) + 1}")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(moment).to_be_hidden()
 
 
 def test_tabs_have_their_own_urls(look: Visit, world: World):

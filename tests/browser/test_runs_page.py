@@ -153,6 +153,7 @@ def test_cancelling_a_selection_needs_confirmation(visit: Visit, lehr: Lehr):
     assert lehr.store.runs.get(run.id).desired == "cancel"
 
 
+@pytest.mark.nightly  # api/test_runs.py has the pages.
 @pytest.mark.slow
 def test_list_of_a_thousand_runs_is_loaded_in_pages(visit: Visit, lehr: Lehr):
     with lehr.store.transaction():

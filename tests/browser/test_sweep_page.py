@@ -60,11 +60,11 @@ def test_the_verdict_repeats_no_note_of_the_fit(visit: Visit, lehr: Lehr):
 def test_curves_are_coloured_by_parameter_and_hidden_by_a_click(look: Visit, world: World):
     page = look.open(f"/sweeps/{world.sweep.id}")
     page.locator(".charts").first.scroll_into_view_if_needed()
-    count = """() => document.querySelector('[data-metric="train/loss"] .plot')?.data
+    count = """() => document.querySelector('[data-metric="train/loss"] .plot')?.figure?.traces
         ?.filter((t) => t.fill === undefined && t.marker?.symbol === undefined && t.line.width > 1).length"""
     page.wait_for_function(f"() => ({count})() === 5")
     colours = page.evaluate(
-        """() => [...new Set(document.querySelector('[data-metric="train/loss"] .plot').data
+        """() => [...new Set(document.querySelector('[data-metric="train/loss"] .plot').figure.traces
             .filter((t) => t.line?.width > 1.5).map((t) => t.line.color))]"""
     )
     assert len(colours) == 5
@@ -113,8 +113,17 @@ def test_several_parameters_have_a_selector_and_parallel_coordinates(visit: Visi
         attempt.end(RunState.COMPLETED, 100)
     page = visit.open(f"/sweeps/{sweep.id}")
     expect(page.locator(".parallel path")).to_have_count(4)
+    # The metric over two parameters: a point for each trial, with levels between them.
+    contour = page.locator(".contour")
+    expect(contour.locator("circle")).to_have_count(4)
+    expect(contour.locator("circle.best")).to_have_count(1)
+    assert contour.locator("rect").count() > 44
+    expect(contour.locator("text.title")).to_have_text(["train.optimizer.lr", "train.seed"])
+    page.get_by_role("combobox", name="across").select_option("train.seed")
+    expect(contour.locator("text.title")).to_have_text(["train.seed", "train.optimizer.lr"])
+    expect(page).to_have_url(re.compile("contour=train.seed,train.optimizer.lr"))
     # One curve a point: the mean of its seeds, and a band of their noise.
-    bands = """() => document.querySelector('[data-metric="train/loss"] .plot')?.data
+    bands = """() => document.querySelector('[data-metric="train/loss"] .plot')?.figure?.traces
         ?.filter((t) => t.fill === "tonexty").length"""
     page.locator('[data-metric="train/loss"]').scroll_into_view_if_needed()
     page.wait_for_function(f"() => ({bands})() === 2")
@@ -153,8 +162,8 @@ def test_late_response_does_not_undo_the_selected_parameter(visit: Visit, lehr: 
         page.wait_for_timeout(50)
     choice.select_option("train.optimizer.lr")
     expect(page).to_have_url(re.compile("parameter=train.optimizer.lr"))
-    with page.expect_response("**/figure?parameter=train.optimizer.lr"):
-        # The selection has changed meanwhile, so the selected parameter is requested again.
+    with page.expect_response(lambda answer: f"/sweeps/{sweep.id}?limit=" in answer.url):
+        # The selection has changed meanwhile, so the sweep is read again for the selected one.
         held[0].continue_()
     expect(choice).to_have_value("train.optimizer.lr")
     title = "document.getElementById('sweep-figure').layout.xaxis.title.text"
@@ -217,7 +226,7 @@ def test_pruned_trial_shows_the_step_where_it_ended(visit: Visit, lehr: Lehr):
     page = visit.open(f"/sweeps/{sweep.id}")
     expect(page.locator(".legend")).to_contain_text("lr 1.0e-4 pruned")
     page.wait_for_function(
-        """() => document.querySelector('[data-metric="train/loss"] .plot')?.data
+        """() => document.querySelector('[data-metric="train/loss"] .plot')?.figure?.traces
             ?.some((t) => t.marker?.symbol === "line-ns-open" && t.x[0] === 10)"""
     )
     trials = page.get_by_role("table", name="Trials").locator("tbody tr")
@@ -234,13 +243,13 @@ def test_the_button_adds_the_trials_that_would_tell_more(visit: Visit, lehr: Leh
         attempt.end(RunState.COMPLETED, 40)
     page = visit.open(f"/sweeps/{sweep.id}")
     expect(page.locator("#sweep-head")).to_contain_text(f"lehr extend {sweep.id}")
-    page.get_by_role("button", name="Add 3 trials that would tell more").click()
+    page.get_by_role("button", name="Add 3 proposed trials").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("Learning rates 1.0e-1, 1.0e0, 1.0e1")
     expect(dialog).to_contain_text("GPU-hours")
     dialog.get_by_role("button", name="Back").click()
     assert lehr.store.sweeps.trial_count(sweep.id) == 3
-    page.get_by_role("button", name="Add 3 trials that would tell more").click()
+    page.get_by_role("button", name="Add 3 proposed trials").click()
     page.get_by_role("dialog").get_by_role("button", name="Add the trials").click()
     expect(page.get_by_text("The trials are queued.")).to_be_visible()
     trials = lehr.store.sweeps.trials(sweep.id)

@@ -18,7 +18,8 @@ from .conftest import Lehr, Visit, visiting
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-pytestmark = pytest.mark.browser
+# platform/system_history and tests/api have the measurements.
+pytestmark = [pytest.mark.browser, pytest.mark.nightly]
 
 
 def test_run_shows_its_own_gpu_and_the_cluster_each_node(visit: Visit, lehr: Lehr) -> None:

@@ -187,3 +187,10 @@ test("values of a spec are as one would write them", () => {
   ];
   for (const [value, path, text] of shown) assert.equal(f.specValue(value, String(path)), text);
 });
+
+test("cost is what was used beside what was planned, as far as it is known", () => {
+  const used = { gpu_hours: 1234.5, attempts: 1, gpu: "H100", dollars_per_gpu_hour: 3, dollars: 3703.5, planned_gpu_hours: 0.001, planned_dollars: 0.003 };
+  assert.equal(f.cost(null), "—");
+  assert.equal(f.cost(used), "1,234.50 GPU-hours, $3,703.50 (H100); planned under 0.01 GPU-hours, under $0.01");
+  assert.equal(f.cost({ ...used, gpu: null, dollars: null, planned_gpu_hours: null }), "1,234.50 GPU-hours");
+});

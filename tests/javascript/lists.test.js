@@ -4,12 +4,12 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { differing, flatten } from "../../api/lehr_api/dashboard/static/js/flat.js";
-import { alike } from "../../api/lehr_api/dashboard/static/js/queue.js";
+import { alike, expectation } from "../../api/lehr_api/dashboard/static/js/queue.js";
 import { shown } from "../../api/lehr_api/dashboard/static/js/run/terminal.js";
 import { RunList } from "../../api/lehr_api/dashboard/static/js/runs/list.js";
 import { inOrder } from "../../api/lehr_api/dashboard/static/js/sweep/order.js";
 import { timeHeld } from "../../api/lehr_api/dashboard/static/js/status.js";
-import { joined } from "../../api/lehr_api/dashboard/static/js/sweep/pages.js";
+import { Changes, joined, standing, withNews } from "../../api/lehr_api/dashboard/static/js/sweep/pages.js";
 import { trial, fc, run } from "./support.js";
 
 /** @param {...any} runs */
@@ -109,4 +109,48 @@ test("neighbours in the queue that wait for the same thing are one row", () => {
   const queue = [entry("grid-1"), entry("grid-2"), entry("big", { gpus: 8 }), entry("grid-3"), entry("grid-4", { reason: "waits for 1 x H100" })];
   assert.deepEqual(alike(queue).map((group) => group.map((one) => one.name)), [["grid-1", "grid-2"], ["big"], ["grid-3"], ["grid-4"]]);
   assert.deepEqual(alike([]), []);
+});
+
+/** @param {any[]} trials @param {Record<string, any>} [more] @returns {any} */
+const sweepOf = (trials, more = {}) => ({ counts: { running: trials.length }, stopped: null, trials, best_trials: [], standings: [], trials_total: trials.length, next_cursor: null, ...more });
+/** @param {number} number @param {number} rank */
+const stands = (number, rank) => ({ number, value: rank, step: 10, compared_value: rank, rank, best: rank === 1 });
+
+test("an expected start is told to the minute with its basis, and a missing one with its reason", () => {
+  const expected = { expected_start: 3600, expected_because: "a ends" };
+  assert.deepEqual(expectation(expected, 0), { text: "in about 1 h", basis: "a ends" });
+  assert.deepEqual(expectation(expected, 1200)?.text, "in about 40 m");
+  assert.deepEqual(expectation(expected, 9999)?.text, "in about 1 m");
+  assert.deepEqual(expectation({ expected_start: null, expected_because: "not measured" }, 0), { text: "—", basis: "not measured" });
+  assert.equal(expectation({ expected_start: null, expected_because: "" }, 0), null);
+});
+
+test("news of one trial replace it, and rank all others anew", () => {
+  const before = sweepOf([trial(1, { rank: 1, best: true }), trial(2, { rank: 2 })], { next_cursor: "2" });
+  const changed = trial(2, { rank: 1, run: run({ id: "r2", step: 99 }) });
+  const found = withNews(before, sweepOf([changed], { standings: [stands(1, 2), stands(2, 1)], trials_total: 1, counts: { completed: 2 } }));
+  assert.deepEqual(found?.trials.map((one) => [one.number, one.rank, one.best, one.run.step]), [[1, 2, false, 10], [2, 1, true, 99]]);
+  assert.deepEqual([found?.trials_total, found?.next_cursor, found?.counts], [2, "2", { completed: 2 }]);
+});
+
+test("news of a sweep with another number of trials are not merged", () => {
+  assert.equal(withNews(sweepOf([trial(1)]), sweepOf([trial(1)], { standings: [stands(1, 1), stands(2, 2)] })), null);
+});
+
+test("a sweep's figure stays as long as no trial has another value, rank or state", () => {
+  const before = sweepOf([trial(1, stands(1, 1))]);
+  assert.equal(standing(before), standing(sweepOf([trial(1, { ...stands(1, 1), run: run({ step: 50 }) })])));
+  assert.equal(standing(before), standing(sweepOf([], { standings: [stands(1, 1)], counts: { running: 1 } })));
+  assert.notEqual(standing(before), standing(sweepOf([trial(1, stands(1, 2))])));
+  assert.notEqual(standing(before), standing(sweepOf([trial(1, stands(1, 1))], { counts: { completed: 1 } })));
+});
+
+test("changed runs are named once, and after too many all is read", () => {
+  const changes = new Changes();
+  assert.equal(changes.take(), null);
+  for (const id of ["a", "b", "a"]) changes.add(id);
+  assert.deepEqual(changes.take(), ["a", "b"]);
+  assert.deepEqual(changes.take(), []);
+  for (let i = 0; i < 101; i += 1) changes.add(`r${i}`);
+  assert.equal(changes.take(), null);
 });

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { indexAt, joined, points, reaches, xOfStep } from "../../api/lehr_api/dashboard/static/js/charts/points.js";
+import { continued, indexAt, joined, points, reaches, xOfStep } from "../../api/lehr_api/dashboard/static/js/charts/points.js";
 import { curve, fc } from "./support.js";
 
 const steps = fc.uniqueArray(fc.integer({ min: 0, max: 1000 }), { maxLength: 60 }).map((found) => found.sort((a, b) => a - b));
@@ -100,4 +100,16 @@ test("a curve is asked only from its first point to where its next one is due", 
   assert.equal(reaches({ step: [10, 20] }, 30), true);
   assert.equal(reaches({ step: [10, 20] }, 31), false);
   assert.equal(reaches({ step: [10] }, 11), false);
+});
+
+test("a fork's curve begins with its parent's, up to its own first step", () => {
+  const parent = curve([[1, 5], [2, 4], [3, 9], [4, 9]]);
+  const own = curve([[3, 3], [4, 2]]);
+  const found = continued(parent, own);
+  assert.deepEqual(pairs(found), [[1, 5], [2, 4], [3, 3], [4, 2]]);
+  assert.equal(found?.forkedAt, 3);
+  assert.equal(continued(undefined, own), own);
+  assert.equal(continued(curve([[3, 9]]), own), own);
+  assert.equal(continued(parent, undefined), undefined);
+  assert.deepEqual(continued(parent, curve([]))?.step, []);
 });

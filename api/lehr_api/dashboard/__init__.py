@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from lehr_api.auth import API
 from lehr_api.dashboard.assets import static_app
+from lehr_api.dashboard.browser_pages import PageForBrowsers
 from lehr_api.dashboard.csp import security_headers
-from lehr_api.dashboard.login import LoginForBrowsers, login_page
-from lehr_api.dashboard.missing import MissingForBrowsers
-from lehr_api.dashboard.pages import router
+from lehr_api.dashboard.login import login_instead, login_page
+from lehr_api.dashboard.pages import missing_page, router
 from lehr_api.routes import compare, figures
 
 if TYPE_CHECKING:
@@ -32,5 +32,5 @@ def install(app: FastAPI) -> None:
     app.include_router(figures.router, prefix=API)
     app.include_router(router)
     app.mount("/static", static_app(), name="static")
-    app.add_middleware(MissingForBrowsers)
-    app.add_middleware(LoginForBrowsers)
+    app.add_middleware(PageForBrowsers, status=404, page=missing_page)
+    app.add_middleware(PageForBrowsers, status=401, page=login_instead)

@@ -1,4 +1,4 @@
-"""The login page, and middleware that shows it to browsers without a valid token."""
+"""The login page, also where a browser without a valid token opens another page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lehr_api.dashboard.pages import render
 
 if TYPE_CHECKING:
     from fastapi.responses import HTMLResponse
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+    from starlette.types import Scope
 
 
 def local_target(target: str | None) -> str:
@@ -26,42 +26,20 @@ def local_target(target: str | None) -> str:
 
 
 def login_page(
-    target: str | None = None, *, error: str | None = None, status: int = 200
+    target: str | None = None,
+    *,
+    error: str | None = None,
+    status: int = 200,
+    code: str | None = None,
 ) -> HTMLResponse:
-    return render("login.html", status=status, target=local_target(target), error=error)
-
-
-class LoginForBrowsers:
-    """Shows the login page when a browser opens a page and gets 401.
-
-    The status stays 401. Scripts and clients, which do not accept HTML, keep the JSON problem.
+    """Return the page. With the ``code`` of a login link it asks for no token, but for a click:
+    programs that look at links must not use them up.
     """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not _opens_a_page(scope):
-            await self.app(scope, receive, send)
-            return
-        refused = False
-
-        async def watch(message: Message) -> None:
-            nonlocal refused
-            if message["type"] == "http.response.start" and message["status"] == 401:
-                refused = True
-            if not refused:
-                await send(message)
-
-        await self.app(scope, receive, watch)
-        if refused:
-            query = scope["query_string"].decode("latin-1")
-            target = quote(scope["path"]) + (f"?{query}" if query else "")
-            await login_page(target, status=401)(scope, receive, send)
+    return render("login.html", status=status, target=local_target(target), error=error, code=code)
 
 
-def _opens_a_page(scope: Scope) -> bool:
-    if scope["method"] != "GET" or scope["path"].startswith(("/api/", "/static/")):
-        return False
-    headers = dict(scope["headers"])
-    return b"text/html" in headers.get(b"accept", b"")
+def login_instead(scope: Scope) -> HTMLResponse:
+    """Return the login page for an address that needs a token; it leads back to the address."""
+    query = scope["query_string"].decode("latin-1")
+    target = quote(scope["path"]) + (f"?{query}" if query else "")
+    return login_page(target, status=401)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from lehr_api.dashboard import assets
 from lehr_api.dashboard.csp import security_headers
+
+if TYPE_CHECKING:
+    from starlette.types import Scope
+
+    from lehr_api.auth import Person
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
@@ -41,8 +46,10 @@ _templates = Environment(
 )
 
 
-def render(template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
-    """Render a page; never cached, since it names the current files."""
+def render(
+    template: str, *, status: int = 200, person: Person | None = None, **values: Any
+) -> HTMLResponse:
+    """Render a page; never cached, since it names the current files and its reader's role."""
     entry = f"js/pages/{template.removesuffix('.html')}.js"
     html = _templates.get_template(template).render(
         static=assets.static_url(""),
@@ -50,46 +57,54 @@ def render(template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
         entry=assets.static_url(entry),
         preloads=assets.modules(entry),
         sections=SECTIONS,
+        person=person,
         **values,
     )
     return HTMLResponse(html, status, {"Cache-Control": "no-store", **security_headers()})
 
 
+def missing_page(scope: Scope) -> HTMLResponse:
+    """Return the page for an address that there is not."""
+    return render("missing.html", status=404, section="", address=scope["path"])
+
+
 @router.get("/")
-def runs_page() -> HTMLResponse:
-    return render("runs.html", section="runs")
+def runs_page(request: Request) -> HTMLResponse:
+    return render("runs.html", person=request.state.person, section="runs")
 
 
 @router.get("/runs/{run_id}")
-def run_page(run_id: str) -> HTMLResponse:
-    return render("run.html", section="runs", run_id=run_id)
+def run_page(run_id: str, request: Request) -> HTMLResponse:
+    return render("run.html", person=request.state.person, section="runs", run_id=run_id)
 
 
 @router.get("/sweeps")
-def sweeps_page() -> HTMLResponse:
-    return render("sweeps.html", section="sweeps")
+def sweeps_page(request: Request) -> HTMLResponse:
+    return render("sweeps.html", person=request.state.person, section="sweeps")
 
 
 @router.get("/sweeps/{sweep_id}")
-def sweep_page(sweep_id: str) -> HTMLResponse:
-    return render("sweep.html", section="sweeps", sweep_id=sweep_id)
+def sweep_page(sweep_id: str, request: Request) -> HTMLResponse:
+    return render("sweep.html", person=request.state.person, section="sweeps", sweep_id=sweep_id)
 
 
 @router.get("/rollouts")
-def rollouts_page() -> HTMLResponse:
-    return render("rollouts.html", section="rollouts")
+def rollouts_page(request: Request) -> HTMLResponse:
+    return render("rollouts.html", person=request.state.person, section="rollouts")
 
 
 @router.get("/rollouts/{rollout_id}")
-def rollout_page(rollout_id: str) -> HTMLResponse:
-    return render("rollout.html", section="rollouts", rollout_id=rollout_id)
+def rollout_page(rollout_id: str, request: Request) -> HTMLResponse:
+    return render(
+        "rollout.html", person=request.state.person, section="rollouts", rollout_id=rollout_id
+    )
 
 
 @router.get("/compare")
-def compare_page() -> HTMLResponse:
-    return render("compare.html", section="runs")
+def compare_page(request: Request) -> HTMLResponse:
+    return render("compare.html", person=request.state.person, section="runs")
 
 
 @router.get("/cluster")
-def cluster_page() -> HTMLResponse:
-    return render("cluster.html", section="cluster")
+def cluster_page(request: Request) -> HTMLResponse:
+    return render("cluster.html", person=request.state.person, section="cluster")

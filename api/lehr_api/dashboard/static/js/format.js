@@ -3,6 +3,8 @@
 import { h } from "./dom.js";
 
 export const NONE = "—";
+/** What `cost` shows, as a tooltip. */
+export const COST = "GPU-hours of all attempts so far, at the list price of that GPU, and what the plan expects of the whole";
 
 const WHOLE = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 
@@ -120,6 +122,26 @@ export function percent(wire) {
   if (!Number.isFinite(value)) return notFinite(value);
   const hundred = value * 100;
   return `${minus(Math.abs(hundred) < 10 && hundred !== 0 ? hundred.toPrecision(2) : hundred.toFixed(0))} %`;
+}
+
+/** @param {number} value */
+const gpuHours = (value) => (value >= 0.01 ? `${value.toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 })} GPU-hours` : "under 0.01 GPU-hours");
+
+/** @param {number} value */
+const dollars = (value) => (value >= 0.01 ? `$${value.toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 })}` : "under $0.01");
+
+/**
+ * Format what was used, beside what was planned: 2.50 GPU-hours, $7.50 (H100); planned 3.10 GPU-hours, $9.30.
+ *
+ * @param {import("./types.js").CostView | null} view
+ */
+export function cost(view) {
+  if (view === null) return NONE;
+  const used = [gpuHours(view.gpu_hours), ...(view.dollars === null ? [] : [dollars(view.dollars)])].join(", ");
+  const kind = view.gpu === null ? "" : ` (${view.gpu})`;
+  if (view.planned_gpu_hours === null) return used + kind;
+  const planned = [gpuHours(view.planned_gpu_hours), ...(view.planned_dollars === null ? [] : [dollars(view.planned_dollars)])].join(", ");
+  return `${used}${kind}; planned ${planned}`;
 }
 
 /**

@@ -3,6 +3,7 @@
 import { put } from "./api.js";
 import { fill, h } from "./dom.js";
 import { field, openForm } from "./form.js";
+import { acts } from "./roles.js";
 
 const ADDRESS = /https?:\/\/[^\s<>"]+[^\s<>".,;:!?)\]]/g;
 
@@ -52,7 +53,7 @@ export function noteBox(head) {
     fill(
       place,
       of.note && h("p.note-text", {}, linked(of.note).map((part) => (part.href ? h("a", { href: part.href, rel: "noreferrer noopener" }, part.text) : part.text))),
-      h("button.quiet", { type: "button", onclick: () => edit(path, of, (note) => show(path, { ...of, note })) }, of.note ? "Edit note" : "Add a note"),
+      h("button.quiet", acts({ type: "button", onclick: () => edit(path, of, (note) => show(path, { ...of, note })) }), of.note ? "Edit note" : "Add a note"),
     );
   };
   return show;

@@ -15,7 +15,7 @@ const isOn = () => localStorage.getItem(KEPT) === "on" && Notification.permissio
 /** @param {any} run */
 function announce(run) {
   const news = newsOf(seen.get(run.id), run);
-  seen.set(run.id, { name: run.name, state: run.state, reason: run.reason, alerts: run.alerts });
+  seen.set(run.id, run);
   if (!isOn()) return;
   for (const { title, body } of news) {
     // Of several tabs, each shows the same notification: one tag shows it once.
@@ -41,7 +41,7 @@ async function toggle(button) {
     localStorage.setItem(KEPT, "on");
     toast("Notifications are on, while a page of Lehr is open.");
   } else {
-    toast("The browser does not allow notifications for this address. Its settings have the permission.", { bad: true });
+    toast("The browser does not allow notifications for this address. Allow them in its settings.", { bad: true });
   }
   show(button);
 }

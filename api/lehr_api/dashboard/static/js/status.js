@@ -30,7 +30,7 @@ SHAPES.not_judged = [["path", { d: "M2.5 3.5a2.500 2.500 0 1 1 3.600 2.200q-1.10
 export const ENDED = new Set(["completed", "failed", "cancelled", "pruned"]);
 export const ACTIVE = new Set(["starting", "running", "stopping"]);
 
-/** @type {Record<string, string>} what people say where it differs from the state's name */
+/** @type {Record<string, string>} the words for a state, where they differ from its name */
 const WORDS = { queued: "waits", not_judged: "not judged" };
 
 /**

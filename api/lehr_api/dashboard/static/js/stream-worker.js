@@ -15,14 +15,14 @@ let source = null;
 let state = "connecting";
 
 /** @param {unknown} message */
-function tell(message) {
+function post(message) {
   for (const port of ports) port.postMessage(message);
 }
 
 /** @param {string} next */
 function become(next) {
   state = next;
-  tell({ state });
+  post({ state });
 }
 
 function connect() {
@@ -39,7 +39,7 @@ function connect() {
     setTimeout(() => ports.size && connect(), RETRY_MS);
   };
   for (const name of EVENTS) {
-    opened.addEventListener(name, (event) => tell({ event: name, data: JSON.parse(event.data) }));
+    opened.addEventListener(name, (event) => post({ event: name, data: JSON.parse(event.data) }));
   }
 }
 

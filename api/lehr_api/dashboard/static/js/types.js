@@ -67,6 +67,12 @@
  *
  * @typedef {object} CostView
  * @property {number} gpu_hours
+ * @property {number} attempts
+ * @property {string | null} gpu
+ * @property {number | null} dollars_per_gpu_hour
+ * @property {number | null} dollars
+ * @property {number | null} planned_gpu_hours
+ * @property {number | null} planned_dollars
  *
  * @typedef {object} NextTrials
  * @property {Record<string, any[]> | null} parameters
@@ -107,8 +113,11 @@
  * @property {string | null} stopped
  * @property {number} created_at
  *
+ * @typedef {{number: number, value: WireNumber | null, step: number | null,
+ *   compared_value: WireNumber | null, rank: number | null, best: boolean}} StandingView
+ *
  * @typedef {SweepView & {spec: Record<string, any>, trials: TrialView[], next_cursor: string | null,
- *   trials_total: number, best_trials: TrialView[], notes: string[], warnings: string[],
+ *   trials_total: number, best_trials: TrialView[], standings: StandingView[], notes: string[], warnings: string[],
  *   cost: CostView | null, next_trials: NextTrials | null, steps_done: number,
  *   steps_total: number}} SweepDetail
  *
@@ -179,6 +188,7 @@
  * @property {GateView[]} gates
  * @property {{role: "train" | "whole" | "resumed", run: RunView}[]} runs
  * @property {number | null} gpu_seconds
+ * @property {CostView | null} cost
  * @property {number | null} started_at
  * @property {number | null} ended_at
  *
@@ -197,7 +207,8 @@
  * @property {number | null} ended_at
  * @property {boolean} archived
  *
- * @typedef {RolloutView & {spec: Record<string, any>, stages: StageView[], notes: string[]}} RolloutDetail
+ * @typedef {RolloutView & {spec: Record<string, any>, stages: StageView[], cost: CostView | null,
+ *   notes: string[]}} RolloutDetail
  *
  * @typedef {object} MetricInfo
  * @property {string} name
@@ -257,6 +268,7 @@
  * @typedef {{run_id: string, attempts: {number: number, nodes: SystemHistory[]}[]}} RunSystem
  * @typedef {{name: string, query: string, saved_at: number}} SavedView
  * @typedef {{position: number, run_id: string, name: string, gpus: number, nodes: number,
- *   gpu_type: string | null, priority: number, reason: string, queued_at: number}} QueueEntry
+ *   gpu_type: string | null, priority: number, reason: string, queued_at: number,
+ *   expected_start: number | null, expected_because: string}} QueueEntry
  */
 export {};

@@ -1,6 +1,5 @@
 /**
  * The charts of one or more runs, grouped by metric prefix. Pinned charts are first; all share a cursor.
- *
  * Fetches and draws visible charts only. After the first fetch, fetches new points only.
  */
 
@@ -8,44 +7,23 @@ import { h, mount, throttled } from "../dom.js";
 import { keep } from "../patch.js";
 import { showFailure } from "../notices.js";
 import { memory, read, write } from "../urlstate.js";
+import { ancestorsOf } from "./ancestors.js";
 import { Chart } from "./chart.js";
-import { computed, isExpression, parseExpression } from "./expression.js";
+import { isExpression, parseExpression } from "./expression.js";
 import { Feed } from "./feed.js";
 import { ownFromAddress, ownToAddress } from "./menu.js";
+import { grouped, MetricGroups } from "./metric_groups.js";
+import { momentOf, showMoment } from "./moment.js";
+import { curveOf, spanOf } from "./run-curves.js";
 import { Search } from "./search.js";
 import { showTip } from "./tip.js";
 import { bySeeds } from "./seeds.js";
 
-/**
- * @typedef {object} BoardRun
- * @property {string} id
- * @property {string} label
- * @property {() => {colour: string, dash: "solid" | "dash"}} stroke called for each drawing, because the theme may change
- * @property {boolean} [hidden]
- * @property {number | null} [flopsPerToken]
- * @property {boolean} [cut] whether it was pruned
- * @property {string | null} [group] the key shared by runs that differ only in their seed
- * @property {string[]} [metrics] metrics that the run is known to have
- * @property {boolean} [ended] whether it has no more points to come
- */
+/** @typedef {import("./run-curves.js").BoardRun} BoardRun */
 
 const TICK_MS = 1000;
 
 const PINNED = ["train/loss", "val/loss", "tokens_per_s"];
-
-/**
- * Return the group of a metric.
- *
- * @param {string} name
- */
-export function groupOf(name) {
-  const slash = name.indexOf("/");
-  if (slash > 0) return name.slice(0, slash);
-  return /tokens_per_s|_s$|mfu/.test(name) ? "speed" : "other";
-}
-
-/** @type {Record<string, number>} */
-const ORDER = { train: 0, val: 1, speed: 2, memory: 3 };
 
 export class Board {
   /**
@@ -63,14 +41,15 @@ export class Board {
     this.runs = runs;
     /** @type {Map<string, Feed>} */
     this.feeds = new Map();
+    /** The runs that forks come from, by the fork. @type {Map<string, string[]>} */
+    this.ancestors = new Map();
     /** @type {Map<string, Chart>} */
     this.charts = new Map();
     /** @type {import("./chart.js").Marks | null} */
     this.marks = null;
     /** @type {string[]} */
     this.names = [];
-    /** @type {Map<string, {element: HTMLElement, count: HTMLElement, charts: HTMLElement}>} */
-    this.groups = new Map();
+    this.groups = new MetricGroups(options.open);
     this.pinned = keep(h("div.charts"));
     /** @type {{place: import("./chart.js").Place, at: Chart} | null} where the pointer is */
     this.hovered = null;
@@ -78,11 +57,17 @@ export class Board {
     this.held = null;
     /** Whether runs that differ only in their seed are drawn as one curve. */
     this.meanOfSeeds = false;
+    /** Whether runs are drawn as the means of their groups, whatever those are. */
+    this.meanOfGroups = false;
+    /** The run whose line stands for a group, by member. @type {Map<string, string>} */
+    this.drawnAs = new Map();
     this.trouble = h("div");
-    /** What single charts have for themselves, by name. */
+    /** Settings of single charts, by name. */
     this.own = ownFromAddress(read("chart"));
     this.search = new Search(() => this.#arrange());
     this.tip = h("div.tip", { hidden: true });
+    /** What was written at the step where the cursor is held. */
+    this.moment = h("div.moment", { hidden: true, "aria-live": "polite" });
     this.pins = memory.get(options.pins ?? "pins", PINNED);
     this.observer = new IntersectionObserver((entries) => this.#seen(entries), { rootMargin: "120px" });
     this.tick = throttled(() => this.#update(), TICK_MS);
@@ -154,12 +139,6 @@ export class Board {
     const shown = all.filter((name) => this.search.matches(name));
     const pinned = [...this.search.expressions, ...this.pins].filter((name) => shown.includes(name));
     this.search.count(shown.length, all.length);
-    /** @type {Map<string, string[]>} */
-    const groups = new Map();
-    for (const name of shown) {
-      if (pinned.includes(name)) continue;
-      groups.set(groupOf(name), [...(groups.get(groupOf(name)) ?? []), name]);
-    }
     for (const name of all) {
       if (this.charts.has(name)) continue;
       const chart = new Chart(name, {
@@ -174,7 +153,6 @@ export class Board {
     }
     const focused = /** @type {HTMLElement | null} */ (document.activeElement);
     const elements = (/** @type {string[]} */ names) => names.map((name) => this.charts.get(name)?.element);
-    const ordered = [...groups].sort(([a], [b]) => (ORDER[a] ?? 9) - (ORDER[b] ?? 9) || a.localeCompare(b));
     this.observer.disconnect();
     mount(this.pinned, elements(pinned));
     mount(
@@ -182,8 +160,8 @@ export class Board {
       this.trouble,
       this.search.element,
       pinned.length > 0 && this.pinned,
-      ordered.map(([name, names]) => {
-        const group = this.#group(name);
+      grouped(shown.filter((name) => !pinned.includes(name))).map(([name, names]) => {
+        const group = this.groups.of(name);
         group.count.textContent = String(names.length);
         mount(group.charts, elements(names));
         return group.element;
@@ -196,31 +174,6 @@ export class Board {
       chart.setPinned(pinned.includes(name));
       this.observer.observe(chart.element);
     }
-  }
-
-  /** @param {string} name */
-  #group(name) {
-    const known = this.groups.get(name);
-    if (known) return known;
-    const closed = new Set(memory.get("closed-groups", /** @type {string[]} */ ([])));
-    const open = this.options.open ? this.options.open.includes(name) : !closed.has(name);
-    const count = h("span.count");
-    const charts = h("div.charts");
-    const ontoggle = (/** @type {Event} */ event) => this.#remember(name, /** @type {any} */ (event.target).open);
-    const group = { count, charts, element: h("details.group", { open, ontoggle }, h("summary", {}, name, " ", count), charts) };
-    this.groups.set(name, group);
-    return group;
-  }
-
-  /**
-   * @param {string} group
-   * @param {boolean} open
-   */
-  #remember(group, open) {
-    const closed = new Set(memory.get("closed-groups", /** @type {string[]} */ ([])));
-    if (open) closed.delete(group);
-    else closed.add(group);
-    memory.set("closed-groups", [...closed]);
   }
 
   /**
@@ -262,14 +215,11 @@ export class Board {
         this.runs
           .filter((run) => !run.hidden)
           .map(async (run) => {
-            let feed = this.feeds.get(run.id);
-            if (!feed) {
-              feed = new Feed(run.id, run.metrics, run.flopsPerToken);
-              this.feeds.set(run.id, feed);
-            }
-            // Of a run that has ended, points are fetched once.
-            if (run.ended && names.every((name) => feed.curves.has(name) || (feed.asked > 0 && !feed.known.has(name)))) return;
-            await feed.update(names, reading);
+            await this.#feed(run, names, reading);
+            // The clock of a fork begins anew, so its parent has no place before it.
+            const before = reading.x === "time" ? [] : await ancestorsOf(run.parent);
+            this.ancestors.set(run.id, before.map(({ id }) => id));
+            await Promise.all(before.map((one) => this.#feed({ ...one, ended: true }, names, reading)));
           }),
       );
       this.trouble.replaceChildren();
@@ -283,30 +233,35 @@ export class Board {
     }
   }
 
-  /** Return the first and last x of all curves: one range for all charts, so that their cursors are in line. */
-  #span() {
-    let first = Infinity;
-    let last = -Infinity;
-    for (const run of this.runs) {
-      if (run.hidden) continue;
-      for (const { x } of this.feeds.get(run.id)?.curves.values() ?? []) {
-        if (!x.length) continue;
-        // A logarithmic axis begins with the first positive value.
-        first = Math.min(first, this.view.logx ? (x.find((one) => one > 0) ?? Infinity) : x[0]);
-        last = Math.max(last, x[x.length - 1]);
-      }
+  /**
+   * Fetch what is missing of a run's curves.
+   *
+   * @param {Pick<BoardRun, "id" | "metrics" | "flopsPerToken" | "ended">} run
+   * @param {string[]} names
+   * @param {import("./feed.js").Reading} reading
+   */
+  async #feed(run, names, reading) {
+    let feed = this.feeds.get(run.id);
+    if (!feed) {
+      feed = new Feed(run.id, run.metrics, run.flopsPerToken);
+      this.feeds.set(run.id, feed);
     }
-    return first < last ? /** @type {[number, number]} */ ([first, last]) : null;
+    // Of a run that has ended, points are fetched once.
+    const { curves, asked, known } = feed;
+    if (run.ended && names.every((name) => curves.has(name) || (asked > 0 && !known.has(name)))) return;
+    await feed.update(names, reading);
   }
 
-  /**
-   * @param {string} run
-   * @param {string} name of a metric, or an expression
-   */
+  /** Return one range of x for all charts, so that their cursors are in line. */
+  #span() {
+    const shown = this.runs.filter((run) => !run.hidden);
+    const curves = shown.flatMap((run) => [...(this.feeds.get(run.id)?.curves.keys() ?? [])].map((name) => this.#curve(run.id, name)));
+    return spanOf(curves.map((curve) => curve?.x ?? []), this.view.logx);
+  }
+
+  /** @param {string} run @param {string} name of a metric, or an expression */
   #curve(run, name) {
-    const curves = this.feeds.get(run)?.curves;
-    if (!curves || !isExpression(name)) return curves?.get(name);
-    return computed(parseExpression(name), (one) => curves.get(one));
+    return curveOf([run, ...(this.ancestors.get(run) ?? [])].map((id) => this.feeds.get(id)?.curves), name);
   }
 
   /** @param {Chart} chart */
@@ -317,22 +272,23 @@ export class Board {
       const curve = this.#curve(run.id, chart.name);
       if (curve && !run.hidden) lines.push({ run: run.id, label: run.label, ...run.stroke(), cut: run.cut, curve });
     }
-    if (this.meanOfSeeds) {
+    this.drawnAs.clear();
+    if (this.meanOfSeeds || this.meanOfGroups) {
       const groups = new Map(this.runs.map((run) => [run.id, run.group ?? null]));
-      lines = bySeeds(lines, (line) => groups.get(line.run) ?? null);
+      const all = lines;
+      const key = (/** @type {string} */ run) => groups.get(run) ?? run;
+      lines = bySeeds(all, (line) => groups.get(line.run) ?? null, this.meanOfGroups ? "runs" : "seeds");
+      const first = new Map(lines.map((line) => [key(line.run), line.run]));
+      for (const { run } of all) this.drawnAs.set(run, first.get(key(run)) ?? run);
     }
     const fetched = this.runs.some((run) => run.hidden || this.view.x === "flops" || isExpression(chart.name) || this.feeds.get(run.id)?.curves.has(chart.name));
     if (!fetched) return;
-    chart
-      .draw(lines, { ...this.view, span: this.#span() }, this.runs.length === 1 ? this.marks : null)
-      .then(() => this.#cursor?.at === chart && this.#showTip())
-      .catch((error) => this.failed(error));
+    chart.draw(lines, { ...this.view, span: this.#span() }, this.runs.length === 1 ? this.marks : null);
+    if (this.#cursor?.at === chart) this.#showTip();
   }
 
-  /** The place that all cursors show: the held one, or that of the pointer. */
-  get #cursor() {
-    return this.held ?? this.hovered;
-  }
+  /** The place of all cursors: the held one, or the pointer's. */
+  get #cursor() { return this.held ?? this.hovered; }
 
   /**
    * @param {import("./chart.js").Place | null} place
@@ -352,14 +308,32 @@ export class Board {
   #hold(place, at) {
     this.held = this.held?.place.step === place.step ? null : { place, at };
     this.#showCursor();
+    this.#showMoment();
   }
 
   /** Let the held cursor go. @returns {boolean} whether there was one */
   release() {
-    const was = this.held !== null;
+    if (!this.held) return false;
     this.held = null;
-    if (was) this.#showCursor();
-    return was;
+    this.moment.hidden = true;
+    this.#showCursor();
+    return true;
+  }
+
+  /** Show the sample and the log lines of the step where the cursor is held, below its chart. */
+  async #showMoment() {
+    const held = this.held;
+    this.moment.hidden = true;
+    const run = this.runs.find(({ id }) => id === held?.place.run) ?? (this.runs.length === 1 ? this.runs[0] : null);
+    if (!held || !run) return;
+    try {
+      const found = await momentOf(run.id, held.place.step);
+      if (this.held !== held) return;
+      held.at.element.append(this.moment);
+      showMoment(this.moment, found, this.runs.length > 1 ? run.label : "");
+    } catch {
+      // The values are shown all the same, and the charts show that the server is away.
+    }
   }
 
   /**
@@ -368,7 +342,8 @@ export class Board {
    * @param {string | null} run
    */
   light(run) {
-    for (const chart of this.charts.values()) if (chart.visible) chart.near(run ?? chart.at?.run ?? null);
+    const line = run && (this.drawnAs.get(run) ?? run);
+    for (const chart of this.charts.values()) if (chart.visible) chart.near(line ?? chart.at?.run ?? null);
   }
 
   #showCursor() {
@@ -382,10 +357,7 @@ export class Board {
 
   #showTip() {
     const cursor = this.#cursor;
-    if (!cursor) {
-      this.tip.hidden = true;
-      return;
-    }
-    showTip(this.tip, cursor.place, cursor.at, this.runs.length > 1);
+    if (cursor) showTip(this.tip, cursor.place, cursor.at, this.runs.length > 1);
+    else this.tip.hidden = true;
   }
 }

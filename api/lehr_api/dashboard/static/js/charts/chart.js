@@ -2,12 +2,12 @@
 
 import { fill, h } from "../dom.js";
 import { integer, metric, NONE, scientific, si } from "../format.js";
-import { axis, CONFIG, layout, plotly } from "./plotly.js";
-import { indexAt, reaches } from "./points.js";
+import { scaleOf, xAxis, yAxis } from "./axes.js";
+import { areaOf, drawing, fileOf } from "./drawing.js";
 import { menuOf } from "./menu.js";
-import { logAxis, ticks, yRange } from "./axes.js";
+import { indexAt, reaches } from "./points.js";
 import { timeUnit } from "./scale.js";
-import { mainOf, marksNear, shapesOf, tracesOf } from "./traces.js";
+import { marksNear, shapesOf, tracesOf } from "./traces.js";
 
 /**
  * @typedef {object} Line
@@ -37,11 +37,13 @@ import { mainOf, marksNear, shapesOf, tracesOf } from "./traces.js";
  * @property {string | null} run the run whose line is nearest to the pointer
  */
 
-const MARGIN = { l: 58, r: 22, t: 8, b: 24 };
 /** How near, in pixels, a mark must be to the cursor for its words to show. */
 const MARK_PX = 5;
 /** A pointer that has moved less than this was a click. */
 const CLICK_PX = 4;
+/** From this width on, a drag is a zoom. */
+const DRAG_PX = 8;
+const FILE = { width: 900, height: 480 };
 
 export class Chart {
   /**
@@ -60,11 +62,8 @@ export class Chart {
     /** @type {Look} */
     this.look = { x: "step", logx: false, logy: false, band: true, span: null };
     this.scale = 1;
-    this.drawn = false;
-    this.drawing = false;
-    this.draws = 0;
-    /** @type {{lines: Line[], look: Look, marks: Marks | null} | null} */
-    this.wanted = null;
+    /** What is drawn; null before the first points. @type {import("./drawing.js").Figure | null} */
+    this.figure = null;
     this.visible = false;
     /** @type {Place | null} */
     this.at = null;
@@ -73,6 +72,7 @@ export class Chart {
     this.plot = h("div.plot", { role: "img", tabindex: "0", "aria-label": name });
     this.cursor = h("div.cursor");
     this.dots = h("div.cursor-dots", { "aria-hidden": "true" });
+    this.zoomed = h("div.zoomed", { hidden: true });
     this.read = h("span.read");
     this.pinButton = hooks.onPin && h("button.pin", { type: "button", "aria-label": `Pin ${name} to the top`, onclick: hooks.onPin }, "☆");
     /** What this chart has for itself. @type {import("./menu.js").Own} */
@@ -85,20 +85,45 @@ export class Chart {
     this.plot.addEventListener("pointermove", (event) => hooks.onHover(this.#placeOf(event), this));
     this.plot.addEventListener("pointerleave", () => hooks.onHover(null, this));
     this.plot.addEventListener("keydown", (event) => this.#walk(event));
+    this.plot.addEventListener("dblclick", () => hooks.onZoom(null));
+    this.ended = new AbortController();
+    this.#drags();
+  }
+
+  /** Hold the cursor at a click, and zoom into a range at a drag. */
+  #drags() {
     /** @type {PointerEvent | null} */
     let down = null;
+    const inside = (/** @type {PointerEvent} */ event) => {
+      const area = areaOf(this.figure ?? FILE);
+      return Math.min(area.width, Math.max(0, event.clientX - this.plot.getBoundingClientRect().left - area.left));
+    };
     this.plot.addEventListener("pointerdown", (event) => {
-      down = event;
-    }, true);
-    // Plotly takes the pointer for its zoom, so the end of a click is seen at the window.
-    this.ended = new AbortController();
+      down = event.button === 0 && this.#placeOf(event) ? event : null;
+    });
+    const signal = this.ended.signal;
+    addEventListener("pointermove", (event) => {
+      // A finger that moves scrolls the page.
+      if (!down || event.pointerType === "touch" || !this.figure) return;
+      const [from, to] = [inside(down), inside(event)].sort((a, b) => a - b);
+      this.zoomed.hidden = to - from < DRAG_PX;
+      this.zoomed.style.left = `${areaOf(this.figure).left + from}px`;
+      this.zoomed.style.width = `${to - from}px`;
+    }, { signal });
+    // Drags end anywhere.
     addEventListener("pointerup", (event) => {
-      if (down && Math.hypot(event.clientX - down.clientX, event.clientY - down.clientY) < CLICK_PX) {
+      if (!down) return;
+      if (Math.hypot(event.clientX - down.clientX, event.clientY - down.clientY) < CLICK_PX) {
         const place = this.#placeOf(event);
-        if (place) hooks.onHold(place, this);
+        if (place) this.hooks.onHold(place, this);
+      } else if (!this.zoomed.hidden) {
+        const axes = this.#axes;
+        const [from, to] = [inside(down), inside(event)].sort((a, b) => a - b);
+        if (axes) this.#zoomTo(axes.x.value(from) * this.scale, axes.x.value(to) * this.scale);
       }
+      this.zoomed.hidden = true;
       down = null;
-    }, { capture: true, signal: this.ended.signal });
+    }, { signal });
   }
 
   /**
@@ -106,104 +131,72 @@ export class Chart {
    * @param {Look} look
    * @param {Marks | null} marks
    */
-  async draw(lines, look, marks) {
-    this.wanted = { lines, look, marks };
-    // Draw once at a time. Of the requests that arrive in the meantime, draw the newest afterwards.
-    if (this.drawing) return;
-    this.drawing = true;
-    try {
-      const Plotly = await plotly();
-      while (this.wanted) {
-        const next = this.wanted;
-        this.wanted = null;
-        await this.#draw(Plotly, next.lines, next.look, next.marks);
-      }
-    } finally {
-      this.drawing = false;
-    }
-  }
-
-  /**
-   * @param {any} Plotly
-   * @param {Line[]} lines
-   * @param {Look} look
-   * @param {Marks | null} marks
-   */
-  async #draw(Plotly, lines, look, marks) {
+  draw(lines, look, marks) {
     this.lines = lines;
     this.look = look;
     this.marks = marks;
     if (!this.element.isConnected) return;
     if (!lines.some((line) => line.curve.step.length)) {
-      if (this.drawn) Plotly.purge(this.plot);
-      this.drawn = false;
+      this.figure = null;
+      Object.assign(this.plot, { figure: null });
       this.plot.replaceChildren(h("div.chart-empty", {}, "no points here"));
       this.reading(this.at);
       return;
     }
+    this.figure = this.#figureOf(this.plot.clientWidth, this.plot.clientHeight);
+    // For tests, and for people at the browser's console.
+    Object.assign(this.plot, { figure: this.figure });
+    const drawn = drawing(this.figure);
+    const before = this.plot.querySelector(".chart-svg");
+    if (before) before.replaceWith(drawn);
+    else this.plot.replaceChildren(drawn, this.cursor, this.dots, this.zoomed);
+    this.reading(this.at);
+  }
+
+  /**
+   * Return the chart as an SVG file.
+   *
+   * @returns {{text: string, width: number, height: number} | null} null if nothing is drawn
+   */
+  file() {
+    return this.figure && { text: fileOf(this.#figureOf(FILE.width, FILE.height), this.name), ...FILE };
+  }
+
+  /**
+   * @param {number} width
+   * @param {number} height
+   * @returns {import("./drawing.js").Figure}
+   */
+  #figureOf(width, height) {
+    const { lines, look } = this;
     const longest = look.span?.[1] ?? Math.max(...lines.map((line) => line.curve.x.at(-1) ?? 0));
     const [unit, suffix] = look.x === "time" ? timeUnit(longest) : [1, ""];
     this.scale = unit;
     const traces = lines.flatMap((line) => tracesOf(line, look, unit));
     // Differences may have no positive value at all.
     const log = (this.own.log ?? look.logy) && lines.some(({ curve }) => curve.y.some((v) => v > 0));
-    const y = yRange(this.name, lines, traces, log, this.own);
+    const y = yAxis(this.name, lines, traces, log, this.own);
     this.outside.hidden = y.outside === 0;
     this.outside.textContent = `${integer(y.outside)} outside`;
     this.outside.title = "Points far from the others, left out of the range. Press to show them.";
-    const width = this.plot.clientWidth;
-    const shared = axis();
-    const nticks = Math.max(4, Math.floor(width / 75));
-    const first = look.span?.[0] ?? Math.min(...lines.map((line) => line.curve.x[0] ?? Infinity));
-    const range = look.span && look.span.map((x) => (look.logx ? Math.log10(x / unit) : x / unit));
-    this.draws += 1;
-    // A tick between two steps would be labelled with one of them.
-    const whole = look.x === "step" && !look.logx && longest - first < nticks;
-    const figure = {
-      ...layout(),
-      margin: MARGIN,
+    const firsts = lines.map((line) => (look.logx ? line.curve.x.find((x) => x > 0) : line.curve.x[0]) ?? Infinity);
+    const first = look.span?.[0] ?? Math.min(...firsts);
+    const logx = look.logx && first > 0 && first < Infinity;
+    return {
       width,
-      height: this.plot.clientHeight,
-      dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
-      xaxis: {
-        ...shared,
-        type: look.logx ? "log" : "linear",
-        ...(range ? { range, autorange: false } : { autorange: true }),
-        // A zoom is a range for all charts, never Plotly's own of one.
-        uirevision: this.draws,
-        nticks,
-        ...(whole && { tick0: 0, dtick: 1 }),
-        ...(range && look.logx && logAxis(10 ** range[0], 10 ** range[1], nticks, look.x === "step" ? integer : si)),
-        tickformat: look.x === "flops" ? "~e" : look.logx || look.x === "tokens" ? "~s" : look.x === "step" ? ",~d" : undefined,
-        ticksuffix: suffix,
-      },
-      yaxis: {
-        ...shared,
-        type: log ? "log" : "linear",
-        fixedrange: true,
-        nticks: 5,
-        ...ticks(this.name),
-        ...y.axis,
-        // Its own range is for all drawings until it is changed.
-        uirevision: this.draws,
-      },
-      shapes: marks ? shapesOf(marks, lines[0].curve, unit) : [],
+      height,
+      x: xAxis(first / unit, longest / unit, Math.max(4, Math.floor(width / 75)), { x: look.x, log: logx, suffix }),
+      y: y.axis,
+      traces,
+      shapes: this.marks ? shapesOf(this.marks, lines[0].curve, unit) : [],
     };
-    if (!this.drawn) this.plot.replaceChildren();
-    await Plotly.react(this.plot, traces, figure, CONFIG);
-    if (!this.drawn) {
-      this.drawn = true;
-      /** @type {any} */ (this.plot).on("plotly_doubleclick", () => this.hooks.onZoom(null));
-      /** @type {any} */ (this.plot).on("plotly_relayout", (/** @type {any} */ change) => this.#zoomed(change));
-      this.plot.append(this.cursor, this.dots);
-    }
-    this.reading(this.at);
   }
 
-  /** @returns {{x: any, y: any} | null} Plotly's axes as drawn, which map between pixels and data */
+  /** The scales as drawn, and where they begin; null before the first points. */
   get #axes() {
-    const drawn = this.drawn ? /** @type {any} */ (this.plot)._fullLayout : null;
-    return drawn && { x: drawn.xaxis, y: drawn.yaxis };
+    if (!this.figure) return null;
+    const area = areaOf(this.figure);
+    return { ...area, x: scaleOf(this.figure.x, area.width), y: scaleOf(this.figure.y, area.height, true) };
   }
 
   /**
@@ -216,10 +209,10 @@ export class Chart {
     const axes = this.#axes;
     if (!axes) return null;
     const box = this.plot.getBoundingClientRect();
-    const px = event.clientX - box.left - axes.x._offset;
-    const py = event.clientY - box.top - axes.y._offset;
-    if (px < 0 || px > axes.x._length || py < 0 || py > axes.y._length) return null;
-    const x = axes.x.p2d(px) * this.scale;
+    const px = event.clientX - box.left - axes.left;
+    const py = event.clientY - box.top - axes.top;
+    if (px < 0 || px > axes.width || py < 0 || py > axes.height) return null;
+    const x = axes.x.value(px) * this.scale;
     /** @type {Place | null} */
     let place = null;
     let distance = Infinity;
@@ -235,7 +228,7 @@ export class Chart {
     }
     if (!place) return null;
     const { step } = place;
-    const away = (/** @type {{value: number}} */ { value }) => Math.abs(axes.y.d2p(value) - py);
+    const away = (/** @type {{value: number}} */ { value }) => Math.abs(axes.y.pixel(value) - py);
     const lines = this.values(step).filter(({ value }) => Number.isFinite(value));
     if (lines.length) place.run = lines.reduce((a, b) => (away(b) < away(a) ? b : a)).line.run;
     return place;
@@ -259,13 +252,11 @@ export class Chart {
     fill(this.tools, menuOf(this, own, this.hooks.onOwn));
   }
 
-  /** @param {any} change */
-  #zoomed(change) {
-    if (change["xaxis.range[0]"] === undefined) return;
-    const log = this.look.logx;
-    const data = (/** @type {number} */ v) => (log ? 10 ** v : v) * this.scale;
-    const from = data(change["xaxis.range[0]"]);
-    const to = data(change["xaxis.range[1]"]);
+  /**
+   * @param {number} from on the x axis of the data
+   * @param {number} to
+   */
+  #zoomTo(from, to) {
     let first = Infinity;
     let last = -Infinity;
     let end = -Infinity;
@@ -278,7 +269,6 @@ export class Chart {
       });
     }
     if (first < last) this.hooks.onZoom([first, last >= end ? null : last]);
-    else this.draw(this.lines, this.look, this.marks);
   }
 
   /**
@@ -317,22 +307,22 @@ export class Chart {
   /** @param {Place | null} at */
   #showCursor(at) {
     const axes = this.#axes;
-    const px = at && axes ? axes.x.d2p(at.x / this.scale) : NaN;
-    const on = axes !== null && px >= -1 && px <= axes.x._length + 1;
+    const px = at && axes ? axes.x.pixel(at.x / this.scale) : NaN;
+    const on = axes !== null && px >= -1 && px <= axes.width + 1;
     this.cursor.classList.toggle("on", on);
     this.near(at?.run ?? null);
     if (!on || !at) {
       this.dots.replaceChildren();
       return;
     }
-    const move = (/** @type {number} */ x, /** @type {number} */ y) => `translate(${Math.round(axes.x._offset + x)}px, ${Math.round(y)}px)`;
+    const move = (/** @type {number} */ x, /** @type {number} */ y) => `translate(${Math.round(axes.left + x)}px, ${Math.round(y)}px)`;
     this.cursor.style.transform = move(px, 0);
     const inside = this.values(at.step)
-      .map(({ line, value }) => ({ line, y: axes.y.d2p(value) }))
-      .filter(({ y }) => y >= 0 && y <= axes.y._length);
+      .map(({ line, value }) => ({ line, y: axes.y.pixel(value) }))
+      .filter(({ y }) => y >= 0 && y <= axes.height);
     this.dots.replaceChildren(...inside.map(({ line, y }) => {
       const dot = h("i", { vars: { "--key": line.colour } });
-      dot.style.transform = move(px, axes.y._offset + y);
+      dot.style.transform = move(px, axes.top + y);
       return dot;
     }));
   }
@@ -345,8 +335,7 @@ export class Chart {
   near(run) {
     const bold = run !== null && this.lines.length > 1;
     this.plot.classList.toggle("has-near", bold);
-    const lit = bold ? mainOf(run) : "";
-    for (const trace of this.plot.querySelectorAll(".scatterlayer .trace")) trace.classList.toggle("near", bold && trace.classList.contains(`trace${lit}`));
+    for (const trace of this.plot.querySelectorAll(".trace")) trace.classList.toggle("near", bold && trace.getAttribute("data-run") === run);
   }
 
   /**
@@ -358,7 +347,7 @@ export class Chart {
     const axes = this.#axes;
     const curve = this.lines[0]?.curve;
     if (!axes || !this.marks || !curve || curve.step.length < 2) return [];
-    const perPixel = Math.abs(axes.x.p2d(MARK_PX) - axes.x.p2d(0)) * this.scale;
+    const perPixel = Math.abs(axes.x.value(MARK_PX) - axes.x.value(0)) * this.scale;
     const last = curve.step.length - 1;
     const stepsPerX = (curve.step[last] - curve.step[0]) / (curve.x[last] - curve.x[0] || 1);
     return marksNear(this.marks, at.step, Math.max(0.5, perPixel * stepsPerX));
@@ -381,7 +370,6 @@ export class Chart {
 
   destroy() {
     this.ended.abort();
-    if (this.drawn) /** @type {any} */ (globalThis).Plotly.purge(this.plot);
     this.element.remove();
   }
 }

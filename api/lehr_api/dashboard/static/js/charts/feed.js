@@ -7,7 +7,7 @@ import { joined, points, xOfStep } from "./points.js";
  * @typedef {import("./points.js").Points} Points
  * @typedef {import("./points.js").Curve} Curve
  *
- * @typedef {object} Reading what to read, as the toolbar says
+ * @typedef {object} Reading what to read, as set in the toolbar
  * @property {"step" | "tokens" | "time" | "flops"} x
  * @property {number} smooth weight of earlier points; 0 for no smoothing
  * @property {boolean} old whether to include superseded attempts

@@ -1,7 +1,8 @@
 /** A figure that the server built, drawn in the page's own colours. */
 
 import { stroke } from "../colour.js";
-import { axis, CONFIG, ink, layout, plotly } from "./plotly.js";
+import { ink } from "./ink.js";
+import { axis, CONFIG, layout, plotly } from "./plotly.js";
 
 /**
  * Return the trace in the theme's colours, by its role.

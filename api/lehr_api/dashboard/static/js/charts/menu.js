@@ -27,11 +27,22 @@ function save(content, name) {
 /** @param {Chart} chart */
 const fileName = (chart) => chart.name.replace(/[^\w.-]+/g, "-");
 
-/** @param {Chart} chart @param {"svg" | "png"} format */
-async function saveImage(chart, format) {
-  const Plotly = /** @type {any} */ (globalThis).Plotly;
-  const address = await Plotly.toImage(chart.plot, { format, width: 900, height: 480, scale: format === "png" ? 2 : 1 });
-  save(address, `${fileName(chart)}.${format}`);
+/** @param {Chart} chart */
+function saveSvg(chart) {
+  const file = chart.file();
+  if (file) save(new Blob([file.text], { type: "image/svg+xml" }), `${fileName(chart)}.svg`);
+}
+
+/** @param {Chart} chart */
+async function savePng(chart) {
+  const file = chart.file();
+  if (!file) return;
+  const image = new Image();
+  image.src = `data:image/svg+xml,${encodeURIComponent(file.text)}`;
+  await image.decode();
+  const canvas = /** @type {HTMLCanvasElement} */ (h("canvas", { width: 2 * image.width, height: 2 * image.height }));
+  canvas.getContext("2d")?.drawImage(image, 0, 0, canvas.width, canvas.height);
+  canvas.toBlob((blob) => blob && save(blob, `${fileName(chart)}.png`));
 }
 
 /**
@@ -89,8 +100,8 @@ export function menuOf(chart, own, onChange) {
       h("label.check", {}, h("input", { type: "checkbox", checked: !own.all, onchange: (/** @type {Event} */ event) => onChange({ ...own, all: !checked(event) }) }), "clip outliers"),
       h("label.field", {}, "y", h("input", { type: "text", size: "10", value: own.range ? own.range.join("..") : "", placeholder: "2.5..4", "aria-label": "Range of y", onchange: setRange })),
       item("Full screen", () => chart.element.requestFullscreen?.()),
-      item("PNG", () => saveImage(chart, "png")),
-      item("SVG", () => saveImage(chart, "svg")),
+      item("PNG", () => savePng(chart)),
+      item("SVG", () => saveSvg(chart)),
       item("CSV", () => save(new Blob([csvOf(chart)], { type: "text/csv" }), `${fileName(chart)}.csv`)),
       item("Copy Python", async () => {
         await navigator.clipboard?.writeText(pythonOf(chart));

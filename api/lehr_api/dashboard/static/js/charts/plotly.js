@@ -1,7 +1,7 @@
-/** Plotly, loaded when the first chart is drawn, and drawn in the page's own colours. */
+/** Plotly, for figures that the server builds: loaded with the first of them, drawn in the page's own colours. */
 
 import { Unreachable } from "../api.js";
-import { isDark } from "../colour.js";
+import { ink } from "./ink.js";
 
 /** @type {Promise<any> | null} */
 let loading = null;
@@ -25,36 +25,7 @@ export function plotly() {
 
 export const CONFIG = { displayModeBar: false, responsive: false, doubleClick: false, showAxisDragHandles: false, showTips: false };
 
-/** @type {{theme: string, values: Record<string, string>} | null} */
-let inks = null;
-
-/** Return the page's colours, for drawings that its style sheets do not reach. */
-export function ink() {
-  const theme = isDark() ? "dark" : "light";
-  if (inks?.theme !== theme) {
-    const style = getComputedStyle(document.documentElement);
-    const value = (/** @type {string} */ name) => style.getPropertyValue(name).trim();
-    inks = {
-      theme,
-      values: {
-        ink: value("--ink"),
-        dim: value("--ink-2"),
-        rule: value("--rule"),
-        strong: value("--rule-strong"),
-        grid: value("--grid"),
-        bg: value("--bg"),
-        accent: value("--accent"),
-        good: value("--good"),
-        bad: value("--bad"),
-        warn: value("--warn"),
-        sans: value("--sans"),
-      },
-    };
-  }
-  return inks.values;
-}
-
-/** Return the settings common to the axes of all charts. */
+/** Return the settings common to the axes of all figures. */
 export function axis() {
   const colours = ink();
   return {
@@ -70,7 +41,7 @@ export function axis() {
   };
 }
 
-/** Return the settings common to the layouts of all charts. */
+/** Return the settings common to the layouts of all figures. */
 export function layout() {
   const colours = ink();
   return {

@@ -10,7 +10,8 @@ import { fromWire } from "../format.js";
  * @property {number[] | null} low
  * @property {number[] | null} high
  *
- * @typedef {Points & {raw: Points | null, superseded: Points[]}} Curve
+ * @typedef {Points & {raw: Points | null, superseded: Points[], forkedAt?: number}} Curve `forkedAt`: the first step
+ *   that is the run's own; those before are of the run that it was forked from
  */
 
 /** @param {import("../types.js").WireNumber[]} wire */
@@ -96,4 +97,17 @@ export function reaches(curve, step) {
   const last = steps[steps.length - 1];
   const spacing = steps.length > 1 ? last - steps[steps.length - 2] : 0;
   return step <= last + spacing;
+}
+
+/**
+ * Return the curve of a fork, which begins with that of its parent: the fork continues it.
+ *
+ * @param {Curve | undefined} parent
+ * @param {Curve | undefined} own
+ * @returns {Curve | undefined}
+ */
+export function continued(parent, own) {
+  if (!own?.step.length || !parent?.step.length || parent.step[0] >= own.step[0]) return own;
+  const raw = own.raw && parent.raw ? joined(parent.raw, own.raw) : own.raw;
+  return { ...joined(parent, own), raw, superseded: own.superseded, forkedAt: own.step[0] };
 }

@@ -63,6 +63,25 @@ export function robust(curves) {
 }
 
 /**
+ * Return round values for the ticks of an axis: 1, 2 or 5 times a power of ten apart.
+ *
+ * @param {number} low
+ * @param {number} high above `low`
+ * @param {number} most
+ * @param {number} [least] smallest distance
+ * @returns {number[]}
+ */
+export function linearTicks(low, high, most, least = 0) {
+  const rough = Math.max((high - low) / Math.max(1, most), least);
+  const size = 10 ** Math.floor(Math.log10(rough) + 1e-9);
+  const step = [1, 2, 5, 10].map((n) => n * size).find((n) => n >= rough * (1 - 1e-9)) ?? rough;
+  const found = [];
+  const slack = step * 1e-9;
+  for (let n = Math.ceil((low - slack) / step); n * step <= high + slack; n += 1) found.push(Number((n * step).toPrecision(12)));
+  return found;
+}
+
+/**
  * Return round values for the ticks of a logarithmic axis: at least two, whatever it spans.
  *
  * @param {number} low above 0
@@ -84,10 +103,6 @@ export function logTicks(low, high, most) {
   }
   if (found.length >= 3) return found;
   // Less than a decade: equal steps, as on a linear axis.
-  const rough = (high - low) / Math.max(2, Math.min(most, 5));
-  const size = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((n) => n * size).find((n) => n >= rough) ?? rough;
-  const linear = [];
-  for (let n = Math.ceil(low / step); n * step <= high; n += 1) linear.push(Number((n * step).toPrecision(6)));
+  const linear = linearTicks(low, high, Math.max(2, Math.min(most, 5)));
   return linear.length > found.length ? linear : found;
 }

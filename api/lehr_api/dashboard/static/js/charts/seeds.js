@@ -1,4 +1,4 @@
-/** Draw runs that differ only in their seed as one curve: their mean, and the noise as a band. */
+/** Draw the runs of a group, such as those that differ only in their seed, as one curve: their mean, and a band. */
 
 import { indexAt } from "./points.js";
 
@@ -34,9 +34,10 @@ export function meanCurve(curves) {
 /**
  * @param {Line[]} lines
  * @param {(line: Line) => string | null} groupOf
+ * @param {string} [noun] what the runs of a group are
  * @returns {Line[]} one line per group, in the order of first members; lines without a group are unchanged
  */
-export function bySeeds(lines, groupOf) {
+export function bySeeds(lines, groupOf, noun = "seeds") {
   /** @type {Map<string, Line[]>} */
   const groups = new Map();
   for (const line of lines) {
@@ -44,6 +45,6 @@ export function bySeeds(lines, groupOf) {
     groups.set(key, [...(groups.get(key) ?? []), line]);
   }
   return [...groups].map(([key, group]) =>
-    group.length === 1 ? group[0] : { ...group[0], label: `${key}, mean of ${group.length} seeds`, cut: false, curve: meanCurve(group.map((line) => line.curve)) },
+    group.length === 1 ? { ...group[0], label: noun === "seeds" ? group[0].label : `${key}, one run` } : { ...group[0], label: `${key}, mean of ${group.length} ${noun}`, cut: false, curve: meanCurve(group.map((line) => line.curve)) },
   );
 }

@@ -91,7 +91,7 @@ export function toolbar(view, onChange, options = {}) {
   const toggles = [
     toggle("logx", "log x", "Logarithmic x axis"),
     toggle("logy", "log y", "Logarithmic y axis"),
-    toggle("band", "band", "The range of the points that each drawn point stands for"),
+    toggle("band", "band", "The range of all points that a drawn point represents"),
     ...(superseded ? [toggle("old", "superseded", "Points of earlier attempts that a resume replaced")] : []),
     toggle("wide", "wide", "Larger charts"),
   ];

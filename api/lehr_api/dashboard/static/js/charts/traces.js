@@ -1,7 +1,7 @@
-/** What Plotly draws of a chart: a line for each run, its band, and the marks of its steps. */
+/** What a chart draws: a line for each run, its band, and the marks of its steps. */
 
 import { faded } from "../colour.js";
-import { ink } from "./plotly.js";
+import { ink } from "./ink.js";
 import { xOfStep } from "./points.js";
 
 /**
@@ -15,23 +15,35 @@ const TICKS = 40;
 const FEW_POINTS = 40;
 
 /**
- * Return the id of the main line of a run, by which its element is found.
+ * @typedef {object} Trace
+ * @property {"lines" | "markers" | "lines+markers"} mode
+ * @property {number[]} x
+ * @property {number[]} y a gap where it is not finite
+ * @property {{width: number, color?: string, dash?: string}} [line]
+ * @property {{symbol?: "circle" | "x" | "line-ns-open", size: number, color: string}} [marker]
+ * @property {"tonexty"} [fill] fill the area between it and the trace before
+ * @property {string} [fillcolor]
+ * @property {string} [run] the run whose main line it is
  *
- * @param {string} run
+ * @typedef {object} Shape a line across the plot, at one x
+ * @property {number} x0
+ * @property {number} y1 its height, as a share of the plot's
+ * @property {{width: number, color: string, dash?: string}} line
  */
-export const mainOf = (run) => `main-${run.replace(/\W/g, "-")}`;
 
 /**
  * @param {Line} line
  * @param {Look} look
  * @param {number} unit what the x axis is divided by
+ * @returns {Trace[]}
  */
 export function tracesOf(line, look, unit) {
   const { curve, colour, dash } = line;
   const scaled = (/** @type {number[]} */ x) => (unit === 1 ? x : x.map((v) => v / unit));
-  const base = { type: "scatter", mode: "lines", hoverinfo: "skip" };
+  const base = { mode: /** @type {const} */ ("lines") };
   const x = scaled(curve.x);
-  const few = curve.step.length < FEW_POINTS;
+  const few = curve.step.filter((step) => step >= (curve.forkedAt ?? 0)).length < FEW_POINTS;
+  /** @type {Trace[]} */
   const traces = [];
   const shown = curve.raw ?? curve;
   if (look.band && shown.low && shown.high && shown.low.some((v, i) => v < (shown.high ?? [])[i])) {
@@ -45,18 +57,22 @@ export function tracesOf(line, look, unit) {
   if (curve.raw) {
     traces.push({ ...base, x: scaled(curve.raw.x), y: curve.raw.y, line: { width: 1, color: faded(colour, 0.35) } });
   }
+  // The curve of a run that this one was forked from leads to it, lighter.
+  const fork = curve.forkedAt === undefined ? 0 : curve.step.findIndex((step) => step >= (curve.forkedAt ?? 0));
+  if (fork > 0) {
+    traces.push({ ...base, x: x.slice(0, fork + 1), y: curve.y.slice(0, fork + 1), line: { width: 1.5, color: faded(colour, 0.6), dash: "dot" } });
+  }
   traces.push({
     ...base,
-    uid: mainOf(line.run),
+    run: line.run,
     mode: few ? "lines+markers" : "lines",
-    x,
-    y: curve.y,
-    connectgaps: false,
+    x: x.slice(fork),
+    y: curve.y.slice(fork),
     line: { width: 1.75, color: colour, dash },
     marker: { size: 4.5, color: colour },
   });
   if (line.cut && curve.step.length) {
-    traces.push({ ...base, mode: "markers", x: x.slice(-1), y: curve.y.slice(-1), marker: { symbol: "line-ns-open", size: 12, color: colour, line: { width: 2, color: colour } } });
+    traces.push({ ...base, mode: "markers", x: x.slice(-1), y: curve.y.slice(-1), marker: { symbol: "line-ns-open", size: 12, color: colour } });
   }
   const broken = curve.y.findIndex((value) => !Number.isFinite(value));
   if (broken > 0) {
@@ -70,16 +86,17 @@ export function tracesOf(line, look, unit) {
  * @param {Marks} marks
  * @param {import("./points.js").Curve} curve
  * @param {number} unit
+ * @returns {Shape[]}
  */
 export function shapesOf(marks, curve, unit) {
   const colours = ink();
-  /** @type {any[]} */
+  /** @type {Shape[]} */
   const shapes = [];
-  const at = (/** @type {number} */ step, /** @type {number} */ y1, /** @type {object} */ line) => {
+  const at = (/** @type {number} */ step, /** @type {number} */ y1, /** @type {Shape["line"]} */ line) => {
     // The mark of a fork is one step before its first point: draw it at that point.
     const x = xOfStep(curve, step) ?? (step + 1 === curve.step[0] ? curve.x[0] : null);
     if (x === null) return;
-    shapes.push({ type: "line", xref: "x", yref: "paper", x0: x / unit, x1: x / unit, y0: 0, y1, line, layer: "below" });
+    shapes.push({ x0: x / unit, y1, line });
   };
   for (const step of marks.checkpoints.length > TICKS ? marks.checkpoints.slice(-1) : marks.checkpoints) at(step, 0.05, { width: 1.5, color: colours.strong });
   for (const { step } of marks.resumes) at(step, 1, { width: 1, color: colours.strong, dash: "dot" });

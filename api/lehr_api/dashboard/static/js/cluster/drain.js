@@ -2,6 +2,7 @@
 
 import { post } from "../api.js";
 import { h } from "../dom.js";
+import { acts } from "../roles.js";
 import { field, openForm } from "../form.js";
 import { toast, tryTo } from "../notices.js";
 
@@ -36,6 +37,6 @@ const readmit = (node, done) =>
  * @param {() => void} done called after it has acted
  */
 export function drainButton(node, done) {
-  if (node.excluded !== null) return h("button", { type: "button", onclick: () => readmit(node.name, done) }, `Readmit ${node.name}`);
-  return h("button", { type: "button", onclick: () => drain(node.name, done) }, `Drain ${node.name}`);
+  if (node.excluded !== null) return h("button", acts({ type: "button", onclick: () => readmit(node.name, done) }, "admin"), `Readmit ${node.name}`);
+  return h("button", acts({ type: "button", onclick: () => drain(node.name, done) }, "admin"), `Drain ${node.name}`);
 }

@@ -7,7 +7,8 @@ import * as f from "../format.js";
 import { ABOUT, memoryUsed, temperature } from "../gpus.js";
 import { empty, showFailure } from "../notices.js";
 import { installPage } from "../page.js";
-import { alike } from "../queue.js";
+import { priorityButton } from "../cluster/priority.js";
+import { alike, expectation } from "../queue.js";
 import { on, onCatchUp } from "../stream.js";
 
 /**
@@ -76,6 +77,12 @@ function nodeRow(node) {
   );
 }
 
+/** @param {QueueEntry} entry */
+function expected(entry) {
+  const found = expectation(entry, Date.now() / 1000);
+  return found && [found.text, " ", h("span.dim", {}, found.basis)];
+}
+
 /** @param {QueueEntry[]} queue */
 function queueTable(queue) {
   if (!queue.length) return h("p.hint", {}, "Nothing waits.");
@@ -83,7 +90,7 @@ function queueTable(queue) {
     h(
       "table",
       { "aria-label": "Queue" },
-      h("thead", {}, h("tr", {}, h("th.num.shrink", { scope: "col" }, ""), h("th", { scope: "col" }, "run"), h("th", { scope: "col" }, "needs"), h("th.num", { scope: "col" }, "priority"), h("th", { scope: "col" }, "why it waits"), h("th", { scope: "col" }, "waits since"))),
+      h("thead", {}, h("tr", {}, h("th.num.shrink", { scope: "col" }, ""), h("th", { scope: "col" }, "run"), h("th", { scope: "col" }, "needs"), h("th.num", { scope: "col" }, "priority"), h("th", { scope: "col" }, "why it waits"), h("th", { scope: "col" }, "expected start"), h("th", { scope: "col" }, "waits since"))),
       h(
         "tbody",
         {},
@@ -94,8 +101,9 @@ function queueTable(queue) {
             h("td.num", {}, more.length ? `${entry.position}–${more[more.length - 1].position}` : entry.position),
             h("td", {}, h("a.name", { href: `/runs/${entry.run_id}` }, entry.name), more.length > 0 && h("span.dim", { title: more.map((one) => one.name).join(", ") }, ` to ${more[more.length - 1].name}: ${more.length + 1} runs`)),
             h("td", {}, `${entry.gpus} × ${entry.gpu_type ?? "GPU"}${entry.nodes > 1 ? ` on ${entry.nodes} nodes` : ""}`),
-            h("td.num", {}, entry.priority),
+            h("td.num", {}, priorityButton([entry, ...more])),
             h("td.wrap", {}, entry.reason),
+            h("td.wrap", {}, expected(entry)),
             h("td", {}, f.time(entry.queued_at)),
           ),
         ),

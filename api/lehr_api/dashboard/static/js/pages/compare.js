@@ -2,15 +2,21 @@
 
 import { get } from "../api.js";
 import { Board } from "../charts/board.js";
+import { swatch as swatchOf } from "../charts/swatch.js";
 import { toolbar, viewFromAddress } from "../charts/toolbar.js";
+import { BESIDES, differencesTable } from "../compare/differences.js";
+import { besideBaseline, delta } from "../compare/delta.js";
+import { groupTable } from "../compare/group_table.js";
 import { slots, stroke } from "../colour.js";
-import { byId, fill, h, mount, s, scrollable, throttled } from "../dom.js";
+import { byId, fill, h, mount, scrollable, throttled } from "../dom.js";
 import * as f from "../format.js";
+import { groupOf } from "../groups.js";
 import { empty, message, showFailure } from "../notices.js";
 import { installPage } from "../page.js";
 import { shortName } from "../runs/configs.js";
 import { repeat } from "../seeds.js";
 import { runState } from "../status.js";
+import { acts } from "../roles.js";
 import { on, onCatchUp } from "../stream.js";
 import { read, write } from "../urlstate.js";
 
@@ -26,14 +32,6 @@ const NOTES = 3;
 const FACTORS = 4;
 const GAPS = 6;
 const PLUS_MINUS = "± is half of the 95 % interval, from the noise between seeds.";
-/** Further columns of the table: [field of a standing, title, explanation, metric that formats it]. */
-const BESIDES = /** @type {const} */ ([
-  ["tokens_per_s", "tokens/s", "median over the run", "tokens_per_s"],
-  ["mfu", "MFU", "median over the run, of the GPUs' dense peak", "mfu"],
-  ["step_time_s", "step time", "median over the run", "step_time_s"],
-  ["memory_bytes", "memory", "peak memory of one GPU; on a CPU, of the process", "memory/peak_bytes"],
-]);
-
 const place = byId("compare");
 const asked = [...new Set((read("runs") ?? "").split(",").filter(Boolean))];
 let ids = asked.slice(0, MOST);
@@ -53,6 +51,7 @@ let comparison = null;
 const view = viewFromAddress();
 const head = h("header.page-head");
 const notes = h("div");
+const groups = h("div.results");
 const table = h("div.results");
 const sets = h("div");
 const charts = h("div");
@@ -75,38 +74,13 @@ const board = new Board(charts, [], view, {
   open: ["train", "val"],
 });
 
-/** @param {string} id */
-function swatch(id) {
-  const { colour, dash } = stroke(given.get(id) ?? 0);
-  return s("svg", { class: "swatch", viewBox: "0 0 18 8", width: "18", height: "8", "aria-hidden": "true" }, s("line", { x1: 0, x2: 18, y1: 4, y2: 4, stroke: colour, "stroke-dasharray": dash === "dash" ? "5 3" : null }));
-}
+const swatch = (/** @type {string} */ id) => swatchOf(stroke(given.get(id) ?? 0));
 
 /** @param {string[]} next */
 function choose(next) {
   ids = next;
   write({ runs: ids.join(",") });
   load();
-}
-
-/**
- * @param {unknown} value
- * @param {unknown} base
- * @param {((v: unknown) => string) | null} format null for the share alone
- */
-function delta(value, base, format) {
-  const text = f.change(value, base, format);
-  // A difference that rounds to nothing is no difference.
-  return text === null || /^[+−]0\.0 %$/.test(text) ? null : h("span.delta", {}, text);
-}
-
-/**
- * @param {RunResultView | undefined} standing
- * @param {RunResultView | undefined} base
- * @param {(v: unknown) => string} format
- */
-function besideBaseline(standing, base, format) {
-  if (standing?.incomparable) return h("span.delta.incomparable", {}, standing.incomparable);
-  return delta(standing?.value, base?.value, format);
 }
 
 /** @type {Map<string, Record<string, import("../types.js").MetricInfo>>} by run, its metrics */
@@ -166,6 +140,14 @@ const select = /** @type {HTMLSelectElement} */ (h("select", { "aria-label": "Me
   write({ metric: metric === "val/loss" ? null : metric });
   compare();
 } }));
+/** What the runs are grouped by: a field in which they differ, "tag" or "project"; "" for each alone. */
+let by = read("by") ?? "";
+const bySelect = /** @type {HTMLSelectElement} */ (h("select", { "aria-label": "Mean by", onchange: () => {
+  by = bySelect.value;
+  write({ by });
+  drawTable();
+  drawCurves();
+} }));
 const ref = /** @type {HTMLInputElement} */ (h("input", { type: "search", placeholder: "add a run: name or id", "aria-label": "Add a run" }));
 const problem = h("span.problem", { role: "alert" });
 
@@ -193,7 +175,7 @@ mount(
   head,
   h("div.crumbs", {}, h("a", { href: "/" }, "Runs"), " / compare"),
   h("div.head-line", {}, title),
-  h("div.bar", {}, h("label.field", {}, "by", select), h("form", { onsubmit: add }, ref), problem),
+  h("div.bar", {}, h("label.field", {}, "by", select), h("label.field", {}, "mean by", bySelect), h("form", { onsubmit: add }, ref), problem),
 );
 
 function drawHead() {
@@ -202,8 +184,37 @@ function drawHead() {
   select.value = metric;
 }
 
+/** The name of a run's group. @param {string} id */
+function groupName(id) {
+  const run = runs.get(id);
+  const of = comparison?.differences.find((one) => one.path === by);
+  const value = (/** @type {string} */ one) => of?.values[comparison?.runs.indexOf(one) ?? -1];
+  return run ? groupOf(run, { by, value, text: (v) => f.specValue(v, by) }) : id;
+}
+
+function drawGroups() {
+  if (!comparison) return;
+  const paths = comparison.differences.map((one) => one.path);
+  fill(bySelect, ["", ...new Set([...(by ? [by] : []), ...paths, "tag", "project"])].map((path) => h("option", { key: path, value: path }, path || "each run")));
+  bySelect.value = by;
+  if (!by) fill(groups);
+  if (!by) return;
+  const results = new Map(comparison.results.map((one) => [one.run_id, one]));
+  const measured = ids.filter((id) => runs.has(id)).map((id) => ({
+    group: groupName(id),
+    value: results.get(id)?.incomparable ? null : f.fromWire(results.get(id)?.value ?? null),
+    last: f.fromWire(ofRun(id, "last")),
+    best: f.fromWire(ofRun(id, "best")),
+    speed: f.fromWire(results.get(id)?.tokens_per_s ?? null),
+  }));
+  const first = (/** @type {string} */ group) => ids.find((id) => groupName(id) === group) ?? "";
+  const where = comparison.common_x === null ? `a ${view.x} not reached by all yet` : `${view.x} ${view.x === "time" ? f.duration(comparison.common_x) : f.si(comparison.common_x)}`;
+  fill(groups, groupTable(measured, metric, where, (group) => swatch(first(group))));
+}
+
 function drawTable() {
   if (!comparison) return;
+  drawGroups();
   const axis = { step: "step", tokens: "tokens", time: "time", flops: "FLOPs" }[view.x];
   const where = comparison.common_x === null ? "not reached by all yet" : view.x === "time" ? f.duration(comparison.common_x) : f.si(comparison.common_x);
   const results = new Map(comparison.results.map((one) => [one.run_id, one]));
@@ -237,7 +248,7 @@ function drawTable() {
               h(
                 "td",
                 {},
-                !run.archived && !run.forked_from && h("button.quiet", { type: "button", "aria-label": `Repeat ${run.name} with other seeds`, onclick: () => repeat(run) }, "Seeds"),
+                !run.archived && !run.forked_from && h("button.quiet", acts({ type: "button", "aria-label": `Repeat ${run.name} with other seeds`, onclick: () => repeat(run) }), "Seeds"),
                 id !== base && h("button.quiet", { type: "button", onclick: () => choose([id, ...ids.filter((one) => one !== id)]) }, "Make baseline"),
                 ids.length > 2 && h("button.quiet", { type: "button", "aria-label": `Take ${run.name} out`, onclick: () => choose(ids.filter((one) => one !== id)) }, "×"),
               ),
@@ -274,24 +285,19 @@ function drawDifferences() {
     differences,
     h("div.bar", {}, h("label.check", {}, box, "only what may change the outcome"), h("span.dim", {}, `${shown.length} of ${comparison.differences.length} fields`)),
     shown.length === 0
-      ? h("p.hint", {}, comparison.differences.length ? "They differ only in names, seeds and what does not change the losses." : "The configs are the same.")
-      : scrollable(
-          h(
-            "table.config",
-            { "aria-label": "Config differences" },
-            h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "field"), comparison.runs.map((id) => h("th", { scope: "col" }, /** @type {any} */ (swatch(id)), " ", runs.get(id)?.name ?? id)))),
-            h("tbody", {}, shown.map((one) => h(one.factor ? "tr.differs" : "tr", {}, h("td.key.shrink", {}, one.path), one.values.map((value) => h("td.value", {}, f.specValue(value, one.path)))))),
-          ),
-        ),
+      ? h("p.hint", {}, comparison.differences.length ? "They differ only in names, seeds and settings that do not change the losses." : "The configs are the same.")
+      : differencesTable(comparison.runs, shown, (id) => [/** @type {any} */ (swatch(id)), " ", runs.get(id)?.name ?? id]),
   );
 }
 
 function drawCurves() {
-  const drawn = ids.filter((id) => runs.has(id));
-  board.setRuns(drawn.map((id) => ({
+  board.meanOfGroups = by !== "";
+  board.setRuns(ids.filter((id) => runs.has(id)).map((id) => ({
     id,
     label: factors(id) || runs.get(id)?.name || id,
+    group: by ? groupName(id) : null,
     stroke: () => stroke(given.get(id) ?? 0),
+    parent: runs.get(id)?.forked_from,
     flopsPerToken: runs.get(id)?.flops_per_token ?? null,
     metrics: Object.keys(known.get(id) ?? {}),
     ended: (runs.get(id)?.ended_at ?? null) !== null,
@@ -321,7 +327,7 @@ async function load() {
     fill(place, nothing());
     return;
   }
-  if (!place.contains(head)) mount(place, head, notes, table, h("h2", {}, "Curves"), sets, bar.element, charts, h("h2", {}, "Config"), differences);
+  if (!place.contains(head)) mount(place, head, notes, groups, table, h("h2", {}, "Curves"), sets, bar.element, charts, h("h2", {}, "Config"), differences);
   drawHead();
   try {
     const answers = await Promise.allSettled(ids.map((id) => get(`/runs/${encodeURIComponent(id)}`)));

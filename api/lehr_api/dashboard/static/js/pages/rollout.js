@@ -8,6 +8,7 @@ import { installPage } from "../page.js";
 import { stagePart, stagesLine } from "../rollout/stages.js";
 import { stateMark } from "../status.js";
 import { noteBox } from "../note.js";
+import { acts } from "../roles.js";
 import { on, onCatchUp } from "../stream.js";
 import { showTabState } from "../tab_state.js";
 import { read, write } from "../urlstate.js";
@@ -92,10 +93,10 @@ function drawHead(it) {
         {},
         h("a.button", { href: `/api/v1/rollouts/${it.id}/report`, target: "_blank", rel: "noopener" }, "Report"),
         it.run_id && h("a.button", { href: `/runs/${it.run_id}` }, "The run on all GPUs"),
-        it.state === "running" ? h("button.danger", { type: "button", onclick: () => cancel(it) }, "Cancel") : h("button", { type: "button", onclick: () => putAway(it) }, it.archived ? "Unarchive" : "Archive"),
+        it.state === "running" ? h("button.danger", acts({ type: "button", onclick: () => cancel(it) }), "Cancel") : h("button", acts({ type: "button", onclick: () => putAway(it) }), it.archived ? "Unarchive" : "Archive"),
       ),
     ),
-    h("div.status-line", {}, stateMark(it.state), h("span", {}, "submitted ", f.time(it.created_at)), it.ended_at !== null && h("span", {}, "took ", f.duration(it.ended_at - it.created_at), ", ended ", f.time(it.ended_at))),
+    h("div.status-line", {}, stateMark(it.state), h("span", {}, "submitted ", f.time(it.created_at)), it.ended_at !== null && h("span", {}, "took ", f.duration(it.ended_at - it.created_at), ", ended ", f.time(it.ended_at)), it.cost && h("span.cost", { title: f.COST }, f.cost(it.cost))),
     h("p.verdict", { id: "verdict" }, verdict(it)),
   );
 }

@@ -4,6 +4,7 @@ import { get } from "../api.js";
 import { byId, throttled } from "../dom.js";
 import { shortcut } from "../keys.js";
 import { showFailure } from "../notices.js";
+import { expectation } from "../queue.js";
 import { installPage } from "../page.js";
 import { openConfig } from "../run/config.js";
 import { openCurves } from "../run/curves.js";
@@ -36,7 +37,7 @@ const tabs = new Tabs(byId("run-tabs"), byId("run-body"), TABS);
 /** @type {RunDetail | null} */
 let run = null;
 /** Names of what the run belongs to, and whether there is a checkpoint to fork from. */
-const about = { sweep: /** @type {string | null} */ (null), parent: /** @type {string | null} */ (null), canFork: false, position: /** @type {number | null} */ (null) };
+const about = { sweep: /** @type {string | null} */ (null), parent: /** @type {string | null} */ (null), canFork: false, position: /** @type {number | null} */ (null), expected: /** @type {string | null} */ (null) };
 
 function draw() {
   if (!run) return;
@@ -47,7 +48,7 @@ function draw() {
 
 /** @param {RunDetail} shown */
 async function learn(shown) {
-  const nameOf = async (/** @type {string | null} */ path) => (path === null ? null : (await get(path, { limit: 1 }).catch(() => null))?.name ?? null);
+  const nameOf = async (/** @type {string | null} */ path) => (path === null ? null : (await get(path, path.startsWith("/sweeps/") ? { limit: 1 } : {}).catch(() => null))?.name ?? null);
   const ended = shown.step !== null && ENDED.has(shown.state);
   const [sweep, parent, checkpoints, queue] = await Promise.all([
     about.sweep ?? nameOf(shown.sweep_id && `/sweeps/${shown.sweep_id}`),
@@ -55,9 +56,12 @@ async function learn(shown) {
     ended ? get(`/runs/${shown.id}/checkpoints`) : [],
     shown.state === "queued" ? get("/queue").catch(() => []) : [],
   ]);
-  const position = queue.find((/** @type {any} */ one) => one.run_id === shown.id)?.position ?? null;
+  const entry = queue.find((/** @type {any} */ one) => one.run_id === shown.id);
+  const start = entry && expectation(entry, Date.now() / 1000);
+  const position = entry?.position ?? null;
+  const expected = start && entry.expected_start !== null ? `expected to start ${start.text}, when ${start.basis}` : null;
   const canFork = ended ? checkpoints.some((/** @type {any} */ one) => one.removed_at === null) : about.canFork;
-  Object.assign(about, { sweep, parent, canFork, position });
+  Object.assign(about, { sweep, parent, canFork, position, expected });
 }
 
 async function load() {

@@ -7,10 +7,11 @@ import { empty, showFailure } from "../notices.js";
 import { installPage } from "../page.js";
 import { Beside } from "../runs/beside.js";
 import { COLUMNS } from "../runs/columns.js";
-import { columnNames, columnOf, forLabels, tellingPaths } from "../runs/config-columns.js";
+import { columnNames, columnOf, forLabels, varyingPaths } from "../runs/config-columns.js";
 import { Configs } from "../runs/configs.js";
 import { parseFilter, unknownKey } from "../runs/filter.js";
 import { grouped as inGroups, newestSweep } from "../runs/groups.js";
+import { grouper } from "../runs/grouping.js";
 import { runsKeys } from "../runs/keyboard.js";
 import { RunList } from "../runs/list.js";
 import { drawOptions } from "../runs/options.js";
@@ -18,6 +19,7 @@ import { Rows } from "../runs/rows.js";
 import { installSavedViews } from "../runs/saved_views.js";
 import { Selection } from "../runs/selection.js";
 import { sweepRow } from "../runs/sweep-row.js";
+import { welcome } from "../runs/welcome.js";
 import { on, onCatchUp } from "../stream.js";
 import { memory, read, write } from "../urlstate.js";
 
@@ -44,8 +46,10 @@ let newest = "";
 let filter = parseFilter(read("filter") ?? "");
 let sort = read("sort"); // "loss" or "-loss"; null: newest first
 let grouped = read("flat") !== "1";
+/** What the curves are grouped by: a path of the config or its end, "tag", "tag:name", "project". */
+let by = read("by") ?? "";
 /** The paths by which the shown runs differ. @type {string[]} */
-let telling = [];
+let varying = [];
 /** Names of chosen columns for configs and metrics; null for what differs. */
 let chosen = read("values");
 /** @type {Beside | null} */
@@ -78,7 +82,7 @@ let base = COLUMNS.filter((column) => shownKeys().includes(column.key) || column
 
 /** @returns {Column[]} the columns in their order: what differs stands beside the name */
 function columnsNow() {
-  const names = columnNames(chosen, telling);
+  const names = columnNames(chosen, varying);
   const others = names.map((name) => columnOf(name, names, configs));
   return [...base.slice(0, 2), ...others, ...base.slice(2)];
 }
@@ -212,7 +216,7 @@ function redraw(all = false) {
   const before = columns.map((column) => column.key).join();
   const sign = `${configs.runs.size} ${shown.slice(0, FIRST_CONFIGS).map((run) => run.id).join()}`;
   if (all || sign !== looked) {
-    telling = tellingPaths(shown, configs);
+    varying = varyingPaths(shown, configs);
     columns = columnsNow();
     looked = sign;
   }
@@ -221,9 +225,11 @@ function redraw(all = false) {
     rows.renew();
     drawOptionsNow();
   }
-  showProblem(filter.problem ?? (filter.keys.length ? unknownKey(filter, list.runs.values(), configs) : null));
-  const paths = forLabels(telling);
-  beside?.show(shown, (run) => configs.label(run.id, paths) || run.name);
+  const group = grouper(by, configs);
+  const noGroup = by && !group && beside && configs.runs.size ? `mean by: no config has ${by}` : null;
+  showProblem(filter.problem ?? (filter.keys.length ? unknownKey(filter, list.runs.values(), configs) : null) ?? noGroup);
+  const paths = forLabels(varying);
+  beside?.show(shown, (run) => configs.label(run.id, paths) || run.name, group);
   if (!shown.length) {
     fill(room, nothing());
     return;
@@ -251,14 +257,7 @@ function nothing() {
     const what = list.complete || !filter.test ? "No run matches this filter" : `None of the newest ${integer(list.runs.size)} runs matches this filter`;
     return empty(what, h("p", {}, h("button", { type: "button", onclick: () => setFilter("") }, "Show all runs")));
   }
-  return empty(
-    "No runs yet",
-    h("p", {}, "Eight learning rates of a small model, on any machine and in some minutes:"),
-    h("pre", {}, "lehr demo"),
-    h("p", {}, "Or submit a spec of your own, as a run or a sweep:"),
-    h("pre", {}, "lehr submit my-run.yaml\nlehr sweep sweeps/lr_grid_small.yaml"),
-    h("p", {}, "They appear here at once."),
-  );
+  return welcome();
 }
 
 async function load() {
@@ -313,8 +312,15 @@ const drawOptionsNow = () =>
     grouped,
     curves: beside !== null,
     base,
-    values: columnNames(chosen, telling),
-    telling,
+    values: columnNames(chosen, varying),
+    varying,
+    by,
+    paths: [...configs.paths],
+    onBy: (next) => {
+      by = next;
+      write({ by });
+      redraw();
+    },
     onGrouped: (yes) => {
       grouped = yes;
       write({ flat: !grouped });

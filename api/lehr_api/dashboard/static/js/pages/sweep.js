@@ -14,7 +14,8 @@ import { stateMark } from "../status.js";
 import { on, onCatchUp } from "../stream.js";
 import { sweepActions } from "../sweep/actions.js";
 import { shareOf } from "../sweep/axis.js";
-import { PAGE, readSweep } from "../sweep/pages.js";
+import { Contour } from "../sweep/contour.js";
+import { Changes, PAGE, readSweep, standing, withNews } from "../sweep/pages.js";
 import { Parallel } from "../sweep/parallel.js";
 import { trialsTable } from "../sweep/trials.js";
 import { showTabState } from "../tab_state.js";
@@ -39,7 +40,8 @@ const seedBar = h("div.bar");
 const legend = h("ul.legend");
 const importance = h("div");
 const parallel = new Parallel(h("div"));
-const parallelSection = h("section", { hidden: true }, h("h2", {}, "Parallel coordinates"), parallel.place, importance);
+const contour = new Contour(h("div", { hidden: true }));
+const parallelSection = h("section", { hidden: true }, h("h2", {}, "Parallel coordinates"), parallel.place, importance, contour.place);
 const trials = h("div");
 const more = h("div.bar");
 /** How many trials are shown, at most. */
@@ -135,6 +137,7 @@ function drawHead() {
       h("span", {}, `${sweep.method} over ${sweep.parameters.join(" × ")}, ${sweep.metric} ${sweep.goal === "minimize" ? "down" : "up"}`),
       sweep.trials_remaining > 0 && h("span", {}, `${sweep.trials_remaining} to come`),
       h("span", {}, "submitted ", f.time(sweep.created_at)),
+      sweep.cost && h("span.cost", { title: f.COST }, f.cost(sweep.cost)),
     ),
     // If the held-out sets differ, the verdict already states it.
     sweep.held_out_note && sweep.held_out !== "different" && h("div.alert", {}, sweep.held_out_note),
@@ -184,6 +187,7 @@ function drawTrials() {
   more.hidden = left <= 0;
   fill(more, h("button", { type: "button", onclick: () => {
     shown += PAGE;
+    changes.all = true;
     load();
   } }, `Show ${Math.min(PAGE, left)} more`), h("span.dim", {}, `${sweep.trials.length} of ${sweep.trials_total} trials are shown, the best among them.`));
   const shares = Object.entries(figure?.importance ?? {});
@@ -191,9 +195,11 @@ function drawTrials() {
     "dl.facts.importance",
     { "aria-label": "Importance of the parameters" },
     shares.map(([path, share]) => [h("dt", { key: `name ${path}` }, path), h("dd", { key: `share ${path}` }, h("span.meter", { "aria-hidden": "true" }, h("i", { vars: { "--share": share } })), f.percent(share))]),
-  ), shares.length > 0 && h("p.hint", {}, "The share of each parameter in what decides the metric, by how its values among the best trials differ from those among all (PED-ANOVA)."));
+  ), shares.length > 0 && h("p.hint", {}, "How much each parameter affects the metric. PED-ANOVA compares its values among the best trials with those among all trials."));
   parallelSection.hidden = sweep.parameters.length < 2;
-  if (!parallelSection.hidden) parallel.draw(sweep);
+  if (parallelSection.hidden) return;
+  parallel.draw(sweep);
+  contour.draw(sweep);
 }
 
 function drawParameterChoice() {
@@ -222,33 +228,63 @@ function seedChoice() {
     } }), "one curve for all seeds, with its range");
 }
 
+const path = `/sweeps/${encodeURIComponent(ref)}`;
+const changes = new Changes();
+/** What decided the figure when it was fetched. */
+let judged = "";
+
+/** Read what has changed of the sweep, or all of it. @returns {Promise<SweepDetail>} */
+async function readNews() {
+  const changed = changes.take();
+  const before = sweep;
+  const some = changed?.length ? changed : (before?.trials.slice(0, 1).map(({ run }) => run.id) ?? []);
+  if (!changed || !before || !some.length) return readSweep(path, shown);
+  return withNews(before, await get(path, { run: some })) ?? readSweep(path, shown);
+}
+
+/**
+ * Read the sweep and its figure: at first both at once, later the figure only if it has changed.
+ *
+ * @param {string | null} asked the parameter on the x axis
+ * @returns {Promise<[SweepDetail, NonNullable<typeof figure>]>}
+ */
+async function readBoth(asked) {
+  const plot = () => get(`${path}/figure`, { parameter: asked });
+  if (!figure) return Promise.all([readNews(), plot()]);
+  const drawnBefore = figure;
+  const found = await readNews();
+  return [found, `${asked} ${standing(found)}` === judged ? drawnBefore : await plot()];
+}
+
 let metricsKnown = "";
 /** The trials and the colouring parameter of the drawn curves. */
 let drawn = "";
 async function load() {
   try {
-    const path = `/sweeps/${encodeURIComponent(ref)}`;
     const asked = parameter;
-    const found = await Promise.all([readSweep(path, shown), get(`${path}/figure`, { parameter: asked })]);
+    const [found, next] = await readBoth(asked);
     // The user has chosen another parameter in the meantime: discard this figure.
     if (parameter !== asked) {
+      changes.all = true;
       reload();
       return;
     }
-    [sweep, figure] = found;
-    parameter = figure?.parameter ?? null;
+    [sweep, figure] = [found, next];
+    parameter = next.parameter;
+    judged = `${parameter} ${standing(found)}`;
     drawHead();
     drawParameterChoice();
     drawTrials();
     const seeds = sweep?.parameters.includes(SEED) ?? false;
     board.meanOfSeeds = seeds && read("seeds") !== "each";
     if (seeds && !seedBar.children.length) fill(seedBar, seedChoice());
-    const now = [parameter, ...boardRuns().map((run) => `${run.id}${run.cut ? "cut" : ""}`)].join();
-    if (now !== drawn) drawCurves();
-    drawn = now;
+    const curves = [parameter, ...boardRuns().map((run) => `${run.id}${run.cut ? "cut" : ""}`)].join();
+    if (curves !== drawn) drawCurves();
+    drawn = curves;
     await Promise.all([drawPlot(), loadMetrics()]);
     failure.replaceChildren();
   } catch (error) {
+    changes.all = true;
     if (!sweep) showFailure(head, error);
     else showFailure(failure, error);
   }
@@ -280,16 +316,19 @@ on("sweep", ({ id }) => {
 });
 on("run", (run) => {
   if (isOurs(run.id)) {
+    changes.add(run.id);
     board.tick();
     reload();
   }
 });
 on("metrics", ({ run_id: id }) => {
   if (!isOurs(id)) return;
+  changes.add(id);
   board.tick();
   reload();
 });
 onCatchUp(async () => {
+  changes.all = true;
   await load();
   board.reload();
 });

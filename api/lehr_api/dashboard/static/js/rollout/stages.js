@@ -76,7 +76,7 @@ function facts(stage) {
     h("span", {}, `${f.integer(stage.steps)} steps of ${f.integer(stage.tokens_per_step)} tokens`),
     h("span", {}, `judged at step ${f.integer(stage.judged_at_step)}`),
     took && h("span", {}, `took ${took}`),
-    stage.gpu_seconds !== null && stage.gpus > 0 && h("span", { title: "GPUs held times the time they were held, of all its runs" }, `${f.duration(stage.gpu_seconds)} of GPU time`),
+    stage.cost && stage.gpus > 0 && h("span.cost", { title: f.COST }, f.cost(stage.cost)),
   );
 }
 

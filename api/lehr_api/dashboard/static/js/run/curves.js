@@ -51,7 +51,7 @@ export function openCurves(place, run) {
   const marksLine = h("p.hint");
   const bar = toolbar(view, (kind) => (kind === "data" ? board.reload() : board.redraw()));
   mount(place, bar.element, marksLine, charts, h("h2", {}, "Log tail"), tailPlace);
-  const board = new Board(charts, [{ id: run.id, label: run.name, flopsPerToken: run.flops_per_token, stroke: () => stroke(slot(run.id)) }], view, {
+  const board = new Board(charts, [{ id: run.id, label: run.name, parent: run.forked_from, flopsPerToken: run.flops_per_token, stroke: () => stroke(slot(run.id)) }], view, {
     onZoom: (range) => {
       view.range = range;
       bar.show();

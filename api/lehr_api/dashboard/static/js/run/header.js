@@ -4,6 +4,7 @@ import { post } from "../api.js";
 import { fill, h } from "../dom.js";
 import * as f from "../format.js";
 import { confirmed, toast, tryTo } from "../notices.js";
+import { acts } from "../roles.js";
 import { ACTIVE, ENDED, progress, runReason, runState, timeHeld } from "../status.js";
 import { repeat } from "../seeds.js";
 import { fork } from "./fork.js";
@@ -39,7 +40,7 @@ async function pause(run) {
 function actions(run, canFork) {
   const stopping = run.desired !== "run";
   const button = (/** @type {string} */ label, /** @type {() => void} */ act, danger = false) =>
-    h(danger ? "button.danger" : "button", { key: label, type: "button", onclick: act }, label);
+    h(danger ? "button.danger" : "button", acts({ key: label, type: "button", onclick: act }), label);
   /** @type {HTMLElement[]} */
   const shown = [h("a.button", { href: `/api/v1/runs/${run.id}/report`, target: "_blank", rel: "noopener" }, "Report")];
   if (run.state === "running" && !stopping) {
@@ -106,7 +107,7 @@ function places(run) {
 /**
  * @param {HTMLElement} place
  * @param {RunDetail} run
- * @param {{sweep: string | null, parent: string | null, canFork: boolean, position: number | null}} about names of what it belongs to
+ * @param {{sweep: string | null, parent: string | null, canFork: boolean, position: number | null, expected: string | null}} about names of what it belongs to
  */
 export function drawHeader(place, run, about) {
   const done = progress(run);
@@ -123,12 +124,13 @@ export function drawHeader(place, run, about) {
       ` / ${run.project}`,
       run.forked_from && [", forked from ", h("a", { href: `/runs/${run.forked_from}` }, about.parent ?? run.forked_from)],
     ),
-    h("div.head-line", {}, h("h1", {}, run.name), h("span.mono.dim", {}, run.id), run.archived && h("span.tag", {}, "archived"), run.tags.map((tag) => h("a.tag", { href: `/?filter=tag:${encodeURIComponent(tag)}` }, tag)), h("button.quiet", { type: "button", onclick: () => editTags(run) }, run.tags.length ? "Edit tags" : "Add tags"), h("div.actions", {}, actions(run, about.canFork))),
+    h("div.head-line", {}, h("h1", {}, run.name), h("span.mono.dim", {}, run.id), run.archived && h("span.tag", {}, "archived"), run.tags.map((tag) => h("a.tag", { href: `/?filter=tag:${encodeURIComponent(tag)}` }, tag)), h("button.quiet", acts({ type: "button", onclick: () => editTags(run) }), run.tags.length ? "Edit tags" : "Add tags"), h("div.actions", {}, actions(run, about.canFork))),
     h(
       "div.status-line",
       {},
       runState(run),
       about.position !== null && run.state === "queued" && h("span", {}, about.position === 1 ? "next in the queue" : `number ${f.integer(about.position)} in the queue`),
+      about.expected && run.state === "queued" && h("span", {}, about.expected),
       run.desired !== "run" && ACTIVE.has(run.state) && h("span", {}, `${run.desired} requested`),
       h("span", {}, run.step === null ? "no step yet" : ["step ", h("b", {}, f.integer(run.step)), ` of ${f.integer(run.total_steps)}`]),
       done !== null && h("span.progress", { role: "progressbar", "aria-valuemin": "0", "aria-valuemax": "100", "aria-valuenow": String(Math.round(done * 100)), "aria-label": "Progress" }, h("i", { vars: { "--done": done } })),
@@ -137,6 +139,7 @@ export function drawHeader(place, run, about) {
       run.device && h("span", {}, run.device),
       h("span", {}, places(run)),
       run.attempt > 1 && h("span", {}, `attempt ${run.attempt}`),
+      run.cost && h("span.cost", { title: f.COST }, f.cost(run.cost)),
     ),
     Object.keys(run.parameters_varied).length > 0 &&
       h("div.status-line", {}, Object.entries(run.parameters_varied).map(([path, value]) => h("span", {}, `${path} `, h("b", {}, f.specValue(value, path))))),

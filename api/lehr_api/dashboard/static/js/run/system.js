@@ -1,7 +1,8 @@
 /** The system tab: attempts, hardware, and curves of memory and time. */
 
 import { get } from "../api.js";
-import { Board, groupOf } from "../charts/board.js";
+import { Board } from "../charts/board.js";
+import { groupOf } from "../charts/metric_groups.js";
 import { toolbar, viewFromAddress } from "../charts/toolbar.js";
 import { slot, stroke } from "../colour.js";
 import { fill, h, mount, scrollable, throttled } from "../dom.js";

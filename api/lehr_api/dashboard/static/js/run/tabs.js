@@ -6,7 +6,7 @@ import { read, write } from "../urlstate.js";
 /**
  * @typedef {import("../types.js").RunDetail} RunDetail
  *
- * @typedef {object} OpenTab what an open tab is told
+ * @typedef {object} OpenTab what an open tab gets
  * @property {(run: RunDetail) => void} [run]
  * @property {(latest: Record<string, import("../types.js").Latest>) => void} [metrics]
  * @property {(change: {name: string, size: number, attempt?: number}) => void} [log]

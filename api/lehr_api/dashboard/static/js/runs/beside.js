@@ -12,8 +12,10 @@ import { swatch } from "../charts/swatch.js";
  * @typedef {import("../types.js").RunView} RunView
  */
 
-/** So many runs are drawn: more lines tell nothing, and each is a request. */
+/** The most runs that are drawn: more lines cannot be distinguished, and each is a request. */
 export const MOST_DRAWN = 20;
+/** As means of groups, more runs make few lines. */
+const MOST_GROUPED = 60;
 
 export class Beside {
   /**
@@ -53,16 +55,20 @@ export class Beside {
    *
    * @param {RunView[]} all those that the filter lets through, in the order of the table
    * @param {(run: RunView) => string} label
+   * @param {((run: RunView) => string) | null} group the name of a run's group, if they are drawn as means
    */
-  show(all, label) {
+  show(all, label, group) {
+    const most = group ? MOST_GROUPED : MOST_DRAWN;
     const trained = all.filter((run) => run.step !== null);
-    this.runs = trained.slice(0, MOST_DRAWN);
+    this.runs = trained.slice(0, most);
     this.slots = slots(this.runs.map((run) => run.id));
-    this.note.textContent = trained.length > MOST_DRAWN ? `The curves of the first ${MOST_DRAWN} of ${trained.length} runs. Filter or sort to choose others.` : "";
-    const now = this.runs.map((run) => `${run.id} ${label(run)} ${this.hidden.has(run.id)}`).join();
+    this.note.textContent = trained.length > most ? `The curves of the first ${most} of ${trained.length} runs. Filter or sort to choose others.` : "";
+    const key = (/** @type {RunView} */ run) => (group ? group(run) : null);
+    const now = this.runs.map((run) => `${run.id} ${label(run)} ${key(run)} ${this.hidden.has(run.id)}`).join();
     if (now !== this.drawn) {
       this.drawn = now;
-      this.board.setRuns(this.runs.map((run) => ({ id: run.id, label: label(run), hidden: this.hidden.has(run.id), stroke: () => this.strokeOf(run.id), flopsPerToken: run.flops_per_token, ended: run.ended_at !== null })));
+      this.board.meanOfGroups = group !== null;
+      this.board.setRuns(this.runs.map((run) => ({ id: run.id, label: label(run), group: key(run), hidden: this.hidden.has(run.id), stroke: () => this.strokeOf(run.id), parent: run.forked_from, flopsPerToken: run.flops_per_token, ended: run.ended_at !== null })));
       this.learn();
     }
   }

@@ -17,27 +17,27 @@ const IN_LABELS = 4;
 const LOOKED_AT = 200;
 
 /**
- * Return the paths that tell these runs apart, those that a sweep varies first.
+ * Return the paths in which these runs differ, those that a sweep varies first.
  *
  * @param {RunView[]} runs
  * @param {Configs} configs
  */
-export function tellingPaths(runs, configs) {
+export function varyingPaths(runs, configs) {
   const some = runs.slice(0, LOOKED_AT);
   const differing = configs.differing(some.map((run) => run.id));
   const varied = new Set(some.flatMap((run) => Object.keys(run.parameters_varied)));
   const order = (/** @type {string} */ path) => (varied.has(path) ? 0 : path.startsWith("train.optimizer.") ? 1 : path.startsWith("train.model.") ? 2 : path.startsWith("train.data.") ? 4 : 3);
   const inOrder = differing.sort((a, b) => order(a) - order(b));
-  // First those that tell runs apart which the ones before them do not: of width and depth that go together, one is enough.
-  const told = (/** @type {string[]} */ paths) => new Set(some.map((run) => JSON.stringify(paths.map((path) => configs.value(run.id, path) ?? null)))).size;
+  // First the paths that separate runs which earlier paths do not: if width and depth change together, one of them is enough.
+  const groups = (/** @type {string[]} */ paths) => new Set(some.map((run) => JSON.stringify(paths.map((path) => configs.value(run.id, path) ?? null)))).size;
   /** @type {string[]} */
   const needed = [];
-  for (const path of inOrder) if (told([...needed, path]) > told(needed)) needed.push(path);
+  for (const path of inOrder) if (groups([...needed, path]) > groups(needed)) needed.push(path);
   return [...needed, ...inOrder.filter((path) => !needed.includes(path))];
 }
 
-/** @param {string[]} telling */
-export const forLabels = (telling) => telling.slice(0, IN_LABELS);
+/** @param {string[]} varying */
+export const forLabels = (varying) => varying.slice(0, IN_LABELS);
 
 /**
  * @param {string} name a path of the config, or a metric
@@ -75,6 +75,6 @@ export function columnOf(name, others, configs) {
  * Return the names of the columns for configs and metrics: the chosen ones, or what differs.
  *
  * @param {string | null} chosen names with commas between them; null for what differs
- * @param {string[]} telling
+ * @param {string[]} varying
  */
-export const columnNames = (chosen, telling) => (chosen === null ? telling.slice(0, byThemselves()) : chosen.split(",").filter((name) => name && name !== "none"));
+export const columnNames = (chosen, varying) => (chosen === null ? varying.slice(0, byThemselves()) : chosen.split(",").filter((name) => name && name !== "none"));

@@ -7,7 +7,7 @@ import { specValue } from "../format.js";
 
 /** Runs whose values one request asks for. */
 const BATCH = 150;
-/** Paths that say nothing about what a run learns. */
+/** Paths that do not affect what a run learns. */
 const ASIDE = /^(resources|retries|env|checkpoints|priority|time_limit_s|train\.(checkpoint|diagnostics|threads|device|compile)\b|train\.validation\.every)/;
 
 /**
@@ -90,7 +90,7 @@ export class Configs {
   }
 
   /**
-   * Return the paths whose values differ between these runs, and that say something about them.
+   * Return the paths whose values differ between these runs, and that matter for their results.
    *
    * @param {string[]} ids
    */

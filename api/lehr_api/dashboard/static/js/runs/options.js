@@ -9,7 +9,10 @@ import { COLUMNS } from "./columns.js";
  * @property {boolean} curves
  * @property {import("./columns.js").Column[]} base
  * @property {string[]} values names of the columns for configs and metrics
- * @property {string[]} telling paths by which the runs differ
+ * @property {string[]} varying paths by which the runs differ
+ * @property {string} by what the curves are grouped by
+ * @property {string[]} paths all that configs have
+ * @property {(by: string) => void} onBy
  * @property {(yes: boolean) => void} onGrouped
  * @property {(yes: boolean) => void} onCurves
  * @property {(key: string, yes: boolean) => void} onColumn
@@ -17,13 +20,15 @@ import { COLUMNS } from "./columns.js";
  */
 
 const OFFERED = 12;
+/** A list of suggestions may be long: the browser shows those that match what is typed. */
+const MOST_OFFERED = 300;
 
 /**
  * @param {HTMLElement} place
  * @param {Choices} choices
  */
 export function drawOptions(place, choices) {
-  const { values, telling } = choices;
+  const { values, varying } = choices;
   const checked = (/** @type {Event} */ event) => /** @type {HTMLInputElement} */ (event.target).checked;
   const add = (/** @type {Event} */ event) => {
     event.preventDefault();
@@ -32,11 +37,19 @@ export function drawOptions(place, choices) {
     field.value = "";
     if (name && !values.includes(name)) choices.onValues([...values, name]);
   };
-  const offered = [...new Set([...values, ...telling])].slice(0, OFFERED);
+  const offered = [...new Set([...values, ...varying])].slice(0, OFFERED);
   fill(
     place,
-    h("button", { key: "curves", type: "button", "aria-pressed": String(choices.curves), title: "The curves of what the filter lets through, beside the table", onclick: () => choices.onCurves(!choices.curves) }, "Curves"),
+    h("button", { key: "curves", type: "button", "aria-pressed": String(choices.curves), title: "Curves of the filtered runs, beside the table", onclick: () => choices.onCurves(!choices.curves) }, "Curves"),
     h("label.check", { key: "groups" }, h("input", { type: "checkbox", checked: choices.grouped, onchange: (/** @type {Event} */ event) => choices.onGrouped(checked(event)) }), "group sweeps"),
+    choices.curves &&
+      h(
+        "label.field",
+        { key: "by" },
+        "mean by",
+        h("input", { type: "search", list: "group-paths", size: "14", value: choices.by, placeholder: "lr, tag, project", spellcheck: "false", title: "Draw runs with the same value as one curve: their mean, with the range as a band", onchange: (/** @type {Event} */ event) => choices.onBy(/** @type {HTMLInputElement} */ (event.target).value.trim()) }),
+        h("datalist", { id: "group-paths" }, [...varying, "tag", "project", ...choices.paths].slice(0, MOST_OFFERED).map((path) => h("option", { key: path, value: path }))),
+      ),
     h(
       "details.menu",
       { key: "columns" },

@@ -4,6 +4,7 @@ import { get, put, remove } from "../api.js";
 import { fill, h } from "../dom.js";
 import { field, openForm } from "../form.js";
 import { showFailure, tryTo } from "../notices.js";
+import { acts } from "../roles.js";
 
 /** @typedef {import("../types.js").SavedView} SavedView */
 
@@ -17,7 +18,7 @@ const current = () => location.search.replace(/^\?/, "");
  */
 export function installSavedViews(before) {
   const list = h("ul.plain", { "aria-label": "Saved views" });
-  const menu = /** @type {HTMLDetailsElement} */ (h("details.menu.saved-views", {}, h("summary", {}, "Views"), h("div.menu-list", {}, list, h("button", { type: "button", onclick: () => save() }, "Save this view"))));
+  const menu = /** @type {HTMLDetailsElement} */ (h("details.menu.saved-views", {}, h("summary", {}, "Views"), h("div.menu-list", {}, list, h("button", acts({ type: "button", onclick: () => save() }), "Save this view"))));
   before.before(menu);
 
   /** @param {SavedView[]} views */
@@ -30,7 +31,7 @@ export function installSavedViews(before) {
               "li",
               {},
               h("a", { href: `/?${view.query}`, "aria-current": view.query === current() ? "true" : null }, view.name),
-              h("button.quiet", { type: "button", "aria-label": `Remove the view ${view.name}`, onclick: () => tryTo(async () => draw((await remove(`/views/${encodeURIComponent(view.name)}`)).views)) }, "×"),
+              h("button.quiet", acts({ type: "button", "aria-label": `Remove the view ${view.name}`, onclick: () => tryTo(async () => draw((await remove(`/views/${encodeURIComponent(view.name)}`)).views)) }), "×"),
             ),
           )
         : h("li.hint", {}, "None yet."),

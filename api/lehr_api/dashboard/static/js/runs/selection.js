@@ -5,6 +5,7 @@ import { fill, h } from "../dom.js";
 import { integer } from "../format.js";
 import { confirmed, message, toast } from "../notices.js";
 import { addTags, archive } from "../run/tags_archive.js";
+import { acts } from "../roles.js";
 import { ENDED } from "../status.js";
 import { read, write } from "../urlstate.js";
 
@@ -101,9 +102,9 @@ export class Selection {
       this.bar,
       h("b", {}, `${integer(this.size)} selected`),
       this.size > 1 && h("a.button", { href: this.comparison }, "Compare"),
-      h("button", { key: "tag", type: "button", onclick: () => addTags(chosen) }, "Tag"),
-      live.length === 0 && h("button", { key: "archive", type: "button", onclick: () => this.#archive(chosen) }, "Archive"),
-      live.length > 0 && h("button.danger", { key: "cancel", type: "button", onclick: () => this.#cancel(live) }, `Cancel ${integer(live.length)} ${live.length === 1 ? "run" : "runs"}`),
+      h("button", acts({ key: "tag", type: "button", onclick: () => addTags(chosen) }), "Tag"),
+      live.length === 0 && h("button", acts({ key: "archive", type: "button", onclick: () => this.#archive(chosen) }), "Archive"),
+      live.length > 0 && h("button.danger", acts({ key: "cancel", type: "button", onclick: () => this.#cancel(live) }), `Cancel ${integer(live.length)} ${live.length === 1 ? "run" : "runs"}`),
       h("button.quiet", { key: "clear", type: "button", onclick: () => this.clear() }, "Clear"),
     );
   }

@@ -5,6 +5,7 @@ import { h } from "../dom.js";
 import * as f from "../format.js";
 import { field, openForm } from "../form.js";
 import { gpuHours } from "../seeds.js";
+import { acts } from "../roles.js";
 import { confirmed, toast, tryTo } from "../notices.js";
 import { ENDED } from "../status.js";
 import { inOrder } from "./order.js";
@@ -86,7 +87,7 @@ function extend(sweep) {
 async function extendAsAdvised(sweep, next) {
   const rates = next.parameters ? Object.values(next.parameters).flat() : (next.points ?? []).flatMap((point) => Object.values(point));
   const done = sweep.counts.completed ?? 0;
-  // Of trials that ended early the hours say little about a whole one.
+  // The hours of trials that ended early do not predict those of a whole one.
   const hours = sweep.cost && done && done === sweep.trials_total ? (next.trials * sweep.cost.gpu_hours) / done : null;
   const yes = await confirmed({
     title: `Add ${next.trials} ${next.trials === 1 ? "trial" : "trials"} to ${sweep.name}?`,
@@ -118,9 +119,9 @@ export function sweepActions(sweep) {
     {},
     compared.length > 1 && h("a.button", { href: `/compare?runs=${compared.join(",")}` }, some ? `Compare the best ${compared.length}` : "Compare"),
     h("a.button", { href: `/api/v1/sweeps/${sweep.id}/report`, target: "_blank", rel: "noopener" }, "Report"),
-    sweep.method !== "list" && h("button", { type: "button", onclick: () => extend(sweep) }, sweep.method === "grid" ? "Add values" : "Add trials"),
-    sweep.next_trials && !live && h("button.main", { type: "button", onclick: () => sweep.next_trials && extendAsAdvised(sweep, sweep.next_trials) }, `Add ${sweep.next_trials.trials} ${sweep.next_trials.trials === 1 ? "trial" : "trials"} that would tell more`),
-    failed && h("button", { type: "button", onclick: () => retry(sweep) }, "Run failed again"),
-    live && h("button.danger", { type: "button", onclick: () => cancel(sweep) }, "Cancel"),
+    sweep.method !== "list" && h("button", acts({ type: "button", onclick: () => extend(sweep) }), sweep.method === "grid" ? "Add values" : "Add trials"),
+    sweep.next_trials && !live && h("button.main", acts({ type: "button", onclick: () => sweep.next_trials && extendAsAdvised(sweep, sweep.next_trials) }), `Add ${sweep.next_trials.trials} proposed ${sweep.next_trials.trials === 1 ? "trial" : "trials"}`),
+    failed && h("button", acts({ type: "button", onclick: () => retry(sweep) }), "Run failed again"),
+    live && h("button.danger", acts({ type: "button", onclick: () => cancel(sweep) }), "Cancel"),
   );
 }

@@ -35,3 +35,58 @@ export async function readSweep(path, count) {
   } while (cursor !== null && pages.length * PAGE < count);
   return joined(pages);
 }
+
+/**
+ * The sweep after some of its runs have changed: their trials are replaced, and all are ranked anew.
+ *
+ * @param {SweepDetail} before
+ * @param {SweepDetail} news the answer to a request that named those runs
+ * @returns {SweepDetail | null} null if trials were added or deleted, so that pages must be read again
+ */
+export function withNews(before, news) {
+  if (news.standings.length !== before.trials_total) return null;
+  const standings = new Map(news.standings.map((one) => [one.number, one]));
+  const trials = new Map([...before.trials, ...news.trials, ...news.best_trials].map((trial) => [trial.number, { ...trial, ...standings.get(trial.number) }]));
+  return { ...news, trials: [...trials.values()].sort((a, b) => a.number - b.number), trials_total: before.trials_total, next_cursor: before.next_cursor };
+}
+
+/**
+ * Return what decides a sweep's figure, as one text: it changes with the figure, and not at each step.
+ *
+ * @param {SweepDetail} sweep
+ */
+export function standing({ counts, standings, trials, stopped }) {
+  const all = standings.length ? standings : trials;
+  return JSON.stringify([counts, stopped, all.map(({ compared_value: compared, value, rank }) => [compared, value, rank])]);
+}
+
+/** So many runs are named in one request; after more changes, all is read. */
+const MOST_NAMED = 100;
+
+/** The runs that have changed since they were last read. */
+export class Changes {
+  constructor() {
+    /** @type {Set<string>} */
+    this.runs = new Set();
+    /** Whether everything must be read. */
+    this.all = true;
+  }
+
+  /** @param {string} run */
+  add(run) {
+    this.runs.add(run);
+    if (this.runs.size > MOST_NAMED) this.all = true;
+  }
+
+  /**
+   * Return the runs to read, and forget them: later changes count for the next request.
+   *
+   * @returns {string[] | null} null for all
+   */
+  take() {
+    const found = this.all ? null : [...this.runs];
+    this.runs.clear();
+    this.all = false;
+    return found;
+  }
+}

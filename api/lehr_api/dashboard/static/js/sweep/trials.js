@@ -1,5 +1,6 @@
 /** The table of a sweep's trials, best first. */
 
+import { acts } from "../roles.js";
 import { post } from "../api.js";
 import { h, scrollable } from "../dom.js";
 import * as f from "../format.js";
@@ -53,7 +54,7 @@ export function trialsTable(sweep, swatch) {
             h("td.num", {}, f.si(trial.run.latest.tokens_per_s?.value)),
             h("td.col-state", {}, runState(trial.run), reason && h("span.reason", { title: reason }, reason)),
             h("td", {}, h("a.name", { href: `/runs/${trial.run.id}` }, trial.run.name)),
-            h("td", {}, trial.run.state === "failed" && h("button", { type: "button", onclick: () => retry(trial) }, "Run again")),
+            h("td", {}, trial.run.state === "failed" && h("button", acts({ type: "button", onclick: () => retry(trial) }), "Run again")),
           );
         }),
       ),

@@ -1,0 +1,67 @@
+/** Groups of metrics on a board, by the prefix of their names; each can be folded. */
+
+import { h } from "../dom.js";
+import { memory } from "../urlstate.js";
+
+/**
+ * Return the group of a metric.
+ *
+ * @param {string} name
+ */
+export function groupOf(name) {
+  const slash = name.indexOf("/");
+  if (slash > 0) return name.slice(0, slash);
+  return /tokens_per_s|_s$|mfu/.test(name) ? "speed" : "other";
+}
+
+/** @type {Record<string, number>} */
+const ORDER = { train: 0, val: 1, speed: 2, memory: 3 };
+
+/**
+ * Return each group with its metrics, the usual groups first.
+ *
+ * @param {string[]} names
+ * @returns {[string, string[]][]}
+ */
+export function grouped(names) {
+  /** @type {Map<string, string[]>} */
+  const groups = new Map();
+  for (const name of names) groups.set(groupOf(name), [...(groups.get(groupOf(name)) ?? []), name]);
+  return [...groups].sort(([a], [b]) => (ORDER[a] ?? 9) - (ORDER[b] ?? 9) || a.localeCompare(b));
+}
+
+const closed = () => new Set(memory.get("closed-groups", /** @type {string[]} */ ([])));
+
+/** The elements of the groups: made once, so that what is folded stays folded. */
+export class MetricGroups {
+  /** @param {string[] | undefined} open those that are open at first; all but those that a user closed by default */
+  constructor(open) {
+    this.open = open;
+    /** @type {Map<string, {element: HTMLElement, count: HTMLElement, charts: HTMLElement}>} */
+    this.made = new Map();
+  }
+
+  /** @param {string} name */
+  of(name) {
+    const known = this.made.get(name);
+    if (known) return known;
+    const open = this.open ? this.open.includes(name) : !closed().has(name);
+    const count = h("span.count");
+    const charts = h("div.charts");
+    const ontoggle = (/** @type {Event} */ event) => this.#remember(name, /** @type {any} */ (event.target).open);
+    const group = { count, charts, element: h("details.group", { open, ontoggle }, h("summary", {}, name, " ", count), charts) };
+    this.made.set(name, group);
+    return group;
+  }
+
+  /**
+   * @param {string} group
+   * @param {boolean} open
+   */
+  #remember(group, open) {
+    const names = closed();
+    if (open) names.delete(group);
+    else names.add(group);
+    memory.set("closed-groups", [...names]);
+  }
+}

@@ -1,0 +1,27 @@
+/** What a comparison shows beside the compared metric: speed and memory, and differences of the configs. */
+
+import { h, scrollable } from "../dom.js";
+import * as f from "../format.js";
+
+/** Further columns of the table: [field of a standing, title, explanation, metric that formats it]. */
+export const BESIDES = /** @type {const} */ ([
+  ["tokens_per_s", "tokens/s", "median over the run", "tokens_per_s"],
+  ["mfu", "MFU", "median over the run, of the GPUs' dense peak", "mfu"],
+  ["step_time_s", "step time", "median over the run", "step_time_s"],
+  ["memory_bytes", "memory", "peak memory of one GPU; on a CPU, of the process", "memory/peak_bytes"],
+]);
+
+/**
+ * @param {string[]} ids
+ * @param {{path: string, values: any[], factor: boolean}[]} shown
+ * @param {(id: string) => import("../dom.js").Child} head
+ */
+export const differencesTable = (ids, shown, head) =>
+  scrollable(
+    h(
+      "table.config",
+      { "aria-label": "Config differences" },
+      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "field"), ids.map((id) => h("th", { scope: "col" }, head(id))))),
+      h("tbody", {}, shown.map((one) => h(one.factor ? "tr.differs" : "tr", {}, h("td.key.shrink", {}, one.path), one.values.map((value) => h("td.value", {}, f.specValue(value, one.path)))))),
+    ),
+  );

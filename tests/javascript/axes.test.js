@@ -1,0 +1,92 @@
+/** Axes and drawings of charts: round ticks that are apart, labels in units, scales both ways. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { labels, scaleOf, xAxis, yAxis } from "../../api/lehr_api/dashboard/static/js/charts/axes.js";
+import { bandPath } from "../../api/lehr_api/dashboard/static/js/charts/drawing.js";
+import { linearTicks } from "../../api/lehr_api/dashboard/static/js/charts/scale.js";
+import { curve, fc } from "./support.js";
+
+/** @param {number[]} values @returns {any[]} */
+const lines = (values) => [{ run: "r", curve: curve(values.map((value, i) => [i, value])) }];
+/** @param {string} name @param {number[]} values @param {any} [own] */
+const yOf = (name, values, own = {}, log = false) => yAxis(name, lines(values), [{ y: values }], log, own);
+/** @param {{ticks: {text: string}[]}} axis */
+const texts = ({ ticks }) => ticks.map(({ text }) => text);
+
+test("ticks are round, inside of the range, and about as many as asked for", () => {
+  assert.deepEqual(linearTicks(0, 10, 5), [0, 2, 4, 6, 8, 10]);
+  assert.deepEqual(linearTicks(2.31, 2.48, 5), [2.35, 2.4, 2.45]);
+  assert.deepEqual(linearTicks(1, 3, 10, 1), [1, 2, 3]);
+  fc.assert(fc.property(fc.double({ min: -1e6, max: 1e6, noNaN: true }), fc.double({ min: 1e-3, max: 1e6, noNaN: true }), (low, size) => {
+    const found = linearTicks(low, low + size, 5);
+    assert.ok(found.length >= 1 && found.length <= 6, `${found}`);
+    for (const value of found) assert.ok(value >= low - 1e-6 * size && value <= low + 1.000001 * size, `${value}`);
+  }));
+});
+
+test("labels have the unit of the metric and the decimals that tell ticks apart", () => {
+  assert.deepEqual(labels([2.35, 2.4, 2.45], "train/loss"), ["2.35", "2.40", "2.45"]);
+  assert.deepEqual(labels([0, 5e9, 1e10], "memory/peak_bytes"), ["0B", "5GB", "10GB"]);
+  assert.deepEqual(labels([0.0005, 0.001], "step_time_s"), ["0.5ms", "1.0ms"]);
+  assert.deepEqual(labels([0, 0.05, 0.1], "mfu"), ["0%", "5%", "10%"]);
+  assert.deepEqual(labels([0, 10000, 20000], "tokens_per_s"), ["0", "10k", "20k"]);
+  assert.deepEqual(labels([-0.02, 0], "val/loss - train/loss"), ["−0.02", "0.00"]);
+  assert.deepEqual(labels([1e-4, 2e-4, 3e-4], "lr"), ["0.0001", "0.0002", "0.0003"]);
+  assert.deepEqual(labels([1e-6, 2e-6], "lr"), ["1.0e-6", "2.0e-6"]);
+});
+
+test("labels of an axis never repeat", () => {
+  const names = fc.constantFrom("train/loss", "step_time_s", "memory/peak_bytes", "mfu", "tokens_per_s");
+  fc.assert(fc.property(names, fc.double({ min: -1e4, max: 1e9, noNaN: true }), fc.double({ min: 1e-3, max: 1e9, noNaN: true }), (name, low, size) => {
+    if (size < Math.abs(low) * 1e-4) return;
+    const found = labels(linearTicks(low, low + size, 5), name);
+    assert.equal(new Set(found).size, found.length, `${found}`);
+  }));
+});
+
+test("steps have whole ticks, tokens prefixes, and times their unit", () => {
+  assert.deepEqual(texts(xAxis(1, 3, 10, { x: "step", log: false, suffix: "" })), ["1", "2", "3"]);
+  assert.deepEqual(texts(xAxis(0, 2e6, 4, { x: "tokens", log: false, suffix: "" })), ["0", "0.5M", "1.0M", "1.5M", "2.0M"]);
+  assert.deepEqual(texts(xAxis(0, 2, 4, { x: "time", log: false, suffix: " h" })), ["0.0 h", "0.5 h", "1.0 h", "1.5 h", "2.0 h"]);
+  const single = xAxis(60, 60, 5, { x: "step", log: false, suffix: "" });
+  assert.deepEqual([single.low, single.high], [59, 61]);
+  assert.ok(texts(xAxis(1, 10042, 5, { x: "step", log: true, suffix: "" })).length >= 3);
+});
+
+test("outliers are counted and left out, until they are asked for", () => {
+  const values = [...Array.from({ length: 100 }, (_, i) => 1 + i / 100), 680];
+  const clipped = yOf("grad_norm", values);
+  assert.equal(clipped.outside, 1);
+  assert.ok(clipped.axis.high < 10);
+  const all = yOf("grad_norm", values, { all: true });
+  assert.equal(all.outside, 0);
+  assert.ok(all.axis.high >= 680);
+});
+
+test("a given range is the range, and infinite values have no part in it", () => {
+  const given = yOf("train/loss", [1, 2, 3], { range: [2.5, 4] }).axis;
+  assert.deepEqual([given.low, given.high], [2.5, 4]);
+  const { low, high } = yOf("train/loss", [1, NaN, Infinity, 3]).axis;
+  assert.ok(low > 0.5 && low < 1 && high > 3 && high < 3.5, `${low} ${high}`);
+  assert.ok(Number.isFinite(yOf("train/loss", [NaN]).axis.high));
+  const log = yOf("train/loss", [0, -1, 1, 100], {}, true).axis;
+  assert.ok(log.low > 0 && log.low < 1 && log.high > 100, `${log.low} ${log.high}`);
+});
+
+test("a scale leads from values to pixels and back, on both kinds of axes and downwards", () => {
+  for (const log of [false, true]) {
+    for (const down of [false, true]) {
+      const scale = scaleOf({ low: 1, high: 1000, log, ticks: [] }, 300, down);
+      assert.ok(Math.abs(scale.pixel(1) - (down ? 300 : 0)) < 1e-9);
+      for (const value of [1, 10, 500, 1000]) assert.ok(Math.abs(scale.value(scale.pixel(value)) - value) < 1e-6);
+    }
+  }
+});
+
+test("a band has an outline for each part without a gap", () => {
+  assert.equal(bandPath([0, 1, 2], [0, 0, 0], [5, 5, 5]), "M0.0 0.0L1.0 0.0L2.0 0.0L2.0 5.0L1.0 5.0L0.0 5.0Z");
+  assert.equal(bandPath([0, 1, 2, 3, 4], [0, 0, NaN, 0, 0], [5, 5, 5, 5, 5]).match(/M/g)?.length, 2);
+  assert.equal(bandPath([], [], []), "");
+});
