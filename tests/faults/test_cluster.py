@@ -33,8 +33,9 @@ class Pair:
         return self.alpha.up(gpus=4, env=UP)
 
     def join(self, *arguments, **options):
-        line = join_line(self.printed)
-        return self.beta.lehr(*line, "--runs", f"{ELSEWHERE}/runs", *arguments, **options)
+        token, line = join_line(self.printed)
+        env = {**token, **options.pop("env", {})}
+        return self.beta.lehr(*line, "--runs", f"{ELSEWHERE}/runs", *arguments, env=env, **options)
 
     def spec(self, name, *, steps=STEPS, gpus=1, nodes=1):
         spec = run_spec(f"{SHARED}/corpus", name, gpus=gpus, steps=steps)
@@ -90,8 +91,9 @@ def test_machine_without_gpus_needs_a_number_and_nothing_is_recorded(pair):
 
 
 def test_checks_know_the_shared_folder_under_another_path(pair):
+    token, line = join_line(pair.printed)
     found = pair.beta.lehr_json(
-        *join_line(pair.printed), "--check", "--gpus", "4", "--runs", f"{ELSEWHERE}/runs"
+        *line, "--check", "--gpus", "4", "--runs", f"{ELSEWHERE}/runs", env=token
     )
     by_name = {check["name"]: check for check in found["checks"]}
     assert by_name["folder of runs"]["found"] == f"{ELSEWHERE}/runs, shared with the server"

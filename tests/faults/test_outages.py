@@ -71,6 +71,8 @@ def test_a_rank_that_hangs_while_heartbeats_arrive_is_ended_by_stall_limit(serve
 
 def test_locked_database_rejects_requests_and_recovers(server):
     run = trains(server, "locked-out", steps=150)
+    # It may train before that is recorded.
+    until(lambda: server.state(run) == "running", within_s=30, what="the record that it runs")
     stranger = sqlite3.connect(server.home / "lehr.db", isolation_level=None)
     stranger.execute("BEGIN IMMEDIATE")
     try:
