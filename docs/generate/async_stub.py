@@ -14,9 +14,28 @@ import sys
 from types import ModuleType
 from typing import TypeVar
 
-from lehr.client import async_client, client, comparisons, rollouts, runs, sweeps
+from lehr.client import (
+    access,
+    async_client,
+    client,
+    cluster,
+    comparisons,
+    quotas,
+    rollouts,
+    run_checkpoints,
+    run_logs,
+    run_metrics,
+    run_state,
+    runs,
+    secrets,
+    server_object,
+    sweeps,
+)
 
-_MODULES = (async_client, client, comparisons, rollouts, runs, sweeps)
+_MODULES = (
+    *(async_client, access, secrets, quotas, cluster, client, comparisons, rollouts),
+    *(server_object, run_state, run_metrics, run_logs, run_checkpoints, runs, sweeps),
+)
 _FACES = {kind.__name__: face for kind, face in async_client._FACES.items()}  # noqa: SLF001
 Function = TypeVar("Function", ast.FunctionDef, ast.AsyncFunctionDef)
 _HEADER = '''"""Types of the asynchronous client, made by ``python docs/generate``."""
@@ -63,10 +82,11 @@ def _class(node: ast.ClassDef) -> ast.ClassDef:
     sources += ["Comparison"] if only else []
     fetched = ast.literal_eval(given["fetched"]) if "fetched" in given else ()
     for source in sources:
-        for one in _source(source).body:
+        for one in _members(_source(source)):
             if not isinstance(one, ast.FunctionDef) or one.name.startswith("_"):
                 continue
             if one.name not in names and (not only or one.name in only):
+                names.add(one.name)  # Parts may share a base: its members come once.
                 taken.append(_member(one, fetched=one.name in fetched))
     own = [one for one in own if one.name != "__init_subclass__"]
     return ast.ClassDef(
@@ -77,6 +97,14 @@ def _class(node: ast.ClassDef) -> ast.ClassDef:
         decorator_list=[],
         type_params=[],
     )
+
+
+def _members(node: ast.ClassDef) -> list[ast.stmt]:
+    """Return the members of a class, and before them those of parts of the client."""
+    bases = [base.value if isinstance(base, ast.Subscript) else base for base in node.bases]
+    parts = [base.id for base in bases if isinstance(base, ast.Name)]
+    inherited = [_members(_source(name)) for name in parts if name.endswith("Methods")]
+    return [*(one for members in inherited for one in members), *node.body]
 
 
 def _source(name: str) -> ast.ClassDef:

@@ -18,7 +18,8 @@ from playwright.sync_api import Page, sync_playwright
 
 IMAGES = Path(__file__).parents[1] / "images"
 WIDTH, HEIGHT = 1400, 1010
-DRAWN = ".js-plotly-plot .main-svg"
+FIGURE = ".js-plotly-plot .main-svg"
+CHART = ".chart-svg"
 
 
 class Shot(NamedTuple):
@@ -38,9 +39,9 @@ def shots(sweep: dict[str, Any], run: dict[str, Any], rollout: dict[str, Any]) -
     )
     return [
         Shot("runs.png", "/", "light", "tbody tr:not(.spacer)"),
-        Shot("sweep.png", f"/sweeps/{sweep['id']}", "light", DRAWN),
-        Shot("run-dark.png", f"/runs/{run['id']}?smooth=0.6", "dark", DRAWN),
-        Shot("compare-dark.png", f"/compare?runs={beside}", "dark", DRAWN),
+        Shot("sweep.png", f"/sweeps/{sweep['id']}", "light", FIGURE),
+        Shot("run-dark.png", f"/runs/{run['id']}?smooth=0.6", "dark", CHART),
+        Shot("compare-dark.png", f"/compare?runs={beside}", "dark", CHART),
         Shot("rollout.png", f"/rollouts/{rollout['id']}", "light", "main h1"),
     ]
 
