@@ -1,11 +1,13 @@
 """How soon the dashboard's pages can be used, in Chromium, with many runs and many points.
 
     python tests/bench/dashboard.py [--runs 1000 10000] [--curves 50] [--points 100000] [--tries 5]
-                                    [--opens 1000]
+                                    [--opens 1000] [--metrics 300]
 
 Prints JSON. For the runs table: milliseconds from navigation to the first row, and to a checked
 box (interactive); bytes of API answers; table rows in the page. For the chart: from navigation to
-all curves drawn, with the server's own part (p95 of a series request) and the payload. For the
+all curves drawn, with the server's own part (p95 of a series request) and the payload, and what
+a move of the pointer over it costs, with its layout. For the metrics: from navigation to the visible
+charts of a run with so many, and to the charts that a search leaves. For the
 opens: one tab goes round the pages so many times; what the server's process and the tab's
 JavaScript hold after a tenth of it, when all is warm, and at the end. 0 leaves a part out.
 """
@@ -110,7 +112,7 @@ def chart(page: Page, url: str, ids: list[str], tries: int) -> dict[str, Any]:
         page.wait_for_function(
             """(count) => {
               const plot = document.querySelector('[data-metric="train/loss"] .plot');
-              return plot?.data?.filter((t) => t.fill === undefined && t.line.width > 1).length === count;
+              return plot?.figure?.traces.filter((trace) => trace.run).length === count;
             }""",
             arg=len(ids),
             timeout=120_000,
@@ -123,7 +125,45 @@ def chart(page: Page, url: str, ids: list[str], tries: int) -> dict[str, Any]:
         "drawn_ms": median(drawn),
         "series_p95_ms": p95(series),
         "series_bytes": max(size),
+        "hover_p95_ms": p95(page.evaluate(HOVER)),
     }
+
+
+HOVER = """() => {
+  const plot = document.querySelector('[data-metric="train/loss"] .plot');
+  plot.scrollIntoView({block: "center"});
+  const box = plot.getBoundingClientRect();
+  return Array.from({length: 200}, (_, i) => {
+    const began = performance.now();
+    plot.dispatchEvent(new PointerEvent("pointermove", {
+      clientX: box.left + 70 + (i / 200) * (box.width - 100), clientY: box.top + 90, bubbles: true}));
+    plot.getBoundingClientRect();
+    return performance.now() - began;
+  });
+}"""
+
+
+def many_metrics(page: Page, store: Store, url: str, count: int, tries: int) -> dict[str, Any]:
+    """A run that logs so many metrics; its page, and a search among its charts."""
+    run = store.runs.create(seeding.run_spec("many-metrics", steps=500))
+    attempt = seeding.start(store, run)
+    for step in range(1, 501):
+        values = {f"layer.{n}/norm": n + math.sin(step / 20) for n in range(count)}
+        attempt.add_record(
+            records.Metrics(time=attempt.at + step, step=step, tokens=step, values=values)
+        )
+    attempt.flush()
+    drawn, found = [], []
+    for _ in range(tries):
+        began = time.perf_counter()
+        page.goto(f"{url}/runs/{run.id}", wait_until="commit")
+        page.locator(".chart-svg").first.wait_for()
+        drawn.append(1000 * (time.perf_counter() - began))
+        began = time.perf_counter()
+        page.get_by_role("searchbox", name="Search charts").fill(rf"^layer\.{count - 1}/")
+        page.locator(f'[data-metric="layer.{count - 1}/norm"] .chart-svg').wait_for()
+        found.append(1000 * (time.perf_counter() - began))
+    return {"drawn_ms": median(drawn), "found_ms": median(found)}
 
 
 APART = """
@@ -181,7 +221,7 @@ def opens(page: Page, url: str, count: int, pid: int) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for n in range(1, count + 1):
         page.goto(url + paths[n % len(paths)])
-        page.locator("#heartbeat strong").first.wait_for()
+        page.locator("#totals strong").first.wait_for()
         if n % max(1, count // 10) == 0:
             page.goto(f"{url}/")
             page.get_by_role("checkbox").nth(1).wait_for()
@@ -199,6 +239,7 @@ def main() -> None:
     parser.add_argument("--points", type=int, default=100_000)
     parser.add_argument("--tries", type=int, default=5)
     parser.add_argument("--opens", type=int, default=1000)
+    parser.add_argument("--metrics", type=int, default=300)
     args = parser.parse_args()
     result: dict[str, Any] = {"load": [round(one, 1) for one in os.getloadavg()]}
     with sync_playwright() as playwright:
@@ -232,6 +273,12 @@ def main() -> None:
                 log_in(page, url)
                 name = f"chart, {args.curves} runs x {args.points} points"
                 result[name] = chart(page, url, ids, args.tries)
+        if args.metrics:
+            with tempfile.TemporaryDirectory() as home, served(Path(home)) as (api, url):
+                page = browser.new_page(viewport={"width": 1400, "height": 900})
+                log_in(page, url)
+                name = f"run with {args.metrics} metrics"
+                result[name] = many_metrics(page, api.store, url, args.metrics, args.tries)
         browser.close()
     result["load_after"] = [round(one, 1) for one in os.getloadavg()]
     print(json.dumps(result, indent=2))

@@ -17,6 +17,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.nightly  # tests/platform/mcp_server calls each tool by the SDK's client.
 async def test_agent_finds_a_learning_rate_and_explains_a_failed_run(
     server, corpus, tmp_path: Path
 ):

@@ -38,6 +38,7 @@ def settled(server: Server, run_id: str) -> bool:
     return not list(server.home.glob(f"node/*/attempts/{run_id}-*"))
 
 
+@pytest.mark.nightly  # The next test resumes from a copy.
 def test_checkpoints_are_copied_retained_by_policy_and_can_be_downloaded(
     restarted: Server, bucket: Bucket, corpus: Path, tmp_path: Path
 ) -> None:
@@ -100,6 +101,7 @@ def test_checkpoints_are_copied_retained_by_policy_and_can_be_downloaded(
     assert not any(f"/{run.id}/" in name for name in bucket.files())
 
 
+@pytest.mark.nightly  # platform/checkpoints/test_copies.py copies and fetches.
 def test_run_on_a_wiped_disk_resumes_from_the_copy_with_the_same_result(
     restarted: Server, bucket: Bucket, corpus: Path
 ) -> None:
@@ -146,6 +148,7 @@ def test_run_on_a_wiped_disk_resumes_from_the_copy_with_the_same_result(
     assert len(there) <= 3
 
 
+@pytest.mark.nightly  # platform/checkpoints/test_copies.py has the error.
 def test_unreachable_storage_is_shown_and_does_not_affect_training(
     restarted: Server, bucket: Bucket, corpus: Path
 ) -> None:
@@ -168,6 +171,7 @@ def test_unreachable_storage_is_shown_and_does_not_affect_training(
         assert not any(one.copy_error for one in run.checkpoints() if one.copy_state == "there")
 
 
+@pytest.mark.nightly  # It starts a server and a Ray of its own.
 def test_down_copies_saved_checkpoints_and_reports_uncopied_ones(
     restarted: Server, bucket: Bucket, corpus: Path, tmp_path: Path
 ) -> None:
@@ -214,6 +218,7 @@ def test_down_copies_saved_checkpoints_and_reports_uncopied_ones(
     assert "the next lehr up continues copying" in output
 
 
+@pytest.mark.nightly  # test_copies.py has the policy with forks.
 def test_retention_keeps_the_checkpoint_of_a_pending_fork(restarted: Server, corpus: Path) -> None:
     client = restarted.client()
     # Without evaluations: each best one would be a checkpoint more.

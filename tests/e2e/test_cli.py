@@ -96,6 +96,7 @@ def test_a_sweep_is_planned_launched_watched_and_ranked(server, corpus, write):
     assert shown["best_parameters"] == {"train.optimizer.lr": 1e-3}
 
 
+@pytest.mark.nightly  # test_submission_shows_why_a_run_must_wait is its like.
 def test_reference_grid_waits_with_a_clear_reason(server):
     launched = json.loads(server.cli("sweep", str(ROOT / "sweeps/lr_grid.yaml"), "--json").stdout)[
         "sweep"
@@ -116,6 +117,7 @@ def test_reference_grid_waits_with_a_clear_reason(server):
     assert "8 runs are being cancelled" in cancelled.stdout
 
 
+@pytest.mark.nightly  # test_cluster_runs.py cancels in each phase.
 def test_cancel_stops_a_run(server, corpus, write):
     file = write(faked(run(corpus, "cli-cancel", steps=100_000)))
     server.cli("submit", file)
@@ -222,6 +224,7 @@ def test_wrong_token_is_reported(server):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.nightly  # platform/cli/test_goldens.py has both outputs.
 def test_status_and_doctor_see_the_server(server):
     status = json.loads(server.cli("status", "--json").stdout)
     assert set(status) == {"server", "version", "cluster", "queue", "active"}

@@ -90,6 +90,7 @@ def test_training_stops_on_orders_and_its_children_are_ended(fakes):
         run.cancel()
 
 
+@pytest.mark.nightly  # platform/control has the stop levels.
 def test_unresponsive_training_is_killed_and_its_gpu_free_within_30_seconds(fakes):
     run = fakes.client().submit(fakes.spec("deaf", steps=10_000, DEAF=1, CHILDREN=2))
     running(run)
@@ -131,6 +132,7 @@ def test_a_run_can_be_cancelled_before_during_and_after_its_dispatch(fakes):
         assert not marked_processes(f"{run.id}-1")
 
 
+@pytest.mark.nightly  # test_up_defaults.py saves and resumes.
 def test_paused_run_saves_and_can_be_resumed_or_cancelled(fakes):
     run = fakes.client().submit(fakes.spec("pausing", steps=200, CHECKPOINT_EVERY=1000))
     running(run, step=5)

@@ -64,11 +64,12 @@ def try_as_stranger(fakes, tmp_path: Path, **environment: str) -> str:
 @pytest.mark.parametrize(
     "environment",
     [
-        {},
-        {"RAY_AUTH_MODE": "disabled"},
-        {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64},
+        pytest.param({}, id="says nothing", marks=pytest.mark.nightly),
+        pytest.param(
+            {"RAY_AUTH_MODE": "disabled"}, id="wants no authentication", marks=pytest.mark.nightly
+        ),
+        pytest.param({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}, id="guesses a token"),
     ],
-    ids=["says nothing", "wants no authentication", "guesses a token"],
 )
 def test_program_without_the_token_cannot_join_ray(fakes, tmp_path, environment):
     output = try_as_stranger(fakes, tmp_path, **environment)

@@ -21,6 +21,7 @@ def records(server, run_id, kind):
     return [record for record in events(server.home, f"{run_id}-1") if record["kind"] == kind]
 
 
+@pytest.mark.nightly  # The next test trains a fork, too.
 def test_fork_with_half_the_lr_a_short_warmup_and_a_higher_floor(server, corpus):
     """A run diverges; a fork continues from an earlier checkpoint with a lower rate."""
     client = server.client()
@@ -68,6 +69,7 @@ def test_fork_with_half_the_lr_a_short_warmup_and_a_higher_floor(server, corpus)
     assert before[11] < 0.95 * before[1]
 
 
+@pytest.mark.nightly  # api/test_forks.py has the choice of the checkpoint.
 def test_fork_by_command_with_other_data_uses_the_newest_checkpoint(server, corpus, tmp_path):
     client = server.client()
     source = client.submit(run(corpus, "cli-source", steps=6))

@@ -40,6 +40,7 @@ def digest_of_weights(server, run_id, attempt, step):
     }
 
 
+@pytest.mark.nightly  # test_demo.py ranks eight trials; test_cluster_runs.py shares the GPUs.
 def test_ten_trials_share_eight_gpus_and_are_ranked(server, corpus):
     client = server.client()
     sweep = client.sweep(lr_sweep(corpus, "grid", RATES))
@@ -82,6 +83,7 @@ def test_each_of_two_ranks_trains_and_locks_its_own_gpu(server, corpus):
     assert {"rank-0.log", "rank-1.log"} <= names
 
 
+@pytest.mark.nightly  # trainer/process/test_runs.py kills and compares.
 def test_killed_trainer_resumes_with_bitwise_equal_weights(server, corpus):
     client = server.client()
     undisturbed = client.submit(run(corpus, "undisturbed", steps=120))

@@ -26,6 +26,7 @@ def under_way(client, spec):
     return submitted
 
 
+@pytest.mark.nightly  # test_kill_points.py kills the server at each commit.
 def test_run_has_no_gap_or_duplicate_after_the_server_is_killed(restarted, corpus):
     r = under_way(restarted.client(), paced(run(corpus, "survivor", steps=400)))
     trainers = marked_processes(f"{r.id}-1")
@@ -59,6 +60,7 @@ def agent_pids(server):
     return [pid for pid in head.processes() if command(pid).rstrip(b"\0") == b"ray::Agent"]
 
 
+@pytest.mark.nightly  # test_up_defaults.py stops and resumes one too.
 def test_down_saves_a_training_and_up_resumes_it(restarted, corpus):
     r = under_way(restarted.client(), paced(run(corpus, "interrupted", steps=300)))
     pid = restarted.pid

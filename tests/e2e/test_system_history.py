@@ -10,6 +10,7 @@ from lehr_testing.waiting import until
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("platform")]
 
 
+@pytest.mark.nightly  # platform/system_history has each part.
 def test_node_of_a_run_is_measured_while_it_runs(server, corpus) -> None:
     client = server.client()
     run = client.submit(specs.run(corpus, "measured", steps=40)).wait(timeout_s=300)

@@ -30,6 +30,7 @@ def second(fakes):
         until(lambda: nodes_in_use(fakes) == 1, within_s=120, what="the second node to be gone")
 
 
+@pytest.mark.nightly  # test_cluster_runs.py places gangs at each change.
 def test_a_run_trains_over_two_nodes_as_one(fakes, second, corpus):
     spec = specs.run(corpus, "across", gpus=2, steps=3)
     spec["resources"]["nodes"] = 2

@@ -72,6 +72,7 @@ def test_up_without_gpus_offers_logical_ones_and_remembers_their_number(fakes):
     run.wait(timeout_s=60)
 
 
+@pytest.mark.nightly  # It starts Ray twice; the test above has the defaults.
 def test_driver_that_lost_its_gpus_leaves_no_run_and_names_the_remedy(fakes, tmp_path):
     driver = tmp_path / "bin" / "nvidia-smi"
     driver.parent.mkdir()

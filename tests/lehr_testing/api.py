@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
+from fastapi import APIRouter, FastAPI
+from starlette.routing import BaseRoute
 from starlette.testclient import TestClient
 
 from lehr.cluster.attempt_protocol import AttemptProtocol
@@ -31,6 +33,7 @@ from lehr_api.settings import Settings
 from lehr_testing.paths import ROOT
 from lehr_testing.seeding import HELD_OUT
 from lehr_testing.server import free_port
+from lehr_testing.stores import fresh_store
 from lehr_testing.waiting import until
 
 TOKEN = "the-people's-token"
@@ -127,6 +130,23 @@ class FakeDispatcher:
         return f"needs {resources.gpus} GPUs; this cluster has {self.largest} x logical GPU"
 
 
+_shared: dict[int, tuple[APIRouter, BaseRoute]] = {}
+"""By the identity of the included router, which is kept."""
+
+
+def _share_routes(app: FastAPI) -> None:
+    """Use the routes that this process built for its first application.
+
+    FastAPI builds the validators of all routes at the first request to an application, which takes
+    longer than most tests.
+    """
+    routes = app.router.routes
+    for index, route in enumerate(routes):
+        included = getattr(route, "original_router", None)
+        if included is not None:
+            _, routes[index] = _shared.setdefault(id(included), (included, route))
+
+
 class Api:
     """An application and its parts."""
 
@@ -135,6 +155,7 @@ class Api:
         self.dispatcher = FakeDispatcher()
         self.services: Services | None = None
         self.app = create_app(self.settings, services=self._open)
+        _share_routes(self.app)
 
     @property
     def store(self) -> Store:
@@ -143,7 +164,7 @@ class Api:
 
     @asynccontextmanager
     async def _open(self, settings: Settings) -> AsyncIterator[Services]:
-        with Store.open(settings.home) as store:
+        with fresh_store(settings.home) as store:
             self.heartbeats = HeartbeatTable()
             self.dispatcher.handlers = AttemptProtocol(store, self.heartbeats, self.dispatcher.wake)
             self.services = assemble(settings, store, self.dispatcher, self.dispatcher)

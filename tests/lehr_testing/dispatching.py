@@ -19,6 +19,7 @@ from lehr.specs import parse_spec
 from lehr.store import Store
 from lehr_testing.specs import run as run_spec
 from lehr_testing.specs import text_corpus
+from lehr_testing.stores import fresh_store
 
 
 class Clock:
@@ -37,7 +38,7 @@ class Bench:
         self.gpus = gpus
         self.clock = Clock()
         self.elapsed = 0.0
-        self.store = Store.open(self.home, clock=self.clock)
+        self.store = fresh_store(self.home, clock=self.clock)
         self.corpus = text_corpus(tmp_path / "corpus", documents=3)
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.listed: dict[str, dict[str, Any]] = {}

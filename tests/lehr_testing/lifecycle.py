@@ -9,7 +9,7 @@ MOVES: dict[str, frozenset[str]] = {
     "queued": frozenset({"starting", "paused", "cancelled", "failed"}),
     "starting": frozenset({"running", "stopping", "failed", "queued"}),
     "running": frozenset({"stopping", "completed", "failed", "queued"}),
-    "stopping": frozenset({"paused", "cancelled", "pruned", "completed", "failed"}),
+    "stopping": frozenset({"paused", "queued", "cancelled", "pruned", "completed", "failed"}),
     "paused": frozenset({"queued", "cancelled"}),
     "failed": frozenset({"queued"}),
     "completed": frozenset(),

@@ -12,6 +12,7 @@ import signal
 import tempfile
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -87,9 +88,22 @@ def foreign(names: Iterable[str]) -> list[str]:
     return [name for name in names if FOREIGN.fullmatch(name) and not OURS.fullmatch(name)]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def clean_environment_of_module() -> Iterator[None]:
+    """Restore what fixtures of a module changed in the environment, before the next module."""
+    with _environment_kept():
+        yield
+
+
 @pytest.fixture(autouse=True)
 def clean_environment() -> Iterator[None]:
     """Restore what a test changed in the environment."""
+    with _environment_kept():
+        yield
+
+
+@contextmanager
+def _environment_kept() -> Iterator[None]:
     before = dict(os.environ)
     yield
     # pytest itself sets and removes the current test's name.

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 
 from lehr.control.locality import Saved
-from lehr.control.queue import Active, Plan, StartRun, Waiting, plan
+from lehr.control.queue import Plan, StartRun, plan
+from lehr.control.queue_entries import Active, Waiting
 from lehr.control.resources import Gpu, Need, Node, can_ever_place, matching
 
 A100 = "NVIDIA A100-SXM4-80GB"
@@ -23,7 +24,19 @@ def node(
 
 
 def can_resume(run: Waiting, there: Node, nodes: list[Node]) -> bool:
-    """Return whether the node may have what the run resumes from, by the rule in words."""
+    """Return whether the node may have what the run resumes from, by the rule in words.
+
+    A run that these nodes could never hold is not bound to them.
+    """
+    able = [
+        node
+        for node in nodes
+        if _may_have(run, node, nodes) and len(matching(node, run.need)) >= run.need.per_node
+    ]
+    return there in able or len(able) < run.need.nodes
+
+
+def _may_have(run: Waiting, there: Node, nodes: list[Node]) -> bool:
     if run.saved is None or run.saved.copied or not run.saved.nodes:
         return True
     by_name = {n.name: n for n in nodes}

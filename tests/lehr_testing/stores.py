@@ -44,9 +44,11 @@ def _template() -> Path:
 
 
 def fresh_store(home: Path, **options: Any) -> Store:
+    """Open the store of a home, which may not exist yet."""
     home.mkdir(parents=True, exist_ok=True)
-    for name in ("lehr.db", "streams.db"):
-        shutil.copy(_template() / name, home / name)
+    if not (home / "lehr.db").exists():
+        for name in ("lehr.db", "streams.db"):
+            shutil.copy(_template() / name, home / name)
     return Store.open(home, **options)
 
 

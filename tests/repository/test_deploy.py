@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 import typer
 import yaml
 
+from lehr.store import Store
 from lehr_api.__main__ import _parser, _refuse_bare_network
 from lehr_testing.paths import ROOT
 
@@ -73,16 +75,43 @@ def test_pip_gets_the_folder_that_the_cluster_file_copies(path, tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
-def test_systemd_accepts_the_unit():
+@pytest.mark.parametrize("unit", ["lehr.service", "lehr-backup.service", "lehr-backup.timer"])
+def test_systemd_accepts_the_unit(unit):
     done = subprocess.run(
-        ["systemd-analyze", "verify", str(DEPLOY / "systemd" / "lehr.service")],
+        ["systemd-analyze", "verify", str(DEPLOY / "systemd" / unit)],
         capture_output=True,
         text=True,
         check=False,
     )
-    complaints = [line for line in done.stderr.splitlines() if "lehr.service" in line]
+    complaints = [line for line in done.stderr.splitlines() if "lehr" in line]
     # The path is the target machine's; everything else must be right.
     assert [line for line in complaints if "is not executable" not in line] == []
+
+
+def unit_setting(unit, name):
+    text = (DEPLOY / "systemd" / unit).read_text()
+    [found] = re.findall(rf"^{name}=(.+)$", text, re.MULTILINE)
+    return found
+
+
+def test_backup_unit_backs_up_the_home_of_the_server_unit(tmp_path):
+    """Run its command line, with this program and folders of the test in place of the system's."""
+    words = shlex.split(unit_setting("lehr-backup.service", "ExecStart"))
+    home = unit_setting("lehr.service", "Environment=LEHR_HOME")
+    assert words[words.index("--home") + 1] == home
+    assert unit_setting("lehr-backup.service", "ConditionPathExists") == f"{home}/lehr.db"
+    target = f"/var/lib/{unit_setting('lehr-backup.service', 'StateDirectory')}"
+    assert target in words
+    assert unit_setting("lehr-backup.service", "User") == unit_setting("lehr.service", "User")
+    with Store.open(tmp_path / "home"):
+        pass
+    places = {home: str(tmp_path / "home"), target: str(tmp_path / "backups")}
+    words = [places.get(word, word) for word in words]
+    (tmp_path / "backups").mkdir(mode=0o700)
+    program = str(Path(sys.executable).parent / Path(words[0]).name)
+    subprocess.run([program, *words[1:]], check=True, capture_output=True)
+    [made] = (tmp_path / "backups").iterdir()
+    assert (made / "backup.json").is_file()
 
 
 def test_stopping_the_unit_leaves_trainings_alone():
@@ -162,8 +191,8 @@ def commands() -> dict[str, list[str]]:
                 at = [n for n, word in enumerate(words) if Path(word).name == "ray"]
                 if at:
                     found[f"{path.name} {key} {number}"] = words[at[0] :]
-    unit = (DEPLOY / "systemd" / "lehr.service").read_text()
-    found["lehr.service"] = shlex.split(re.findall(r"^ExecStart=(.+)$", unit, re.MULTILINE)[0])
+    for unit in ("lehr.service", "lehr-backup.service"):
+        found[unit] = shlex.split(unit_setting(unit, "ExecStart"))
     return found
 
 

@@ -69,13 +69,11 @@ def test_unchanged_api_is_compatible(breaking, kept):
 
 
 def test_removed_path_or_method_is_breaking(breaking, kept):
-    for path, method, _ in operations(kept):
-        fewer = copy.deepcopy(kept)
-        del fewer["paths"][path][method]
-        assert f"{method.upper()} {path}: the method is gone" in breaking.changes(kept, fewer)
-        fewer = copy.deepcopy(kept)
-        del fewer["paths"][path]
-        assert f"{path}: the path is gone" in breaking.changes(kept, fewer)
+    fewer = {**kept, "paths": {path: {} for path in kept["paths"]}}
+    gone = {f"{verb.upper()} {path}: the method is gone" for path, verb, _ in operations(kept)}
+    assert set(breaking.changes(kept, fewer)) == gone
+    gone = {f"{path}: the path is gone" for path in kept["paths"]}
+    assert set(breaking.changes(kept, {**kept, "paths": {}})) == gone
 
 
 def used(kept, *, asked):
@@ -89,21 +87,21 @@ def used(kept, *, asked):
     return {name for one in text for name in re.findall(r"#/components/schemas/(\w+)", one)}
 
 
-def without_field(api, name, field):
-    """Return the description without this field; it shares the rest with the original."""
+def without_fields(api, name):
+    """Return the description without the fields of a schema; it shares the rest with the original."""
     schemas = api["components"]["schemas"]
-    properties = {key: v for key, v in schemas[name]["properties"].items() if key != field}
-    fewer = {**schemas, name: {**schemas[name], "properties": properties}}
+    fewer = {**schemas, name: {**schemas[name], "properties": {}}}
     return {**api, "components": {**api["components"], "schemas": fewer}}
 
 
 def test_removed_field_of_a_body_or_answer_is_breaking(breaking, kept):
     tried = 0
     for name in used(kept, asked=True) | used(kept, asked=False):
-        for field in kept["components"]["schemas"][name].get("properties", {}):
-            found = breaking.changes(kept, without_field(kept, name, field))
-            assert any(change.endswith(f".{field} is gone") for change in found), (name, field)
-            tried += 1
+        found = breaking.changes(kept, without_fields(kept, name))
+        gone = {re.sub(r".*\.(\w+) is gone$", r"\1", change) for change in found}
+        fields = kept["components"]["schemas"][name].get("properties", {})
+        assert set(fields) <= gone, name
+        tried += len(fields)
     assert tried > 80
 
 

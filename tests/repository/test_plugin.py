@@ -165,6 +165,20 @@ def test_every_test_begins_with_a_clean_environment(
     assert not Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).parent.exists()
 
 
+def test_environment_of_a_fixture_ends_with_its_module(suite: pytest.Pytester) -> None:
+    suite.makepyfile(
+        test_a=(
+            "import os, pytest\n"
+            "@pytest.fixture(scope='module')\n"
+            "def data(): os.environ['LEHR_DATA'] = '/of/this/module'\n"
+            "def test_a(data): assert 'LEHR_DATA' in os.environ\n"
+            "def test_b(): assert 'LEHR_DATA' in os.environ\n"
+        ),
+        test_b="import os\ndef test_c(): assert 'LEHR_DATA' not in os.environ\n",
+    )
+    suite.runpytest_inprocess().assert_outcomes(passed=3)
+
+
 WITNESS = """
 import os, pytest
 

@@ -170,10 +170,15 @@ class Host:
         return Client(self.url, token=self.run("cat", "/root/.lehr/token").stdout.strip())
 
 
-def join_line(printed: str) -> list[str]:
-    """Return the command that `lehr up` printed for other machines, without `lehr`."""
+def join_line(printed: str) -> tuple[dict[str, str], list[str]]:
+    """Return the command that `lehr up` printed for other machines: its variables, and its words
+    without `lehr`.
+    """
     [line] = [one.strip() for one in printed.splitlines() if "lehr node join" in one]
-    return line.split()[1:]
+    variable, program, *words = line.split()
+    assert program == "lehr"
+    name, _, value = variable.partition("=")
+    return {name: value}, words
 
 
 def nodes_in_use(client: Client) -> list[str]:

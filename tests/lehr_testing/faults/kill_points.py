@@ -41,6 +41,21 @@ RUN = [
 ]
 """A run that trains and completes."""
 
+FETCHING = [
+    "code fetcher: after the download",
+    "code fetcher: after the verification",
+    "code fetcher: after the unpacking",
+    "code fetcher: after an edited capsule is set aside",
+    "code fetcher: after the rename",
+]
+"""A node fetches a capsule; tests/platform/node/test_code_fetcher.py kills it at each."""
+
+BUILDING = [
+    "environment builder: before packages are installed",
+    "environment builder: before the environment is complete",
+]
+"""A node builds an environment; tests/platform/node/test_environments.py kills it at each."""
+
 REQUEUE = around("transition to queued")
 """Its trainer fails once and has a retry."""
 
