@@ -390,7 +390,8 @@ def test_fork_continues_from_a_checkpoint_with_a_changed_setting(visit: Visit, l
     page.get_by_role("dialog").get_by_role("button", name="Fork").click()
 
     expect(page.get_by_role("heading", name="forked")).to_be_visible()
-    expect(page.locator(".crumbs")).to_contain_text(f"forked from {run.id}")
+    parent = page.locator(".crumbs").get_by_role("link", name="live", exact=True)
+    expect(parent).to_have_attribute("href", f"/runs/{run.id}")
     made = lehr.store.runs.find("forked")
     assert made.spec["train"]["optimizer"]["lr"] == 1e-4
     assert made.resume_from.endswith("step-00000005")
