@@ -47,6 +47,7 @@ def drain_agents(
     wait: bool,
     timeout_s: float,
     notice_s: float = NOTICE_S,
+    deliver_s: float = DELIVER_S,
 ) -> Drained:
     """Have the agents report that this node leaves; then wait for trainings, or have them save.
 
@@ -59,11 +60,12 @@ def drain_agents(
         wait: whether trainings may finish first.
         timeout_s: how long they may take, to finish or to save.
         notice_s: how long the server gets to learn it, before the first training ends.
+        deliver_s: limit for the last bytes of streams to reach the server.
     """
     for folder in folders:
         (folder / stop.DRAINING).touch()
     time.sleep(notice_s)
-    return _end_trainings(where, None, wait=wait, timeout_s=timeout_s)
+    return _end_trainings(where, None, wait=wait, timeout_s=timeout_s, deliver_s=deliver_s)
 
 
 def drain(where: Path, joined: JoinRecord, *, wait: bool, timeout_s: float) -> Drained:
@@ -87,7 +89,12 @@ def drain(where: Path, joined: JoinRecord, *, wait: bool, timeout_s: float) -> D
 
 
 def _end_trainings(
-    where: Path, unreachable: str | None, *, wait: bool, timeout_s: float
+    where: Path,
+    unreachable: str | None,
+    *,
+    wait: bool,
+    timeout_s: float,
+    deliver_s: float = DELIVER_S,
 ) -> Drained:
     if wait:
         deadline = time.monotonic() + timeout_s
@@ -99,7 +106,7 @@ def _end_trainings(
                 hint="It gets no new runs. Wait longer: --timeout; or have them save: without "
                 "--wait",
             )
-    stopped = stop.stop_all(where, timeout_s=timeout_s, deliver_s=DELIVER_S)
+    stopped = stop.stop_all(where, timeout_s=timeout_s, deliver_s=deliver_s)
     return Drained(stopped.saved, stopped.killed, unreachable)
 
 

@@ -100,7 +100,8 @@ def test_node_that_did_not_join_by_itself_is_drained_through_its_agent(tmp_path,
     agent = Agent("n1", 0, str(home.node_dir(tmp_path) / "n1"))
     assert agent.report()["draining"] is False
     [folder] = agents(tmp_path)
-    drained = drain_agents(tmp_path, [folder], wait=False, timeout_s=30, notice_s=0)
+    # No shipper runs here, so nothing would be delivered however long one waits.
+    drained = drain_agents(tmp_path, [folder], wait=False, timeout_s=30, notice_s=0, deliver_s=0)
     assert (drained.saved, drained.killed) == (1, 0)
     assert agent.report()["draining"] is True
     assert agent.hello("s", "http://127.0.0.1:1")["draining"] is True
