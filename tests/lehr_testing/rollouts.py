@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from typing import Any
 
 from lehr.control.lifecycle import Desired, RunState
@@ -31,7 +32,7 @@ def spec(*, gpus: int = 4, train: Mapping[str, Any] | None = None, **more: Any) 
         {
             "kind": "rollout",
             "name": "r",
-            "run": {"resources": {"gpus": gpus}, "train": {**TRAIN, **(train or {})}},
+            "run": {"resources": {"gpus": gpus}, "train": {**deepcopy(TRAIN), **(train or {})}},
             **more,
         }
     )
@@ -40,8 +41,8 @@ def spec(*, gpus: int = 4, train: Mapping[str, Any] | None = None, **more: Any) 
 
 
 def plain(**more: Any) -> dict[str, Any]:
-    """The spec as a user writes it."""
-    run = {"resources": {"gpus": 4}, "train": TRAIN}
+    """The spec as a user writes it; the caller may change it."""
+    run = {"resources": {"gpus": 4}, "train": deepcopy(TRAIN)}
     return {"kind": "rollout", "name": "r", "run": run, **more}
 
 
