@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
@@ -20,7 +21,7 @@ from lehr_api.middleware import Guard
 from lehr_api.responses import body_problem_responses
 from lehr_api.routes import login
 from lehr_api.services import Services, running
-from lehr_api.worker_lane import WorkerLane
+from lehr_api.worker_lane import serve_workers_first
 
 if TYPE_CHECKING:
     from lehr_api.settings import Settings
@@ -65,15 +66,16 @@ def create_app(settings: Settings, *, services: Opener = running) -> FastAPI:
     app.include_router(routes.router, prefix=API)
     app.include_router(login.router)
     app.include_router(prometheus.router)
-    app.add_middleware(WorkerLane)
-    app.add_middleware(
+    guard = partial(
         Guard,
         settings=settings,
         attempt_token_sha256=_attempt_tokens(app),
         store=lambda: app.state.services.store,
     )
+    app.add_middleware(guard)
     dashboard.install(app)
     compress_answers(app)
+    serve_workers_first(app, guard)
     _describe(app)
     return app
 

@@ -12,6 +12,7 @@ import hmac
 import ipaddress
 import socket
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -238,21 +239,23 @@ def check_host(headers: Headers, names: frozenset[str], *, loopback: bool) -> No
     do so with an address. So addresses pass; on loopback, only loopback addresses.
     """
     host = headers.get("host", "")
+    if not _is_own_host(host, names, loopback):
+        raise WrongHost(
+            f"{host!r} is not a host name of this server.",
+            hint="To allow it: lehr up --allowed-host NAME",
+        )
+
+
+@lru_cache(maxsize=256)
+def _is_own_host(host: str, names: frozenset[str], loopback: bool) -> bool:
     name = _hostname(host)
-    if name is not None:
-        if name in names:
-            return
-        try:
-            address = ipaddress.ip_address(name)
-        except ValueError:
-            pass
-        else:
-            if address.is_loopback or not loopback:
-                return
-    raise WrongHost(
-        f"{host!r} is not a host name of this server.",
-        hint="To allow it: lehr up --allowed-host NAME",
-    )
+    if name is None or name in names:
+        return name is not None
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return address.is_loopback or not loopback
 
 
 def check_origin(headers: Headers, method: str) -> None:

@@ -1,42 +1,80 @@
-"""Limits for concurrent writes: workers' streams must not delay users' requests."""
+"""Limits for what waits to be written: workers' streams must not fill the server's memory."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
-
-from anyio import CapacityLimiter, to_thread
+import asyncio
+import threading
+from typing import TYPE_CHECKING
 
 from lehr_api.problems import Busy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-T = TypeVar("T")
+    from lehr.errors import LehrError
+    from lehr.store.streams.appender import Answer
+
+    Result = int | LehrError
 
 
 class Intake:
-    """Runs appends in their own threads; rejects them when too many wait.
+    """Counts the pieces of streams that wait for the store, and rejects what is too much.
 
-    A rejected shipper keeps its bytes and sends them again, so backpressure only delays.
+    The store writes all that wait in one transaction and answers them in one go, so no piece needs
+    a thread of its own, and one call wakes the event loop for all. A rejected shipper keeps its
+    bytes and sends them again, so backpressure only delays.
     """
 
-    def __init__(self, *, at_once: int, waiting: int) -> None:
-        self._at_once = at_once
-        self._most = at_once + waiting
+    def __init__(self, *, pieces: int, size: int) -> None:
+        self._most = pieces
+        self._most_bytes = size
         self._pending = 0
-        self._limiter: CapacityLimiter | None = None
+        self._pending_bytes = 0
+        self._guard = threading.Lock()
+        self._answered: list[tuple[asyncio.Future[int], Result]] = []
 
     def check(self) -> None:
         """Raise Busy when one more would be too many."""
-        if self._pending >= self._most:
-            raise Busy(f"{self._pending} pieces of streams wait to be written; send it again.")
+        if self._pending >= self._most or self._pending_bytes >= self._most_bytes:
+            raise Busy(
+                f"{self._pending} pieces of streams ({self._pending_bytes:,} bytes) wait to be "
+                "written; send it again."
+            )
 
-    async def run(self, append: Callable[[], T]) -> T:
+    async def run(self, size: int, begin: Callable[[Answer], None]) -> int:
+        """Call ``begin`` and wait until it answers; meanwhile its ``size`` bytes are counted.
+
+        Raises:
+            Busy: too much waits.
+            LehrError: the answer is an error.
+        """
         self.check()
-        if self._limiter is None:  # Created late: it belongs to the running event loop.
-            self._limiter = CapacityLimiter(self._at_once)
+        loop = asyncio.get_running_loop()
+        waiting: asyncio.Future[int] = loop.create_future()
+
+        def answer(result: Result) -> None:  # In the thread of the store.
+            with self._guard:
+                self._answered.append((waiting, result))
+                first = len(self._answered) == 1
+            if first:
+                loop.call_soon_threadsafe(self._hand_out)
+
         self._pending += 1
+        self._pending_bytes += size
         try:
-            return await to_thread.run_sync(append, limiter=self._limiter)
+            begin(answer)
+            return await waiting
         finally:
             self._pending -= 1
+            self._pending_bytes -= size
+
+    def _hand_out(self) -> None:
+        with self._guard:
+            answered, self._answered = self._answered, []
+        for waiting, result in answered:
+            if waiting.done():  # Its client has gone.
+                continue
+            if isinstance(result, int):
+                waiting.set_result(result)
+            else:
+                waiting.set_exception(result)

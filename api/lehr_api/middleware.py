@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING
 
 from anyio import to_thread
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 
 from lehr import access, actor, log_fields
 from lehr.errors import LehrError, StoreUnavailable
@@ -41,6 +41,7 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 """Sent unless the answer has its own; the dashboard's pages have a policy that lets them run."""
+_ENCODED = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 
 
 class Guard:
@@ -56,6 +57,7 @@ class Guard:
         self._settings = settings
         self._keys = auth.Keys(settings.token)
         self._names = auth.own_names(settings)
+        self._loopback = settings.loopback
         self._attempt_token_sha256 = attempt_token_sha256
         self._store = store
 
@@ -77,9 +79,11 @@ class Guard:
                     and message["status"] != StoreUnavailable.status
                 ):
                     await to_thread.run_sync(self._audit, person, scope, message["status"])
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers.setdefault(name, value)
+                own = {name.lower() for name, _ in message["headers"]}
+                message["headers"] = [
+                    *message["headers"],
+                    *(header for header in _ENCODED if header[0] not in own),
+                ]
             await send(message)
 
         try:
@@ -107,7 +111,7 @@ class Guard:
         """Return the person whose request it is; None for a worker's, a node's and an open path."""
         headers = Headers(scope=scope)
         path: str = scope["path"]
-        auth.check_host(headers, self._names, loopback=self._settings.loopback)
+        auth.check_host(headers, self._names, loopback=self._loopback)
         auth.check_origin(headers, scope.get("method", "WEBSOCKET"))
         if auth.is_open(path):
             return None

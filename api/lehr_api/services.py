@@ -104,7 +104,7 @@ def assemble(
         one_machine=settings.ray_address is None,
         settings=settings,
         hub=Hub(store, presenter, cluster_views.cluster, heartbeat_s=settings.heartbeat_s),
-        intake=Intake(at_once=settings.appends_at_once, waiting=settings.appends_waiting),
+        intake=Intake(pieces=settings.appends_waiting, size=settings.append_bytes_waiting),
         code=settings.code,
         trainers=settings.trainers,
         sender=Sender(store, Webhooks(settings.home), allowed_hosts=settings.webhook_hosts),

@@ -36,10 +36,10 @@ class Settings:
     """Maximum bytes of a JSON body."""
     chunk_limit: int = MEBIBYTE
     """Maximum bytes of one piece of a stream."""
-    appends_at_once: int = 8
-    """Pieces of streams that are written at the same time."""
-    appends_waiting: int = 64
-    """Pieces that may wait; more are rejected with Retry-After."""
+    appends_waiting: int = 4096
+    """Pieces of streams that may wait to be written; more are rejected with Retry-After."""
+    append_bytes_waiting: int = 64 * MEBIBYTE
+    """Bytes of these pieces; more are rejected with Retry-After."""
     webhook_hosts: tuple[str, ...] = ()
     """Hosts inside the network that webhooks may reach."""
     code: Literal["any", "installed"] = "any"

@@ -1,25 +1,29 @@
 """A short way for the two requests that every attempt repeats: a piece of a stream, a heartbeat.
 
-Nearly all requests of a busy server are of these two kinds, and routing and validation by FastAPI
-take most of their time. This middleware serves the ordinary ones: a valid header, a known stream,
-a heartbeat that can be answered from memory. Everything else goes on to the documented routes
-(``routes/attempts.py``), which have the same effect and the exact errors. ``Guard`` comes before,
-so each request has the attempt's token already.
+Nearly all requests of a busy server are of these two kinds, and routing, validation, compression
+and telemetry take most of their time. So the ordinary ones pass by the other middleware: a valid
+header, a known stream, a heartbeat that can be answered from memory. Everything else goes on to
+the documented routes (``routes/attempts.py``), which have the same effect and the exact errors.
+``Guard`` comes before, so each request has the attempt's token already.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from pydantic import ValidationError
 
+from lehr.errors import OffsetMismatch
 from lehr_api.auth import API
-from lehr_api.routes.attempts import STREAM, HeartbeatMessage, append_piece
+from lehr_api.routes.attempts import STREAM, HeartbeatMessage, append_piece, mismatch_response
 from lehr_api.routes.health import PROTOCOL
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fastapi import FastAPI
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from lehr_api.services import Services
@@ -30,14 +34,39 @@ _PROTOCOL = (b"lehr-protocol", str(PROTOCOL).encode())
 _JSON = [(b"content-type", b"application/json"), _PROTOCOL]
 
 
+def serve_workers_first(app: FastAPI, guard: Callable[[ASGIApp], ASGIApp]) -> None:
+    """Put the lane before all middleware of ``app``; call it last.
+
+    Args:
+        app: the application.
+        guard: wraps an application with the checks before every route.
+    """
+    build = app.build_middleware_stack
+
+    def build_stack() -> ASGIApp:
+        others = build()
+        return WorkersFirst(guard(WorkerLane(others)), others)
+
+    app.build_middleware_stack = build_stack  # type: ignore[method-assign]
+
+
+class WorkersFirst:
+    """Sends requests to attempts' routes into the lane, and all others past it."""
+
+    def __init__(self, lane: ASGIApp, others: ASGIApp) -> None:
+        self.lane = lane
+        self.others = others
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        worker = scope["type"] == "http" and scope["path"].startswith(_PREFIX)
+        await (self.lane if worker else self.others)(scope, receive, send)
+
+
 class WorkerLane:
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not scope["path"].startswith(_PREFIX):
-            await self.app(scope, receive, send)
-            return
         attempt_id, _, rest = scope["path"][len(_PREFIX) :].partition("/")
         ordinary = _PROTOCOL in scope["headers"]
         if ordinary and scope["method"] == "PUT" and rest.startswith("streams/"):
@@ -59,8 +88,12 @@ class WorkerLane:
         body = await _body(receive)
         if body is None:
             return
-        answer = await append_piece(services, attempt_id, name, int(offset[1]), body)
-        await answer(scope, receive, send)
+        try:
+            end = await append_piece(services, attempt_id, name, int(offset[1]), body)
+        except OffsetMismatch as error:
+            await mismatch_response(error)(scope, receive, send)
+            return
+        await _answer(send, {"offset": end})
 
     async def _heartbeat(self, scope: Scope, receive: Receive, send: Send, attempt_id: str) -> None:
         body = await _body(receive)
@@ -76,10 +109,14 @@ class WorkerLane:
         if answer is None:
             await self.app(scope, _replay(body, receive), send)
             return
-        content = orjson.dumps(answer)
-        length = (b"content-length", str(len(content)).encode())
-        await send({"type": "http.response.start", "status": 200, "headers": [*_JSON, length]})
-        await send({"type": "http.response.body", "body": content})
+        await _answer(send, answer)
+
+
+async def _answer(send: Send, answer: dict[str, Any]) -> None:
+    content = orjson.dumps(answer)
+    length = (b"content-length", str(len(content)).encode())
+    await send({"type": "http.response.start", "status": 200, "headers": [*_JSON, length]})
+    await send({"type": "http.response.body", "body": content})
 
 
 async def _body(receive: Receive) -> bytes | None:

@@ -21,6 +21,7 @@ from lehr_testing.api import (
     metrics,
     started,
 )
+from lehr_testing.waiting import until
 
 
 class Worker:
@@ -196,33 +197,28 @@ def test_an_unsupported_protocol_version_is_rejected_with_the_supported_ones(wor
     assert worker.offsets() == {}
 
 
-def test_append_under_load_is_rejected_with_a_retry_time(tmp_path):
-    """Appends are blocked in the store: the slots fill, and the next append is rejected."""
-    with api_client(tmp_path, appends_at_once=1, appends_waiting=1) as (api_, client):
+@pytest.mark.parametrize("limits", [{"appends_waiting": 20}, {"append_bytes_waiting": 20}])
+def test_append_under_load_is_rejected_with_a_retry_time(tmp_path, limits):
+    """The store is busy: the places fill, and the next append is rejected."""
+    with api_client(tmp_path, **limits) as (api_, client):
         run = client.post("/api/v1/runs", json={"spec": RUN_SPEC}).json()["id"]
         begin(api_.store, run)
         worker = Worker(client, run)
-        real, gate, inside = api_.store.streams.append, threading.Event(), threading.Semaphore(0)
-
-        def slow(*args):
-            inside.release()
-            assert gate.wait(timeout=30)
-            return real(*args)
-
-        api_.store.streams.append = slow
+        gate, commits = threading.Event(), []
+        api_.store._appender.call(lambda _: gate.wait(timeout=60))
+        api_.store._index_writer.set_trace_callback(
+            lambda statement: commits.append(statement) if statement == "COMMIT" else None
+        )
         answers = []
-        names = [f"rank-{n}.log" for n in range(2)]
+        names = [f"rank-{n}.log" for n in range(20)]
         threads = [
             threading.Thread(target=lambda name=name: answers.append(worker.put(b"x", 0, name)))
             for name in names
         ]
         for thread in threads:
             thread.start()
-        assert inside.acquire(timeout=30)
-        from lehr_testing.waiting import until
-
-        until(lambda: api_.services.intake._pending == 2, within_s=20, what="a full intake")
-        refused = worker.put(b"x", 0, "rank-9.log")
+        until(lambda: api_.services.intake._pending == 20, within_s=20, what="a full intake")
+        refused = worker.put(b"x", 0, "rank-99.log")
         assert refused.status_code == 429
         assert int(refused.headers["retry-after"]) >= 1
         assert refused.json()["code"] == "busy"
@@ -231,8 +227,9 @@ def test_append_under_load_is_rejected_with_a_retry_time(tmp_path):
         gate.set()
         for thread in threads:
             thread.join(timeout=30)
-        assert [answer.status_code for answer in answers] == [200, 200]
-        assert worker.put(b"x", 0, "rank-9.log").status_code == 200
+        assert [answer.status_code for answer in answers] == [200] * 20
+        assert len(commits) == 1, "all that waited share one transaction"
+        assert worker.put(b"x", 0, "rank-99.log").status_code == 200
 
 
 # ------------------------------------------------------------------------------- heartbeats and exits

@@ -2,8 +2,9 @@
 
 Each attempt does what a shipper does: a heartbeat every two seconds and one metrics record a second.
 A person reads the list of runs twice a second. Printed for each number of attempts: the server's
-processor time in per cent of one core, the requests a second that were answered, and the median and
-the 99th percentile of the answers. The clients run in a process of their own and take their share of
+processor time in per cent of one core, the share of the records and heartbeats of that time which it
+has stored and answered, the requests a second, what it refused by kind and status, the time from a
+record to its storage, and the median and the 99th percentile of the answers. The clients run in a process of their own and take their share of
 the same cores, so run it alone:
 
     python tests/bench/live_attempts.py --attempts 50 100 200 400 --seconds 30
@@ -21,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
@@ -149,7 +151,9 @@ class Load:
         self.port = port
         self.attempts = attempts
         self.times: dict[str, list[float]] = {"heartbeat": [], "record": [], "person": []}
-        self.refused = 0
+        self.refused: Counter[str] = Counter()
+        self.stored = 0
+        self.lags: list[float] = []
         self.measuring = False
 
     async def timed(self, kind: str, client: Client, *request: Any) -> int:
@@ -157,7 +161,8 @@ class Load:
         status = await client.send(*request)
         if self.measuring:
             self.times[kind].append(time.perf_counter() - began)
-            self.refused += status >= 400
+            if status >= 400:
+                self.refused[f"{kind} {status}"] += 1
         return status
 
     async def heartbeats(self, attempt: str, offset: float) -> None:
@@ -176,13 +181,16 @@ class Load:
         )
 
     async def records(self, attempt: str, offset: float) -> None:
+        """Send a record a second. What was refused is sent with the next, as a shipper does."""
         client = Client(self.port, token_of(attempt))
         sent = 0
+        waiting = b""
+        written: list[float] = []
         path = f"/attempts/{attempt}/streams/events.jsonl?offset="
 
         async def send(n: int) -> None:
-            nonlocal sent
-            line = (
+            nonlocal sent, waiting
+            waiting += (
                 b'{"kind":"started","time":1.0,"schema_version":1,"attempt":1}\n'
                 if n == 0
                 else (
@@ -207,8 +215,16 @@ class Load:
                     + b"\n"
                 )
             )
-            status = await self.timed("record", client, "PUT", f"{path}{sent}", line)
-            sent += len(line) * (status == 200)
+            written.append(time.perf_counter())
+            status = await self.timed("record", client, "PUT", f"{path}{sent}", waiting)
+            if status != 200:
+                return
+            sent += len(waiting)
+            waiting = b""
+            if self.measuring:
+                self.stored += len(written)
+                self.lags += [time.perf_counter() - one for one in written]
+            written.clear()
 
         await every(RECORD_S, offset, send)
 
@@ -282,14 +298,17 @@ async def _measure(
     (began, server_0, own_0), (ended, server_1, own_1) = marks
     wall = ended - began
     sent = sum(len(times) for kind, times in load.times.items() if kind != "person")
-    wanted = len(ids) * (1 / HEARTBEAT_S + 1 / RECORD_S) * wall
     return {
         "attempts": len(ids),
         "server_core_percent": round(100 * (server_1 - server_0) / wall),
         "clients_core_percent": round(100 * (own_1 - own_0) / wall),
-        "answered_percent_of_due": round(100 * sent / wanted),
+        "stored_percent_of_records": round(100 * load.stored * RECORD_S / len(ids) / wall),
+        "heartbeat_percent_of_due": round(
+            100 * len(load.times["heartbeat"]) * HEARTBEAT_S / len(ids) / wall
+        ),
         "requests_per_s": round(sent / wall),
-        "refused": load.refused,
+        "refused": dict(load.refused),
+        "written_to_stored_ms_p50_p99": percentiles(load.lags),
         **{f"{kind}_ms_p50_p99": percentiles(times) for kind, times in load.times.items()},
         "server_rss_mb": round(server.memory_info().rss / 1e6),
     }

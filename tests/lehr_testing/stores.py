@@ -16,6 +16,7 @@ from typing import Any
 from lehr.control.lifecycle import RunState
 from lehr.specs.run import RunSpec
 from lehr.store import Store
+from lehr.store.streams.appender import EndOfStream
 from lehr.store.tables import Attempt
 
 
@@ -118,6 +119,15 @@ def ingest(store: Store, attempt_id: str, *lines: bytes, name: str = "events.jso
     """Append at the end of a stream."""
     offset = store.streams.sizes(attempt_id).get(name, 0)
     return store.streams.append(attempt_id, name, offset, b"".join(lines))
+
+
+def begin_append(
+    store: Store, attempt_id: str, name: str, offset: int, data: bytes
+) -> EndOfStream:
+    """Queue an append, and do not wait for it."""
+    end = EndOfStream()
+    store.streams.begin_append(attempt_id, name, offset, data, end.answer)
+    return end
 
 
 def picture(store: Store, run_id: str) -> dict[str, Any]:

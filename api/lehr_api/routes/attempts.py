@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
+from anyio import to_thread
 from fastapi import APIRouter, Depends, Header, Path, Query, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import FileResponse, JSONResponse, Response
@@ -206,38 +207,49 @@ async def append(
             hint="There are events.jsonl, launcher.log and rank-<r>.log.",
         )
     services.intake.check()
-    return await append_piece(services, attempt_id, name, offset, await request.body())
+    try:
+        end = await append_piece(services, attempt_id, name, offset, await request.body())
+    except OffsetMismatch as error:
+        return mismatch_response(error)
+    return JSONResponse({"offset": end}, headers={"Lehr-Protocol": str(PROTOCOL)})
 
 
 async def append_piece(
     services: Services, attempt_id: str, name: str, offset: int, data: bytes
-) -> Response:
-    """Append a piece of a stream, and answer with the new end of the stream.
+) -> int:
+    """Append a piece of a stream; return the new end of the stream once it is on disk.
 
     Raises:
         TooLarge: the piece is larger than the limit.
         Busy: too many pieces wait.
+        OffsetMismatch: the stream ends elsewhere.
     """
     if len(data) > services.settings.chunk_limit:
         raise TooLarge(
             f"the piece has {len(data):,} bytes; at most {services.settings.chunk_limit:,} are "
             "allowed."
         )
-    headers = {"Lehr-Protocol": str(PROTOCOL)}
-    try:
-        end = await services.intake.run(
-            lambda: services.store.streams.append(attempt_id, name, offset, data)
-        )
-    except OffsetMismatch as error:
-        problem = OffsetProblem(
-            title="Conflict",
-            status=409,
-            detail=error.message,
-            code=error.code,
-            offset=error.expected,
-        )
-        return respond(problem, headers)
-    return JSONResponse({"offset": end}, headers=headers)
+    streams = services.store.streams
+    if not streams.is_open(attempt_id):
+        await to_thread.run_sync(streams.require_open, attempt_id)
+    end = await services.intake.run(
+        len(data), lambda answer: streams.begin_append(attempt_id, name, offset, data, answer)
+    )
+    if data:
+        streams.publish(attempt_id, name, end)
+    return end
+
+
+def mismatch_response(error: OffsetMismatch) -> Response:
+    """Answer with the end of the stream, from which the sender goes on."""
+    problem = OffsetProblem(
+        title="Conflict",
+        status=409,
+        detail=error.message,
+        code=error.code,
+        offset=error.expected,
+    )
+    return respond(problem, {"Lehr-Protocol": str(PROTOCOL)})
 
 
 @router.get("/streams", responses=problem_responses(400, 404))

@@ -17,6 +17,7 @@ from lehr_testing.paths import TESTING
 from lehr_testing.store_writer import source
 from lehr_testing.stores import (
     begin,
+    begin_append,
     fresh_store,
     ingest,
     metrics,
@@ -116,13 +117,14 @@ def test_process_continues_after_a_failed_write(tmp_path: Path) -> None:
         file.rename(file.with_name("aside"))
         file.mkdir()
         futures = [
-            store._appender.append(
+            begin_append(
+                store,
                 attempt.id,
                 "events.jsonl",
                 len(metrics(1, train_loss=1.0)),
                 metrics(2, train_loss=2.0),
             ),
-            store._appender.append(other.id, "events.jsonl", 0, metrics(1, train_loss=3.0)),
+            begin_append(store, other.id, "events.jsonl", 0, metrics(1, train_loss=3.0)),
         ]
         with pytest.raises(StoreUnavailable, match="replica could not be written"):
             futures[0].result(timeout=60)

@@ -1,7 +1,7 @@
 """The one thread that writes all streams; appends that arrive together are flushed together.
 
-Callers wait on futures. While one group is flushed to disk the next one gathers (group commit),
-so that many trainers share each flush.
+Each caller gets its answer by a call. While one group is flushed to disk the next one gathers
+(group commit), so that many trainers share each flush.
 """
 
 from __future__ import annotations
@@ -33,13 +33,27 @@ _log = logging.getLogger("lehr.store")
 T = TypeVar("T")
 
 
+Answer = Callable[[int | LehrError], None]
+"""Gets the new end of the stream, or why nothing was appended. It must be quick."""
+
+
+class EndOfStream(Future[int]):
+    """The new end of a stream, for a thread that waits for it."""
+
+    def answer(self, result: int | LehrError) -> None:
+        if isinstance(result, int):
+            self.set_result(result)
+        else:
+            self.set_exception(result)
+
+
 @dataclass(frozen=True)
 class _Append:
     attempt_id: str
     name: str
     offset: int
     data: bytes
-    answer: Future[int]
+    answer: Answer
 
 
 @dataclass(frozen=True)
@@ -72,10 +86,9 @@ class Appender:
         self._thread = threading.Thread(target=self._run, name="lehr-appender", daemon=True)
         self._thread.start()
 
-    def append(self, attempt_id: str, name: str, offset: int, data: bytes) -> Future[int]:
-        answer: Future[int] = Future()
+    def append(self, attempt_id: str, name: str, offset: int, data: bytes, answer: Answer) -> None:
+        """Queue an append; ``answer`` is called in this thread once it is on disk or refused."""
         self._put(_Append(attempt_id, name, offset, data, answer))
-        return answer
 
     def call(self, act: Callable[[Indexer], T]) -> Future[T]:
         """Run ``act`` between two groups."""
@@ -148,8 +161,8 @@ class Appender:
                 self._rest()
 
     def _append_group(self, group: list[_Append]) -> None:
-        """Append a group with one flush and one transaction; then resolve every future."""
-        answers: list[tuple[Future[int], int | LehrError]] = []
+        """Append a group with one flush and one transaction; then answer each append."""
+        answers: list[tuple[Answer, int | LehrError]] = []
         writing = Writing(self._replica)
         connection = self._indexer.connection
         try:
@@ -173,10 +186,10 @@ class Appender:
         finally:
             writing.close()
         for answer, result in answers:
-            if isinstance(result, int):
-                answer.set_result(result)
-            else:
-                answer.set_exception(result)
+            try:
+                answer(result)
+            except Exception:  # noqa: BLE001 - what is stored stays; the thread must go on
+                _log.exception("an append was not answered")
 
     def _append_one(self, writing: Writing, item: _Append) -> int | LehrError:
         stream = self._indexer.stream(item.attempt_id, item.name)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from lehr.errors import LehrError, StoreUnavailable
@@ -25,6 +26,9 @@ _WRITER_CACHE_KB = 8_192
 _DRAFT_CACHE_KB = 65_536
 """For a rebuild, whose transactions are large."""
 _READER_CACHE_KB = 2_048
+
+_ROWS_AT_ONCE = 100
+"""Few enough for sqlite3's cache of statements, which has 128, one for each number of rows."""
 
 TOKENS = -1
 TIME = -2
@@ -210,3 +214,23 @@ class Readers:
                 self._idle.append(connection)
                 return
         connection.close()
+
+
+def put_rows(connection: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Insert rows, or replace those with the same key; many by each statement.
+
+    sqlite3 gives up Python's lock for each step of a statement. A thread that steps once a row
+    would wait for the lock that often, while the server answers requests.
+
+    Args:
+        connection: the writer's.
+        table: a name of the schema, never input.
+        rows: all columns of each.
+    """
+    for first in range(0, len(rows), _ROWS_AT_ONCE):
+        part = rows[first : first + _ROWS_AT_ONCE]
+        marks = ",".join(["(" + ",".join("?" * len(part[0])) + ")"] * len(part))
+        connection.execute(
+            f"INSERT OR REPLACE INTO {table} VALUES {marks}",  # noqa: S608 - marks only
+            [value for row in part for value in row],
+        )

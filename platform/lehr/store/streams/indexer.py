@@ -24,6 +24,8 @@ MAX_LINE = 8 << 20
 """A line longer than this is malformed; it is skipped unread."""
 _KNOWN = 2_048
 """Streams, runs and metrics to keep in memory. Any other is read again in some 10 us."""
+_FEW_METRICS = 100
+"""Attempts with more are not kept in memory with their newest points: 200 bytes each."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class Indexer:
         self._runs: Lru[str, int] = Lru(_KNOWN)
         self._metrics: Lru[str, int] = Lru(_KNOWN)
         self._streams: Lru[tuple[str, str], IndexedStream] = Lru(_KNOWN)
+        self._newest: Lru[tuple[int, int], dict[int, _Newest]] = Lru(_KNOWN)
         self.to_seal: set[compaction.Key] = set(compaction.full_keys(connection))
 
     def forget(self) -> None:
@@ -66,6 +69,7 @@ class Indexer:
         self._runs.clear()
         self._metrics.clear()
         self._streams.clear()
+        self._newest.clear()
 
     def drop(self, run_id: str) -> None:
         """Delete all of a run's data from the index."""
@@ -220,8 +224,9 @@ class Indexer:
     def _record(self, stream: IndexedStream, parsed: Parsed) -> None:
         run, attempt = stream.run, stream.attempt
         if parsed.lines:
-            self.connection.executemany(
-                "INSERT OR REPLACE INTO records VALUES (?,?,?,?,?,?,?)",
+            index.put_rows(
+                self.connection,
+                "records",
                 [
                     (run, attempt, line.offset, line.end, line.kind, line.time, line.body)
                     for line in parsed.lines
@@ -241,7 +246,7 @@ class Indexer:
             self._metrics_of(run, attempt, parsed)
 
     def _metrics_of(self, run: int, attempt: int, parsed: Parsed) -> None:
-        newest = self._newest(run, attempt)
+        newest = self._newest_of(run, attempt)
         if len(newest) + len(parsed.values) > limits.MAX_METRICS:
             self._drop_new_names(newest, parsed)
         series = {self._metric(name): values for name, values in parsed.values.items()}
@@ -262,12 +267,13 @@ class Indexer:
             else:
                 latest.append((run, metric, attempt, *_columns(_forward(known, values))))
             rows += [(run, metric, attempt, step, values[step]) for step in steps]
-        self.connection.executemany("INSERT OR REPLACE INTO metrics VALUES (?,?,?,?,?)", rows)
+        index.put_rows(self.connection, "metrics", rows)
         latest += [self._recounted(run, metric, attempt) for metric in behind]
         self.to_seal.update(row[:3] for row in latest if row[-1] >= compaction.BLOCK)
-        self.connection.executemany(
-            "INSERT OR REPLACE INTO latest VALUES (?,?,?,?,?,?,?,?,?)", latest
-        )
+        index.put_rows(self.connection, "latest", latest)
+        newest.update({row[1]: _Newest(*row[3:]) for row in latest})
+        if len(newest) > _FEW_METRICS:
+            self._newest.drop((run, attempt))
 
     def _drop_new_names(self, newest: dict[int, _Newest], parsed: Parsed) -> None:
         """Drop metrics whose names would be too many; each counts as malformed."""
@@ -281,13 +287,20 @@ class Indexer:
                 del parsed.values[name]
                 parsed.malformed += 1
 
-    def _newest(self, run: int, attempt: int) -> dict[int, _Newest]:
+    def _newest_of(self, run: int, attempt: int) -> dict[int, _Newest]:
+        """Return the rows of ``latest`` of an attempt; the caller keeps them up to date."""
+        known = self._newest.get((run, attempt))
+        if known is not None:
+            return known
         rows = self.connection.execute(
             "SELECT metric, step, value, points, low, high, loose FROM latest"
             " WHERE run=? AND attempt=?",
             (run, attempt),
         )
-        return {metric: _Newest(*columns) for metric, *columns in rows}
+        found = {metric: _Newest(*columns) for metric, *columns in rows}
+        if len(found) <= _FEW_METRICS:
+            self._newest.put((run, attempt), found)
+        return found
 
     def _recounted(self, run: int, metric: int, attempt: int) -> tuple[Any, ...]:
         """Count all points again: a step that is repeated or out of order may replace one."""
@@ -319,6 +332,7 @@ class Indexer:
         except BaseException:
             self.connection.execute("ROLLBACK")
             raise
+        self._newest.drop((key[0], key[2]))  # It counts other points as loose now.
 
     # ------------------------------------------------------------------------------- numbers
 

@@ -188,6 +188,7 @@ def _clear(indexer: Indexer, stream: IndexedStream) -> None:
                 f"DELETE FROM {table} WHERE run=? AND attempt=?",  # noqa: S608 - one of three tables
                 (run, attempt),
             )
+        indexer.forget()
     indexer.put(IndexedStream(run, stream.attempt_id, attempt, stream.name))
 
 

@@ -12,7 +12,7 @@ from lehr.store.changes import Change
 from lehr.store.database import Clock, Database
 from lehr.store.ids import run_of
 from lehr.store.records.attempts import Attempts
-from lehr.store.streams.appender import Appender
+from lehr.store.streams.appender import Answer, EndOfStream, Appender
 from lehr.store.streams.index import Readers
 from lehr.store.streams.replica import Gap, Replica, check_name, is_events, sync_folder
 
@@ -72,19 +72,37 @@ class Streams:
             StoreUnavailable: the disk or the database rejected the write; nothing was acknowledged.
             Fenced: the run was deleted.
         """
+        waiting = EndOfStream()
+        self.begin_append(attempt_id, name, offset, data, waiting.answer)
+        size = waiting.result()
+        if data:
+            self.publish(attempt_id, name, size)
+        return size
+
+    def begin_append(
+        self, attempt_id: str, name: str, offset: int, data: bytes, answer: Answer
+    ) -> None:
+        """Queue an append. ``answer`` gets what ``append`` returns or raises, in another thread.
+
+        Whoever gets it calls ``publish`` afterwards. All appends that are queued at one moment
+        share a transaction, so a caller with many need not wait for each.
+        """
         check_name(name)
         if len(data) > MAX_APPEND:
             raise UserError(
                 f"{len(data):,} bytes in one append; at most {MAX_APPEND:,} are allowed."
             )
-        run_id = self._refuse_deleted(attempt_id)
-        size = self._appender.append(attempt_id, name, offset, bytes(data)).result()
-        if data:
-            attempt = int(attempt_id.rpartition("-")[2])
-            kind = Change("metrics", run_id, attempt)
-            log = Change("log", run_id, attempt, name, size)
-            self._db.changed(kind if is_events(name) else log)
-        return size
+        self.require_open(attempt_id)
+        self._appender.append(attempt_id, name, offset, bytes(data), answer)
+
+    def publish(self, attempt_id: str, name: str, size: int) -> None:
+        """Notify subscribers that a stream has grown to ``size`` bytes."""
+        run_id, attempt = run_of(attempt_id), int(attempt_id.rpartition("-")[2])
+        self._db.changed(
+            Change("metrics", run_id, attempt)
+            if is_events(name)
+            else Change("log", run_id, attempt, name, size)
+        )
 
     def forget(self, run_id: str) -> int:
         """Remove a deleted run's streams from the index and the replica; return the bytes freed.
@@ -162,19 +180,21 @@ class Streams:
 
     def _run_of(self, attempt_id: str) -> str:
         """Return the id of the run of an attempt that exists."""
-        if self._open.get(attempt_id) is None:
+        if not self.is_open(attempt_id):
             self._attempts.get(attempt_id)
         return run_of(attempt_id)
 
-    def _refuse_deleted(self, attempt_id: str) -> str:
-        """Return the id of the attempt's run; raise Fenced if the run was deleted."""
-        run_id = run_of(attempt_id)
-        if self._open.get(attempt_id) is not None:
-            return run_id
+    def is_open(self, attempt_id: str) -> bool:
+        """Return whether ``require_open`` needs no look at the record."""
+        return self._open.get(attempt_id) is not None
+
+    def require_open(self, attempt_id: str) -> None:
+        """Check that the attempt exists; raise Fenced if its run was deleted."""
+        if self.is_open(attempt_id):
+            return
         deletions = self._deletions
         if self._attempts.of_deleted_run(attempt_id):
-            raise Fenced(f"{run_id} was deleted; its streams are closed.")
+            raise Fenced(f"{run_of(attempt_id)} was deleted; its streams are closed.")
         with self._guard:
             if deletions == self._deletions:  # A run that was deleted meanwhile is asked for again.
                 self._open.put(attempt_id, True)
-        return run_id

@@ -14,7 +14,7 @@ import pytest
 
 from lehr.store import Store
 from lehr.store.streams.replica import Gap
-from lehr_testing.stores import fresh_store, metrics, new_attempt, run_spec
+from lehr_testing.stores import begin_append, fresh_store, metrics, new_attempt, run_spec
 
 
 class Recorder:
@@ -59,7 +59,7 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def append(store: Store, recorder: Recorder, attempt: str, name: str, data: bytes) -> None:
     offset = store.streams.sizes(attempt).get(name, 0)
-    answer = store._appender.append(attempt, name, offset, data)
+    answer = begin_append(store, attempt, name, offset, data)
     answer.add_done_callback(lambda _: recorder.calls.append(("answer", f"{attempt}/{name}")))
     answer.result()
 
@@ -112,7 +112,7 @@ def test_group_of_appends_is_flushed_before_any_answer(recorded) -> None:
     recorder.calls.clear()
     answers = []
     for attempt in attempts:
-        answer = store._appender.append(attempt, "rank-0.log", 0, b"hello\n")
+        answer = begin_append(store, attempt, "rank-0.log", 0, b"hello\n")
         answer.add_done_callback(lambda _: recorder.calls.append(("answer", "")))
         answers.append(answer)
     hold.set()

@@ -17,6 +17,7 @@ from lehr.store.streams import compaction, index, indexer
 from lehr_testing.properties import examples
 from lehr_testing.stores import (
     begin,
+    begin_append,
     crashed_copy,
     fresh_store,
     ingest,
@@ -518,7 +519,7 @@ def test_closed_store_raises_a_clear_error(tmp_path: Path) -> None:
     store.close()
     store.close()
     with pytest.raises(StoreUnavailable, match="closed"):
-        store._appender.append(attempt.id, "events.jsonl", 0, b"x")
+        begin_append(store, attempt.id, "events.jsonl", 0, b"x")
 
 
 def test_records_can_be_converted_to_json(store: Store) -> None:
