@@ -121,9 +121,7 @@ def ingest(store: Store, attempt_id: str, *lines: bytes, name: str = "events.jso
     return store.streams.append(attempt_id, name, offset, b"".join(lines))
 
 
-def begin_append(
-    store: Store, attempt_id: str, name: str, offset: int, data: bytes
-) -> EndOfStream:
+def begin_append(store: Store, attempt_id: str, name: str, offset: int, data: bytes) -> EndOfStream:
     """Queue an append, and do not wait for it."""
     end = EndOfStream()
     store.streams.begin_append(attempt_id, name, offset, data, end.answer)

@@ -12,7 +12,7 @@ from lehr.store.changes import Change
 from lehr.store.database import Clock, Database
 from lehr.store.ids import run_of
 from lehr.store.records.attempts import Attempts
-from lehr.store.streams.appender import Answer, EndOfStream, Appender
+from lehr.store.streams.appender import Answer, Appender, EndOfStream
 from lehr.store.streams.index import Readers
 from lehr.store.streams.replica import Gap, Replica, check_name, is_events, sync_folder
 
