@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import sqlite3
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from lehr import log_fields
 from lehr.lru import Lru
 from lehr.store.ids import split_attempt_id
 from lehr.store.streams import compaction, index, limits, points
+from lehr.store.streams.newest import NewestPoint, columns, forward
 from lehr.store.streams.parse import Parsed, parse_lines
 from lehr.store.streams.replica import Replica, is_events
 from lehr_trainer.contract import layout
@@ -42,18 +42,6 @@ class IndexedStream:
     malformed: int = 0
 
 
-@dataclass
-class _Newest:
-    """A row of ``latest`` while new points update it."""
-
-    step: int
-    value: float | None
-    points: int
-    low: float | None
-    high: float | None
-    loose: int
-
-
 class Indexer:
     def __init__(self, connection: sqlite3.Connection, replica: Replica) -> None:
         self.connection = connection
@@ -61,7 +49,7 @@ class Indexer:
         self._runs: Lru[str, int] = Lru(_KNOWN)
         self._metrics: Lru[str, int] = Lru(_KNOWN)
         self._streams: Lru[tuple[str, str], IndexedStream] = Lru(_KNOWN)
-        self._newest: Lru[tuple[int, int], dict[int, _Newest]] = Lru(_KNOWN)
+        self._newest: Lru[tuple[int, int], dict[int, NewestPoint]] = Lru(_KNOWN)
         self.to_seal: set[compaction.Key] = set(compaction.full_keys(connection))
 
     def forget(self) -> None:
@@ -262,20 +250,20 @@ class Indexer:
             elif len(steps) >= compaction.SMALL:
                 new = points.of(values)
                 compaction.put_small(self.connection, (run, metric, attempt), new)
-                latest.append((run, metric, attempt, *_columns(_forward(known, values))))
+                latest.append((run, metric, attempt, *columns(forward(known, values))))
                 continue
             else:
-                latest.append((run, metric, attempt, *_columns(_forward(known, values))))
+                latest.append((run, metric, attempt, *columns(forward(known, values))))
             rows += [(run, metric, attempt, step, values[step]) for step in steps]
         index.put_rows(self.connection, "metrics", rows)
         latest += [self._recounted(run, metric, attempt) for metric in behind]
         self.to_seal.update(row[:3] for row in latest if row[-1] >= compaction.BLOCK)
         index.put_rows(self.connection, "latest", latest)
-        newest.update({row[1]: _Newest(*row[3:]) for row in latest})
+        newest.update({row[1]: NewestPoint(*row[3:]) for row in latest})
         if len(newest) > _FEW_METRICS:
             self._newest.drop((run, attempt))
 
-    def _drop_new_names(self, newest: dict[int, _Newest], parsed: Parsed) -> None:
+    def _drop_new_names(self, newest: dict[int, NewestPoint], parsed: Parsed) -> None:
         """Drop metrics whose names would be too many; each counts as malformed."""
         room = limits.MAX_METRICS - len(newest)
         for name in list(parsed.values):
@@ -287,7 +275,7 @@ class Indexer:
                 del parsed.values[name]
                 parsed.malformed += 1
 
-    def _newest_of(self, run: int, attempt: int) -> dict[int, _Newest]:
+    def _newest_of(self, run: int, attempt: int) -> dict[int, NewestPoint]:
         """Return the rows of ``latest`` of an attempt; the caller keeps them up to date."""
         known = self._newest.get((run, attempt))
         if known is not None:
@@ -297,7 +285,7 @@ class Indexer:
             " WHERE run=? AND attempt=?",
             (run, attempt),
         )
-        found = {metric: _Newest(*columns) for metric, *columns in rows}
+        found = {metric: NewestPoint(*values) for metric, *values in rows}
         if len(found) <= _FEW_METRICS:
             self._newest.put((run, attempt), found)
         return found
@@ -310,11 +298,11 @@ class Indexer:
             " WHERE run=? AND metric=? AND attempt=? AND count>=?",
             (run, metric, attempt, compaction.BLOCK),
         ).fetchone()
-        after = _forward(
+        after = forward(
             None, dict(zip(everything.steps.tolist(), everything.values.tolist(), strict=True))
         )
         after.loose = max(0, after.points - sealed)
-        return (run, metric, attempt, *_columns(after))
+        return (run, metric, attempt, *columns(after))
 
     # ------------------------------------------------------------------------------ sealing
 
@@ -356,7 +344,7 @@ class Indexer:
         return number
 
 
-def _axes(parsed: Parsed, newest: dict[int, _Newest]) -> dict[int, dict[int, float]]:
+def _axes(parsed: Parsed, newest: dict[int, NewestPoint]) -> dict[int, dict[int, float]]:
     """Index each step's tokens and time: those of its first record."""
     known = newest.get(index.TIME)
     top = -1 if known is None else known.step
@@ -371,35 +359,6 @@ def _axes(parsed: Parsed, newest: dict[int, _Newest]) -> dict[int, dict[int, flo
             tokens[step] = seen
     found = {index.TIME: time} if time else {}
     return found | {index.TOKENS: tokens} if tokens else found
-
-
-def _forward(known: _Newest | None, values: dict[int, float]) -> _Newest:
-    """Return the row updated by these points, all of which come after it."""
-    numbers: Iterable[float] = values.values()
-    total = sum(numbers)
-    if total != total:  # noqa: PLR0124 - true for NaN, also from opposite infinities
-        numbers = [value for value in numbers if value == value]  # noqa: PLR0124
-    low: float | None = min(numbers, default=None)
-    high: float | None = max(numbers, default=None)
-    step, count = max(values), len(values)
-    if known is None:
-        return _Newest(step, values[step], count, low, high, count)
-    return _Newest(
-        step,
-        values[step],
-        known.points + count,
-        min(_given(known.low, low), default=None),
-        max(_given(known.high, high), default=None),
-        known.loose + count,
-    )
-
-
-def _given(*numbers: float | None) -> Iterable[float]:
-    return [number for number in numbers if number is not None]
-
-
-def _columns(row: _Newest) -> tuple[Any, ...]:
-    return (row.step, row.value, row.points, row.low, row.high, row.loose)
 
 
 def _parent(resumed: Resumed, attempt: int) -> int | None:
