@@ -39,6 +39,7 @@ from lehr_testing.server import free_port
 
 HEARTBEAT_S, RECORD_S, PERSON_S = 2.0, 1.0, 0.5
 GPUS_A_NODE = 8
+MEMORY = Path("/dev/shm")
 RESTS_S = 5.0
 """Before measuring: the first heartbeats and records of all attempts come at once."""
 
@@ -262,9 +263,8 @@ async def every(period: float, offset: float, send: Any) -> None:
         due = max(due + period, time.perf_counter() - period)
 
 
-def measure(attempts: int, seconds: float) -> dict[str, Any]:
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+def measure(attempts: int, seconds: float, on: Path | None) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(dir=on) as folder:
         home, port = Path(folder, "home"), free_port()
         ids = prepare(home, attempts)
         server = subprocess.Popen(
@@ -323,6 +323,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--attempts", type=int, nargs="+", default=[50, 100, 200])
     parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument(
+        "--on",
+        type=Path,
+        default=MEMORY if MEMORY.is_dir() else None,
+        help="Folder for the server's home; by default in memory, so that no disk is measured.",
+    )
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -330,7 +336,7 @@ def main() -> None:
         serve(options.serve, options.port)
         return
     for attempts in options.attempts:
-        print(json.dumps(measure(attempts, options.seconds)), flush=True)
+        print(json.dumps(measure(attempts, options.seconds, options.on)), flush=True)
 
 
 if __name__ == "__main__":

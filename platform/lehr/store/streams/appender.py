@@ -12,7 +12,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -20,7 +20,7 @@ from lehr import killpoints, log_fields
 from lehr.errors import InternalError, LehrError, OffsetMismatch, StoreUnavailable, UserError
 from lehr.store.streams import limits
 from lehr.store.streams.indexer import IndexedStream, Indexer
-from lehr.store.streams.replica import Gap, Replica, Writing, is_events
+from lehr.store.streams.replica import FLUSHERS, Gap, Replica, Writing, is_events
 from lehr.store.wal import Wal
 
 _GROUP_BYTES = 32 << 20
@@ -80,6 +80,7 @@ class Appender:
         self._log_cap = log_cap_bytes
         self._on_rest = on_rest
         self._rest_at = time.monotonic() + _REST_EVERY_S
+        self._flushers = ThreadPoolExecutor(FLUSHERS, thread_name_prefix="lehr-flush")
         self._queue: queue.SimpleQueue[_Append | _Call | None] = queue.SimpleQueue()
         self._guard = threading.Lock()
         self._closed = False
@@ -104,6 +105,7 @@ class Appender:
             self._closed = True
             self._queue.put(None)
         self._thread.join()
+        self._flushers.shutdown()
 
     def _put(self, item: _Append | _Call) -> None:
         with self._guard:
@@ -163,7 +165,7 @@ class Appender:
     def _append_group(self, group: list[_Append]) -> None:
         """Append a group with one flush and one transaction; then answer each append."""
         answers: list[tuple[Answer, int | LehrError]] = []
-        writing = Writing(self._replica)
+        writing = Writing(self._replica, self._flushers)
         connection = self._indexer.connection
         try:
             limits.require_room(self._replica.root)
