@@ -755,9 +755,21 @@ class AsyncClient(AsyncProxy):
         ...
 
     async def create_token(
-        self, name: str, role: str, *, expires_in_days: float | None = None
+        self,
+        name: str,
+        role: str,
+        *,
+        expires_in_days: float | None = None,
+        projects: Sequence[str] | None = None,
     ) -> CreatedToken:
-        """Create a named token; its value is only in this answer. Needs the role admin."""
+        """Create a named token; its value is only in this answer. Needs the role admin.
+
+        Args:
+            name: its name, e.g. anna-laptop.
+            role: viewer, researcher or admin.
+            expires_in_days: when it ends; None: never.
+            projects: it sees and uses only these projects; None: all.
+        """
         ...
 
     async def rotate_token(self, name: str) -> CreatedToken:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from lehr import projects
 from lehr.analysis.queue_forecast import ExpectedStart, GpuHolder, QueuedRun, forecast
 from lehr.cluster.launch_spec import placement_of
 from lehr.cluster.node_notes import excluded
@@ -69,7 +70,9 @@ def cluster_view(
             for share in placement_of(attempt):
                 for index in share.gpus:
                     holders[share.node, index] = attempt
-    names = store.runs.names({attempt.run_id for attempt in holders.values()})
+    with projects.within(None):
+        runs = store.runs.by_ids({attempt.run_id for attempt in holders.values()})
+    holding = {run.id: run for run in runs}
     out = excluded(store.nodes.notes())
     nodes = []
     for member in sorted(cluster.members().values(), key=lambda member: member.name):
@@ -78,6 +81,8 @@ def cluster_view(
             holder = holders.get((member.name, int(gpu["index"])))
             # The measurements of a node that does not answer are outdated.
             now = member.gpus_now.get(int(gpu["index"]), {}) if member.usable else {}
+            run = holding[holder.run_id] if holder else None
+            shown = run if run and projects.sees(run.project) else None
             gpus.append(
                 GpuView(
                     index=int(gpu["index"]),
@@ -86,9 +91,9 @@ def cluster_view(
                     utilization=now.get("utilization"),
                     memory_used_bytes=now.get("memory_used_bytes"),
                     temperature_celsius=now.get("temperature_celsius"),
-                    run_id=holder.run_id if holder else None,
-                    run_name=names[holder.run_id] if holder else None,
-                    attempt=holder.number if holder else None,
+                    run_id=shown.id if shown else None,
+                    run_name=shown.name if shown else projects.ANOTHERS if run else None,
+                    attempt=holder.number if holder and shown else None,
                     since=holder.created_at if holder else None,
                 )
             )
@@ -122,7 +127,7 @@ def cluster_view(
         message=message,
         nodes=nodes,
         gpus_total=sum(len(node.gpus) for node in usable),
-        gpus_busy=sum(gpu.run_id is not None for node in nodes for gpu in node.gpus),
+        gpus_busy=sum(gpu.since is not None for node in nodes for gpu in node.gpus),
     )
 
 
@@ -139,7 +144,9 @@ def queue_view(
     expected = _expected_starts(store, ordered, cluster) if cluster and ordered else {}
     now = time.time()
     return [
-        _entry(position, run, expected.get(run.id), now) for position, run in enumerate(ordered, 1)
+        _entry(position, run, expected.get(run.id), now)
+        for position, run in enumerate(ordered, 1)
+        if projects.sees(run.project)
     ]
 
 
@@ -151,7 +158,8 @@ def _expected_starts(
         return {}  # Of several kinds of GPUs, not every free one is of use to every run.
     attempts = [one for one in store.attempts.list_open() if one.exited_at is None]
     held = {one.run_id: sum(len(part.gpus) for part in placement_of(one)) for one in attempts}
-    running = {run.id: run for run in store.runs.by_ids(held)}
+    with projects.within(None):
+        running = {run.id: run for run in store.runs.by_ids(held)}
     known = [*running, *(run.id for run in waiting if run.attempt)]
     speeds = {
         run_id: statistics.median(times)
@@ -174,13 +182,13 @@ def _expected_starts(
     return forecast(
         total - sum(held.values()),
         [
-            GpuHolder(run.name, held[run.id], steps_left(run), speeds.get(run.id))
+            GpuHolder(_shown_name(run), held[run.id], steps_left(run), speeds.get(run.id))
             for run in running.values()
         ],
         [
             QueuedRun(
                 run.id,
-                run.name,
+                _shown_name(run),
                 run.spec["resources"]["gpus"],
                 steps_left(run),
                 speeds.get(run.id, of_sweep.get(run.sweep_id or "")),
@@ -188,6 +196,10 @@ def _expected_starts(
             for run in waiting
         ],
     )
+
+
+def _shown_name(run: RunRow) -> str:
+    return run.name if projects.sees(run.project) else projects.ANOTHERS
 
 
 def _entry(position: int, run: RunRow, expected: ExpectedStart | None, now: float) -> QueueEntry:

@@ -25,9 +25,11 @@ class GpuView(View):
     """Of all processes, without what the driver reserves."""
     temperature_celsius: float | None = None
     run_id: str | None = None
+    """The run that holds it; null if it is free, or if the token may not see the run's project."""
     run_name: str | None = None
     attempt: int | None = None
     since: float | None = None
+    """Since when a run holds it; null: it is free."""
 
 
 class NodeView(View):
