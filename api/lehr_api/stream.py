@@ -205,7 +205,7 @@ class Hub:
             took = time.monotonic() - began
             await asyncio.sleep(max(0.0, took / BUILD_SHARE - took))
 
-    def _publish(self, events: Iterable[Event], limit: projects.Limit) -> None:
+    def _publish(self, events: Iterable[Event], limit: projects.Limit = None) -> None:
         for event in events:
             self._number += 1
             line = event.line(self._number)

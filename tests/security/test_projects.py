@@ -404,7 +404,16 @@ def test_cluster_and_queue_show_load_without_names(scene):
         "theirs",
     }
     assert any("another project" in entry["expected_because"] for entry in queue), queue
+    store.nodes.note(
+        "n1",
+        "excluded",
+        f"it failed 2 attempts in a row: {scene.theirs.attempt} (gpu_busy)",
+        actor="dispatcher",
+    )
+    view = scene.get("/cluster").json()
+    assert view["nodes"][0]["excluded"] == "it failed 2 attempts in a row"
     assert SECRET not in json.dumps([queue, view])
+    assert scene.theirs.run not in json.dumps([queue, view])
 
 
 def test_stream_has_events_of_the_tokens_projects_only(scene):

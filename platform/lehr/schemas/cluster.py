@@ -27,9 +27,14 @@ class GpuView(View):
     run_id: str | None = None
     """The run that holds it; null if it is free, or if the token may not see the run's project."""
     run_name: str | None = None
+    """Null: it is free."""
     attempt: int | None = None
     since: float | None = None
-    """Since when a run holds it; null: it is free."""
+
+    @property
+    def busy(self) -> bool:
+        """Return whether a run holds it, also one that the reader may not see."""
+        return self.run_id is not None or self.run_name is not None
 
 
 class NodeView(View):
