@@ -113,6 +113,8 @@ SCOPES: dict[str, Scope | Refused] = {
     "/api/v1/cluster/leave": _NODES,
     "/api/v1/quotas": Scope.OWN,
     "/api/v1/quotas/{project}": Refused("quotas are set for the whole server"),
+    "/api/v1/maintenance": Scope.SHARED,
+    "/api/v1/maintenance/{window}": _NODES,
     "/metrics": Refused("these metrics count the runs of all projects"),
     # People, secrets, webhooks.
     "/api/v1/tokens": _PEOPLE,

@@ -61,7 +61,7 @@ def create(
 
     JSON: {token: CreatedToken}.
     """
-    days = None if expires is None else _seconds(expires, "--expires") / _UNITS["d"]
+    days = None if expires is None else seconds(expires, "--expires") / _UNITS["d"]
     client = connect()
     made = client.create_token(name, role, expires_in_days=days, projects=projects or None)
     _print(made, client.server, as_json=as_json)
@@ -125,7 +125,7 @@ def audit(
 
     JSON: {audit: [AuditEntry]}.
     """
-    start = None if since is None else time.time() - _seconds(since, "--since")
+    start = None if since is None else time.time() - seconds(since, "--since")
     found = connect().audit(name=by, since=start, limit=limit)
     if as_json:
         print_json({"audit": to_jsonable(found)})
@@ -170,7 +170,8 @@ def _day(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
 
 
-def _seconds(text: str, option: str) -> float:
+def seconds(text: str, option: str) -> float:
+    """Return the seconds of a time as people write it: 30m, 12h, 7d."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([mhd])", text.strip())
     if match is None:
         raise UserError(

@@ -78,6 +78,7 @@ class GpuBoard:
             if node.usable
             and not node.excluded
             and node.name not in run.excluded_nodes
+            and node.name not in run.closed_nodes
             and (allowed is None or node.name in allowed)
         ]
 

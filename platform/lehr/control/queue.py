@@ -192,7 +192,9 @@ def _impossible(run: Waiting, board: GpuBoard) -> str | None:
         if not node.usable and node.problem is None and matching(node, need)
     ]
     out = sorted(node.name for node in nodes if node.excluded and matching(node, need))
-    text = pending_reasons.no_usable_node(need, silent, sorted(run.excluded_nodes), out, faulty)
+    text = pending_reasons.no_usable_node(
+        need, silent, sorted(run.excluded_nodes), out, faulty, sorted(run.closed_nodes)
+    )
     return text + pending_reasons.only_on(sorted(board.reach(run).allowed or ()))
 
 

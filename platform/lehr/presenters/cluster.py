@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lehr import projects
-from lehr.analysis.queue_forecast import ExpectedStart, GpuHolder, QueuedRun, forecast
+from lehr.analysis.queue_forecast import Closure, ExpectedStart, GpuHolder, QueuedRun, forecast
 from lehr.cluster.launch_spec import placement_of
+from lehr.cluster.maintenance import windows_at
 from lehr.cluster.node_notes import excluded
 from lehr.control.lifecycle import RunState
 from lehr.node.gpu_inventory import LOGICAL
@@ -17,7 +18,8 @@ from lehr.schemas.cluster import ClusterView, GpuView, NodeView, QueueEntry
 from lehr.specs import stored
 
 if TYPE_CHECKING:
-    from lehr.cluster.membership import Cluster
+    from lehr.cluster.membership import Cluster, Member
+    from lehr.control.maintenance import Window
     from lehr.store import Store
     from lehr.store.tables import Attempt, RunRow
 
@@ -127,7 +129,7 @@ def cluster_view(
         message=message,
         nodes=nodes,
         gpus_total=sum(len(node.gpus) for node in usable),
-        gpus_busy=sum(gpu.since is not None for node in nodes for gpu in node.gpus),
+        gpus_busy=sum(gpu.busy for node in nodes for gpu in node.gpus),
     )
 
 
@@ -177,6 +179,7 @@ def _expected_starts(
         for run in running.values()
         if run.sweep_id and run.id in speeds
     }
+    windows = windows_at(store.maintenance.all(), store.clock())
     out = excluded(store.nodes.notes())
     total = sum(len(member.gpus) for member in nodes if member.name not in out)
     return forecast(
@@ -192,10 +195,28 @@ def _expected_starts(
                 run.spec["resources"]["gpus"],
                 steps_left(run),
                 speeds.get(run.id, of_sweep.get(run.sweep_id or "")),
+                can_save=not windows or _can_save(store, run),
+                time_limit_s=run.spec.get("time_limit_s"),
             )
             for run in waiting
         ],
+        [
+            Closure(one.starts_in_s, one.ends_in_s, _closed_gpus(one, nodes, out), one.text)
+            for one in windows
+        ],
     )
+
+
+def _can_save(store: Store, run: RunRow) -> bool:
+    if stored.saves_when_stopped(run.spec) or run.resume_from is not None:
+        return True
+    return bool(run.attempt and store.checkpoints.of_run(run.id))
+
+
+def _closed_gpus(window: Window, nodes: Sequence[Member], out: Mapping[str, str]) -> int | None:
+    if window.node is None:
+        return None
+    return sum(len(one.gpus) for one in nodes if one.name == window.node and one.name not in out)
 
 
 def _shown_name(run: RunRow) -> str:
