@@ -18,9 +18,10 @@ from urllib.parse import urlsplit
 
 from starlette.requests import cookie_parser
 
-from lehr import access, node_tokens
+from lehr import access, node_tokens, projects
 from lehr.access import Role
-from lehr.errors import Forbidden, Unauthorized
+from lehr.errors import Forbidden, NotFound, Unauthorized
+from lehr_api import scopes
 from lehr_api.problems import CrossOrigin, WrongHost
 
 if TYPE_CHECKING:
@@ -98,6 +99,8 @@ class Person:
     role: Role
     sha256: str | None = None
     """The digest of a named token; None for the home's own token."""
+    projects: projects.Limit = None
+    """The projects that the token is limited to; None: all."""
 
 
 OWNER = Person(access.OWNER, Role.ADMIN)
@@ -170,8 +173,27 @@ def check_role(person: Person, method: str, path: str) -> None:
         )
 
 
+def check_scope(person: Person, path: str) -> None:
+    """Raise unless the route is open to the projects of the person's token (``scopes.py``).
+
+    A route without a declared scope does not exist for a token that is limited to projects.
+    """
+    if person.projects is None:
+        return
+    scope = scopes.of(path)
+    if scope is None:
+        raise NotFound(f"There is nothing at {path[:200]}.")
+    if isinstance(scope, scopes.Refused):
+        raise Forbidden(
+            f"{scope.reason}; the token {person.name!r} is limited to "
+            f"{projects.listed(person.projects)}.",
+            hint="Use a token for all projects.",
+        )
+
+
 def _person(row: AccessTokenRow) -> Person:
-    return Person(row.name, Role(row.role), row.sha256)
+    limit = None if row.projects is None else frozenset(row.projects)
+    return Person(row.name, Role(row.role), row.sha256, limit)
 
 
 def check_node(headers: Headers, keys: Keys, *, now: float) -> NodeToken | None:

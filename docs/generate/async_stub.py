@@ -20,6 +20,7 @@ from lehr.client import (
     client,
     cluster,
     comparisons,
+    maintenance,
     quotas,
     rollouts,
     run_checkpoints,
@@ -33,8 +34,18 @@ from lehr.client import (
 )
 
 _MODULES = (
-    *(async_client, access, secrets, quotas, cluster, client, comparisons, rollouts),
-    *(server_object, run_state, run_metrics, run_logs, run_checkpoints, runs, sweeps),
+    *(async_client, access, secrets, quotas, maintenance, cluster, client),
+    *(
+        comparisons,
+        rollouts,
+        server_object,
+        run_state,
+        run_metrics,
+        run_logs,
+        run_checkpoints,
+        runs,
+        sweeps,
+    ),
 )
 _FACES = {kind.__name__: face for kind, face in async_client._FACES.items()}  # noqa: SLF001
 Function = TypeVar("Function", ast.FunctionDef, ast.AsyncFunctionDef)

@@ -28,6 +28,8 @@ ADMINS = {
     ("DELETE", "/api/v1/secrets/{name}"),
     ("PUT", "/api/v1/quotas/{project}"),
     ("DELETE", "/api/v1/quotas/{project}"),
+    ("POST", "/api/v1/maintenance"),
+    ("DELETE", "/api/v1/maintenance/{window}"),
     ("PUT", "/api/v1/webhooks/{name}"),
     ("DELETE", "/api/v1/webhooks/{name}"),
     ("POST", "/api/v1/webhooks/{name}/test"),

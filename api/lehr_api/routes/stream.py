@@ -44,8 +44,9 @@ async def stream(
     run_id = None
     if run is not None:
         run_id = (await run_in_threadpool(services.store.runs.find, run)).id
+    person: auth.Person = request.state.person
     return StreamingResponse(
-        _while_valid(services, request.state.person, services.hub.listen(run_id)),
+        _while_valid(services, person, services.hub.listen(run_id, person.projects)),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )

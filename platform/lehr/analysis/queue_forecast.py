@@ -40,6 +40,20 @@ class QueuedRun:
     steps: int | None = None
     step_s: float | None = None
     """As measured in its own earlier attempts, or in runs of its sweep."""
+    can_save: bool = True
+    """A maintenance window does not cost its work."""
+    time_limit_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Closure:
+    """A maintenance window, in seconds from now."""
+
+    starts_in_s: float
+    ends_in_s: float
+    gpus: int | None
+    """How many GPUs it closes; None: all."""
+    text: str
 
 
 @dataclass(frozen=True)
@@ -51,7 +65,10 @@ class ExpectedStart:
 
 
 def forecast(
-    free: int, holders: Sequence[GpuHolder], waiting: Sequence[QueuedRun]
+    free: int,
+    holders: Sequence[GpuHolder],
+    waiting: Sequence[QueuedRun],
+    closures: Sequence[Closure] = (),
 ) -> dict[str, ExpectedStart]:
     """Return when each waiting run is expected to start, by its id.
 
@@ -61,6 +78,7 @@ def forecast(
         free: GPUs that nothing holds.
         holders: the runs that hold GPUs.
         waiting: the waiting runs, in the order of the queue.
+        closures: maintenance windows. Runs pause during those of all GPUs.
     """
     ends: list[tuple[float, int, int, str]] = []
     unknown: list[str] = []
@@ -71,7 +89,7 @@ def forecast(
             unknown.append(holder.name)
         else:
             basis = f"{holder.name} ends: {holder.basis}"
-            heapq.heappush(ends, (since + left, number, holder.gpus, basis))
+            heapq.heappush(ends, (_end(since, left, closures), number, holder.gpus, basis))
 
     for number, holder in enumerate(holders):
         hold(number, holder, 0.0)
@@ -91,8 +109,35 @@ def forecast(
             for later in waiting[number - len(holders) :]:
                 found[later.run_id] = ExpectedStart(None, reason)
             return found
-        if now > 0.0:
-            found[run.run_id] = ExpectedStart(now, basis)
+        start, because = _start(now, basis, run, free, closures)
+        if start > 0.0:
+            found[run.run_id] = ExpectedStart(start, because)
         free -= run.gpus
-        hold(number, GpuHolder(run.name, run.gpus, run.steps, run.step_s), now)
+        hold(number, GpuHolder(run.name, run.gpus, run.steps, run.step_s), start)
     return found
+
+
+def _end(since: float, left: float, closures: Sequence[Closure]) -> float:
+    """Return when a run ends that trains from ``since`` on, outside of windows of all GPUs."""
+    end = since + left
+    for one in sorted(closures, key=lambda one: one.starts_in_s):
+        if one.gpus is None and one.starts_in_s < end and one.ends_in_s > since:
+            end += one.ends_in_s - max(one.starts_in_s, since)
+    return end
+
+
+def _start(
+    now: float, basis: str, run: QueuedRun, free: int, closures: Sequence[Closure]
+) -> tuple[float, str]:
+    """Return when the run may start from ``now`` on, and what that rests on."""
+    for one in sorted(closures, key=lambda one: one.starts_in_s):
+        if now >= one.ends_in_s:
+            continue
+        left = 0 if one.gpus is None else free - one.gpus
+        opened = one.starts_in_s <= now
+        late = not run.can_save and (
+            run.time_limit_s is None or now + run.time_limit_s >= one.starts_in_s
+        )
+        if (opened or late) and left < max(1, run.gpus):
+            now, basis = one.ends_in_s, f"the maintenance {one.text} ends"
+    return now, basis

@@ -43,7 +43,7 @@ def ls(as_json: JsonOption = False) -> None:
             state = f"cannot be used: {node.problems[0]}"
         if node.excluded is not None:
             state = f"excluded: {node.excluded}"
-        busy = sum(gpu.run_id is not None for gpu in node.gpus)
+        busy = sum(gpu.busy for gpu in node.gpus)
         rows.add_row(escaped(node.name), str(len(node.gpus)), str(busy), escaped(state))
     console().print(rows)
 

@@ -131,7 +131,7 @@ def gpu_map(cluster: ClusterView | None, own: dict[str, str]) -> list[str]:
     lines = []
     for node in cluster.nodes[:_NODES]:
         marks = " ".join(_mark(gpu, own, width) for gpu in node.gpus)
-        busy = sum(gpu.run_id is not None for gpu in node.gpus)
+        busy = sum(gpu.busy for gpu in node.gpus)
         ours = sum(gpu.run_id in own for gpu in node.gpus)
         kind = escaped(node.gpus[0].name) if node.gpus else "no GPU"
         text = f"{busy} of {len(node.gpus)} busy"
@@ -247,7 +247,7 @@ def _until(seconds: float, now: float, *, only_clock: bool = False) -> str:
 
 def _mark(gpu: GpuView, own: dict[str, str], width: int) -> str:
     others, free = ("▪", "·") if unicode_safe() else ("x", ".")
-    if gpu.run_id is None:
+    if not gpu.busy:
         return f"[dim]{free:>{width}}[/]"
     if gpu.run_id in own:
         return f"[green]{own[gpu.run_id]:>{width}}[/]"

@@ -47,15 +47,24 @@ def create(
             "--expires", metavar="TIME", help="Expire after this time, e.g. 30d. Default: never."
         ),
     ] = None,
+    projects: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--project",
+            metavar="PROJECT",
+            help="Limit it to this project: it sees and uses no other. Repeatable. Default: all.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Create a token and print it. It is not stored, and cannot be shown again.
 
     JSON: {token: CreatedToken}.
     """
-    days = None if expires is None else _seconds(expires, "--expires") / _UNITS["d"]
+    days = None if expires is None else seconds(expires, "--expires") / _UNITS["d"]
     client = connect()
-    _print(client.create_token(name, role, expires_in_days=days), client.server, as_json=as_json)
+    made = client.create_token(name, role, expires_in_days=days, projects=projects or None)
+    _print(made, client.server, as_json=as_json)
 
 
 @token.command("ls")
@@ -68,10 +77,11 @@ def list_tokens(as_json: JsonOption = False) -> None:
     if not found:
         console().print("There is no named token. Create one: lehr token create NAME --role viewer")
         return
-    rows = table("name", "role", "state", "created", "expires")
+    rows = table("name", "role", "projects", "state", "created", "expires")
     for one in found:
         ends = "never" if one.expires_at is None else _day(one.expires_at)
-        rows.add_row(one.name, one.role, one.state, _day(one.created_at), ends)
+        of = "all" if one.projects is None else ", ".join(one.projects)
+        rows.add_row(one.name, one.role, of, one.state, _day(one.created_at), ends)
     console().print(rows)
 
 
@@ -115,7 +125,7 @@ def audit(
 
     JSON: {audit: [AuditEntry]}.
     """
-    start = None if since is None else time.time() - _seconds(since, "--since")
+    start = None if since is None else time.time() - seconds(since, "--since")
     found = connect().audit(name=by, since=start, limit=limit)
     if as_json:
         print_json({"audit": to_jsonable(found)})
@@ -151,7 +161,8 @@ def _print(made: CreatedToken, server: str, *, as_json: bool) -> None:
         return
     out = console()
     ends = "It never expires." if made.expires_at is None else f"Until {_day(made.expires_at)}."
-    out.print(f"{made.name} is a {made.role}. {ends} The token is shown only now:")
+    of = "" if made.projects is None else f" of {', '.join(made.projects)} only"
+    out.print(f"{made.name} is a {made.role}{of}. {ends} The token is shown only now:")
     out.print(f"export LEHR_SERVER={server} LEHR_TOKEN={made.token}", soft_wrap=True, markup=False)
 
 
@@ -159,7 +170,8 @@ def _day(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
 
 
-def _seconds(text: str, option: str) -> float:
+def seconds(text: str, option: str) -> float:
+    """Return the seconds of a time as people write it: 30m, 12h, 7d."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([mhd])", text.strip())
     if match is None:
         raise UserError(

@@ -14,6 +14,7 @@ from lehr.schemas.base import Health
 from lehr.schemas.checkpoints import CheckpointDeletion, CheckpointVerdict, CheckpointView
 from lehr.schemas.cluster import ClusterView, JoinView, LeaveView, QueueEntry
 from lehr.schemas.code import CapsuleView, CodeDiff
+from lehr.schemas.maintenance import MaintenanceView
 from lehr.schemas.quotas import QuotaView
 from lehr.schemas.rollouts import GateView, RolloutDetail, RolloutView, StageView
 from lehr.schemas.runs import Deletion, Latest, RunDetail, RunView
@@ -755,9 +756,21 @@ class AsyncClient(AsyncProxy):
         ...
 
     async def create_token(
-        self, name: str, role: str, *, expires_in_days: float | None = None
+        self,
+        name: str,
+        role: str,
+        *,
+        expires_in_days: float | None = None,
+        projects: Sequence[str] | None = None,
     ) -> CreatedToken:
-        """Create a named token; its value is only in this answer. Needs the role admin."""
+        """Create a named token; its value is only in this answer. Needs the role admin.
+
+        Args:
+            name: its name, e.g. anna-laptop.
+            role: viewer, researcher or admin.
+            expires_in_days: when it ends; None: never.
+            projects: it sees and uses only these projects; None: all.
+        """
         ...
 
     async def rotate_token(self, name: str) -> CreatedToken:
@@ -814,6 +827,34 @@ class AsyncClient(AsyncProxy):
 
     async def remove_quota(self, project: str) -> QuotaView:
         """Remove the quota of a project: its runs have no limit. Needs the role admin."""
+        ...
+
+    async def maintenance(self) -> list[MaintenanceView]:
+        """Return the maintenance windows by their next begin."""
+        ...
+
+    async def add_maintenance(
+        self,
+        starts_at: float,
+        duration_s: float,
+        *,
+        node: str | None = None,
+        repeat: str | None = None,
+        note: str = "",
+    ) -> MaintenanceView:
+        """Declare a time in which nodes are not used. Needs the role admin.
+
+        Args:
+            starts_at: when it begins, in seconds since the epoch.
+            duration_s: how long it is.
+            node: name of the node; None: all nodes.
+            repeat: daily or weekly; None: once.
+            note: shown in the reasons of runs that wait.
+        """
+        ...
+
+    async def remove_maintenance(self, window_id: int) -> MaintenanceView:
+        """Remove a window; an open one ends at once. Needs the role admin."""
         ...
 
     async def cluster(self) -> ClusterView: ...

@@ -16,6 +16,7 @@ from lehr.client.access import AccessMethods
 from lehr.client.capsules import checkout, with_capsule
 from lehr.client.cluster import ClusterMethods
 from lehr.client.comparisons import Comparison, Identified, ids
+from lehr.client.maintenance import MaintenanceMethods
 from lehr.client.provenance import provenance as gather_provenance
 from lehr.client.quotas import QuotaMethods
 from lehr.client.rollouts import Rollout
@@ -40,7 +41,7 @@ V = TypeVar("V", bound=BaseModel)
 _PAGE = 200
 
 
-class Client(AccessMethods, SecretMethods, QuotaMethods, ClusterMethods):
+class Client(AccessMethods, SecretMethods, QuotaMethods, MaintenanceMethods, ClusterMethods):
     """A Lehr server, as Python objects.
 
     ::

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lehr.control.lifecycle import Desired, RunState
+from lehr.control.maintenance import MAINTENANCE
 from lehr.control.outcome import PREEMPTED
 from lehr.control.requests import TIME_LIMIT
 from lehr.store import Store
@@ -20,7 +21,16 @@ def effective_desired(run: RunRow) -> Desired:
 
 def is_preempted(run: RunRow) -> bool:
     """Return whether it is stopped for another run, and no request has come since then."""
-    stopping = run.state == RunState.STOPPING.value and run.cause == PREEMPTED
+    return _stops_because(run, PREEMPTED)
+
+
+def is_in_maintenance(run: RunRow) -> bool:
+    """Return whether it is stopped for a maintenance window, and no request has come since then."""
+    return _stops_because(run, MAINTENANCE)
+
+
+def _stops_because(run: RunRow, cause: str) -> bool:
+    stopping = run.state == RunState.STOPPING.value and run.cause == cause
     return stopping and run.desired == Desired.RUN.value
 
 

@@ -6,7 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lehr.cluster.desired import effective_desired, is_preempted, over_time_limit, request_message
+from lehr.cluster.desired import (
+    effective_desired,
+    is_in_maintenance,
+    is_preempted,
+    over_time_limit,
+    request_message,
+)
 from lehr.cluster.heartbeats import HeartbeatTable
 from lehr.cluster.membership import Member
 from lehr.cluster.node_notes import readmitted
@@ -88,6 +94,7 @@ def ended_attempt(
         progressed=progressed,
         over_time_limit=over_time_limit(run),
         preempted=is_preempted(run),
+        maintenance=is_in_maintenance(run),
         time_limit_s=run.spec.get("time_limit_s"),
         message=request_message(store, run),
         delivered=not attempt.open or bool(note.get("synthetic")),

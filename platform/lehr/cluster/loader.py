@@ -15,12 +15,14 @@ from lehr.cluster.group_loader import GroupLoader
 from lehr.cluster.heartbeats import HeartbeatTable
 from lehr.cluster.isolation import Isolation
 from lehr.cluster.launch_spec import placement_of
+from lehr.cluster.maintenance import windows_at
 from lehr.cluster.membership import Cluster, Member
 from lehr.cluster.node_notes import excluded, readmitted
 from lehr.cluster.open_attempts import may_be_preempted, open_attempt
 from lehr.cluster.run_cache import RunCache
 from lehr.control.finalize import EndedAttempt
 from lehr.control.lifecycle import ACTIVE, RunState
+from lehr.control.maintenance import Window
 from lehr.control.nodes import Ended
 from lehr.control.queue_entries import Active
 from lehr.control.reconcile import AttemptPhase, OpenAttempt, Timeouts
@@ -29,6 +31,7 @@ from lehr.control.snapshot import Snapshot
 from lehr.control.step import Subject
 from lehr.errors import NotFound
 from lehr.store import Change, Store
+from lehr.store.records.maintenance import MaintenanceRow
 from lehr.store.tables import Attempt, NodeNote, RunRow
 
 
@@ -63,6 +66,9 @@ class SnapshotLoader:
         self._quotas: dict[str, int] = {}
         self._quotas_changed = threading.Event()
         self._quotas_changed.set()
+        self._windows: list[MaintenanceRow] = []
+        self._windows_changed = threading.Event()
+        self._windows_changed.set()
         self._self_reported_exits: set[str] = set()
         """Attempts that reported their own exit and are still listed by agents."""
         self._living: dict[str, RunRow] = {}
@@ -86,6 +92,7 @@ class SnapshotLoader:
         if change.kind == "cluster":
             self._notes_changed.set()
             self._quotas_changed.set()
+            self._windows_changed.set()
         self._groups.changed(change)
         if change.kind == "run":
             self._runs.changed(change.id)
@@ -136,6 +143,7 @@ class SnapshotLoader:
             holders=self._holders(rows, active, members),
             slots=self._runs.slots(run.waiting for run in runs if run.waiting is not None),
             quotas=self._project_quotas(),
+            windows=self._maintenance(),
             sweeps=self._groups.sweeps(),
             rollouts=self._groups.rollouts(),
             ends=self._ends(out),
@@ -162,6 +170,16 @@ class SnapshotLoader:
                 self._quotas_changed.set()
                 raise
         return self._quotas
+
+    def _maintenance(self) -> list[Window]:
+        if self._windows_changed.is_set():
+            self._windows_changed.clear()
+            try:
+                self._windows = self._store.maintenance.all()
+            except BaseException:
+                self._windows_changed.set()
+                raise
+        return windows_at(self._windows, self._store.clock())
 
     def _node_notes(self) -> dict[str, NodeNote]:
         if self._notes_changed.is_set():

@@ -5,14 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from lehr import projects
 from lehr.store.tables import NodeNote
 
 EXCLUDED: Final = "excluded"
 
 
 def excluded(notes: Mapping[str, NodeNote]) -> dict[str, str]:
-    """Return the excluded nodes, each with the reason."""
-    return {name: note.message for name, note in notes.items() if note.kind == EXCLUDED}
+    """Return the excluded nodes, each with the reason.
+
+    The server's own reasons name attempts, after a colon: of all projects.
+    """
+    limited = projects.current() is not None
+    return {
+        name: note.message.partition(":")[0]
+        if limited and note.actor == "dispatcher"
+        else note.message
+        for name, note in notes.items()
+        if note.kind == EXCLUDED
+    }
 
 
 def readmitted(notes: Mapping[str, NodeNote]) -> dict[str, float]:

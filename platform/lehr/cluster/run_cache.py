@@ -16,6 +16,7 @@ from lehr.control.queue_entries import Waiting
 from lehr.control.resources import Need
 from lehr.control.snapshot import OpenRun
 from lehr.control.step import Subject
+from lehr.specs import stored
 from lehr.store import Store
 from lehr.store.records.runs import small_columns_of
 from lehr.store.tables import RunRow, SweepRow
@@ -154,6 +155,7 @@ class RunCache:
     def _waiting(self, run: RunRow) -> Waiting:
         resources = run.spec["resources"]
         sweep = self._sweep(run.sweep_id) if run.sweep_id is not None else None
+        checkpoints = saved(self._store, run)
         return Waiting(
             run_id=run.id,
             number=run.number or 0,
@@ -165,7 +167,9 @@ class RunCache:
             sweep_name=sweep.name if sweep is not None else None,
             max_concurrent=sweep.spec.get("max_concurrent") if sweep is not None else None,
             excluded_nodes=excluded_nodes(self._store, run) if run.attempt > 1 else frozenset(),
-            saved=saved(self._store, run),
+            saved=checkpoints,
+            can_save=stored.saves_when_stopped(run.spec) or checkpoints is not None,
+            time_limit_s=run.spec.get("time_limit_s"),
         )
 
     def _sweep(self, sweep_id: str) -> SweepRow:

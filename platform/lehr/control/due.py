@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 
 from lehr.control.finalize import FINALIZE_WAIT_S
 from lehr.control.lifecycle import Desired, RunState
+from lehr.control.maintenance import limits_s
 from lehr.control.reconcile import (
     GANG_KILL_S,
     AttemptPhase,
@@ -53,7 +54,9 @@ def _limits(snapshot: Snapshot) -> Iterator[float]:
     for ended in snapshot.ended:
         if not ended.delivered:
             yield FINALIZE_WAIT_S - ended.since_exit_s
-    if any(run.waiting is not None for run in snapshot.runs):
+    waiting = [run.waiting for run in snapshot.runs if run.waiting is not None]
+    yield from limits_s(snapshot.windows, waiting)
+    if waiting:
         yield snapshot.estimates_in_s
 
 

@@ -42,6 +42,8 @@ class EndedAttempt:
     over_time_limit: bool = False
     preempted: bool = False
     """It was stopped for a run of a higher priority, and nobody has asked for anything else."""
+    maintenance: bool = False
+    """The same for a maintenance window."""
     time_limit_s: float | None = None
     message: str | None = None
     """Message of the request that applies to the run."""
@@ -106,6 +108,7 @@ def _outcome(ended: EndedAttempt) -> Outcome:
         time_limit_s=ended.time_limit_s,
         over_time_limit=ended.over_time_limit,
         preempted=ended.preempted,
+        maintenance=ended.maintenance,
         ended=ended.report,
         finished=ended.finished,
         budgets=ended.budgets,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from lehr.control.locality import Reach, Saved, reach
 from lehr.control.pending_reasons import Blocker
-from lehr.control.queue_entries import Active, Waiting
+from lehr.control.queue_entries import Active, Waiting, shown_name
 from lehr.control.resources import Need, Node, NodeShare, Placement, matching
 
 _ANYWHERE = Reach(frozenset())
@@ -78,6 +78,7 @@ class GpuBoard:
             if node.usable
             and not node.excluded
             and node.name not in run.excluded_nodes
+            and node.name not in run.closed_nodes
             and (allowed is None or node.name in allowed)
         ]
 
@@ -151,7 +152,7 @@ class GpuBoard:
         blockers = []
         for _, _, name, chosen, missing in options[: need.nodes]:
             self.held.setdefault(name, {}).update(dict.fromkeys(chosen, run.run_id))
-            blockers.append(self._blocker(name, need, missing, chosen))
+            blockers.append(self._blocker(name, run, missing, chosen))
         return blockers
 
     def _remaining(self, node: str, index: int) -> float:
@@ -162,8 +163,8 @@ class GpuBoard:
             return float("inf")
         return max(holder.remaining_s, _SOON_S)
 
-    def _blocker(self, name: str, need: Need, missing: int, chosen: list[int]) -> Blocker:
-        node = self.nodes[name]
+    def _blocker(self, name: str, run: Waiting, missing: int, chosen: list[int]) -> Blocker:
+        node, need = self.nodes[name], run.need
         holders = [self.busy[name][index] for index in chosen if index in self.busy.get(name, {})]
         first = min(
             holders,
@@ -175,7 +176,7 @@ class GpuBoard:
             free=len(self.open(node, need, held=True)),
             size=len(self.matching(node, need)),
             missing=missing,
-            holder=first.name or first.run_id if first else None,
+            holder=shown_name(first, to=run.project) if first else None,
             holder_frees=sum(h is first for h in holders),
             remaining_s=first.remaining_s if first else None,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lehr.control.lifecycle import TRANSITIONS, Desired, RunState
+from lehr.control.maintenance import MAINTENANCE
 from lehr.control.retries import (
     Budget,
     Budgets,
@@ -39,6 +40,7 @@ def outcome(
     time_limit_s: float | None,
     over_time_limit: bool,
     preempted: bool = False,
+    maintenance: bool = False,
     ended: ExitReport,
     finished: FinishedReport | None,
     budgets: Budgets,
@@ -50,6 +52,7 @@ def outcome(
         time_limit_s: the run's limit, for the message.
         over_time_limit: the attempt was stopped because of the limit.
         preempted: it was stopped for a run of a higher priority.
+        maintenance: it was stopped for a maintenance window.
         ended: how the process ended.
         finished: the trainer's last record, if any.
         budgets: retries left.
@@ -57,9 +60,9 @@ def outcome(
     if finished is not None and finished.outcome == "completed":
         # The trainer's record decides: a crash at exit does not undo a finished training.
         return Outcome(RunState.COMPLETED, "completed", rough_end(ended))
-    if preempted:
+    if preempted or maintenance:
         if finished is None or finished.outcome != "failed":
-            return _preempted(finished)
+            return _preempted(finished) if preempted else _maintained(finished)
         desired = Desired.RUN  # It failed by itself meanwhile: that decides.
     cause = classify(ended, finished)
     covered = budgets.covers(cause.budget)
@@ -79,13 +82,19 @@ def outcome(
 
 
 def _preempted(finished: FinishedReport | None) -> Outcome:
-    message = "it was paused for a run of a higher priority, and "
-    message += (
-        "has saved"
-        if _stopped_cleanly(finished)
-        else "ended before it could save; it will resume from its last checkpoint"
-    )
+    message = f"it was paused for a run of a higher priority, and {_how_it_stopped(finished)}"
     return Outcome(RunState.QUEUED, PREEMPTED, message, spends=Budget.PREEMPTION)
+
+
+def _maintained(finished: FinishedReport | None) -> Outcome:
+    message = f"it was stopped for maintenance, and {_how_it_stopped(finished)}"
+    return Outcome(RunState.QUEUED, MAINTENANCE, message)
+
+
+def _how_it_stopped(finished: FinishedReport | None) -> str:
+    if _stopped_cleanly(finished):
+        return "has saved"
+    return "ended before it could save; it will resume from its last checkpoint"
 
 
 def _stopped_cleanly(finished: FinishedReport | None) -> bool:

@@ -80,10 +80,12 @@ def no_usable_node(
     excluded: Sequence[str],
     out: Sequence[str] = (),
     faulty: Sequence[tuple[str, str]] = (),
+    closed: Sequence[str] = (),
 ) -> str:
     """Return the reason when nodes could hold the run, but none can be used now.
 
-    ``faulty``: nodes that answer and have a problem, each with it.
+    ``faulty``: nodes that answer and have a problem, each with it. ``closed``: nodes that a
+    maintenance window closes.
     """
     parts = [f"node {name} cannot be used: {problem}" for name, problem in faulty]
     if silent:
@@ -93,6 +95,8 @@ def no_usable_node(
         parts.append(f"{reason}: lehr cluster readmit {excluded[0]}")
     if out:
         parts.append(f"{_out(out)}: lehr cluster readmit {out[0]}")
+    if closed:
+        parts.append(f"{_names(closed)} {_are(closed)} closed to it for maintenance")
     return f"waits for {need}" + (f" ({'; '.join(parts)})" if parts else "")
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from lehr.control.gpu_board import GpuBoard
 from lehr.control.queue import StartRun
-from lehr.control.queue_entries import Active, Waiting
+from lehr.control.queue_entries import Active, Waiting, shown_name
 from lehr.control.resources import Node
 
 
@@ -151,7 +151,8 @@ def _for_run(run: Waiting, room: _Room) -> Iterator[Preemption]:
             if victim.run_id in room.chosen:
                 continue
             room.chosen[victim.run_id] = victim
-            message = f"paused for {run.name or run.run_id}, which has priority {run.priority}"
+            name = shown_name(run, to=victim.project)
+            message = f"paused for {name}, which has priority {run.priority}"
             yield Preemption(victim.run_id, victim.attempt, message)
     room.claim(run, [room.board.nodes[name] for _, _, name, _ in picked])
 

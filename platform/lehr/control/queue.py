@@ -33,7 +33,7 @@ from types import MappingProxyType
 
 from lehr.control import pending_reasons
 from lehr.control.gpu_board import GpuBoard
-from lehr.control.queue_entries import Active, Kind, Waiting
+from lehr.control.queue_entries import Active, Kind, Waiting, shown_name
 from lehr.control.quotas import within_quotas
 from lehr.control.resources import Node, Placement, can_ever_place, matching
 
@@ -87,9 +87,9 @@ def plan(
     order = _in_turn(allowed, active, slots)
 
     starts: list[StartRun] = []
-    names = {run.run_id: run.name or run.run_id for run in waiting}
+    queued = {run.run_id: run for run in waiting}
     unplaceable: set[Kind] = set()
-    reasons_by_need: dict[Kind, tuple[int, str]] = {}
+    reasons_by_need: dict[tuple[Kind, str], tuple[int, str]] = {}
     first_of: set[int] = set()
     for run in order:
         kind = run.kind
@@ -102,13 +102,13 @@ def plan(
         unplaceable.add(kind)
         next_in_line = run.priority not in first_of
         first_of.add(run.priority)
-        version, reason = reasons_by_need.get(kind, (-1, ""))
+        version, reason = reasons_by_need.get((kind, run.project), (-1, ""))
         if next_in_line or version != board.version:
             version = board.version
-            reason = _reason(run, board, names, next_in_line=next_in_line)
+            reason = _reason(run, board, queued, next_in_line=next_in_line)
             if not next_in_line and version == board.version:
                 # Nothing was left to reserve, so nothing is left for the next run.
-                reasons_by_need[kind] = version, reason
+                reasons_by_need[kind, run.project] = version, reason
         why[run.run_id] = reason
     started = {start.run_id for start in starts}
     turn = [run.run_id for run in order if run.run_id not in started]
@@ -125,7 +125,9 @@ def plan(
     )
 
 
-def _reason(run: Waiting, board: GpuBoard, names: Mapping[str, str], *, next_in_line: bool) -> str:
+def _reason(
+    run: Waiting, board: GpuBoard, queued: Mapping[str, Waiting], *, next_in_line: bool
+) -> str:
     """Reserve GPUs for a run that does not fit, and return the reason why it waits."""
     need = run.need
     candidates = board.candidates(run)
@@ -141,14 +143,14 @@ def _reason(run: Waiting, board: GpuBoard, names: Mapping[str, str], *, next_in_
         for index, holder in board.held.get(node.name, {}).items()
         if index in indices
     )
-    keeper = names[kept.most_common(1)[0][0]] if kept else None
+    keeper = queued[kept.most_common(1)[0][0]] if kept else None
     blockers = board.reserve(run)
     text = pending_reasons.waits(
         need,
         blockers,
         free=free,
         total=sum(len(board.matching(node, need)) for node in candidates),
-        keeper=keeper,
+        keeper=shown_name(keeper, to=run.project) if keeper else None,
         next_at=run.priority if next_in_line else None,
         out=sorted(n.name for n in board.nodes.values() if n.excluded and matching(n, need)),
     )
@@ -190,7 +192,9 @@ def _impossible(run: Waiting, board: GpuBoard) -> str | None:
         if not node.usable and node.problem is None and matching(node, need)
     ]
     out = sorted(node.name for node in nodes if node.excluded and matching(node, need))
-    text = pending_reasons.no_usable_node(need, silent, sorted(run.excluded_nodes), out, faulty)
+    text = pending_reasons.no_usable_node(
+        need, silent, sorted(run.excluded_nodes), out, faulty, sorted(run.closed_nodes)
+    )
     return text + pending_reasons.only_on(sorted(board.reach(run).allowed or ()))
 
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from lehr.control.locality import Saved
 from lehr.control.resources import Need, Placement
+from lehr.projects import ANOTHERS
 
-Kind = tuple[Need, frozenset[str], Saved | None]
+Kind = tuple[Need, frozenset[str], frozenset[str], Saved | None]
 """What decides on which nodes a run fits: runs of one kind fit on the same."""
 
 
@@ -26,13 +27,18 @@ class Waiting:
     """Limit of its sweep."""
     excluded_nodes: frozenset[str] = frozenset()
     """Nodes that failed this run twice."""
+    closed_nodes: frozenset[str] = frozenset()
+    """Nodes on which it may not start now because of a maintenance window (``maintenance.py``)."""
     saved: Saved | None = None
     """The checkpoints that it resumes from; None: it starts at step 0."""
+    can_save: bool = True
+    """It saves when it is stopped, or it has a checkpoint: a stop does not cost its work."""
+    time_limit_s: float | None = None
 
     @property
     def kind(self) -> Kind:
         """Return what decides on which nodes it fits."""
-        return self.need, self.excluded_nodes, self.saved
+        return self.need, self.excluded_nodes, self.closed_nodes, self.saved
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,3 +59,11 @@ class Active:
     """It may be paused now for a run of a higher priority (``preemption.py``)."""
     ending: bool = False
     """It is being stopped: its GPUs become free soon."""
+
+
+def shown_name(run: Waiting | Active, *, to: str) -> str:
+    """Return a run's name for a text that people of the project ``to`` read.
+
+    Their tokens may be limited to it, so runs of other projects have no name.
+    """
+    return run.name or run.run_id if run.project == to else ANOTHERS

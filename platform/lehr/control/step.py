@@ -15,7 +15,8 @@ from typing import Literal, NamedTuple, TypeVar
 
 from lehr.control import nodes, queue, reconcile, rollouts, sweeps
 from lehr.control.finalize import EndedAttempt, Finalize, finalize
-from lehr.control.lifecycle import RunState
+from lehr.control.lifecycle import Desired, RunState
+from lehr.control.maintenance import MAINTENANCE, outside_windows, stops
 from lehr.control.outcome import PREEMPTED
 from lehr.control.preemption import preemptions
 from lehr.control.requests import StateChange, apply_request
@@ -155,12 +156,38 @@ def step(snapshot: Snapshot) -> list[Action]:
     usable = [node.name for node in snapshot.places if node.usable and not node.excluded]
     actions += nodes.failing(snapshot.ends, snapshot.readmitted, usable)
     changing = {one.run_id for one in actions if isinstance(one, Finalize | StateChange)}
+    stopped = _maintenance(snapshot, changing)
+    actions += stopped
+    changing |= {one.run_id for one in stopped}
     actions += _queue(snapshot, changing)
     return actions
 
 
 def _finalize(ended: EndedAttempt) -> Iterator[Action]:
     yield from _some(finalize(ended))
+
+
+def _maintenance(snapshot: Snapshot, changing: set[str]) -> list[StateChange]:
+    """Return the runs that stop because a maintenance window is open. ``changing``: leave out."""
+    runs = {
+        (run.id, run.attempt): run.state
+        for run in snapshot.runs
+        if run.state in {RunState.STARTING, RunState.RUNNING}
+        and run.desired is Desired.RUN
+        and run.id not in changing
+    }
+    return [
+        StateChange(
+            one.run_id,
+            one.attempt,
+            runs[one.run_id, one.attempt],
+            RunState.STOPPING,
+            MAINTENANCE,
+            one.message,
+        )
+        for one in stops(snapshot.holders, snapshot.windows)
+        if (one.run_id, one.attempt) in runs
+    ]
 
 
 def _queue(snapshot: Snapshot, changing: set[str]) -> list[Action]:
@@ -173,11 +200,12 @@ def _queue(snapshot: Snapshot, changing: set[str]) -> list[Action]:
     if not waiting:
         return [QueueOrder((), {})]
     holders, places = list(snapshot.holders), list(snapshot.places)
-    plan = queue.plan(waiting, holders, places, snapshot.slots, snapshot.quotas)
+    allowed, closed = outside_windows(waiting, places, snapshot.windows)
+    plan = queue.plan(allowed, holders, places, snapshot.slots, snapshot.quotas)
     known = {run.id: run.pending_reason for run in snapshot.runs}
     reasons = {
         run_id: why if snapshot.no_cluster is None else snapshot.no_cluster
-        for run_id, why in plan.reasons.items()
+        for run_id, why in (plan.reasons | closed).items()
     }
     reasons = {run_id: why for run_id, why in reasons.items() if known[run_id] != why}
     paused = [
@@ -194,7 +222,12 @@ def _queue(snapshot: Snapshot, changing: set[str]) -> list[Action]:
             places,
         )
     ]
-    return [*plan.starts, *paused, QueueOrder(plan.order, reasons)]
+    behind = sorted(
+        (run for run in waiting if run.run_id in closed),
+        key=lambda run: (-run.priority, run.number),
+    )
+    order = (*plan.order, *(run.run_id for run in behind))
+    return [*plan.starts, *paused, QueueOrder(order, reasons)]
 
 
 def _each(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from lehr.analysis.queue_forecast import ExpectedStart, GpuHolder, QueuedRun, forecast
+from lehr import projects
+from lehr.analysis.queue_forecast import Closure, ExpectedStart, GpuHolder, QueuedRun, forecast
 from lehr.cluster.launch_spec import placement_of
+from lehr.cluster.maintenance import windows_at
 from lehr.cluster.node_notes import excluded
 from lehr.control.lifecycle import RunState
 from lehr.node.gpu_inventory import LOGICAL
@@ -16,7 +18,8 @@ from lehr.schemas.cluster import ClusterView, GpuView, NodeView, QueueEntry
 from lehr.specs import stored
 
 if TYPE_CHECKING:
-    from lehr.cluster.membership import Cluster
+    from lehr.cluster.membership import Cluster, Member
+    from lehr.control.maintenance import Window
     from lehr.store import Store
     from lehr.store.tables import Attempt, RunRow
 
@@ -69,7 +72,9 @@ def cluster_view(
             for share in placement_of(attempt):
                 for index in share.gpus:
                     holders[share.node, index] = attempt
-    names = store.runs.names({attempt.run_id for attempt in holders.values()})
+    with projects.within(None):
+        runs = store.runs.by_ids({attempt.run_id for attempt in holders.values()})
+    holding = {run.id: run for run in runs}
     out = excluded(store.nodes.notes())
     nodes = []
     for member in sorted(cluster.members().values(), key=lambda member: member.name):
@@ -78,6 +83,8 @@ def cluster_view(
             holder = holders.get((member.name, int(gpu["index"])))
             # The measurements of a node that does not answer are outdated.
             now = member.gpus_now.get(int(gpu["index"]), {}) if member.usable else {}
+            run = holding[holder.run_id] if holder else None
+            shown = run if run and projects.sees(run.project) else None
             gpus.append(
                 GpuView(
                     index=int(gpu["index"]),
@@ -86,9 +93,9 @@ def cluster_view(
                     utilization=now.get("utilization"),
                     memory_used_bytes=now.get("memory_used_bytes"),
                     temperature_celsius=now.get("temperature_celsius"),
-                    run_id=holder.run_id if holder else None,
-                    run_name=names[holder.run_id] if holder else None,
-                    attempt=holder.number if holder else None,
+                    run_id=shown.id if shown else None,
+                    run_name=shown.name if shown else projects.ANOTHERS if run else None,
+                    attempt=holder.number if holder and shown else None,
                     since=holder.created_at if holder else None,
                 )
             )
@@ -122,7 +129,7 @@ def cluster_view(
         message=message,
         nodes=nodes,
         gpus_total=sum(len(node.gpus) for node in usable),
-        gpus_busy=sum(gpu.run_id is not None for node in nodes for gpu in node.gpus),
+        gpus_busy=sum(gpu.busy for node in nodes for gpu in node.gpus),
     )
 
 
@@ -139,7 +146,9 @@ def queue_view(
     expected = _expected_starts(store, ordered, cluster) if cluster and ordered else {}
     now = time.time()
     return [
-        _entry(position, run, expected.get(run.id), now) for position, run in enumerate(ordered, 1)
+        _entry(position, run, expected.get(run.id), now)
+        for position, run in enumerate(ordered, 1)
+        if projects.sees(run.project)
     ]
 
 
@@ -151,7 +160,8 @@ def _expected_starts(
         return {}  # Of several kinds of GPUs, not every free one is of use to every run.
     attempts = [one for one in store.attempts.list_open() if one.exited_at is None]
     held = {one.run_id: sum(len(part.gpus) for part in placement_of(one)) for one in attempts}
-    running = {run.id: run for run in store.runs.by_ids(held)}
+    with projects.within(None):
+        running = {run.id: run for run in store.runs.by_ids(held)}
     known = [*running, *(run.id for run in waiting if run.attempt)]
     speeds = {
         run_id: statistics.median(times)
@@ -169,25 +179,48 @@ def _expected_starts(
         for run in running.values()
         if run.sweep_id and run.id in speeds
     }
+    windows = windows_at(store.maintenance.all(), store.clock())
     out = excluded(store.nodes.notes())
     total = sum(len(member.gpus) for member in nodes if member.name not in out)
     return forecast(
         total - sum(held.values()),
         [
-            GpuHolder(run.name, held[run.id], steps_left(run), speeds.get(run.id))
+            GpuHolder(_shown_name(run), held[run.id], steps_left(run), speeds.get(run.id))
             for run in running.values()
         ],
         [
             QueuedRun(
                 run.id,
-                run.name,
+                _shown_name(run),
                 run.spec["resources"]["gpus"],
                 steps_left(run),
                 speeds.get(run.id, of_sweep.get(run.sweep_id or "")),
+                can_save=not windows or _can_save(store, run),
+                time_limit_s=run.spec.get("time_limit_s"),
             )
             for run in waiting
         ],
+        [
+            Closure(one.starts_in_s, one.ends_in_s, _closed_gpus(one, nodes, out), one.text)
+            for one in windows
+        ],
     )
+
+
+def _can_save(store: Store, run: RunRow) -> bool:
+    if stored.saves_when_stopped(run.spec) or run.resume_from is not None:
+        return True
+    return bool(run.attempt and store.checkpoints.of_run(run.id))
+
+
+def _closed_gpus(window: Window, nodes: Sequence[Member], out: Mapping[str, str]) -> int | None:
+    if window.node is None:
+        return None
+    return sum(len(one.gpus) for one in nodes if one.name == window.node and one.name not in out)
+
+
+def _shown_name(run: RunRow) -> str:
+    return run.name if projects.sees(run.project) else projects.ANOTHERS
 
 
 def _entry(position: int, run: RunRow, expected: ExpectedStart | None, now: float) -> QueueEntry:

@@ -25,9 +25,16 @@ class GpuView(View):
     """Of all processes, without what the driver reserves."""
     temperature_celsius: float | None = None
     run_id: str | None = None
+    """The run that holds it; null if it is free, or if the token may not see the run's project."""
     run_name: str | None = None
+    """Null: it is free."""
     attempt: int | None = None
     since: float | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Return whether a run holds it, also one that the reader may not see."""
+        return self.run_id is not None or self.run_name is not None
 
 
 class NodeView(View):

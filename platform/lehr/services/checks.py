@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lehr import projects
 from lehr.alerting.webhooks import Webhooks
 from lehr.control.gpu_types import likely_meant
 from lehr.control.locality import CURE
@@ -76,6 +77,7 @@ def _refuse(problems: Iterable[SpecProblem]) -> None:
 
 def _problems(context: Context, specs: Sequence[RunSpec], *, prefix: str) -> Iterator[SpecProblem]:
     """Find all problems; ``prefix`` is the path of a run's fields in the submitted spec."""
+    yield from _project_problems(specs)
     yield from _placement_problems(context, specs, prefix)
     yield from _gpu_type_problems(context, specs, prefix)
     yield from _resume_problems(context, specs, prefix)
@@ -90,6 +92,18 @@ def _problems(context: Context, specs: Sequence[RunSpec], *, prefix: str) -> Ite
         for spec in specs:
             if spec.train is not None:
                 yield from _data_problems(spec, prefix)
+
+
+def _project_problems(specs: Sequence[RunSpec]) -> Iterator[SpecProblem]:
+    """Find projects that the caller's token may not use."""
+    for project in dict.fromkeys(spec.project for spec in specs):
+        if not projects.sees(project):
+            allowed = sorted(projects.current() or ())
+            yield SpecProblem(
+                "project",
+                f"project: {projects.refusal(project)}.",
+                f"Set it in the spec, or submit with project={allowed[0]}",
+            )
 
 
 def _placement_problems(
@@ -108,12 +122,18 @@ def _secret_problems(
     wanted = {(variable, name): None for spec in specs for variable, name in spec.secrets.items()}
     if not wanted:
         return
-    known = {one.name: one for one in SecretStore(context.home).all()}
+    named = (one for one in SecretStore(context.home).all() if projects.may_name_secret(one.name))
+    known = {one.name: one for one in named}
     for variable, name in wanted:
         if name not in known:
             path = f"{prefix}secrets.{variable}"
             error = unknown(name, known)
-            yield SpecProblem(path, f"{path}: {error}", error.hint)
+            hint = error.hint
+            limit = projects.current()
+            if limit is not None:
+                begin = " or ".join(f"{project}." for project in sorted(limit))
+                hint = f"This token may name the secrets that begin with {begin}"
+            yield SpecProblem(path, f"{path}: {error}", hint)
 
 
 def _hint_without_gpus(context: Context) -> str | None:

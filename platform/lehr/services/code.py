@@ -9,6 +9,7 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lehr import projects
 from lehr.capsules import archive
 from lehr.capsules.archive import BadArchive
 from lehr.capsules.changes import changes_between
@@ -71,7 +72,7 @@ def problems(context: Context, specs: Sequence[RunSpec], prefix: str) -> Iterato
         yield from _closed_to(context, spec, prefix)
         if digest is None:
             continue
-        if not shelf.has(digest):
+        if not (shelf.has(digest) and _may_read(context, digest)):
             message = f"{path}: this server has no capsule {digest[:_SHOWN]}."
             hint = "Leave code.digest out to train with the code as it is now."
             yield SpecProblem(path, message, hint)
@@ -122,11 +123,17 @@ def receive(context: Context, draft: Path, digest: str) -> CapsuleView:
     """
     refuse_if_closed(context)
     shelf = Shelf(context.home)
-    if not shelf.has(digest):
-        try:
+    limit = projects.current()
+    try:
+        if not shelf.has(digest):
             shelf.adopt(draft, digest)
-        except BadArchive as error:
-            raise UserError(f"the capsule was rejected: {error}.") from error
+        elif limit is not None:
+            # Who names a digest has not shown yet that the code is theirs.
+            shelf.check(draft, digest)
+    except BadArchive as error:
+        raise UserError(f"the capsule was rejected: {error}.") from error
+    if limit is not None:
+        context.store.capsule_senders.add(digest, limit)
     collect_garbage(context)
     return view(context, digest)
 
@@ -162,7 +169,22 @@ def refuse_if_closed(context: Context) -> None:
 
 def collect_garbage(context: Context) -> list[str]:
     """Remove capsules that neither a run nor an unfinished sweep or rollout needs."""
-    return Shelf(context.home).collect_garbage(context.store.runs.capsules_in_use())
+    removed = Shelf(context.home).collect_garbage(context.store.runs.capsules_in_use())
+    context.store.capsule_senders.forget(removed)
+    return removed
+
+
+def _may_read(context: Context, digest: str) -> bool:
+    """Return whether the caller may read a capsule: the installed trainer, one that a run of its
+    projects names, or one that was sent with a token for them.
+    """
+    limit = projects.current()
+    return (
+        limit is None
+        or digest == installed(context.home).digest()
+        or context.store.runs.has_capsule(digest)
+        or context.store.capsule_senders.sent(digest, limit)
+    )
 
 
 def find(context: Context, ref: str) -> str:
@@ -172,9 +194,13 @@ def find(context: Context, ref: str) -> str:
         NotFound: there is none, or several begin like that.
     """
     shelf = Shelf(context.home)
-    if archive.DIGEST.fullmatch(ref) and shelf.has(ref):
+    if archive.DIGEST.fullmatch(ref) and shelf.has(ref) and _may_read(context, ref):
         return ref
-    matching = [d for d in shelf.digests() if len(ref) >= 6 and d.startswith(ref)]
+    matching = [
+        digest
+        for digest in shelf.digests()
+        if len(ref) >= 6 and digest.startswith(ref) and _may_read(context, digest)
+    ]
     if len(matching) == 1:
         return matching[0]
     if len(matching) > 1:

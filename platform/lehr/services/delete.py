@@ -6,6 +6,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from lehr import home as homes
+from lehr import projects
 from lehr.checkpoints.registry import CheckpointLocations, own_folder
 from lehr.errors import Conflict
 from lehr.schemas.runs import Deletion
@@ -13,6 +14,7 @@ from lehr.schemas.sweeps import SweepDeletion
 from lehr.services import code
 from lehr.services.archive import refuse_unfinished, unfinished_runs
 from lehr.store.records.checkpoints import CopyReport
+from lehr.store.records.run_rows import shown_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,7 +113,10 @@ def _estimate_run(context: Context, run: RunRow, *, deleted: bool) -> Deletion:
         notes.append("its run directory is not on this machine; files on nodes are not deleted")
     if run.sweep_id is not None:
         notes.append("it is a trial of a sweep: the trial stays, but its value is lost")
-    forks = [fork.id for fork in store.runs.waiting_forks(run.id)]
+    forks = [
+        fork.id if projects.sees(fork.project) else projects.ANOTHERS
+        for fork in store.runs.waiting_forks(run.id)
+    ]
     if forks:
         notes.append(f"refused for now: forks need its checkpoints ({', '.join(forks)})")
     return Deletion(
@@ -139,7 +144,7 @@ def _forks_outside(context: Context, runs: Sequence[RunRow]) -> list[str]:
     for run in runs:
         forks = context.store.runs.waiting_forks(run.id)
         if forks:
-            names = ", ".join(f"{fork.name} ({fork.id})" for fork in forks)
+            names = ", ".join(map(shown_run, forks))
             found.append(f"{names} would begin from a checkpoint of {run.name}")
     return found
 

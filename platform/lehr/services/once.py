@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import orjson
 from pydantic import BaseModel
 
+from lehr import projects
+
 if TYPE_CHECKING:
     from lehr.store import Store
 
@@ -92,5 +94,10 @@ def _plain(view: BaseModel) -> dict[str, Any]:
 
 
 def _digest(operation: Operation[Any]) -> str:
-    canonical = orjson.dumps([operation.name, operation.request], option=orjson.OPT_SORT_KEYS)
+    asked: list[Any] = [operation.name, operation.request]
+    limit = projects.current()
+    if limit is not None:
+        # A key of another token may stand for something that this one may not see.
+        asked.append(sorted(limit))
+    canonical = orjson.dumps(asked, option=orjson.OPT_SORT_KEYS)
     return hashlib.sha256(canonical).hexdigest()

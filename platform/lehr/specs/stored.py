@@ -52,3 +52,11 @@ def _program_steps(trainer: Stored) -> int:
     if trainer["steps"] is not None:
         return int(trainer["steps"])
     return int(trainer["args"][trainer["steps_arg"]])
+
+
+def saves_when_stopped(spec: Stored) -> bool:
+    """Return whether the run saves when it is stopped: Lehr's trainer does, a program that names
+    what it saves, too.
+    """
+    program = spec.get("trainer") or {}
+    return not program or bool(program.get("saves"))

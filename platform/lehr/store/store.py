@@ -21,8 +21,10 @@ from lehr.store.database import Clock, Database
 from lehr.store.records.access_tokens import AccessTokenRecords
 from lehr.store.records.attempts import Attempts
 from lehr.store.records.audit import AuditRecords
+from lehr.store.records.capsule_senders import CapsuleSenders
 from lehr.store.records.checkpoints import Checkpoints
 from lehr.store.records.idempotency import IdempotencyKeys
+from lehr.store.records.maintenance import MaintenanceRecords
 from lehr.store.records.nodes import Nodes
 from lehr.store.records.outbox import Outbox
 from lehr.store.records.quotas import QuotaRecords
@@ -57,9 +59,9 @@ class Store:
 
     ``runs``, ``attempts``, ``transitions``, ``requests``, ``checkpoints``, ``sweeps``,
     ``sweep_progress``, ``rollouts``, ``rollout_progress``, ``nodes``, ``saved_views``,
-    ``quotas``, ``access_tokens``, ``audit`` and ``idempotency`` use ``lehr.db``. ``streams``,
-    ``logs``, ``events`` and ``series`` use the replica and its index. ``event_applier`` applies the
-    events of a stream to ``lehr.db``.
+    ``maintenance``, ``capsule_senders``, ``quotas``, ``access_tokens``, ``audit`` and
+    ``idempotency`` use ``lehr.db``. ``streams``, ``logs``, ``events`` and ``series`` use the
+    replica and its index. ``event_applier`` applies the events of a stream to ``lehr.db``.
 
     Threads: every method of the store and of its parts may be called from any thread. A returned
     value is a copy that later writes do not change. ``streams.append`` waits for the one
@@ -138,6 +140,8 @@ class Store:
         self.rollouts = Rollouts(db, clock)
         self.rollout_progress = RolloutProgress(db, clock)
         self.nodes = Nodes(db, clock)
+        self.maintenance = MaintenanceRecords(db, clock)
+        self.capsule_senders = CapsuleSenders(db, clock)
         self.saved_views = SavedViewRecords(db, clock)
         self.quotas = QuotaRecords(db, clock)
         self.access_tokens = AccessTokenRecords(db, clock)

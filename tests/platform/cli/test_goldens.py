@@ -34,6 +34,7 @@ from lehr_testing.paths import ROOT
 _DB = "tests/platform/cli/test_db.py"
 _UPLOAD = "tests/e2e/test_checkpoint_upload.py"
 _TOKENS = "tests/platform/cli/test_token.py"
+_MAINTENANCE = "tests/platform/cli/test_maintenance.py"
 _QUOTAS = "tests/platform/cli/test_quota.py"
 _SECRETS = "tests/platform/cli/test_secret.py"
 NOT_HERE = {
@@ -50,6 +51,10 @@ NOT_HERE = {
     "secret set": f"{_SECRETS}::test_secret_is_read_from_standard_input_listed_and_removed",
     "secret ls": f"{_SECRETS}::test_secret_is_read_from_standard_input_listed_and_removed",
     "secret rm": f"{_SECRETS}::test_secret_is_read_from_standard_input_listed_and_removed",
+    **dict.fromkeys(
+        ("maintenance add", "maintenance ls", "maintenance rm"),
+        f"{_MAINTENANCE}::test_window_is_declared_listed_and_removed",
+    ),
     "quota set": f"{_QUOTAS}::test_quota_is_set_listed_and_removed",
     "quota ls": f"{_QUOTAS}::test_quota_is_set_listed_and_removed",
     "quota rm": f"{_QUOTAS}::test_quota_is_set_listed_and_removed",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from sqlalchemy import ColumnElement
 from sqlmodel import Session, col, or_, select
 
+from lehr import projects
 from lehr.errors import NotFound, nearest
 from lehr.store.tables import RolloutRow, RunRow, SweepRow
 
@@ -13,18 +15,26 @@ Referable = TypeVar("Referable", RunRow, SweepRow, RolloutRow)
 _NAMES_COMPARED = 2000
 
 
+def visible(table: type[Referable]) -> list[ColumnElement[bool]]:
+    """Return the condition for the rows that the current request may see."""
+    limit = projects.current()
+    return [] if limit is None else [col(table.project).in_(sorted(limit))]
+
+
 def find(session: Session, table: type[Referable], ref: str, noun: str) -> Referable:
     """Find by id, else the newest of that name, else the only id that begins with ``ref``.
 
-    Archived rows are used only where no other matches.
+    Archived rows are used only where no other matches. Rows of projects that the current request
+    may not see do not exist.
 
     Raises:
         NotFound: nothing matches, or several do.
     """
     newest = col(table.number).desc()
+    own = visible(table)
     exact = session.exec(
         select(table)
-        .where(or_(col(table.id) == ref, col(table.name) == ref))
+        .where(or_(col(table.id) == ref, col(table.name) == ref), *own)
         .order_by(col(table.archived), newest)
     ).all()
     if exact:
@@ -34,7 +44,7 @@ def find(session: Session, table: type[Referable], ref: str, noun: str) -> Refer
         begun = list(
             session.exec(
                 select(table)
-                .where(col(table.id).startswith(ref.lower(), autoescape=True))
+                .where(col(table.id).startswith(ref.lower(), autoescape=True), *own)
                 .order_by(newest)
                 .limit(6)
             ).all()
@@ -48,7 +58,9 @@ def find(session: Session, table: type[Referable], ref: str, noun: str) -> Refer
             f"The ids of several {noun}s begin with {ref}: {which}{more}.",
             hint="Give more of the id, or the name.",
         )
-    known = session.exec(select(table.name, table.id).order_by(newest).limit(_NAMES_COMPARED)).all()
+    known = session.exec(
+        select(table.name, table.id).where(*own).order_by(newest).limit(_NAMES_COMPARED)
+    ).all()
     near = nearest(ref, dict.fromkeys(text for row in known for text in row))
     if near is not None:
         hint = f"Did you mean {near}?"

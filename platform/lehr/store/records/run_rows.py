@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, func, literal
 from sqlmodel import Session, col, select
 
+from lehr import projects
 from lehr.control.lifecycle import ENDED, RunState
 from lehr.errors import Conflict, NotFound
 from lehr.specs.run import RunSpec
@@ -51,6 +52,7 @@ def insert_run(
     resume_from: str | None = None,
     forked_from: str | None = None,
 ) -> RunRow:
+    projects.require(spec.project)
     run = RunRow(
         id=unused_id(session, RunRow),
         name=spec.name,
@@ -93,9 +95,14 @@ def unused_id(session: Session, table: type[RunRow | SweepRow | RolloutRow]) -> 
 
 def get_run(session: Session, run_id: str) -> RunRow:
     run = session.exec(select(RunRow).where(RunRow.id == run_id)).one_or_none()
-    if run is None:
+    if run is None or not projects.sees(run.project):
         raise NotFound(f"There is no run {run_id!r}.")
     return run
+
+
+def shown_run(run: RunRow) -> str:
+    """Return a run's name and id for a message, if the current request may see it."""
+    return f"{run.name} ({run.id})" if projects.sees(run.project) else projects.ANOTHERS
 
 
 def is_deleted(session: Session, run_id: str) -> bool:

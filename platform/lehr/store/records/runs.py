@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import JSON, bindparam, func, update
+from sqlalchemy import JSON, Select, bindparam, func, update
 from sqlalchemy import select as columns
 from sqlmodel import col, select
 
@@ -17,7 +17,7 @@ from lehr.store.changes import Change
 from lehr.store.database import Clock, Database
 from lehr.store.records.lists import RowPage, fetch_page, filters
 from lehr.store.records.provenance import provenance_of
-from lehr.store.records.refs import find
+from lehr.store.records.refs import Referable, find, visible
 from lehr.store.records.requests import add_request, add_requests
 from lehr.store.records.run_rows import (
     DELETE,
@@ -27,6 +27,7 @@ from lehr.store.records.run_rows import (
     insert_run,
     is_deleted,
     refuse_deleted,
+    shown_run,
     waiting_forks,
 )
 from lehr.store.tables import Attempt, CheckpointRow, RolloutRow, RunRequest, RunRow, SweepRow
@@ -95,16 +96,10 @@ class Runs:
         with self._db.read() as session:
             rows = session.exec(
                 select(RunRow)
-                .where(col(RunRow.id).in_(run_ids))
+                .where(col(RunRow.id).in_(run_ids), *visible(RunRow))
                 .order_by(col(RunRow.number).desc())
             )
             return list(rows.all())
-
-    def names(self, run_ids: Collection[str]) -> dict[str, str]:
-        """Map each of these runs that exists to its name."""
-        with self._db.read() as session:
-            rows = session.exec(select(RunRow.id, RunRow.name).where(col(RunRow.id).in_(run_ids)))
-            return dict(rows.all())
 
     def ended_among(self, run_ids: Sequence[str]) -> list[str]:
         """Return those of these runs that have ended and had an attempt, in the given order."""
@@ -297,7 +292,7 @@ class Runs:
                 )
             forks = waiting_forks(session, run_id)
             if forks:
-                which = ", ".join(f"{fork.name} ({fork.id})" for fork in forks[:5])
+                which = ", ".join(shown_run(fork) for fork in forks[:5])
                 raise Conflict(
                     f"{name} has a checkpoint in use: {which} will start from it.",
                     hint="Wait until it has saved its own checkpoint, or cancel it.",
@@ -327,6 +322,17 @@ class Runs:
             return set(
                 session.exec(select(RunRequest.run_id).where(RunRequest.kind == DELETE)).all()
             )
+
+    def has_capsule(self, digest: str) -> bool:
+        """Return whether a run, sweep or rollout that the current request may see names it."""
+        within = "$.run.code.digest"
+        queries = [
+            _naming(RunRow, "$.code.digest", digest),
+            _naming(SweepRow, within, digest),
+            _naming(RolloutRow, within, digest),
+        ]
+        with self._db.read() as session:
+            return any(session.scalars(query).first() is not None for query in queries)
 
     def capsules_in_use(self) -> set[str]:
         """Return the capsules of runs that are not deleted, and of sweeps and rollouts that are
@@ -386,3 +392,9 @@ class Runs:
                 self._db.changed(Change("run", run_id))
             for sweep_id in {sweep_id for _, sweep_id, _ in changed if sweep_id is not None}:
                 self._db.changed(Change("sweep", sweep_id))
+
+
+def _naming(table: type[Referable], path: str, digest: str) -> Select[str]:
+    """Return the query for a visible row whose spec has the capsule at that path."""
+    named = func.json_extract(col(table.spec), path) == digest
+    return columns(col(table.id)).where(named, *visible(table)).limit(1)

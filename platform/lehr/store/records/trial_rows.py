@@ -14,6 +14,7 @@ from sqlalchemy import Connection, TableClause, column, insert, table
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session, SQLModel
 
+from lehr import projects
 from lehr.control.lifecycle import Desired, RunState
 from lehr.specs.run import RunSpec
 from lehr.store.changes import Change
@@ -62,6 +63,8 @@ class TrialRows:
         """Insert the trials, numbered from ``first``, and queue their runs. Return the run ids."""
         if not self._runs:
             return []
+        for project in {str(run["project"]) for run in self._runs}:
+            projects.require(project)
         common = {
             "sweep_id": sweep_id,
             "state": RunState.QUEUED.value,

@@ -14,6 +14,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
 from sqlmodel import SQLModel
 
+from lehr import projects
 from lehr.control.lifecycle import Desired
 from lehr.errors import HomeUnusable, InternalError
 from lehr.store import Store, tables
@@ -250,3 +251,20 @@ def test_keys_of_older_requests_keep_what_they_made(tmp_path: Path) -> None:
         found = store.idempotency.answer("k", "sha")
         assert found is not None
         assert (found.status, found.made) == (201, "oldrun22")
+
+
+def test_saved_views_and_tokens_of_older_files_are_for_all_projects(tmp_path: Path) -> None:
+    older_file(tmp_path / "lehr.db", "0012")
+    with sqlite3.connect(tmp_path / "lehr.db") as raw:
+        raw.execute("INSERT INTO saved_views (name, query, saved_at) VALUES ('v', 'sort=loss', 2)")
+        raw.execute(
+            "INSERT INTO access_tokens (name, role, sha256, created_at)"
+            " VALUES ('anna', 'viewer', 'd', 1)"
+        )
+    with Store.open(tmp_path) as store:
+        [view] = store.saved_views.all()
+        assert (view.name, view.query, view.saved_at) == ("v", "sort=loss", 2)
+        [token] = store.access_tokens.all()
+        assert (token.name, token.projects) == ("anna", None)
+        with projects.within(frozenset({"mine"})):
+            assert store.saved_views.all() == []

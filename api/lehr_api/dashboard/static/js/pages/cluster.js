@@ -40,15 +40,15 @@ function figures(gpu) {
 function cell(gpu, node) {
   // Figures of a node that does not respond are old, and its GPUs cannot be given out.
   const now = !node.logical && node.alive && figures(gpu);
-  if (gpu.run_id === null && (!node.alive || node.excluded !== null)) {
+  if (gpu.run_name === null && (!node.alive || node.excluded !== null)) {
     return h("li.gpu.gone", {}, h("span.dim", {}, `GPU ${gpu.index}`), h("span.who", {}, node.alive ? "not given out" : "no answer"), now);
   }
-  if (gpu.run_id === null) return h("li.gpu.free", {}, h("span.dim", {}, `GPU ${gpu.index}`), h("span.who", {}, "free"), now);
+  if (gpu.run_name === null) return h("li.gpu.free", {}, h("span.dim", {}, `GPU ${gpu.index}`), h("span.who", {}, "free"), now);
   return h(
     "li.gpu.busy",
     {},
     h("span.dim", {}, `GPU ${gpu.index}`, gpu.since !== null && [" since ", f.time(gpu.since)]),
-    h("a.who", { href: `/runs/${gpu.run_id}`, title: gpu.run_name ?? gpu.run_id }, gpu.run_name ?? gpu.run_id),
+    gpu.run_id === null ? h("span.who", {}, gpu.run_name) : h("a.who", { href: `/runs/${gpu.run_id}`, title: gpu.run_name ?? gpu.run_id }, gpu.run_name ?? gpu.run_id),
     now,
   );
 }
@@ -57,7 +57,7 @@ function cell(gpu, node) {
 function nodeRow(node) {
   const kinds = [...new Set(node.gpus.map((gpu) => gpu.name))];
   const memory = node.gpus[0]?.memory_bytes;
-  const busy = node.gpus.filter((gpu) => gpu.run_id !== null).length;
+  const busy = node.gpus.filter((gpu) => gpu.run_name !== null).length;
   return h(
     "section.node",
     { "aria-label": `Node ${node.name}` },
