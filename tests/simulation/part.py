@@ -6,7 +6,7 @@ import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from lehr.errors import Conflict, LehrError, OffsetMismatch
+from lehr.errors import Conflict, Fenced, LehrError, OffsetMismatch
 from simulation.server import Down
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ class Part:
         self.ending = False
         self.exit: dict[str, Any] | None = None
         self.delivered = False
+        self.deleted = False
+        """The server closed its streams, because its run was deleted."""
         self.erased = False
         """Its node's disk is lost."""
         self.stop_level = ""
@@ -225,7 +227,7 @@ class Part:
         ended = self.exit
         if ended is None and self.world.timeline.now >= self.next_heartbeat:
             self._heartbeat()
-        while self._ship(final=ended is not None):
+        while not self.deleted and self._ship(final=ended is not None):
             pass
         return ended is not None and self._report_exit(ended)
 
@@ -250,6 +252,11 @@ class Part:
             except OffsetMismatch as error:
                 self.offsets[name] = error.expected
                 return True
+            except Fenced:
+                self.deleted = True
+                self.request_stop("kill", "its run was deleted")
+                return False
+            self.world.watch.acknowledged(self, name, self.offsets[name])
             if name == EVENTS:
                 self._note_step(data)
             return True
@@ -287,6 +294,8 @@ class Part:
 
     def _report_exit(self, ended: dict[str, Any]) -> bool:
         sizes = {name: len(content) for name, content in self.files.items() if content}
+        if self.deleted:
+            sizes = {}
         body = {"exit": ended, "sizes": sizes, "node_rank": self.rank}
         reply = self._http("exit", lambda s: s.dispatcher.on_exit(self.attempt_id, dict(body)))
         if reply.get("closed"):
@@ -311,7 +320,7 @@ class Part:
             answer = server.call(lambda: act(server))
         except Down:
             raise Outage(what) from None
-        except (OffsetMismatch, Conflict):
+        except (OffsetMismatch, Conflict, Fenced):
             raise
         except LehrError as error:
             world.watch.refused(self, what, error)
