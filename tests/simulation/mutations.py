@@ -15,7 +15,9 @@ from unittest.mock import patch
 from lehr.cluster import dispatcher, exits, launcher, loader
 from lehr.control import (
     finalize,
+    gpu_board,
     lifecycle,
+    locality,
     outcome,
     queue,
     reconcile,
@@ -269,6 +271,12 @@ MUTATIONS: dict[str, Mutation] = {
     "bytes that a killed server left count without a flush": Mutation(
         ("durable", "internal"),
         replaced(replica.Replica, "flush", lambda self, attempt_id, name: None),
-        plan("power_cut", "server_kill", rate=20.0, load=1.3, hours=1.0),
+        plan("power_cut", "server_kill", rate=30.0, load=1.3, hours=1.5),
+        seeds=10,
+    ),
+    "a run is placed wherever a GPU is free": Mutation(
+        ("copies",),
+        replaced(gpu_board, "reach", lambda saved, nodes: locality.Reach(frozenset())),
+        plan("trainer_kill", rate=8.0, nodes=(2, 2), storage=True, shared_storage=False),
     ),
 }

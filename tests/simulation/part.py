@@ -223,7 +223,7 @@ class Part:
 
     def _work(self) -> bool:
         if self.offsets is None:
-            self.offsets = self._http("offsets", lambda s: s.store.streams.sizes(self.attempt_id))
+            self.offsets = self.http("offsets", lambda s: s.store.streams.sizes(self.attempt_id))
         ended = self.exit
         if ended is None and self.world.timeline.now >= self.next_heartbeat:
             self._heartbeat()
@@ -245,7 +245,7 @@ class Part:
             if not data:
                 continue
             try:
-                self.offsets[name] = self._http(
+                self.offsets[name] = self.http(
                     "append",
                     lambda s: s.store.streams.append(self.attempt_id, name, offset, data),  # noqa: B023
                 )
@@ -280,7 +280,7 @@ class Part:
             "step": self.step,
             "elapsed_s": round(self.world.timeline.now - self.launched_at, 3),
         }
-        reply = self._http("heartbeat", lambda s: s.heartbeat(self.attempt_id, dict(payload)))
+        reply = self.http("heartbeat", lambda s: s.heartbeat(self.attempt_id, dict(payload)))
         self.next_heartbeat = self.world.timeline.now + 1.0
         if reply["fenced"]:
             self.request_stop("kill", "superseded by another attempt")
@@ -297,13 +297,13 @@ class Part:
         if self.deleted:
             sizes = {}
         body = {"exit": ended, "sizes": sizes, "node_rank": self.rank}
-        reply = self._http("exit", lambda s: s.dispatcher.on_exit(self.attempt_id, dict(body)))
+        reply = self.http("exit", lambda s: s.dispatcher.on_exit(self.attempt_id, dict(body)))
         if reply.get("closed"):
             return True
         self.offsets = dict(reply["offsets"])
         return False
 
-    def _http(self, what: str, act: Any) -> Any:
+    def http(self, what: str, act: Any) -> Any:
         """Send a request. It may be lost, its answer may be lost, and it may arrive once more."""
         world, rng, plan = self.world, self.world.rng, self.world.plan
         if (

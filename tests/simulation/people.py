@@ -116,6 +116,8 @@ class People:
         }
         # Not drawn: what a seed does beside this stays the same.
         spec["preemptible"] = self._submitted % 10 < 10 * self.world.plan.preemptible
+        if self._submitted % 10 < 10 * self.world.plan.copies:
+            spec["checkpoints"] = {"upload": str(self.world.copies_place)}
         if rng.random() < 0.1:
             spec["time_limit_s"] = round(length * rng.uniform(0.3, 1.5), 1)
         if rng.random() < 0.4:

@@ -52,6 +52,10 @@ class Plan:
     """Share of the runs that a higher priority may pause."""
     verbs: float = 0.0
     """Forks, deletions, archives, extensions and rollouts per hour."""
+    storage: bool = False
+    """Whether a node can resume only from checkpoints that it has, or that were copied."""
+    copies: float = 0.0
+    """Share of the runs whose checkpoints are copied to other storage."""
     faults: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -111,7 +115,13 @@ def _more(plan: Plan) -> dict[str, Any]:
     quiet = not any(plan.faults.values())
     cuts = 0.0 if quiet or rng.random() < 0.5 else 10 ** rng.uniform(-1.0, 0.5) / rare
     verbs = rng.choice([0.0, 4.0, 12.0]) / rare
-    return {"verbs": verbs, "faults": {**plan.faults, "power_cut": cuts}}
+    storage = rng.random() < 0.5
+    return {
+        "verbs": verbs,
+        "storage": storage,
+        "copies": rng.choice([0.0, 0.5, 1.0]) if storage else 0.0,
+        "faults": {**plan.faults, "power_cut": cuts},
+    }
 
 
 def _calm(rng: random.Random, faults: dict[str, float]) -> Plan:

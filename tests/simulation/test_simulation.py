@@ -105,6 +105,17 @@ def test_power_cuts_and_every_verb_break_no_invariant(seed: int) -> None:
         assert result.counts[what] > 0, f"{what}: none"
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_checkpoints_on_disks_and_in_storage_break_no_invariant(seed: int) -> None:
+    """Seed 1 of these showed that a deleted run got a copy of its last checkpoint again."""
+    files = {"storage": True, "copies": 1.0, "shared_storage": False}
+    faults = () if seed == 1 else ("power_off", "trainer_kill", "cut_off")
+    result = simulate(seed, **plan(*faults, verbs=60.0, load=1.5, hours=3.0, **files))
+    assert not result.violations, explain(result)
+    assert result.counts["copies"] > 0
+
+
 def test_every_invariant_has_a_planted_bug() -> None:
     assert {mutation.invariants[0] for mutation in MUTATIONS.values()} == set(INVARIANTS)
 

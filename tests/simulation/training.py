@@ -47,6 +47,10 @@ class Training:
         """Its loss does not fall."""
         self.drifts = "SIM_ROLLOUT" in self.env and world.rng.random() < world.plan.failing / 2
         """It does not resume exactly."""
+        self.held: list[str] = []
+        """Its checkpoints that retention has not removed."""
+        self.keep: set[str] = set()
+        """Checkpoints that forks wait for, by its orders."""
         self.parts: dict[int, Part] = {}
         self.written: dict[str, bytearray] = {}
         """Every byte that was written, by stream."""
@@ -122,6 +126,13 @@ class Training:
         if self.fate == "silent" and self.fate_at == 0:
             part.trainer_ended(signal=11)
             return
+        why = None
+        if self.world.storage.on and self.resume_from is not None:
+            why = self.world.storage.resume(self)
+        if why is not None:
+            for one in list(self.parts.values()):
+                one.end(why, "no checkpoint to resume from")
+            return
         self.begun = True
         self.record("started", schema_version=1, attempt=self.number, total_steps=self.steps)
         if self.resume_from is not None:
@@ -164,6 +175,8 @@ class Training:
         self.world.watch.saved(self, path)
         if "SIM_ROLLOUT" in self.env:
             self._write_manifest(path)
+        if self.world.storage.on:
+            self.world.storage.saved(self, path)
 
     def _write_manifest(self, path: str) -> None:
         """Write what the gate of an exact resume reads; other checkpoints have no files."""
@@ -239,6 +252,7 @@ class Training:
 
     def ordered(self, part: Part, orders: dict[str, Any]) -> None:
         """Rank 0 reads its orders at a step boundary."""
+        self.keep = set(orders.get("keep") or ())
         if part.rank != 0 or orders["desired"] == "run" or self.ignores_orders:
             return
         save = orders["desired"] == "pause"

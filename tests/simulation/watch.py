@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 INVARIANTS = (
     *("gpu", "twice", "gang", "transitions", "stuck", "budget", "requests", "left_over"),
     *("bytes", "starvation", "completed", "sweep_limit", "internal", "checkpoint"),
-    *("overlooked", "fork", "deleted", "trials", "rollout", "durable"),
+    *("overlooked", "fork", "deleted", "trials", "rollout", "durable", "copies"),
 )
 CHECK_S = 60.0
 SLACK_S = 90.0

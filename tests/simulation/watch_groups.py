@@ -96,6 +96,20 @@ class GroupWatch:
                 self.fail("fork", f"{run.id} starts from {run.forked_from}/{path}: it was removed")
         if "SIM_ROLLOUT" in run.spec["env"]:
             self._check_stage(run)
+        wrong = self.world.storage.check_start(start)
+        if wrong is not None:
+            self.fail("copies", wrong)
+
+    def removes_copy(self, run_id: str, path: str) -> None:
+        """No copy is removed that a fork waits for."""
+        store = self.world.server.store
+        if not self.world.server.up:
+            return
+        for fork in store.runs.waiting_forks(run_id):
+            if not store.runs.is_deleted(run_id) and (fork.resume_from or "").endswith(
+                f"/{run_id}/{path}"
+            ):
+                self.fail("copies", f"{fork.id} waits for {run_id}/{path}: its copy is removed")
 
     def _check_stage(self, run: RunRow) -> None:
         store = self.world.server.store
@@ -118,6 +132,7 @@ class GroupWatch:
     def finally_(self) -> None:
         self._check_deletions()
         self._check_trials()
+        self._check_copies()
         for rollout_id in self.world.verbs.rollouts:
             self._check_rollout(rollout_id)
 
@@ -149,6 +164,14 @@ class GroupWatch:
                 and store.sweeps.get(sweep_id).spec["method"] == "list"
             ):
                 self.fail("trials", f"{sweep_id} has a point twice: {sorted(found)}")
+
+    def _check_copies(self) -> None:
+        """What is recorded as a copy is one."""
+        store = self.world.server.store
+        for run in store.runs.by_state(set(RunState)) if self.world.plan.copies else ():
+            for point in store.checkpoints.copied(run.id):
+                if not self.world.storage.exists(point.copy_url or ""):
+                    self.fail("copies", f"{run.id}/{point.path} is recorded as copied, and is not")
 
     def _check_rollout(self, rollout_id: str) -> None:
         store = self.world.server.store

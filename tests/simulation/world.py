@@ -21,6 +21,7 @@ from simulation.people import People
 from simulation.plan import Plan, draw
 from simulation.server import EPOCH, Down, Server
 from simulation.sim_store import patched
+from simulation.storage import Storage
 from simulation.timeline import Timeline
 from simulation.training import Training
 from simulation.verbs import Verbs
@@ -78,6 +79,8 @@ class World:
         """When the server or its bridge last began or ended."""
         self.tick_gap_s = max(0.25, len(plan.nodes) / 15)
         self.trainings: dict[str, Training] = {}
+        self.storage = Storage(self)
+        self.copies_place = folder / "copies"
         self.watch = Watch(self)
         self.server = Server(self, folder)
         self.nodes = [Node(self, f"n{i + 1}", gpus) for i, gpus in enumerate(plan.nodes)]
