@@ -19,7 +19,7 @@ from lehr.services import code
 from lehr.store import Store, ids
 from lehr.store import store as store_module
 from lehr.store.streams import replica
-from lehr.store.streams.appender import Appender, _Append, _Call
+from lehr.store.streams.appender import Answer, Appender, _Append, _Call
 from lehr.store.streams.indexer import Indexer
 from lehr.store.wal import Wal
 from lehr_testing.stores import fresh_store
@@ -44,10 +44,8 @@ class InlineAppender(Appender):
         self._log_cap = log_cap_bytes
         self._on_rest = on_rest
 
-    def append(self, attempt_id: str, name: str, offset: int, data: bytes) -> Future[int]:
-        answer: Future[int] = Future()
+    def append(self, attempt_id: str, name: str, offset: int, data: bytes, answer: Answer) -> None:
         self._append_group([_Append(attempt_id, name, offset, data, answer)])
-        return answer
 
     def call(self, act: Callable[[Indexer], Any]) -> Future[Any]:
         answer: Future[Any] = Future()
