@@ -7,7 +7,7 @@ import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,8 @@ class InlineAppender(Appender):
         self._replica = replica
         self._log_cap = log_cap_bytes
         self._on_rest = on_rest
+        self._flushers = ThreadPoolExecutor(1)
+        """Not used: a group has one append, and so one file."""
 
     def append(self, attempt_id: str, name: str, offset: int, data: bytes, answer: Answer) -> None:
         self._append_group([_Append(attempt_id, name, offset, data, answer)])
