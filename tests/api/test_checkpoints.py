@@ -121,6 +121,18 @@ def test_verification_finds_damage_in_each_location(api):
     assert "not the recorded one" in found["places"][0]["message"]
 
 
+def test_copy_that_ends_after_its_run_was_deleted_is_removed_and_not_recorded(api):
+    """The uploader goes on for up to an hour after the training's end."""
+    api_, client = api
+    run = saved(api_, steps=(5,))
+    late = copy_at(api_, run, 5)
+    end(api_.store, run)
+    assert client.delete(f"/api/v1/runs/{run}").json()["deleted"]
+    assert report(client, run, late) == {"unknown": [], "remove": [path_of(5)]}
+    assert report(client, run, {**late, "state": "removed"}) == {"unknown": [], "remove": []}
+    assert api_.store.checkpoints.of_run(run) == []
+
+
 def test_retention_lists_copies_to_remove_except_those_a_fork_needs(api):
     api_, client = api
     run = saved(api_, steps=(5,))

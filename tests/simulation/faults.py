@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from simulation.node import Node
-from simulation.plan import NODE_FAULTS, SERVER_FAULTS
+from simulation.plan import MACHINE_FAULTS, NODE_FAULTS, SERVER_FAULTS
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -20,7 +20,7 @@ class Faults:
         self.active = True
 
     def start(self) -> None:
-        for kind in (*NODE_FAULTS, *SERVER_FAULTS):
+        for kind in (*NODE_FAULTS, *SERVER_FAULTS, *MACHINE_FAULTS):
             rate = self.world.plan.faults.get(kind, 0.0)
             if kind in NODE_FAULTS:
                 rate *= 1 + len(self.world.plan.nodes) / 8
@@ -37,7 +37,7 @@ class Faults:
 
     def cause(self, kind: str) -> None:
         self.world.count(f"fault {kind}")
-        if kind in SERVER_FAULTS:
+        if kind in {*SERVER_FAULTS, *MACHINE_FAULTS}:
             self.world.note(f"fault: {kind}")
             getattr(self, f"_{kind}")()
         else:
@@ -53,6 +53,11 @@ class Faults:
     def _server_kill(self) -> None:
         """Kill it between two of the next writes."""
         self.world.server.kill_in = self.world.rng.choice([1, 2, 3, 5, 8, 15, 40])
+
+    def _power_cut(self) -> None:
+        """Cut the power of its machine between two of the next writes."""
+        self._server_kill()
+        self.world.server.power_cut = True
 
     def _server_restart(self) -> None:
         self.world.server.restart()
@@ -143,6 +148,7 @@ class Faults:
         self.active = False
         self.world.lossy = False
         self.world.server.kill_in = None
+        self.world.server.power_cut = False
         for node in self.world.nodes:
             if not node.joined:
                 continue

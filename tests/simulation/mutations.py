@@ -13,12 +13,26 @@ from typing import Any
 from unittest.mock import patch
 
 from lehr.cluster import dispatcher, exits, launcher, loader
-from lehr.control import finalize, lifecycle, outcome, queue, reconcile, requests, retries, step
+from lehr.control import (
+    finalize,
+    gpu_board,
+    lifecycle,
+    locality,
+    outcome,
+    queue,
+    reconcile,
+    requests,
+    retries,
+    rollouts,
+    step,
+)
 from lehr.control.gpu_board import GpuBoard
 from lehr.control.lifecycle import Desired, RunState
-from lehr.store.records import transitions
-from lehr.store.streams import appender
-from simulation.plan import NODE_FAULTS, SERVER_FAULTS
+from lehr.services import extend
+from lehr.store.database import Database
+from lehr.store.records import runs, transitions
+from lehr.store.streams import appender, replica, replication
+from simulation.plan import MACHINE_FAULTS, NODE_FAULTS, SERVER_FAULTS
 
 Bug = Callable[[], AbstractContextManager[object]]
 
@@ -35,8 +49,15 @@ class Mutation:
 
 def plan(*faults: str, rate: float = 3.0, **given: Any) -> dict[str, Any]:
     """Return a short plan with these faults alone."""
-    assert set(faults) <= {*NODE_FAULTS, *SERVER_FAULTS}
-    quiet = {"slow": 0.0, "loss": 0.0, "repeats": 0.0, "stubborn": 0.0, "failing": 0.0}
+    assert set(faults) <= {*NODE_FAULTS, *SERVER_FAULTS, *MACHINE_FAULTS}
+    quiet = {
+        "slow": 0.0,
+        "loss": 0.0,
+        "repeats": 0.0,
+        "stubborn": 0.0,
+        "failing": 0.0,
+        "verbs": 0.0,
+    }
     usual = {"nodes": (4,), "hours": 1.5, "pace": 0.15, "load": 0.9, "people": 0.0, "sweeps": 0.0}
     return {**usual, **quiet, "faults": dict.fromkeys(faults, rate), **given}
 
@@ -141,6 +162,21 @@ def _checkpoint_of_the_future(run: Any, checkpoints: Any) -> str | None:
 
 _newest_checkpoint = launcher.newest_checkpoint
 
+
+def _every_gate_passes(*arguments: Any) -> Any:
+    found = _judge_gate(*arguments)
+    return None if found is None else replace(found, verdict="passed")
+
+
+_judge_gate = rollouts.judge
+
+
+def _never_durable(self: Any, *, durable: bool = True, what: str = "a write") -> Any:
+    return _write(self, durable=False, what=what)
+
+
+_write = Database.write
+
 gangs = {"nodes": (2, 2), "gangs": 0.7}
 MUTATIONS: dict[str, Mutation] = {
     "free GPUs are computed without what agents list": Mutation(
@@ -205,5 +241,42 @@ MUTATIONS: dict[str, Mutation] = {
         ("transitions", "internal"),
         replaced(transitions, "attempt_id", lambda run_id, number: f"{run_id}-{number + 1}"),
         plan(),
+    ),
+    "a run is deleted although a fork waits for its checkpoint": Mutation(
+        ("fork",),
+        replaced(runs, "waiting_forks", lambda session, run_id: []),
+        plan(verbs=60.0, load=1.5),
+    ),
+    "the streams of a deleted run are kept": Mutation(
+        ("deleted",),
+        replaced(replication.Streams, "forget", lambda self, run_id: 0),
+        plan(verbs=30.0),
+    ),
+    "an extension is confirmed and not recorded": Mutation(
+        ("trials",),
+        replaced(extend._Draft, "add", lambda *_: True),
+        plan(verbs=30.0, sweeps=1.0),
+    ),
+    "a stage passes whatever its gates have seen": Mutation(
+        ("rollout",), replaced(rollouts, "judge", _every_gate_passes), plan(verbs=40.0, failing=0.5)
+    ),
+    "an append is acknowledged before it is flushed": Mutation(
+        ("durable", "internal"),
+        replaced(replica.Writing, "flush", lambda self: None),
+        plan("power_cut", rate=12.0),
+    ),
+    "a decision is not flushed": Mutation(
+        ("durable",), replaced(Database, "write", _never_durable), plan("power_cut", rate=12.0)
+    ),
+    "bytes that a killed server left count without a flush": Mutation(
+        ("durable", "internal"),
+        replaced(replica.Replica, "flush", lambda self, attempt_id, name: None),
+        plan("power_cut", "server_kill", rate=30.0, load=1.3, hours=1.5),
+        seeds=10,
+    ),
+    "a run is placed wherever a GPU is free": Mutation(
+        ("copies",),
+        replaced(gpu_board, "reach", lambda saved, nodes: locality.Reach(frozenset())),
+        plan("trainer_kill", rate=8.0, nodes=(2, 2), storage=True, shared_storage=False),
     ),
 }

@@ -281,7 +281,10 @@ class Agent:
             {"index": index, "name": "simulated GPU", "memory_bytes": None, "uuid": None}
             for index in range(self.node.gpus)
         ]
-        return {"protocol": 2, "cpus": 32, "gpus": gpus, "attempts": self._list()}
+        found = {"protocol": 2, "cpus": 32, "gpus": gpus, "attempts": self._list()}
+        if self.world.storage.on:
+            found["runs_folder"] = self.world.storage.disk(self.node)
+        return found
 
     def start(self, session: str, launch: dict[str, Any]) -> str:
         if session != self.session:

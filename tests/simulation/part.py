@@ -6,7 +6,7 @@ import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from lehr.errors import Conflict, LehrError, OffsetMismatch
+from lehr.errors import Conflict, Fenced, LehrError, OffsetMismatch
 from simulation.server import Down
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ class Part:
         self.ending = False
         self.exit: dict[str, Any] | None = None
         self.delivered = False
+        self.deleted = False
+        """The server closed its streams, because its run was deleted."""
         self.erased = False
         """Its node's disk is lost."""
         self.stop_level = ""
@@ -221,11 +223,11 @@ class Part:
 
     def _work(self) -> bool:
         if self.offsets is None:
-            self.offsets = self._http("offsets", lambda s: s.store.streams.sizes(self.attempt_id))
+            self.offsets = self.http("offsets", lambda s: s.store.streams.sizes(self.attempt_id))
         ended = self.exit
         if ended is None and self.world.timeline.now >= self.next_heartbeat:
             self._heartbeat()
-        while self._ship(final=ended is not None):
+        while not self.deleted and self._ship(final=ended is not None):
             pass
         return ended is not None and self._report_exit(ended)
 
@@ -243,13 +245,18 @@ class Part:
             if not data:
                 continue
             try:
-                self.offsets[name] = self._http(
+                self.offsets[name] = self.http(
                     "append",
                     lambda s: s.store.streams.append(self.attempt_id, name, offset, data),  # noqa: B023
                 )
             except OffsetMismatch as error:
                 self.offsets[name] = error.expected
                 return True
+            except Fenced:
+                self.deleted = True
+                self.request_stop("kill", "its run was deleted")
+                return False
+            self.world.watch.acknowledged(self, name, self.offsets[name])
             if name == EVENTS:
                 self._note_step(data)
             return True
@@ -273,7 +280,7 @@ class Part:
             "step": self.step,
             "elapsed_s": round(self.world.timeline.now - self.launched_at, 3),
         }
-        reply = self._http("heartbeat", lambda s: s.heartbeat(self.attempt_id, dict(payload)))
+        reply = self.http("heartbeat", lambda s: s.heartbeat(self.attempt_id, dict(payload)))
         self.next_heartbeat = self.world.timeline.now + 1.0
         if reply["fenced"]:
             self.request_stop("kill", "superseded by another attempt")
@@ -287,14 +294,16 @@ class Part:
 
     def _report_exit(self, ended: dict[str, Any]) -> bool:
         sizes = {name: len(content) for name, content in self.files.items() if content}
+        if self.deleted:
+            sizes = {}
         body = {"exit": ended, "sizes": sizes, "node_rank": self.rank}
-        reply = self._http("exit", lambda s: s.dispatcher.on_exit(self.attempt_id, dict(body)))
+        reply = self.http("exit", lambda s: s.dispatcher.on_exit(self.attempt_id, dict(body)))
         if reply.get("closed"):
             return True
         self.offsets = dict(reply["offsets"])
         return False
 
-    def _http(self, what: str, act: Any) -> Any:
+    def http(self, what: str, act: Any) -> Any:
         """Send a request. It may be lost, its answer may be lost, and it may arrive once more."""
         world, rng, plan = self.world, self.world.rng, self.world.plan
         if (
@@ -311,7 +320,7 @@ class Part:
             answer = server.call(lambda: act(server))
         except Down:
             raise Outage(what) from None
-        except (OffsetMismatch, Conflict):
+        except (OffsetMismatch, Conflict, Fenced):
             raise
         except LehrError as error:
             world.watch.refused(self, what, error)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from lehr.control.lifecycle import ACTIVE, Desired, RunState
-from lehr.control.retries import RETRY_RESET
 from lehr.errors import LehrError
+from lehr.services import cancel, pause, retry
+from lehr.services.once import once
 from lehr.specs import expand, parse_spec
 from lehr.specs.sweep import SweepSpec
 from simulation.server import Down
@@ -29,8 +29,6 @@ class People:
         """Every run that the store has confirmed; trials come in as they are found."""
         self.sweeps: dict[str, int | None] = {}
         """Every sweep, with its ``max_concurrent``."""
-        self.retries: Counter[str] = Counter()
-        self.resumes: Counter[str] = Counter()
         self._submitted = 0
         self.active = True
 
@@ -55,11 +53,12 @@ class People:
 
     def _submit_one(self) -> None:
         if self.world.rng.random() < self.world.plan.sweeps / 3:
-            self._try(self._submit_sweep)
+            self.attempt(self._submit_sweep)
         else:
-            self._try(self._submit_run)
+            self.attempt(self._submit_run)
 
-    def _try(self, act: Any) -> None:
+    def attempt(self, act: Any) -> None:
+        """Carry out a request, which the server may refuse or not answer."""
         try:
             act()
         except Down:
@@ -117,6 +116,8 @@ class People:
         }
         # Not drawn: what a seed does beside this stays the same.
         spec["preemptible"] = self._submitted % 10 < 10 * self.world.plan.preemptible
+        if self._submitted % 10 < 10 * self.world.plan.copies:
+            spec["checkpoints"] = {"upload": str(self.world.copies_place)}
         if rng.random() < 0.1:
             spec["time_limit_s"] = round(length * rng.uniform(0.3, 1.5), 1)
         if rng.random() < 0.4:
@@ -162,6 +163,7 @@ class People:
         trials_ = expand(spec)
         sweep = self.world.server.call(lambda: self.world.server.store.sweeps.create(spec, trials_))
         self.sweeps[sweep.id] = spec.max_concurrent
+        self.world.verbs.launched(sweep.id, spec)
         self.world.note(f"submitted sweep {sweep.id}")
         self.world.count("sweeps")
 
@@ -174,7 +176,7 @@ class People:
     def _request(self) -> None:
         if self.active:
             kind = self.world.rng.choice(REQUESTS)
-            self._try(getattr(self, f"_{kind}"))
+            self.attempt(getattr(self, f"_{kind}"))
             self._request_later()
 
     def _some(self, states: set[RunState]) -> str | None:
@@ -188,12 +190,12 @@ class People:
             return
         server = self.world.server
         self.world.note(f"person: {desired.value} {run_id}")
-
-        def act() -> None:
-            server.store.requests.set_desired(run_id, desired, actor="user")
-            server.dispatcher.wake()
-
-        server.call(act)
+        verb = {
+            Desired.CANCEL: cancel.cancel_run,
+            Desired.PAUSE: pause.pause_run,
+            Desired.RUN: pause.resume_run,
+        }[desired]
+        server.call(lambda: verb(server.context, server.store.runs.get(run_id)))
 
     def _cancel(self) -> None:
         self._desire(self._some({RunState.QUEUED, RunState.PAUSED, *ACTIVE}), Desired.CANCEL)
@@ -208,7 +210,6 @@ class People:
         server = self.world.server
         run = server.call(lambda: server.store.runs.get(run_id))
         if run.state == RunState.PAUSED or run.desired == Desired.PAUSE:
-            self.resumes[run_id] += 1
             self._desire(run_id, Desired.RUN)
 
     def _save(self) -> None:
@@ -222,23 +223,8 @@ class People:
         if run_id is None:
             return
         server = self.world.server
-        run = server.call(lambda: server.store.runs.get(run_id))
-        self.retries[run_id] += 1
         self.world.note(f"person: retry {run_id}")
-
-        def act() -> None:
-            server.store.transitions.apply(
-                run_id,
-                old=RunState.FAILED,
-                new=RunState.QUEUED,
-                attempt=run.attempt,
-                cause="retry",
-                actor="user",
-                set=RETRY_RESET,
-            )
-            server.dispatcher.wake()
-
-        server.call(act)
+        server.call(lambda: retry.retry_run(server.context, server.store.runs.get(run_id)))
 
     def _exclude(self) -> None:
         node = self.world.rng.choice(self.world.nodes).name
@@ -252,32 +238,31 @@ class People:
         self.world.note(f"person: readmit {node}")
         self.world.server.call(lambda: self.world.server.dispatcher.readmit_node(node))
 
+    def _readmit_all(self) -> None:
+        for node in self.world.nodes:
+            self.attempt(lambda name=node.name: self.readmit(name))
+
     def _cancel_sweep(self) -> None:
         if not self.sweeps or self.world.rng.random() < 0.7:
             return
         sweep_id = self.world.rng.choice(sorted(self.sweeps))
-        store = self.world.server.store
+        server = self.world.server
         self.world.note(f"person: cancel sweep {sweep_id}")
-
-        def act() -> None:
-            with store.transaction():
-                store.sweep_progress.stop(sweep_id, "cancelled", actor="user", waiting_too=False)
-                for run in store.sweeps.runs(sweep_id):
-                    if not RunState(run.state).ended:
-                        store.requests.set_desired(run.id, Desired.CANCEL, actor="user")
-            self.world.server.dispatcher.wake()
-
-        self.world.server.call(act)
+        server.call(lambda: cancel.cancel_sweep(server.context, server.store.sweeps.get(sweep_id)))
 
     def _retry_sweep(self) -> None:
         if not self.sweeps:
             return
         sweep_id = self.world.rng.choice(sorted(self.sweeps))
-        store = self.world.server.store
+        server = self.world.server
         self.world.note(f"person: retry sweep {sweep_id}")
-        for run in self.world.server.call(lambda: store.sweeps.runs(sweep_id)):
-            self.retries[run.id] += 1
-        self.world.server.call(lambda: store.sweep_progress.retry_trials(sweep_id, actor="user"))
+
+        def act() -> None:
+            operation = retry.retry_sweep(server.context, server.store.sweeps.get(sweep_id))
+            once(server.store, None, operation, status=200)
+            server.dispatcher.wake()
+
+        server.call(act)
 
     def settle(self) -> None:
         """Stop acting; readmit every node, and let most of the paused runs go on.
@@ -286,12 +271,12 @@ class People:
         """
         self.active = False
         server = self.world.server
-        for node in self.world.nodes:
-            self._try(lambda name=node.name: self.readmit(name))
+        self._readmit_all()
+        # The last faults may exclude a node after that.
+        self.world.after(900.0, "readmit", self._readmit_all)
         if self.world.plan.pace > 1.0:
             for run in server.call(lambda: server.store.runs.by_state({RunState.QUEUED}))[5:]:
-                self._try(lambda run=run: self._desire(run.id, Desired.CANCEL))
+                self.attempt(lambda run=run: self._desire(run.id, Desired.CANCEL))
         for run in server.call(lambda: server.store.runs.by_state({RunState.PAUSED})):
             if self.world.rng.random() < 0.7:
-                self.resumes[run.id] += 1
-                self._try(lambda run=run: self._desire(run.id, Desired.RUN))
+                self.attempt(lambda run=run: self._desire(run.id, Desired.RUN))

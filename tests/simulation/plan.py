@@ -11,6 +11,8 @@ NODE_FAULTS = (
     *("clock_jump", "disk_full", "agent_restart", "shim_kill", "trainer_kill", "bad_gpu"),
 )
 SERVER_FAULTS = ("server_kill", "server_restart", "bridge_restart", "server_clock_jump")
+MACHINE_FAULTS = ("power_cut",)
+"""Of the server's machine."""
 SIZES = ((8,), (8,), (4, 4), (2, 2, 2, 2), (8, 8), (1, 1, 2, 4), (8, 8, 8))
 NODES_OF_8 = (1, 1, 1, 1, 1, 2, 2, 2, 4, 4, 8, 8, 16, 32, 64, 125)
 """Nodes of the clusters with long runs: 8 to 1,000 GPUs."""
@@ -48,6 +50,12 @@ class Plan:
     failing: float = 0.2
     preemptible: float = 0.0
     """Share of the runs that a higher priority may pause."""
+    verbs: float = 0.0
+    """Forks, deletions, archives, extensions and rollouts per hour."""
+    storage: bool = False
+    """Whether a node can resume only from checkpoints that it has, or that were copied."""
+    copies: float = 0.0
+    """Share of the runs whose checkpoints are copied to other storage."""
     faults: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -97,7 +105,23 @@ def _sharing(plan: Plan) -> Plan:
 
     Taken from the digits of the load: one more draw would change what each kept seed does.
     """
-    return replace(plan, preemptible=(0.0, 0.0, 0.7)[int(plan.load * 1e6) % 3])
+    return replace(plan, preemptible=(0.0, 0.0, 0.7)[int(plan.load * 1e6) % 3], **_more(plan))
+
+
+def _more(plan: Plan) -> dict[str, Any]:
+    """Draw what was added later, apart from the rest: the rest of each seed's plan stays."""
+    rng = random.Random(repr(plan.load))
+    rare = 12.0 if plan.pace > 1.0 else 1.0
+    quiet = not any(plan.faults.values())
+    cuts = 0.0 if quiet or rng.random() < 0.5 else 10 ** rng.uniform(-1.0, 0.5) / rare
+    verbs = rng.choice([0.0, 4.0, 12.0]) / rare
+    storage = rng.random() < 0.5
+    return {
+        "verbs": verbs,
+        "storage": storage,
+        "copies": rng.choice([0.0, 0.5, 1.0]) if storage else 0.0,
+        "faults": {**plan.faults, "power_cut": cuts},
+    }
 
 
 def _calm(rng: random.Random, faults: dict[str, float]) -> Plan:

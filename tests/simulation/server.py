@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lehr.cluster.dispatcher import Dispatcher
 from lehr.errors import LehrError
+from lehr.presenters import Presenter
+from lehr.presenters.cluster import ClusterPresenter
+from lehr.services.context import Context
 from lehr.store import Store
 from simulation.bridge import Bridge
-from simulation.sim_store import discard, killed_copy, open_store
+from simulation.power import DatabaseDisk, Disk
+from simulation.sim_store import database_disks, discard, killed_copy, open_store
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -39,12 +43,18 @@ class Server:
         self.home = folder / "home-0"
         self.store: Store
         self.dispatcher: Dispatcher
+        self.context: Context
+        """What the services of the current life use."""
         self.bridge: Bridge
         self.up = False
         self.lives = 0
         self.clock_jump_s = 0.0
         self.kill_in: int | None = None
         """Kill points until the server is killed; None: it is not going to be."""
+        self.power_cut = False
+        """Whether that kill is a power cut of its machine."""
+        self.disk = Disk()
+        self.databases: list[DatabaseDisk] = []
         self.inside = False
         self._tick_due: float | None = None
         self._last_tick = 0.0
@@ -57,6 +67,7 @@ class Server:
         self.inside = True
         try:
             self.store = open_store(self.home, self.clock)
+            self.databases = database_disks(self.store)
             self.dispatcher = Dispatcher(
                 self.store,
                 self.home,
@@ -66,6 +77,19 @@ class Server:
                 clock=lambda: self.world.timeline.now,
             )
             self._nobody = self.dispatcher._thread
+            self.context = Context(
+                store=self.store,
+                presenter=Presenter(self.store, separate_folders=self.dispatcher.separate_folders),
+                dispatcher=self.dispatcher,
+                cluster_views=ClusterPresenter(
+                    self.store,
+                    self.dispatcher.cluster,
+                    self.dispatcher.queue_order,
+                    embedded=False,
+                ),
+                home=self.home,
+                one_machine=False,
+            )
             self.dispatcher.enqueue_all()
         finally:
             self.inside = False
@@ -96,9 +120,22 @@ class Server:
     def die(self) -> None:
         """Leave the home as a killed process does, and start another server on it later."""
         self.world.count("kills")
+        lose = self._lose if self.power_cut else None
+        self.power_cut = False
         self._gone()
-        self.home = killed_copy(self.store, self.folder / f"home-{self.lives}")
+        self.home = killed_copy(self.store, self.folder / f"home-{self.lives}", lose)
         self.world.after(self.world.rng.choice([0.5, 5.0, 20.0, 120.0]), "server", self.start)
+
+    def _lose(self, home: Path) -> None:
+        """Take from the home what its machine had not flushed when it lost power."""
+        rng = self.world.rng
+        self.world.count("power cuts")
+        self.world.watch.power_is_cut()
+        files = self.disk.cut(home / "replica", rng)
+        lost = [one.path.name for one in self.databases if one.cut(home, rng)]
+        self.world.counts["files cut by power cuts"] += files
+        self.world.counts["logs cut by power cuts"] += len(lost)
+        self.world.note(f"server: power lost; cut: {files} files, {lost}")
 
     def restart(self) -> None:
         """End it in order, and start another one."""
@@ -114,6 +151,7 @@ class Server:
     def _gone(self) -> None:
         self.up = False
         self.kill_in = None
+        self.power_cut = False
         self.bridge.die()
         self.world.disturb()
 
@@ -139,6 +177,8 @@ class Server:
 
     def _enter(self, act: Callable[[], T]) -> T | type[Down]:
         assert not self.inside, "one call at a time"
+        if self.power_cut:
+            self.world.watch.about_to_call()
         self.inside = True
         try:
             found = act()

@@ -1,25 +1,29 @@
-"""The real store, single-threaded and without flushes: what survives a kill, not a power cut."""
+"""The real store, single-threaded. Flushes are recorded, and not made: see ``power.py``."""
 
 from __future__ import annotations
 
 import math
+import os
 import random
 import shutil
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from lehr import killpoints
 from lehr.cluster import attempt_cache, inbox, run_cache
+from lehr.services import code
 from lehr.store import Store, ids
 from lehr.store import store as store_module
 from lehr.store.streams import replica
-from lehr.store.streams.appender import Appender, _Append, _Call
+from lehr.store.streams.appender import Answer, Appender, _Append, _Call
 from lehr.store.streams.indexer import Indexer
 from lehr.store.wal import Wal
 from lehr_testing.stores import fresh_store
+from simulation.power import DatabaseDisk, Disk
 
 
 class InlineAppender(Appender):
@@ -39,11 +43,11 @@ class InlineAppender(Appender):
         self._replica = replica
         self._log_cap = log_cap_bytes
         self._on_rest = on_rest
+        self._flushers = ThreadPoolExecutor(1)
+        """Not used: a group has one append, and so one file."""
 
-    def append(self, attempt_id: str, name: str, offset: int, data: bytes) -> Future[int]:
-        answer: Future[int] = Future()
+    def append(self, attempt_id: str, name: str, offset: int, data: bytes, answer: Answer) -> None:
         self._append_group([_Append(attempt_id, name, offset, data, answer)])
-        return answer
 
     def call(self, act: Callable[[Indexer], Any]) -> Future[Any]:
         answer: Future[Any] = Future()
@@ -56,8 +60,10 @@ class InlineAppender(Appender):
 
 
 @contextmanager
-def patched(rng: random.Random, reached: Callable[[str], None]) -> Iterator[None]:
-    """Draw ids from ``rng``, append inline, flush nothing, and call ``reached`` at kill points.
+def patched(
+    rng: random.Random, reached: Callable[[str], None], runs_dir: Path, disk: Disk
+) -> Iterator[None]:
+    """Draw ids from ``rng``, append inline, note flushes, and call ``reached`` at kill points.
 
     The caches of the tick never compare themselves with the record: a missed change would show.
     """
@@ -68,33 +74,44 @@ def patched(rng: random.Random, reached: Callable[[str], None]) -> Iterator[None
         (run_cache, "CHECK_EVERY_S", math.inf),
         (attempt_cache, "WHOLE_EVERY_S", math.inf),
         (inbox, "HEARTBEATS_EVERY_S", 300.0),
-        (replica.Writing, "flush", lambda self: self._folders.clear()),
+        # No capsules: they are files beside the store, written before a submission names them.
+        (code, "pin", lambda context, spec: spec),
+        (replica, "os", disk),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
     for owner, name, value in changes:
         setattr(owner, name, value)
     try:
-        yield
+        with patch.dict(os.environ, {"LEHR_RUNS": str(runs_dir)}):
+            yield
     finally:
         for owner, name, value in before:
             setattr(owner, name, value)
 
 
 def open_store(home: Path, clock: Callable[[], float]) -> Store:
-    store = Store.open(home, clock=clock) if home.exists() else fresh_store(home, clock=clock)
-    store.db._synchronous = lambda level: None  # type: ignore[method-assign]
-    store.db._raw.execute("PRAGMA synchronous=OFF")
-    store._index_writer.execute("PRAGMA synchronous=OFF")
-    return store
+    return Store.open(home, clock=clock) if home.exists() else fresh_store(home, clock=clock)
 
 
-def killed_copy(store: Store, home: Path) -> Path:
-    """Move the home as a killed process leaves it; ``store`` is unusable afterwards."""
+def database_disks(store: Store) -> list[DatabaseDisk]:
+    """Follow what of the store's databases is durable."""
+    records = DatabaseDisk(store.db.path, store.db._raw)
+    store.db._synchronous = records.set_level  # type: ignore[method-assign]
+    return [records, DatabaseDisk(store.home / "streams.db", store._index_writer)]
+
+
+def killed_copy(store: Store, home: Path, lose: Callable[[Path], object] | None = None) -> Path:
+    """Move the home as a killed process leaves it; ``store`` is unusable afterwards.
+
+    ``lose`` takes from the copy what a power cut loses.
+    """
     home.mkdir(mode=0o700)
     for path in store.home.iterdir():
         if path.is_file() and path.name != "lehr.lock":
             shutil.copy(path, home / path.name)
     (store.home / "replica").rename(home / "replica")
+    if lose is not None:
+        lose(home)
     discard(store)
     return home
 

@@ -62,8 +62,8 @@ def test_the_same_seed_gives_the_same_history() -> None:
         program = (
             "from simulation.mutations import plan\n"
             "from simulation.world import simulate\n"
-            "faults = plan('power_off', 'hang', 'server_kill', rate=6.0)\n"
-            "print(simulate(5, **{**faults, 'hours': 0.5, 'loss': 0.1, 'repeats': 0.1}).digest)"
+            "faults = plan('power_off', 'hang', 'server_kill', 'power_cut', rate=6.0, verbs=20.0)\n"
+            "print(simulate(5, **{**faults, 'hours': 0.35, 'loss': 0.1, 'repeats': 0.1}).digest)"
         )
         environment = {
             **os.environ,
@@ -82,7 +82,7 @@ def test_the_same_seed_gives_the_same_history() -> None:
 
 
 def test_preempted_runs_break_no_invariant_although_servers_are_killed() -> None:
-    busy = {"preemptible": 1.0, "load": 1.6, "nodes": (4, 2)}
+    busy = {"preemptible": 1.0, "load": 1.6, "nodes": (4, 2), "hours": 1.0}
     result = simulate(1, **(plan("server_kill", rate=10.0) | busy))
     assert not result.violations, explain(result)
     assert result.counts["preempted"] >= 1
@@ -92,6 +92,28 @@ def test_server_is_killed_between_writes_and_started_again() -> None:
     result = simulate(1, **(plan("server_kill", rate=30.0) | {"hours": 0.5}))
     assert not result.violations, explain(result)
     assert result.counts["kills"] >= 3
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_power_cuts_and_every_verb_break_no_invariant(seed: int) -> None:
+    faults = ("power_cut", "server_kill", "power_off", "cut_off", "trainer_kill")
+    busy = {"people": 10.0, "sweeps": 0.2, "failing": 0.3, "loss": 0.02, "repeats": 0.02}
+    result = simulate(seed, **plan(*faults, verbs=30.0, nodes=(4, 4), **busy))
+    assert not result.violations, explain(result)
+    for what in ("forks", "deletions", "extensions", "rollouts", "power cuts"):
+        assert result.counts[what] > 0, f"{what}: none"
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_checkpoints_on_disks_and_in_storage_break_no_invariant(seed: int) -> None:
+    """Seed 1 of these showed that a deleted run got a copy of its last checkpoint again."""
+    files = {"storage": True, "copies": 1.0, "shared_storage": False}
+    faults = () if seed == 1 else ("power_off", "trainer_kill", "cut_off")
+    result = simulate(seed, **plan(*faults, verbs=60.0, load=1.5, hours=3.0, **files))
+    assert not result.violations, explain(result)
+    assert result.counts["copies"] > 0
 
 
 def test_every_invariant_has_a_planted_bug() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simulation.part import EVENTS, Part
@@ -20,6 +23,13 @@ LOGS = {
 }
 
 
+def _steps(config: str) -> int:
+    """Return the steps of a resolved config. To parse it all takes longer than the attempt."""
+    found = re.search(r"^steps: (\d+)$", config, re.MULTILINE)
+    assert found is not None
+    return int(found[1])
+
+
 class Training:
     """All parts of one attempt together. Its rank 0 writes the events."""
 
@@ -30,8 +40,17 @@ class Training:
         self.number = int(number)
         self.nodes = int(launch["gang"]["nodes"])
         self.env: dict[str, str] = launch["env"]
-        self.steps = int(self.env["SIM_STEPS"])
+        self.steps = _steps(launch["files"]["config.yaml"])
         self.record_s = float(self.env["SIM_RECORD_S"])
+        self.folder = Path(launch["run_dir"])
+        self.rises = "SIM_ROLLOUT" in self.env and world.rng.random() < world.plan.failing / 2
+        """Its loss does not fall."""
+        self.drifts = "SIM_ROLLOUT" in self.env and world.rng.random() < world.plan.failing / 2
+        """It does not resume exactly."""
+        self.held: list[str] = []
+        """Its checkpoints that retention has not removed."""
+        self.keep: set[str] = set()
+        """Checkpoints that forks wait for, by its orders."""
         self.parts: dict[int, Part] = {}
         self.written: dict[str, bytearray] = {}
         """Every byte that was written, by stream."""
@@ -107,10 +126,18 @@ class Training:
         if self.fate == "silent" and self.fate_at == 0:
             part.trainer_ended(signal=11)
             return
+        why = None
+        if self.world.storage.on and self.resume_from is not None:
+            why = self.world.storage.resume(self)
+        if why is not None:
+            for one in list(self.parts.values()):
+                one.end(why, "no checkpoint to resume from")
+            return
         self.begun = True
         self.record("started", schema_version=1, attempt=self.number, total_steps=self.steps)
         if self.resume_from is not None:
-            self.record("resumed", step=self.step, checkpoint=self.resume_from)
+            checkpoint = "/".join(self.resume_from.split("/")[-3:])
+            self.record("resumed", step=self.step, checkpoint=checkpoint)
         self._next_record()
 
     def _next_record(self) -> None:
@@ -128,11 +155,15 @@ class Training:
             return
         self.step += STEPS_A_RECORD
         loss = round(5.0 / (1.0 + self.step / 50.0) + self.world.rng.random() / 10, 4)
-        self.record("metrics", step=self.step, tokens=self.step * 1000, values={"val/loss": loss})
+        values = {"val/loss": loss}
+        if "SIM_ROLLOUT" in self.env:
+            values["train/loss"] = 9.0 + self.step if self.rises else 9.0 - self.step / 20.0
+        self.record("metrics", step=self.step, tokens=self.step * 1000, values=values)
         if self.step >= self.steps:
             self._complete()
             return
-        if self.step % (STEPS_A_RECORD * 3) == 0:
+        middle = "SIM_ROLLOUT" in self.env and self.step == self.steps // 2
+        if middle or self.step % (STEPS_A_RECORD * 3) == 0:
             self.save("interval")
         self._next_record()
 
@@ -142,6 +173,22 @@ class Training:
             "checkpoint", step=self.step, path=path, size_bytes=1, digest="0" * 64, reason=reason
         )
         self.world.watch.saved(self, path)
+        if "SIM_ROLLOUT" in self.env:
+            self._write_manifest(path)
+        if self.world.storage.on:
+            self.world.storage.saved(self, path)
+
+    def _write_manifest(self, path: str) -> None:
+        """Write what the gate of an exact resume reads; other checkpoints have no files."""
+        weights = f"{self.step} {self.attempt_id if self.drifts else ''}"
+        digest = hashlib.sha256(weights.encode()).hexdigest()
+        folder = self.folder / path
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "model.safetensors").write_bytes(b"")
+        entry = {"size": 0, "sha256": digest}
+        content = {"step": self.step, "tokens": 0, "reason": "interval"}
+        content |= {"files": {"model.safetensors": entry}}
+        (folder / "manifest.json").write_text(json.dumps(content))
 
     def _complete(self) -> None:
         self.save("last")
@@ -205,6 +252,7 @@ class Training:
 
     def ordered(self, part: Part, orders: dict[str, Any]) -> None:
         """Rank 0 reads its orders at a step boundary."""
+        self.keep = set(orders.get("keep") or ())
         if part.rank != 0 or orders["desired"] == "run" or self.ignores_orders:
             return
         save = orders["desired"] == "pause"

@@ -18,6 +18,7 @@ from lehr.errors import LehrError
 from lehr.store.tables import Attempt, RunRow
 from simulation.part import EVENTS, Part
 from simulation.server import Down
+from simulation.watch_groups import GroupWatch
 
 if TYPE_CHECKING:
     from simulation.training import Training
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 INVARIANTS = (
     *("gpu", "twice", "gang", "transitions", "stuck", "budget", "requests", "left_over"),
     *("bytes", "starvation", "completed", "sweep_limit", "internal", "checkpoint"),
-    "overlooked",
+    *("overlooked", "fork", "deleted", "trials", "rollout", "durable", "copies"),
 )
 CHECK_S = 60.0
 SLACK_S = 90.0
@@ -70,7 +71,12 @@ class Watch:
         self.violations: list[Violation] = []
         self.handler = _Handler(self)
         self.healed_at: float | None = None
+        self.groups = GroupWatch(world, self)
+        self.acknowledged = self.groups.acknowledged
+        self.power_is_cut = self.groups.power_is_cut
+        self.about_to_call = self.groups.about_to_call
         self._begun: Counter[tuple[str, str]] = Counter()
+        self._begun_on: dict[tuple[str, int], str] = {}
         self._saved: set[tuple[str, str]] = set()
         self._completed: set[str] = set()
         self._since: dict[Any, float] = {}
@@ -96,6 +102,9 @@ class Watch:
         self._begun[part.attempt_id, part.node.name] += 1
         if self._begun[part.attempt_id, part.node.name] > 1:
             self.fail("twice", f"{part.attempt_id} is begun twice on {part.node.name}")
+        first = self._begun_on.setdefault((part.attempt_id, part.rank), part.node.name)
+        if first != part.node.name:
+            self.fail("twice", f"{part.attempt_id} is begun on {first} and on {part.node.name}")
 
     def written_again(self, part: Part) -> None:
         self.fail("twice", f"{part.attempt_id} writes its streams twice")
@@ -109,7 +118,9 @@ class Watch:
         self.world.count("gpu_busy")
 
     def resumes(self, training: Training, path: str) -> None:
-        if (training.run_id, path) not in self._saved:
+        """``path``: of the run itself, or absolute, as a fork has it."""
+        *_, run_id, attempt, folder, step = ["", training.run_id, *path.split("/")[-4:]]
+        if (run_id, f"{attempt}/{folder}/{step}") not in self._saved:
             self.fail("checkpoint", f"{training.attempt_id} resumes from {path}: never saved")
 
     def saved(self, training: Training, path: str) -> None:
@@ -125,6 +136,7 @@ class Watch:
 
     def watch_server(self) -> None:
         """Look at the actions of each tick before they are applied."""
+        self.groups.started()
         executor = self.world.server.dispatcher._executor
         apply = executor.apply
 
@@ -132,6 +144,7 @@ class Watch:
             starts = [action for action in actions if isinstance(action, StartRun)]
             for start in starts:
                 self._check_start(start)
+                self.groups.check_start(start)
             self._started_in_tick = bool(starts)
             return apply(actions)
 
@@ -342,8 +355,11 @@ class Watch:
             stopped = store.sweeps.get(sweep_id).stopped
             if stopped is not None and "internal" in stopped:
                 self.fail("internal", f"sweep {sweep_id}: {stopped}")
+        deleted = store.runs.deleted_ids()
         for training in self.world.trainings.values():
-            self._check_bytes(training)
+            if training.run_id not in deleted:
+                self._check_bytes(training)
+        self.groups.finally_()
 
     def _check_history(self, run: RunRow) -> None:
         state: str | None = None
@@ -385,7 +401,7 @@ class Watch:
     def _progressed(self, run_id: str) -> set[int]:
         """Return the attempts that have saved a newer checkpoint than all before them."""
         newest, found = -1, set()
-        points = self.world.server.store.checkpoints.of_run(run_id)
+        points = self.world.server.store.checkpoints.of_run(run_id, removed=True)
         for point in sorted(points, key=lambda point: (point.attempt, point.step)):
             if point.step > newest:
                 newest = point.step

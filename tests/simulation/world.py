@@ -21,8 +21,10 @@ from simulation.people import People
 from simulation.plan import Plan, draw
 from simulation.server import EPOCH, Down, Server
 from simulation.sim_store import patched
+from simulation.storage import Storage
 from simulation.timeline import Timeline
 from simulation.training import Training
+from simulation.verbs import Verbs
 from simulation.watch import Violation, Watch
 
 REST_HOURS = 48.0
@@ -77,10 +79,13 @@ class World:
         """When the server or its bridge last began or ended."""
         self.tick_gap_s = max(0.25, len(plan.nodes) / 15)
         self.trainings: dict[str, Training] = {}
+        self.storage = Storage(self)
+        self.copies_place = folder / "copies"
         self.watch = Watch(self)
         self.server = Server(self, folder)
         self.nodes = [Node(self, f"n{i + 1}", gpus) for i, gpus in enumerate(plan.nodes)]
         self.people = People(self)
+        self.verbs = Verbs(self)
         self.faults = Faults(self)
 
     def after(self, seconds: float, what: str, act: Callable[[], object]) -> None:
@@ -115,6 +120,7 @@ class World:
         """Live through the plan's hours, heal, come to rest. Return the virtual hours."""
         self.server.start()
         self.people.start()
+        self.verbs.start()
         self.faults.start()
         self.watch.start()
         end = self.plan.hours * 3600.0
@@ -205,7 +211,10 @@ def simulate(
         collecting = gc.get_threshold()
         gc.set_threshold(100_000, 20, 50)
         try:
-            with patched(rng, world.server.reached), mutation():
+            with (
+                patched(rng, world.server.reached, Path(folder) / "runs", world.server.disk),
+                mutation(),
+            ):
                 try:
                     hours = world.run()
                     described = world.describe() if world.watch.violations else []

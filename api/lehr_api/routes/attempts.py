@@ -294,7 +294,12 @@ def copies(report: CopiesReport, attempt_id: AttemptId, store: StoreDep) -> Copi
     for place, one in enumerate(report.copies):
         _refuse_stray(run, attempt.number, f"copies[{place}]", one)
     news = [CopyReport(one.path, one.url, one.state, one.error) for one in report.copies]
-    unknown = store.checkpoints.note_copies(run.id, news)
+    with store.transaction():
+        # A node may still copy the last checkpoint of an ended run while it is deleted.
+        if store.runs.is_deleted(run.id):
+            left = [one.path for one in report.copies if one.state != "removed"]
+            return CopiesAnswer(unknown=[], remove=left)
+        unknown = store.checkpoints.note_copies(run.id, news)
     policy = stored.checkpoint_policy(run.spec)
     superfluous = copies_to_remove(
         store.checkpoints.copied(run.id), policy, store.checkpoints.needed_by_forks(run.id)

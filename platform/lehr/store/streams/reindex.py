@@ -150,6 +150,10 @@ def _mend(
         _clear(indexer, stream)
         indexer.connection.execute("COMMIT")
         stream = indexer.stream(stream.attempt_id, stream.name)
+    if stream.stored < size:
+        # A server that was killed may have written these bytes and not flushed them. From here on
+        # they count as acknowledged.
+        replica.flush(stream.attempt_id, stream.name)
     uncommitted = _COMMIT
     indexer.connection.execute("BEGIN IMMEDIATE")
     while stream.stored < size:

@@ -123,6 +123,17 @@ class Replica:
         finally:
             os.close(descriptor)
 
+    def flush(self, attempt_id: str, name: str) -> None:
+        """Flush a file and its name to disk, whoever wrote it."""
+        path = self.path(attempt_id, name)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        try:
+            os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
+        sync_folder(path.parent)
+        sync_folder(self.root)
+
     def gaps(self, attempt_id: str) -> list[Gap]:
         try:
             lines = (self.folder(attempt_id) / GAPS).read_text("utf-8").splitlines()

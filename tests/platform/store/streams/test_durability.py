@@ -155,6 +155,26 @@ def test_gap_record_is_flushed_with_its_folder(recorded) -> None:
     assert recorder.calls == [("write", path), ("fsync", path), ("fsync", f"replica/{attempt}")]
 
 
+def test_bytes_that_a_killed_server_left_are_flushed_before_they_count(
+    recorded, tmp_path: Path
+) -> None:
+    """It was killed after the write and before the flush: the page cache has the bytes."""
+    store, recorder = recorded
+    attempt = new_attempt(store).id
+    store.close()
+    folder = tmp_path / "home" / "replica" / attempt
+    folder.mkdir()
+    (folder / "rank-0.log").write_bytes(b"one\n")
+    recorder.calls.clear()
+    with Store.open(tmp_path / "home") as again:
+        assert again.streams.sizes(attempt) == {"rank-0.log": 4}
+    assert [call for call in recorder.calls if call[1].startswith("replica")] == [
+        ("fdatasync", f"replica/{attempt}/rank-0.log"),
+        ("fsync", f"replica/{attempt}"),
+        ("fsync", "replica"),
+    ]
+
+
 FULL, NORMAL = 2, 1
 
 
