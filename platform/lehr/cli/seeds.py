@@ -8,7 +8,7 @@ import typer
 
 from lehr import formats
 from lehr.cli.connect import Ref, connect
-from lehr.cli.output import JsonOption, YesOption, console, escaped, print_json, to_jsonable
+from lehr.cli.output import JsonOption, YesOption, console, escaped, print_json
 from lehr.cli.run_actions import confirm
 from lehr.cli.watch import watch_until_end
 
@@ -42,7 +42,7 @@ def seeds(
         confirm(f"Queue {n} {'run' if n == 1 else 'runs'} like {run.name}{_time(run, n)}?")
     made = run.seeds(n)
     if as_json:
-        print_json({"sweep": to_jsonable(made.detail)})
+        print_json({"sweep": made.detail})
     else:
         out = console()
         count = sum(made.view.counts.values())
