@@ -189,7 +189,7 @@ def export(
         str | None,
         typer.Option(
             metavar="PATH",
-            help="Path of the run's tokenizer on this machine; the word none leaves it out. "
+            help="Path of the run's tokenizer on this machine. none: leave it out. "
             "Default: as in the run's config.",
         ),
     ] = None,

@@ -36,7 +36,9 @@ def set_quota(
     gpus: Annotated[int, typer.Argument(metavar="GPUS", min=0, help="Most GPUs at a time.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Set the quota of a project. Running runs go on, also beyond it. Needs the role admin.
+    """Set the quota of a project. Running runs continue, even if they hold more.
+
+    Needs the role admin.
 
     JSON: {quota: QuotaView}.
     """

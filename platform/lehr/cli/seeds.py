@@ -30,9 +30,9 @@ def seeds(
 ) -> None:
     """Repeat a run with seeds that it does not have yet, as a sweep over train.seed.
 
-    Shows the noise between seeds. When they have ended, compare the run and its repetitions with
-    other runs: lehr compare RUN RUN-seeds OTHER. The comparison then shows whether a difference is
-    more than this noise.
+    Shows the noise between seeds. When its runs have ended, compare the run and its repetitions
+    with other runs: lehr compare RUN RUN-seeds OTHER. The comparison then shows whether a
+    difference is more than this noise.
 
     JSON: {sweep: SweepDetail}, without confirmation.
     """
