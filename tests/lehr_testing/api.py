@@ -6,6 +6,7 @@ Messages of workers go through the real handlers of the dispatcher.
 from __future__ import annotations
 
 import asyncio
+import copy
 import hashlib
 import json
 import threading
@@ -287,3 +288,29 @@ def end(
     )
     assert moved
     store.attempts.close(f"{run_id}-{run.attempt}")
+
+
+# ---------------------------------------------------------------------------------- submissions
+
+
+def changed(spec: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """Return a copy of the spec with another value at the path."""
+    spec = copy.deepcopy(spec)
+    *way, last = path.split(".")
+    here = spec
+    for name in way:
+        here = here.setdefault(name, {})
+    here[last] = value
+    return spec
+
+
+def submit(client: TestClient, **fields: Any) -> Any:
+    """Submit a run with these fields of its spec, and return it."""
+    answer = client.post("/api/v1/runs", json={"spec": {**RUN_SPEC, **fields}})
+    assert answer.status_code == 201, answer.text
+    return answer.json()
+
+
+def counts(api: Api) -> tuple[int, int]:
+    """Return the numbers of runs and of sweeps."""
+    return api.store.runs.page(archived=None).total, api.store.sweeps.page(archived=None).total

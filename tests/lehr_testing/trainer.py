@@ -23,6 +23,14 @@ from lehr_trainer.checkpointing.checkpoint import read_manifest, read_tensors
 from lehr_trainer.contract import layout
 
 TIMEOUT_S = 240.0
+MANY = 100_000
+"""More steps than any test waits for."""
+UNSAVED: dict[str, Any] = {
+    "steps": MANY,
+    "checkpoint": {"every": 0},
+    "validation": {"tokens": 512, "share": 0.1, "every": 0},
+}
+"""Settings of a run that saves only when ordered to."""
 
 
 def make_run(folder: Path, corpus: Path, *, steps: int = 12, **changes: Any) -> Path:
@@ -190,6 +198,15 @@ def train_to_end(path: Path, **options: Any) -> str:
     with training(path, **options) as process:
         code, output = finish(process)
     assert code == 0, output
+    return output
+
+
+def fails(path: Path, data: Path) -> str:
+    """Train until the process fails, and return its output, which has no traceback."""
+    with training(path, data=data) as process:
+        code, output = finish(process)
+    assert code == 1
+    assert "Traceback" not in output
     return output
 
 

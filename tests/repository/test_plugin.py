@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
+from fnmatch import fnmatchcase
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,7 +14,7 @@ import pytest
 from xdist.remote import Producer
 
 from lehr_testing import ordering, plugin
-from lehr_testing.paths import TESTS
+from lehr_testing.paths import ROOT, TESTS
 
 TWO_WORKERS = ("-p", "xdist", "-n", "2", "--dist", "loadgroup")
 
@@ -134,6 +136,7 @@ def test_skips_fail_by_default_in_ci(
 
 SEES = """
 import os
+import re
 
 FOREIGN = ["LEHR_HOME", "WANDB_API_KEY", "AWS_PROFILE", "RAY_ADDRESS", "https_proxy", "COLUMNS"]
 
@@ -346,3 +349,13 @@ def test_interrupts_reach_programs_of_a_suite_that_was_started_in_the_background
     ignoring = "import signal, runpy; signal.signal(2, signal.SIG_IGN); runpy.run_module('pytest', run_name='__main__')"
     done = suite.run(sys.executable, "-c", ignoring, "-q")
     assert done.ret == 0
+
+
+@pytest.mark.parametrize("pattern", plugin.MAY_SKIP)
+def test_each_allowed_skip_names_a_test(pattern: str) -> None:
+    names = {
+        f"{path.relative_to(ROOT)}::{name}"
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)
+    }
+    assert any(fnmatchcase(name, pattern) for name in names)

@@ -34,7 +34,7 @@ def list_quotas(services: ServicesDep) -> QuotasView:
 
 @router.put("/quotas/{project}", responses=problem_responses(422))
 def set_quota(project: Project, body: QuotaRequest, services: ServicesDep) -> QuotaView:
-    """Set the quota of a project. Running runs go on, also beyond it."""
+    """Set the quota of a project. Running runs continue, even if they hold more."""
     return quotas.set_quota(services, project, body.gpus)
 
 

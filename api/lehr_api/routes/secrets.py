@@ -40,5 +40,5 @@ def set_secret(name: Name, body: SecretRequest, services: ServicesDep) -> Secret
 
 @router.delete("/secrets/{name}", responses=problem_responses(404))
 def remove_secret(name: Name, services: ServicesDep) -> SecretView:
-    """Remove a secret. Runs that name it and start later fail with the reason."""
+    """Remove a secret. A run that names it fails with the reason if it starts later."""
     return secrets.remove_secret(services, name)

@@ -8,7 +8,7 @@ import typer
 
 from lehr import formats
 from lehr.cli.connect import Ref, connect, find, find_any
-from lehr.cli.output import JsonOption, YesOption, console, escaped, notes, print_json, to_jsonable
+from lehr.cli.output import JsonOption, YesOption, console, escaped, notes, print_json, print_result
 from lehr.cli.run_actions import confirm
 from lehr.schemas.sweeps import SweepDeletion
 
@@ -26,7 +26,7 @@ def archive(ref: Ref, as_json: JsonOption = False) -> None:
     """
     found = find_any(connect(), ref).archive()
     if as_json:
-        print_json({noun(found): to_jsonable(found.detail)})
+        print_json({noun(found): found.detail})
     else:
         back = f"Undo: lehr unarchive {found.id}"
         console().print(f"{escaped(found.name)} ({found.id}) is archived. {back}")
@@ -39,10 +39,11 @@ def unarchive(ref: Ref, as_json: JsonOption = False) -> None:
     JSON: {run: RunDetail}, {sweep: SweepDetail} or {rollout: RolloutDetail}.
     """
     found = find_any(connect(), ref).unarchive()
-    if as_json:
-        print_json({noun(found): to_jsonable(found.detail)})
-    else:
-        console().print(f"{escaped(found.name)} ({found.id}) is no longer archived.")
+    print_result(
+        {noun(found): found.detail},
+        f"{escaped(found.name)} ({found.id}) is no longer archived.",
+        as_json=as_json,
+    )
 
 
 @app.command("delete")
@@ -67,13 +68,11 @@ def delete(
         confirm(f"Delete {run.name} ({run.id}) for good? It frees {frees}.")
     with notes().status(f"Deleting {escaped(run.name)}"):
         freed = run.delete()
-    if as_json:
-        print_json({"deleted": to_jsonable(freed)})
-    else:
-        console().print(
-            f"{escaped(run.name)} ({run.id}): {formats.size(freed.bytes)} freed; "
-            "its record is kept."
-        )
+    print_result(
+        {"deleted": freed},
+        f"{escaped(run.name)} ({run.id}): {formats.size(freed.bytes)} freed; its record is kept.",
+        as_json=as_json,
+    )
 
 
 def noun(found: Run | Sweep | Rollout) -> str:

@@ -17,8 +17,8 @@ from lehr.cli.output import (
     is_terminal,
     notes,
     print_json,
+    print_result,
     table,
-    to_jsonable,
 )
 from lehr.cli.run_actions import confirm
 from lehr.errors import NotFound, UserError
@@ -71,7 +71,7 @@ def ls(
     run = connect().run(ref)
     found = [one for one in run.checkpoints() if every or is_there(one)]
     if as_json:
-        print_json({"run": run.id, "checkpoints": to_jsonable(found)})
+        print_json({"run": run.id, "checkpoints": found})
         return
     if not found:
         notes().print(f"{run.name} ({run.id}) has no checkpoint.", markup=False)
@@ -103,7 +103,7 @@ def save(ref: Ref, as_json: JsonOption = False) -> None:
     """Save a checkpoint of a running run after its current step. JSON: {run: RunDetail}."""
     run = connect().run(ref).checkpoint()
     if as_json:
-        print_json({"run": to_jsonable(run.detail)})
+        print_json({"run": run.detail})
         return
     console().print(f"{run.name} ({run.id}) will save after its current step.", markup=False)
     notes().print(f"  List it: lehr checkpoints ls {run.id}", markup=False)
@@ -141,7 +141,7 @@ def verify(
             console().print(f"step {at:,}  [red]in no location that the server can reach[/]")
     ok = all(verdict.ok for verdict in verdicts)
     if as_json:
-        print_json({"run": run.id, "ok": ok, "checkpoints": to_jsonable(verdicts)})
+        print_json({"run": run.id, "ok": ok, "checkpoints": verdicts})
     if not ok:
         raise typer.Exit(1)
 
@@ -189,7 +189,7 @@ def export(
         str | None,
         typer.Option(
             metavar="PATH",
-            help="Path of the run's tokenizer on this machine; the word none leaves it out. "
+            help="Path of the run's tokenizer on this machine. none: leave it out. "
             "Default: as in the run's config.",
         ),
     ] = None,
@@ -217,12 +217,11 @@ def export(
             progress=bar,
         )
     size = sum(path.stat().st_size for path in folder.iterdir())
-    if as_json:
-        print_json({"exported": {"run": run.id, "path": str(folder), "bytes": size}})
-    else:
-        console().print(
-            f"{escaped(str(folder))}: model of {escaped(run.name)}, {formats.size(size)}"
-        )
+    print_result(
+        {"exported": {"run": run.id, "path": str(folder), "bytes": size}},
+        f"{escaped(str(folder))}: model of {escaped(run.name)}, {formats.size(size)}",
+        as_json=as_json,
+    )
 
 
 def parse_step(text: str) -> int | Literal["best", "last"]:
@@ -289,10 +288,11 @@ def rm(
         frees = formats.size(weighed.bytes)
         confirm(f"Delete step {step:,} of {run.name} ({run.id}) for good? It frees {frees}.")
     freed = run.delete_checkpoint(step, attempt=attempt)
-    if as_json:
-        print_json({"deleted": to_jsonable(freed)})
-    else:
-        console().print(f"step {step:,} of {escaped(run.name)}: {formats.size(freed.bytes)} freed")
+    print_result(
+        {"deleted": freed},
+        f"step {step:,} of {escaped(run.name)}: {formats.size(freed.bytes)} freed",
+        as_json=as_json,
+    )
 
 
 def is_there(one: CheckpointView) -> bool:

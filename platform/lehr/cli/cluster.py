@@ -12,8 +12,8 @@ from lehr.cli.output import (
     console,
     escaped,
     print_json,
+    print_result,
     table,
-    to_jsonable,
 )
 
 app = typer.Typer(rich_markup_mode=None)
@@ -34,7 +34,7 @@ def ls(as_json: JsonOption = False) -> None:
     """List nodes and their GPUs, and which are in use. JSON: ClusterView."""
     view = connect().cluster()
     if as_json:
-        print_json(to_jsonable(view))
+        print_json(view)
         return
     rows = table("node", "GPUs", "busy", "state", right=("GPUs", "busy"))
     for node in view.nodes:
@@ -66,7 +66,7 @@ def history(
 
     view = connect().node_history(node, first=time.time() - hours * 3600)
     if as_json:
-        print_json(to_jsonable(view))
+        print_json(view)
     else:
         history_table(view)
 
@@ -81,17 +81,15 @@ def exclude(
 ) -> None:
     """Place no new runs on a node. Its running runs continue. JSON: ClusterView."""
     view = connect().exclude_node(node, reason)
-    if as_json:
-        print_json(to_jsonable(view))
-    else:
-        console().print(f"{escaped(node)} is excluded: no new runs. Its running runs continue.")
+    print_result(
+        view,
+        f"{escaped(node)} is excluded: no new runs. Its running runs continue.",
+        as_json=as_json,
+    )
 
 
 @group.command("readmit")
 def readmit(node: NodeArgument, as_json: JsonOption = False) -> None:
     """Place runs on a node again, and clear its failure count. JSON: ClusterView."""
     view = connect().readmit_node(node)
-    if as_json:
-        print_json(to_jsonable(view))
-    else:
-        console().print(f"{escaped(node)} is readmitted: it can get new runs.")
+    print_result(view, f"{escaped(node)} is readmitted: it can get new runs.", as_json=as_json)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lehr.cli.connect import connect
-from lehr.cli.output import JsonOption, console, escaped, print_json, table, to_jsonable
+from lehr.cli.output import JsonOption, console, escaped, print_json, table
 
 app = typer.Typer(rich_markup_mode=None)
 code = typer.Typer(
@@ -36,7 +36,7 @@ def show(ref: Capsule, as_json: JsonOption = False) -> None:
     """List the files of a run's code. JSON: {capsule: CapsuleView}."""
     found = connect().code(ref)
     if as_json:
-        print_json({"capsule": to_jsonable(found)})
+        print_json({"capsule": found})
         return
     out = console()
     what = "the installed trainer" if found.installed else f"{len(found.files):,} files"
@@ -52,7 +52,7 @@ def diff(first: Capsule, second: Capsule, as_json: JsonOption = False) -> None:
     """Show what changed from the code of one run to that of another. JSON: {diff: CodeDiff}."""
     found = connect().code_diff(first, second)
     if as_json:
-        print_json({"diff": to_jsonable(found)})
+        print_json({"diff": found})
         return
     out = console()
     if not found.changes:

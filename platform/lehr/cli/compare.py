@@ -17,7 +17,6 @@ from lehr.cli.output import (
     print_json,
     state_text,
     table,
-    to_jsonable,
 )
 from lehr.errors import UserError
 
@@ -76,7 +75,7 @@ def compare(
             )
         found = client.compare(*ids, metric=metric, x=x)
     if as_json:
-        print_json({"comparison": to_jsonable(found)})
+        print_json({"comparison": found})
         return
     out = console()
     if found.held_out_note:

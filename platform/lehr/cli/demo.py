@@ -15,7 +15,6 @@ from lehr.cli.output import (
     notes,
     own_name,
     print_json,
-    to_jsonable,
 )
 from lehr.cli.plan import OverridesArgument, read_spec
 from lehr.errors import LehrError, NotFound, SpecError, UserError
@@ -81,7 +80,7 @@ def demo(
 
     healthy = watch_until_end(client, sweep, quiet=as_json)
     if as_json:
-        print_json({"sweep": to_jsonable(sweep.detail)})
+        print_json({"sweep": sweep.detail})
     else:
         _next(client, sweep, running.token_hint)
     if not healthy:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lehr.cli.connect import connect
-from lehr.cli.output import JsonOption, console, escaped, notes, print_json, to_jsonable
+from lehr.cli.output import JsonOption, console, escaped, notes, print_json
 from lehr.errors import UserError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def diagnose(
     else:
         found, alerts = _of_run(source)
     if as_json:
-        print_json({"diagnosis": {**found, "alerts": [to_jsonable(alert) for alert in alerts]}})
+        print_json({"diagnosis": {**found, "alerts": alerts}})
     else:
         _print(found, alerts)
 

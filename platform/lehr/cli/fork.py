@@ -14,7 +14,6 @@ from lehr.cli.output import (
     escaped,
     print_json,
     state_text,
-    to_jsonable,
 )
 from lehr.cli.watch import watch_until_end
 from lehr.errors import UserError
@@ -67,7 +66,7 @@ def fork(
     given = [*(changes or []), *([f"name={name}"] if name else [])]
     run = source.fork(step=step, changes=given, code="current" if code == "current" else "same")
     if as_json:
-        print_json({"run": to_jsonable(run.detail)})
+        print_json({"run": run.detail})
     else:
         out = console()
         origin = run.detail.provenance["fork"]

@@ -15,7 +15,6 @@ from lehr.cli.output import (
     notes,
     print_json,
     table,
-    to_jsonable,
     without_controls,
 )
 from lehr.errors import UserError
@@ -79,7 +78,7 @@ def logs(
     if listing:
         streams = run.log_streams()
         if as_json:
-            print_json({"logs": to_jsonable(streams)})
+            print_json({"logs": streams})
             return
         rows = table("attempt", "name", "size", right=("attempt", "size"))
         for stream in streams:
@@ -112,7 +111,7 @@ def _search(
 ) -> None:
     found = run.search_logs(text, log, attempt=attempt, offset=offset)
     if as_json:
-        print_json({"run": run.id, "name": log, "lines": to_jsonable(list(found))})
+        print_json({"run": run.id, "name": log, "lines": list(found)})
         return
     printed = False
     for hit in found:

@@ -16,7 +16,6 @@ from lehr.cli.output import (
     print_json,
     state_text,
     table,
-    to_jsonable,
     unicode_safe,
 )
 from lehr.cli.rollout_table import styled
@@ -69,7 +68,7 @@ def ls(
         views = [one.view for one in client.rollouts(project=project, note=note, limit=limit)]
         views = [view for view in views if search is None or search in view.name]
         if as_json:
-            print_json({"rollouts": to_jsonable(views)})
+            print_json({"rollouts": views})
         elif views:
             _print_rollouts(views)
         elif search or project or note:
@@ -82,7 +81,7 @@ def ls(
         if search:
             found = [view for view in found if search in view.name]
         if as_json:
-            print_json({"sweeps": to_jsonable(found)})
+            print_json({"sweeps": found})
         elif found:
             _print_sweeps(found)
         elif search or project or note:
@@ -107,7 +106,7 @@ def ls(
 
     runs = [run.view for run in matching(archived=archived, limit=limit + 1)]
     if as_json:
-        print_json({"runs": to_jsonable(runs[:limit])})
+        print_json({"runs": runs[:limit]})
         return
     if not runs:
         filtered = bool(project or state or tag or sweep or search or note)

@@ -29,7 +29,7 @@ def note(
 ) -> None:
     """Show or replace the note of a run, sweep or rollout.
 
-    Find runs by it: lehr ls --note TEXT. JSON: {id, name, note}.
+    Find runs by their notes: lehr ls --note TEXT. JSON: {id, name, note}.
     """
     if clear and text is not None:
         raise UserError("TEXT and --clear were both given.", hint="Leave one of them out.")

@@ -84,6 +84,14 @@ def print_json(value: BaseModel | list[Any] | dict[str, Any]) -> None:
     typer.echo(json.dumps(to_jsonable(value), ensure_ascii=False, indent=2, allow_nan=False))
 
 
+def print_result(value: BaseModel | dict[str, Any], text: str, *, as_json: bool) -> None:
+    """Print what a command has done: as JSON, or as a sentence with markup."""
+    if as_json:
+        print_json(value)
+    else:
+        console().print(text)
+
+
 def to_jsonable(value: Any) -> Any:
     """Convert views to dicts, with non-finite numbers as strings, as in the API."""
     if hasattr(value, "model_dump_json"):

@@ -60,14 +60,14 @@ def plan(
     checkpoint_copy_bytes, replaced_parts, fits, fits_in, seconds, gpu_hours, dollars, basis}; an
     unknown value is null. ``corpus_tokens`` has the tokens of each corpus of a mix.
     ``usual_batches`` are published recommendations for such a run. ``replaced_parts`` states what
-    is known of parts that the project replaces; whether such a run fits is not.
+    is known of the parts that the project replaces; it is not known whether such a run fits.
     ``largest_micro_batch`` is the largest one that divides a rank's share of the batch and fits.
     ``checkpoint_copy_bytes`` is the host memory that a background save needs on rank 0;
     it is 0 if saves block training. ``phases`` has, for each phase of a step, the bytes of
     parameters, gradients, optimizer, activations, temporaries and their total. With --trace a run
     has trace: {device, ranks, notes, checkpoint_copy_bytes, stages: [{shape, traced, planned,
-    difference_percent}]}, with phases in traced and planned; ``difference_percent`` is that of
-    their greatest totals.
+    difference_percent}]}, with phases in traced and planned; ``difference_percent`` compares
+    the largest totals of both.
     """
     spec = read_spec(file, overrides)
     if trace and spec.kind != "run":
@@ -210,8 +210,8 @@ def _program_text(spec: RunSpec) -> str:
     gpus = spec.resources.gpus
     where = f"{gpus} GPU{'s' * (gpus != 1)}" if gpus else "the CPU"
     return (
-        f"{spec.trainer.entry}, {spec.steps:,} steps on {where}. Lehr does not know the model of a "
-        "program of your own, so it plans neither memory nor time."
+        f"{spec.trainer.entry}, {spec.steps:,} steps on {where}. The model of a program of your "
+        "own is not known, so neither memory nor time is planned."
     )
 
 

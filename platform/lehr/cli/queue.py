@@ -13,7 +13,6 @@ from lehr.cli.output import (
     notes,
     print_json,
     table,
-    to_jsonable,
 )
 
 app = typer.Typer(rich_markup_mode=None)
@@ -27,7 +26,7 @@ def queue(as_json: JsonOption = False) -> None:
     """
     waiting = connect().queue()
     if as_json:
-        print_json({"queue": to_jsonable(waiting)})
+        print_json({"queue": waiting})
         return
     if not waiting:
         notes().print("The queue is empty.")

@@ -8,7 +8,7 @@ import typer
 
 from lehr import formats
 from lehr.cli.connect import connect
-from lehr.cli.output import JsonOption, console, escaped, print_json, table, to_jsonable
+from lehr.cli.output import JsonOption, console, escaped, print_json, print_result, table
 
 app = typer.Typer(rich_markup_mode=None)
 quota = typer.Typer(
@@ -36,13 +36,15 @@ def set_quota(
     gpus: Annotated[int, typer.Argument(metavar="GPUS", min=0, help="Most GPUs at a time.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Set the quota of a project. Running runs go on, also beyond it. Needs the role admin.
+    """Set the quota of a project. Running runs continue, even if they hold more.
+
+    Needs the role admin.
 
     JSON: {quota: QuotaView}.
     """
     made = connect().set_quota(project, gpus)
     if as_json:
-        print_json({"quota": to_jsonable(made)})
+        print_json({"quota": made})
     else:
         unit = "GPU" if made.gpus == 1 else "GPUs"
         console().print(f"{escaped(made.project)}: at most {made.gpus} {unit} at a time.")
@@ -53,7 +55,7 @@ def list_quotas(as_json: JsonOption = False) -> None:
     """List the quotas. JSON: {quotas: [QuotaView]}."""
     found = connect().quotas()
     if as_json:
-        print_json({"quotas": to_jsonable(found)})
+        print_json({"quotas": found})
         return
     if not found:
         console().print("No project has a quota. Set one: lehr quota set PROJECT GPUS")
@@ -72,7 +74,4 @@ def remove_quota(project: Project, as_json: JsonOption = False) -> None:
     JSON: {quota: QuotaView}.
     """
     removed = connect().remove_quota(project)
-    if as_json:
-        print_json({"quota": to_jsonable(removed)})
-    else:
-        console().print(f"{escaped(removed.project)} has no quota.")
+    print_result({"quota": removed}, f"{escaped(removed.project)} has no quota.", as_json=as_json)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from lehr.cli.launch import WatchOption, confirmed, print_next, read_to_launch, recording
-from lehr.cli.output import JsonOption, YesOption, console, print_json, to_jsonable
+from lehr.cli.output import JsonOption, YesOption, console, print_json
 from lehr.cli.plan import (
     OverridesArgument,
     Price,
@@ -49,7 +49,7 @@ def rollout(
     with recording():
         launched = client.rollout(spec)
     if as_json:
-        print_json({"rollout": to_jsonable(launched.detail)})
+        print_json({"rollout": launched.detail})
     else:
         out = console()
         stages = launched.stages

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lehr.cli.connect import Ref, connect, find, find_any
-from lehr.cli.output import JsonOption, YesOption, console, notes, print_json, to_jsonable
+from lehr.cli.output import JsonOption, YesOption, console, notes, print_json, print_result
 from lehr.cli.rollout_table import headline as rollout_headline
 from lehr.control.lifecycle import RunState
 from lehr.errors import UserError
@@ -33,10 +33,7 @@ def cancel(
     found = find_any(connect(), ref)
     if isinstance(found, Rollout):
         found.cancel()
-        if as_json:
-            print_json({"rollout": to_jsonable(found.detail)})
-        else:
-            console().print(rollout_headline(found.detail))
+        print_result({"rollout": found.detail}, rollout_headline(found.detail), as_json=as_json)
         return
     if isinstance(found, Sweep):
         counts = found.view.counts.items()
@@ -44,10 +41,11 @@ def cancel(
         if not yes and not as_json and open_runs > 1:
             confirm(f"Cancel {open_runs} runs of sweep {found.name}?")
         found.cancel()
-        if as_json:
-            print_json({"sweep": to_jsonable(found.detail)})
-        else:
-            console().print(f"{found.name}: {open_runs} runs are being cancelled.")
+        print_result(
+            {"sweep": found.detail},
+            f"{found.name}: {open_runs} runs are being cancelled.",
+            as_json=as_json,
+        )
         return
     _report(found.cancel(), as_json)
 
@@ -129,7 +127,7 @@ def confirm(question: str) -> None:
 
 def _told_sweep(sweep: Sweep, as_json: bool) -> None:
     if as_json:
-        print_json({"sweep": to_jsonable(sweep.detail)})
+        print_json({"sweep": sweep.detail})
         return
     counts = ", ".join(f"{count} {state}" for state, count in sweep.view.counts.items())
     console().print(f"{sweep.name}: {counts}")
@@ -137,7 +135,7 @@ def _told_sweep(sweep: Sweep, as_json: bool) -> None:
 
 def _report(run: Run, as_json: bool) -> None:
     if as_json:
-        print_json({"run": to_jsonable(run.detail)})
+        print_json({"run": run.detail})
         return
     desired = run.view.desired
     request = {"cancel": "will be cancelled", "pause": "will be saved and paused"}.get(desired)

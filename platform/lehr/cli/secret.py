@@ -9,7 +9,7 @@ import typer
 
 from lehr import formats
 from lehr.cli.connect import connect
-from lehr.cli.output import JsonOption, console, escaped, print_json, table, to_jsonable
+from lehr.cli.output import JsonOption, console, escaped, print_json, print_result, table
 from lehr.errors import UserError
 
 app = typer.Typer(rich_markup_mode=None)
@@ -49,7 +49,7 @@ def set_secret(name: Name, as_json: JsonOption = False) -> None:
         )
     made = connect().set_secret(name, value)
     if as_json:
-        print_json({"secret": to_jsonable(made)})
+        print_json({"secret": made})
     else:
         name = escaped(made.name)
         console().print(f"{name} is set. In a spec: secrets: {{VARIABLE: {name}}}")
@@ -60,7 +60,7 @@ def list_secrets(as_json: JsonOption = False) -> None:
     """List the secrets, without their values. JSON: {secrets: [SecretView]}."""
     found = connect().secrets()
     if as_json:
-        print_json({"secrets": to_jsonable(found)})
+        print_json({"secrets": found})
         return
     if not found:
         console().print("There is no secret. Set one: lehr secret set NAME")
@@ -73,12 +73,9 @@ def list_secrets(as_json: JsonOption = False) -> None:
 
 @secret.command("rm")
 def remove_secret(name: Name, as_json: JsonOption = False) -> None:
-    """Remove a secret. Runs that name it and start later fail. Needs the role admin.
+    """Remove a secret. A run that names it fails if it starts later. Needs the role admin.
 
     JSON: {secret: SecretView}.
     """
     removed = connect().remove_secret(name)
-    if as_json:
-        print_json({"secret": to_jsonable(removed)})
-    else:
-        console().print(f"{escaped(removed.name)} is removed.")
+    print_result({"secret": removed}, f"{escaped(removed.name)} is removed.", as_json=as_json)

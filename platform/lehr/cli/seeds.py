@@ -8,7 +8,7 @@ import typer
 
 from lehr import formats
 from lehr.cli.connect import Ref, connect
-from lehr.cli.output import JsonOption, YesOption, console, escaped, print_json, to_jsonable
+from lehr.cli.output import JsonOption, YesOption, console, escaped, print_json
 from lehr.cli.run_actions import confirm
 from lehr.cli.watch import watch_until_end
 
@@ -30,9 +30,9 @@ def seeds(
 ) -> None:
     """Repeat a run with seeds that it does not have yet, as a sweep over train.seed.
 
-    Shows the noise between seeds. When they have ended, compare the run and its repetitions with
-    other runs: lehr compare RUN RUN-seeds OTHER. The comparison then shows whether a difference is
-    more than this noise.
+    Shows the noise between seeds. When its runs have ended, compare the run and its repetitions
+    with other runs: lehr compare RUN RUN-seeds OTHER. The comparison then shows whether a
+    difference is more than this noise.
 
     JSON: {sweep: SweepDetail}, without confirmation.
     """
@@ -42,7 +42,7 @@ def seeds(
         confirm(f"Queue {n} {'run' if n == 1 else 'runs'} like {run.name}{_time(run, n)}?")
     made = run.seeds(n)
     if as_json:
-        print_json({"sweep": to_jsonable(made.detail)})
+        print_json({"sweep": made.detail})
     else:
         out = console()
         count = sum(made.view.counts.values())

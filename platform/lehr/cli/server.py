@@ -33,7 +33,8 @@ def up(
             min=0,
             max=1024,
             help="Number of GPUs to offer; logical GPUs on a machine without GPUs. 0: run only the "
-            "server here. Default: all GPUs, else as many logical GPUs as last time, at first 8.",
+            "server here. Default: all GPUs of this machine. Without GPUs: as many logical GPUs as "
+            "last time, or 8.",
         ),
     ] = None,
     ray_address: Annotated[

@@ -14,7 +14,6 @@ from lehr.cli.output import (
     escaped,
     print_json,
     table,
-    to_jsonable,
 )
 from lehr.cli.rollout_table import gates_table, stages_table, why
 from lehr.cli.rollout_table import headline as rollout_headline
@@ -45,22 +44,22 @@ def show(ref: Ref, as_json: JsonOption = False) -> None:
     found = find_any(connect(), ref)
     if isinstance(found, Rollout):
         if as_json:
-            print_json({"rollout": to_jsonable(found.detail)})
+            print_json({"rollout": found.detail})
         else:
             _print_rollout(found)
         return
     if isinstance(found, Sweep):
         if as_json:
-            print_json({"sweep": to_jsonable(found.detail)})
+            print_json({"sweep": found.detail})
         else:
             _print_sweep(found)
         return
     if as_json:
         print_json(
             {
-                "run": to_jsonable(found.detail),
-                "checkpoints": to_jsonable(found.checkpoints()),
-                "events": to_jsonable(found.events()),
+                "run": found.detail,
+                "checkpoints": found.checkpoints(),
+                "events": found.events(),
             }
         )
     else:

@@ -14,7 +14,6 @@ from lehr.cli.output import (
     escaped,
     print_json,
     table,
-    to_jsonable,
 )
 
 if TYPE_CHECKING:
@@ -40,9 +39,9 @@ def status(as_json: JsonOption = False) -> None:
             {
                 "server": client.server,
                 "version": health.version,
-                "cluster": to_jsonable(cluster),
-                "queue": to_jsonable(queue),
-                "active": to_jsonable(active),
+                "cluster": cluster,
+                "queue": queue,
+                "active": active,
             }
         )
         return

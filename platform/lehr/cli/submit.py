@@ -9,7 +9,7 @@ import typer
 
 from lehr.cli.connect import connect
 from lehr.cli.launch import WatchOption, nothing_recorded, read_to_launch, recording
-from lehr.cli.output import JsonOption, console, escaped, print_json, state_text, to_jsonable
+from lehr.cli.output import JsonOption, console, escaped, print_json, state_text
 from lehr.cli.plan import (
     OverridesArgument,
     SpecFile,
@@ -55,7 +55,7 @@ def submit(
     with recording():
         run = client.submit(spec)
     if as_json:
-        print_json({"run": to_jsonable(run.detail)})
+        print_json({"run": run.detail})
     else:
         _first_word(run)
         out = console()

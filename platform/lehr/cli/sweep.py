@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from lehr.cli.launch import WatchOption, confirmed, print_next, read_to_launch, recording
-from lehr.cli.output import JsonOption, YesOption, console, escaped, print_json, to_jsonable
+from lehr.cli.output import JsonOption, YesOption, console, escaped, print_json
 from lehr.cli.plan import (
     OverridesArgument,
     Price,
@@ -45,7 +45,7 @@ def sweep(
     with recording():
         launched = client.sweep(spec)
     if as_json:
-        print_json({"sweep": to_jsonable(launched.detail)})
+        print_json({"sweep": launched.detail})
     else:
         out = console()
         queued = sum(launched.view.counts.values())

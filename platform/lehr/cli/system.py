@@ -15,7 +15,6 @@ from lehr.cli.output import (
     escaped,
     print_json,
     table,
-    to_jsonable,
     unicode_safe,
 )
 
@@ -40,7 +39,7 @@ def system(
     """
     run = connect().run(ref)
     if as_json:
-        print_json(to_jsonable(run.system(attempt=attempt)))
+        print_json(run.system(attempt=attempt))
         return
     if run.attempt == 0:
         console().print(f"{escaped(run.name)} has not been started yet.")

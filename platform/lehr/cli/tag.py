@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from lehr.cli.connect import Ref, connect, find
-from lehr.cli.output import JsonOption, console, escaped, print_json, to_jsonable
+from lehr.cli.output import JsonOption, console, escaped, print_json
 from lehr.errors import UserError, nearest
 
 app = typer.Typer(rich_markup_mode=None)
@@ -39,7 +39,7 @@ def tag(
     if as_json:
         # The sweep was read before its runs changed.
         key = "sweep" if isinstance(found, Sweep) else "run"
-        print_json({key: to_jsonable(found.refresh().detail)})
+        print_json({key: found.refresh().detail})
         return
     for run in runs:
         tags_text = " ".join(escaped(one) for one in run.tags) or "[dim]no tags[/]"

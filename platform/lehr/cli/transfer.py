@@ -9,7 +9,7 @@ import typer
 
 from lehr import formats
 from lehr.cli.connect import Ref, connect
-from lehr.cli.output import JsonOption, console, escaped, print_json, table, to_jsonable
+from lehr.cli.output import JsonOption, console, escaped, print_json, table
 from lehr.cli.plan import OverridesArgument, read_spec
 from lehr.errors import UserError
 
@@ -71,7 +71,7 @@ def transfer(
         except OSError as error:
             raise UserError(f"{output} cannot be written: {error.strerror}.") from error
     if as_json:
-        print_json({"transfer": to_jsonable(found)})
+        print_json({"transfer": found})
         return
     _show(found)
     out = console()

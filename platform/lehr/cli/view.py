@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from lehr.cli.connect import connect
-from lehr.cli.output import JsonOption, console, escaped, print_json, table, to_jsonable
+from lehr.cli.output import JsonOption, console, escaped, print_json, print_result, table
 
 app = typer.Typer(rich_markup_mode=None)
 group = typer.Typer(
@@ -24,7 +24,7 @@ def ls(as_json: JsonOption = False) -> None:
     client = connect()
     found = client.views()
     if as_json:
-        print_json({"views": to_jsonable(found)})
+        print_json({"views": found})
         return
     if not found:
         console().print("There is no saved view. Save one on the runs page, or: lehr view save")
@@ -49,17 +49,15 @@ def save(
     """Save a view, or replace the one of that name. JSON: SavedView."""
     client = connect()
     saved = client.put_view(name, query)
-    if as_json:
-        print_json(to_jsonable(saved))
-    else:
-        console().print(f"{escaped(saved.name)}: {escaped(client.server)}/?{escaped(saved.query)}")
+    print_result(
+        saved,
+        f"{escaped(saved.name)}: {escaped(client.server)}/?{escaped(saved.query)}",
+        as_json=as_json,
+    )
 
 
 @group.command("rm")
 def rm(name: Name, as_json: JsonOption = False) -> None:
     """Remove a saved view. JSON: {removed: name}."""
     connect().delete_view(name)
-    if as_json:
-        print_json({"removed": name})
-    else:
-        console().print(f"{escaped(name)} is removed.")
+    print_result({"removed": name}, f"{escaped(name)} is removed.", as_json=as_json)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from lehr.cli.connect import Ref, connect, find
-from lehr.cli.output import JsonOption, console, escaped, print_json, to_jsonable
+from lehr.cli.output import JsonOption, console, escaped, print_json
 
 if TYPE_CHECKING:
     from lehr.client import Run
@@ -61,7 +61,7 @@ def mirror(
         for run in runs:
             _finish(run)
     if as_json:
-        print_json({"runs": to_jsonable([run.detail for run in runs])})
+        print_json({"runs": [run.detail for run in runs]})
         return
     for run in runs:
         mirror_view = run.detail.wandb

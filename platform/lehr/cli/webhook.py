@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from lehr.cli.connect import connect
-from lehr.cli.output import JsonOption, console, escaped, print_json, table, to_jsonable
+from lehr.cli.output import JsonOption, console, escaped, print_json, print_result, table
 
 app = typer.Typer(rich_markup_mode=None)
 webhook = typer.Typer(
@@ -54,7 +54,7 @@ def add_webhook(
         url = sys.stdin.readline().strip()
     made = connect().put_webhook(name, url)
     if as_json:
-        print_json({"webhook": to_jsonable(made)})
+        print_json({"webhook": made})
     else:
         console().print(f"{made.name} sends to {escaped(made.host)}.")
         console().print(f"  Try it: lehr webhook test {made.name}", style="dim")
@@ -65,7 +65,7 @@ def list_webhooks(as_json: JsonOption = False) -> None:
     """List the webhooks. JSON: {webhooks: [WebhookView]}."""
     found = connect().webhooks()
     if as_json:
-        print_json({"webhooks": to_jsonable(found)})
+        print_json({"webhooks": found})
         return
     if not found:
         console().print("There is no webhook. Add one: lehr webhook add NAME URL")
@@ -80,17 +80,11 @@ def list_webhooks(as_json: JsonOption = False) -> None:
 def send_test(name: Name, as_json: JsonOption = False) -> None:
     """Send a message to a webhook now. JSON: {webhook: WebhookView}."""
     found = connect().test_webhook(name)
-    if as_json:
-        print_json({"webhook": to_jsonable(found)})
-    else:
-        console().print(f"{escaped(found.host)} took the message.")
+    print_result({"webhook": found}, f"{escaped(found.host)} took the message.", as_json=as_json)
 
 
 @webhook.command("rm")
 def remove(name: Name, as_json: JsonOption = False) -> None:
     """Remove a webhook. JSON: {removed: NAME}."""
     connect().delete_webhook(name)
-    if as_json:
-        print_json({"removed": name})
-    else:
-        console().print(f"{name} is removed.")
+    print_result({"removed": name}, f"{name} is removed.", as_json=as_json)

@@ -811,7 +811,7 @@ class AsyncClient(AsyncProxy):
         ...
 
     async def remove_secret(self, name: str) -> SecretView:
-        """Remove a secret. Needs the role admin. Runs that name it and start later fail."""
+        """Remove a secret. Needs the role admin. A run that names it fails if it starts later."""
         ...
 
     async def quotas(self) -> list[QuotaView]:

@@ -20,13 +20,14 @@ from lehr.presenters.streams import latest_values
 from lehr.schemas.runs import AttemptView, GpuRef, Latest, RunDetail, RunView, WandbView
 from lehr.specs import stored
 from lehr.specs.run import Resources
+from lehr.store.tables import RunRow
 from lehr_trainer.contract.records import Notice, Started, Warning_
 
 if TYPE_CHECKING:
     from lehr.analysis.diagnosis import Alert
     from lehr.store import Store
     from lehr.store.streams.values import LatestValue
-    from lehr.store.tables import Attempt, RunRow
+    from lehr.store.tables import Attempt
 
 CORE_METRICS = (
     "train/loss",
@@ -45,6 +46,8 @@ CORE_METRICS = (
 )
 """Metrics that a list of runs shows; ``/metrics`` has all."""
 TREND_POINTS = 24
+_COLUMNS = sorted(RunView.model_fields.keys() & RunRow.model_fields.keys())
+"""Fields that are shown as the row has them."""
 _SUMMARIES_KEPT = 5_000
 """Several times what the longest page of runs shows. The rest is read again."""
 LivenessByRun = Callable[["Collection[Attempt]"], Mapping[str, Liveness]]
@@ -272,20 +275,9 @@ def _run_fields(
     )
     before_first_step = state.active and (attempt is None or attempt.last_step is None)
     return {
-        "id": run.id,
-        "name": run.name,
-        "project": run.project,
-        "sweep_id": run.sweep_id,
+        **{name: getattr(run, name) for name in _COLUMNS},
         "rollout_id": rollout_id,
-        "tags": run.tags,
-        "note": run.note,
-        "state": run.state,
-        "desired": run.desired,
         "reason": run.reason or (summary.notice if before_first_step else None),
-        "cause": run.cause,
-        "pending_reason": run.pending_reason,
-        "attempt": run.attempt,
-        "priority": run.priority,
         "gpus": resources["gpus"],
         "nodes": resources["nodes"],
         "gpu_type": resources["gpu_type"],
@@ -302,13 +294,6 @@ def _run_fields(
         "eta_s": max(0, total - (step or 0)) * (step_time_s or 0.0) if moving else None,
         "liveness": (liveness if state.active else Liveness.OK).value,
         "alerts": _alerts(latest, summary, diagnosed),
-        "created_at": run.created_at,
-        "queued_at": run.queued_at,
-        "started_at": run.started_at,
-        "ended_at": run.ended_at,
-        "archived": run.archived,
-        "forked_from": run.forked_from,
-        "submitted_by": run.submitted_by,
     }
 
 

@@ -20,8 +20,6 @@ from lehr.specs.program import Program, arguments, effective_args
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import LaunchNote
 
-CODE_FOLDER = "LEHR_CODE_FOLDER"
-"""Variable with the folder of the unpacked capsule."""
 _NOT_FOR_PROGRAMS = ("PYTHONSAFEPATH",)
 
 

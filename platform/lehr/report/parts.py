@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 from lehr import formats
 from lehr.analysis.compare import flatten
 from lehr.analysis.figures import curves_figure_data
-from lehr.report.document import Figure, Section, Table
+from lehr.report.document import Document, Figure, Section, Table
 
 if TYPE_CHECKING:
     from lehr.schemas.checkpoints import CheckpointView
     from lehr.schemas.cost import CostView
-    from lehr.schemas.runs import RunView
+    from lehr.schemas.rollouts import RolloutDetail
+    from lehr.schemas.runs import RunDetail, RunView
     from lehr.schemas.streams import Series
+    from lehr.schemas.sweeps import SweepDetail
 
 _ROWS = 8
 """Exact values beside a figure."""
@@ -26,6 +28,30 @@ _DIFF = 20_000
 _HIDDEN = "(hidden)"
 _SECRET = ("env",)
 """Fields whose values may be secrets. A report is made to be sent."""
+
+
+def document(
+    kind: str,
+    view: RunDetail | SweepDetail | RolloutDetail,
+    headline: str,
+    sections: list[Section],
+    *,
+    made_at: float,
+    version: str,
+) -> Document:
+    """Return the report of what the view shows."""
+    return Document(
+        kind=kind,
+        name=view.name,
+        id=view.id,
+        project=view.project,
+        state=view.state,
+        tags=view.tags,
+        headline=headline,
+        sections=sections,
+        made_at=at(made_at),
+        version=version,
+    )
 
 
 def at(seconds: float | None) -> str:

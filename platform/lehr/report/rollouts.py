@@ -49,18 +49,8 @@ def rollout_report(
         *parts.provenance(provenance),
     ]
     passed = sum(stage.state == "passed" for stage in rollout.stages)
-    return Document(
-        kind="rollout",
-        name=rollout.name,
-        id=rollout.id,
-        project=rollout.project,
-        state=rollout.state,
-        tags=rollout.tags,
-        headline=f"{passed} of {len(rollout.stages)} stages passed.",
-        sections=sections,
-        made_at=parts.at(made_at),
-        version=version,
-    )
+    headline = f"{passed} of {len(rollout.stages)} stages passed."
+    return parts.document("rollout", rollout, headline, sections, made_at=made_at, version=version)
 
 
 def _facts(rollout: RolloutDetail) -> list[tuple[str, str]]:

@@ -50,18 +50,8 @@ def run_report(
         parts.config(run.spec),
         *parts.provenance(run.provenance),
     ]
-    return Document(
-        kind="run",
-        name=run.name,
-        id=run.id,
-        project=run.project,
-        state=run.state,
-        tags=run.tags,
-        headline=_headline(run),
-        sections=sections,
-        made_at=parts.at(made_at),
-        version=version,
-    )
+    headline = _headline(run)
+    return parts.document("run", run, headline, sections, made_at=made_at, version=version)
 
 
 def _headline(run: RunDetail) -> str:

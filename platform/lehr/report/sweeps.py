@@ -57,18 +57,8 @@ def sweep_report(
         parts.config(sweep.spec.get("run", {}), besides=sweep.parameters),
         *parts.provenance(provenance),
     ]
-    return Document(
-        kind="sweep",
-        name=sweep.name,
-        id=sweep.id,
-        project=sweep.project,
-        state=sweep.state,
-        tags=sweep.tags,
-        headline=figure.verdict if figure is not None else "It has no trial yet.",
-        sections=sections,
-        made_at=parts.at(made_at),
-        version=version,
-    )
+    headline = figure.verdict if figure is not None else "It has no trial yet."
+    return parts.document("sweep", sweep, headline, sections, made_at=made_at, version=version)
 
 
 def label(trial: TrialView) -> str:

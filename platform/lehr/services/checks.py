@@ -162,8 +162,8 @@ def _gpu_type_problems(
             yield SpecProblem(
                 path,
                 f"{path}: no node has a GPU of type {kind!r}, and none of that name is known.",
-                f"Did you mean {meant}? For a GPU newer than this Lehr give the name that "
-                f"nvidia-smi shows: NVIDIA {kind}.",
+                f"Did you mean {meant}? For a GPU that this version does not list, give the name "
+                f"that nvidia-smi shows: NVIDIA {kind}.",
             )
 
 

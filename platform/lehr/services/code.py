@@ -96,7 +96,7 @@ def problems(context: Context, specs: Sequence[RunSpec], prefix: str) -> Iterato
             yield SpecProblem(
                 path,
                 f"{path}: this server trains with its own installed trainer only, and capsule "
-                f"{digest[:_SHOWN]} is another one.",
+                f"{digest[:_SHOWN]} differs from it.",
                 "Leave code out of the spec. The administrator allows code by LEHR_CODE=any.",
             )
 
@@ -109,8 +109,8 @@ def _closed_to(context: Context, spec: RunSpec, prefix: str) -> Iterator[SpecPro
     named = ", ".join(context.trainers)
     yield SpecProblem(
         path,
-        f"{path}: this server runs no programs of users"
-        f"{f' but the modules {named}' if named else ''}.",
+        f"{path}: this server does not run programs of users"
+        f"{f', except the modules {named}' if named else ''}.",
         "The administrator allows modules by LEHR_TRAINERS, and everything by LEHR_CODE=any.",
     )
 

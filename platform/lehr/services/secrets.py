@@ -47,7 +47,7 @@ def set_secret(context: Context, name: str, value: str) -> SecretView:
 
 
 def remove_secret(context: Context, name: str) -> SecretView:
-    """Remove a secret. Runs that name it and start later fail with the reason.
+    """Remove a secret. A run that names it fails with the reason if it starts later.
 
     Raises:
         NotFound: there is none of this name.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lehr import actor
 from lehr.errors import UserError
 from lehr.services import checks, code
 from lehr.services.once import Operation, Record
-from lehr.specs import RolloutSpec, RunSpec, Spec, SweepSpec, load_spec, stages
+from lehr.specs import RolloutSpec, RunSpec, SweepSpec, load_spec, stages
 from lehr.specs.sweep_expand import trials_at
 from lehr.store.records.trial_rows import TrialRows
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lehr.specs.overrides import Overrides
 
 Plain = dict[str, Any]
+AnySpec = TypeVar("AnySpec", RunSpec, SweepSpec, RolloutSpec)
 
 
 def submit_run(
@@ -30,9 +31,7 @@ def submit_run(
     Raises:
         SpecError: with every problem of the spec.
     """
-    loaded = _read(context, spec, overrides)
-    if not isinstance(loaded, RunSpec):
-        raise _of_another_kind(loaded)
+    loaded = _read(context, spec, overrides, RunSpec)
 
     def prepare() -> Record:
         checks.check_run(context, loaded)
@@ -56,9 +55,7 @@ def launch_sweep(
     Raises:
         SpecError: with every problem of the spec.
     """
-    loaded = _read(context, spec, overrides)
-    if not isinstance(loaded, SweepSpec):
-        raise _of_another_kind(loaded)
+    loaded = _read(context, spec, overrides, SweepSpec)
 
     def prepare() -> Record:
         # Reading the spec has checked each point already.
@@ -84,9 +81,7 @@ def launch_rollout(
     Raises:
         SpecError: with every problem of the spec.
     """
-    loaded = _read(context, spec, overrides)
-    if not isinstance(loaded, RolloutSpec):
-        raise _of_another_kind(loaded)
+    loaded = _read(context, spec, overrides, RolloutSpec)
     planned = stages(loaded)
 
     def prepare() -> Record:
@@ -105,15 +100,14 @@ def launch_rollout(
     )
 
 
-def _read(context: Context, spec: Plain, overrides: Overrides) -> Spec:
+def _read(context: Context, spec: Plain, overrides: Overrides, kind: type[AnySpec]) -> AnySpec:
     checks.refuse_relative_paths(overrides)
-    return code.pin(context, load_spec(spec, overrides))
-
-
-def _of_another_kind(spec: Spec) -> UserError:
-    return UserError(
-        f"this is the spec of a {spec.kind}.", hint=f"Send it to /api/v1/{spec.kind}s."
-    )
+    loaded = code.pin(context, load_spec(spec, overrides))
+    if not isinstance(loaded, kind):
+        raise UserError(
+            f"this is the spec of a {loaded.kind}.", hint=f"Send it to /api/v1/{loaded.kind}s."
+        )
+    return loaded
 
 
 def _request(spec: Plain, overrides: Overrides, provenance: Plain) -> Plain:

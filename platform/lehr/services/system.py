@@ -29,7 +29,7 @@ def node_history(
     begin = end - HOUR_S if first is None else first
     if not 0 <= begin <= end <= LAST_TIME:
         raise UserError(
-            f"from is {begin:g} and to is {end:g}: seconds since the epoch, from before to.",
+            f"from is {begin:g} and to is {end:g}; give seconds since the epoch, from before to.",
             hint="Leave both out for the last hour.",
         )
     found = context.presenter.system.node(node, begin, end, points=points)

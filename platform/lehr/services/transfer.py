@@ -108,7 +108,7 @@ def _fit(detail: SweepDetail) -> LrFit:
         )
     if detail.goal != "minimize":
         raise UserError(
-            f"{name} maximizes {detail.metric}; a rate is carried by a loss, which is minimized.",
+            f"{name} maximizes {detail.metric}; only a metric that is minimized can carry a rate.",
             hint="Sweep with metric: {name: val/loss, goal: minimize}",
         )
     if detail.held_out == "different":

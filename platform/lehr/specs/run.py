@@ -186,8 +186,8 @@ class RunSpec(Config):
         if self.train is None:
             entry = self.trainer.entry if self.trainer else ""
             raise UserError(
-                f"{self.name} trains with a program of its own, {entry}: Lehr does not know its "
-                "model, its memory and its data."
+                f"{self.name} trains with a program of its own, {entry}. Its model, its "
+                "memory and its data are not known."
             )
         return self.train
 

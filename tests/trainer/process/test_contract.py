@@ -26,11 +26,6 @@ MANY = 100_000
 Launch = Callable[..., AbstractContextManager[Trainer]]
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("prepared")
-
-
 @pytest.fixture
 def attempt(tmp_path: Path, corpus: Path) -> Path:
     """Make an attempt's folder as the platform does."""

@@ -11,11 +11,6 @@ from lehr_testing.golden_runs import CASES, LOSSES, numbers, write_run
 from lehr_testing.trainer import train_to_end
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("prepared")
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_losses_are_those_that_were_written_down(
     name: str, tmp_path: Path, corpus: Path, data: Path

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -14,10 +12,12 @@ import pytest
 
 from lehr_testing.trainer import (
     KILL,
-    NO_SPACE,
+    MANY,
     TERMINATE,
+    UNSAVED,
     different_tensors,
     digests,
+    fails,
     finish,
     losses,
     make_run,
@@ -35,22 +35,6 @@ from lehr_trainer.contract import layout
 from lehr_trainer.contract.records import record_adapter
 from lehr_trainer.data import prepare_dataset
 from lehr_trainer.runtime.launch import read_config
-
-MANY = 100_000
-"""More steps than any test waits for."""
-
-UNSAVED = {
-    "steps": MANY,
-    "checkpoint": {"every": 0},
-    "validation": {"tokens": 512, "share": 0.1, "every": 0},
-}
-"""Settings of a run that saves only when ordered to."""
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of prepared data, shared by these runs."""
-    return tmp_path_factory.mktemp("prepared")
 
 
 @pytest.fixture(scope="module")
@@ -372,211 +356,7 @@ def _alive(pid: int) -> bool:
         return False
 
 
-# --- orders ----------------------------------------------------------------------------------
-
-
-def platform_attempt(run: Path, **orders: object) -> Path:
-    """Make an attempt's folder as the platform does."""
-    attempt = run / "attempt-1"
-    attempt.mkdir()
-    (attempt / layout.LAUNCH).write_text(json.dumps({"run_id": "r", "attempt": 1}))
-    give_orders(attempt, **orders)
-    return attempt
-
-
-def give_orders(attempt: Path, **orders: object) -> None:
-    temporary = attempt / "orders.tmp"
-    temporary.write_text(json.dumps(orders))
-    temporary.replace(attempt / layout.ORDERS)
-
-
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_orders_save_then_pause(tmp_path: Path, corpus: Path, data: Path, ranks: int) -> None:
-    run = make_run(tmp_path / "run", corpus, **UNSAVED)
-    attempt = platform_attempt(run, desired="run", checkpoint_seq=4)
-    with training(attempt, ranks=ranks, data=data) as process:
-        reached(attempt, 2)
-        assert records(attempt, "checkpoint") == [], "an order that was there before is no new one"
-        give_orders(attempt, desired="run", checkpoint_seq=5)
-        saved = until(
-            lambda: records(attempt, "checkpoint"), within_s=60, what="the ordered checkpoint"
-        )
-        assert saved[0]["reason"] == "order"
-        give_orders(attempt, desired="pause", checkpoint_seq=5)
-        code, output = finish(process)
-    assert code == 0
-    assert output == "" or ranks == 2, "under the platform all output goes to the rank's log"
-    assert [r["reason"] for r in records(attempt, "checkpoint")] == ["order", "stop"]
-    assert records(attempt, "stopping")[0]["reason"] == "pause"
-    finished = records(attempt, "finished")[0]
-    assert (finished["outcome"], finished["cause"]) == ("stopped", "pause")
-
-
-def test_stop_does_not_save(tmp_path: Path, corpus: Path, data: Path) -> None:
-    run = make_run(tmp_path / "run", corpus, **UNSAVED)
-    attempt = platform_attempt(run)
-    with training(attempt, data=data) as process:
-        reached(attempt, 2)
-        give_orders(attempt, desired="stop", reason="prune")
-        code, _ = finish(process)
-    assert code == 0
-    assert records(attempt, "checkpoint") == []
-    assert records(attempt, "stopping")[0]["reason"] == "prune"
-
-
-def test_cancel_wins_over_a_failed_save_in_progress(
-    tmp_path: Path, corpus: Path, data: Path
-) -> None:
-    run = make_run(tmp_path / "run", corpus, steps=MANY, checkpoint={"every": 5})
-    attempt = platform_attempt(run)
-    stop, orders = tmp_path / "stop.json", attempt / layout.ORDERS
-    stop.write_text(json.dumps({"desired": "stop"}))
-    harm = sabotage_save(
-        layout.checkpoint_dir(attempt, 5),
-        call=3,
-        act=f"os.replace({str(stop)!r}, {str(orders)!r}); {NO_SPACE}",
-    )
-    with training(attempt, data=data, code=harm) as process:
-        code, output = finish(process)
-    assert code == 0, output
-    finished = records(attempt, "finished")[0]
-    assert (finished["outcome"], finished["cause"]) == ("stopped", "cancel")
-    (warning,) = records(attempt, "warning")
-    assert warning["code"] == "save_failed"
-    assert "no space left for checkpoint step-00000005" in warning["message"]
-
-
-# --- failures --------------------------------------------------------------------------------
-
-
-def fails(path: Path, data: Path) -> str:
-    with training(path, data=data) as process:
-        code, output = finish(process)
-    assert code == 1
-    assert "Traceback" not in output
-    return output
-
-
-# Two ranks agree on each stop: test_sigterm_to_one_of_two_ranks_saves_and_ends_both.
-@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.nightly)])
-def test_nan_loss_stops_the_run_and_names_the_last_good_checkpoint(
-    tmp_path: Path, corpus: Path, data: Path, ranks: int
-) -> None:
-    # Without clipping, and with steps this large, numbers overflow within a few steps.
-    run = make_run(
-        tmp_path / "run",
-        corpus,
-        steps=MANY,
-        optimizer={"lr": 1e17, "weight_decay": 0.0},
-        schedule={"name": "cosine", "warmup_steps": MANY},
-        checkpoint={"every": 1},
-        grad_clip=0,
-    )
-    with training(run, ranks=ranks, data=data, command_line=ranks > 1) as process:
-        code, output = finish(process)
-    assert code == 1
-    attempt = run / "attempt-1"
-    finished = records(attempt, "finished")[0]
-    assert (finished["outcome"], finished["cause"]) == ("failed", "nan_loss")
-    good = layout.checkpoints(attempt)[-1].name
-    assert f"the last good checkpoint is attempt-1/checkpoints/{good}" in finished["message"]
-    assert records(attempt, "stopping")[0]["reason"] == "nan"
-    assert records(attempt, "metrics")[-1]["values"]["train/loss"] in {"NaN", "Infinity"} or (
-        records(attempt, "metrics")[-1]["values"]["train/grad_norm"] in {"NaN", "Infinity"}
-    )
-    assert "optimizer.lr" in output
-
-
-def test_a_full_disk_fails_the_run_with_that_reason(
-    tmp_path: Path, corpus: Path, data: Path
-) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small disk needs root")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=900k", "none", str(disk)], check=False
-    ).returncode:
-        pytest.skip("this machine does not let root mount a tmpfs")
-    try:
-        # One checkpoint of this model is about 0.4 MB: the third of those that are kept is too much.
-        run = make_run(disk / "run", corpus, steps=40, checkpoint={"every": 3, "keep_last": 9})
-        output = fails(run, data)
-        attempt = run / "attempt-1"
-        finished = records(attempt, "finished")[0]
-        assert (finished["outcome"], finished["cause"]) == ("failed", "disk_full")
-        assert "no space left" in output
-        kept = layout.checkpoints(attempt)
-        assert kept
-        assert not list((attempt / layout.CHECKPOINTS).glob("*.tmp"))
-        subprocess.run(["mount", "-o", "remount,size=4m", str(disk)], check=True)
-        with training(run, data=data) as process:
-            reached(run / "attempt-2", int(finished["step"]) + 1)
-            process.send_signal(signal.SIGTERM)
-            finish(process)
-        assert records(run / "attempt-2", "resumed")[0]["checkpoint"].endswith(kept[-1].name)
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
-
-
-def test_misspelt_field_is_named_with_the_nearest_one(
-    tmp_path: Path, corpus: Path, data: Path
-) -> None:
-    run = make_run(tmp_path / "run", corpus, optimizer={"learning_rate": 1e-3})
-    output = fails(run, data)
-    finished = records(run / "attempt-1", "finished")[0]
-    assert finished["cause"] == "bad_config"
-    for text in (finished["message"], output):
-        assert "optimizer.learning_rate is not a field" in text
-        assert "lr" in text
-
-
-def test_error_names_a_folder_without_a_config(tmp_path: Path, data: Path) -> None:
-    output = fails(tmp_path / "nothing", data)
-    assert "is not a run directory: it has no config.yaml" in output
-
-
 def test_an_attempt_is_not_used_twice(undisturbed: Path, data: Path) -> None:
     output = fails(undisturbed, data)
     assert "was already used" in output
     assert records(undisturbed, "finished")[0]["outcome"] == "completed"
-
-
-def test_missing_cuda_is_reported_before_any_work(tmp_path: Path, corpus: Path, data: Path) -> None:
-    import torch
-
-    if torch.cuda.is_available():
-        pytest.skip("this machine has a GPU")
-    run = make_run(tmp_path / "run", corpus, device="cuda")
-    assert "torch sees no CUDA GPU here" in fails(run, data)
-
-
-def test_batch_that_ranks_cannot_share_is_refused(tmp_path: Path, corpus: Path, data: Path) -> None:
-    run = make_run(tmp_path / "run", corpus, batch={"sequences": 3, "sequence_length": 64})
-    with training(run, ranks=2, data=data) as process:
-        code, _ = finish(process)
-    assert code == 1
-    finished = records(run / "attempt-1", "finished")[0]
-    assert finished["cause"] == "bad_config"
-    assert "3 sequences a step cannot be shared by 2 ranks" in finished["message"]
-
-
-def test_failure_of_one_rank_ends_the_others_and_is_the_reported_cause(
-    tmp_path: Path, corpus: Path, data: Path
-) -> None:
-    run = make_run(tmp_path / "run", corpus, steps=MANY)
-    act = "raise MemoryError('no memory on rank 1')"
-    harm = sabotage(at_step=4, act=act, ranks=(1,))
-    with training(run, ranks=2, data=data, code=harm) as process:
-        code, _ = finish(process)
-    assert code == 1
-    finished = records(run / "attempt-1", "finished")[0]
-    assert (finished["outcome"], finished["cause"]) == ("failed", "out_of_memory")
-    assert "rank 1" in finished["message"]
-
-
-def test_help_explains_the_path() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "lehr_trainer", "--help"], capture_output=True, text=True, check=True
-    )
-    assert "run directory" in done.stderr

@@ -89,12 +89,6 @@ NEEDS = {"emulated FP8": "torchao"}
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of prepared data, shared by these runs."""
-    return tmp_path_factory.mktemp("prepared")
-
-
-@pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory, corpus: Path, data: Path) -> Path:
     """The attempt of the default config."""
     run = make_run(tmp_path_factory.mktemp("plain"), corpus, steps=STEPS)

@@ -17,6 +17,9 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 class BaseOptimizerConfig(Config, ABC):
     """What the planner needs to know of every optimizer."""
 
+    builder: ClassVar[str]
+    """Where the function stands that builds it from the model and this config, as
+    ``package.module:function``. It is imported on use: this file imports no torch."""
     lr_scales_with_width: ClassVar[bool] = True
     """Whether the best learning rate goes as 1 / width (muP, arXiv:2203.03466)."""
 
@@ -45,6 +48,8 @@ class BaseOptimizerConfig(Config, ABC):
 
 class AdamWConfig(BaseOptimizerConfig):
     """AdamW (Loshchilov and Hutter 2019), moments in fp32."""
+
+    builder: ClassVar[str] = "lehr_trainer.optim.adamw:build_adamw"
 
     name: Literal["adamw"] = "adamw"
     lr: Rate = 3e-4
@@ -93,6 +98,8 @@ class EightBitAdamWConfig(BaseOptimizerConfig):
 
     model_config = ConfigDict(json_schema_extra=must_name("name"))
 
+    builder: ClassVar[str] = "lehr_trainer.optim.eight_bit:build_eight_bit"
+
     name: Literal["adamw8bit"] = "adamw8bit"
     library: Literal["bitsandbytes", "torchao"] = "bitsandbytes"
     """The library whose kernels are used."""
@@ -126,6 +133,7 @@ class MuonConfig(BaseOptimizerConfig):
 
     model_config = ConfigDict(json_schema_extra=must_name("name"))
 
+    builder: ClassVar[str] = "lehr_trainer.optim.muon:build_muon"
     lr_scales_with_width: ClassVar[bool] = False
 
     name: Literal["muon"] = "muon"

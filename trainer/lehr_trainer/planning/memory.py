@@ -164,10 +164,6 @@ class MemoryPlan:
     def peak(self) -> int:
         return max(self.stages.values())
 
-    @property
-    def peak_phase(self) -> str:
-        return max(self.stages, key=lambda name: self.stages[name])
-
 
 def training_memory(config: TrainConfig, world_size: int = 1) -> MemoryPlan:
     """Plan the memory of one of ``world_size`` data-parallel ranks, in its largest stage.

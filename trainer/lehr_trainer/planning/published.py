@@ -25,7 +25,7 @@ tokens. The lowest figure of the A100 is that of nanoGPT's four days on 8 GPUs.
 """
 _LIKE_H100 = ("H200", "GH200")
 """GPUs with the H100's arithmetic units."""
-_ASSUMED = UsualMfu(0.35, "assumed: Lehr knows no published runs on this GPU")
+_ASSUMED = UsualMfu(0.35, "assumed: no published run on this GPU is known")
 
 
 def usual_mfu(kind: str) -> UsualMfu:

@@ -7,14 +7,15 @@ accuracy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 
 from lehr.analysis.batches import DIGEST, EPOCH
 from lehr.analysis.curve import Curve
-from lehr.analysis.diagnosis import (
+from lehr.analysis.diagnosis import (  # noqa: F401 - an import registers the rules
     data_rules,
     fit_rules,
     loss_rules,
@@ -26,9 +27,10 @@ from lehr.analysis.diagnosis.signs import (
     LOSS,
     LR,
     PARTS,
+    REGISTERED,
     VAL_LOSS,
     DiagnosedRun,
-    Sign,
+    Rule,
     Sureness,
 )
 from lehr.specs.gates import AlertCode
@@ -75,42 +77,9 @@ class Alert:
         return f"{self.seen}. {self.advice}"
 
 
-RULES: dict[AlertCode, Callable[[DiagnosedRun], Iterator[Sign]]] = {
-    "nan": loss_rules.nan,
-    "too_good": fit_rules.too_good,
-    "diverging": loss_rules.diverging,
-    "spikes": loss_rules.spikes,
-    "oscillating": loss_rules.oscillating,
-    "stagnant": loss_rules.stagnant,
-    "low_lr": update_rules.low_lr,
-    "high_lr": update_rules.high_lr,
-    "exploding": update_rules.exploding,
-    "exploding_part": update_rules.exploding_part,
-    "dead_part": update_rules.dead_part,
-    "overfitting": fit_rules.overfitting,
-    "memorization": fit_rules.memorization,
-    "implausible": fit_rules.implausible,
-    "data_wait": machine_rules.data_wait,
-    "slowdown": machine_rules.slowdown,
-    "memory_creep": machine_rules.memory_creep,
-    "repeated_batches": data_rules.repeated_batches,
-    "other_data": data_rules.other_data,
-}
-NEEDS: dict[AlertCode, tuple[tuple[str, ...], ...]] = {
-    "high_lr": (("params/*/update_ratio",),),
-    "too_good": ((fit_rules.CHECK,), (fit_rules.SAME_TOKENS,)),
-    "exploding": ((GRAD_NORM,),),
-    "exploding_part": (("params/*/grad_norm",),),
-    "dead_part": (("params/*/grad_norm",),),
-    "overfitting": ((LOSS,), (VAL_LOSS,)),
-    "memorization": ((LOSS,), (VAL_LOSS, EPOCH)),
-    "data_wait": ((machine_rules.WAIT,), (machine_rules.STEP_TIME,)),
-    "slowdown": ((machine_rules.SPEED, machine_rules.STEP_TIME),),
-    "memory_creep": (machine_rules.MEMORY,),
-    "repeated_batches": ((DIGEST,), (EPOCH,)),
-    "other_data": ((DIGEST,),),
-}
-"""What each rule needs: one metric of each group. A rule without a row needs the loss."""
+RULES: dict[AlertCode, Rule] = {code: REGISTERED[code][0] for code in get_args(AlertCode)}
+NEEDS = {code: needs for code, (_, needs) in REGISTERED.items() if needs}
+"""What each rule needs: one metric of each group. A rule that is not in it needs the loss."""
 
 
 def diagnose(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lehr.analysis.batches import DIGEST, EPOCH, agreement, repetition
-from lehr.analysis.diagnosis.signs import LASTS, DiagnosedRun, Sign
+from lehr.analysis.diagnosis.signs import LASTS, DiagnosedRun, Sign, rule
 
 
+@rule("repeated_batches", (DIGEST,), (EPOCH,))
 def repeated_batches(run: DiagnosedRun) -> Iterator[Sign]:
     digests, epochs = run.curves.get(DIGEST), run.curves.get(EPOCH)
     if digests is None or epochs is None:
@@ -26,6 +27,7 @@ def repeated_batches(run: DiagnosedRun) -> Iterator[Sign]:
         )
 
 
+@rule("other_data", (DIGEST,))
 def other_data(run: DiagnosedRun) -> Iterator[Sign]:
     """Detect an attempt that trained on other batches at steps that an earlier one had taken.
 

@@ -19,6 +19,7 @@ from lehr.analysis.diagnosis.signs import (
     least_loss,
     median,
     noise,
+    rule,
 )
 
 CHECK, SAME_TOKENS = "raw_ce_fp32", "loss_same_tokens"
@@ -30,6 +31,7 @@ LEARNT_BY_HEART = 0.7
 """Training loss as a share of the validation's."""
 
 
+@rule("too_good", (CHECK,), (SAME_TOKENS,))
 def too_good(run: DiagnosedRun) -> Iterator[Sign]:
     """Detect a low-precision loss that falls while the cross entropy in fp32 rises.
 
@@ -60,6 +62,7 @@ def too_good(run: DiagnosedRun) -> Iterator[Sign]:
     )
 
 
+@rule("implausible")
 def implausible(run: DiagnosedRun) -> Iterator[Sign]:
     """Detect a loss below what text allows, in the first pass over the corpus.
 
@@ -91,6 +94,7 @@ def implausible(run: DiagnosedRun) -> Iterator[Sign]:
     )
 
 
+@rule("memorization", (LOSS,), (VAL_LOSS, EPOCH))
 def memorization(run: DiagnosedRun) -> Iterator[Sign]:
     """Detect a training loss far under the validation's, or near zero, after several passes."""
     loss, validation = run.series(LOSS), run.series(VAL_LOSS)
@@ -125,6 +129,7 @@ def memorization(run: DiagnosedRun) -> Iterator[Sign]:
     )
 
 
+@rule("overfitting", (LOSS,), (VAL_LOSS,))
 def overfitting(run: DiagnosedRun) -> Iterator[Sign]:
     """Detect a validation loss that left its lowest value while the training loss fell on.
 

@@ -19,6 +19,7 @@ from lehr.analysis.diagnosis.signs import (
     median,
     noise,
     robust_trend,
+    rule,
     trailing_median,
 )
 
@@ -39,6 +40,7 @@ COMES_AGAIN = 0.35
 """Least correlation of the loss with itself a few periods before."""
 
 
+@rule("nan")
 def nan(run: DiagnosedRun) -> Iterator[Sign]:
     curve = run.curves.get(LOSS)
     if curve is None:
@@ -57,6 +59,7 @@ def nan(run: DiagnosedRun) -> Iterator[Sign]:
         )
 
 
+@rule("diverging")
 def diverging(run: DiagnosedRun) -> Iterator[Sign]:
     """Detect a smoothed loss that has left its lowest value and does not come back.
 
@@ -95,6 +98,7 @@ def diverging(run: DiagnosedRun) -> Iterator[Sign]:
     )
 
 
+@rule("spikes")
 def spikes(run: DiagnosedRun) -> Iterator[Sign]:
     loss = run.after_warmup(LOSS)
     if not len(loss):
@@ -117,6 +121,7 @@ def spikes(run: DiagnosedRun) -> Iterator[Sign]:
         )
 
 
+@rule("oscillating")
 def oscillating(run: DiagnosedRun) -> Iterator[Sign]:
     """Detect one short period that holds much of the loss's variance, twice in a row."""
     loss = run.after_warmup(LOSS)
@@ -156,6 +161,7 @@ def oscillating(run: DiagnosedRun) -> Iterator[Sign]:
     )
 
 
+@rule("stagnant")
 def stagnant(run: DiagnosedRun) -> Iterator[Sign]:
     """Detect a loss that stopped falling in mid-schedule.
 

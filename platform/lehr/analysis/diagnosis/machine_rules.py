@@ -13,6 +13,7 @@ from lehr.analysis.diagnosis.signs import (
     Sign,
     last_run,
     median,
+    rule,
     trailing_median,
 )
 
@@ -30,6 +31,7 @@ GROWS_BY = {"memory/allocated_bytes": 0.05, "memory/rss_bytes": 0.2}
 BLOCKS = 8
 
 
+@rule("data_wait", (WAIT,), (STEP_TIME,))
 def data_wait(run: DiagnosedRun) -> Iterator[Sign]:
     """Detect a share of waiting that is too large in each of the last three stretches."""
     waits, times = run.after_warmup(WAIT), run.after_warmup(STEP_TIME)
@@ -56,6 +58,7 @@ def data_wait(run: DiagnosedRun) -> Iterator[Sign]:
     )
 
 
+@rule("slowdown", (SPEED, STEP_TIME))
 def slowdown(run: DiagnosedRun) -> Iterator[Sign]:
     """Detect steps that became slower and stay so.
 
@@ -93,6 +96,7 @@ def slowdown(run: DiagnosedRun) -> Iterator[Sign]:
     )
 
 
+@rule("memory_creep", MEMORY)
 def memory_creep(run: DiagnosedRun) -> Iterator[Sign]:
     """Detect memory that grows steadily, in each eighth of the run's newer half."""
     for name in MEMORY:

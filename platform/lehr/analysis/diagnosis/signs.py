@@ -1,9 +1,9 @@
-"""What diagnosis rules read and return, and the statistics that they share."""
+"""What diagnosis rules read and return, their register, and the statistics that they share."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lehr.analysis.curve import Curve
+from lehr.specs.gates import AlertCode
 
 LOSS, VAL_LOSS, LR = "train/loss", "val/loss", "train/lr"
 GRAD_NORM = "train/grad_norm"
@@ -50,6 +51,27 @@ class Sign:
     """The usual cause."""
     source: str
     """Where the criterion comes from; empty if it is a definition."""
+
+
+Rule = Callable[["DiagnosedRun"], Iterator[Sign]]
+MetricGroups = tuple[tuple[str, ...], ...]
+REGISTERED: dict[AlertCode, tuple[Rule, MetricGroups]] = {}
+"""By the name of its alert: a rule, and what it needs."""
+
+
+def rule(code: AlertCode, *needs: tuple[str, ...]) -> Callable[[Rule], Rule]:
+    """Register a rule.
+
+    Args:
+        code: the name of its alerts.
+        needs: one metric of each group. Default: the loss.
+    """
+
+    def register(found: Rule) -> Rule:
+        REGISTERED[code] = (found, needs)
+        return found
+
+    return register
 
 
 @dataclass(frozen=True)

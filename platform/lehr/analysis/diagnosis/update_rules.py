@@ -16,6 +16,7 @@ from lehr.analysis.diagnosis.signs import (
     Sign,
     last_run,
     median,
+    rule,
     trailing_median,
     trend,
 )
@@ -39,6 +40,7 @@ LOW_LR_STEPS = 150
 """Fewest steps after the warmup before the loss can show that the rate is too low."""
 
 
+@rule("exploding", (GRAD_NORM,))
 def exploding(run: DiagnosedRun) -> Iterator[Sign]:
     norms = run.after_warmup(GRAD_NORM)
     if not len(norms):
@@ -64,6 +66,7 @@ def exploding(run: DiagnosedRun) -> Iterator[Sign]:
     )
 
 
+@rule("exploding_part", ("params/*/grad_norm",))
 def exploding_part(run: DiagnosedRun) -> Iterator[Sign]:
     """Detect a part whose gradient norm grows tenfold beside the other parts'."""
     parts = run.parts("grad_norm")
@@ -93,6 +96,7 @@ def exploding_part(run: DiagnosedRun) -> Iterator[Sign]:
         return
 
 
+@rule("dead_part", ("params/*/grad_norm",))
 def dead_part(run: DiagnosedRun) -> Iterator[Sign]:
     """Detect a part that gets no gradient while others do."""
     parts = run.parts("grad_norm")
@@ -118,6 +122,7 @@ def dead_part(run: DiagnosedRun) -> Iterator[Sign]:
         return
 
 
+@rule("low_lr")
 def low_lr(run: DiagnosedRun) -> Iterator[Sign]:
     """Detect updates that are too small, by update/weight where it is logged, and by the loss.
 
@@ -150,6 +155,7 @@ def low_lr(run: DiagnosedRun) -> Iterator[Sign]:
     )
 
 
+@rule("high_lr", ("params/*/update_ratio",))
 def high_lr(run: DiagnosedRun) -> Iterator[Sign]:
     """Detect updates that are too large for their weights, while the rate is near its peak."""
     ratio, began = _update_ratio(run)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from sqlalchemy import bindparam, insert, literal, select, update
-from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session, col
 
-from lehr.control.lifecycle import Desired, RunState
 from lehr.store.database import Database
 from lehr.store.ids import unlike_ids
-from lehr.store.records.run_rows import announce_runs
+from lehr.store.records.run_rows import (
+    announce_runs,
+    insert_with_ids,
+    queued_columns,
+    submission,
+)
 from lehr.store.tables import RunRow, Transition, Trial
 
 _COPIED = ("name", "project", "spec", "tags", "priority", "sweep_id", "provenance_sha256")
@@ -31,14 +33,7 @@ def replace_runs(
     session.flush()
     found = _insert(session, old, at, actor)
     connection = session.connection()
-    submitted = {
-        "attempt": 0,
-        "old": None,
-        "new": RunState.QUEUED.value,
-        "cause": "submitted",
-        "actor": actor,
-        "at": at,
-    }
+    submitted = submission(at, actor)
     connection.execute(insert(Transition), [{**submitted, "run_id": new} for new in found.values()])
     connection.execute(
         update(Trial)
@@ -51,19 +46,7 @@ def replace_runs(
 
 
 def _insert(session: Session, old: Sequence[str], at: float, actor: str) -> dict[str, str]:
-    fixed: dict[str, Any] = {
-        "state": RunState.QUEUED.value,
-        "desired": Desired.RUN.value,
-        "submitted_by": actor,
-        "created_at": at,
-        "queued_at": at,
-        "archived": False,
-        "attempt": 0,
-        "checkpoint_seq": 0,
-        "user_failures": 0,
-        "infrastructure_failures": 0,
-        "preemptions": 0,
-    }
+    fixed = queued_columns(at, actor)
     copied = [getattr(RunRow, name) for name in _COPIED]
     copy = insert(RunRow).from_select(
         ["id", *_COPIED, *fixed],
@@ -72,15 +55,10 @@ def _insert(session: Session, old: Sequence[str], at: float, actor: str) -> dict
         ),
         include_defaults=False,
     )
-    while True:
-        found = dict(zip(old, unlike_ids(len(old)), strict=True))
-        rows = [{"new": new, "replaced": run_id} for run_id, new in found.items()]
-        try:
-            with session.begin_nested():
-                session.connection().execute(copy, rows)
-        except IntegrityError as error:
-            if "runs.id" not in str(error.orig):
-                raise
-            # An id is in use: draw all again.
-        else:
-            return found
+
+    def insert_copies(ids: Sequence[str]) -> None:
+        rows = [{"new": new, "replaced": run_id} for run_id, new in zip(old, ids, strict=True)]
+        session.connection().execute(copy, rows)
+
+    ids = insert_with_ids(session, unlike_ids(len(old)), insert_copies)
+    return dict(zip(old, ids, strict=True))

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, func, literal
+from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session, col, select
 
 from lehr import projects
-from lehr.control.lifecycle import ENDED, RunState
+from lehr.control.lifecycle import ENDED, Desired, RunState
 from lehr.errors import Conflict, NotFound
 from lehr.specs.run import RunSpec
 from lehr.store.changes import Change
 from lehr.store.database import Database
-from lehr.store.ids import new_id
+from lehr.store.ids import new_id, unlike_ids
 from lehr.store.records.provenance import keep_provenance
 from lehr.store.tables import CheckpointRow, RolloutRow, RunRequest, RunRow, SweepRow, Transition
 
@@ -72,18 +73,56 @@ def insert_run(
     )
     session.add(run)
     session.flush()
-    session.add(
-        Transition(
-            run_id=run.id,
-            attempt=0,
-            old=None,
-            new=run.state,
-            cause="submitted",
-            actor=actor,
-            at=at,
-        )
-    )
+    session.add(Transition(run_id=run.id, **submission(at, actor)))
     return run
+
+
+def submission(at: float, actor: str) -> dict[str, Any]:
+    """Return the columns of a run's first transition, except the run."""
+    return {
+        "attempt": 0,
+        "old": None,
+        "new": RunState.QUEUED.value,
+        "cause": "submitted",
+        "actor": actor,
+        "at": at,
+    }
+
+
+def queued_columns(at: float, actor: str) -> dict[str, Any]:
+    """Return the columns that are equal in all runs that one statement queues."""
+    return {
+        "state": RunState.QUEUED.value,
+        "desired": Desired.RUN.value,
+        "submitted_by": actor,
+        "created_at": at,
+        "queued_at": at,
+        "archived": False,
+        "attempt": 0,
+        "checkpoint_seq": 0,
+        "user_failures": 0,
+        "infrastructure_failures": 0,
+        "preemptions": 0,
+    }
+
+
+def insert_with_ids(
+    session: Session, ids: Sequence[str], insert: Callable[[Sequence[str]], object]
+) -> list[str]:
+    """Insert runs with these ids, or with others if one is in use. Return the ids."""
+    connection = session.connection()
+    while True:
+        try:
+            # A savepoint of the session would begin only when it is next asked for its connection.
+            with connection.begin_nested():
+                insert(ids)
+        except IntegrityError as error:
+            if "runs.id" not in str(error.orig):
+                raise
+            # An id is in use: 1 draw in 6 x 10^11 for each run that exists.
+            ids = unlike_ids(len(ids))
+        else:
+            return list(ids)
 
 
 def unused_id(session: Session, table: type[RunRow | SweepRow | RolloutRow]) -> str:

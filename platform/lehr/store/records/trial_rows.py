@@ -10,16 +10,15 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, TableClause, column, insert, table
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import TableClause, column, insert, table
 from sqlmodel import Session, SQLModel
 
 from lehr import projects
-from lehr.control.lifecycle import Desired, RunState
 from lehr.specs.run import RunSpec
 from lehr.store.changes import Change
 from lehr.store.database import Database
 from lehr.store.ids import unlike_ids
+from lehr.store.records.run_rows import insert_with_ids, queued_columns, submission
 from lehr.store.tables import RunRow, Transition, Trial
 
 TrialSpec = tuple[dict[str, Any], RunSpec]
@@ -33,7 +32,6 @@ class TrialRows:
         self._parameters = [_dumped(parameters) for parameters, _ in trials]
         self._runs = [
             {
-                "id": run_id,
                 "name": spec.name,
                 "project": spec.project,
                 "spec": _dumped(spec.model_dump(mode="json")),
@@ -41,8 +39,9 @@ class TrialRows:
                 "note": spec.notes,
                 "priority": spec.priority,
             }
-            for run_id, (_, spec) in zip(unlike_ids(len(trials)), trials, strict=True)
+            for _, spec in trials
         ]
+        self._ids = unlike_ids(len(trials))
 
     @classmethod
     def of(cls, trials: Sequence[TrialSpec] | TrialRows) -> TrialRows:
@@ -66,26 +65,25 @@ class TrialRows:
         for project in {str(run["project"]) for run in self._runs}:
             projects.require(project)
         common = {
+            **queued_columns(at, actor),
             "sweep_id": sweep_id,
-            "state": RunState.QUEUED.value,
-            "desired": Desired.RUN.value,
-            "submitted_by": actor,
             "provenance_sha256": provenance_sha256,
-            "created_at": at,
-            "queued_at": at,
-            **_ZEROS,
         }
         session.flush()
         connection = session.connection()
-        ids = self._insert_runs(connection, common)
-        submitted = {
-            "attempt": 0,
-            "old": None,
-            "new": RunState.QUEUED.value,
-            "cause": "submitted",
-            "actor": actor,
-            "at": at,
-        }
+        into = insert(_untyped(RunRow, "id", *self._runs[0], *common))
+        ids = insert_with_ids(
+            session,
+            self._ids,
+            lambda ids: connection.execute(
+                into,
+                [
+                    {"id": run_id, **run, **common}
+                    for run_id, run in zip(ids, self._runs, strict=True)
+                ],
+            ),
+        )
+        submitted = submission(at, actor)
         connection.execute(
             insert(_untyped(Transition, *submitted, "run_id")),
             [{**submitted, "run_id": run_id} for run_id in ids],
@@ -101,31 +99,6 @@ class TrialRows:
         )
         db.changed(*(Change("run", run_id) for run_id in ids), Change("sweep", sweep_id))
         return ids
-
-    def _insert_runs(self, connection: Connection, common: dict[str, Any]) -> list[str]:
-        into = insert(_untyped(RunRow, *self._runs[0], *common))
-        while True:
-            try:
-                with connection.begin_nested():
-                    connection.execute(into, [{**run, **common} for run in self._runs])
-            except IntegrityError as error:
-                if "runs.id" not in str(error.orig):
-                    raise
-                # An id is in use: 1 draw in 6 x 10^11 for each run that exists.
-                for run, run_id in zip(self._runs, unlike_ids(len(self._runs)), strict=True):
-                    run["id"] = run_id
-            else:
-                return [str(run["id"]) for run in self._runs]
-
-
-_ZEROS = {
-    "attempt": 0,
-    "checkpoint_seq": 0,
-    "user_failures": 0,
-    "infrastructure_failures": 0,
-    "preemptions": 0,
-    "archived": False,
-}
 
 
 def _untyped(model: type[SQLModel], *names: str) -> TableClause:

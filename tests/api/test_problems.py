@@ -1,0 +1,176 @@
+"""What every route does alike: etags, problems, strict queries."""
+
+import pytest
+
+from lehr_testing.api import (
+    RUN_SPEC,
+    api_client,
+    changed,
+    submit,
+)
+
+
+@pytest.fixture
+def api(tmp_path):
+    with api_client(tmp_path) as pair:
+        yield pair
+
+
+def test_reads_have_an_etag_and_unchanged_answers_are_not_sent_again(api):
+    _, client = api
+    submit(client)
+    first = client.get("/api/v1/runs/one")
+    tag = first.headers["etag"]
+    for asked in (tag, f"W/{tag}", f'"x", {tag}', "*"):
+        again = client.get("/api/v1/runs/one", headers={"If-None-Match": asked})
+        assert again.status_code == 304
+        assert again.content == b""
+        assert again.headers["etag"] == tag
+    client.post("/api/v1/runs/one/cancel")
+    changed_ = client.get("/api/v1/runs/one", headers={"If-None-Match": tag})
+    assert changed_.status_code == 200
+    assert changed_.headers["etag"] != tag
+
+
+def problem_of(answer, status, code):
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    problem = answer.json()
+    assert problem["status"] == status
+    assert problem["code"] == code
+    assert problem["detail"]
+    assert problem["title"]
+    return problem
+
+
+def test_invalid_request_names_the_field_its_value_and_what_is_valid(api):
+    _, client = api
+    wrong = problem_of(client.get("/api/v1/runs?state=runing"), 422, "invalid_request")
+    assert wrong["detail"].startswith("state is runing; it must be one of queued, starting, runn")
+    assert wrong["hint"] == "Did you mean running?"
+    assert wrong["problems"][0]["path"] == "query.state.0"
+    low = problem_of(client.get("/api/v1/runs?limit=-1"), 422, "invalid_request")
+    assert low["detail"] == "limit is -1: Input should be greater than or equal to 1."
+    missing = problem_of(client.get("/api/v1/runs?cursor=" + "z" * 500), 422, "invalid_request")
+    assert "zzz" not in missing["detail"]
+
+
+def test_a_body_that_is_not_json_is_an_error_with_a_hint(api):
+    _, client = api
+    json_type = {"content-type": "application/json"}
+    broken = client.post("/api/v1/runs", content=b"{bad", headers=json_type)
+    detail = problem_of(broken, 422, "invalid_request")["detail"]
+    assert detail.startswith("body is not JSON: ")
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    untyped = client.post("/api/v1/runs", content=b'{"spec": {}}', headers=form)
+    hint = problem_of(untyped, 422, "invalid_request")["hint"]
+    assert hint == (
+        "Send it as Content-Type: application/json (it was application/x-www-form-urlencoded)."
+    )
+
+
+def test_every_kind_of_error_is_a_problem(api):
+    _, client = api
+    submit(client, name="alpha")
+    missing = problem_of(client.get("/api/v1/runs/alpa"), 404, "not_found")
+    assert "alpha" in missing["hint"]
+    problem_of(client.get("/api/v1/nothing"), 404, "not_found")
+    method = problem_of(client.put("/api/v1/cluster"), 405, "method_not_allowed")
+    assert "GET" in method["hint"]
+    problem_of(client.post("/api/v1/runs", content=b"{"), 422, "invalid_request")
+    problem_of(client.post("/api/v1/runs", json={"spec": 5}), 422, "invalid_request")
+    problem_of(client.post("/api/v1/runs", json={"sepc": {}}), 422, "invalid_request")
+    problem_of(client.post("/api/v1/runs", json={"spec": {}}), 422, "invalid_spec")
+    problem_of(client.get("/api/v1/runs/alpha/series"), 422, "invalid_request")
+    problem_of(client.get("/api/v1/runs/alpha/series", params={"name": "x"}), 404, "not_found")
+    problem_of(client.get("/api/v1/runs/alpha/logs/x.log"), 404, "not_found")
+    problem_of(client.post("/api/v1/runs", content=b" " * (5 << 20)), 413, "too_large")
+
+
+def test_an_internal_error_does_not_reveal_details(tmp_path):
+    with api_client(tmp_path) as (api_, client):
+
+        def broken():
+            raise RuntimeError("secret detail")
+
+        api_.dispatcher.cluster = broken
+        answer = client.get("/api/v1/cluster")
+        problem_of(answer, 500, "internal")
+        assert "secret" not in answer.text
+        assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 100_000,
+        b'{"spec": ' + b'{"a":' * 5000 + b"1" + b"}" * 5001,
+        b"\xff\xfe",
+        b'{"spec":1e999}',
+    ],
+)
+def test_hostile_bodies_are_refused_as_problems(api, body):
+    _, client = api
+    answer = client.post("/api/v1/runs", content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code in {400, 422}
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def test_body_without_a_length_is_limited_as_it_is_read(api):
+    _, client = api
+
+    def endless():
+        for _ in range(6):
+            yield b" " * (1 << 20)
+
+    problem_of(client.post("/api/v1/runs", content=endless()), 413, "too_large")
+
+
+def test_a_misspelt_key_of_the_body_names_the_right_one(api):
+    _, client = api
+    answer = client.post("/api/v1/runs", json={"spce": RUN_SPEC})
+    assert answer.status_code == 422
+    problems = {problem["path"]: problem for problem in answer.json()["problems"]}
+    assert problems["body.spce"]["message"] == "spce is not a field."
+    assert problems["body.spce"]["hint"].startswith("Did you mean spec?   Fields here: spec, ")
+
+
+def test_misspelt_gpu_type_gets_a_suggestion(api):
+    _, client = api
+    spec = changed(RUN_SPEC, "resources.gpu_type", "H1000")
+    answer = client.post("/api/v1/runs", json={"spec": spec})
+    assert answer.status_code == 422
+    [problem] = answer.json()["problems"]
+    assert problem["path"] == "resources.gpu_type"
+    assert "'H1000'" in problem["message"]
+    assert "Did you mean H100?" in problem["hint"]
+    assert client.get("/api/v1/runs").json()["items"] == []
+    assert submit(client, resources={"gpu_type": "H100"})["gpu_type"] == "H100"
+
+
+def test_node_is_excluded_and_readmitted_and_a_misspelt_one_is_rejected(api):
+    _, client = api
+    path = "/api/v1/cluster/nodes/n1"
+    shown = client.post(f"{path}/exclude", json={"reason": "its fans"}).json()
+    assert shown["nodes"][0]["excluded"] == "its fans"
+    assert client.post(f"{path}/readmit").json()["nodes"][0]["excluded"] is None
+    assert client.post(f"{path}/exclude", json={"reason": ""}).status_code == 422
+    missing = client.post("/api/v1/cluster/nodes/n7/readmit")
+    assert missing.status_code == 404
+    assert "'n7'" in missing.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        ("/api/v1/runs?stat=running", "Did you mean state?   There are: state, sweep, "),
+        ("/api/v1/compare?run=a&run=b&metrics=x", "Did you mean metric?"),
+        ("/api/v1/queue?limit=3", "This route takes none."),
+    ],
+)
+def test_unknown_query_parameter_is_rejected(api, path, meant):
+    _, client = api
+    answer = client.get(path)
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid")
+    assert "is not a query parameter of this route" in answer.json()["detail"]
+    assert answer.json()["hint"].startswith(meant)
