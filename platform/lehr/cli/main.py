@@ -55,6 +55,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "pause": ("run_actions", "Save a run and free its GPUs"),
         "resume": ("run_actions", "Queue a paused run again, from its checkpoint"),
         "retry": ("run_actions", "Queue a failed run, or a sweep's failed trials, again"),
+        "priority": ("run_actions", "Change the place of a run in the queue"),
         "extend": ("run_actions", "Add values, points or trials to a sweep"),
         "seeds": ("seeds", "Repeat a run with other seeds, to measure the noise between seeds"),
         "fork": ("fork", "Start a new run from a checkpoint of another, with changes"),

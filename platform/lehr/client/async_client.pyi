@@ -304,6 +304,14 @@ class AsyncRun(AsyncProxy):
         """Queue a failed run again, from its last checkpoint."""
         ...
 
+    async def set_priority(self, priority: int) -> Self:
+        """Change its place in the queue: runs of a higher priority start first.
+
+        Args:
+            priority: from -100 to 100. Specs have 0 unless they say otherwise.
+        """
+        ...
+
     async def checkpoint(self) -> Self:
         """Save a checkpoint at the next step."""
         ...

@@ -38,6 +38,16 @@ class Run(RunMetricMethods, RunLogMethods, RunCheckpointMethods):
         """Queue a failed run again, from its last checkpoint."""
         return self._act("retry")
 
+    def set_priority(self, priority: int) -> Self:
+        """Change its place in the queue: runs of a higher priority start first.
+
+        Args:
+            priority: from -100 to 100. Specs have 0 unless they say otherwise.
+        """
+        answer = self._transport.put(f"{self._path}/priority", {"priority": priority})
+        self.view = self._detail_of(answer)
+        return self
+
     def checkpoint(self) -> Self:
         """Save a checkpoint at the next step."""
         return self._act("checkpoint")

@@ -356,6 +356,7 @@ ACTING = {
     "cancel-run": (lambda world: world.run("waits"), ["cancel", "waits"]),
     "cancel-sweep": (a_sweep, ["cancel", "grid", "-y"]),
     "pause": (lambda world: world.run("waits"), ["pause", "waits"]),
+    "priority": (lambda world: world.run("waits"), ["priority", "waits", "-5"]),
     "resume": (lambda world: world.ended("paused", RunState.PAUSED), ["resume", "paused"]),
     "retry": (
         lambda world: world.ended("crashed", RunState.FAILED, cause="oom", message="no memory"),
