@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import resource
 import signal
 import socket
 import sys
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 log = structlog.get_logger("lehr.server")
+_OPEN_FILES = 65_536
 _GRACE_S = 5
 """Seconds for requests in progress to finish when the server stops."""
 
@@ -39,6 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
         with home.lock(where):
             settings = _settings(options, where)
             with _listening(settings) as listener:
+                _allow_open_files()
                 logs.configure(home.logs_dir(where) / "server.log")
                 rotation = LogRotation(home.logs_dir(where))
                 rotation.start()
@@ -50,6 +53,17 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"lehr: {error}", file=sys.stderr)
         return error.exit_code
     return 0
+
+
+def _allow_open_files() -> None:
+    """Raise the limit of open files as far as allowed: each attempt keeps a connection open.
+
+    Most systems begin with 1,024 for the sake of ``select``, which nothing here uses.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 class UvicornServer(uvicorn.Server):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import socket
 import threading
@@ -89,6 +90,17 @@ def test_a_server_stops_on_a_signal_despite_open_event_streams(start):
     assert ended.wait(timeout=30), "the stream was not ended properly"
     assert not server.info_path.exists()
     assert not alive(server.child.pid)
+
+
+def test_server_may_open_many_files(start):
+    """Each live attempt keeps a connection open; most systems begin with 1,024 files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
+    try:
+        server = start().ready()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert resource.prlimit(server.child.pid, resource.RLIMIT_NOFILE)[0] == min(hard, 65_536)
 
 
 def test_a_taken_port_is_reported_before_the_store_is_opened(start):

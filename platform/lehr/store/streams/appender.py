@@ -24,6 +24,8 @@ from lehr.store.streams.replica import FLUSHERS, Gap, Replica, Writing, is_event
 from lehr.store.wal import Wal
 
 _GROUP_BYTES = 32 << 20
+_GROUP_PIECES = 256
+"""Each is a file that stays open until the flush; a process may often open only 1,024."""
 _MUST_SEAL = 4096
 """From this many unsealed metrics on, they are sealed even while appends arrive."""
 _REST_EVERY_S = 600.0
@@ -142,7 +144,7 @@ class Appender:
                 return group, item, False
             group.append(item)
             size += len(item.data)
-            if size >= _GROUP_BYTES:
+            if size >= _GROUP_BYTES or len(group) >= _GROUP_PIECES:
                 return group, None, False
             try:
                 item = self._queue.get_nowait()

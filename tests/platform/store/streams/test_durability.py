@@ -127,6 +127,20 @@ def test_group_of_appends_is_flushed_before_any_answer(recorded) -> None:
         assert flushed < recorder.at("commit")
 
 
+def test_group_has_a_limit_of_pieces(recorded) -> None:
+    """Each may be a file that stays open until the flush."""
+    store, recorder = recorded
+    attempt = new_attempt(store).id
+    hold = threading.Event()
+    waiting = store._appender.call(lambda _: hold.wait(20))
+    answers = [begin_append(store, attempt, "rank-0.log", at, b"x") for at in range(300)]
+    recorder.calls.clear()
+    hold.set()
+    assert waiting.result()
+    assert [answer.result() for answer in answers] == list(range(1, 301))
+    assert [name for name, _ in recorder.calls].count("commit") == 2
+
+
 def test_failed_flush_fails_the_append(recorded, monkeypatch) -> None:
     from lehr.errors import StoreUnavailable
 
