@@ -261,11 +261,15 @@ def check_host(headers: Headers, names: frozenset[str], *, loopback: bool) -> No
     do so with an address. So addresses pass; on loopback, only loopback addresses.
     """
     host = headers.get("host", "")
-    if not _is_own_host(host, names, loopback):
+    if len(host) > _LONGEST_HOST or not _is_own_host(host, names, loopback):
         raise WrongHost(
-            f"{host!r} is not a host name of this server.",
+            f"{host[:_LONGEST_HOST]!r} is not a host name of this server.",
             hint="To allow it: lehr up --allowed-host NAME",
         )
+
+
+_LONGEST_HOST = 300
+"""A DNS name has at most 253 characters, and a port six."""
 
 
 @lru_cache(maxsize=256)

@@ -57,7 +57,10 @@ class Intake:
                 self._answered.append((waiting, result))
                 first = len(self._answered) == 1
             if first:
-                loop.call_soon_threadsafe(self._hand_out)
+                try:
+                    loop.call_soon_threadsafe(self._hand_out)
+                except RuntimeError:  # The loop is closed, so nobody waits any more.
+                    self._answered.clear()
 
         self._pending += 1
         self._pending_bytes += size

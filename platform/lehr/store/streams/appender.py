@@ -172,7 +172,7 @@ class Appender:
         try:
             limits.require_room(self._replica.root)
             connection.execute("BEGIN IMMEDIATE")
-            answers = [(item.answer, self._append_one(writing, item)) for item in group]
+            answers = [(item.answer, self._try_append(writing, item)) for item in group]
             killpoints.reached("append: before flush")
             writing.flush()
             killpoints.reached("append: before commit")
@@ -180,8 +180,8 @@ class Appender:
             killpoints.reached("append: after commit")
         except Exception as error:  # noqa: BLE001 - each caller gets it; the thread must go on
             self._roll_back(error)
-            if len(group) > 1 and not isinstance(error, (OSError, sqlite3.Error, StoreUnavailable)):
-                # One append is at fault; the others must not fail with it.
+            if len(group) > 1 and not isinstance(error, (sqlite3.Error, StoreUnavailable)):
+                # One append or its file is at fault; the others must not fail with it.
                 for item in group:
                     self._append_group([item])
                 return
@@ -194,6 +194,13 @@ class Appender:
                 answer(result)
             except Exception:  # noqa: BLE001 - what is stored stays; the thread must go on
                 _log.exception("an append was not answered")
+
+    def _try_append(self, writing: Writing, item: _Append) -> int | LehrError:
+        """Append one piece; a file that cannot be read or written fails this piece alone."""
+        try:
+            return self._append_one(writing, item)
+        except (OSError, StoreUnavailable) as error:
+            return _refusal(error)
 
     def _append_one(self, writing: Writing, item: _Append) -> int | LehrError:
         stream = self._indexer.stream(item.attempt_id, item.name)
@@ -210,10 +217,7 @@ class Appender:
         room = self._room(stream, len(item.data))
         stored = stream.stored
         if room and stream.stored == stream.size:
-            try:
-                writing.write(item.attempt_id, item.name, stream.stored, item.data[:room])
-            except OSError as error:
-                return _refusal(error)
+            writing.write(item.attempt_id, item.name, stream.stored, item.data[:room])
             stored += room
         return self._indexer.advance(stream, item.data, stored).size
 
@@ -254,7 +258,7 @@ class Appender:
     def _seal_one(self) -> None:
         try:
             self._indexer.seal_one()
-        except sqlite3.Error:
+        except Exception:  # noqa: BLE001 - logged; the thread must go on
             # Nothing is lost: the rows stay until the next append makes them due again.
             _log.exception("streams.db: a block could not be written")
 

@@ -27,8 +27,8 @@ _DRAFT_CACHE_KB = 65_536
 """For a rebuild, whose transactions are large."""
 _READER_CACHE_KB = 2_048
 
-_ROWS_AT_ONCE = 100
-"""Few enough for sqlite3's cache of statements, which has 128, one for each number of rows."""
+_ROWS_AT_ONCE = (64, 16, 4, 1)
+"""Rows of one statement: few different ones, since sqlite3 keeps each with its last values."""
 
 TOKENS = -1
 TIME = -2
@@ -227,8 +227,10 @@ def put_rows(connection: sqlite3.Connection, table: str, rows: Sequence[tuple[An
         table: a name of the schema, never input.
         rows: all columns of each.
     """
-    for first in range(0, len(rows), _ROWS_AT_ONCE):
-        part = rows[first : first + _ROWS_AT_ONCE]
+    first = 0
+    while first < len(rows):
+        part = rows[first : first + next(n for n in _ROWS_AT_ONCE if n <= len(rows) - first)]
+        first += len(part)
         marks = ",".join(["(" + ",".join("?" * len(part[0])) + ")"] * len(part))
         connection.execute(
             f"INSERT OR REPLACE INTO {table} VALUES {marks}",  # noqa: S608 - marks only

@@ -25,7 +25,7 @@ MAX_LINE = 8 << 20
 _KNOWN = 2_048
 """Streams, runs and metrics to keep in memory. Any other is read again in some 10 us."""
 _FEW_METRICS = 100
-"""Attempts with more are not kept in memory with their newest points: 200 bytes each."""
+"""Attempts with more are not kept in memory with their newest points: some 300 bytes each."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 
-@dataclass
+@dataclass(slots=True)
 class NewestPoint:
     """A row of ``latest`` while new points update it."""
 

@@ -67,6 +67,10 @@ def catch_up(indexer: Indexer, replica: Replica, clock: Callable[[], float]) -> 
     return changed
 
 
+class _NotFlushed(Exception):
+    """The disk refused to flush what is in a file."""
+
+
 def _mended(
     indexer: Indexer, replica: Replica, clock: Callable[[], float], stream: IndexedStream, size: int
 ) -> list[IndexedStream]:
@@ -75,6 +79,16 @@ def _mended(
         if size > stream.stored:
             size = _written(replica, stream, size)
         return [_mend(indexer, replica, clock, stream, size)] if size != stream.stored else []
+    except _NotFlushed:
+        # They do not count as stored, so their sender, if it still runs, sends them again.
+        _log.exception(
+            "%s/%s: bytes that an earlier server left cannot be flushed; they are not read",
+            stream.attempt_id,
+            stream.name,
+            extra=log_fields.of_attempt(stream.attempt_id),
+        )
+        after = indexer.stream(stream.attempt_id, stream.name)
+        return [after] if after != stream else []
     except Exception as error:
         if isinstance(error, sqlite3.Error) and not index.is_of_value(error):
             raise  # The index itself fails, so every other stream would fail too.
@@ -153,7 +167,10 @@ def _mend(
     if stream.stored < size:
         # A server that was killed may have written these bytes and not flushed them. From here on
         # they count as acknowledged.
-        replica.flush(stream.attempt_id, stream.name)
+        try:
+            replica.flush(stream.attempt_id, stream.name)
+        except OSError as error:
+            raise _NotFlushed from error
     uncommitted = _COMMIT
     indexer.connection.execute("BEGIN IMMEDIATE")
     while stream.stored < size:

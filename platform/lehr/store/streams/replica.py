@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -168,6 +168,10 @@ class Writing:
         if descriptor is None:
             descriptor = self._open(attempt_id, name)
             self._files[attempt_id, name] = descriptor
+        if not offset:
+            # The file may be there already, from a group that failed before it was flushed.
+            folder = self._replica.folder(attempt_id)
+            self._folders |= {folder, folder.parent}
         view = memoryview(data)
         while view:
             written = os.pwrite(descriptor, view, offset)
@@ -184,9 +188,20 @@ class Writing:
         if len(parts) < _PARALLEL_FROM:
             _flush(descriptors)
         else:
-            list(self._flushers.map(_flush, parts))  # The first error is raised here.
+            self._flush_together(parts)
         for folder in sorted(self._folders, reverse=True):
             sync_folder(folder)
+
+    def _flush_together(self, parts: Sequence[Sequence[int]]) -> None:
+        begun: list[Future[None]] = []
+        try:
+            begun += (self._flushers.submit(_flush, part) for part in parts)
+        finally:
+            # After an error, too: a descriptor that is still being flushed must not be closed, for
+            # its number may then be another file's.
+            wait(begun)
+        for one in begun:
+            one.result()
 
     def close(self) -> None:
         for descriptor in self._files.values():
@@ -199,10 +214,7 @@ class Writing:
             return os.open(path, os.O_RDWR | os.O_NOFOLLOW)
         except FileNotFoundError:
             pass
-        if not path.parent.is_dir():
-            path.parent.mkdir(mode=0o700, exist_ok=True)
-            self._folders.add(path.parent.parent)
-        self._folders.add(path.parent)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
 
 

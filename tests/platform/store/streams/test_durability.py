@@ -189,6 +189,63 @@ def test_bytes_that_a_killed_server_left_are_flushed_before_they_count(
     ]
 
 
+def test_bytes_that_cannot_be_flushed_at_the_start_do_not_count(
+    recorded, tmp_path: Path, monkeypatch
+) -> None:
+    store, _ = recorded
+    attempt, other = new_attempt(store).id, new_attempt(store, "b").id
+    store.close()
+    replica = tmp_path / "home" / "replica"
+    for one in (attempt, other):
+        (replica / one).mkdir()
+        (replica / one / "rank-0.log").write_bytes(b"one\n")
+    broken = replica / attempt / "rank-0.log"
+    flush = os.fdatasync
+
+    def refuse(descriptor: int) -> None:
+        if Path(f"/proc/self/fd/{descriptor}").resolve() == broken:
+            raise OSError(5, "Input/output error")
+        flush(descriptor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", refuse)
+        with Store.open(tmp_path / "home") as again:
+            assert again.streams.sizes(attempt) == {}
+            assert again.streams.sizes(other) == {"rank-0.log": 4}
+            assert again.streams.gaps(attempt) == []
+    with Store.open(tmp_path / "home") as again:
+        assert again.streams.append(attempt, "rank-0.log", 4, b"two\n") == 8
+
+
+def test_file_that_cannot_be_flushed_fails_only_its_own_append(recorded, monkeypatch) -> None:
+    """Also when files of a group are flushed at the same time; none is closed meanwhile."""
+    store, _ = recorded
+    attempts = [new_attempt(store, name).id for name in "abcdef"]
+    broken = store.home / "replica" / attempts[2] / "rank-0.log"
+    flush, flushing = os.fdatasync, threading.Semaphore(0)
+
+    def refuse(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").resolve()
+        if path == broken:
+            flushing.release(10)
+            raise OSError(5, "Input/output error")
+        if path.name == "rank-0.log":
+            flushing.acquire(timeout=20)  # The others go on after the error.
+        flush(descriptor)
+        assert Path(f"/proc/self/fd/{descriptor}").resolve() == path, "closed while flushed"
+
+    hold = threading.Event()
+    waiting = store._appender.call(lambda _: hold.wait(20))
+    ends = [begin_append(store, attempt, "rank-0.log", 0, b"one\n") for attempt in attempts]
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", refuse)
+        hold.set()
+        waiting.result()
+        errors = [end.exception(timeout=60) for end in ends]
+    assert [error is None for error in errors] == [True, True, False, True, True, True]
+    assert "Input/output error" in str(errors[2])
+
+
 FULL, NORMAL = 2, 1
 
 
