@@ -20,6 +20,7 @@ from lehr.capsules import archive
 from lehr.capsules.archive import SourceFile
 from lehr.cluster.membership import Cluster
 from lehr.presenters.cluster import ClusterPresenter
+from lehr.specs import load_spec
 from lehr_api import auth, scopes
 from lehr_api.scopes import Refused, Scope
 from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, api_client, begin, evaluation, ingest, metrics
@@ -296,7 +297,6 @@ def test_submission_to_another_project_is_one_clear_error_and_records_nothing(sc
 def test_store_records_nothing_of_another_project_whatever_the_route(scene):
     from lehr import projects
     from lehr.errors import Forbidden, NotFound
-    from lehr.specs import load_spec
 
     before = scene.counts()
     store = scene.api.store
@@ -445,8 +445,6 @@ def test_stream_has_events_of_the_tokens_projects_only(scene):
 
 def test_deletion_does_not_name_forks_of_another_project(scene):
     store = scene.api.store
-    from lehr.specs import load_spec
-
     spec = load_spec({**RUN_SPEC, "project": "theirs", "name": f"{SECRET}-fork"})
     store.runs.create(spec, forked_from=scene.mine.run, resume_from="/x")
     shown = scene.get(f"/runs/{scene.mine.run}/deletion").json()
@@ -482,3 +480,79 @@ def test_rotated_token_and_its_login_keep_the_limit(scene):
     assert browser.get(f"{API}/runs/{scene.mine.run}").status_code == 200
     assert browser.get(f"{API}/runs/{scene.theirs.run}").status_code == 404
     assert browser.get("/").status_code == 200
+
+
+def searched(path: str, first: str, later: str, **run: Any) -> dict[str, Any]:
+    """Return a TPE sweep whose first trial has one value, and a later one may have the other."""
+    spec = {
+        **SWEEP_SPEC,
+        "project": "mine",
+        "method": "tpe",
+        "trials": 1,
+        "parameters": {path: {"values": [first, later]}},
+        "run": {**SWEEP_SPEC["run"], **run},
+    }
+    loaded = (load_spec({**spec, "seed": seed}) for seed in range(100))
+    seed = next(one.seed for one in loaded if next(one.all_points()) == {path: first})
+    return {**spec, "seed": seed}
+
+
+@pytest.mark.parametrize("path", ["secrets.TOKEN", "code.digest"])
+def test_search_names_only_what_the_token_may_use_in_later_trials_too(scene, path):
+    own, other = {
+        "secrets.TOKEN": ("mine.hf", f"{SECRET}-shared"),
+        "code.digest": (scene.mine.digest, scene.theirs.digest),
+    }[path]
+    spec = searched(path, own, other)
+    before = scene.counts()
+    answer = scene.send("POST", "/sweeps", {"spec": spec})
+    assert answer.status_code == 422, answer.text
+    assert [one["path"] for one in answer.json()["problems"]] == [f"run.{path}"]
+    assert scene.counts() == before
+    spec["parameters"] = {path: {"values": [own]}, "train.optimizer.lr": {"min": 1e-4, "max": 1.0}}
+    answer = scene.send("POST", "/sweeps", {"spec": spec})
+    assert answer.status_code == 201, answer.text
+
+
+def test_extension_of_a_search_is_checked_for_the_values_that_no_trial_has_yet(scene):
+    own = [f"mine.s{number}" for number in range(9)]
+    for name in own:
+        assert scene.client.put(f"{API}/secrets/{name}", json={"value": "v"}).status_code == 200
+    spec = {
+        **SWEEP_SPEC,
+        "project": "mine",
+        "method": "tpe",
+        "trials": 12,
+        "parameters": {
+            "secrets.TOKEN": {"values": [*own, f"{SECRET}-shared"]},
+            "train.optimizer.lr": {"min": 1e-4, "max": 1.0},
+        },
+    }
+    loaded = (load_spec({**spec, "seed": seed}) for seed in range(100))
+    seed = next(
+        one.seed
+        for one in loaded
+        if all(point["secrets.TOKEN"] in own for point in one.all_points())
+    )
+    made = scene.client.post(f"{API}/sweeps", json={"spec": {**spec, "seed": seed}})
+    assert made.status_code == 201, made.text
+    before = scene.counts()
+    answer = scene.send("POST", f"/sweeps/{made.json()['id']}/extend", {"trials": 20})
+    assert answer.status_code == 422, answer.text
+    assert scene.counts() == before
+
+
+def test_template_of_a_sweep_is_no_proof_that_its_capsule_may_be_read(scene):
+    theirs = scene.theirs.digest
+    spec = {
+        **SWEEP_SPEC,
+        "project": "mine",
+        "parameters": {"code.digest": {"values": [scene.mine.digest]}},
+        "run": {**SWEEP_SPEC["run"], "code": {"digest": theirs}},
+    }
+    # No trial has the template's capsule, so it is not used.
+    assert scene.send("POST", "/sweeps", {"spec": spec}).status_code == 201
+    for end in ("", "/archive", f"/diff?other={scene.mine.digest}"):
+        assert scene.get(f"/code/{theirs}{end}").status_code == 404, end
+    spec = {**RUN_SPEC, "project": "mine", "code": {"digest": theirs}}
+    assert scene.send("POST", "/runs", {"spec": spec}).status_code == 422
