@@ -23,9 +23,19 @@ from lehr.presenters.cluster import ClusterPresenter
 from lehr.specs import load_spec
 from lehr_api import auth, scopes
 from lehr_api.scopes import Refused, Scope
-from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, api_client, begin, evaluation, ingest, metrics
+from lehr_testing.api import (
+    RUN_SPEC,
+    SWEEP_SPEC,
+    api_client,
+    begin,
+    evaluation,
+    ingest,
+    line,
+    metrics,
+)
 from lehr_testing.api import started as started_record
 from lehr_testing.asgi import Request, ask
+from lehr_testing.buckets import make_checkpoint
 from lehr_testing.rollouts import TRAIN
 from lehr_testing.routes import concrete, walk
 
@@ -359,9 +369,47 @@ def test_spec_names_only_secrets_of_the_tokens_projects(scene):
         answer = scene.send("POST", "/runs", {"spec": spec})
         assert answer.status_code == 422
         [problem] = answer.json()["problems"]
-        assert problem["hint"] == "This token may name the secrets that begin with mine."
+        assert problem["hint"] == (
+            "This token may name only secrets of the form mine.NAME, NAME without a dot."
+        )
     spec = {**RUN_SPEC, "project": "mine", "secrets": {"TOKEN": "mine.hf"}}
     assert scene.send("POST", "/runs", {"spec": spec}).status_code == 201
+
+
+def test_secret_of_a_project_whose_name_begins_like_the_tokens_project_is_anothers(scene):
+    for name in ("mine.eu.hf", "mine.eu"):
+        assert scene.client.put(f"{API}/secrets/{name}", json={"value": "v"}).status_code == 200
+    names = [one["name"] for one in scene.get("/secrets").json()["secrets"]]
+    assert names == ["mine.eu", "mine.hf"]
+    spec = {**RUN_SPEC, "project": "mine", "secrets": {"TOKEN": "mine.eu.hf"}}
+    assert scene.send("POST", "/runs", {"spec": spec}).status_code == 422
+    body = {"name": "kim", "role": "researcher", "projects": ["mine.eu"]}
+    token = scene.client.post(f"{API}/tokens", json=body).json()["token"]
+    assert [s["name"] for s in scene.get("/secrets", token).json()["secrets"]] == ["mine.eu.hf"]
+
+
+def test_spec_of_a_limited_token_names_no_webhook_and_learns_of_none(scene):
+    hook = {"url": "https://example.org/hook"}
+    assert scene.client.put(f"{API}/webhooks/{SECRET}", json=hook).status_code == 200
+    for name in (SECRET, f"{SECRET}s", "nothing"):
+        spec = {**RUN_SPEC, "project": "mine", "alerts": {"webhook": name}}
+        answer = scene.send("POST", "/runs", {"spec": spec})
+        assert answer.status_code == 422, answer.text
+        [problem] = answer.json()["problems"]
+        assert problem == {
+            **problem,
+            "path": "alerts.webhook",
+            "message": "alerts.webhook: webhooks are of the whole server, and this token is "
+            "limited to project mine.",
+            "hint": "Leave alerts.webhook out.",
+        }
+        swept = {"alerts.webhook": {"values": [name]}}
+        sweep = {**SWEEP_SPEC, "project": "mine", "parameters": swept}
+        assert scene.send("POST", "/sweeps", {"spec": sweep}).status_code == 422
+    without = {"spec": spec, "overrides": {"alerts.webhook": None}}
+    assert scene.send("POST", "/runs", without).status_code == 201
+    spec = {**RUN_SPEC, "alerts": {"webhook": SECRET}}
+    assert scene.client.post(f"{API}/runs", json={"spec": spec}).status_code == 201
 
 
 def test_saved_views_are_kept_apart(scene):
@@ -452,6 +500,27 @@ def test_deletion_does_not_name_forks_of_another_project(scene):
     scene.client.post(f"{API}/runs/{scene.mine.run}/cancel")
     assert SECRET not in scene.get(f"/sweeps/{scene.mine.sweep}/deletion").text
     assert SECRET not in json.dumps(shown)
+
+
+def test_deletion_of_a_checkpoint_does_not_name_a_fork_of_another_project(scene):
+    folder = f"attempt-1/checkpoints/step-{5:08d}"
+    digest = make_checkpoint(scene.api.settings.home / "runs" / scene.mine.run / folder, step=5)
+    saved = {"path": folder, "size_bytes": 1010, "digest": digest, "reason": "interval"}
+    ingest(scene.api.store, scene.mine.attempt, line("checkpoint", step=5, **saved))
+    changes = {"project": "theirs", "name": f"{SECRET}-fork"}
+    forked = scene.client.post(
+        f"{API}/runs/{scene.mine.run}/fork", json={"step": 5, "changes": changes}
+    )
+    assert forked.status_code == 201, forked.text
+    checkpoint = f"/runs/{scene.mine.run}/checkpoints/5"
+    shown = scene.get(f"{checkpoint}/deletion")
+    refused = scene.send("DELETE", checkpoint, None)
+    assert refused.status_code == 409
+    for answer in (shown, refused):
+        assert "a run of another project waits to start from it" in answer.text
+        assert SECRET not in answer.text
+        assert forked.json()["id"] not in answer.text
+    assert f"{SECRET}-fork" in scene.client.get(f"{API}{checkpoint}/deletion").text
 
 
 @pytest.mark.parametrize(
