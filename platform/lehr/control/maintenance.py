@@ -2,7 +2,8 @@
 
 While a window is open, nothing starts on its nodes. When it begins, what runs there is stopped: a
 training saves a checkpoint, is queued again without spending a retry, and resumes from it, on other
-nodes at once or on these after the window.
+nodes at once or on these after the window. A run that saved nothing new spends a retry of the kind
+preemption. A node that is shut down in a window is not excluded for the runs that it had.
 
 Before a window, a run that saves may start at any time, since it loses nothing. Lehr's own
 trainings save; a program does if its spec names ``trainer.saves``, or if it has a checkpoint

@@ -204,23 +204,48 @@ def test_orphan_without_an_attempt_is_left_to_reconciliation():
     assert stops([Active("r1-2", (NodeShare("n1", (0,)),))], [OPEN]) == []
 
 
-@pytest.mark.parametrize(
-    ("finished", "state", "cause"),
-    [
-        (FinishedReport("stopped", step=5), RunState.QUEUED, MAINTENANCE),
-        (None, RunState.QUEUED, MAINTENANCE),
-        (FinishedReport("completed", step=9), RunState.COMPLETED, "completed"),
-        (FinishedReport("failed", cause="nan_loss"), RunState.FAILED, "nan_loss"),
-    ],
-)
-def test_stopped_run_is_queued_again_without_spending_a_retry(finished, state, cause):
-    found = outcome(
+def maintained(finished, *, preemption=0, **how):
+    return outcome(
         desired=Desired.PAUSE,
         time_limit_s=None,
         over_time_limit=False,
         maintenance=True,
         ended=ExitReport(code=0),
         finished=finished,
-        budgets=Budgets(user=0, infrastructure=0, preemption=0),
+        budgets=Budgets(user=0, infrastructure=0, preemption=preemption),
+        **how,
     )
+
+
+STOPPED = FinishedReport("stopped", step=5)
+
+
+@pytest.mark.parametrize(
+    ("finished", "how", "state", "cause"),
+    [
+        (STOPPED, {}, RunState.QUEUED, MAINTENANCE),
+        (STOPPED, {"program": True, "progressed": True}, RunState.QUEUED, MAINTENANCE),
+        (None, {"progressed": True}, RunState.QUEUED, MAINTENANCE),
+        (FinishedReport("completed", step=9), {}, RunState.COMPLETED, "completed"),
+        (FinishedReport("failed", cause="nan_loss"), {}, RunState.FAILED, "nan_loss"),
+    ],
+)
+def test_stopped_run_that_saved_is_queued_again_without_spending_a_retry(
+    finished, how, state, cause
+):
+    found = maintained(finished, **how)
     assert (found.state, found.cause, found.spends) == (state, cause, Budget.NONE)
+
+
+@pytest.mark.parametrize(("finished", "how"), [(None, {}), (STOPPED, {"program": True})])
+def test_stopped_run_that_did_not_get_further_spends_a_retry_of_preemption(finished, how):
+    found = maintained(finished, preemption=1, **how)
+    assert (found.state, found.cause) == (RunState.QUEUED, MAINTENANCE)
+    assert found.spends is Budget.PREEMPTION
+    assert "ended before it could save" in found.message
+    spent = maintained(finished, preemption=0, **how)
+    assert (spent.state, spent.cause, spent.spends) == (RunState.FAILED, MAINTENANCE, Budget.NONE)
+    assert spent.message == (
+        "it was stopped for maintenance before it could save; no retry is left for this kind of "
+        "failure (preemption)"
+    )
