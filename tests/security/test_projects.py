@@ -21,6 +21,7 @@ from lehr.capsules.archive import SourceFile
 from lehr.cluster.membership import Cluster
 from lehr.presenters.cluster import ClusterPresenter
 from lehr.specs import load_spec
+from lehr.store.records import saved_views
 from lehr_api import auth, scopes
 from lehr_api.scopes import Refused, Scope
 from lehr_testing.api import (
@@ -625,3 +626,25 @@ def test_template_of_a_sweep_is_no_proof_that_its_capsule_may_be_read(scene):
         assert scene.get(f"/code/{theirs}{end}").status_code == 404, end
     spec = {**RUN_SPEC, "project": "mine", "code": {"digest": theirs}}
     assert scene.send("POST", "/runs", {"spec": spec}).status_code == 422
+
+
+def test_saved_views_of_a_token_do_not_use_up_those_of_others(scene, monkeypatch):
+    monkeypatch.setattr(saved_views, "MOST", 2)
+    monkeypatch.setattr(saved_views, "MOST_IN_ALL", 4)
+    query = {"query": "sort=loss"}
+
+    def put(name: str, token: str | None) -> str:
+        headers = bearer(token) if token else {}
+        answer = scene.client.put(f"{API}/views/{name}", json=query, headers=headers)
+        return "saved" if answer.status_code == 200 else answer.json()["detail"]
+
+    assert [put(name, scene.token) for name in "abc"] == [
+        "saved",
+        "saved",
+        "there are 2 saved views, the maximum.",
+    ]
+    assert put("a", scene.token) == "saved"  # It replaces one.
+    assert [put(name, None) for name in "ab"] == ["saved", "there are 2 saved views, the maximum."]
+    body = {"name": "kim", "role": "researcher", "projects": ["mine", "theirs"]}
+    both = scene.client.post(f"{API}/tokens", json=body).json()["token"]
+    assert put("a", both) == "the server has 4 saved views of all projects, the maximum."

@@ -136,7 +136,7 @@ def _reason(run: Waiting, window: Window) -> str:
     limit = (
         "it has no time limit"
         if run.time_limit_s is None
-        else f"its limit is {run.time_limit_s:g} s, and {MARGIN_S:g} s more are for its start and stop"
+        else f"its limit is {run.time_limit_s:g} s, with {MARGIN_S:g} s for its start and stop"
     )
     return f"{text}: it may still run when that begins ({limit}), and saves no checkpoint"
 
