@@ -68,7 +68,9 @@ def may_name_secret(name: str) -> bool:
     """Return whether a spec of the current request may name the secret.
 
     A training can read the secrets that its spec names. So a limited token may name only those
-    that are made for its projects: PROJECT.NAME.
+    that are made for its projects: PROJECT.NAME. Projects may have dots; the last one counts, so
+    ``a.b.key`` is of the project ``a.b`` alone.
     """
     limit = _limit.get()
-    return limit is None or any(name.startswith(f"{project}.") for project in limit)
+    project, dot, _ = name.rpartition(".")
+    return limit is None or (bool(dot) and project in limit)

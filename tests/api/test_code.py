@@ -208,3 +208,20 @@ def test_capsules_leave_the_reserve_of_the_database_free(client, tmp_path, monke
     assert refused.status_code == 503, refused.text
     assert "MiB free" in refused.json()["detail"]
     assert not [path for path in (tmp_path / "home/capsules").iterdir() if "draft" in path.name]
+
+
+def test_closed_server_checks_each_module_of_a_sweep(tmp_path):
+    program = {"module": "mine.train", "steps": 5}
+    for values in (["other.train", "mine.train"], ["mine.train", "other.train"]):
+        spec = {
+            "kind": "sweep",
+            "name": "a",
+            "parameters": {"trainer.module": {"values": values}},
+            "run": {"trainer": program, "resources": {"gpus": 1}},
+        }
+        home = tmp_path / values[0]
+        with api_client(home, code="installed", trainers=("mine.train",)) as (_, client):
+            answer = client.post("/api/v1/sweeps", json={"spec": spec})
+            assert answer.status_code == 422, answer.text
+            [problem] = answer.json()["problems"]
+            assert problem["path"] == "run.trainer"

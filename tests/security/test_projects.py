@@ -20,11 +20,23 @@ from lehr.capsules import archive
 from lehr.capsules.archive import SourceFile
 from lehr.cluster.membership import Cluster
 from lehr.presenters.cluster import ClusterPresenter
+from lehr.specs import load_spec
+from lehr.store.records import saved_views
 from lehr_api import auth, scopes
 from lehr_api.scopes import Refused, Scope
-from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, api_client, begin, evaluation, ingest, metrics
+from lehr_testing.api import (
+    RUN_SPEC,
+    SWEEP_SPEC,
+    api_client,
+    begin,
+    evaluation,
+    ingest,
+    line,
+    metrics,
+)
 from lehr_testing.api import started as started_record
 from lehr_testing.asgi import Request, ask
+from lehr_testing.buckets import make_checkpoint
 from lehr_testing.rollouts import TRAIN
 from lehr_testing.routes import concrete, walk
 
@@ -296,7 +308,6 @@ def test_submission_to_another_project_is_one_clear_error_and_records_nothing(sc
 def test_store_records_nothing_of_another_project_whatever_the_route(scene):
     from lehr import projects
     from lehr.errors import Forbidden, NotFound
-    from lehr.specs import load_spec
 
     before = scene.counts()
     store = scene.api.store
@@ -359,9 +370,47 @@ def test_spec_names_only_secrets_of_the_tokens_projects(scene):
         answer = scene.send("POST", "/runs", {"spec": spec})
         assert answer.status_code == 422
         [problem] = answer.json()["problems"]
-        assert problem["hint"] == "This token may name the secrets that begin with mine."
+        assert problem["hint"] == (
+            "This token may name only secrets of the form mine.NAME, NAME without a dot."
+        )
     spec = {**RUN_SPEC, "project": "mine", "secrets": {"TOKEN": "mine.hf"}}
     assert scene.send("POST", "/runs", {"spec": spec}).status_code == 201
+
+
+def test_secret_of_a_project_whose_name_begins_like_the_tokens_project_is_anothers(scene):
+    for name in ("mine.eu.hf", "mine.eu"):
+        assert scene.client.put(f"{API}/secrets/{name}", json={"value": "v"}).status_code == 200
+    names = [one["name"] for one in scene.get("/secrets").json()["secrets"]]
+    assert names == ["mine.eu", "mine.hf"]
+    spec = {**RUN_SPEC, "project": "mine", "secrets": {"TOKEN": "mine.eu.hf"}}
+    assert scene.send("POST", "/runs", {"spec": spec}).status_code == 422
+    body = {"name": "kim", "role": "researcher", "projects": ["mine.eu"]}
+    token = scene.client.post(f"{API}/tokens", json=body).json()["token"]
+    assert [s["name"] for s in scene.get("/secrets", token).json()["secrets"]] == ["mine.eu.hf"]
+
+
+def test_spec_of_a_limited_token_names_no_webhook_and_learns_of_none(scene):
+    hook = {"url": "https://example.org/hook"}
+    assert scene.client.put(f"{API}/webhooks/{SECRET}", json=hook).status_code == 200
+    for name in (SECRET, f"{SECRET}s", "nothing"):
+        spec = {**RUN_SPEC, "project": "mine", "alerts": {"webhook": name}}
+        answer = scene.send("POST", "/runs", {"spec": spec})
+        assert answer.status_code == 422, answer.text
+        [problem] = answer.json()["problems"]
+        assert problem == {
+            **problem,
+            "path": "alerts.webhook",
+            "message": "alerts.webhook: webhooks are of the whole server, and this token is "
+            "limited to project mine.",
+            "hint": "Leave alerts.webhook out.",
+        }
+        swept = {"alerts.webhook": {"values": [name]}}
+        sweep = {**SWEEP_SPEC, "project": "mine", "parameters": swept}
+        assert scene.send("POST", "/sweeps", {"spec": sweep}).status_code == 422
+    without = {"spec": spec, "overrides": {"alerts.webhook": None}}
+    assert scene.send("POST", "/runs", without).status_code == 201
+    spec = {**RUN_SPEC, "alerts": {"webhook": SECRET}}
+    assert scene.client.post(f"{API}/runs", json={"spec": spec}).status_code == 201
 
 
 def test_saved_views_are_kept_apart(scene):
@@ -445,8 +494,6 @@ def test_stream_has_events_of_the_tokens_projects_only(scene):
 
 def test_deletion_does_not_name_forks_of_another_project(scene):
     store = scene.api.store
-    from lehr.specs import load_spec
-
     spec = load_spec({**RUN_SPEC, "project": "theirs", "name": f"{SECRET}-fork"})
     store.runs.create(spec, forked_from=scene.mine.run, resume_from="/x")
     shown = scene.get(f"/runs/{scene.mine.run}/deletion").json()
@@ -454,6 +501,27 @@ def test_deletion_does_not_name_forks_of_another_project(scene):
     scene.client.post(f"{API}/runs/{scene.mine.run}/cancel")
     assert SECRET not in scene.get(f"/sweeps/{scene.mine.sweep}/deletion").text
     assert SECRET not in json.dumps(shown)
+
+
+def test_deletion_of_a_checkpoint_does_not_name_a_fork_of_another_project(scene):
+    folder = f"attempt-1/checkpoints/step-{5:08d}"
+    digest = make_checkpoint(scene.api.settings.home / "runs" / scene.mine.run / folder, step=5)
+    saved = {"path": folder, "size_bytes": 1010, "digest": digest, "reason": "interval"}
+    ingest(scene.api.store, scene.mine.attempt, line("checkpoint", step=5, **saved))
+    changes = {"project": "theirs", "name": f"{SECRET}-fork"}
+    forked = scene.client.post(
+        f"{API}/runs/{scene.mine.run}/fork", json={"step": 5, "changes": changes}
+    )
+    assert forked.status_code == 201, forked.text
+    checkpoint = f"/runs/{scene.mine.run}/checkpoints/5"
+    shown = scene.get(f"{checkpoint}/deletion")
+    refused = scene.send("DELETE", checkpoint, None)
+    assert refused.status_code == 409
+    for answer in (shown, refused):
+        assert "a run of another project waits to start from it" in answer.text
+        assert SECRET not in answer.text
+        assert forked.json()["id"] not in answer.text
+    assert f"{SECRET}-fork" in scene.client.get(f"{API}{checkpoint}/deletion").text
 
 
 @pytest.mark.parametrize(
@@ -482,3 +550,101 @@ def test_rotated_token_and_its_login_keep_the_limit(scene):
     assert browser.get(f"{API}/runs/{scene.mine.run}").status_code == 200
     assert browser.get(f"{API}/runs/{scene.theirs.run}").status_code == 404
     assert browser.get("/").status_code == 200
+
+
+def searched(path: str, first: str, later: str, **run: Any) -> dict[str, Any]:
+    """Return a TPE sweep whose first trial has one value, and a later one may have the other."""
+    spec = {
+        **SWEEP_SPEC,
+        "project": "mine",
+        "method": "tpe",
+        "trials": 1,
+        "parameters": {path: {"values": [first, later]}},
+        "run": {**SWEEP_SPEC["run"], **run},
+    }
+    loaded = (load_spec({**spec, "seed": seed}) for seed in range(100))
+    seed = next(one.seed for one in loaded if next(one.all_points()) == {path: first})
+    return {**spec, "seed": seed}
+
+
+@pytest.mark.parametrize("path", ["secrets.TOKEN", "code.digest"])
+def test_search_names_only_what_the_token_may_use_in_later_trials_too(scene, path):
+    own, other = {
+        "secrets.TOKEN": ("mine.hf", f"{SECRET}-shared"),
+        "code.digest": (scene.mine.digest, scene.theirs.digest),
+    }[path]
+    spec = searched(path, own, other)
+    before = scene.counts()
+    answer = scene.send("POST", "/sweeps", {"spec": spec})
+    assert answer.status_code == 422, answer.text
+    assert [one["path"] for one in answer.json()["problems"]] == [f"run.{path}"]
+    assert scene.counts() == before
+    spec["parameters"] = {path: {"values": [own]}, "train.optimizer.lr": {"min": 1e-4, "max": 1.0}}
+    answer = scene.send("POST", "/sweeps", {"spec": spec})
+    assert answer.status_code == 201, answer.text
+
+
+def test_extension_of_a_search_is_checked_for_the_values_that_no_trial_has_yet(scene):
+    own = [f"mine.s{number}" for number in range(9)]
+    for name in own:
+        assert scene.client.put(f"{API}/secrets/{name}", json={"value": "v"}).status_code == 200
+    spec = {
+        **SWEEP_SPEC,
+        "project": "mine",
+        "method": "tpe",
+        "trials": 12,
+        "parameters": {
+            "secrets.TOKEN": {"values": [*own, f"{SECRET}-shared"]},
+            "train.optimizer.lr": {"min": 1e-4, "max": 1.0},
+        },
+    }
+    loaded = (load_spec({**spec, "seed": seed}) for seed in range(100))
+    seed = next(
+        one.seed
+        for one in loaded
+        if all(point["secrets.TOKEN"] in own for point in one.all_points())
+    )
+    made = scene.client.post(f"{API}/sweeps", json={"spec": {**spec, "seed": seed}})
+    assert made.status_code == 201, made.text
+    before = scene.counts()
+    answer = scene.send("POST", f"/sweeps/{made.json()['id']}/extend", {"trials": 20})
+    assert answer.status_code == 422, answer.text
+    assert scene.counts() == before
+
+
+def test_template_of_a_sweep_is_no_proof_that_its_capsule_may_be_read(scene):
+    theirs = scene.theirs.digest
+    spec = {
+        **SWEEP_SPEC,
+        "project": "mine",
+        "parameters": {"code.digest": {"values": [scene.mine.digest]}},
+        "run": {**SWEEP_SPEC["run"], "code": {"digest": theirs}},
+    }
+    # No trial has the template's capsule, so it is not used.
+    assert scene.send("POST", "/sweeps", {"spec": spec}).status_code == 201
+    for end in ("", "/archive", f"/diff?other={scene.mine.digest}"):
+        assert scene.get(f"/code/{theirs}{end}").status_code == 404, end
+    spec = {**RUN_SPEC, "project": "mine", "code": {"digest": theirs}}
+    assert scene.send("POST", "/runs", {"spec": spec}).status_code == 422
+
+
+def test_saved_views_of_a_token_do_not_use_up_those_of_others(scene, monkeypatch):
+    monkeypatch.setattr(saved_views, "MOST", 2)
+    monkeypatch.setattr(saved_views, "MOST_IN_ALL", 4)
+    query = {"query": "sort=loss"}
+
+    def put(name: str, token: str | None) -> str:
+        headers = bearer(token) if token else {}
+        answer = scene.client.put(f"{API}/views/{name}", json=query, headers=headers)
+        return "saved" if answer.status_code == 200 else answer.json()["detail"]
+
+    assert [put(name, scene.token) for name in "abc"] == [
+        "saved",
+        "saved",
+        "there are 2 saved views, the maximum.",
+    ]
+    assert put("a", scene.token) == "saved"  # It replaces one.
+    assert [put(name, None) for name in "ab"] == ["saved", "there are 2 saved views, the maximum."]
+    body = {"name": "kim", "role": "researcher", "projects": ["mine", "theirs"]}
+    both = scene.client.post(f"{API}/tokens", json=body).json()["token"]
+    assert put("a", both) == "the server has 4 saved views of all projects, the maximum."

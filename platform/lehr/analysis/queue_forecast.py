@@ -10,6 +10,8 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lehr.control.maintenance import reaches
+
 
 @dataclass(frozen=True)
 class GpuHolder:
@@ -135,9 +137,7 @@ def _start(
             continue
         left = 0 if one.gpus is None else free - one.gpus
         opened = one.starts_in_s <= now
-        late = not run.can_save and (
-            run.time_limit_s is None or now + run.time_limit_s >= one.starts_in_s
-        )
+        late = reaches(one.starts_in_s - now, can_save=run.can_save, time_limit_s=run.time_limit_s)
         if (opened or late) and left < max(1, run.gpus):
             now, basis = one.ends_in_s, f"the maintenance {one.text} ends"
     return now, basis

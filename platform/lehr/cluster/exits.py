@@ -18,6 +18,7 @@ from lehr.cluster.membership import Member
 from lehr.cluster.node_notes import readmitted
 from lehr.control.finalize import EndedAttempt
 from lehr.control.lifecycle import RunState
+from lehr.control.maintenance import MAINTENANCE
 from lehr.control.nodes import FAULTS, Ended
 from lehr.control.retries import (
     HEALED_BY_PROGRESS,
@@ -79,7 +80,9 @@ def ended_attempt(
         return None
     note = attempt.exit or {}
     spent = {column: int(getattr(run, column)) for column in SPENT.values()}
-    progressed = any(spent[column] for column in HEALED_BY_PROGRESS) and _progressed(store, attempt)
+    preempted, maintenance = is_preempted(run), is_in_maintenance(run)
+    counts = preempted or maintenance or any(spent[column] for column in HEALED_BY_PROGRESS)
+    progressed = counts and _progressed(store, attempt)
     spent = healed(spent, progressed=progressed)
     used = {budget.value: spent[column] for budget, column in SPENT.items()}
     return EndedAttempt(
@@ -93,8 +96,9 @@ def ended_attempt(
         spent=spent,
         progressed=progressed,
         over_time_limit=over_time_limit(run),
-        preempted=is_preempted(run),
-        maintenance=is_in_maintenance(run),
+        preempted=preempted,
+        maintenance=maintenance,
+        program=run.spec.get("trainer") is not None,
         time_limit_s=run.spec.get("time_limit_s"),
         message=request_message(store, run),
         delivered=not attempt.open or bool(note.get("synthetic")),
@@ -113,15 +117,27 @@ def _progressed(store: Store, attempt: Attempt) -> bool:
     return own > earlier
 
 
-def ends_on_nodes(attempt: Attempt) -> Iterator[Ended]:
+def ends_on_nodes(store: Store, attempt: Attempt) -> Iterator[Ended]:
     """Return how the attempt ended on its nodes, where the node has failed or succeeded."""
     at_fault = faulty_nodes(attempt)
+    if at_fault and _stopped_for_maintenance(store, attempt):
+        return
     at = attempt.exited_at or 0.0
     for share in attempt.placement:
         node = str(share["node"])
         # If one node broke a gang, the other nodes neither failed nor succeeded.
         if node in at_fault or not at_fault:
             yield Ended(node, attempt.id, at, at_fault.get(node))
+
+
+def _stopped_for_maintenance(store: Store, attempt: Attempt) -> bool:
+    """Return whether it was stopped for a maintenance window: a node that is shut down then is not
+    broken. The window may be over or removed by now.
+    """
+    return any(
+        one.attempt == attempt.number and one.new == RunState.STOPPING and one.cause == MAINTENANCE
+        for one in store.transitions.of_run(attempt.run_id)
+    )
 
 
 def faulty_nodes(attempt: Attempt) -> dict[str, str]:
@@ -152,7 +168,9 @@ def excluded_nodes(store: Store, run: RunRow) -> frozenset[str]:
     since = readmitted(store.nodes.notes())
     for attempt in store.attempts.of_run(run.id):
         at = attempt.exited_at or 0.0
-        faults.update(node for node in faulty_nodes(attempt) if at > since.get(node, 0.0))
+        nodes = [node for node in faulty_nodes(attempt) if at > since.get(node, 0.0)]
+        if nodes and not _stopped_for_maintenance(store, attempt):
+            faults.update(nodes)
     return frozenset(node for node, number in faults.items() if number >= 2)
 
 

@@ -314,7 +314,7 @@ class SnapshotLoader:
         found: list[Ended] = []
         for attempt in self._store.attempts.recently_ended():
             run = Subject("run", attempt.run_id)
-            read = partial(_read_ends, attempt, found)
+            read = partial(_read_ends, self._store, attempt, found)
             self._isolation.do(run, "reading which nodes failed it", read)
         return [end for end in found if end.node not in out]
 
@@ -331,8 +331,8 @@ def _is_current(row: Attempt, active: Mapping[str, RunRow]) -> bool:
     return run is not None and run.attempt == row.number
 
 
-def _read_ends(attempt: Attempt, found: list[Ended]) -> None:
-    found.extend(ends_on_nodes(attempt))
+def _read_ends(store: Store, attempt: Attempt, found: list[Ended]) -> None:
+    found.extend(ends_on_nodes(store, attempt))
 
 
 def _orphans(known: set[str], members: Iterable[Member]) -> Iterable[Active]:

@@ -10,13 +10,12 @@ from lehr.cluster.desired import request_message
 from lehr.cluster.dirty_runs import DirtyRuns
 from lehr.cluster.exits import excluded_nodes
 from lehr.cluster.isolation import Isolation
-from lehr.cluster.saved import saved
+from lehr.cluster.saved import can_save, saved
 from lehr.control.lifecycle import ENDED, Desired, RunState
 from lehr.control.queue_entries import Waiting
 from lehr.control.resources import Need
 from lehr.control.snapshot import OpenRun
 from lehr.control.step import Subject
-from lehr.specs import stored
 from lehr.store import Store
 from lehr.store.records.runs import small_columns_of
 from lehr.store.tables import RunRow, SweepRow
@@ -168,7 +167,7 @@ class RunCache:
             max_concurrent=sweep.spec.get("max_concurrent") if sweep is not None else None,
             excluded_nodes=excluded_nodes(self._store, run) if run.attempt > 1 else frozenset(),
             saved=checkpoints,
-            can_save=stored.saves_when_stopped(run.spec) or checkpoints is not None,
+            can_save=can_save(self._store, run),
             time_limit_s=run.spec.get("time_limit_s"),
         )
 

@@ -1,4 +1,4 @@
-"""Read where the checkpoints lie that a queued run resumes from."""
+"""Read whether a queued run has saved, and where the checkpoints lie that it resumes from."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from lehr.cluster.launch_spec import placement_of
 from lehr.control.locality import Saved
+from lehr.specs import stored
 from lehr.store import Store
 from lehr.store.records.checkpoints import THERE
 from lehr.store.tables import CheckpointRow, RunRow
@@ -25,6 +26,16 @@ def saved(store: Store, run: RunRow) -> Saved | None:
         return None
     newest = sorted(points, key=lambda point: (point.attempt, point.step), reverse=True)
     return Saved(_writers(store, newest), copied=any(point.copy_state == THERE for point in points))
+
+
+def can_save(store: Store, run: RunRow) -> bool:
+    """Return whether a stop does not cost the run's work: it saves then, or it has saved already.
+
+    The checkpoint that a fork starts from is no work of the fork.
+    """
+    if stored.saves_when_stopped(run.spec):
+        return True
+    return bool(run.attempt and store.checkpoints.of_run(run.id))
 
 
 def _writers(store: Store, points: list[CheckpointRow]) -> tuple[str, ...]:

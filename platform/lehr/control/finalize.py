@@ -44,6 +44,8 @@ class EndedAttempt:
     """It was stopped for a run of a higher priority, and nobody has asked for anything else."""
     maintenance: bool = False
     """The same for a maintenance window."""
+    program: bool = False
+    """Its trainer is a program of the user."""
     time_limit_s: float | None = None
     message: str | None = None
     """Message of the request that applies to the run."""
@@ -109,6 +111,8 @@ def _outcome(ended: EndedAttempt) -> Outcome:
         over_time_limit=ended.over_time_limit,
         preempted=ended.preempted,
         maintenance=ended.maintenance,
+        progressed=ended.progressed,
+        program=ended.program,
         ended=ended.report,
         finished=ended.finished,
         budgets=ended.budgets,

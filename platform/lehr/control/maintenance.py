@@ -2,13 +2,14 @@
 
 While a window is open, nothing starts on its nodes. When it begins, what runs there is stopped: a
 training saves a checkpoint, is queued again without spending a retry, and resumes from it, on other
-nodes at once or on these after the window.
+nodes at once or on these after the window. A run that saved nothing new spends a retry of the kind
+preemption. A node that is shut down in a window is not excluded for the runs that it had.
 
 Before a window, a run that saves may start at any time, since it loses nothing. Lehr's own
 trainings save; a program does if its spec names ``trainer.saves``, or if it has a checkpoint
-already. Any other run starts only if its time limit ends it before the window: without a limit it
-may still run then, and would begin again. Estimates do not decide here, since a slow run would lose
-its work.
+of its own already. Any other run starts only if its time limit ends it some minutes before the
+window: without a limit it may still run then, and would begin again. Estimates do not decide here,
+since a slow run would lose its work.
 
 Pure: values in, values out.
 """
@@ -23,6 +24,10 @@ from lehr.control.resources import Node, can_ever_place
 
 MAINTENANCE = "maintenance"
 """The cause of the states of a run that is stopped for a window."""
+MARGIN_S = 300.0
+"""A time limit must end this much before a window: a run starts a moment after the decision, and
+takes a while to stop at its limit.
+"""
 PERIODS_S = {"daily": 86_400.0, "weekly": 7 * 86_400.0}
 
 
@@ -72,9 +77,14 @@ def closes(window: Window, run: Waiting) -> bool:
     """Return whether the run may not start now on the nodes of the window."""
     if window.open:
         return True
-    if window.ends_in_s <= 0.0 or run.can_save:
+    if window.ends_in_s <= 0.0:
         return False
-    return run.time_limit_s is None or run.time_limit_s >= window.starts_in_s
+    return reaches(window.starts_in_s, can_save=run.can_save, time_limit_s=run.time_limit_s)
+
+
+def reaches(starts_in_s: float, *, can_save: bool, time_limit_s: float | None) -> bool:
+    """Return whether a run that starts now may lose its work to a window that begins then."""
+    return not can_save and (time_limit_s is None or time_limit_s + MARGIN_S > starts_in_s)
 
 
 def outside_windows(
@@ -126,7 +136,7 @@ def _reason(run: Waiting, window: Window) -> str:
     limit = (
         "it has no time limit"
         if run.time_limit_s is None
-        else f"its limit is {run.time_limit_s:g} s"
+        else f"its limit is {run.time_limit_s:g} s, with {MARGIN_S:g} s for its start and stop"
     )
     return f"{text}: it may still run when that begins ({limit}), and saves no checkpoint"
 
@@ -153,5 +163,5 @@ def limits_s(windows: Iterable[Window], waiting: Iterable[Waiting]) -> list[floa
     found = [at for one in windows for at in (one.starts_in_s, one.ends_in_s)]
     if windows:
         lengths = {run.time_limit_s for run in waiting if not run.can_save and run.time_limit_s}
-        found += [one.starts_in_s - length for one in windows for length in lengths]
+        found += [one.starts_in_s - length - MARGIN_S for one in windows for length in lengths]
     return found

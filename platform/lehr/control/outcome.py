@@ -41,6 +41,8 @@ def outcome(
     over_time_limit: bool,
     preempted: bool = False,
     maintenance: bool = False,
+    progressed: bool = False,
+    program: bool = False,
     ended: ExitReport,
     finished: FinishedReport | None,
     budgets: Budgets,
@@ -53,6 +55,8 @@ def outcome(
         over_time_limit: the attempt was stopped because of the limit.
         preempted: it was stopped for a run of a higher priority.
         maintenance: it was stopped for a maintenance window.
+        progressed: it has saved a newer checkpoint than the attempts before it.
+        program: it is a program of the user: that it stopped does not mean that it saved.
         ended: how the process ended.
         finished: the trainer's last record, if any.
         budgets: retries left.
@@ -62,7 +66,8 @@ def outcome(
         return Outcome(RunState.COMPLETED, "completed", rough_end(ended))
     if preempted or maintenance:
         if finished is None or finished.outcome != "failed":
-            return _preempted(finished) if preempted else _maintained(finished)
+            kept = progressed or (_stopped_cleanly(finished) and not program)
+            return _preempted(kept) if preempted else _maintained(kept, budgets)
         desired = Desired.RUN  # It failed by itself meanwhile: that decides.
     cause = classify(ended, finished)
     covered = budgets.covers(cause.budget)
@@ -81,18 +86,26 @@ def outcome(
     return Outcome(RunState.FAILED, cause.name, _exhausted(cause))
 
 
-def _preempted(finished: FinishedReport | None) -> Outcome:
-    message = f"it was paused for a run of a higher priority, and {_how_it_stopped(finished)}"
+def _preempted(saved: bool) -> Outcome:
+    message = f"it was paused for a run of a higher priority, and {_how_it_stopped(saved)}"
     return Outcome(RunState.QUEUED, PREEMPTED, message, spends=Budget.PREEMPTION)
 
 
-def _maintained(finished: FinishedReport | None) -> Outcome:
-    message = f"it was stopped for maintenance, and {_how_it_stopped(finished)}"
-    return Outcome(RunState.QUEUED, MAINTENANCE, message)
+def _maintained(saved: bool, budgets: Budgets) -> Outcome:
+    message = f"it was stopped for maintenance, and {_how_it_stopped(saved)}"
+    if saved:
+        return Outcome(RunState.QUEUED, MAINTENANCE, message)
+    # A run that never gets further between two windows must not begin again for ever.
+    if budgets.covers(Budget.PREEMPTION):
+        return Outcome(RunState.QUEUED, MAINTENANCE, message, spends=Budget.PREEMPTION)
+    message = "it was stopped for maintenance before it could save"
+    return Outcome(
+        RunState.FAILED, MAINTENANCE, _exhausted(Cause(MAINTENANCE, Budget.PREEMPTION, message))
+    )
 
 
-def _how_it_stopped(finished: FinishedReport | None) -> str:
-    if _stopped_cleanly(finished):
+def _how_it_stopped(saved: bool) -> str:
+    if saved:
         return "has saved"
     return "ended before it could save; it will resume from its last checkpoint"
 

@@ -12,6 +12,7 @@ from lehr.analysis.queue_forecast import Closure, ExpectedStart, GpuHolder, Queu
 from lehr.cluster.launch_spec import placement_of
 from lehr.cluster.maintenance import windows_at
 from lehr.cluster.node_notes import excluded
+from lehr.cluster.saved import can_save
 from lehr.control.lifecycle import RunState
 from lehr.node.gpu_inventory import LOGICAL
 from lehr.schemas.cluster import ClusterView, GpuView, NodeView, QueueEntry
@@ -195,7 +196,7 @@ def _expected_starts(
                 run.spec["resources"]["gpus"],
                 steps_left(run),
                 speeds.get(run.id, of_sweep.get(run.sweep_id or "")),
-                can_save=not windows or _can_save(store, run),
+                can_save=not windows or can_save(store, run),
                 time_limit_s=run.spec.get("time_limit_s"),
             )
             for run in waiting
@@ -205,12 +206,6 @@ def _expected_starts(
             for one in windows
         ],
     )
-
-
-def _can_save(store: Store, run: RunRow) -> bool:
-    if stored.saves_when_stopped(run.spec) or run.resume_from is not None:
-        return True
-    return bool(run.attempt and store.checkpoints.of_run(run.id))
 
 
 def _closed_gpus(window: Window, nodes: Sequence[Member], out: Mapping[str, str]) -> int | None:

@@ -12,6 +12,7 @@ from lehr.checkpoints.registry import CheckpointLocations, Source, find
 from lehr.control.lifecycle import RunState
 from lehr.errors import Conflict, NotFound, nearest
 from lehr.store.records.checkpoints import CopyReport
+from lehr.store.records.run_rows import shown_run
 from lehr_trainer.contract import layout
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def _why_needed(context: Context, run: RunRow, row: CheckpointRow) -> str | None
     store, state = context.store, RunState(run.state)
     forks = store.checkpoints.pinned_by_forks(run.id, row.path)
     if forks:
-        return f"{forks[0].name} ({forks[0].id}) waits to start from it"
+        return f"{shown_run(forks[0])} waits to start from it"
     if state.active:
         return f"{run.name} is running and manages its own checkpoints"
     newest = max(store.checkpoints.of_run(run.id), key=lambda one: (one.attempt, one.step))

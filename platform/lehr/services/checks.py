@@ -131,8 +131,8 @@ def _secret_problems(
             hint = error.hint
             limit = projects.current()
             if limit is not None:
-                begin = " or ".join(f"{project}." for project in sorted(limit))
-                hint = f"This token may name the secrets that begin with {begin}"
+                own = " or ".join(f"{project}.NAME" for project in sorted(limit))
+                hint = f"This token may name only secrets of the form {own}, NAME without a dot."
             yield SpecProblem(path, f"{path}: {error}", hint)
 
 
@@ -193,10 +193,17 @@ def _webhook_problems(
     context: Context, specs: Sequence[RunSpec], prefix: str
 ) -> Iterator[SpecProblem]:
     for name in dict.fromkeys(spec.alerts.webhook for spec in specs if spec.alerts.webhook):
+        path = f"{prefix}alerts.webhook"
+        limit = projects.current()
+        if limit is not None:
+            # The same for each name: it must not show which webhooks there are.
+            message = f"{path}: webhooks are of the whole server"
+            message += f", and this token is limited to {projects.listed(limit)}."
+            yield SpecProblem(path, message, "Leave alerts.webhook out.")
+            return
         try:
             Webhooks(context.home).get(name)
         except NotFound as error:
-            path = f"{prefix}alerts.webhook"
             yield SpecProblem(path, f"{path}: {error.message}", error.hint)
 
 

@@ -62,7 +62,7 @@ def problems(context: Context, specs: Sequence[RunSpec], prefix: str) -> Iterato
     """Find capsules that are not here, and code that this server does not accept."""
     shelf = Shelf(context.home)
     path = f"{prefix}code.digest"
-    for spec in {spec.code.model_dump_json(): spec for spec in specs}.values():
+    for spec in {_program(spec): spec for spec in specs}.values():
         digest = spec.code.digest
         if spec.code.sends_files and digest in {None, installed(context.home).digest()}:
             message = "the project's files were not sent with the spec, or none is included."
@@ -99,6 +99,13 @@ def problems(context: Context, specs: Sequence[RunSpec], prefix: str) -> Iterato
                 f"{digest[:_SHOWN]} differs from it.",
                 "Leave code out of the spec. The administrator allows code by LEHR_CODE=any.",
             )
+
+
+def _program(spec: RunSpec) -> tuple[object, ...]:
+    """Return what decides on the checks of the run's code."""
+    trainer = (spec.trainer.module, spec.trainer.script) if spec.trainer is not None else None
+    parts = spec.train.parts if spec.train is not None else None
+    return spec.code.model_dump_json(), trainer, parts and parts.model_dump_json()
 
 
 def _closed_to(context: Context, spec: RunSpec, prefix: str) -> Iterator[SpecProblem]:

@@ -12,7 +12,7 @@ from lehr.services import checks
 from lehr.services.once import Operation, Record
 from lehr.specs import SweepSpec
 from lehr.specs.search import point_key
-from lehr.specs.sweep_expand import trials_at
+from lehr.specs.sweep_expand import trials_at, value_trials
 from lehr.specs.sweep_extend import extended
 from lehr.store.records.trial_rows import TrialRows
 
@@ -49,7 +49,7 @@ def extend_sweep(
             SweepSpec.model_validate(before), parameters=parameters, points=points, trials=trials
         )
         added = _added(spec, known)
-        checks.check_sweep(context, added)
+        checks.check_sweep(context, [*added, *value_trials(spec)])
         return _Draft(before, len(known), spec, TrialRows(added))
 
     def prepare() -> Record:

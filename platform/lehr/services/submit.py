@@ -9,7 +9,7 @@ from lehr.errors import UserError
 from lehr.services import checks, code
 from lehr.services.once import Operation, Record
 from lehr.specs import RolloutSpec, RunSpec, SweepSpec, load_spec, stages
-from lehr.specs.sweep_expand import trials_at
+from lehr.specs.sweep_expand import trials_at, value_trials
 from lehr.store.records.trial_rows import TrialRows
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def launch_sweep(
     def prepare() -> Record:
         # Reading the spec has checked each point already.
         trials = trials_at(loaded, list(loaded.all_points()))
-        checks.check_sweep(context, trials)
+        checks.check_sweep(context, [*trials, *value_trials(loaded)])
         rows = TrialRows(trials)
         sweeps = context.store.sweeps
         return lambda: sweeps.create(loaded, rows, actor=actor.current(), provenance=provenance).id

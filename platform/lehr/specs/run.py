@@ -107,7 +107,9 @@ class Retries(Config):
     attempt that has saved a newer checkpoint.
     """
     preemption: Annotated[int, Field(ge=0)] = 10
-    """Preemptions: the machine was taken back. Counts again from 0 like ``infrastructure``."""
+    """Preemptions: the machine was taken back. A stop for maintenance that lost the work of the
+    attempt counts, too. Counts again from 0 like ``infrastructure``.
+    """
 
 
 def _check_place(url: str) -> str:

@@ -70,6 +70,20 @@ def trials_at(
     return found
 
 
+def value_trials(sweep: SweepSpec) -> list[tuple[dict[str, Any], RunSpec]]:
+    """Return one trial for each value of each parameter that TPE may choose later, for the checks.
+
+    The later trials are added without checks. Values of the others are those of the first trial. Of
+    a range, both ends. Empty for other methods: all their trials are known.
+
+    Raises:
+        SpecError: a value does not fit.
+    """
+    if sweep.method != "tpe":
+        return []
+    return trials_at(sweep, list(_single_values(sweep, list(sweep.all_points()))))
+
+
 def trial_problems(sweep: SweepSpec, origin: Origin) -> list[SpecProblem]:
     """Return the problems of a sweep's parameters, each once, with the value that causes it."""
     problems = [
@@ -107,7 +121,7 @@ def trial_problems(sweep: SweepSpec, origin: Origin) -> list[SpecProblem]:
                 )
             )
         seen.setdefault(digest, trial)
-    for trial in _trials(sweep, list(_bounds(sweep, points))):
+    for trial in _trials(sweep, list(_single_values(sweep, points))):
         try:
             RunSpec.model_validate(trial.data)
         except ValidationError as error:
@@ -118,12 +132,17 @@ def trial_problems(sweep: SweepSpec, origin: Origin) -> list[SpecProblem]:
     return list(dict.fromkeys(problems))
 
 
-def _bounds(sweep: SweepSpec, points: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Return points at both ends of each range: values not drawn now may be drawn later."""
+def _single_values(sweep: SweepSpec, points: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Return the first point with each single value that is not drawn now but may be drawn later:
+    both ends of each range, and for TPE each value of a list.
+    """
     for path, parameter in sweep.parameters.items():
         if isinstance(parameter, Range):
-            for share in (0.0, 1.0):
-                yield {**points[0], path: parameter.at(share)}
+            values = [parameter.at(share) for share in (0.0, 1.0)]
+        else:
+            values = parameter.values if sweep.method == "tpe" else []
+        for value in values:
+            yield {**points[0], path: value}
 
 
 def _trials(sweep: SweepSpec, points: Iterable[dict[str, Any]], first: int = 1) -> Iterator[_Trial]:

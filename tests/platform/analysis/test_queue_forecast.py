@@ -7,6 +7,7 @@ from lehr.analysis.queue_forecast import (
     QueuedRun,
     forecast,
 )
+from lehr.control.maintenance import MARGIN_S
 
 
 def test_run_starts_when_the_first_holder_that_frees_enough_ends():
@@ -65,9 +66,9 @@ def test_holder_pauses_during_a_window_and_ends_later():
 
 
 def test_run_that_cannot_save_is_expected_after_a_window_that_it_would_reach():
-    coming = Closure(100.0, 200.0, None, "of all nodes")
+    coming = Closure(MARGIN_S + 100.0, MARGIN_S + 200.0, None, "of all nodes")
     holder = [GpuHolder("h", 1, 50, 1.0)]
-    for limit, start in ((None, 200.0), (49.0, 50.0), (50.0, 200.0)):
+    for limit, start in ((None, MARGIN_S + 200.0), (50.0, 50.0), (51.0, MARGIN_S + 200.0)):
         run = QueuedRun("a", "a", 1, can_save=False, time_limit_s=limit)
         assert forecast(0, holder, [run], [coming])["a"].in_s == start, limit
 

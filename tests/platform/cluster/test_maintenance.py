@@ -62,6 +62,39 @@ def test_training_saves_at_the_begin_and_resumes_after_the_window(bench):
     assert bench.store.attempts.get(f"{run}-2").resume_from == path
 
 
+def test_program_that_never_gets_further_is_not_begun_again_for_ever(bench):
+    program = {"module": "mine.train", "steps": 5}
+    run, attempt = bench.running("long", trainer=program, train=None, retries={"preemption": 1})
+    for state, preemptions in (("queued", 1), ("failed", 1)):
+        window = declare(bench, -1.0)
+        bench.tick()
+        # A program that is stopped records so, saved or not.
+        ingest(bench.store, attempt, line("finished", outcome="stopped", step=3))
+        bench.exited(attempt)
+        bench.tick()
+        row = bench.store.runs.get(run)
+        assert (row.state, row.cause, row.preemptions) == (state, "maintenance", preemptions)
+        assert "before it could save" in row.reason
+        bench.store.maintenance.remove(window.id)
+        bench.tick()
+        attempt = f"{run}-2"
+
+
+def test_program_that_saved_before_it_was_stopped_spends_nothing(bench):
+    program = {"module": "mine.train", "steps": 5, "saves": ["out.pt"]}
+    run, attempt = bench.running("long", trainer=program, train=None, retries={"preemption": 0})
+    declare(bench, -1.0)
+    bench.tick()
+    path = "attempt-1/checkpoints/step-00000003"
+    saved = line("checkpoint", step=3, path=path, size_bytes=1, digest="0" * 64, reason="stop")
+    ingest(bench.store, attempt, saved)
+    bench.exited(attempt, code=None, signal=9, reason="stopped")
+    bench.tick(30.0)
+    row = bench.store.runs.get(run)
+    assert (row.state, row.cause, row.preemptions) == ("queued", "maintenance", 0)
+    assert row.reason == "it was stopped for maintenance, and has saved"
+
+
 def test_window_of_another_node_and_one_that_is_over_change_nothing(bench):
     run, _ = bench.running("long")
     declare(bench, -1.0, node="elsewhere")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from lehr.cluster.membership import Cluster
-from lehr.cluster.saved import saved
+from lehr.cluster.saved import can_save, saved
 from lehr.control.locality import Saved
+from lehr.specs import parse_spec
 from lehr.specs.run import Resources
 from lehr.store.records.checkpoints import CopyReport
 from lehr_testing.dispatching import Bench
@@ -74,6 +75,22 @@ def test_fork_starts_where_its_parents_checkpoint_is(store):
     assert saved(store, fork) == Saved(("n2",))
     store.checkpoints.mark_removed(parent.id, attempt=1, step=5)
     assert saved(store, fork) is None
+
+
+def test_checkpoint_of_its_parent_is_no_work_of_a_fork(store):
+    program = parse_spec(
+        {"kind": "run", "name": "p", "trainer": {"module": "mine.train", "steps": 5}}
+    )
+    parent = store.runs.create(program)
+    assert not can_save(store, parent)
+    begin(store, parent.id, placement=on("n2"))
+    save(store, parent.id, 1, 5)
+    assert can_save(store, store.runs.get(parent.id))
+    folder = f"/runs/{parent.id}/{path(1, 5)}"
+    fork = store.runs.create(program, resume_from=folder, forked_from=parent.id)
+    assert saved(store, fork) == Saved(("n2",))
+    assert not can_save(store, fork)
+    assert can_save(store, store.runs.create(run_spec()))
 
 
 def news(cluster: Cluster, name: str, folder: str | None) -> None:

@@ -12,6 +12,7 @@ from lehr.control.due import due_in_s
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.maintenance import (
     MAINTENANCE,
+    MARGIN_S,
     PERIODS_S,
     Window,
     closes,
@@ -46,7 +47,7 @@ windows = st.lists(
     st.builds(
         lambda node, start, length: Window(node, start, start + length, f"of {node}"),
         st.sampled_from([None, *NAMES]),
-        st.floats(-500, 500),
+        st.floats(-500, 1000),
         st.floats(1, 500),
     ).filter(lambda one: one.ends_in_s > 0),
     max_size=4,
@@ -76,7 +77,7 @@ def test_nothing_starts_where_a_window_is_open_or_would_cost_its_work(waits, clo
                 continue
             assert not window.open
             lasts = float("inf") if run.time_limit_s is None else run.time_limit_s
-            assert run.can_save or lasts < window.starts_in_s
+            assert run.can_save or lasts + MARGIN_S <= window.starts_in_s
     # Each run that waits has a reason.
     [order] = [one for one in step(snapshot) if isinstance(one, QueueOrder)]
     assert set(order.order) == by_id.keys() - {one.run_id for one in started}
@@ -149,9 +150,10 @@ def test_run_starts_again_by_itself_when_the_window_is_over():
 
 
 def test_run_that_cannot_save_starts_only_if_its_limit_ends_it_before():
-    for limit, starts in ((99.0, True), (100.0, False), (None, False)):
+    coming = replace(COMING, starts_in_s=MARGIN_S + 100.0, ends_in_s=MARGIN_S + 200.0)
+    for limit, starts in ((99.0, True), (101.0, False), (None, False)):
         run = waiting(can_save=False, time_limit_s=limit)
-        snapshot = Snapshot(runs=[queued(run)], places=NODES, windows=[COMING], estimates_in_s=1e9)
+        snapshot = Snapshot(runs=[queued(run)], places=NODES, windows=[coming], estimates_in_s=1e9)
         actions = step(snapshot)
         assert isinstance(actions[0], StartRun) == starts, limit
         if starts:
@@ -204,23 +206,48 @@ def test_orphan_without_an_attempt_is_left_to_reconciliation():
     assert stops([Active("r1-2", (NodeShare("n1", (0,)),))], [OPEN]) == []
 
 
-@pytest.mark.parametrize(
-    ("finished", "state", "cause"),
-    [
-        (FinishedReport("stopped", step=5), RunState.QUEUED, MAINTENANCE),
-        (None, RunState.QUEUED, MAINTENANCE),
-        (FinishedReport("completed", step=9), RunState.COMPLETED, "completed"),
-        (FinishedReport("failed", cause="nan_loss"), RunState.FAILED, "nan_loss"),
-    ],
-)
-def test_stopped_run_is_queued_again_without_spending_a_retry(finished, state, cause):
-    found = outcome(
+def maintained(finished, *, preemption=0, **how):
+    return outcome(
         desired=Desired.PAUSE,
         time_limit_s=None,
         over_time_limit=False,
         maintenance=True,
         ended=ExitReport(code=0),
         finished=finished,
-        budgets=Budgets(user=0, infrastructure=0, preemption=0),
+        budgets=Budgets(user=0, infrastructure=0, preemption=preemption),
+        **how,
     )
+
+
+STOPPED = FinishedReport("stopped", step=5)
+
+
+@pytest.mark.parametrize(
+    ("finished", "how", "state", "cause"),
+    [
+        (STOPPED, {}, RunState.QUEUED, MAINTENANCE),
+        (STOPPED, {"program": True, "progressed": True}, RunState.QUEUED, MAINTENANCE),
+        (None, {"progressed": True}, RunState.QUEUED, MAINTENANCE),
+        (FinishedReport("completed", step=9), {}, RunState.COMPLETED, "completed"),
+        (FinishedReport("failed", cause="nan_loss"), {}, RunState.FAILED, "nan_loss"),
+    ],
+)
+def test_stopped_run_that_saved_is_queued_again_without_spending_a_retry(
+    finished, how, state, cause
+):
+    found = maintained(finished, **how)
     assert (found.state, found.cause, found.spends) == (state, cause, Budget.NONE)
+
+
+@pytest.mark.parametrize(("finished", "how"), [(None, {}), (STOPPED, {"program": True})])
+def test_stopped_run_that_did_not_get_further_spends_a_retry_of_preemption(finished, how):
+    found = maintained(finished, preemption=1, **how)
+    assert (found.state, found.cause) == (RunState.QUEUED, MAINTENANCE)
+    assert found.spends is Budget.PREEMPTION
+    assert "ended before it could save" in found.message
+    spent = maintained(finished, preemption=0, **how)
+    assert (spent.state, spent.cause, spent.spends) == (RunState.FAILED, MAINTENANCE, Budget.NONE)
+    assert spent.message == (
+        "it was stopped for maintenance before it could save; no retry is left for this kind of "
+        "failure (preemption)"
+    )

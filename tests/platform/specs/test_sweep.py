@@ -13,7 +13,7 @@ from lehr.errors import SpecError
 from lehr.specs import SweepSpec, expand, json_schema, load_spec
 from lehr.specs.search import Range, point_key, random_points, size
 from lehr.specs.sweep import STARTUP_TRIALS
-from lehr.specs.sweep_expand import trials_at
+from lehr.specs.sweep_expand import trials_at, value_trials
 from lehr_testing.properties import examples
 
 LR = {"min": 1e-5, "max": 1e-1, "distribution": "log_uniform_values"}
@@ -207,3 +207,16 @@ def test_invalid_point_is_rejected_when_its_trial_is_created():
     assert [run.name for _, run in trials_at(spec, [{"train.optimizer.lr": 0.1}], first=7)] == [
         "s-7"
     ]
+
+
+def test_value_that_tpe_may_draw_later_is_checked_when_the_sweep_is_read():
+    with pytest.raises(SpecError) as caught:
+        sweep(parameters={"train.steps": {"values": [100, -1]}}, method="tpe", trials=1, seed=3)
+    [problem] = caught.value.problems
+    assert problem.path == "parameters.train.steps.values.1"
+    values = {"train.steps": {"values": [100, 200]}}
+    spec = sweep(parameters={**values, "train.optimizer.lr": LR}, method="tpe", trials=1)
+    tried = [parameters for parameters, _ in value_trials(spec)]
+    assert {point["train.steps"] for point in tried} == {100, 200}
+    assert {point["train.optimizer.lr"] for point in tried} >= {LR["min"], LR["max"]}
+    assert value_trials(sweep(parameters=values, budget="any")) == []

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import JSON, Select, bindparam, func, update
+from sqlalchemy import JSON, bindparam, func, update
 from sqlalchemy import select as columns
 from sqlmodel import col, select
 
@@ -17,7 +17,7 @@ from lehr.store.changes import Change
 from lehr.store.database import Clock, Database
 from lehr.store.records.lists import RowPage, fetch_page, filters
 from lehr.store.records.provenance import provenance_of
-from lehr.store.records.refs import Referable, find, visible
+from lehr.store.records.refs import find, visible
 from lehr.store.records.requests import add_request, add_requests
 from lehr.store.records.run_rows import (
     DELETE,
@@ -324,15 +324,15 @@ class Runs:
             )
 
     def has_capsule(self, digest: str) -> bool:
-        """Return whether a run, sweep or rollout that the current request may see names it."""
-        within = "$.run.code.digest"
-        queries = [
-            _naming(RunRow, "$.code.digest", digest),
-            _naming(SweepRow, within, digest),
-            _naming(RolloutRow, within, digest),
-        ]
+        """Return whether a run that the current request may see has it.
+
+        The template of a sweep does not count: a sweep may replace its capsule in each trial, and
+        only the trials were checked.
+        """
+        named = func.json_extract(col(RunRow.spec), "$.code.digest") == digest
+        query = columns(col(RunRow.id)).where(named, *visible(RunRow)).limit(1)
         with self._db.read() as session:
-            return any(session.scalars(query).first() is not None for query in queries)
+            return session.scalars(query).first() is not None
 
     def capsules_in_use(self) -> set[str]:
         """Return the capsules of runs that are not deleted, and of sweeps and rollouts that are
@@ -392,9 +392,3 @@ class Runs:
                 self._db.changed(Change("run", run_id))
             for sweep_id in {sweep_id for _, sweep_id, _ in changed if sweep_id is not None}:
                 self._db.changed(Change("sweep", sweep_id))
-
-
-def _naming(table: type[Referable], path: str, digest: str) -> Select[str]:
-    """Return the query for a visible row whose spec has the capsule at that path."""
-    named = func.json_extract(col(table.spec), path) == digest
-    return columns(col(table.id)).where(named, *visible(table)).limit(1)

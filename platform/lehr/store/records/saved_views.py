@@ -10,6 +10,8 @@ from lehr.store.database import Clock, Database
 from lehr.store.tables import SavedViewRow
 
 MOST = 200
+"""For each set of projects: a token for some cannot use up the room of the others."""
+MOST_IN_ALL = 10_000
 
 
 class SavedViewRecords:
@@ -40,11 +42,18 @@ class SavedViewRecords:
         """
         with self._db.write() as session:
             row = session.get(SavedViewRow, (_owners(), name))
-            if row is None and len(session.exec(select(SavedViewRow.name)).all()) >= MOST:
-                raise UserError(
-                    f"there are {MOST} saved views, the maximum.",
-                    hint="Remove one that is not used.",
-                )
+            if row is None:
+                owners = session.exec(select(SavedViewRow.projects)).all()
+                if owners.count(_owners()) >= MOST:
+                    raise UserError(
+                        f"there are {MOST} saved views, the maximum.",
+                        hint="Remove one that is not used.",
+                    )
+                if len(owners) >= MOST_IN_ALL:
+                    raise UserError(
+                        f"the server has {MOST_IN_ALL:,} saved views of all projects, the maximum.",
+                        hint="Remove one that is not used.",
+                    )
             row = row or SavedViewRow(projects=_owners(), name=name, query=query, saved_at=0.0)
             row.query = query
             row.saved_at = self._clock()

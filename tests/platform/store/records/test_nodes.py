@@ -29,8 +29,12 @@ def store(tmp_path):
         yield opened
 
 
-def fails(store: Store, run: str, node: str, reason: str = "gpu_busy") -> None:
-    """Let an attempt of a queued run on a node end with that reason; the run is queued again."""
+def fails(
+    store: Store, run: str, node: str, reason: str = "gpu_busy", stopped: str | None = None
+) -> None:
+    """Let an attempt of a queued run on a node end with that reason; the run is queued again.
+    ``stopped``: why it was stopped before.
+    """
     attempt = store.transitions.begin_attempt(
         run,
         placement=[{"node": node, "gpus": [0]}],
@@ -38,12 +42,23 @@ def fails(store: Store, run: str, node: str, reason: str = "gpu_busy") -> None:
         token_sha256="0" * 64,
     )
     assert attempt is not None
+    state = RunState.STARTING
+    if stopped is not None:
+        store.transitions.apply(
+            run,
+            old=state,
+            new=RunState.STOPPING,
+            attempt=attempt.number,
+            cause=stopped,
+            actor="dispatcher",
+        )
+        state = RunState.STOPPING
     store.attempts.update(
         attempt.id, exit={"reason": reason, "code": None}, exited_at=store.clock()
     )
     store.transitions.apply(
         run,
-        old=RunState.STARTING,
+        old=state,
         new=RunState.QUEUED,
         attempt=attempt.number,
         cause=reason,
@@ -55,7 +70,7 @@ def tick(store, *usable: str) -> None:
     """Do what a tick does about these nodes."""
     notes = store.nodes.notes()
     out = excluded(notes)
-    ends = [end for one in store.attempts.recently_ended() for end in ends_on_nodes(one)]
+    ends = [end for one in store.attempts.recently_ended() for end in ends_on_nodes(store, one)]
     snapshot = Snapshot(
         ends=[end for end in ends if end.node not in out],
         readmitted=readmitted(notes),
@@ -110,3 +125,18 @@ def test_readmission_counts_although_the_clock_has_gone_back(store):
     tick(store, "n1", "n2")
     assert excluded(store.nodes.notes()) == {}
     assert excluded_nodes(store, store.runs.get(run)) == frozenset()
+
+
+@pytest.mark.parametrize(("stopped", "faulty"), [("maintenance", False), ("preempted", True)])
+def test_node_that_is_shut_down_for_maintenance_is_not_faulty(store, stopped, faulty):
+    run = store.runs.create(run_spec("moved")).id
+    for reason in ("node_lost", "node_rebooted"):
+        fails(store, run, "n1", reason, stopped=stopped)
+    tick(store, "n1", "n2")
+    assert bool(excluded(store.nodes.notes())) is faulty
+    assert bool(excluded_nodes(store, store.runs.get(run))) is faulty
+    # A fault before or after it counts as ever.
+    for _ in range(2):
+        fails(store, run, "n1")
+    tick(store, "n1", "n2")
+    assert "n1" in excluded(store.nodes.notes())
