@@ -182,41 +182,24 @@ class Load:
         )
 
     async def records(self, attempt: str, offset: float) -> None:
-        """Send a record a second. What was refused is sent with the next, as a shipper does."""
+        """Send the records of a training that writes one a second, as a shipper does.
+
+        The training does not wait for the server: what came while an answer was late, or was
+        refused, is sent with the next.
+        """
         client = Client(self.port, token_of(attempt))
-        sent = 0
+        path = f"/attempts/{attempt}/streams/events.jsonl?offset="
+        first = time.perf_counter() + offset
+        sent = count = 0
         waiting = b""
         written: list[float] = []
-        path = f"/attempts/{attempt}/streams/events.jsonl?offset="
 
-        async def send(n: int) -> None:
-            nonlocal sent, waiting
-            waiting += (
-                b'{"kind":"started","time":1.0,"schema_version":1,"attempt":1}\n'
-                if n == 0
-                else (
-                    json.dumps(
-                        {
-                            "kind": "metrics",
-                            "time": time.time(),
-                            "step": n,
-                            "tokens": n * 65_536,
-                            "values": {
-                                "train/loss": 9.0 / n,
-                                "lr": 1e-3,
-                                "grad_norm": 1.0,
-                                "step_time_s": 1.0,
-                                "tokens_per_s": 65_536.0,
-                                "mfu": 0.4,
-                                "data_wait_s": 0.0,
-                                "memory/peak_bytes": 1e10,
-                            },
-                        }
-                    ).encode()
-                    + b"\n"
-                )
-            )
-            written.append(time.perf_counter())
+        async def send(_: int) -> None:
+            nonlocal sent, count, waiting
+            while (at := first + count * RECORD_S) <= time.perf_counter():
+                waiting += record(count)
+                written.append(at)
+                count += 1
             status = await self.timed("record", client, "PUT", f"{path}{sent}", waiting)
             if status != 200:
                 return
@@ -250,6 +233,25 @@ class Load:
             task.cancel()
         if failed:
             raise RuntimeError(f"{len(failed)} clients failed") from failed[0].exception()
+
+
+def record(number: int) -> bytes:
+    """Return a training's record of this step; the first is that it has started."""
+    if number == 0:
+        return b'{"kind":"started","time":1.0,"schema_version":1,"attempt":1}\n'
+    values = {
+        "train/loss": 9.0 / number,
+        "lr": 1e-3,
+        "grad_norm": 1.0,
+        "step_time_s": 1.0,
+        "tokens_per_s": 65_536.0,
+        "mfu": 0.4,
+        "data_wait_s": 0.0,
+        "memory/peak_bytes": 1e10,
+    }
+    tokens = number * 65_536
+    made = {"kind": "metrics", "time": time.time(), "step": number, "tokens": tokens}
+    return json.dumps({**made, "values": values}).encode() + b"\n"
 
 
 async def every(period: float, offset: float, send: Any) -> None:
