@@ -476,6 +476,7 @@ def test_rank_that_fails_is_the_failure_of_the_run_although_the_others_are_stopp
         """,
     )
     assert ranks[1].wait(60) == 1
+    until(lambda: attempts.series("loss"), within_s=60, what="the first step of rank 0")
     # As torchrun does when one of its ranks has failed.
     ranks[0].send_signal(signal.SIGTERM)
     assert ranks[0].wait(60) == 1
