@@ -27,7 +27,7 @@ class Worker:
 
     def remember(self):
         run = self.api.store.runs.get(self.run_id)
-        self.api.dispatcher.handlers.publish({self.attempt: run})
+        self.api.dispatcher.handlers.publish({self.attempt: run}, senders=1)
 
     def send(self, method, path, *, by_route=False, **request):
         headers = {"Authorization": f"Bearer {attempt_token(self.run_id)}"}
@@ -114,7 +114,7 @@ def test_ordinary_requests_reach_no_route_and_no_other_middleware(api):
     assert seen == []
     worker.send("POST", "heartbeat", json={"step": 1}, by_route=True)
     # An attempt that the last tick did not see living is answered from the store.
-    worker.api.dispatcher.handlers.publish({})
+    worker.api.dispatcher.handlers.publish({}, senders=0)
     worker.send("POST", "heartbeat", json={"step": 1})
     worker.send("GET", "streams")
     assert seen == ["heartbeat", "heartbeat", "streams"]
@@ -143,6 +143,18 @@ def test_ended_attempt_is_not_answered_from_memory(tmp_path):
     assert bench.state(run_id)[0] == RunState.FAILED
     assert bench.dispatcher.heartbeat_from_memory(attempt, {"step": 1}) is None
     bench.store.close()
+
+
+def test_heartbeats_ask_many_workers_to_send_less_often_and_a_stopping_one_more_often(worker):
+    handlers = worker.api.dispatcher.handlers
+    living = dict(handlers._living)
+    handlers.publish(living, senders=1500)
+    for by_route in (False, True):
+        answer = worker.send("POST", "heartbeat", json={"step": 1}, by_route=by_route).json()
+        assert (answer["interval_s"], answer["send_s"]) == (5.0, 2.5)
+    worker.client.post(f"/api/v1/runs/{worker.run_id}/pause")
+    answer = worker.send("POST", "heartbeat", json={"step": 1}, by_route=True).json()
+    assert (answer["interval_s"], answer["send_s"]) == (1.0, 0.5)
 
 
 def test_run_with_a_waiting_fork_is_not_answered_from_memory(tmp_path):

@@ -1,6 +1,7 @@
 """How many live attempts one server carries: real HTTP on loopback, no training, no Ray.
 
-Each attempt does what a shipper does: a heartbeat every two seconds and one metrics record a second.
+Each attempt does what a shipper does: a heartbeat and what its training has written since, as often
+as the server's answers ask for. The training writes one metrics record a second.
 A person reads the list of runs twice a second. Printed for each number of attempts: the server's
 processor time in per cent of one core, the share of the records and heartbeats of that time which it
 has stored and answered, the requests a second, what it refused by kind and status, the time from a
@@ -37,7 +38,7 @@ import psutil
 from lehr_testing.api import TOKEN
 from lehr_testing.server import free_port
 
-HEARTBEAT_S, RECORD_S, PERSON_S = 2.0, 1.0, 0.5
+RECORD_S, PERSON_S = 1.0, 0.5
 GPUS_A_NODE = 8
 MEMORY = Path("/dev/shm")
 RESTS_S = 5.0
@@ -133,8 +134,8 @@ class Client:
         )
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def send(self, method: str, path: str, body: bytes = b"") -> int:
-        """Send a request; return the status of the answer."""
+    async def send(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+        """Send a request; return the status and the body of the answer."""
         if self._streams is None:
             self._streams = await asyncio.open_connection("127.0.0.1", self._port)
         reader, writer = self._streams
@@ -143,8 +144,8 @@ class Client:
         answer = await reader.readuntil(b"\r\n\r\n")
         lower = answer.lower()
         start = lower.index(b"content-length:") + 15
-        await reader.readexactly(int(lower[start : lower.index(b"\r\n", start)]))
-        return int(answer.split(b" ", 2)[1])
+        content = await reader.readexactly(int(lower[start : lower.index(b"\r\n", start)]))
+        return int(answer.split(b" ", 2)[1]), content
 
 
 class Load:
@@ -155,52 +156,56 @@ class Load:
         self.refused: Counter[str] = Counter()
         self.stored = 0
         self.lags: list[float] = []
+        self.asked: dict[str, float] = {}
         self.measuring = False
 
-    async def timed(self, kind: str, client: Client, *request: Any) -> int:
+    async def timed(self, kind: str, client: Client, *request: Any) -> tuple[int, bytes]:
         began = time.perf_counter()
-        status = await client.send(*request)
+        status, content = await client.send(*request)
         if self.measuring:
             self.times[kind].append(time.perf_counter() - began)
             if status >= 400:
                 self.refused[f"{kind} {status}"] += 1
-        return status
+        return status, content
 
-    async def heartbeats(self, attempt: str, offset: float) -> None:
-        client = Client(self.port, token_of(attempt))
-        path = f"/attempts/{attempt}/heartbeat"
-        await every(
-            HEARTBEAT_S,
-            offset,
-            lambda n: self.timed(
-                "heartbeat",
-                client,
-                "POST",
-                path,
-                json.dumps({"step": n, "elapsed_s": n * HEARTBEAT_S}).encode(),
-            ),
-        )
-
-    async def records(self, attempt: str, offset: float) -> None:
-        """Send the records of a training that writes one a second, as a shipper does.
+    async def attempt(self, attempt: str, offset: float) -> None:
+        """Do what the shipper of a training does that writes one record a second.
 
         The training does not wait for the server: what came while an answer was late, or was
         refused, is sent with the next.
         """
         client = Client(self.port, token_of(attempt))
         path = f"/attempts/{attempt}/streams/events.jsonl?offset="
-        first = time.perf_counter() + offset
+        began = time.perf_counter()
+        first = began + offset
         sent = count = 0
+        pace = {"interval_s": 2.0, "send_s": 0.5}
+        beat = send_at = first
         waiting = b""
         written: list[float] = []
 
-        async def send(_: int) -> None:
+        async def heartbeat() -> None:
+            report = {"step": count, "elapsed_s": time.perf_counter() - began}
+            status, content = await self.timed(
+                "heartbeat",
+                client,
+                "POST",
+                f"/attempts/{attempt}/heartbeat",
+                json.dumps(report).encode(),
+            )
+            if status == 200:
+                answer = json.loads(content)
+                pace.update({key: answer[key] for key in pace if key in answer})
+
+        async def send() -> None:
             nonlocal sent, count, waiting
             while (at := first + count * RECORD_S) <= time.perf_counter():
                 waiting += record(count)
                 written.append(at)
                 count += 1
-            status = await self.timed("record", client, "PUT", f"{path}{sent}", waiting)
+            if not waiting:
+                return
+            status, _ = await self.timed("record", client, "PUT", f"{path}{sent}", waiting)
             if status != 200:
                 return
             sent += len(waiting)
@@ -210,7 +215,15 @@ class Load:
                 self.lags += [time.perf_counter() - one for one in written]
             written.clear()
 
-        await every(RECORD_S, offset, send)
+        while True:
+            await asyncio.sleep(max(0.0, min(beat, send_at) - time.perf_counter()))
+            if time.perf_counter() >= beat:
+                await heartbeat()
+                self.asked = pace
+                beat = time.perf_counter() + pace["interval_s"]
+            if time.perf_counter() >= send_at:
+                await send()
+                send_at = time.perf_counter() + pace["send_s"]
 
     async def person(self) -> None:
         client = Client(self.port, TOKEN)
@@ -220,9 +233,8 @@ class Load:
         tasks = [asyncio.create_task(self.person())]
         for number, attempt in enumerate(self.attempts):
             share = number / len(self.attempts)
-            tasks.append(asyncio.create_task(self.heartbeats(attempt, share * HEARTBEAT_S)))
-            tasks.append(asyncio.create_task(self.records(attempt, share * RECORD_S)))
-        await asyncio.sleep(RESTS_S)
+            tasks.append(asyncio.create_task(self.attempt(attempt, share * RESTS_S)))
+        await asyncio.sleep(2 * RESTS_S)
         self.measuring = True
         measure()
         await asyncio.sleep(seconds)
@@ -305,9 +317,7 @@ async def _measure(
         "server_core_percent": round(100 * (server_1 - server_0) / wall),
         "clients_core_percent": round(100 * (own_1 - own_0) / wall),
         "stored_percent_of_records": round(100 * load.stored * RECORD_S / len(ids) / wall),
-        "heartbeat_percent_of_due": round(
-            100 * len(load.times["heartbeat"]) * HEARTBEAT_S / len(ids) / wall
-        ),
+        "asked_for": load.asked,
         "requests_per_s": round(sent / wall),
         "refused": dict(load.refused),
         "written_to_stored_ms_p50_p99": percentiles(load.lags),

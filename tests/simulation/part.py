@@ -281,7 +281,7 @@ class Part:
             "elapsed_s": round(self.world.timeline.now - self.launched_at, 3),
         }
         reply = self.http("heartbeat", lambda s: s.heartbeat(self.attempt_id, dict(payload)))
-        self.next_heartbeat = self.world.timeline.now + 1.0
+        self.next_heartbeat = self.world.timeline.now + float(reply["interval_s"])
         if reply["fenced"]:
             self.request_stop("kill", "superseded by another attempt")
             return

@@ -112,7 +112,9 @@ class HeartbeatAnswer(_Answer):
     fenced: bool
     """The run has a newer attempt, or should have none: stop."""
     interval_s: float
-    """Seconds until the next heartbeat."""
+    """Seconds until the next heartbeat: more when many attempts are live."""
+    send_s: float
+    """Seconds between two looks for new data to send: more when many attempts are live."""
     stop_level: StopLevel | None = None
     """The stop level for its processes, if orders were not enough."""
     stop_reason: str | None = None

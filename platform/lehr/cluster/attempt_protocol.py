@@ -16,16 +16,13 @@ from lehr.cluster.heartbeats import HeartbeatTable
 from lehr.control import finalize as control
 from lehr.control.exits import sound_exit
 from lehr.control.lifecycle import Desired, RunState
+from lehr.control.pace import STOPPING, Pace, pace
 from lehr.errors import StoreUnavailable, UserError
 from lehr.store import Store
 from lehr.store.tables import Attempt, RunRow
 from lehr_trainer.contract.orders import Orders
 
 log = logging.getLogger(__name__)
-
-HEARTBEAT_S = 2.0
-STOPPING_HEARTBEAT_S = 1.0
-"""Heartbeat interval while an attempt is stopping, so that each stop level arrives soon."""
 
 
 class AttemptProtocol:
@@ -34,6 +31,7 @@ class AttemptProtocol:
         self._heartbeats = heartbeats
         self._wake = wake
         self._living: Mapping[str, RunRow] = {}
+        self._pace = Pace()
         self._exits = threading.Lock()
         """Serializes exits: two parts of a gang must not overwrite each other's record."""
 
@@ -48,9 +46,15 @@ class AttemptProtocol:
         keep = self._store.checkpoints.needed_by_forks(run.id)
         return self._note(run, attempt_id, payload, orders(run, fenced=fenced, keep=keep), fenced)
 
-    def publish(self, living: Mapping[str, RunRow]) -> None:
-        """Set what ``heartbeat_from_memory`` answers from, by attempt: see ``Loader.living``."""
+    def publish(self, living: Mapping[str, RunRow], senders: int) -> None:
+        """Set what heartbeats are answered from.
+
+        Args:
+            living: by attempt, as ``Loader.living`` returns it.
+            senders: how many workers send; they decide how often each should.
+        """
         self._living = living
+        self._pace = pace(senders)
 
     def heartbeat_from_memory(
         self, attempt_id: str, payload: dict[str, Any]
@@ -82,13 +86,12 @@ class AttemptProtocol:
         answer: dict[str, Any] = {
             "orders": given.model_dump(mode="json"),
             "fenced": fenced,
-            "interval_s": HEARTBEAT_S,
         }
         killpoints.reached("server: before a heartbeat is answered")
         level, reason = self._heartbeats.of(attempt_id).stop_level or (None, None)
         answer |= {"stop_level": level.value if level else None, "stop_reason": reason}
-        if answer["orders"]["desired"] != "run":
-            answer["interval_s"] = STOPPING_HEARTBEAT_S
+        asked = self._pace if answer["orders"]["desired"] == "run" else STOPPING
+        answer |= {"interval_s": asked.heartbeat_s, "send_s": asked.send_s}
         return answer
 
     def _passes_a_limit(self, run: RunRow, attempt_id: str, elapsed_s: float | None) -> bool:

@@ -323,7 +323,7 @@ class Dispatcher:
         self.alarm.clear()
         self._inbox.record()
         snapshot = self._loader.load()
-        self.handlers.publish(self._loader.living())
+        self.handlers.publish(self._loader.living(), self._loader.senders())
         actions = step(snapshot)
         applied = self._executor.apply(actions)
         for subject in (*applied.changed, *applied.failed):

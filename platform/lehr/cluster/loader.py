@@ -72,6 +72,7 @@ class SnapshotLoader:
         self._self_reported_exits: set[str] = set()
         """Attempts that reported their own exit and are still listed by agents."""
         self._living: dict[str, RunRow] = {}
+        self._senders = 0
         self._attempt_ended = threading.Event()
         self._attempt_ended.set()  # A new server has checked no node yet.
 
@@ -112,6 +113,10 @@ class SnapshotLoader:
         """
         return self._living
 
+    def senders(self) -> int:
+        """Return how many workers send: one for each node's part of an attempt that runs."""
+        return self._senders
+
     def load(self) -> Snapshot:
         """Return the snapshot. A part that cannot be read is left out, and counts as a fault."""
         self._runs.refresh()
@@ -125,6 +130,7 @@ class SnapshotLoader:
             for row in rows
             if row.exited_at is None and _is_current(row, active) and row.run_id not in forked
         }
+        self._senders = sum(len(row.placement) for row in rows if row.exited_at is None)
         members = self._members(rows)
         notes = self._node_notes()
         out = excluded(notes)

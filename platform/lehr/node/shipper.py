@@ -12,6 +12,7 @@ sizes, repeated until the server has everything.
 
 import contextlib
 import json
+import math
 import os
 import random
 import signal
@@ -27,7 +28,8 @@ from lehr.node.attempt_dir import AttemptDir
 from lehr.node.http_client import Outage, ServerConnection
 
 CHUNK = 1 << 20
-IDLE_S = 0.5
+SEND_S = 0.5
+"""Between two looks for new data, unless the server asks for another time."""
 FIRST_HEARTBEAT_S = 1.0
 """After the start: there are no orders yet, and short trainings need no heartbeat."""
 BACKOFF_S = (0.5, 30.0)
@@ -48,6 +50,8 @@ class Shipper:
         self.step: int | None = None
         self.orders = b""
         self.next_heartbeat = time.monotonic() + FIRST_HEARTBEAT_S
+        self.send_s = SEND_S
+        self.next_send = 0.0
 
     def address(self) -> str:
         return self.entry.server_url(self.launch)
@@ -55,17 +59,16 @@ class Shipper:
     def run(self) -> None:
         pause = BACKOFF_S[0]
         while os.getppid() == self.parent:
-            wait = IDLE_S
             try:
                 if self.work():
                     killpoints.reached("shipper: before the delivery is recorded")
                     procfs.write_atomically(self.entry.file("delivered"), b"")
                     return
                 pause = BACKOFF_S[0]
+                wait = max(0.0, min(self.next_send, self.next_heartbeat) - time.monotonic())
             except Outage as outage:
-                self.offsets = (
-                    None  # A server that comes back may have been restored from a backup.
-                )
+                # A server that comes back may have been restored from a backup.
+                self.offsets, self.next_send = None, 0.0
                 wait = outage.wait_s or pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
                 pause = min(pause * 2, BACKOFF_S[1])
                 with contextlib.suppress(OSError):  # The disk of its log may be full.
@@ -73,17 +76,22 @@ class Shipper:
             signal.sigtimedwait({signal.SIGUSR1}, wait)
 
     def work(self) -> bool:
-        """Send a heartbeat if it is due, then new data. Return True once everything is
+        """Send a heartbeat and new data if they are due. Return True once everything is
         delivered.
         """
         if self.offsets is None:
             self.offsets = self.server.get("streams").json()["offsets"]
         ended = self.entry.exit()
-        if ended is None and time.monotonic() >= self.next_heartbeat:
+        if ended is not None:
+            self.next_heartbeat, self.send_s = math.inf, SEND_S
+        elif time.monotonic() >= self.next_heartbeat:
             self.heartbeat()
+        if ended is None and time.monotonic() < self.next_send:
+            return False
         while not self.deleted and self.ship(final=ended is not None):
-            if ended is None and time.monotonic() >= self.next_heartbeat:
+            if time.monotonic() >= self.next_heartbeat:
                 self.heartbeat()
+        self.next_send = time.monotonic() + self.send_s
         return ended is not None and self.report_exit(ended)
 
     # ------------------------------------------------------------------------------ streams
@@ -160,6 +168,8 @@ class Shipper:
         )
         reply = answer.must(200).json()
         self.next_heartbeat = time.monotonic() + float(reply.get("interval_s") or 2.0)
+        self.send_s = float(reply.get("send_s") or SEND_S)
+        self.next_send = min(self.next_send, time.monotonic() + self.send_s)
         if reply.get("fenced"):
             self.request_stop("kill", "superseded by another attempt")
             return

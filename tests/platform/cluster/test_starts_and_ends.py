@@ -97,6 +97,17 @@ def test_gang_is_dispatched_only_when_every_node_has_confirmed(bench, refused_fi
     assert answered(("n1", None), ("n2", None)) is not None
 
 
+def test_every_part_of_a_gang_counts_as_one_worker_that_sends(bench):
+    assert bench.dispatcher._loader.senders() == 0
+    gang(bench)
+    bench.tick()
+    assert bench.dispatcher._loader.senders() == 2
+    for attempt in bench.store.attempts.list_open():
+        bench.store.attempts.update(attempt.id, exited_at=1.0)
+    bench.tick()
+    assert bench.dispatcher._loader.senders() == 0
+
+
 def test_heartbeat_of_one_part_does_not_make_a_gang_dispatched(bench):
     run = gang(bench)
     bench.heartbeat(f"{run}-1", step=None)

@@ -1,8 +1,10 @@
-"""The shipper, against a server that has deleted the run."""
+"""The shipper, against a server that answers with prepared bytes."""
 
 from __future__ import annotations
 
 import json
+import time
+from pathlib import Path
 
 from lehr.node import procfs
 from lehr.node.attempt_dir import AttemptDir
@@ -11,23 +13,73 @@ from lehr.node.torchrun import Gang
 from lehr_testing.scripted_http import Scripted, reply
 
 
-def test_shipper_of_a_deleted_run_reports_the_exit_without_streams(tmp_path, monkeypatch):
+def shipper_of(tmp_path: Path, *answers: bytes) -> tuple[Scripted, Shipper]:
+    """Return a shipper with a line of a log to send, and its server."""
     attempt_dir = tmp_path / "attempt-1"
     attempt_dir.mkdir()
     (attempt_dir / "launcher.log").write_text("a line\n")
-    entry = AttemptDir(str(tmp_path / "run-1"))
     (tmp_path / "run-1").mkdir()
-    (tmp_path / "run-1" / "exit.json").write_text('{"code": 0}')
-    server = Scripted(
-        [reply(b'{"offsets": {}}'), reply(b"{}", b"410 Gone"), reply(b'{"closed": true}')]
-    )
+    server = Scripted(list(answers))
     launch = {
         "gang": Gang(per_node=1)._asdict(),
         "attempt_dir": str(attempt_dir),
         "token": "secret",
         "server_url": f"http://127.0.0.1:{server.port}",
+        "launched_at_boottime": 0.0,
     }
-    shipper = Shipper(entry, launch)
+    return server, Shipper(AttemptDir(str(tmp_path / "run-1")), launch)
+
+
+def heartbeat_reply(send_s: float, desired: str = "run") -> bytes:
+    orders = {"desired": desired, "checkpoint_seq": 0}
+    return reply(json.dumps({"orders": orders, "interval_s": 60, "send_s": send_s}).encode())
+
+
+def requested(server: Scripted) -> list[str]:
+    return [b" ".join(one.split(b" ")[:2]).decode().rpartition("/")[2] for one in server.requests]
+
+
+def test_shipper_sends_as_often_as_the_server_asks(tmp_path):
+    ends = [reply(b'{"offset": %d}' % end) for end in (7, 14, 21)]
+    server, shipper = shipper_of(
+        tmp_path,
+        reply(b'{"offsets": {}}'),
+        heartbeat_reply(send_s=600),
+        ends[0],
+        heartbeat_reply(send_s=0.0001, desired="pause"),
+        ends[1],
+        ends[2],
+        reply(b'{"closed": true}'),
+    )
+    log = tmp_path / "attempt-1" / "launcher.log"
+    shipper.next_heartbeat = 0.0
+    assert not shipper.work()
+    first = ["streams", "heartbeat", "launcher.log?offset=0"]
+    assert requested(server) == first
+    with log.open("a") as file:
+        file.write("a line\n")
+    assert not shipper.work()  # It is not due.
+    assert requested(server) == first
+    shipper.next_heartbeat = 0.0
+    assert not shipper.work()  # A stopping attempt does not wait as long.
+    time.sleep(0.01)
+    assert not shipper.work()
+    assert requested(server) == [*first, "heartbeat", "launcher.log?offset=7"]
+    shipper.next_send = time.monotonic() + 600
+    with log.open("a") as file:
+        file.write("a line\n")
+    (tmp_path / "run-1" / "exit.json").write_text('{"code": 0}')
+    assert shipper.work()  # The end does not wait at all.
+    server.listener.close()
+    assert requested(server)[-2:] == ["launcher.log?offset=14", "exit"]
+
+
+def test_shipper_of_a_deleted_run_reports_the_exit_without_streams(tmp_path, monkeypatch):
+    server, shipper = shipper_of(
+        tmp_path, reply(b'{"offsets": {}}'), reply(b"{}", b"410 Gone"), reply(b'{"closed": true}')
+    )
+    entry = shipper.entry
+    (tmp_path / "run-1" / "exit.json").write_text('{"code": 0}')
     monkeypatch.setattr(procfs, "send", lambda pid, number: True)
     assert shipper.work()
     server.listener.close()

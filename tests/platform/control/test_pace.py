@@ -1,0 +1,39 @@
+"""How often workers are asked to send."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lehr.control.liveness import Thresholds
+from lehr.control.pace import HEARTBEATS_PER_S, LONGEST_S, SENDS_PER_S, Pace, pace
+
+
+def test_few_workers_send_twice_a_second_and_report_every_two():
+    assert pace(0) == pace(1) == pace(300) == Pace(heartbeat_s=2.0, send_s=0.5)
+
+
+def test_1500_workers_are_asked_for_900_requests_a_second():
+    asked = pace(1500)
+    assert (asked.heartbeat_s, asked.send_s) == (5.0, 2.5)
+    assert 1500 / asked.heartbeat_s + 1500 / asked.send_s == 900
+
+
+@given(st.integers(0, 10**9))
+def test_all_workers_together_stay_under_the_budget_as_long_as_none_waits_too_long(senders):
+    asked = pace(senders)
+    assert asked.heartbeat_s == LONGEST_S or senders / asked.heartbeat_s <= HEARTBEATS_PER_S * 1.001
+    assert asked.send_s == LONGEST_S or senders / asked.send_s <= SENDS_PER_S * 1.001
+
+
+@given(st.integers(0, 10**9), st.integers(0, 10**9))
+def test_more_workers_never_send_more_often(one, other):
+    fewer, more = pace(min(one, other)), pace(max(one, other))
+    assert fewer.heartbeat_s <= more.heartbeat_s
+    assert fewer.send_s <= more.send_s
+
+
+@given(st.integers(0, 10**9))
+def test_a_late_heartbeat_does_not_make_an_attempt_unreachable(senders):
+    """One may be lost."""
+    assert 2 * pace(senders).heartbeat_s <= Thresholds().unreachable_s
