@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -172,23 +172,21 @@ def end(process: RayProcess) -> list[int]:
     the GCS, it would wait for processes that are gone. The rest has nothing to save, and Ray's own
     parent process would take seconds to notice.
 
-    Ray's agents overwrite their environment with their titles, including the mark. Shims are no
-    descendants, because of a double fork.
+    Ray's agents overwrite their environment with their titles, including the mark. And a process
+    that ends loses its environment before it is gone. So all that were found once are watched by
+    their start times. Shims are no descendants, because of a double fork.
     """
     marked = process.processes()
-    kin = descendants(marked)
-    raylets = {
-        pid: started
-        for pid in {*marked, *kin}
-        if _name(pid) == "raylet" and (started := procfs.start_time(pid)) is not None
-    }
+    known = descendants(marked) | _started(marked)
+    raylets = {pid: started for pid, started in known.items() if _name(pid) == "raylet"}
     for pid in raylets:
         procfs.send(pid, signal.SIGTERM)
     ended = set(raylets)
     _until_none(lambda: [pid for pid in raylets if _still(pid, raylets[pid])], 5.0, ended)
 
     def kill_left() -> list[int]:
-        found = [*process.processes(), *(pid for pid in kin if _still(pid, kin[pid]))]
+        known.update(_started(process.processes()))
+        found = [pid for pid, started in known.items() if _still(pid, started)]
         for pid in found:
             procfs.send(pid, signal.SIGKILL)
         ended.update(found)
@@ -223,6 +221,11 @@ def descendants(pids: list[int]) -> dict[int, int]:
                 found[pid] = started
                 waiting.append(pid)
     return found
+
+
+def _started(pids: Iterable[int]) -> dict[int, int]:
+    """Return the start times of those that still run."""
+    return {pid: at for pid in pids if (at := procfs.start_time(pid)) is not None}
 
 
 def _still(pid: int, started: int) -> bool:
