@@ -2,7 +2,9 @@
 
 Each attempt does what a shipper does: a heartbeat and what its training has written since, as often
 as the server's answers ask for. The training writes one metrics record a second.
-A person reads the list of runs twice a second. Printed for each number of attempts: the server's
+A person reads the list of runs twice a second. With ``--nodes``, the agents of as many nodes report
+every two seconds, as the bridge hands their reports over: what they list, their GPUs, their machine.
+Printed for each number of attempts: the server's
 processor time in per cent of one core, the share of the records and heartbeats of that time which it
 has stored and answered, the requests a second, what it refused by kind and status, the time from a
 record to its storage, and the median and the 99th percentile of the answers. The clients run in a process of their own and take their share of
@@ -22,11 +24,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from statistics import quantiles
 from typing import Any
@@ -35,6 +39,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import psutil
 
+from lehr.system_history.history import GPU, HOST
 from lehr_testing.api import TOKEN
 from lehr_testing.server import free_port
 
@@ -46,7 +51,7 @@ RESTS_S = 5.0
 
 
 class QuietBridge:
-    """Nodes that list what was launched, and never call."""
+    """Never calls, and accepts every request; ``reports`` sends what agents would."""
 
     started = False
 
@@ -58,6 +63,36 @@ class QuietBridge:
 
     def request(self, *_: Any, **__: Any) -> Future[Any]:
         return Future()
+
+
+def reports(attempts: Sequence[Any], nodes: int, on_news: Any) -> None:
+    """Hand over the reports of this many agents for ever, each at its own moment."""
+    from lehr.cluster.bridge import LIST_EVERY_S
+
+    lists: dict[str, dict[str, Any]] = {f"n{number}": {} for number in range(nodes)}
+    for attempt in attempts:
+        for share in attempt.placement:
+            live = {"state": "live", "gpus": share["gpus"], "exit": None}
+            lists.setdefault(share["node"], {})[attempt.id] = live
+    host = dict.fromkeys(HOST, 1e9)
+    gpus_now = [{"index": index, **dict.fromkeys(GPU, 50.0)} for index in range(GPUS_A_NODE)]
+    gpus = [{"index": index, "name": "H100"} for index in range(GPUS_A_NODE)]
+    members = [
+        {"name": name, "ray_id": name, "address": "a", "gpus": GPUS_A_NODE, "alive": True}
+        for name in lists
+    ]
+    on_news({"news": "members", "nodes": members})
+    for name, listed in lists.items():
+        hello = {"protocol": 4, "attempts": listed, "gpus": gpus, "cpus": 64}
+        on_news({"news": "node", "name": name, "hello": hello})
+    due = time.monotonic()
+    while True:
+        for name, listed in lists.items():
+            report = {"attempts": listed, "draining": False, "gpus_now": gpus_now}
+            line = json.dumps({"news": "node", "name": name, "host_now": host, **report})
+            on_news(json.loads(line))
+            due = max(due + LIST_EVERY_S / len(lists), time.monotonic() - LIST_EVERY_S)
+            time.sleep(max(0.0, due - time.monotonic()))
 
 
 def token_of(attempt_id: str) -> str:
@@ -89,7 +124,7 @@ def prepare(home: Path, attempts: int) -> list[str]:
     return found
 
 
-def serve(home: Path, port: int) -> None:
+def serve(home: Path, port: int, nodes: int) -> None:
     """The real application and dispatcher; only the connection to Ray is missing."""
     import uvicorn
 
@@ -116,6 +151,10 @@ def serve(home: Path, port: int) -> None:
             opened = assemble(settings, store, dispatcher, views)
             opened.hub.start()
             dispatcher.start()
+            if nodes:
+                rows = store.attempts.list_open()
+                report = partial(reports, rows, nodes, dispatcher._on_news)
+                threading.Thread(target=report, daemon=True).start()
             opened.presenter.rounds.start()
             yield opened
 
@@ -277,16 +316,20 @@ async def every(period: float, offset: float, send: Any) -> None:
         due = max(due + period, time.perf_counter() - period)
 
 
-def measure(attempts: int, seconds: float, on: Path | None) -> dict[str, Any]:
+def measure(attempts: int, seconds: float, on: Path | None, nodes: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(dir=on) as folder:
         home, port = Path(folder, "home"), free_port()
         ids = prepare(home, attempts)
         server = subprocess.Popen(
-            [sys.executable, __file__, "--serve", str(home), "--port", str(port)],
+            [
+                *(sys.executable, __file__, "--serve", str(home)),
+                *("--port", str(port), "--nodes", str(nodes)),
+            ],
             env={**os.environ, "LEHR_HOME": str(home)},
         )
         try:
-            return asyncio.run(_measure(psutil.Process(server.pid), port, ids, seconds))
+            found = asyncio.run(_measure(psutil.Process(server.pid), port, ids, seconds))
+            return {"attempts": attempts, "nodes": nodes} | found
         finally:
             server.send_signal(signal.SIGKILL)
             server.wait()
@@ -313,7 +356,6 @@ async def _measure(
     wall = ended - began
     sent = sum(len(times) for kind, times in load.times.items() if kind != "person")
     return {
-        "attempts": len(ids),
         "server_core_percent": round(100 * (server_1 - server_0) / wall),
         "clients_core_percent": round(100 * (own_1 - own_0) / wall),
         "stored_percent_of_records": round(100 * load.stored * RECORD_S / len(ids) / wall),
@@ -341,14 +383,15 @@ def main() -> None:
         default=MEMORY if MEMORY.is_dir() else None,
         help="Folder for the server's home; by default in memory, so that no disk is measured.",
     )
+    parser.add_argument("--nodes", type=int, default=0, help="Agents that report.")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve is not None:
-        serve(options.serve, options.port)
+        serve(options.serve, options.port, options.nodes)
         return
     for attempts in options.attempts:
-        print(json.dumps(measure(attempts, options.seconds, options.on)), flush=True)
+        print(json.dumps(measure(attempts, options.seconds, options.on, options.nodes)), flush=True)
 
 
 if __name__ == "__main__":
