@@ -17,6 +17,7 @@ import json
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from math import fsum
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -83,8 +84,13 @@ def known_durations() -> dict[str, Taken]:
 
 
 def total(files: Iterable[str], durations: Mapping[str, Taken]) -> Taken:
+    """Return the time of these files together.
+
+    The sum must not depend on their order: that of a set differs between workers, and groups that
+    take equally long would be sorted differently.
+    """
     taken = [durations.get(file, UNKNOWN) for file in files]
-    return Taken(sum(one.duration for one in taken), sum(one.processor for one in taken))
+    return Taken(fsum(one.duration for one in taken), fsum(one.processor for one in taken))
 
 
 def sort(config: pytest.Config, items: list[pytest.Item]) -> None:

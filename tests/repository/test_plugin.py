@@ -8,9 +8,12 @@ import re
 import sys
 from fnmatch import fnmatchcase
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from xdist.remote import Producer
 
 from lehr_testing import ordering, plugin
@@ -278,6 +281,17 @@ def test_compute_groups_take_the_cores_and_others_run_beside_them(
     for test in nodes[1].tests[:3]:
         scheduler.mark_test_complete(nodes[1], test)
     assert "test_rest.py" in {ordering.file_of(tests[test]) for test in nodes[1].tests}
+
+
+@given(st.lists(st.floats(0.0, 100.0), min_size=2, max_size=8), st.randoms(use_true_random=False))
+def test_time_of_a_group_does_not_depend_on_the_order_of_its_files(
+    seconds: list[float], random: Random
+) -> None:
+    """Each worker sorts for itself, and sets have another order in each."""
+    files = [f"test_{number}.py" for number in range(len(seconds))]
+    durations = {file: ordering.Taken(one, one) for file, one in zip(files, seconds, strict=True)}
+    shuffled = random.sample(files, len(files))
+    assert ordering.total(files, durations) == ordering.total(shuffled, durations)
 
 
 def test_tests_of_a_file_or_group_stay_in_one_worker(suite: pytest.Pytester) -> None:
