@@ -14,10 +14,12 @@ from unittest.mock import patch
 
 from lehr.cluster import dispatcher, exits, launcher, loader
 from lehr.control import (
+    due,
     finalize,
     gpu_board,
     lifecycle,
     locality,
+    maintenance,
     outcome,
     queue,
     reconcile,
@@ -30,7 +32,7 @@ from lehr.control.gpu_board import GpuBoard
 from lehr.control.lifecycle import Desired, RunState
 from lehr.services import extend
 from lehr.store.database import Database
-from lehr.store.records import runs, transitions
+from lehr.store.records import checkpoints, runs, transitions
 from lehr.store.streams import appender, replica, replication
 from simulation.plan import MACHINE_FAULTS, NODE_FAULTS, SERVER_FAULTS
 
@@ -178,6 +180,7 @@ def _never_durable(self: Any, *, durable: bool = True, what: str = "a write") ->
 _write = Database.write
 
 gangs = {"nodes": (2, 2), "gangs": 0.7}
+windows = plan(windows=6.0, nodes=(2, 2))
 MUTATIONS: dict[str, Mutation] = {
     "free GPUs are computed without what agents list": Mutation(
         ("gpu",),
@@ -273,6 +276,22 @@ MUTATIONS: dict[str, Mutation] = {
         replaced(replica.Replica, "flush", lambda self, attempt_id, name: None),
         plan("power_cut", "server_kill", rate=30.0, load=1.3, hours=1.5),
         seeds=10,
+    ),
+    "a run starts in an open maintenance window": Mutation(
+        ("maintenance",), replaced(maintenance, "closes", lambda window, run: False), windows
+    ),
+    "a maintenance window stops no run": Mutation(
+        ("maintenance", "overlooked"),
+        replaced(step, "stops", lambda holders, windows: []),
+        {**windows, "pace": 1.0, "hours": 3.0},
+    ),
+    "a window that comes near wakes nobody": Mutation(
+        ("overlooked",), replaced(due, "limits_s", lambda windows, waiting: []), windows
+    ),
+    "a copy is removed although a fork waits for it": Mutation(
+        ("copies",),
+        replaced(checkpoints.Checkpoints, "needed_by_forks", lambda self, run_id: set()),
+        plan(verbs=60.0, load=1.5, hours=3.0, storage=True, copies=1.0, shared_storage=False),
     ),
     "a run is placed wherever a GPU is free": Mutation(
         ("copies",),

@@ -272,6 +272,7 @@ class People:
         self.active = False
         server = self.world.server
         self._readmit_all()
+        self.world.windows.settle()
         # The last faults may exclude a node after that.
         self.world.after(900.0, "readmit", self._readmit_all)
         if self.world.plan.pace > 1.0:

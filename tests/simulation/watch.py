@@ -28,6 +28,7 @@ INVARIANTS = (
     *("gpu", "twice", "gang", "transitions", "stuck", "budget", "requests", "left_over"),
     *("bytes", "starvation", "completed", "sweep_limit", "internal", "checkpoint"),
     *("overlooked", "fork", "deleted", "trials", "rollout", "durable", "copies"),
+    "maintenance",
 )
 CHECK_S = 60.0
 SLACK_S = 90.0
@@ -144,6 +145,8 @@ class Watch:
             starts = [action for action in actions if isinstance(action, StartRun)]
             for start in starts:
                 self._check_start(start)
+                if (wrong := self.world.windows.wrong_start(start)) is not None:
+                    self.fail("maintenance", wrong)
                 self.groups.check_start(start)
             self._started_in_tick = bool(starts)
             return apply(actions)
@@ -253,6 +256,10 @@ class Watch:
             key = (part, "ends" if ends else "saves")
             if self._overdue(key, seen, limit + 16, node.disturbed_at):
                 self.fail("requests", f"{name} was asked to stop ({run.desired}), and still trains")
+        elif self.world.windows.open_on(node.name):
+            limit = LIMITS.pause_kill_s + 16
+            if self._overdue((part, "window"), seen, limit, node.disturbed_at):
+                self.fail("maintenance", f"{name} still trains in its maintenance window")
         self._check_gang(part, seen)
 
     def _check_gang(self, part: Part, seen: set[Any]) -> None:
@@ -285,7 +292,7 @@ class Watch:
             and sum(node.gpus for node in usable) == self.world.plan.gpus
             and all(members[node.name].usable for node in usable)
         )
-        if not fits or waits is None or run is None:
+        if not fits or waits is None or run is None or self.world.windows.any_open():
             self._head = None
             return
         now = self.world.timeline.now
@@ -373,9 +380,10 @@ class Watch:
             if one.attempt != attempt + (one.new == "starting"):
                 self.fail("transitions", f"{run.id}: attempt {one.attempt} after {attempt}")
             if (one.old, one.new) == ("stopping", "queued"):
-                # Only a run that allows it is paused for another one, and it goes on from there.
-                self.world.count("preempted")
-                if why != "preempted" or not run.spec["preemptible"]:
+                # Only a run that allows it is paused for another one; maintenance stops any.
+                self.world.count(f"stopped: {why}")
+                allowed_why = {"maintenance", *(("preempted",) * run.spec["preemptible"])}
+                if why not in allowed_why:
                     self.fail("transitions", f"{run.id}: {why} led to the queue")
             why = one.cause
             state, attempt = one.new, one.attempt

@@ -26,6 +26,7 @@ from simulation.timeline import Timeline
 from simulation.training import Training
 from simulation.verbs import Verbs
 from simulation.watch import Violation, Watch
+from simulation.windows import Windows
 
 REST_HOURS = 48.0
 """Limit for the cluster to come to rest after all faults are healed, beside twice the plan's time."""
@@ -86,6 +87,7 @@ class World:
         self.nodes = [Node(self, f"n{i + 1}", gpus) for i, gpus in enumerate(plan.nodes)]
         self.people = People(self)
         self.verbs = Verbs(self)
+        self.windows = Windows(self)
         self.faults = Faults(self)
 
     def after(self, seconds: float, what: str, act: Callable[[], object]) -> None:
@@ -121,6 +123,7 @@ class World:
         self.server.start()
         self.people.start()
         self.verbs.start()
+        self.windows.start()
         self.faults.start()
         self.watch.start()
         end = self.plan.hours * 3600.0
