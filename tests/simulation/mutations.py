@@ -179,6 +179,12 @@ def _never_durable(self: Any, *, durable: bool = True, what: str = "a write") ->
 
 _write = Database.write
 
+
+class _Everything(frozenset[str]):
+    def __contains__(self, _: object) -> bool:
+        return True
+
+
 gangs = {"nodes": (2, 2), "gangs": 0.7}
 windows = plan(windows=6.0, nodes=(2, 2))
 MUTATIONS: dict[str, Mutation] = {
@@ -276,6 +282,11 @@ MUTATIONS: dict[str, Mutation] = {
         replaced(replica.Replica, "flush", lambda self, attempt_id, name: None),
         plan("power_cut", "server_kill", rate=30.0, load=1.3, hours=1.5),
         seeds=10,
+    ),
+    "any end of an attempt counts against its node": Mutation(
+        ("excluded",),
+        replaced(exits, "FAULTS", _Everything()),
+        plan(failing=0.5, nodes=(2, 2)),
     ),
     "a run starts in an open maintenance window": Mutation(
         ("maintenance",), replaced(maintenance, "closes", lambda window, run: False), windows

@@ -20,6 +20,8 @@ REQUESTS = (
     *("cancel", "cancel", "pause", "pause", "resume", "resume", "resume", "retry", "retry"),
     *("exclude", "readmit", "cancel_sweep", "retry_sweep", "save"),
 )
+READMITTED_S = 900.0
+"""After all faults are healed every node is readmitted, and once more so much later."""
 
 
 class People:
@@ -274,7 +276,7 @@ class People:
         self._readmit_all()
         self.world.windows.settle()
         # The last faults may exclude a node after that.
-        self.world.after(900.0, "readmit", self._readmit_all)
+        self.world.after(READMITTED_S, "readmit", self._readmit_all)
         if self.world.plan.pace > 1.0:
             for run in server.call(lambda: server.store.runs.by_state({RunState.QUEUED}))[5:]:
                 self.attempt(lambda run=run: self._desire(run.id, Desired.CANCEL))

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from lehr.cluster.dispatcher import TICK_S
 from lehr.control.lifecycle import ACTIVE, Desired, RunState
+from lehr.control.nodes import Exclude
 from lehr.control.queue import StartRun
 from lehr.control.reconcile import AttemptPhase, Timeouts
 from lehr.errors import LehrError
 from lehr.store.tables import Attempt, RunRow
 from simulation.part import EVENTS, Part
+from simulation.people import READMITTED_S
 from simulation.server import Down
 from simulation.watch_groups import GroupWatch
 
@@ -28,7 +30,7 @@ INVARIANTS = (
     *("gpu", "twice", "gang", "transitions", "stuck", "budget", "requests", "left_over"),
     *("bytes", "starvation", "completed", "sweep_limit", "internal", "checkpoint"),
     *("overlooked", "fork", "deleted", "trials", "rollout", "durable", "copies"),
-    "maintenance",
+    *("maintenance", "excluded"),
 )
 CHECK_S = 60.0
 SLACK_S = 90.0
@@ -148,6 +150,9 @@ class Watch:
                 if (wrong := self.world.windows.wrong_start(start)) is not None:
                     self.fail("maintenance", wrong)
                 self.groups.check_start(start)
+            for action in actions:
+                if isinstance(action, Exclude):
+                    self._check_exclusion(action)
             self._started_in_tick = bool(starts)
             return apply(actions)
 
@@ -167,6 +172,15 @@ class Watch:
                             f"{start.run_id} starts on a GPU of {share.node} on which its agent "
                             f"lists {attempt_id}",
                         )
+
+    def _check_exclusion(self, action: Exclude) -> None:
+        """No node is excluded that never had a fault, nor any when all have long been healed."""
+        node = next(one for one in self.world.nodes if one.name == action.node)
+        healed = self.healed_at is not None and (
+            self.world.timeline.now - self.healed_at > READMITTED_S + 600.0
+        )
+        if healed or not (node.disturbed_at or node.in_trouble or node.bad_gpu):
+            self.fail("excluded", f"{node.name} is excluded: {action.message}")
 
     def after_tick(self) -> None:
         if not self._started_in_tick:

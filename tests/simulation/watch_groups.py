@@ -213,9 +213,13 @@ class GroupWatch:
                 self.fail("rollout", f"{name} passed, and {run.id} did not resume exactly")
 
     def _explains(self, run: RunRow) -> bool:
-        """Return whether the run may have failed its rollout."""
+        """Return whether the run may have failed its rollout, although it was retried since."""
         its: list[Any] = self._trainings(run)
-        return run.state != RunState.COMPLETED or any(one.rises or one.drifts for one in its)
+        bad = {RunState.FAILED, RunState.CANCELLED}
+        before = any(one.new in bad for one in self.world.server.store.transitions.of_run(run.id))
+        return (
+            before or run.state != RunState.COMPLETED or any(one.rises or one.drifts for one in its)
+        )
 
     def _trainings(self, run: RunRow) -> list[Training]:
         found = [self.world.trainings.get(f"{run.id}-{n + 1}") for n in range(run.attempt)]
