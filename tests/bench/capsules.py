@@ -1,23 +1,30 @@
 """What capsules cost: a submission with a tree of 50 MB, and the start of an attempt.
 
 The first submission of a tree sends it over HTTP; an unchanged one packs it again, to find that the
-server has it. A start with a capsule that the node has checks its files and imports from it; it is
-compared with the same start from the installed packages, in turn on the same machine.
+server has it.
 
-    python tests/bench/capsules.py [--pairs 15] [--mb 50]
+A start with a capsule that the node has checks its files and imports from it; it is compared with
+the same start from the installed packages. Both are done in turn, and every second pair in the
+other order. The figure is the median of the differences, with the interval that holds it with at
+least 95 % (order statistics, no assumption on their shape), of wall time and of processor time.
+
+    python tests/bench/capsules.py [--pairs 41] [--mb 50] [--modules 100]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import IO, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -30,16 +37,17 @@ from lehr.specs.code import Code
 from lehr_testing.api import TOKEN, served
 
 CODE = Code(include=["."])
-START = "import lehr_trainer.configs.train, lehr_trainer.runtime.launch"
+START = "import lehr_trainer.__main__, lehr_trainer.assemble, lehr_trainer.train"
+"""All that an attempt imports before its first step, torch too."""
 
 
-def tree(folder: Path, size_mb: int) -> None:
+def tree(folder: Path, size_mb: int, modules: int) -> None:
     """Write a project: modules of 20 kB, and files of 1 MB for the rest, that do not compress."""
-    for n in range(100):
+    for n in range(modules):
         (folder / f"src/part_{n % 10}").mkdir(parents=True, exist_ok=True)
         text = "".join(f"VALUE_{k} = {k * n}\n" for k in range(1000))
         (folder / f"src/part_{n % 10}/module_{n}.py").write_text(text)
-    for n in range(size_mb - 2):
+    for n in range(size_mb - modules // 50):
         (folder / f"assets-{n}.bin").write_bytes(os.urandom(1_000_000))
 
 
@@ -49,34 +57,71 @@ def seconds(transport: Transport, folder: Path) -> tuple[float, str]:
     return time.perf_counter() - began, digest
 
 
-def start(node: str, digest: str | None) -> float:
+class Took(NamedTuple):
+    wall_ms: float
+    cpu_ms: float
+
+
+def spent_ms() -> float:
+    """Return the processor time of this process and of its children that have ended."""
+    of_both = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return 1000 * sum(one.ru_utime + one.ru_stime for one in of_both)
+
+
+def start(node: str, digest: str | None) -> Took:
     """Do what the shim does about code, then start a process that imports the trainer."""
     environment = dict(os.environ)
-    began = time.perf_counter()
+    began, before = time.perf_counter(), spent_ms()
     if digest is not None:
         assert code_cache.ready(node, digest)
         environment["PYTHONPATH"] = code_cache.python_path(node, digest)
     subprocess.run([sys.executable, "-P", "-c", START], env=environment, check=True)
-    return time.perf_counter() - began
+    return Took(1000 * (time.perf_counter() - began), spent_ms() - before)
+
+
+def pair(node: str, digest: str, number: int) -> tuple[Took, Took]:
+    """Start with the capsule and without it; every second pair begins with the other one."""
+    if number % 2:
+        without = start(node, None)
+        return start(node, digest), without
+    return start(node, digest), start(node, None)
+
+
+def difference(pairs: list[tuple[float, float]]) -> dict[str, object]:
+    """Return the median of the differences, its 95 % interval and their quartiles."""
+    found = sorted(a - b for a, b in pairs)
+    count = len(found)
+    # The k-th smallest and the k-th largest hold the median unless k - 1 or fewer fair coins of
+    # all show heads, or tails.
+    below, k = 1 / 2**count, 0
+    while below <= 0.025 and k < count // 2:
+        k += 1
+        below += math.comb(count, k) / 2**count
+    return {
+        "median": round(statistics.median(found), 1),
+        "median_95": [round(found[max(0, k - 1)], 1), round(found[min(count - 1, count - k)], 1)],
+        "quartiles": [round(q, 1) for q in statistics.quantiles(found)[::2]],
+    }
 
 
 class FromShelf:
     def __init__(self, shelf: Shelf, digest: str) -> None:
         self._path = shelf.path(digest)
 
-    def download(self, _path, file, _most) -> None:
+    def download(self, _path: str, file: IO[bytes], _most: int) -> None:
         file.write(self._path.read_bytes())
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=15)
+    parser.add_argument("--pairs", type=int, default=41)
     parser.add_argument("--mb", type=int, default=50)
+    parser.add_argument("--modules", type=int, default=100)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="lehr-bench-") as scratch:
         root = Path(scratch)
         project = root / "project"
-        tree(project, given.mb)
+        tree(project, given.mb, given.modules)
         first, unchanged = [], []
         with served(root / "home") as (_, address):
             transport = Transport(address, TOKEN, timeout_s=120)
@@ -93,8 +138,14 @@ def main() -> None:
         server = FromShelf(Shelf(root / "home"), digest)
         code_fetcher.fetch(AttemptDir(str(entry)), digest, server)  # type: ignore[arg-type]
         unpacked = time.perf_counter() - began
-        start(str(node), digest), start(str(node), None)  # Not counted: bytecode, the disk's cache.
-        pairs = [(start(str(node), digest), start(str(node), None)) for _ in range(given.pairs)]
+        checks = []
+        for _ in range(15):
+            before = spent_ms()
+            assert code_cache.ready(str(node), digest)
+            checks.append(spent_ms() - before)
+        pair(str(node), digest, 0)  # Not counted: bytecode, the disk's cache.
+        pairs = [pair(str(node), digest, n) for n in range(given.pairs)]
+        files = len(code_cache.state_of(code_cache.folder(str(node), digest)))
     ratios = [new / old for old, new in zip(first, unchanged, strict=True)]
     print(
         json.dumps(
@@ -105,10 +156,13 @@ def main() -> None:
                 "unchanged_s": round(statistics.median(unchanged), 3),
                 "unchanged_to_first": round(statistics.median(ratios), 3),
                 "unpack_s": round(unpacked, 3),
-                "start_with_s": round(statistics.median(a for a, _ in pairs), 3),
-                "start_without_s": round(statistics.median(b for _, b in pairs), 3),
-                "more_ms": round(1000 * statistics.median(a - b for a, b in pairs), 1),
-                "start_ratio": round(statistics.median(a / b for a, b in pairs), 3),
+                "files": files,
+                "check_cpu_ms": round(statistics.median(checks), 2),
+                "start_with_ms": round(statistics.median(a.wall_ms for a, _ in pairs), 1),
+                "start_without_ms": round(statistics.median(b.wall_ms for _, b in pairs), 1),
+                "more_wall_ms": difference([(a.wall_ms, b.wall_ms) for a, b in pairs]),
+                "more_cpu_ms": difference([(a.cpu_ms, b.cpu_ms) for a, b in pairs]),
+                "load": round(os.getloadavg()[0], 1),
             }
         )
     )

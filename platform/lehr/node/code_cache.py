@@ -47,6 +47,7 @@ def state_of(where: str) -> dict[str, list[int]]:
     """Return size and time of each file, except for bytecode."""
     found: dict[str, list[int]] = {}
     pending = [where]
+    above = len(where) + 1
     while pending:
         here = pending.pop()
         try:
@@ -59,5 +60,5 @@ def state_of(where: str) -> dict[str, list[int]]:
                     pending.append(entry.path)
             else:
                 status = entry.stat(follow_symlinks=False)
-                found[os.path.relpath(entry.path, where)] = [status.st_size, status.st_mtime_ns]
+                found[entry.path[above:]] = [status.st_size, status.st_mtime_ns]
     return found
