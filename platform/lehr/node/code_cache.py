@@ -6,7 +6,8 @@
     <node folder>/code/<digest>.index    sizes and times of its files as they were unpacked
 
 Python keeps the bytecode in the capsule's own folder, so two versions of a file never share it. A
-folder whose files are not those of its index is set aside, and the capsule is fetched again.
+folder whose files are not those of its index is set aside, and the capsule is fetched again. So is
+one that was unpacked before the machine started: its last files may not have reached the disk.
 """
 
 import os
@@ -28,13 +29,26 @@ def folder(node: str, digest: str) -> str:
 def ready(node: str, digest: str) -> bool:
     """Return whether the capsule is unpacked here, with all its files as they were unpacked."""
     where = folder(node, digest)
-    index = procfs.read_json(f"{where}.index")
-    if not isinstance(index, dict):
-        return False
-    if index != state_of(where):
+    files = index(node, digest)
+    if files is None or files != state_of(where):
         return False
     os.utime(f"{where}.index")
     return True
+
+
+def index(node: str, digest: str) -> dict[str, list[int]] | None:
+    """Return the files of a capsule as they were unpacked since the machine started, else None."""
+    found = procfs.read_json(f"{folder(node, digest)}.index")
+    if not isinstance(found, dict) or found.get("boot_id") != procfs.boot_id():
+        return None
+    files: dict[str, list[int]] = found["files"]
+    return files
+
+
+def write_index(node: str, digest: str, files: dict[str, list[int]]) -> None:
+    """Declare the capsule complete."""
+    content = {"boot_id": procfs.boot_id(), "files": files}
+    procfs.write_json(f"{folder(node, digest)}.index", content)
 
 
 def python_path(node: str, digest: str) -> str:

@@ -19,7 +19,7 @@ sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(
 from lehr import killpoints
 from lehr.capsules import archive
 from lehr.capsules.archive import BadArchive
-from lehr.node import code_cache, procfs
+from lehr.node import code_cache
 from lehr.node.attempt_dir import AttemptDir
 from lehr.node.http_client import Outage, ServerConnection
 
@@ -84,10 +84,13 @@ def adopt(node: str, digest: str, draft: str) -> None:
     where = code_cache.folder(node, digest)
     state = code_cache.state_of(draft)
     if os.path.isdir(where) and not code_cache.ready(node, digest):
-        # Running attempts keep what they have open; new ones get intact files.
+        was_complete = code_cache.index(node, digest) is not None
         aside = f"{where}.changed-{secrets.token_hex(4)}"
         os.rename(where, aside)
         killpoints.reached("code fetcher: after an edited capsule is set aside")
+        # Running attempts keep what they have open; new ones get intact files.
+        if not was_complete:
+            shutil.rmtree(aside, ignore_errors=True)
     try:
         os.rename(draft, where)
     except OSError:
@@ -96,7 +99,7 @@ def adopt(node: str, digest: str, draft: str) -> None:
             return
         raise
     killpoints.reached("code fetcher: after the rename")
-    procfs.write_json(f"{where}.index", state)
+    code_cache.write_index(node, digest, state)
 
 
 def remove_unused(node: str, used: set[str], *, keep_s: float = KEEP_S) -> list[str]:
@@ -104,6 +107,8 @@ def remove_unused(node: str, used: set[str], *, keep_s: float = KEEP_S) -> list[
     base = os.path.join(node, "code")
     removed = []
     for name in sorted(os.listdir(base)):
+        if name.startswith("."):
+            continue
         digest = name.partition(".")[0]
         path = os.path.join(base, name)
         mark = os.path.join(base, f"{digest}.index")
@@ -114,9 +119,13 @@ def remove_unused(node: str, used: set[str], *, keep_s: float = KEEP_S) -> list[
         if digest in used or age < keep_s or name.endswith(".index"):
             continue
         if "." not in name:
-            os.unlink(mark)
+            if os.path.exists(mark):
+                os.unlink(mark)
             removed.append(digest)
-        shutil.rmtree(path, ignore_errors=True)
+        if os.path.isdir(path):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            os.unlink(path)  # The draft of an index.
     return removed
 
 
@@ -143,7 +152,8 @@ def main() -> None:
             fetch(entry, digest, server)
         except (Outage, OSError, BadArchive) as error:
             if pause is None or isinstance(error, BadArchive):
-                print(f"capsule {digest[:12]} could not be fetched: {error}", flush=True)
+                where = os.path.join(code_cache.node_folder(entry.path), "code")
+                print(f"capsule {digest[:12]} could not be fetched to {where}: {error}", flush=True)
                 sys.exit(1)
             time.sleep(pause)
         else:

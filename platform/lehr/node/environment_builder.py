@@ -66,6 +66,7 @@ def build(node: str, project: str, name: str, notify: Notify) -> str:
         into = ["--python", os.path.join(where, "bin", "python")]
         listed = _run([uv, "pip", "list", "--format", "json", *into], notify)
         killpoints.reached("environment builder: before the environment is complete")
+        os.sync()  # After a power cut, a complete environment has all its files.
         packages = json.loads(listed.strip().splitlines()[-1])
         procfs.write_json(f"{where}.json", {"file": name, "packages": packages}, durable=True)
         took = time.monotonic() - began

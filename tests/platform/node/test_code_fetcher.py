@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -11,16 +12,17 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 
 from lehr import killpoints
 from lehr.capsules import archive
 from lehr.capsules.archive import BadArchive, SourceFile
-from lehr.node import code_cache, code_fetcher
+from lehr.node import code_cache, code_fetcher, procfs
 from lehr.node.attempt_dir import AttemptDir
 from lehr_testing.faults import kill_points
+from lehr_testing.faults.disks import small_disk
 from lehr_testing.paths import ROOT
 
 
@@ -131,18 +133,108 @@ def test_what_a_killed_fetcher_has_left_is_removed_by_the_next(entry, capsule):
     assert sorted(left(entry)) == sorted([".lock", digest, f"{digest}.index"])
 
 
+def test_fetch_that_was_killed_before_its_index_is_removed_after_a_while(entry, capsule):
+    digest, server = capsule
+    code_fetcher.fetch(entry, digest, server)
+    base = Path(node(entry)) / "code"
+    (base / f"{digest}.index").rename(base / f"{digest}.index.17.tmp")
+    assert code_fetcher.remove_unused(node(entry), set(), keep_s=0) == [digest]
+    assert left(entry) == [".lock"]
+
+
+def test_capsule_that_was_unpacked_before_the_machine_started_is_fetched_again(
+    entry, capsule, monkeypatch
+):
+    digest, server = capsule
+    code_fetcher.fetch(entry, digest, server)
+    monkeypatch.setattr(procfs, "boot_id", lambda: "another")
+    assert not code_cache.ready(node(entry), digest)
+    code_fetcher.fetch(entry, digest, server)
+    assert server.count == 2
+    assert sorted(left(entry)) == sorted([".lock", digest, f"{digest}.index"])
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '{"boot_id": 1}', "{}", '{"boot_id": "BOOT", "files": {}}']
+)
+def test_damaged_index_is_no_capsule(entry, capsule, content):
+    digest, server = capsule
+    code_fetcher.fetch(entry, digest, server)
+    mark = Path(node(entry)) / f"code/{digest}.index"
+    mark.write_text(content.replace("BOOT", procfs.boot_id()))
+    assert not code_cache.ready(node(entry), digest)
+    code_fetcher.fetch(entry, digest, server)
+    assert server.count == 2
+    assert code_cache.ready(node(entry), digest)
+
+
+def test_full_disk_is_one_clear_error_and_leaves_nothing(monkeypatch, capsys, tmp_path):
+    (tmp_path / "x.bin").write_bytes(bytes(1 << 20))
+    with (tmp_path / "large.tar").open("wb") as output:
+        sources = [SourceFile("project/x.bin", str(tmp_path / "x.bin"), False)]
+        digest, _ = archive.write(sources, output)
+    with small_disk(tmp_path / "small", megabytes=4) as disk:
+        entry = AttemptDir(str(disk.path / "attempts/r-1"))
+        Path(entry.path).mkdir(parents=True)
+        launch = {"code": digest, "server_url": "http://127.0.0.1:9", "token": "t"}
+        Path(entry.file("launch.json")).write_text(json.dumps(launch))
+        (disk.path / "code").mkdir()
+        monkeypatch.setattr(code_fetcher, "PAUSES_S", (0.0,))
+        server = FromFile(tmp_path / "large.tar")
+        monkeypatch.setattr(code_fetcher, "ServerConnection", lambda *_: server)
+        monkeypatch.setattr(sys, "argv", ["code_fetcher.py", entry.path])
+        disk.fill()
+        with pytest.raises(SystemExit):
+            code_fetcher.main()
+        assert not code_cache.ready(node(entry), digest)
+        assert left(entry) == [".lock"]
+        disk.free()
+        code_fetcher.main()
+        assert code_cache.ready(node(entry), digest)
+    [error] = capsys.readouterr().out.splitlines()
+    assert error.startswith(f"capsule {digest[:12]} could not be fetched to {disk.path}/code: ")
+    assert error.endswith("No space left on device")
+
+
+class Turns:
+    """A server over HTTP whose answers end as the test says."""
+
+    def __init__(self) -> None:
+        self.hold = Event()
+        self.hold.set()
+        self.half = Event()
+        """Half of an answer was sent."""
+        self.cut_short = 0
+        self.count = 0
+
+
 @pytest.fixture
-def served(capsule) -> Iterator[tuple[str, str]]:
+def turns() -> Turns:
+    return Turns()
+
+
+@pytest.fixture
+def served(capsule, turns) -> Iterator[tuple[str, str]]:
     """Serve the capsule over HTTP on loopback; yield its digest and the address."""
     digest, from_file = capsule
     content = from_file.path.read_bytes()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
+            turns.count += 1
             self.send_response(200)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
-            self.wfile.write(content)
+            self.wfile.write(content[: len(content) // 2])
+            self.wfile.flush()
+            turns.half.set()
+            turns.hold.wait(60)
+            if turns.cut_short:
+                turns.cut_short -= 1
+                self.close_connection = True
+                return
+            with contextlib.suppress(OSError):  # The fetcher was killed.
+                self.wfile.write(content[len(content) // 2 :])
 
         def log_message(self, *_):
             pass
@@ -154,8 +246,10 @@ def served(capsule) -> Iterator[tuple[str, str]]:
     server.server_close()
 
 
-def attempt(entry: AttemptDir, name: str, digest: str, address: str, armed: Path | None) -> int:
-    """Run the fetcher of a new attempt as the shim does; return its exit code."""
+def started(
+    entry: AttemptDir, name: str, digest: str, address: str, armed: Path | None = None
+) -> subprocess.Popen[bytes]:
+    """Start the fetcher of a new attempt as the shim does."""
     folder = Path(entry.path).parent / name
     folder.mkdir()
     launch = {"code": digest, "server_url": address, "token": "t"}
@@ -163,7 +257,56 @@ def attempt(entry: AttemptDir, name: str, digest: str, address: str, armed: Path
     script = ROOT / "platform/lehr/node/code_fetcher.py"
     variables = {killpoints.VARIABLE: str(armed)} if armed else {}
     command = [sys.executable, "-I", "-S", str(script), str(folder)]
-    return subprocess.run(command, env={**os.environ, **variables}, check=False).returncode
+    return subprocess.Popen(command, env={**os.environ, **variables})
+
+
+def attempt(entry: AttemptDir, name: str, digest: str, address: str, armed: Path | None) -> int:
+    """Run the fetcher of a new attempt; return its exit code."""
+    return started(entry, name, digest, address, armed).wait(60)
+
+
+def files_of(entry: AttemptDir, digest: str) -> dict[str, str]:
+    where = Path(code_cache.folder(node(entry), digest))
+    return {p.relative_to(where).as_posix(): p.read_text() for p in where.rglob("*.py")}
+
+
+RIGHT = {"trainer/lehr_trainer/x.py": "VALUE = 1\n", "project/y.py": "VALUE = 1\n"}
+
+
+def test_fetch_that_is_killed_in_its_download_is_taken_over_by_the_one_that_waits(
+    entry, served, turns
+):
+    digest, address = served
+    turns.hold.clear()
+    killed = started(entry, "r-2", digest, address)
+    assert turns.half.wait(60)
+    waiting = started(entry, "r-3", digest, address)
+    killed.kill()
+    killed.wait(60)
+    turns.hold.set()
+    assert waiting.wait(60) == 0
+    assert turns.count == 2
+    assert files_of(entry, digest) == RIGHT
+    assert code_cache.ready(node(entry), digest)
+
+
+def test_two_attempts_that_fetch_at_once_share_one_download(entry, served, turns):
+    digest, address = served
+    turns.hold.clear()
+    both = [started(entry, name, digest, address) for name in ("r-2", "r-3")]
+    assert turns.half.wait(60)
+    turns.hold.set()
+    assert [one.wait(60) for one in both] == [0, 0]
+    assert turns.count == 1
+    assert files_of(entry, digest) == RIGHT
+
+
+def test_download_that_is_cut_short_is_fetched_again(entry, served, turns):
+    digest, address = served
+    turns.cut_short = 1
+    assert attempt(entry, "r-2", digest, address, None) == 0
+    assert turns.count == 2
+    assert files_of(entry, digest) == RIGHT
 
 
 @pytest.mark.parametrize("point", kill_points.FETCHING)
@@ -184,9 +327,7 @@ def test_attempt_after_a_killed_fetch_trains_with_exactly_the_right_code(
     assert attempt(entry, "r-3", digest, address, None) == 0
     assert code_cache.ready(node(entry), digest)
     where = Path(code_cache.folder(node(entry), digest))
-    expected = {m.name: "VALUE = 1\n" for m in archive.members(capsule[1].path, digests=False)}
-    found = {p.relative_to(where).as_posix(): p.read_text() for p in where.rglob("*.py")}
-    assert found == expected
+    assert files_of(entry, digest) == RIGHT
     train = "import y; print(y.VALUE, y.__file__)"
     path = {"PYTHONPATH": code_cache.python_path(node(entry), digest)}
     command = [sys.executable, "-P", "-c", train]
