@@ -28,7 +28,7 @@ class Config(dict[str, Any]):
         super().update(*given, **named)
 
 
-class _Silent:
+class Silent:
     """Accepts every call and attribute."""
 
     def __getattr__(self, name: str) -> Self:
@@ -45,7 +45,7 @@ class _Silent:
     def __exit__(self, *_: object) -> None: ...
 
 
-class Run(_Silent):
+class Run(Silent):
     """What ``init`` returns."""
 
     def __init__(self) -> None:
@@ -63,11 +63,16 @@ class Run(_Silent):
     ) -> None:
         log(data, step=step)
 
+    def define_metric(self, name: str, *given: Any, **named: Any) -> Silent:
+        return define_metric(name, *given, **named)
+
     def finish(self, *_: Any, **__: Any) -> None: ...
 
 
 config = Config(lehr_log.config)
 run: Run | None = None
+_step_metrics: list[str] = []
+"""Metrics that are the step of all others. Lightning and transformers log with such a one."""
 
 
 def init(*_: Any, config: Any = None, **__: Any) -> Run:
@@ -90,7 +95,16 @@ def log(
     flat: dict[str, Any] = {}
     if isinstance(data, Mapping):
         _flatten(data, "", flat)
+    if step is None:
+        step = next((flat[name] for name in _step_metrics if name in flat), None)
     lehr_log.log(flat, step=step)
+
+
+def define_metric(name: str, step_metric: str | None = None, *_: Any, **__: Any) -> Silent:
+    """Take a metric that is the step of all others, ``"*"``, as the step; accept all else."""
+    if name == "*" and isinstance(step_metric, str) and step_metric not in _step_metrics:
+        _step_metrics.append(step_metric)
+    return Silent()
 
 
 def finish(*_: Any, **__: Any) -> None:
@@ -100,7 +114,7 @@ def finish(*_: Any, **__: Any) -> None:
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
-    return _Silent()
+    return Silent()
 
 
 def _flatten(data: Mapping[str, Any], prefix: str, found: dict[str, Any]) -> None:

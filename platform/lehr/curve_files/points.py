@@ -17,6 +17,8 @@ class CurveRow(NamedTuple):
     """By the name that the file uses."""
     place: int | str
     """Where it is in the file: a line's number, or e.g. "record 17"."""
+    at: float | None = None
+    """When it was logged, in seconds since 1970, if the file has that beside the values."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ PATTERN = "*tfevents*"
 LARGEST = 512 * 2**20
 """Bytes of an event; a graph may be large."""
 _FLOAT, _DOUBLE = 1, 2
-_STEP, _SUMMARY = 2, 5  # of Event
+_TIME, _STEP, _SUMMARY = 1, 2, 5  # of Event
 _VALUE = 1  # of Summary
 _TAG, _SIMPLE, _TENSOR = 1, 2, 8  # of Summary.Value
 _DTYPE, _CONTENT, _FLOATS, _DOUBLES = 1, 4, 5, 6  # of TensorProto
@@ -66,9 +66,11 @@ def points(paths: list[Path]) -> Points:
 
 
 def _row(event: bytes, place: str) -> CurveRow | None:
-    step, values = 0, {}
+    at, step, values = None, 0, {}
     for field, value in fields(event):
-        if field == _STEP and isinstance(value, int):
+        if field == _TIME and isinstance(value, bytes):
+            at = float(struct.unpack("<d", value)[0])
+        elif field == _STEP and isinstance(value, int):
             step = value
         elif field == _SUMMARY and isinstance(value, bytes):
             for inner, one in fields(value):
@@ -78,7 +80,7 @@ def _row(event: bytes, place: str) -> CurveRow | None:
                         values[tag] = number
     if step >= 2**62:
         raise ValueError(step)
-    return CurveRow(step, values, place) if values else None
+    return CurveRow(step, values, place, at) if values else None
 
 
 def _scalar(value: bytes) -> tuple[str, float | None]:

@@ -6,7 +6,7 @@ import csv
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,10 @@ LARGEST_STEP = 2**62
 Wants = Callable[[str], bool]
 
 
-def csv_points(path: Path, wants: Wants, given: set[str]) -> Points:
+def csv_points(path: Path, wants: Wants, given: set[str], *, growing: bool = False) -> Points:
     """Yield the rows of a CSV file with a header; ``,``, ``;`` or tab between cells.
+
+    ``growing``: a program is writing it. Only whole lines are read, and there may be none yet.
 
     Raises:
         UserError: no header, no rows, a column of ``given`` that is not there, or a cell of a
@@ -31,15 +33,18 @@ def csv_points(path: Path, wants: Wants, given: set[str]) -> Points:
     csv.field_size_limit(min(sys.maxsize, LONGEST_LINE))
     with path.open(newline="", encoding="utf-8-sig", errors="strict") as file:
         try:
-            yield from _csv_rows(path, file, wants, given)
+            first = file.readline(LONGEST_LINE)
+            if not growing:
+                yield from _csv_rows(path, first, file, wants, given)
+            elif whole := [line for line in file if first.endswith("\n") and line.endswith("\n")]:
+                yield from _csv_rows(path, first, whole, wants, given)
         except UnicodeDecodeError as error:
             raise unreadable(path, f"not text in UTF-8 (byte {error.start:,}).") from None
         except csv.Error as error:
             raise unreadable(path, f"not CSV: {error}.") from None
 
 
-def _csv_rows(path: Path, file: Any, wants: Wants, given: set[str]) -> Points:
-    first = file.readline(LONGEST_LINE)
+def _csv_rows(path: Path, first: str, rest: Iterable[str], wants: Wants, given: set[str]) -> Points:
     if not first.strip():
         raise unreadable(path, "the first line is empty; expected the names of columns.")
     if len(first) == LONGEST_LINE:
@@ -59,7 +64,7 @@ def _csv_rows(path: Path, file: Any, wants: Wants, given: set[str]) -> Points:
     if at is None:
         yield Remark("There is no column of steps, so rows are counted from 1.")
     columns = [(i, name) for i, name in enumerate(header) if i != at and wants(name)]
-    rows = csv.reader(file, delimiter=delimiter)
+    rows = csv.reader(rest, delimiter=delimiter)
     empty, count = 0, 0
     for count, cells in enumerate(rows, 1):
         if not any(cells):

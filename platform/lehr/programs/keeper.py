@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from lehr.programs.recorder import Recorder
@@ -17,9 +18,6 @@ from lehr_trainer.contract.orders import read_orders
 from lehr_trainer.contract.records import MOST, Checkpoint, CheckpointRemoved
 from lehr_trainer.runtime.event_stream import EventStream
 
-_CLOCK_S = 0.02
-"""A file's time of change may be so much older than the clock showed when it was written."""
-
 
 class Keeper:
     def __init__(
@@ -28,7 +26,7 @@ class Keeper:
         self._place, self._events, self._recorder = place, events, recorder
         self._tokens_per_step = program.tokens_per_step
         self._policy = program_policy(program.keep)
-        self._declared = Declared(place.folder, program.saves)
+        self._declared = Declared(place.folder, program.saves, newest=program.saves_newest)
 
     def request(self, path: str, step: int) -> None:
         """Keep a file or folder that the program has just completed."""
@@ -53,13 +51,17 @@ class Keeper:
             return
         self._keep(state, step, "program")
 
-    def look(self, *, ended: bool = False) -> None:
-        """Keep declared files that have changed and settled."""
+    def look(self, catch_up: Callable[[], None], *, ended: bool = False) -> None:
+        """Keep declared files that have changed and settled.
+
+        ``catch_up`` records all that the program has logged: the step of the files is in it.
+        """
         state = self._declared.settled(ended=ended)
         if state is None:
             return
+        catch_up()
         newest = max(changed_ns for _, changed_ns in state.values()) / 1e9
-        step = self._recorder.step_at(newest + _CLOCK_S)
+        step = self._recorder.step_of_file(newest)
         if self._keep(state, step, "declared"):
             self._declared.note_kept(state)
 

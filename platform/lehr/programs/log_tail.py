@@ -6,11 +6,16 @@ import time
 from typing import Protocol
 
 from lehr.programs.recorder import Recorder, parse_line
-from lehr.programs.sources import FileSource, tensorboard_source, wandb_source
+from lehr.programs.sources import FileSource, csv_source, tensorboard_source, wandb_source
 from lehr.programs.workplace import Workplace
 
 _PIECE = 4 << 20
 _LONGEST_LINE = 1 << 20
+
+
+def _is_metric(name: str) -> bool:
+    # Lightning's TensorBoardLogger writes a hp_metric of -1 at step 0 of each attempt.
+    return not name.startswith("_") and name != "hp_metric"
 
 
 class Saves(Protocol):
@@ -18,8 +23,8 @@ class Saves(Protocol):
 
 
 class LogTail:
-    """``lehr_log`` goes before W&B's records, and those go before TensorBoard's: programs that log
-    by several ways log the same values.
+    """``lehr_log`` goes before W&B's records, then TensorBoard's, and a CSV file comes last:
+    programs that log by several ways log the same values.
     """
 
     def __init__(self, place: Workplace, recorder: Recorder, saves: Saves) -> None:
@@ -31,23 +36,25 @@ class LogTail:
         self._sources: list[FileSource] = [
             wandb_source(place.wandb),
             tensorboard_source(place.folder),
+            csv_source(place.folder),
         ]
         self._used: FileSource | None = None
 
-    def read(self, *, final: bool = False) -> None:
-        """Record what is new; ``final``: the program has ended."""
+    def read(self, *, fully: bool = False) -> None:
+        """Record what is new; ``fully``: all that is there now, without a pause."""
         # Processes that the program has left behind may write for ever.
-        end = self._size() if final else 0
+        end = self._size() if fully else 0
         while self._read_piece() and self._offset < end:
             pass
         if self._direct:
             return
         for source in [self._used] if self._used else self._sources:
-            for row in source.rows(now=final):
+            for row in source.rows(now=fully):
                 self._used = source
-                at = row.values.get("_timestamp", 0.0) or time.time()
-                values = {name: v for name, v in row.values.items() if not name.startswith("_")}
-                self._recorder.metrics(row.step, values, at)
+                at = row.at or time.time()
+                values = {name: v for name, v in row.values.items() if _is_metric(name)}
+                if values:
+                    self._recorder.metrics(row.step, values, at)
             if source.problem:
                 self._recorder.warn("unreadable_log", source.problem)
             if self._used:

@@ -17,6 +17,10 @@ MOST_NAMES = 1_000
 LONGEST_NAME = 200
 _LARGEST_WHOLE = 10**300
 """Larger whole numbers do not fit into a float."""
+_CLOCK_S = 0.02
+"""A file's time of change may be so much older than the clock showed when it was written."""
+_SOON_S = 1.0
+"""Time after a save within which the record of its own step comes."""
 _REMEMBERED = 100_000
 """Records whose times are kept, to find the step of a file."""
 
@@ -83,10 +87,20 @@ class Recorder:
         self.warn("bad_step", f"step {str(step)[:30]} is not a number of steps; it was left out")
         return False
 
-    def step_at(self, at: float) -> int:
-        """Return the last step that was logged until then, by the clock of the program."""
-        index = bisect.bisect_right(self._history, (at, MOST))
-        return self._history[max(0, index - 1)][1]
+    def step_of_file(self, changed: float) -> int:
+        """Return the step at which a file was saved, by the records before and after it.
+
+        Programs log a step just before they save it, or just after, as Lightning does. So the
+        nearest record decides. In doubt the later step is the better answer: a resumed attempt
+        may record a step once more, but what is between its checkpoint and its first step is lost.
+        """
+        index = bisect.bisect_right(self._history, (changed + _CLOCK_S, MOST))
+        before, step = self._history[max(0, index - 1)]
+        if index < len(self._history):
+            next_at, next_step = self._history[index]
+            if next_at - changed <= min(_SOON_S, changed - before):
+                return next_step
+        return step
 
     def warn(self, code: str, message: str) -> None:
         """Record a warning, once for each code."""

@@ -136,17 +136,23 @@ def _copy(source: Path, target: Path) -> FileEntry:
 
 
 class Declared:
-    """The files and folders that a spec declares as what the program saves."""
+    """The files and folders that a spec declares as what the program saves.
 
-    def __init__(self, base: Path, patterns: list[str]) -> None:
-        self._base, self._patterns = base, patterns
+    ``newest``: only the one that changed last counts.
+    """
+
+    def __init__(self, base: Path, patterns: list[str], *, newest: bool = False) -> None:
+        self._base, self._patterns, self._newest = base, patterns, newest
         self._kept = self.state()
         self._seen: tuple[State, float] = (self._kept, 0.0)
 
     def state(self) -> State:
         try:
             paths = [p for pattern in self._patterns for p in sorted(self._base.glob(pattern))]
-            return state_of(self._base, paths)
+            if not self._newest:
+                return state_of(self._base, paths)
+            states = [found for path in paths if (found := state_of(self._base, [path]))]
+            return max(states, key=lambda one: max(at for _, at in one.values()), default={})
         except OSError:  # It is being replaced.
             return {}
 

@@ -67,8 +67,8 @@ class Supervisor:
             self._wait()
             self._look()
         if self._rank == 0:
-            self._tail.read(final=True)
-            self._keeper.look(ended=True)
+            self._tail.read(fully=True)
+            self._keeper.look(self._catch_up, ended=True)
         return self._end(self._child.returncode or 0)
 
     def _wait(self) -> None:
@@ -79,7 +79,7 @@ class Supervisor:
     def _look(self) -> None:
         if self._rank == 0:
             self._tail.read()
-            self._keeper.look()
+            self._keeper.look(self._catch_up)
         orders = read_orders(self._place.attempt_dir / layout.ORDERS)
         if orders.desired != "run":
             self._stop("pause" if orders.desired == "pause" else orders.reason or "cancel")
@@ -87,6 +87,9 @@ class Supervisor:
             assert self._child is not None
             for pid in [*procfs.children(self._child.pid), self._child.pid]:
                 procfs.send(pid, signal.SIGKILL)
+
+    def _catch_up(self) -> None:
+        self._tail.read(fully=True)
 
     def _stop(self, reason: str) -> None:
         """Ask the program to save and end; kill it later if it does not."""

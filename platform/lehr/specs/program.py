@@ -50,6 +50,10 @@ class Program(Config):
     folder: `out/ckpt.pt`. Each change becomes a checkpoint; an attempt that resumes finds them
     where they were.
     """
+    saves_newest: bool = False
+    """Of all files and folders that saves matches, only the one that changed last is a checkpoint.
+    For programs that give each one a new name: `out/*.ckpt`, `out/checkpoint-*`.
+    """
     steps: Annotated[int, Field(ge=1, lt=2**40)] | None = None
     """Steps that it trains. Give this, or steps_arg."""
     steps_arg: Annotated[str, Field(min_length=1, max_length=200)] | None = None

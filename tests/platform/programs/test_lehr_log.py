@@ -90,6 +90,28 @@ def test_shape_of_wandb_records_nested_numbers_and_shows_the_arguments(tmp_path)
     assert (record["step"], record["values"]) == (2, {"train.loss": 1.5})
 
 
+def test_wandb_takes_the_metric_of_all_steps_as_the_step(tmp_path):
+    # As Lightning's WandbLogger and transformers' callback do.
+    text = """
+        import lehr_log.as_wandb
+        import sys; sys.path.insert(0, lehr_log.as_wandb.__path__[0])
+        import wandb
+        from wandb.sdk.lib import RunDisabled
+        from wandb.wandb_run import Run
+        run = wandb.init(project="x")
+        print(isinstance(run, Run), isinstance(wandb.Table(), RunDisabled))
+        run.define_metric("epoch/*", step_metric="epoch")
+        run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
+        run.log({"loss": 1.5, "epoch": 1, "trainer/global_step": 49})
+        wandb.log({"loss": 1.0, "epoch": 2, "trainer/global_step": 99})
+        wandb.log({"loss": 0.5, "trainer/global_step": 7}, step=100)
+        wandb.log({"loss": 0.4})
+    """
+    assert run(text, LEHR_LOG=str(tmp_path / "log")) == "True True\n"
+    found = [(one["step"], one["values"]["loss"]) for one in lines(tmp_path / "log")]
+    assert found == [(49, 1.5), (99, 1.0), (100, 0.5), (101, 0.4)]
+
+
 def test_sigterm_sets_should_stop_once_the_program_has_asked(tmp_path):
     text = """
         import lehr_log, os, signal

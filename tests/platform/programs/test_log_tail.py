@@ -105,5 +105,22 @@ def test_final_look_ends_while_a_process_left_behind_still_logs(attempt, monkeyp
 
     monkeypatch.setattr(attempt.recorder, "metrics", metrics)
     attempt.write(kind="metrics", step=1, values={"a": 1})
-    attempt.tail.read(final=True)
+    attempt.tail.read(fully=True)
     assert taken == [1]
+
+
+@pytest.mark.parametrize(
+    ("changed", "step", "why"),
+    [
+        (11.0, 1, "saved just after the record of its step"),
+        (19.9, 2, "saved just before the record of its step, as Lightning does"),
+        (30.004, 4, "the file's clock may be behind, so that record came before the save"),
+        (24.0, 2, "the next record is much later"),
+        (99.0, 4, "there is no later record"),
+        (1.0, 0, "before any record"),
+    ],
+)
+def test_step_of_a_file_is_that_of_the_nearest_record(attempt, changed, step, why):
+    for number, at in enumerate((10.0, 20.0, 30.0, 30.018), 1):
+        attempt.recorder.metrics(number, {"loss": 1.0}, at=at)
+    assert attempt.recorder.step_of_file(changed) == step, why

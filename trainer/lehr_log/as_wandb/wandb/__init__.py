@@ -4,8 +4,45 @@ This folder's parent is on the import path of such programs only. ``trainer.wand
 spec keeps the real package.
 """
 
+import importlib.abc
+import importlib.machinery
 import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
 
 import lehr_log.wandb
 
+
+class _Submodule(ModuleType):
+    """A module of wandb, such as ``wandb.sdk.lib``: each name in it is a class."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        found = lehr_log.wandb.__dict__.get(name)
+        return found if isinstance(found, type) else lehr_log.wandb.Silent
+
+
+class _Submodules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Find every module of wandb: frameworks import classes from several of them."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,  # noqa: ARG002 - of the interface
+        target: ModuleType | None = None,  # noqa: ARG002 - of the interface
+    ) -> importlib.machinery.ModuleSpec | None:
+        if not fullname.startswith(f"{__name__}."):
+            return None
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        return _Submodule(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None: ...
+
+
+lehr_log.wandb.__path__ = __path__
+sys.meta_path.insert(0, _Submodules())
 sys.modules[__name__] = lehr_log.wandb
