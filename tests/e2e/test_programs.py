@@ -115,6 +115,71 @@ def test_killed_script_resumes_from_what_it_saved_with_its_pinned_code(server, p
     assert killed.detail.spec["code"]["digest"] in config
 
 
+def lightning(name: str, **args) -> dict:
+    return {
+        "kind": "run",
+        "name": name,
+        "trainer": {
+            "script": "pl_own.py",
+            "args": {"lr": 0.1, "max_steps": 12, **args},
+            "steps_arg": "max_steps",
+            "saves": ["out/*.ckpt"],
+            "saves_newest": True,
+            "resume_args": {"ckpt_path": "{checkpoint}"},
+        },
+        "code": {"include": ["*.py"]},
+        "resources": {"gpus": 1},
+    }
+
+
+@pytest.mark.nightly  # tests/platform/programs/test_lightning.py has the same script without Ray.
+def test_lightning_with_its_own_logger_is_swept_with_pruning_killed_and_resumed(server, project):
+    pytest.importorskip("lightning")  # Of the dev extra.
+    client = server.client()
+    run = lightning("pl", pause_s=1.0)
+    del run["kind"]
+    spec = {
+        "kind": "sweep",
+        "name": "pl",
+        "metric": {"name": "val/loss", "goal": "minimize"},
+        "parameters": {
+            "trainer.args.lr": {"values": [1e-1, 3e-2, 3e-1, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4]}
+        },
+        "pruning": {"name": "median", "startup_trials": 2, "min_steps": 3},
+        "max_concurrent": 2,
+        "run": run,
+    }
+    sweep = client.sweep(written(project, spec))
+    sweep.wait(timeout_s=800)
+    trials = [client.run(f"pl-{n}") for n in range(1, 9)]
+    assert {trial.state for trial in trials} == {"completed", "pruned"}, [t.reason for t in trials]
+    best = sweep.best()
+    assert best.detail.spec["trainer"]["args"]["lr"] >= 3e-2
+    losses = best.history("train/loss", "val/loss")
+    assert list(losses["train/loss"].dropna().index) == list(range(12))
+    assert list(losses["val/loss"].dropna().index) == [3, 7, 11]
+    compared = client.compare(*trials[:2])
+    assert [d.path for d in compared.differences if d.factor] == ["trainer.args.lr"]
+
+    whole = client.submit(written(project, lightning("pl-whole")))
+    killed = client.submit(written(project, lightning("pl-killed", pause_s=2.0)))
+    until(
+        lambda: killed.refresh().view.step and killed.view.step >= 6,
+        within_s=200,
+        what="six steps",
+    )
+    for pid, command in marked_processes(f"{killed.id}-1").items():
+        if "lehr.programs" in command or "pl_own.py" in command:
+            os.kill(pid, signal.SIGKILL)
+    killed.wait(timeout_s=300)
+    whole.wait(timeout_s=300)
+    assert (whole.state, killed.state) == ("completed", "completed"), killed.reason
+    [resumed] = [one for one in events(server.home, f"{killed.id}-2") if one["kind"] == "resumed"]
+    assert resumed["step"] >= 3
+    expected, found = (run.history("train/loss")["train/loss"] for run in (whole, killed))
+    assert list(found.items()) == list(expected.items())
+
+
 def ranks(name: str, **args) -> dict:
     return {
         "kind": "run",
