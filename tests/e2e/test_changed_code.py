@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from lehr.node import environment_builder
 from lehr_testing.server import Server, events
 from lehr_testing.wheels import wheel
 
@@ -51,37 +52,66 @@ def test_written_project_trains_by_its_capsule_and_is_not_exported(server, tmp_p
     assert "export is not possible: model class my_model:MyModel is not Lehr's" in words
 
 
+def spec_of(folder: Path, name: str) -> Path:
+    """Write a run of the script in the environment that a file names; return its path."""
+    spec = {
+        "kind": "run",
+        "name": f"in-{name.partition('.')[0].replace('/', '-')}",
+        "trainer": {"script": "train.py", "steps": 1},
+        "code": {"include": ["*.py"], "environment": name},
+    }
+    path = folder / f"{spec['name']}.yaml"
+    path.write_text(yaml.safe_dump(spec))
+    return path
+
+
+def notices(server: Server, attempt: str) -> list[str]:
+    return [one["message"] for one in events(server.home, attempt) if one["kind"] == "notice"]
+
+
 @pytest.mark.nightly  # tests/platform/node/test_environments.py builds them, without Ray.
-def test_two_runs_of_a_script_train_with_two_versions_of_a_package(server, tmp_path):
+def test_runs_of_a_script_train_in_environments_that_are_built_once(server, tmp_path):
     client = server.client()
     (tmp_path / "train.py").write_text(SCRIPT)
     for version in ("1.0", "2.0"):
         wheel(tmp_path / "wheels", version)
-        (tmp_path / f"{version}.txt").write_text(
-            f"--no-index\n--find-links {tmp_path}/wheels\nlehr-dummy=={version}\n"
-        )
-    (tmp_path / "3.0.txt").write_text("--no-index\nlehr-dummy==3.0\n")
-    runs = {}
-    for version in ("1.0", "2.0", "3.0"):
-        spec = {
-            "kind": "run",
-            "name": f"with-{version}",
-            "trainer": {"script": "train.py", "steps": 1},
-            "code": {"include": ["*.py"], "environment": f"{version}.txt"},
-        }
-        (tmp_path / f"{version}.yaml").write_text(yaml.safe_dump(spec))
-        runs[version] = client.submit(tmp_path / f"{version}.yaml")
-    for version in ("1.0", "2.0"):
-        run = runs[version].wait(timeout_s=300)
+    found = f"--no-index\n--find-links {tmp_path}/wheels\n"
+    (tmp_path / "old.txt").write_text(f"{found}lehr-dummy==1.0\n")
+    (tmp_path / "none.txt").write_text("--no-index\nlehr-dummy==3.0\n")
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new/pyproject.toml").write_text(
+        '[project]\nname = "mine"\nversion = "1"\nrequires-python = ">=3.11"\n'
+        'dependencies = ["lehr-dummy"]\n'
+        f'[tool.uv]\nno-index = true\nfind-links = ["{tmp_path}/wheels"]\n'
+    )
+    lock = [environment_builder.find_uv(), "lock", "--project", str(tmp_path / "new")]
+    subprocess.run(lock, check=True, capture_output=True)
+    expected = {"old.txt": "1.0", "new/uv.lock": "2.0"}
+    # The two that share a file start together: one builds, the other one waits or finds it built.
+    runs = [(name, client.submit(spec_of(tmp_path, name))) for name in [*expected, "old.txt"]]
+    failed = client.submit(spec_of(tmp_path, "none.txt"))
+    built = []
+    for name, run in runs:
+        run.wait(timeout_s=300)
         assert run.state == "completed", run.reason
-        assert list(run.history("loss")["loss"]) == [float(version)]
-        recorded = events(server.home, f"{run.id}-1")
-        [started] = [one for one in recorded if one["kind"] == "started"]
-        assert started["versions"]["lehr-dummy"] == version
+        assert list(run.history("loss")["loss"]) == [float(expected[name])]
+        [started] = [e for e in events(server.home, f"{run.id}-1") if e["kind"] == "started"]
+        assert started["versions"]["lehr_dummy"] == expected[name]
         assert "torch" in started["versions"]
-        notices = [one["message"] for one in recorded if one["kind"] == "notice"]
-        assert f"building the environment of {version}.txt by uv" in notices
-    failed = runs["3.0"].wait(timeout_s=300)
+        built += [m for m in notices(server, f"{run.id}-1") if m.startswith("building ")]
+    assert sorted(built) == [
+        f"building the environment of {name} by uv" for name in sorted(expected)
+    ]
+
+    # A spec with a digest trains with that code, and with its environment, which is there.
+    (tmp_path / "new/uv.lock").write_text("edited")
+    again = client.submit({**runs[1][1].detail.spec, "name": "in-again"})
+    again.wait(timeout_s=300)
+    assert again.state == "completed", again.reason
+    assert list(again.history("loss")["loss"]) == [2.0]
+    assert not notices(server, f"{again.id}-1")
+
+    failed.wait(timeout_s=300)
     assert failed.state == "failed"
     assert failed.view.cause == "environment_failed"
     assert "the environment of its code could not be built" in failed.reason
