@@ -60,6 +60,21 @@ def seeing(*args, **options):
     return real(*args, **options)
 F.scaled_dot_product_attention = seeing
 """
+_BF16_SUM = """
+import torch
+import torch.nn.functional as F
+import lehr_trainer.losses.variants as variants
+def loss(hidden, weight, targets):
+    rows, flat = variants._rows(hidden, targets)
+    with torch.autocast(hidden.device.type, enabled=False):
+        logits = F.linear(rows.bfloat16(), weight.bfloat16())
+        logits = logits - logits.detach().amax(-1, keepdim=True)
+        total = torch.zeros_like(logits[:, 0])
+        for column in logits.exp().unbind(-1):
+            total = total + column
+        return (total.float().log() - logits.gather(-1, flat[:, None])[:, 0].float()).mean()
+variants.bf16_softmax = loss
+"""
 _SLOWER = """
 import time
 import lehr_trainer.train as train
@@ -142,6 +157,8 @@ VARIANTS = {
     ),
     "three epochs": Variant({"data": {**TINY, "max_tokens": 300_000}}),
     "bf16": Variant({"precision": {"compute": "bf16"}}),
+    # PyTorch adds up in fp32 within a softmax in bf16, so the loss is rounded, and not too low.
+    "bf16 softmax": Variant({"precision": {"compute": "bf16"}, "loss": {"name": "bf16_softmax"}}),
     "resumed": Variant(resumed=True),
     "muon": Variant({"optimizer": {"name": "muon"}}),
     "lr x30": Variant(lr(9e-2), DIVERGES),
@@ -160,6 +177,11 @@ VARIANTS = {
         {"data": TINY, "steps": 1500, "optimizer": {"lr": 1e-2}}, ("memorization", "overfitting")
     ),
     "future seen": Variant({"steps": 800}, ("implausible",), _FUTURE_SEEN),
+    "bf16 sum": Variant(
+        {"precision": {"compute": "bf16"}, "loss": {"name": "bf16_softmax"}},
+        ("too_good",),
+        _BF16_SUM,
+    ),
     "slower": Variant(label=("slowdown",), code=_SLOWER),
     "memory leak": Variant(label=("memory_creep",), code=_LEAK),
 }
