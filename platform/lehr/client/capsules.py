@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -15,6 +16,15 @@ if TYPE_CHECKING:
     from lehr.client.transport import Transport
     from lehr.specs import Spec
     from lehr.specs.code import Code
+
+
+_LOG = logging.getLogger("lehr")
+_SHOWN = 5
+
+
+def _listed(left_out: Sequence[str]) -> str:
+    more = len(left_out) - _SHOWN
+    return "; ".join([*left_out[:_SHOWN], *([f"{more} more"] if more > 0 else [])])
 
 
 def with_capsule(transport: Transport, spec: Spec, folder: Path | None) -> Spec:
@@ -62,6 +72,8 @@ def send(
     )
 
     project = project_sources(code, folder)
+    if project.left_out:
+        _LOG.warning("warning: not part of the run's code: %s", _listed(project.left_out))
     refuse_missing_parts(parts or {}, [source.name for source in project.sources])
     if script is not None:
         refuse_missing_script(script, [source.name for source in project.sources])

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,6 +68,30 @@ def test_secret_is_named_and_nothing_is_recorded(lehr, tmp_path):
     assert "Nothing was recorded" in done.stderr
     assert json.loads(lehr("ls", "--json").stdout)["runs"] == []
     assert not list((tmp_path / "home").glob("capsules/*"))
+
+
+def test_links_that_are_not_sent_are_named_at_the_submission(tmp_path):
+    corpus = specs.text_corpus(tmp_path / "corpus", documents=3)
+    folder = tmp_path / "project"
+    spec = project(folder, corpus, "a", include=["."])
+    (folder / "data").symlink_to("/")
+    for n in range(6):
+        (folder / f"gone-{n}").symlink_to("nothing")
+    with served(tmp_path / "home") as (_, address):
+        # A process of its own: pytest takes over the logging of this one.
+        done = subprocess.run(
+            [str(Path(sys.executable).parent / "lehr"), "submit", str(spec)],
+            env={**os.environ, "LEHR_SERVER": address, "LEHR_TOKEN": TOKEN},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith(
+        "warning: not part of the run's code: data: a link out of the project; gone-0: a link to "
+        "nothing; gone-1: "
+    )
+    assert "; 2 more" in done.stderr
 
 
 def test_unchanged_code_is_sent_once(lehr, tmp_path, monkeypatch):
