@@ -115,6 +115,21 @@ def test_killed_script_resumes_from_what_it_saved_with_its_pinned_code(server, p
     assert killed.detail.spec["code"]["digest"] in config
 
 
+@pytest.mark.nightly  # test_platform.py ends processes that a trainer has started.
+def test_daemon_that_a_script_has_left_is_ended_with_it(server, project):
+    spec = {
+        "kind": "run",
+        "name": "daemon",
+        "trainer": {"script": "daemon.py", "steps": 1},
+        "code": {"include": ["*.py"]},
+    }
+    run = server.client().submit(written(project, spec))
+    run.wait(timeout_s=300)
+    assert run.state == "completed", run.reason
+    assert list(run.history("loss")["loss"]) == [1.0]
+    assert not marked_processes(f"{run.id}-1")
+
+
 def lightning(name: str, **args) -> dict:
     return {
         "kind": "run",
