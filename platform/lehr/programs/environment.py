@@ -24,15 +24,18 @@ def interpreter() -> str:
 
 @cache
 def versions() -> dict[str, str]:
-    """Return the version of Python and of every distribution that the program may import."""
+    """Return the versions of Python, the driver and every distribution that the program finds."""
+    from lehr_trainer.runtime.driver import driver_version  # Not for the script below.
+
+    driver = {"driver": driver_version()}
     if interpreter() == sys.executable:
-        return installed()
+        return installed() | driver
     this = Path(__file__).absolute()
     done = subprocess.run(
         [interpreter(), "-P", str(this)], capture_output=True, text=True, check=True
     )
     found: dict[str, str] = json.loads(done.stdout)
-    return found
+    return found | driver
 
 
 def installed() -> dict[str, str]:
@@ -50,7 +53,7 @@ def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
     A distribution that was not installed before counts as unchanged.
     """
-    first = ("python", "torch", "numpy")
+    first = ("python", "torch", "driver", "numpy")
     names = sorted(before, key=lambda name: (name not in first, name))
     found = [
         f"{name} {before[name]} -> {now.get(name, 'none')}"

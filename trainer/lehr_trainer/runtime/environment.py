@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import sys
 from collections.abc import Mapping
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +15,7 @@ import torch
 
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.errors import BadConfig
+from lehr_trainer.runtime.driver import driver_version
 
 _WORKSPACES = (":4096:8", ":16:8")
 """With these alone cuBLAS adds in the same order each time."""
@@ -76,7 +75,7 @@ def versions() -> dict[str, str]:
         "torch": torch.__version__,
         "cuda": torch.version.cuda or "none",
         "cudnn": str(torch.backends.cudnn.version() or "none"),  # type: ignore[no-untyped-call]
-        "driver": _driver(),
+        "driver": driver_version(),
         "numpy": np.__version__,
     }
 
@@ -104,16 +103,6 @@ def distributions() -> dict[str, str]:
         if name:
             found.setdefault(name.lower(), distribution.version)
     return dict(sorted(found.items()))
-
-
-def _driver() -> str:
-    """Return the version of NVIDIA's driver; none without one."""
-    try:
-        text = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8")
-    except OSError:
-        return "none"
-    match = re.search(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s", text)
-    return match.group(1) if match else "unknown"
 
 
 def host(device: torch.device) -> dict[str, Any]:
