@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
 from lehr.programs.environment import changes, versions
-from lehr_trainer.runtime import driver
 
 
 def test_versions_have_python_and_every_distribution() -> None:
-    assert {"python", "torch", "lehr"} <= versions().keys()
-
-
-def test_versions_have_the_driver_of_the_cards(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    # As /proc/driver/nvidia/version has it.
-    line = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build\n"
-    (tmp_path / "version").write_text(line)
-    for path, expected in ((tmp_path / "version", "570.86.15"), (tmp_path / "gone", "none")):
-        monkeypatch.setattr(driver, "_FILE", path)
-        versions.cache_clear()
-        assert versions()["driver"] == expected
-    versions.cache_clear()
+    assert {"python", "torch", "lehr", "driver"} <= versions().keys()
 
 
 def test_changes_list_the_important_versions_first_and_count_the_rest() -> None:
