@@ -23,7 +23,7 @@ from lehr.analysis.diagnosis.signs import (
 )
 
 CHECK, SAME_TOKENS = "raw_ce_fp32", "loss_same_tokens"
-TOO_GOOD = 0.025
+TOO_GOOD = 0.015
 """Nats by which a loss must be below its fp32 check on the same tokens. bf16 explains 0.01."""
 LOW_POINTS = 40
 """Logged points of which nine tenths must be below what text allows."""
