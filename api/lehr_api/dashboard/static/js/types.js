@@ -270,5 +270,16 @@
  * @typedef {{position: number, run_id: string, name: string, gpus: number, nodes: number,
  *   gpu_type: string | null, priority: number, reason: string, queued_at: number,
  *   expected_start: number | null, expected_because: string}} QueueEntry
+ *
+ * @typedef {object} MaintenanceView
+ * @property {number} id
+ * @property {string | null} node
+ * @property {"open" | "coming" | "over"} state
+ * @property {number} starts_at
+ * @property {number} ends_at
+ * @property {"daily" | "weekly" | null} repeat
+ * @property {string} note
+ * @property {string} created_by
+ * @property {number} created_at
  */
 export {};

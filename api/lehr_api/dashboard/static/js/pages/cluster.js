@@ -2,6 +2,7 @@
 
 import { get } from "../api.js";
 import { nodesOverTime } from "../cluster/over_time.js";
+import { maintenancePart, openWindow } from "../cluster/maintenance.js";
 import { byId, fill, h, scrollable, throttled } from "../dom.js";
 import * as f from "../format.js";
 import { ABOUT, memoryUsed, temperature } from "../gpus.js";
@@ -16,6 +17,7 @@ import { on, onCatchUp } from "../stream.js";
  * @typedef {import("../types.js").NodeView} NodeView
  * @typedef {import("../types.js").GpuView} GpuView
  * @typedef {import("../types.js").QueueEntry} QueueEntry
+ * @typedef {import("../types.js").MaintenanceView} MaintenanceView
  */
 
 const place = byId("cluster");
@@ -36,11 +38,11 @@ function figures(gpu) {
   );
 }
 
-/** @param {GpuView} gpu @param {NodeView} node */
-function cell(gpu, node) {
+/** @param {GpuView} gpu @param {NodeView} node @param {boolean} closed in maintenance now */
+function cell(gpu, node, closed) {
   // Figures of a node that does not respond are old, and its GPUs cannot be given out.
   const now = !node.logical && node.alive && figures(gpu);
-  if (gpu.run_name === null && (!node.alive || node.excluded !== null)) {
+  if (gpu.run_name === null && (!node.alive || node.excluded !== null || closed)) {
     return h("li.gpu.gone", {}, h("span.dim", {}, `GPU ${gpu.index}`), h("span.who", {}, node.alive ? "not given out" : "no answer"), now);
   }
   if (gpu.run_name === null) return h("li.gpu.free", {}, h("span.dim", {}, `GPU ${gpu.index}`), h("span.who", {}, "free"), now);
@@ -53,8 +55,8 @@ function cell(gpu, node) {
   );
 }
 
-/** @param {NodeView} node */
-function nodeRow(node) {
+/** @param {NodeView} node @param {MaintenanceView | undefined} closed the window that it is in now */
+function nodeRow(node, closed) {
   const kinds = [...new Set(node.gpus.map((gpu) => gpu.name))];
   const memory = node.gpus[0]?.memory_bytes;
   const busy = node.gpus.filter((gpu) => gpu.run_name !== null).length;
@@ -67,13 +69,14 @@ function nodeRow(node) {
       h("h2", {}, node.name),
       !node.alive && h("span.bad", {}, "✕ does not answer"),
       node.excluded !== null && h("span.bad", {}, `✕ excluded: ${node.excluded}`),
+      closed && h("span.warn", {}, "in maintenance until ", f.time(closed.ends_at), closed.note && `: ${closed.note}`),
       h("span.dim", {}, node.logical ? `${node.gpus.length} logical GPUs: training runs on the CPU` : `${node.gpus.length} × ${kinds.join(", ")}${memory ? `, ${Math.round(memory / 2 ** 30)} GiB each` : ""}`),
       h("span.dim", {}, `${busy} busy`),
       node.cpus !== null && h("span.dim", {}, `${f.integer(node.cpus)} CPUs`),
       h("span.mono.dim", {}, node.address),
       !node.alive && node.last_seen_at !== null && h("span.dim", {}, "last seen ", f.time(node.last_seen_at, { seconds: true })),
     ),
-    h(node.logical ? "ul.gpus.plain" : "ul.gpus.plain.real", {}, node.gpus.map((gpu) => cell(gpu, node))),
+    h(node.logical ? "ul.gpus.plain" : "ul.gpus.plain.real", {}, node.gpus.map((gpu) => cell(gpu, node, closed !== undefined))),
   );
 }
 
@@ -112,26 +115,27 @@ function queueTable(queue) {
   );
 }
 
-/** @param {ClusterView} cluster @param {QueueEntry[]} queue */
-function draw(cluster, queue) {
+/** @param {ClusterView} cluster @param {QueueEntry[]} queue @param {MaintenanceView[]} windows */
+function draw(cluster, queue, windows) {
   fill(
     place,
     cluster.state !== "up" && h(cluster.state === "down" ? "div.failure" : "div.alert", {}, cluster.message ?? (cluster.state === "starting" ? "The cluster is starting; this takes about ten seconds." : "The cluster is down.")),
-    cluster.nodes.length ? cluster.nodes.map(nodeRow) : cluster.state === "up" && empty("No nodes", h("p", {}, "The cluster has no nodes yet.")),
+    cluster.nodes.length ? cluster.nodes.map((node) => nodeRow(node, openWindow(windows, node.name))) : cluster.state === "up" && empty("No nodes", h("p", {}, "The cluster has no nodes yet.")),
     h("h2", {}, `Queue${queue.length ? ` (${queue.length})` : ""}`),
     queueTable(queue),
+    maintenancePart(windows, cluster.nodes.map((node) => node.name), () => reload()),
   );
 }
 
 let drawn = "";
 async function load() {
   try {
-    const [cluster, queue] = await Promise.all([get("/cluster"), get("/queue")]);
-    const state = JSON.stringify([cluster, queue]);
+    const [cluster, queue, { windows }] = await Promise.all([get("/cluster"), get("/queue"), get("/maintenance")]);
+    const state = JSON.stringify([cluster, queue, windows]);
     if (state === drawn) return;
     drawn = state;
     showOverTime(cluster.nodes);
-    draw(cluster, queue);
+    draw(cluster, queue, windows);
   } catch (error) {
     if (!drawn) showFailure(place, error);
   }
