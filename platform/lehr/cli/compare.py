@@ -9,6 +9,7 @@ import typer
 from lehr import formats
 from lehr.analysis.significance import PLUS_MINUS
 from lehr.cli.connect import connect, find
+from lehr.cli.narrow import fitting
 from lehr.cli.output import (
     JsonOption,
     console,
@@ -81,7 +82,8 @@ def compare(
     if found.held_out_note:
         out.print(f"! {escaped(found.held_out_note)}", style="yellow")
     out.print(_headline(found))
-    out.print(_standings(found))
+    spare = ["memory", "MFU", "tok/s", "id", "state"]
+    out.print(fitting(_standings(found), out, fold="run", spare=spare))
     shown = [one for one in found.differences if one.factor or not (factors or one.path == "name")]
     out.print()
     if shown:

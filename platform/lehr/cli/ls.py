@@ -8,6 +8,7 @@ import typer
 
 from lehr import formats
 from lehr.cli.connect import connect
+from lehr.cli.narrow import print_fitting
 from lehr.cli.output import (
     JsonOption,
     console,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from lehr.schemas.sweeps import SweepView
 
 app = typer.Typer(rich_markup_mode=None)
+_TRAINS = frozenset({"running", "starting"})
 
 
 @app.command("ls")
@@ -135,7 +137,8 @@ def _print_runs(runs: list[RunView]) -> None:
     columns = ["id", "name", *(["project"] if several else [])]
     columns += ["state", "step", "loss", "trend", "val", "tok/s"]
     columns += ["MFU"] if has_mfu else []
-    columns += ["ETA", "age"]
+    trains = any(run.state in _TRAINS for run in runs)
+    columns += [*(["ETA"] if trains else []), "age"]
     right = ("step", "loss", "val", "tok/s", "MFU", "ETA", "age")
     rows = table(*columns, right=right)
     for run in runs:
@@ -152,10 +155,10 @@ def _print_runs(runs: list[RunView]) -> None:
             formats.si(latest.get("tokens_per_s")),
         ]
         trials += [formats.share(latest.get("mfu"))] if has_mfu else []
-        active = run.state in {"running", "starting"}
-        trials += [formats.duration(run.eta_s) if active else "", formats.ago(run.created_at)[:-4]]
+        eta = formats.duration(run.eta_s) if run.state in _TRAINS else ""
+        trials += [*([eta] if trains else []), formats.ago(run.created_at)[:-4]]
         rows.add_row(*trials)
-    console().print(rows)
+    print_fitting(rows, fold="name", spare=["trend", "MFU", "tok/s", "project", "age", "ETA"])
 
 
 def _print_sweeps(sweeps: list[SweepView]) -> None:
@@ -176,7 +179,7 @@ def _print_sweeps(sweeps: list[SweepView]) -> None:
             or formats.NOTHING,
             formats.ago(sweep.created_at)[:-4],
         )
-    console().print(rows)
+    print_fitting(rows, fold="name", spare=["age", "over", "state"])
 
 
 def _print_rollouts(rollouts: list[RolloutView]) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 import typer
 
 from lehr import formats
-from lehr.cli.output import JsonOption, console, print_json, table
+from lehr.cli.narrow import print_fitting
+from lehr.cli.output import JsonOption, print_json, table
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -64,4 +65,4 @@ def presets(as_json: JsonOption = False) -> None:
             f"{formats.si(preset_['flops_per_token'])} at {preset_['sequence_length']:,}",
             preset_["summary"],
         )
-    console().print(rows)
+    print_fitting(rows, fold="what it is", spare=["embedding", "hidden", "layers"])

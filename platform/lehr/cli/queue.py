@@ -6,9 +6,9 @@ import typer
 
 from lehr import formats
 from lehr.cli.connect import connect
+from lehr.cli.narrow import print_fitting
 from lehr.cli.output import (
     JsonOption,
-    console,
     escaped,
     notes,
     print_json,
@@ -46,4 +46,4 @@ def queue(as_json: JsonOption = False) -> None:
             formats.ago(entry.queued_at),
             escaped(entry.reason),
         )
-    console().print(rows)
+    print_fitting(rows, fold="why", spare=["since", "priority", "project"])

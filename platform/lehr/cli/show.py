@@ -8,6 +8,7 @@ import typer
 
 from lehr import formats
 from lehr.cli.connect import Ref, connect, find_any
+from lehr.cli.narrow import fitting
 from lehr.cli.output import (
     JsonOption,
     console,
@@ -17,7 +18,7 @@ from lehr.cli.output import (
 )
 from lehr.cli.rollout_table import gates_table, stages_table, why
 from lehr.cli.rollout_table import headline as rollout_headline
-from lehr.cli.sweep_table import headline, trials_table
+from lehr.cli.sweep_table import SPARE, headline, trials_table
 from lehr.cli.watch import run_lines
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def _print_sweep(sweep: Sweep) -> None:
     for warning in view.warnings:
         out.print(f"! {escaped(warning)}", style="yellow")
     out.print()
-    out.print(trials_table(view, ranked=True))
+    out.print(fitting(trials_table(view, ranked=True), out, fold="state", spare=SPARE))
     for note in view.notes:
         if note != view.held_out_note:
             out.print(f"  {note}", markup=False)
@@ -144,7 +145,7 @@ def _print_run(run: Run) -> None:
         for event in shown:
             step = "" if event.step is None else formats.count(event.step)
             rows.add_row(formats.ago(event.at), str(event.attempt), step, escaped(event.message))
-        out.print(rows)
+        out.print(fitting(rows, out, fold="what"))
     out.print(f"\n  {run.url}", style="dim")
     out.print(
         f"  Output: lehr logs {view.id}        All details: lehr show {view.id} --json",

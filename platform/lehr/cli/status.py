@@ -8,6 +8,7 @@ import typer
 
 from lehr import formats
 from lehr.cli.connect import connect
+from lehr.cli.narrow import print_fitting
 from lehr.cli.output import (
     JsonOption,
     console,
@@ -111,4 +112,4 @@ def _print_queue(queue: list[QueueEntry]) -> None:
     rows = table("#", "waiting", "GPUs", "why", right=("#", "GPUs"))
     for entry in queue:
         rows.add_row(str(entry.position), entry.name, str(entry.gpus), escaped(entry.reason))
-    console().print(rows)
+    print_fitting(rows, fold="why")

@@ -23,6 +23,8 @@ _BEST = "best of all"
 _WIDE, _WIDEST = 100, 120
 """Terminal width from which the display shows losses, bars and longer curves."""
 _LEAST_STATE = 12
+SPARE = ("trend", "MFU", "tok/s", "GPU")
+"""Columns of ``trials_table`` that narrow terminals leave out, the first one first."""
 
 
 def trials_table(sweep: SweepDetail, *, ranked: bool = False) -> Table:

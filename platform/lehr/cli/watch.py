@@ -13,6 +13,7 @@ import typer
 from lehr import formats
 from lehr.cli.connect import Ref, connect, find_any
 from lehr.cli.live import LiveState, bar, gpu_map, reason, run_frame, sweep_frame
+from lehr.cli.narrow import fitting
 from lehr.cli.output import (
     JsonOption,
     console,
@@ -27,7 +28,7 @@ from lehr.cli.output import (
 from lehr.cli.rollout_table import gates_table, stages_table, why
 from lehr.cli.rollout_table import headline as rollout_headline
 from lehr.cli.screen import live
-from lehr.cli.sweep_table import headline, sweep_eta, trials_table
+from lehr.cli.sweep_table import SPARE, headline, sweep_eta, trials_table
 from lehr.errors import ServerUnavailable
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def print_result(sweep: Sweep) -> None:
     if view.held_out_note:
         out.print(f"! {escaped(view.held_out_note)}", style="yellow")
     out.print()
-    out.print(trials_table(view, ranked=True))
+    out.print(fitting(trials_table(view, ranked=True), out, fold="state", spare=SPARE))
     for note in view.notes:
         if note != view.held_out_note:
             out.print(f"  {note}", style="dim", markup=False)
