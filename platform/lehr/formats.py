@@ -24,6 +24,11 @@ def count(value: int | None) -> str:
     return NOTHING if value is None else f"{value:,}"
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: ``1 node``, ``8 GPUs``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def si(value: float | None, digits: int = 3) -> str:
     """Format a rate: 31.2k, 402k, 1.24M."""
     if value is None or not math.isfinite(value):

@@ -40,6 +40,30 @@ def test_runs_are_compared_at_a_step_that_all_have(look: Visit, world: World):
     expect(results.locator("tbody tr").nth(1)).to_contain_text("+2.")
 
 
+def test_buttons_of_a_wide_comparison_are_in_sight_and_empty_figures_left_out(
+    visit: Visit, lehr: Lehr
+):
+    ids = []
+    for seed in range(3):
+        run = lehr.store.runs.create(seeding.run_spec(f"a-run-with-a-long-name-{seed}", seed=seed))
+        attempt = seeding.start(lehr.store, run, gpus=(seed,))
+        values = {"train/loss": 3.0 + seed, "tokens_per_s": 9e4 + seed * 1e4, "step_time_s": 1.0}
+        attempt.add_record(records.Metrics(time=attempt.at, step=1, tokens=256, values=values))
+        attempt.flush()
+        ids.append(run.id)
+    visit.page.set_viewport_size({"width": 900, "height": 800})
+    page = visit.open(f"/compare?runs={','.join(ids)}&metric=train/loss")
+    results = page.get_by_role("table", name="Results")
+    out = results.get_by_role("button", name="Take a-run-with-a-long-name-1 out")
+    out.scroll_into_view_if_needed()
+    page.locator(".results .scroll-x").evaluate("(box) => box.scrollTo(0, 0)")
+    box, room = out.bounding_box(), results.locator("..").bounding_box()
+    assert box["x"] + box["width"] <= room["x"] + room["width"]
+    expect(results.locator("thead")).not_to_contain_text("MFU")
+    out.click()
+    expect(results.locator("tbody tr")).to_have_count(2)
+
+
 def test_runs_that_differ_in_two_factors_have_a_note(look: Visit, world: World):
     page = look.open(f"/compare?runs={world.runs['lr-grid-1'].id},{world.runs['big-run'].id}")
     expect(page.locator(".alert").first).to_contain_text("differ in 2 factors")

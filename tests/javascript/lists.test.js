@@ -5,6 +5,7 @@ import { test } from "node:test";
 
 import { differing, flatten } from "../../api/lehr_api/dashboard/static/js/flat.js";
 import { alike, expectation } from "../../api/lehr_api/dashboard/static/js/queue.js";
+import { whyNoSamples } from "../../api/lehr_api/dashboard/static/js/run/details.js";
 import { shown } from "../../api/lehr_api/dashboard/static/js/run/terminal.js";
 import { RunList } from "../../api/lehr_api/dashboard/static/js/runs/list.js";
 import { inOrder } from "../../api/lehr_api/dashboard/static/js/sweep/order.js";
@@ -153,4 +154,12 @@ test("changed runs are named once, and after too many all is read", () => {
   assert.deepEqual(changes.take(), []);
   for (let i = 0; i < 101; i += 1) changes.add(`r${i}`);
   assert.equal(changes.take(), null);
+});
+
+test("a run without samples is explained by its config", () => {
+  const sampled = (/** @type {unknown} */ every) => /** @type {any} */ ({ total_steps: 150, spec: { train: { diagnostics: { sample: { every } } } } });
+  assert.equal(whyNoSamples(sampled(500)), "It writes one every 500 steps (train.diagnostics.sample.every), but has only 150 steps.");
+  assert.match(whyNoSamples(sampled(100)), /none has been reached yet/);
+  assert.match(whyNoSamples(sampled(0)), /every is 0/);
+  assert.match(whyNoSamples(/** @type {any} */ ({ total_steps: null, spec: {} })), /writes no samples/);
 });

@@ -64,7 +64,9 @@ def ls(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List a run's checkpoints by step: size, val/loss, location, why it is kept.
+    """List a run's checkpoints.
+
+    By step: size, val/loss, location, why it is kept.
 
     JSON: {run, checkpoints: [CheckpointView]}.
     """
@@ -113,7 +115,9 @@ def save(ref: Ref, as_json: JsonOption = False) -> None:
 def verify(
     ref: Ref, step: StepOption = None, attempt: AttemptOption = None, as_json: JsonOption = False
 ) -> None:
-    """Read checkpoints completely, in every location, and check every digest.
+    """Read checkpoints and check their digests.
+
+    Reads them completely, in every location.
 
     Without --step, reads all checkpoints of the run. Exit code 1 if one is damaged or incomplete.
 
@@ -198,7 +202,9 @@ def export(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Export a model for `transformers`: weights, config, tokenizer and a model card.
+    """Export a model for `transformers`.
+
+    Writes weights, config, tokenizer and a model card.
 
     Downloads the weights and converts them on this machine, which needs `lehr[trainer]`. DIR
     appears once it is complete.

@@ -245,7 +245,7 @@ def check_server() -> list[Check]:
         cluster = client.cluster()
     except LehrError as error:
         return [*checks, Check("token", "bad", error.message, error.hint)]
-    text = f"{cluster.state}, {cluster.gpus_total} GPUs on {len(cluster.nodes)} nodes"
+    text = f"{cluster.state}, {formats.counted(cluster.gpus_total, 'GPU')} on {formats.counted(len(cluster.nodes), 'node')}"
     if cluster.state == "up" and cluster.gpus_total:
         return [*checks, Check("cluster", "ok", text)]
     return [*checks, Check("cluster", "note", text, cluster.message)]

@@ -33,7 +33,7 @@ def check_cluster(view: ClusterView) -> list[Check]:
 
 
 def _state(view: ClusterView) -> Iterator[Check]:
-    text = f"{view.state}, {view.gpus_total} GPUs on {len(view.nodes)} nodes"
+    text = f"{view.state}, {formats.counted(view.gpus_total, 'GPU')} on {formats.counted(len(view.nodes), 'node')}"
     if view.state == "up" and view.gpus_total:
         yield Check("cluster", "ok", text)
     else:

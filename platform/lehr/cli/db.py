@@ -98,7 +98,9 @@ def backup(
     home: Home = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Back up databases, streams and the runs' code, consistent even while runs are training.
+    """Back up databases, streams and code.
+
+    The copy is consistent, even while runs are training.
 
     Not included: checkpoints (run directories), prepared data, and the token. If the code of a run
     is missing, a warning names it. JSON: {backup: {folder, runs, files, size_bytes, version,

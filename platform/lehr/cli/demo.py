@@ -150,6 +150,7 @@ def _without_digest(spec: SweepSpec) -> SweepSpec:
 
 
 def _next(client: Client, sweep: Sweep, token_hint: str) -> None:
+    from lehr.cli.server import one_time_login
     from lehr.examples import LR_GRID
 
     best = next((trial.run.name for trial in sweep.trials if trial.best), sweep.name)
@@ -165,6 +166,7 @@ def _next(client: Client, sweep: Sweep, token_hint: str) -> None:
     width = max(len(command) for command, _ in commands)
     out = console()
     out.print(f"\n  dashboard  {client.server}   ({token_hint})")
+    out.print(f"  log in     {one_time_login(client.server)}", soft_wrap=True)
     for index, (command, what) in enumerate(commands):
         out.print(f"  {'next' if index == 0 else '':<9}  {command:<{width}}   [dim]{what}[/]")
 

@@ -14,6 +14,7 @@ from lehr.cli.output import JsonOption, console, escaped, notes, print_json
 from lehr.errors import UserError
 
 app = typer.Typer(rich_markup_mode=None)
+_SUFFIXES = {".jsonl", ".json", ".ndjson", ".parquet"}
 
 
 @app.command("export")
@@ -32,6 +33,11 @@ def export(
 
     JSON: {exported: {run, path, format, bytes}}; needs -o.
     """
+    if form is None and output is not None and output.suffix not in _SUFFIXES:
+        raise UserError(
+            f"{output} has the suffix {output.suffix or 'none'}; metrics are written as .jsonl or .parquet.",
+            hint="For this name, add --format jsonl.   Weights: lehr checkpoints export RUN FOLDER",
+        )
     chosen = form or ("parquet" if output is not None and output.suffix == ".parquet" else "jsonl")
     if output is None and (as_json or (chosen == "parquet" and sys.stdout.isatty())):
         raise UserError(

@@ -26,13 +26,13 @@ def mcp(
     budget_gpu_hours: Annotated[
         float | None,
         typer.Option(
-            min=0, help="Maximum GPU-hours of all launches of the account together, ever."
+            min=0, help="Maximum GPU-hours of all launches of the account together."
         ),
     ] = None,
     budget_dollars: Annotated[
         float | None,
         typer.Option(
-            min=0, help="Maximum cost in dollars of all launches of the account together, ever."
+            min=0, help="Maximum cost in dollars of all launches of the account together."
         ),
     ] = None,
     account: Annotated[

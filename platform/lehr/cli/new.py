@@ -36,7 +36,9 @@ def trainer(
     ] = ReplacedPart.MODEL,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a project that replaces a part of Lehr's trainer: its file, and a spec that trains it.
+    """Write a project with a part of the trainer.
+
+    It replaces that part of Lehr's trainer: its file, and a spec that trains it.
 
     JSON: {folder: PATH, files: [NAME]}.
     """

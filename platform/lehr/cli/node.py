@@ -28,7 +28,9 @@ TOKEN_VARIABLE = "LEHR_JOIN_TOKEN"  # noqa: S105 - the name of a variable
 
 @group.command("token")
 def token(as_json: JsonOption = False) -> None:
-    """Print the command that adds another machine to this server's cluster. It works for a day.
+    """Print the command that adds another machine.
+
+    It joins this server's cluster. The command works for a day.
 
     JSON: {command, expires_at}.
     """

@@ -9,6 +9,7 @@ from lehr import formats
 from lehr.cli.connect import connect
 from lehr.cli.output import escaped, table
 from lehr.errors import LehrError
+from lehr_trainer.planning.hardware import GPUS
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 _MOST_LIKE = 20
 """Earlier runs of another kind whose curves are read for a plan."""
-_GOALS = {"minimize": "down", "maximize": "up"}
 
 
 def sweep_text(plan: SweepPlan, cluster: ClusterView | None) -> str:
@@ -32,7 +32,7 @@ def sweep_text(plan: SweepPlan, cluster: ClusterView | None) -> str:
     if plan.later:
         size += f" (the first {len(plans)} drawn at random, the others from results)"
     lines = [
-        f"[bold]{plan.name}[/]  {over}, {size}, {escaped(plan.metric)} {_GOALS[plan.goal]}",
+        f"[bold]{plan.name}[/]  {over}, {size}, {escaped(plan.metric)} {plan.goal}d",
         *_model_lines(plans),
         _tokens_line(plans, each=" a trial"),
         *_batch_lines(plans),
@@ -304,10 +304,13 @@ def _memory_line(plans: list[RunPlan]) -> str:
         )
         return _line("memory", text, verdict)
     if most.gpu_type is not None:
+        known = ", ".join(dict.fromkeys(gpu.kind for gpu in GPUS))
         return _line(
-            "memory", f"{formats.size(need)} a GPU (plan)", f"{escaped(most.gpu_type)} is not known"
+            "memory",
+            f"{formats.size(need)} a GPU (plan)",
+            f"{escaped(most.gpu_type)} is not known. Known: {known}",
         )
-    verdict = f"fits {most.least_memory_bytes / 1e9:.0f} GB" if most.least_memory_bytes else ""
+    verdict = f"fits a GPU of {most.least_memory_bytes / 1e9:.0f} GB" if most.least_memory_bytes else ""
     return _line("memory", f"{formats.size(need)} a GPU (plan)", verdict)
 
 

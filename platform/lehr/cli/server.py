@@ -114,7 +114,7 @@ def up(
     out = console()
     out.print(f"Lehr {'is running' if started else 'is already running'}.")
     out.print(f"  dashboard  {server.url}   ({server.token_hint})")
-    out.print(f"  log in     {_login_link(server)}", soft_wrap=True)
+    out.print(f"  log in     {one_time_login(server.url)}", soft_wrap=True)
     if started and (taken := port_taken(options, server)):
         out.print(f"  port       {taken}")
     for line in join_lines(server.where, public_url):
@@ -133,11 +133,12 @@ def join_lines(where: Path, public_url: str | None) -> list[str]:
     return ["  add a node, within a day, by this command on it:", f"    {command}"]
 
 
-def _login_link(server: RunningServer) -> str:
+def one_time_login(server: str) -> str:
+    """Return the address that logs a browser in once, or where to get one."""
     from lehr.client import Client
 
     try:
-        with Client(server.url) as client:
+        with Client(server) as client:
             return f"{client.login_link().url}   (works once, within 5 minutes)"
     except LehrError as error:
         return escaped(f"lehr login-link prints an address ({error.message})")

@@ -113,7 +113,7 @@ def audit(
     since: Annotated[
         str | None,
         typer.Option(
-            "--since", metavar="TIME", help="Only entries of this last time, e.g. 12h or 7d."
+            "--since", metavar="TIME", help="Only entries of the last 12h, 7d, ..."
         ),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of entries.")] = 50,
@@ -144,9 +144,9 @@ def audit(
 
 @app.command("login-link")
 def login_link(as_json: JsonOption = False) -> None:
-    """Print an address that logs a browser in, once, within five minutes.
+    """Print a link that logs a browser in. It works once, and expires after five minutes.
 
-    The browser gets the rights of the token that the command uses. JSON: {login_link: LoginLink}.
+    The browser gets the role and the projects of the token that this command uses. JSON: {login_link: LoginLink}.
     """
     made = connect().login_link()
     if as_json:

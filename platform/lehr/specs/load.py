@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -124,11 +125,22 @@ def _read_file(path: Path) -> YamlDocument:
     return read_json(text, source) if path.suffix == ".json" else read_yaml(text, source)
 
 
+_WRAP = "Write name: NAME and train:, and indent these lines under train:."
+
+
+def _is_trainer_config(data: dict[str, Any]) -> bool:
+    """Return whether this is the ``config.yaml`` of a run's folder, not a spec."""
+    return {"model", "data", "batch"} <= data.keys() and not {"name", "train"} & data.keys()
+
+
 def _kind(data: dict[str, Any], origin: Origin) -> str:
     """Return ``kind``, or derive it from the fields."""
     given = data.get("kind")
     if given is None:
         data.pop("kind", None)
+        if _is_trainer_config(data):
+            message = "this is the config of a training. A run has it under train: and has a name."
+            raise SpecError([origin.problem("", message, _WRAP)])
         if "stages" in data:
             return "rollout"
         return "sweep" if _SWEEP_ONLY & data.keys() else "run"
@@ -197,6 +209,6 @@ def _make_absolute(data: dict[str, Any], folder: Path) -> None:
         for one in (corpus, *inner):
             if isinstance(one, dict) and isinstance(one.get("paths"), list):
                 one["paths"] = [
-                    str((folder / item).resolve()) if isinstance(item, str) and item else item
+                    str((folder / os.path.expanduser(item)).resolve()) if isinstance(item, str) and item else item
                     for item in one["paths"]
                 ]

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from lehr.errors import MOST_PROBLEMS, SpecError, SpecProblem, nearest
+from lehr.specs.synonyms import meant_value
 from lehr.specs.fields import nearest_path, synonym
 from lehr.specs.yaml12 import INT64, MAX_DEPTH, MAX_VALUES, YamlDocument
 from lehr_trainer.configs.fields import (
@@ -313,7 +314,7 @@ def _one_of(valid: Sequence[str]) -> str:
 
 
 def _meant(value: Any, valid: Sequence[str]) -> str | None:
-    close = nearest(str(value), valid)
+    close = meant_value(str(value), valid) or nearest(str(value), valid)
     return f"Did you mean {close}?" if close else None
 
 

@@ -6,6 +6,8 @@ silently.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 _IN_TRAIN: dict[str, tuple[str, ...]] = {
     "batch.sequences": (
         "batch_size",
@@ -161,3 +163,19 @@ def candidates(name: str) -> tuple[str, ...]:
     path is returned as it is and relative to ``train.`` and ``run.train.``.
     """
     return _BY_NAME.get(name.lower().replace("-", "_"), ())
+
+
+VALUES: dict[str, tuple[str, ...]] = {
+    "cuda": ("gpu", "nvidia"),
+    "tpe": ("bayes", "bayesian", "optuna", "hyperopt"),
+    "log_uniform_values": ("log_uniform", "loguniform"),
+    "minimize": ("down", "lower"),
+    "maximize": ("up", "higher"),
+}
+"""Words of other tools for values of Lehr's fields."""
+
+
+def meant_value(word: str, valid: Collection[str]) -> str | None:
+    """Return the valid value that another tool's word means; None for an unknown word."""
+    found = (value for value, words in VALUES.items() if word.lower() in words)
+    return next((value for value in found if value in valid), None)

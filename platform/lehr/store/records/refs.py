@@ -13,6 +13,16 @@ from lehr.store.tables import RolloutRow, RunRow, SweepRow
 
 Referable = TypeVar("Referable", RunRow, SweepRow, RolloutRow)
 _NAMES_COMPARED = 2000
+KINDS: dict[str, type[RunRow] | type[SweepRow] | type[RolloutRow]] = {
+    "run": RunRow,
+    "sweep": SweepRow,
+    "rollout": RolloutRow,
+}
+_BY_KIND = {
+    "run": "Its details: lehr show {}",
+    "sweep": "Its runs: lehr ls --sweep {}",
+    "rollout": "Its runs: lehr show {}",
+}
 
 
 def visible(table: type[Referable]) -> list[ColumnElement[bool]]:
@@ -58,6 +68,10 @@ def find(session: Session, table: type[Referable], ref: str, noun: str) -> Refer
             f"The ids of several {noun}s begin with {ref}: {which}{more}.",
             hint="Give more of the id, or the name.",
         )
+    for kind, other in KINDS.items():
+        same = or_(col(other.id) == ref, col(other.name) == ref)
+        if other is not table and session.exec(select(other.id).where(same, *visible(other))).first():
+            raise NotFound(f"{ref!r} is a {kind}, not a {noun}.", hint=_BY_KIND[kind].format(ref))
     known = session.exec(
         select(table.name, table.id).where(*own).order_by(newest).limit(_NAMES_COMPARED)
     ).all()

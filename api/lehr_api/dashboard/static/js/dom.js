@@ -97,6 +97,14 @@ export function mount(parent, ...children) {
 }
 
 /**
+ * Set commands in a sentence, which stand between backticks, as code.
+ *
+ * @param {string} text
+ * @returns {Child[]}
+ */
+export const coded = (text) => text.split("`").map((part, i) => (i % 2 ? h("code", {}, part) : part));
+
+/**
  * Return an element of the page; throw if it is missing.
  *
  * @param {string} id

@@ -24,7 +24,7 @@ export class Search {
     this.counted = h("span.dim");
     this.problem = h("span.problem", { role: "status" });
     this.chips = h("span");
-    const pattern = /** @type {HTMLInputElement} */ (h("input", { type: "search", placeholder: "metrics: a regular expression", "aria-label": "Search charts", value: this.pattern, spellcheck: "false", oninput: () => {
+    const pattern = /** @type {HTMLInputElement} */ (h("input", { type: "search", placeholder: "find charts: regex", "aria-label": "Search charts", value: this.pattern, spellcheck: "false", oninput: () => {
       this.pattern = pattern.value;
       write({ metrics: this.pattern });
       this.problem.textContent = this.#expression() === null && this.pattern ? "not a regular expression" : "";

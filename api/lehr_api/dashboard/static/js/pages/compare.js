@@ -218,6 +218,8 @@ function drawTable() {
   const axis = { step: "step", tokens: "tokens", time: "time", flops: "FLOPs" }[view.x];
   const where = comparison.common_x === null ? "not reached by all yet" : view.x === "time" ? f.duration(comparison.common_x) : f.si(comparison.common_x);
   const results = new Map(comparison.results.map((one) => [one.run_id, one]));
+  // A figure that no run has, such as the MFU on a CPU, has no column.
+  const besides = BESIDES.filter(([field]) => comparison?.results.some((one) => one[field] !== null));
   const base = ids[0];
   const format = (/** @type {unknown} */ v) => f.metric(metric, v);
   fill(
@@ -226,7 +228,7 @@ function drawTable() {
       h(
         "table",
         { "aria-label": "Results" },
-        h("thead", {}, h("tr", {}, h("th", {}, ""), h("th", { scope: "col" }, "run"), h("th", { scope: "col" }, "state"), sortHead("value", `${metric} at ${axis} ${where}`, `where every run has it: ${axis} ${where}`), h("th.num", { scope: "col" }, "to the baseline"), sortHead("last", "last", "the newest value of each run, at its own step"), sortHead("best", "best", "the best value of each run"), BESIDES.map(([key, name, how]) => sortHead(key, name, how)), h("th", {}, ""))),
+        h("thead", {}, h("tr", {}, h("th", {}, ""), h("th", { scope: "col" }, "run"), h("th", { scope: "col" }, "state"), sortHead("value", `${metric} at ${axis} ${where}`, `where every run has it: ${axis} ${where}`), h("th.num", { scope: "col" }, "to the baseline"), sortHead("last", "last", "the newest value of each run, at its own step"), sortHead("best", "best", "the best value of each run"), besides.map(([key, name, how]) => sortHead(key, name, how)), h("th", {}, ""))),
         h(
           "tbody",
           {},
@@ -244,9 +246,9 @@ function drawTable() {
               h("td.num", {}, id !== base && besideBaseline(standing, results.get(base), format)),
               h("td.num", { title: known.get(id)?.[metric] ? `at step ${f.integer(known.get(id)?.[metric].last_step)}` : null }, format(ofRun(id, "last"))),
               h("td.num", {}, format(ofRun(id, "best"))),
-              BESIDES.map(([field, , , name]) => h("td.num", {}, f.metric(name, standing?.[field]), id !== base && delta(standing?.[field], results.get(base)?.[field], null))),
+              besides.map(([field, , , name]) => h("td.num", {}, f.metric(name, standing?.[field]), id !== base && delta(standing?.[field], results.get(base)?.[field], null))),
               h(
-                "td",
+                "td.row-actions",
                 {},
                 !run.archived && !run.forked_from && h("button.quiet", acts({ type: "button", "aria-label": `Repeat ${run.name} with other seeds`, onclick: () => repeat(run) }), "Seeds"),
                 id !== base && h("button.quiet", { type: "button", onclick: () => choose([id, ...ids.filter((one) => one !== id)]) }, "Make baseline"),

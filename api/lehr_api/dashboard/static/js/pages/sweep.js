@@ -5,7 +5,7 @@ import { Board } from "../charts/board.js";
 import { drawFigure } from "../charts/figure.js";
 import { toolbar, viewFromAddress } from "../charts/toolbar.js";
 import { along, slots, stroke } from "../colour.js";
-import { byId, fill, h, mount, s, throttled } from "../dom.js";
+import { byId, coded, fill, h, mount, s, throttled } from "../dom.js";
 import * as f from "../format.js";
 import { noteBox } from "../note.js";
 import { showFailure } from "../notices.js";
@@ -134,7 +134,7 @@ function drawHead() {
       "div.status-line",
       {},
       Object.entries(sweep.counts).filter(([, n]) => n > 0).map(([state, n]) => stateMark(state, `${n} ${state === "queued" ? "wait" : state}`)),
-      h("span", {}, `${sweep.method} over ${sweep.parameters.join(" × ")}, ${sweep.metric} ${sweep.goal === "minimize" ? "down" : "up"}`),
+      h("span", {}, `${sweep.method} over ${sweep.parameters.join(" × ")}, ${sweep.metric} ${sweep.goal}d`),
       sweep.trials_remaining > 0 && h("span", {}, `${sweep.trials_remaining} to come`),
       h("span", {}, "submitted ", f.time(sweep.created_at)),
       sweep.cost && h("span.cost", { title: f.COST }, f.cost(sweep.cost)),
@@ -144,7 +144,7 @@ function drawHead() {
     figure && h("p.verdict", { id: "verdict" }, figure.verdict),
     sweep.stopped && h("div.alert", {}, `No more trials are started: ${sweep.stopped}`),
     sweep.warnings.map((warning) => h("p.note", {}, warning)),
-    (figure?.notes ?? sweep.notes).filter((note) => note !== sweep?.held_out_note).map((note) => h("p.note", {}, note)),
+    (figure?.notes ?? sweep.notes).filter((note) => note !== sweep?.held_out_note).map((note) => h("p.note", {}, coded(note))),
   );
 }
 

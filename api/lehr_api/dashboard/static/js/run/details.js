@@ -17,7 +17,7 @@ const REFRESH_MS = 4000;
  * Make a tab that shows one list of the run, and fetches it again when the run changes.
  *
  * @param {string} path
- * @param {(items: any[]) => import("../dom.js").Child} draw
+ * @param {(items: any[], run: RunDetail) => import("../dom.js").Child} draw
  * @returns {(place: HTMLElement, run: RunDetail) => OpenTab}
  */
 function listTab(path, draw) {
@@ -29,7 +29,7 @@ function listTab(path, draw) {
         const now = JSON.stringify(items);
         if (now === before) return;
         before = now;
-        fill(place, draw(items));
+        fill(place, draw(items, run));
       } catch (error) {
         if (!before) showFailure(place, error);
       }
@@ -39,7 +39,20 @@ function listTab(path, draw) {
   };
 }
 
-export const openSamples = listTab("samples", (/** @type {import("../types.js").SampleView[]} */ samples) =>
+/**
+ * Explain why a run has no sample.
+ *
+ * @param {RunDetail} run
+ */
+export function whyNoSamples(run) {
+  const every = run.spec.train?.diagnostics?.sample?.every;
+  if (typeof every !== "number") return "This training writes no samples of its text.";
+  if (every === 0) return "Its config asks for none: train.diagnostics.sample.every is 0.";
+  const due = `It writes one every ${f.integer(every)} steps (train.diagnostics.sample.every)`;
+  return run.total_steps && every > run.total_steps ? `${due}, but has only ${f.integer(run.total_steps)} steps.` : `${due}; none has been reached yet.`;
+}
+
+export const openSamples = listTab("samples", (/** @type {import("../types.js").SampleView[]} */ samples, run) =>
   samples.length
     ? [...samples].reverse().map((sample) =>
         h(
@@ -49,7 +62,7 @@ export const openSamples = listTab("samples", (/** @type {import("../types.js").
           h("p", {}, h("span.prompt", {}, sample.prompt), sample.text.startsWith(sample.prompt) ? sample.text.slice(sample.prompt.length) : sample.text),
         ),
       )
-    : empty("No samples", h("p", {}, "A run writes samples of its text when its config asks for them.")),
+    : empty("No samples", h("p", {}, whyNoSamples(run))),
 );
 
 export const openCheckpoints = listTab("checkpoints", (/** @type {import("../types.js").CheckpointView[]} */ checkpoints) =>

@@ -1,0 +1,122 @@
+"""What people who are new to Lehr typed, and the answers that send them on."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from typer.main import get_command
+
+from lehr.cli.main import MODULES, root
+from lehr_testing import cli, seeding
+from lehr_testing.api import TOKEN, served
+
+RUN = {"name": "first", "train": seeding.train(steps=10)}
+
+
+@pytest.fixture
+def lehr(tmp_path):
+    with served(tmp_path / "home") as (api, address):
+
+        def run(*args, **more):
+            environment = {"LEHR_SERVER": address, "LEHR_TOKEN": TOKEN, "COLUMNS": "200"}
+            return cli.call(*args, cwd=tmp_path, LEHR_HOME=str(tmp_path), **environment, **more)
+
+        yield api, run
+
+
+def test_name_of_a_sweep_where_a_run_is_needed_is_answered_with_its_runs(lehr):
+    api, run = lehr
+    sweep, _ = seeding.create_sweep(api.store, seeding.lr_sweep("lr-grid", [1e-4, 3e-4]))
+    for verb in ("logs", "pause", "export"):
+        done = run(verb, "lr-grid")
+        assert done.returncode != 0
+        assert "'lr-grid' is a sweep, not a run." in done.stderr
+        assert "lehr ls --sweep lr-grid" in done.stderr
+    assert run("show", "lr-grid").returncode == 0
+    assert "'lr-grid-1' is a run, not a sweep." in run("extend", "lr-grid-1", "x=[1]").stderr
+    assert f"'{sweep.id}' is a sweep, not a run." in run("logs", sweep.id).stderr
+
+
+def test_metrics_are_not_written_into_a_file_for_something_else(lehr, tmp_path):
+    api, run = lehr
+    seeding.start(api.store, api.store.runs.create(seeding.run_spec("first"))).train(range(1, 4))
+    done = run("export", "first", "-o", "model.safetensors")
+    assert done.returncode == 2
+    assert "model.safetensors has the suffix .safetensors" in done.stderr
+    assert "lehr checkpoints export" in done.stderr
+    assert not (tmp_path / "model.safetensors").exists()
+    assert run("export", "first", "-o", "any.name", "--format", "jsonl").returncode == 0
+    assert (tmp_path / "any.name").read_text().count("\n") == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "hint"),
+    [
+        ({"train": {**RUN["train"], "device": "gpu"}}, "Did you mean cuda?"),
+        (
+            {
+                "kind": "sweep",
+                "method": "bayes",
+                "parameters": {"train.optimizer.lr": {"values": [1e-3]}},
+                "run": {"train": RUN["train"]},
+            },
+            "Did you mean tpe?",
+        ),
+        (
+            {
+                "kind": "sweep",
+                "method": "random",
+                "trials": 2,
+                "parameters": {
+                    "train.optimizer.lr": {"distribution": "log_uniform", "min": 1e-4, "max": 1e-2}
+                },
+                "run": {"train": RUN["train"]},
+            },
+            "Did you mean log_uniform_values?",
+        ),
+    ],
+    ids=["device", "method", "distribution"],
+)
+def test_words_of_other_tools_are_answered_with_lehrs(tmp_path, change, hint):
+    spec = {"name": "first", **change}
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
+    assert hint in cli.call("plan", "spec.yaml", cwd=tmp_path, LEHR_HOME=str(tmp_path)).stderr
+
+
+def test_config_of_a_training_is_one_error_that_shows_where_it_belongs(tmp_path):
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(RUN["train"]))
+    done = cli.call("plan", "config.yaml", cwd=tmp_path, LEHR_HOME=str(tmp_path))
+    assert done.returncode == 2
+    assert "A run has it under train: and has a name." in done.stderr
+    assert "is not a field" not in done.stderr
+
+
+def test_home_of_a_corpus_path_is_that_of_the_user(tmp_path):
+    train = {**RUN["train"], "data": {"corpus": {"kind": "text", "paths": ["~/texts"]}}}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump({**RUN, "train": train}))
+    from lehr.specs import load_spec
+
+    spec = load_spec(tmp_path / "run.yaml")
+    assert spec.train.data.corpus.paths == [os.path.expanduser("~/texts")]  # noqa: PTH111
+
+
+def test_card_that_no_table_has_is_answered_with_those_that_it_has(tmp_path):
+    spec = {**RUN, "resources": {"gpus": 1, "gpu_type": "rtx9999"}}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(spec))
+    text = cli.call("plan", "run.yaml", cwd=tmp_path, LEHR_HOME=str(tmp_path), COLUMNS="300").stdout
+    assert "rtx9999 is not known. Known: B200, H200" in text
+
+
+def test_no_command_in_the_help_of_a_group_is_cut_off():
+    command = get_command(root)
+    for name in MODULES:
+        group = command.get_command(None, name)
+        if not hasattr(group, "commands"):
+            continue
+        shown = CliRunner().invoke(group, ["--help"], terminal_width=80).output
+        listed = shown.partition("Commands:")[2]
+        assert listed, name
+        assert "..." not in listed, name
