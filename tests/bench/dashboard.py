@@ -1,13 +1,15 @@
 """How soon the dashboard's pages can be used, in Chromium, with many runs and many points.
 
     python tests/bench/dashboard.py [--runs 1000 10000] [--curves 50] [--points 100000] [--tries 5]
-                                    [--opens 1000] [--metrics 300]
+                                    [--opens 1000] [--metrics 300] [--live 8]
 
 Prints JSON. For the runs table: milliseconds from navigation to the first row, and to a checked
 box (interactive); bytes of API answers; table rows in the page. For the chart: from navigation to
 all curves drawn, with the server's own part (p95 of a series request) and the payload, and what
 a move of the pointer over it costs, with its layout. For the metrics: from navigation to the visible
-charts of a run with so many, and to the charts that a search leaves. For the
+charts of a run with so many, and to the charts that a search leaves. For the live
+sweep, whose trials log a step each second: the share of a core that the page's thread takes, and
+that all of the browser's processes take, which draw without a GPU here. For the
 opens: one tab goes round the pages so many times; what the server's process and the tab's
 JavaScript hold after a tenth of it, when all is warm, and at the end. 0 leaves a part out.
 """
@@ -166,6 +168,38 @@ def many_metrics(page: Page, store: Store, url: str, count: int, tries: int) -> 
     return {"drawn_ms": median(drawn), "found_ms": median(found)}
 
 
+def live(page: Page, store: Store, url: str, trials: int, seconds: int = 30) -> dict[str, Any]:
+    """The page of a sweep whose trials log a step each second: processor time of the browser."""
+    rates = [1e-4 * 1.5**n for n in range(trials)]
+    sweep, runs = seeding.create_sweep(store, seeding.lr_sweep("live", rates, steps=100_000))
+    attempts = [seeding.start(store, run, gpus=[n]) for n, run in enumerate(runs)]
+    for attempt in attempts:
+        attempt.train(range(1, 301))
+    page.goto(f"{url}/sweeps/{sweep.id}")
+    page.locator(".chart-svg").first.wait_for()
+    page.wait_for_timeout(3000)
+    devtools = page.context.new_cdp_session(page)
+    devtools.send("Performance.enable")
+
+    def spent() -> tuple[float, float]:
+        found = {m["name"]: m["value"] for m in devtools.send("Performance.getMetrics")["metrics"]}
+        children = psutil.Process().children(recursive=True)
+        browser = [one for one in children if "chrom" in one.name() or "headless" in one.name()]
+        assert browser
+        return found["TaskDuration"], sum(sum(one.cpu_times()[:2]) for one in browser)
+
+    before, began = spent(), time.perf_counter()
+    for second in range(seconds):
+        for attempt in attempts:
+            attempt.train([301 + second])
+        page.wait_for_timeout(max(1.0, 1000 * (began + second + 1 - time.perf_counter())))
+    after, took = spent(), time.perf_counter() - began
+    return {
+        "page_thread_share_of_a_core": round((after[0] - before[0]) / took, 3),
+        "browser_share_of_a_core": round((after[1] - before[1]) / took, 3),
+    }
+
+
 APART = """
 import sys
 from pathlib import Path
@@ -240,6 +274,7 @@ def main() -> None:
     parser.add_argument("--tries", type=int, default=5)
     parser.add_argument("--opens", type=int, default=1000)
     parser.add_argument("--metrics", type=int, default=300)
+    parser.add_argument("--live", type=int, default=8)
     args = parser.parse_args()
     result: dict[str, Any] = {"load": [round(one, 1) for one in os.getloadavg()]}
     with sync_playwright() as playwright:
@@ -279,6 +314,11 @@ def main() -> None:
                 log_in(page, url)
                 name = f"run with {args.metrics} metrics"
                 result[name] = many_metrics(page, api.store, url, args.metrics, args.tries)
+        if args.live:
+            with tempfile.TemporaryDirectory() as home, served(Path(home)) as (api, url):
+                page = browser.new_page(viewport={"width": 1400, "height": 900})
+                log_in(page, url)
+                result[f"live sweep of {args.live}"] = live(page, api.store, url, args.live)
         browser.close()
     result["load_after"] = [round(one, 1) for one in os.getloadavg()]
     print(json.dumps(result, indent=2))

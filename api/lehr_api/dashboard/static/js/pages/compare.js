@@ -8,7 +8,7 @@ import { BESIDES, differencesTable } from "../compare/differences.js";
 import { besideBaseline, delta } from "../compare/delta.js";
 import { groupTable } from "../compare/group_table.js";
 import { slots, stroke } from "../colour.js";
-import { byId, fill, h, mount, scrollable, throttled } from "../dom.js";
+import { byId, coded, fill, h, mount, scrollable, throttled } from "../dom.js";
 import * as f from "../format.js";
 import { groupOf } from "../groups.js";
 import { empty, message, showFailure } from "../notices.js";
@@ -267,7 +267,7 @@ function drawTable() {
       h("details", {}, h("summary.dim", {}, `${comparison.notes.length - NOTES} more`), comparison.notes.slice(NOTES).map((note) => h("div.alert", {}, note))),
     h("p.note", {}, `Batches: ${comparison.batches_note}.`),
     comparison.means.map((mean) => h("p.note", {}, mean)),
-    comparison.gaps.slice(0, GAPS).map((gap) => h("p.verdict.gap", {}, gap.sentence)),
+    comparison.gaps.slice(0, GAPS).map((gap) => h("p.verdict.gap", {}, coded(gap.sentence))),
     comparison.gaps.length > GAPS && h("details", {}, h("summary.dim", {}, `${comparison.gaps.length - GAPS} more`), comparison.gaps.slice(GAPS).map((gap) => h("p.note", {}, gap.sentence))),
     comparison.noise !== null && h("p.hint", {}, PLUS_MINUS),
     comparison.noise !== null && h("p.note", {}, `Noise between seeds: ${f.number(comparison.noise)}.`),
