@@ -67,6 +67,7 @@ export class Chart {
     this.visible = false;
     /** @type {Place | null} */
     this.at = null;
+    this.cursorIsRight = false;
     /** @type {Marks | null} */
     this.marks = null;
     this.plot = h("div.plot", { role: "img", tabindex: "0", "aria-label": name });
@@ -317,6 +318,8 @@ export class Chart {
     }
     const move = (/** @type {number} */ x, /** @type {number} */ y) => `translate(${Math.round(axes.left + x)}px, ${Math.round(y)}px)`;
     this.cursor.style.transform = move(px, 0);
+    // Computed, not measured: to measure would lay the page out once more for each move.
+    this.cursorIsRight = px > axes.width / 2;
     const inside = this.values(at.step)
       .map(({ line, value }) => ({ line, y: axes.y.pixel(value) }))
       .filter(({ y }) => y >= 0 && y <= axes.height);

@@ -32,6 +32,5 @@ export function showTip(tip, place, chart, many) {
   );
   if (tip.parentElement !== chart.plot) chart.plot.append(tip);
   // Place the list on the side of the plot opposite to the pointer.
-  const right = chart.cursor.getBoundingClientRect().left - chart.plot.getBoundingClientRect().left > chart.plot.clientWidth / 2;
-  tip.classList.toggle("left", right);
+  tip.classList.toggle("left", chart.cursorIsRight);
 }
