@@ -194,7 +194,7 @@ def live(page: Page, store: Store, url: str, trials: int, seconds: int = 30) -> 
     page.locator(".chart-svg").first.wait_for()
     page.wait_for_timeout(3000)
     devtools = page.context.new_cdp_session(page)
-    devtools.send("Performance.enable")
+    devtools.send("Performance.enable", {"timeDomain": "threadTicks"})
 
     def spent() -> tuple[float, float]:
         found = {m["name"]: m["value"] for m in devtools.send("Performance.getMetrics")["metrics"]}

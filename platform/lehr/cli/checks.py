@@ -245,7 +245,11 @@ def check_server() -> list[Check]:
         cluster = client.cluster()
     except LehrError as error:
         return [*checks, Check("token", "bad", error.message, error.hint)]
-    text = f"{cluster.state}, {formats.counted(cluster.gpus_total, 'GPU')} on {formats.counted(len(cluster.nodes), 'node')}"
+    gpus, nodes = (
+        formats.counted(cluster.gpus_total, "GPU"),
+        formats.counted(len(cluster.nodes), "node"),
+    )
+    text = f"{cluster.state}, {gpus} on {nodes}"
     if cluster.state == "up" and cluster.gpus_total:
         return [*checks, Check("cluster", "ok", text)]
     return [*checks, Check("cluster", "note", text, cluster.message)]

@@ -33,7 +33,8 @@ def check_cluster(view: ClusterView) -> list[Check]:
 
 
 def _state(view: ClusterView) -> Iterator[Check]:
-    text = f"{view.state}, {formats.counted(view.gpus_total, 'GPU')} on {formats.counted(len(view.nodes), 'node')}"
+    gpus, nodes = formats.counted(view.gpus_total, "GPU"), formats.counted(len(view.nodes), "node")
+    text = f"{view.state}, {gpus} on {nodes}"
     if view.state == "up" and view.gpus_total:
         yield Check("cluster", "ok", text)
     else:

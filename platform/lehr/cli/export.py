@@ -35,7 +35,8 @@ def export(
     """
     if form is None and output is not None and output.suffix not in _SUFFIXES:
         raise UserError(
-            f"{output} has the suffix {output.suffix or 'none'}; metrics are written as .jsonl or .parquet.",
+            f"{output} has the suffix {output.suffix or 'none'}; "
+            "metrics are written as .jsonl or .parquet.",
             hint="For this name, add --format jsonl.   Weights: lehr checkpoints export RUN FOLDER",
         )
     chosen = form or ("parquet" if output is not None and output.suffix == ".parquet" else "jsonl")

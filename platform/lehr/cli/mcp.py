@@ -25,9 +25,7 @@ def mcp(
     ] = False,
     budget_gpu_hours: Annotated[
         float | None,
-        typer.Option(
-            min=0, help="Maximum GPU-hours of all launches of the account together."
-        ),
+        typer.Option(min=0, help="Maximum GPU-hours of all launches of the account together."),
     ] = None,
     budget_dollars: Annotated[
         float | None,

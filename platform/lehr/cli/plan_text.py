@@ -310,7 +310,9 @@ def _memory_line(plans: list[RunPlan]) -> str:
             f"{formats.size(need)} a GPU (plan)",
             f"{escaped(most.gpu_type)} is not known. Known: {known}",
         )
-    verdict = f"fits a GPU of {most.least_memory_bytes / 1e9:.0f} GB" if most.least_memory_bytes else ""
+    verdict = (
+        f"fits a GPU of {most.least_memory_bytes / 1e9:.0f} GB" if most.least_memory_bytes else ""
+    )
     return _line("memory", f"{formats.size(need)} a GPU (plan)", verdict)
 
 

@@ -112,9 +112,7 @@ def audit(
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option(
-            "--since", metavar="TIME", help="Only entries of the last 12h, 7d, ..."
-        ),
+        typer.Option("--since", metavar="TIME", help="Only entries of the last 12h, 7d, ..."),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of entries.")] = 50,
     as_json: JsonOption = False,
@@ -146,7 +144,9 @@ def audit(
 def login_link(as_json: JsonOption = False) -> None:
     """Print a link that logs a browser in. It works once, and expires after five minutes.
 
-    The browser gets the role and the projects of the token that this command uses. JSON: {login_link: LoginLink}.
+    The browser gets the role and the projects of the token that this command uses.
+
+    JSON: {login_link: LoginLink}.
     """
     made = connect().login_link()
     if as_json:

@@ -197,6 +197,11 @@ def _anchor_code(data: dict[str, Any], folder: Path) -> None:
                 code["root"] = str((folder / root).resolve())
 
 
+def _absolute(path: str, folder: Path) -> str:
+    # Unlike pathlib's, it leaves the home of an unknown user as it is written.
+    return str((folder / os.path.expanduser(path)).resolve())  # noqa: PTH111
+
+
 def _make_absolute(data: dict[str, Any], folder: Path) -> None:
     """Make relative corpus paths absolute, so that they do not depend on where the trainer runs."""
     for path in _CORPORA:
@@ -209,6 +214,6 @@ def _make_absolute(data: dict[str, Any], folder: Path) -> None:
         for one in (corpus, *inner):
             if isinstance(one, dict) and isinstance(one.get("paths"), list):
                 one["paths"] = [
-                    str((folder / os.path.expanduser(item)).resolve()) if isinstance(item, str) and item else item
+                    _absolute(item, folder) if isinstance(item, str) and item else item
                     for item in one["paths"]
                 ]

@@ -13,11 +13,6 @@ from lehr.store.tables import RolloutRow, RunRow, SweepRow
 
 Referable = TypeVar("Referable", RunRow, SweepRow, RolloutRow)
 _NAMES_COMPARED = 2000
-KINDS: dict[str, type[RunRow] | type[SweepRow] | type[RolloutRow]] = {
-    "run": RunRow,
-    "sweep": SweepRow,
-    "rollout": RolloutRow,
-}
 _BY_KIND = {
     "run": "Its details: lehr show {}",
     "sweep": "Its runs: lehr ls --sweep {}",
@@ -68,10 +63,7 @@ def find(session: Session, table: type[Referable], ref: str, noun: str) -> Refer
             f"The ids of several {noun}s begin with {ref}: {which}{more}.",
             hint="Give more of the id, or the name.",
         )
-    for kind, other in KINDS.items():
-        same = or_(col(other.id) == ref, col(other.name) == ref)
-        if other is not table and session.exec(select(other.id).where(same, *visible(other))).first():
-            raise NotFound(f"{ref!r} is a {kind}, not a {noun}.", hint=_BY_KIND[kind].format(ref))
+    _refuse_another_kind(session, ref, noun)
     known = session.exec(
         select(table.name, table.id).where(*own).order_by(newest).limit(_NAMES_COMPARED)
     ).all()
@@ -83,3 +75,20 @@ def find(session: Session, table: type[Referable], ref: str, noun: str) -> Refer
     else:
         hint = f"There are no {noun}s yet."
     raise NotFound(f"There is no {noun} {ref!r}.", hint=hint)
+
+
+def _refuse_another_kind(session: Session, ref: str, noun: str) -> None:
+    """Raise NotFound with what to type if this is the name or id of something else."""
+    kinds = {
+        "run": _exists(session, RunRow, ref),
+        "sweep": _exists(session, SweepRow, ref),
+        "rollout": _exists(session, RolloutRow, ref),
+    }
+    for kind, there in kinds.items():
+        if there and kind != noun:
+            raise NotFound(f"{ref!r} is a {kind}, not a {noun}.", hint=_BY_KIND[kind].format(ref))
+
+
+def _exists(session: Session, table: type[Referable], ref: str) -> bool:
+    same = or_(col(table.id) == ref, col(table.name) == ref)
+    return session.exec(select(table.id).where(same, *visible(table))).first() is not None
