@@ -127,7 +127,7 @@ def test_dry_run_prints_eight_trials_with_their_needs(lehr):
     done = lehr("sweep", "sweeps/lr_grid.yaml", "--dry-run", "--price", "2")
     assert done.returncode == 0
     lines = [line.rstrip() for line in done.stdout.splitlines()]
-    assert lines[0] == "lr-grid  grid over train.optimizer.lr, 8 trials, val/loss down"
+    assert lines[0] == "lr-grid  grid over train.optimizer.lr, 8 trials, val/loss minimized"
     assert lines[1].split() == (
         [
             "model",
