@@ -81,6 +81,7 @@ def test_the_demo_prints_a_ranked_table_and_reuses_a_running_server(machine):
     best = sweep.best().name
     assert f"lehr show {best}" in " ".join(first.stdout.split())
     assert f"dashboard  {address}" in first.stdout
+    assert f"log in     {address}/login?code=" in first.stdout
     corpus = prepared(machine)
     assert corpus
     pid = machine.pid
