@@ -69,7 +69,9 @@ def main() -> None:
 
     def get(path: str) -> dict[str, Any]:
         answer = httpx.get(
-            f"{options.server}/api/v1/{path}", headers={"Authorization": f"Bearer {token}"}
+            f"{options.server}/api/v1/{path}",
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=60,
         )
         found: dict[str, Any] = answer.raise_for_status().json()
         return found
