@@ -10,7 +10,7 @@ use: torch turns autocast off, and a build without CUDA aborts in the first back
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,15 +18,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._prims import rng_prims
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lehr_trainer.checkpointing.staging import layout_of
 from lehr_trainer.checkpointing.state import all_tensors
-from lehr_trainer.configs.compile import CompileConfig
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.diagnostics.diagnostics_logger import Batch
+from lehr_trainer.diagnostics.fake_inductor import compiled_on_fake_tensors
 from lehr_trainer.diagnostics.phase_memory import PhaseMemory, storage_bytes
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.evaluate import held_out_sums
@@ -109,8 +110,9 @@ def traceable(config: TrainConfig, device: str) -> tuple[TrainConfig, tuple[str,
         )
     target = "cpu" if config.device == "cpu" else "cuda"
     notes = []
-    if config.on(target).compile.compiles:
-        notes.append("nothing is compiled in the trace")
+    resolved = config.on(target)
+    if resolved.compile.mode != "default":
+        notes.append(f"compile.mode {config.compile.mode} is traced as default")
     if config.parallel.compression != "none":
         notes.append("gradients are not compressed in the trace")
     if config.precision.compute != "auto":
@@ -119,10 +121,10 @@ def traceable(config: TrainConfig, device: str) -> tuple[TrainConfig, tuple[str,
         compute = "bf16" if target == "cuda" else "fp32"
     changes = {
         "device": device,
-        "compile": CompileConfig(scope="none"),
+        "compile": resolved.compile.model_copy(update={"mode": "default"}),
         "precision": config.precision.model_copy(update={"compute": compute}),
         "parallel": config.parallel.model_copy(update={"compression": "none"}),
-        "loss": config.loss.model_copy(update={"pointwise": "eager"}),
+        "loss": resolved.loss,
     }
     if device != "cpu":
         return config.model_copy(update=changes), tuple(notes)
@@ -142,7 +144,7 @@ class _Tracer:
     def trace(self) -> MemoryTrace:
         config, ranks, memory = self._config, self._ranks, self._memory
         as_without = _AsWithoutTrace()  # type: ignore[no-untyped-call]
-        with FakeTensorMode(), memory, as_without:
+        with compiled_on_fake_tensors(), FakeTensorMode(), memory, as_without:
             parts = build_parts(config, ranks, self._precision)
             memory.follow(
                 parts.model, lambda: storage_bytes(_tensors(parts.optimizer.state.values()))
@@ -213,7 +215,6 @@ class _Tracer:
         share = config.batch.sequences // self._ranks.world_size
         sequences = config.validation.micro_batch or config.batch.micro_batch or share
         batches = _MockBatches((sequences, config.batch.sequence_length), 1, self._ranks.device)
-        self._memory.reset_mod_stats()
         with self._memory.phase("evaluation"):
             held_out_sums(
                 step.model,
@@ -251,15 +252,31 @@ class _AsWithoutTrace(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ``isTensorSubclassLike``), so here it is done for it. The gradients of tied weights are 1 GB.
     """
 
+    supports_higher_order_operators = True
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Let Dynamo compile while this mode is on."""
+        return True
+
     def __torch_dispatch__(
         self, func: Any, _types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         if func is torch.ops.aten._local_scalar_dense.default:  # noqa: SLF001 - torch's name for it
             kind = args[0].dtype
             return False if kind == torch.bool else 1.0 if kind.is_floating_point else 1
+        if func in _WITH_RNG_STATE:
+            # Around recomputed attention. It draws no numbers, and the state is no fake tensor.
+            return _WITH_RNG_STATE[func](*args)
         if func is torch.ops.aten.add.Tensor and _sums_gradients(*args):
             return args[0].add_(args[1])
         return func(*args, **(kwargs or {}))
+
+
+_WITH_RNG_STATE: dict[Any, Callable[..., Any]] = {
+    rng_prims.run_and_save_rng_state: lambda op, *args: (torch.empty(0), op(*args)),
+    rng_prims.run_with_rng_state: lambda _state, op, *args: op(*args),
+}
 
 
 def _sums_gradients(first: object, second: object) -> bool:

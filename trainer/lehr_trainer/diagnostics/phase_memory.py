@@ -23,6 +23,32 @@ WITH_ACTIVATIONS = frozenset({"forward", "loss", "backward"})
 """Phases in which what the forward pass keeps is there."""
 
 
+class _NoModules:
+    """In place of the tracker of modules: nothing is read by module.
+
+    Its hooks would break a compiled block's graph.
+    """
+
+    parents: frozenset[str] = frozenset()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_error: object) -> None:
+        pass
+
+    def register_user_hooks(self, *_hooks: object) -> None:
+        pass
+
+    def clear_user_hooks(self) -> None:
+        pass
+
+    @property
+    def is_bw(self) -> bool:
+        """Whether autograd's engine is running."""
+        return bool(torch._C._current_graph_task_id() != -1)  # noqa: SLF001 - no public name
+
+
 class PhaseMemory(MemTracker):  # type: ignore[no-untyped-call]
     """Keeps the moment of most memory of each phase, instead of each module's."""
 
@@ -33,6 +59,14 @@ class PhaseMemory(MemTracker):  # type: ignore[no-untyped-call]
         self._most: dict[str, dict[Any, int]] = {}
         self._kept = 0
         self._state_bytes: Callable[[], int] = lambda: 0
+        self._mod_tracker = _NoModules()
+
+    supports_higher_order_operators = True
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Let Dynamo compile while this mode is on; what the compiled program does is seen."""
+        return True
 
     def _update_peak_stats(self, _peak_state: Any) -> None:
         """Compare this moment with the phase's greatest; called after each operation."""
@@ -48,7 +82,7 @@ class PhaseMemory(MemTracker):  # type: ignore[no-untyped-call]
 
     def follow(self, model: nn.Module, state_bytes: Callable[[], int]) -> None:
         """Count the model's tensors as parameters. ``state_bytes`` counts the optimizer's state."""
-        self.track_external(model)
+        self._track_module_params_and_buffers(model)
         self._state_bytes = state_bytes
 
     def count_as_gradient(self, tensor: Tensor) -> None:
@@ -59,9 +93,6 @@ class PhaseMemory(MemTracker):  # type: ignore[no-untyped-call]
     def phase(self, name: str) -> Iterator[None]:
         """Find the most memory that exists within; a phase within another is apart from it."""
         outer, self._phase = self._phase, name
-        if name == "forward":
-            # The tracker refuses a second pass through a module that it knows.
-            self.reset_mod_stats()
         self._update_peak_stats(None)
         try:
             yield
