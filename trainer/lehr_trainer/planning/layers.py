@@ -20,7 +20,10 @@ class Kernels:
     """Products take 16-bit operands."""
     on_cpu: bool = False
     compiled: bool = False
-    """The compiler computes one of the MLP's tensors again, and one norm's result."""
+    """The compiler computes one of the MLP's tensors again. Of the residual stream it keeps
+    what attention adds to it, rounded, and both norms' results."""
+    joint: bool = False
+    """Query, key and value are one product, of which the value stays a part."""
     residual: int = FP32
     """Bytes of a value of the residual stream, as it is kept: eager norms keep fp32."""
     scores: int = 0
@@ -39,6 +42,7 @@ class Kernels:
             half=half,
             on_cpu=on_cpu,
             compiled=config.compile.compiles,
+            joint=config.compile.joint_products,
             residual=BF16
             if config.compile.compiles and config.precision.residual == "bf16"
             else FP32,
@@ -72,7 +76,12 @@ class LayerBytes:
     mlp: int
     wide_input: int = 0
     """What the input of attention and of the MLP takes beyond its rounded copy. A part that
-    recomputes keeps it as it came: LayerNorm's result is fp32, also in autocast."""
+    recomputes keeps it as it came: LayerNorm's result is fp32, also in autocast. Compiled, it is
+    computed again, and even the rounded copy is not kept."""
+    norm_results: int = 0
+    """Both norms' results, if compiled code computes them again where norms are recomputed."""
+    product: int = 0
+    """Attention's result as it is added to the stream, if it is kept and not the sum."""
 
     @property
     def all(self) -> int:
@@ -87,8 +96,8 @@ class LayerBytes:
         return {
             "none": 0,
             "embedding": 0,
-            "norms": self.unfused_norms,
-            "attention": self.attention - self.wide_input,
+            "norms": self.unfused_norms + self.norm_results,
+            "attention": self.attention + self.product - self.wide_input,
             "swiglu": self.mlp - self.wide_input,
             "block": self.all - self.block_input,
         }[policy]
@@ -101,34 +110,47 @@ class LayerBytes:
 def layer_bytes(model: ModelConfig, kernels: Kernels) -> LayerBytes:
     """Count the bytes that autograd keeps of one layer for a token."""
     width, hidden = kernels.width, model.hidden_size
-    norms = 1 if kernels.compiled else 2
+    rounds_norms = isinstance(model, GPT2Config) and kernels.half
     if isinstance(model, GPT2Config):
-        inner, statistics, unfused, wide_input = 2 * model.mlp_size, 4 * FP32, 0, FP32 - width
+        inner, statistics, unfused = 2 * model.mlp_size, 4 * FP32, 0
+        wide_input = FP32 - width
     else:
         # The SwiGLU's two products, SiLU of one, and their product.
         inner = (3 if kernels.compiled else 4) * model.intermediate_size
         statistics, unfused = 2 * FP32, 0 if kernels.fused_norm else 2 * FP32 * hidden
         wide_input = 0
+    norm_results, product = 2 * width * hidden, 0
+    between = kernels.residual * hidden
+    if kernels.compiled:
+        between = product = width * hidden
+        wide_input = -width if rounds_norms else 0
     return LayerBytes(
         block_input=kernels.residual * hidden,
-        middle=kernels.residual * hidden + norms * width * hidden + statistics,
+        middle=between + norm_results + statistics,
         unfused_norms=unfused,
         attention=_attention_bytes(model, kernels),
         mlp=width * inner,
         wide_input=wide_input * hidden,
+        norm_results=norm_results if kernels.compiled and not rounds_norms else 0,
+        product=product,
     )
 
 
 def _attention_bytes(model: ModelConfig, kernels: Kernels) -> int:
     width, hidden, heads = kernels.width, model.hidden_size, model.num_attention_heads
+    kv_heads = heads if isinstance(model, GPT2Config) else model.num_key_value_heads
+    kv = 2 * kv_heads * (hidden // heads)
+    if kernels.scores and kernels.compiled:
+        # Query and key are repeated as they are, and the softmax keeps its rows' figures.
+        return width * (3 * hidden + kv // 2) + heads * (FP32 * (kernels.scores + 2) + 1)
     if kernels.scores:
         # The math kernel widens and repeats its operands, and keeps the softmax of all scores.
         return 3 * FP32 * hidden + width * hidden + FP32 * heads * kernels.scores
-    kv_heads = heads if isinstance(model, GPT2Config) else model.num_key_value_heads
     if kernels.repeated_heads:
-        kv_heads = heads
-    kv = 2 * kv_heads * (hidden // heads)
-    return width * (2 * hidden + kv) + FP32 * heads + width * kernels.mask
+        kv = 2 * hidden
+    # The value is a part of the joint product, which so outlives query and key, rotated anew.
+    joint = hidden + kv // 2 if kernels.joint else 0
+    return width * (2 * hidden + kv + joint) + FP32 * heads + width * kernels.mask
 
 
 def outer_bytes(model: ModelConfig, kernels: Kernels) -> int:
@@ -158,32 +180,42 @@ def final_norm_bytes(model: ModelConfig, kernels: Kernels) -> int:
     return (5 if unfused else 2) * FP32 * model.hidden_size
 
 
-def mlp_gradient_bytes(model: ModelConfig, kernels: Kernels) -> int:
+def mlp_gradient_bytes(model: ModelConfig, kernels: Kernels, *, again: bool) -> int:
     """Count the most gradients that the MLP has beyond what it frees, for a token.
 
     Those of SiLU, gate and their product, which is freed by then; or of GPT-2's GELU, with the
-    residual stream's rounded gradient. And the gradient of the residual stream.
+    residual stream's rounded gradient. And the gradient of the residual stream. Compiled code has
+    one of SwiGLU's in the place of what it kept; what it computed ``again`` is not reused.
     """
     width, hidden = kernels.width, model.hidden_size
+    rounded = width * hidden if kernels.half else 0
     if isinstance(model, GPT2Config):
-        rounded = width * hidden if kernels.half else 0
         return width * model.mlp_size + FP32 * hidden + rounded
-    if kernels.compiled:
-        # Of the product, SiLU, gate and up, and of the stream before and after; not traced.
-        return 4 * width * model.intermediate_size + 2 * FP32 * hidden
-    return 2 * width * model.intermediate_size + FP32 * hidden
+    if kernels.compiled and again:
+        return 3 * width * model.intermediate_size + FP32 * hidden + rounded
+    wide = 1 if kernels.compiled else 2
+    return wide * width * model.intermediate_size + FP32 * hidden
+
+
+def score_gradients(kernels: Kernels) -> int:
+    """Return how many tensors of all scores the math kernel's backward pass has at once."""
+    return 1 if kernels.compiled else 2
 
 
 def forward_bytes(model: ModelConfig, kernels: Kernels, policy: str) -> int:
     """Count the most that the MLP of a layer allocates in forward and does not keep, for a token.
 
-    Its wide tensors and, where the whole block is recomputed, its input in both forms.
+    Its wide tensors and, where the whole block is recomputed, its input in both forms. Compiled,
+    that is its rounded input and what attention adds to the stream.
     """
     width, hidden = kernels.width, model.hidden_size
     if policy not in {"swiglu", "block"}:
         return 0
-    if isinstance(model, GPT2Config):
-        inner, norm = 2 * model.mlp_size, FP32
-    else:
-        inner, norm = (2 if kernels.compiled else 3) * model.intermediate_size, width
+    gpt2 = isinstance(model, GPT2Config)
+    wide = model.mlp_size if isinstance(model, GPT2Config) else model.intermediate_size
+    if kernels.compiled:
+        # GELU works in place; its result stands beside that of the product after it.
+        narrow = 2 if policy == "block" else 1 if gpt2 else 0
+        return width * ((1 if gpt2 else 2) * wide + narrow * hidden)
+    inner, norm = (2 * wide, FP32) if gpt2 else (3 * wide, width)
     return width * inner + ((FP32 + norm) * hidden if policy == "block" else 0)

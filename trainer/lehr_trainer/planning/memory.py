@@ -203,7 +203,10 @@ def _plan(config: TrainConfig, world_size: int, shape: tuple[int, int]) -> Memor
     again = layer.recomputed_for_mlp(policy) if recomputing else 0
     last_recomputes = (model.num_hidden_layers - 1) % config.activation_checkpointing.every == 0
     final = layers.final_bytes(model, kernels)
-    gradients = layers.mlp_gradient_bytes(model, kernels)
+    of_first, of_last = (
+        layers.mlp_gradient_bytes(model, kernels, again=again > 0 and recomputes)
+        for recomputes in (True, last_recomputes)
+    )
     in_last = layers.forward_bytes(model, kernels, policy) - final if last_recomputes else 0
     # Once more beside those that are kept, in the last layer that computes attention.
     scores = FP32 * model.num_attention_heads * kernels.scores
@@ -218,7 +221,7 @@ def _plan(config: TrainConfig, world_size: int, shape: tuple[int, int]) -> Memor
         gradients=FP32 * counts.total,
         optimizer=optimizer,
         weight_copies=copies,
-        forward_copies=(BF16 * counts.layers if half else 0) - copies,
+        forward_copies=_passing_copies(kernels, counts) - (0 if kernels.compiled else copies),
         activations=tokens * kept,
         forward_workspace=tokens * max(in_last, at_end, scores - layer.mlp - final),
         head_table=table,
@@ -228,10 +231,10 @@ def _plan(config: TrainConfig, world_size: int, shape: tuple[int, int]) -> Memor
         * (layers.final_norm_bytes(model, kernels) - (final - FP32 * model.hidden_size)),
         last_layer=tokens
         * max(
-            gradients + (again if last_recomputes else 0) - final,
-            2 * scores + FP32 * model.hidden_size - layer.mlp - final,
+            of_last + (again if last_recomputes else 0) - final,
+            layers.score_gradients(kernels) * scores + FP32 * model.hidden_size - layer.mlp - final,
         ),
-        first_layer=tokens * (gradients + layer.all - dropped + again),
+        first_layer=tokens * (of_first + layer.all - dropped + again),
         stream=tokens * FP32 * model.hidden_size,
         of_layer=FP32 * counts.layers // model.num_hidden_layers,
         loss=config.loss.forward_bytes(head),
@@ -279,6 +282,16 @@ def weight_copies(config: TrainConfig, counts: ParameterCounts, *, half: bool) -
     )
 
 
+def _passing_copies(kernels: Kernels, counts: ParameterCounts) -> int:
+    """Count the weights' 16-bit copies at the end of a forward pass, also those not kept.
+
+    Autocast has a copy of each; a compiled block makes one when it is needed.
+    """
+    if not kernels.half:
+        return 0
+    return BF16 * (counts.largest_matrix if kernels.compiled else counts.layers)
+
+
 def activation_bytes_per_token(model: ModelConfig, kernels: Kernels) -> int:
     """Count the bytes that autograd keeps for a token, over all layers and the last norm."""
     layer = layers.layer_bytes(model, kernels).all
@@ -302,7 +315,7 @@ def _evaluation_bytes(
     share = max(1, batch.sequences // world_size)
     sequences = config.validation.micro_batch or batch.micro_batch or share
     tokens = sequences * batch.sequence_length
-    copies = BF16 * counts.layers if kernels.half else 0
+    copies = _passing_copies(kernels, counts)
     # A layer that keeps nothing, as if it were to be recomputed.
     in_model = copies + tokens * (
         FP32 * model.hidden_size + layers.forward_bytes(model, kernels, "block")
