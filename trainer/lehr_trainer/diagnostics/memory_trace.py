@@ -33,6 +33,7 @@ from lehr_trainer.errors import BadConfig
 from lehr_trainer.evaluate import held_out_sums
 from lehr_trainer.models.attention import attention_backend, require_operands
 from lehr_trainer.models.documents import make_input_fn
+from lehr_trainer.models.fp8 import require_fp8
 from lehr_trainer.planning.moments import PHASES, MemoryMoment
 from lehr_trainer.runtime.distributed import Ranks
 from lehr_trainer.runtime.precision import Precision
@@ -98,17 +99,15 @@ def traceable(config: TrainConfig, device: str) -> tuple[TrainConfig, tuple[str,
     Raises:
         BadConfig: no trace can show it.
     """
-    if config.precision.fp8.recipe != "none":
-        raise BadConfig(
-            f"precision.fp8.recipe: {config.precision.fp8.recipe} cannot be traced, since its "
-            "kernels have no fake form; trace with precision.fp8.recipe: none"
-        )
-    if config.optimizer.name == "adamw8bit":
-        raise BadConfig(
-            "optimizer.name: adamw8bit cannot be traced, since its kernels have no fake form; "
-            "trace with optimizer.name: adamw"
-        )
     target = "cpu" if config.device == "cpu" else "cuda"
+    fp8 = config.precision.fp8
+    if fp8.recipe == "te_delayed":
+        raise BadConfig(
+            "precision.fp8.recipe: te_delayed cannot be traced, since Transformer Engine's kernels "
+            "have no fake form; trace with tensorwise, rowwise or none"
+        )
+    if fp8.recipe != "none" and target == "cpu":
+        require_fp8(fp8, torch.device("cpu"))
     notes = []
     resolved = config.on(target)
     if resolved.compile.mode != "default":

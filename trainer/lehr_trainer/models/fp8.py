@@ -17,6 +17,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 from lehr_trainer.configs.fp8 import Fp8Config
 from lehr_trainer.errors import BadConfig
@@ -38,8 +39,9 @@ def convert_to_fp8(model: nn.Module, config: Fp8Config) -> list[str]:
     if config.recipe == "none":
         return []
     linears = dict(block_linears(model))
-    device = next(model.parameters()).device
-    require_fp8(config, device)
+    weight = next(model.parameters())
+    if not isinstance(weight, FakeTensor):  # It has no values, so nothing is computed.
+        require_fp8(config, weight.device)
     for name, linear in linears.items():
         if linear.in_features % _MULTIPLE or linear.out_features % _MULTIPLE:
             raise BadConfig(
