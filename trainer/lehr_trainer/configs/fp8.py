@@ -18,3 +18,8 @@ class Fp8Config(Config):
     te_delayed: Transformer Engine, scales from past maxima."""
     emulate: bool = False
     """Compute torchao's recipes without FP8 hardware, slowly: for tests on a CPU."""
+
+    @property
+    def torchao_recipe(self) -> str:
+        """The recipe if torchao computes it, else an empty string."""
+        return self.recipe if self.recipe in {"tensorwise", "rowwise"} else ""

@@ -120,8 +120,13 @@ class EightBitAdamWConfig(BaseOptimizerConfig):
     def update_workspace_bytes(
         self, counts: ParameterCounts, *, ranks: int = 1, on_cpu: bool = False
     ) -> int:
-        """Count nothing: the kernel decodes moments as it goes."""
-        return 0
+        """Count both moments of one parameter as torchao decodes them: one after the other.
+
+        The kernel of bitsandbytes decodes them as it goes.
+        """
+        if self.library == "bitsandbytes":
+            return 0
+        return 2 * FP32 * max(counts.largest_matrix, counts.head)
 
 
 class MuonConfig(BaseOptimizerConfig):

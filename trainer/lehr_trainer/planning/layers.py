@@ -22,10 +22,12 @@ class Kernels:
     compiled: bool = False
     """The compiler computes one of the MLP's tensors again. Of the residual stream it keeps
     what attention adds to it, rounded, and both norms' results."""
+    fp8: str = ""
+    """torchao's recipe by which the blocks' linears round their operands to FP8, if any."""
     joint: bool = False
     """Query, key and value are one product, of which the value stays a part."""
     residual: int = FP32
-    """Bytes of a value of the residual stream, as it is kept: eager norms keep fp32."""
+    """Bytes of a value of the residual stream, as it is kept: eager RMSNorm keeps fp32."""
     scores: int = 0
     """The sequence's length if attention keeps all scores, else 0: the math kernel."""
     mask: int = 0
@@ -42,6 +44,7 @@ class Kernels:
             half=half,
             on_cpu=on_cpu,
             compiled=config.compile.compiles,
+            fp8=config.precision.fp8.torchao_recipe,
             joint=config.compile.joint_products,
             residual=BF16
             if config.compile.compiles and config.precision.residual == "bf16"
@@ -111,19 +114,21 @@ def layer_bytes(model: ModelConfig, kernels: Kernels) -> LayerBytes:
     """Count the bytes that autograd keeps of one layer for a token."""
     width, hidden = kernels.width, model.hidden_size
     rounds_norms = isinstance(model, GPT2Config) and kernels.half
+    # Compiled, what FP8 rounds is computed again: the rounding hides its use in a product.
+    again = 1 if kernels.compiled and kernels.fp8 else 0
     if isinstance(model, GPT2Config):
-        inner, statistics, unfused = 2 * model.mlp_size, 4 * FP32, 0
+        inner, statistics, unfused = (2 - again) * model.mlp_size, 4 * FP32, 0
         wide_input = FP32 - width
     else:
         # The SwiGLU's two products, SiLU of one, and their product.
-        inner = (3 if kernels.compiled else 4) * model.intermediate_size
+        inner = (3 - again if kernels.compiled else 4) * model.intermediate_size
         statistics, unfused = 2 * FP32, 0 if kernels.fused_norm else 2 * FP32 * hidden
         wide_input = 0
-    norm_results, product = 2 * width * hidden, 0
+    norm_results, product = 0 if again else 2 * width * hidden, 0
     between = kernels.residual * hidden
     if kernels.compiled:
         between = product = width * hidden
-        wide_input = -width if rounds_norms else 0
+        wide_input = -width if rounds_norms and not again else 0
     return LayerBytes(
         block_input=kernels.residual * hidden,
         middle=between + norm_results + statistics,
@@ -189,12 +194,46 @@ def mlp_gradient_bytes(model: ModelConfig, kernels: Kernels, *, again: bool) -> 
     """
     width, hidden = kernels.width, model.hidden_size
     rounded = width * hidden if kernels.half else 0
+    if kernels.fp8 and kernels.compiled:
+        return FP32 * hidden + _compiled_fp8_gradient_bytes(model, kernels)
+    if kernels.fp8:
+        return width * mlp_width(model) + FP32 * hidden + fp8_cast_bytes(model, kernels)
     if isinstance(model, GPT2Config):
         return width * model.mlp_size + FP32 * hidden + rounded
     if kernels.compiled and again:
         return 3 * width * model.intermediate_size + FP32 * hidden + rounded
     wide = 1 if kernels.compiled else 2
     return wide * width * model.intermediate_size + FP32 * hidden
+
+
+def mlp_width(model: ModelConfig) -> int:
+    """Return the length of the MLP's inner vectors."""
+    return model.mlp_size if isinstance(model, GPT2Config) else model.intermediate_size
+
+
+def fp8_cast_bytes(model: ModelConfig, kernels: Kernels) -> int:
+    """Count what rounding the MLP's widest operand to FP8 takes, for a token; 0 without FP8.
+
+    Eager, it is widened to fp32 and scaled, then cut off, then rounded.
+    """
+    if not kernels.fp8:
+        return 0
+    wide = (kernels.width if kernels.compiled else 2 * FP32) + 1
+    held = FP32 * model.hidden_size if isinstance(model, GPT2Config) else 0
+    return wide * mlp_width(model) + (0 if kernels.compiled else held)
+
+
+def _compiled_fp8_gradient_bytes(model: ModelConfig, kernels: Kernels) -> int:
+    """Count the MLP's gradients in compiled FP8: wide ones in fp32, 16 bits and FP8, for a token.
+
+    They are as Inductor allocates them: a scale for the whole tensor needs one pass before the
+    rounding, a scale by row does not.
+    """
+    width, tensorwise = kernels.width, kernels.fp8 == "tensorwise"
+    if isinstance(model, GPT2Config):
+        narrow = (2 * width + 1) * model.hidden_size if tensorwise else 0
+        return (FP32 + width + (1 if tensorwise else 2)) * model.mlp_size + narrow
+    return ((FP32 if tensorwise else 0) + 2 * width + 4) * model.intermediate_size
 
 
 def score_gradients(kernels: Kernels) -> int:
@@ -212,7 +251,7 @@ def forward_bytes(model: ModelConfig, kernels: Kernels, policy: str) -> int:
     if policy not in {"swiglu", "block"}:
         return 0
     gpt2 = isinstance(model, GPT2Config)
-    wide = model.mlp_size if isinstance(model, GPT2Config) else model.intermediate_size
+    wide = mlp_width(model)
     if kernels.compiled:
         # GELU works in place; its result stands beside that of the product after it.
         narrow = 2 if policy == "block" else 1 if gpt2 else 0

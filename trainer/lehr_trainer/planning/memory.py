@@ -13,7 +13,7 @@ those of a layer are in layers.py.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lehr_trainer.configs.loss import LossConfig
 from lehr_trainer.configs.sizes import BF16, FP32, HeadSize, ParameterCounts
@@ -207,7 +207,10 @@ def _plan(config: TrainConfig, world_size: int, shape: tuple[int, int]) -> Memor
         layers.mlp_gradient_bytes(model, kernels, again=again > 0 and recomputes)
         for recomputes in (True, last_recomputes)
     )
-    in_last = layers.forward_bytes(model, kernels, policy) - final if last_recomputes else 0
+    in_last = layers.fp8_cast_bytes(model, kernels)
+    if last_recomputes:
+        in_last = max(in_last, layers.forward_bytes(model, kernels, policy))
+    in_last = max(0, in_last - final)
     # Once more beside those that are kept, in the last layer that computes attention.
     scores = FP32 * model.num_attention_heads * kernels.scores
     # The last norm's result, before it is rounded.
@@ -271,9 +274,9 @@ def weight_copies(config: TrainConfig, counts: ParameterCounts, *, half: bool) -
     """Count the 16-bit copies of the linears' weights that live until backward.
 
     Those of a recomputed part are made again in backward. Compiled code keeps them like eager
-    code: inductor saves what feeds a matrix product.
+    code: inductor saves what feeds a matrix product. torchao's FP8 keeps the weights themselves.
     """
-    if not half:
+    if not half or config.precision.fp8.torchao_recipe:
         return 0
     share = recomputing_layers(config) / config.model.num_hidden_layers
     again = {"attention": counts.attention, "swiglu": counts.mlp, "block": counts.layers}
@@ -287,7 +290,7 @@ def _passing_copies(kernels: Kernels, counts: ParameterCounts) -> int:
 
     Autocast has a copy of each; a compiled block makes one when it is needed.
     """
-    if not kernels.half:
+    if not kernels.half or kernels.fp8:
         return 0
     return BF16 * (counts.largest_matrix if kernels.compiled else counts.layers)
 
@@ -310,11 +313,15 @@ def _buffer_bytes(model: ModelConfig) -> int:
 def _evaluation_bytes(
     config: TrainConfig, world_size: int, counts: ParameterCounts, kernels: Kernels
 ) -> int:
-    """Count a held-out batch: its last layer beside all 16-bit weights, or its chunked loss."""
+    """Count a held-out batch: its last layer beside all 16-bit weights, or its chunked loss.
+
+    It is never computed in FP8.
+    """
     batch, model = config.batch, config.model
     share = max(1, batch.sequences // world_size)
     sequences = config.validation.micro_batch or batch.micro_batch or share
     tokens = sequences * batch.sequence_length
+    kernels = replace(kernels, fp8="")
     copies = _passing_copies(kernels, counts)
     # A layer that keeps nothing, as if it were to be recomputed.
     in_model = copies + tokens * (
