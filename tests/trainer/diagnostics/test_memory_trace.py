@@ -90,17 +90,63 @@ BF16_ALONE: dict[str, dict[str, Any]] = {
         }
     },
 }
-GRID: dict[str, dict[str, Any]] = {
-    f"{model}-{compute}-{name}": {
+BLOCKS: dict[str, Any] = {"compile": {"scope": "block"}}
+COMPILED: dict[str, dict[str, Any]] = {
+    f"compiled-{name}": {**BOTH_PRECISIONS[name], **BLOCKS}
+    for name in (
+        *("plain", "accumulating", "norms", "attention", "mlp", "block", "every-second-block"),
+        *("small-chunks", "8-ranks"),
+    )
+}
+COMPILED_BF16_ALONE: dict[str, dict[str, Any]] = {
+    **{f"compiled-{name}": {**BF16_ALONE[name], **BLOCKS} for name in BF16_ALONE},
+    "compiled-residual": {**BLOCKS, "precision": {"residual": "bf16"}},
+    "compiled-loss": {**BLOCKS, "loss": {"pointwise": "compiled"}},
+}
+EIGHT_BITS: dict[str, dict[str, Any]] = {
+    f"{library}{'-untied' if not tied else ''}": {
+        "batch": sized(2),
+        "optimizer": {"name": "adamw8bit", "library": library},
+        "model": {"tie_embeddings": tied},
+    }
+    for library in ("bitsandbytes", "torchao")
+    for tied in (True, False)
+}
+FP8: dict[str, dict[str, Any]] = {
+    f"{recipe}-{scope}-{policy}": {
+        # Only a run on CUDA computes in FP8, so that is what is traced.
+        "device": "auto",
+        "precision": {"fp8": {"recipe": recipe}},
+        "compile": {"scope": scope},
+        **BOTH_PRECISIONS[policy],
+    }
+    for recipe in ("tensorwise", "rowwise")
+    for scope in ("block", "none")
+    for policy in ("plain", "mlp", "block")
+}
+IN_BF16 = BOTH_PRECISIONS | BF16_ALONE | COMPILED | COMPILED_BF16_ALONE | EIGHT_BITS | FP8
+IN_FP32 = BOTH_PRECISIONS | COMPILED | EIGHT_BITS
+
+
+def one(shape: dict[str, Any], compute: str, changes: dict[str, Any]) -> dict[str, Any]:
+    return {
         "batch": sized(8),
-        "precision": {"compute": compute},
         **changes,
+        "precision": {"compute": compute, **changes.get("precision", {})},
         "model": {**shape, **changes.get("model", {})},
     }
+
+
+GRID: dict[str, dict[str, Any]] = {
+    f"{model}-{compute}-{name}": one(shape, compute, changes)
     for model, shape in (("llama", LLAMA), ("gpt2", GPT2))
-    for compute, sets in (("bf16", BOTH_PRECISIONS | BF16_ALONE), ("fp32", BOTH_PRECISIONS))
+    for compute, sets in (("bf16", IN_BF16), ("fp32", IN_FP32))
     for name, changes in sets.items()
 }
+for joined in ("none", "block"):
+    GRID[f"llama-bf16-joint-products-{joined}"] = one(
+        LLAMA, "bf16", {"compile": {"scope": joined, "joint_products": True}}
+    )
 QUICK = {
     "llama-bf16-plain",
     "llama-bf16-block",
@@ -117,6 +163,10 @@ QUICK = {
     "gpt2-fp32-plain",
     "gpt2-fp32-unfused",
     "gpt2-fp32-small-chunks",
+    "llama-bf16-compiled-block",
+    "gpt2-fp32-compiled-mlp",
+    "llama-bf16-bitsandbytes",
+    "llama-bf16-tensorwise-none-plain",
 }
 """One or two of each kind; the others are traced at night."""
 
@@ -152,7 +202,7 @@ def test_formula_and_trace_agree_in_every_phase(name: str) -> None:
 
 
 def test_the_grid_is_large_enough() -> None:
-    assert len(GRID) >= 40
+    assert len(GRID) >= 150
     assert GRID.keys() > QUICK
 
 
@@ -210,6 +260,19 @@ def test_the_trace_shows_what_the_allocator_hands_out() -> None:
     assert traced.peak.total == pytest.approx(most, rel=0.02)
 
 
+def test_what_is_compiled_in_a_trace_is_compiled_anew_in_a_run() -> None:
+    """The traced program has no kernels, so a run must not get it."""
+    model = {**LLAMA, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1}
+    asked = config(model=model, batch=sized(1), compile={"scope": "block"})
+    trace_memory(asked)
+    ranks = Ranks(0, 1, torch.device("cpu"))
+    parts = build_parts(asked, ranks, Precision.choose(asked.precision, ranks.device))
+    tokens = torch.arange(64).view(1, 64)
+    expected = parts.model(tokens)
+    prepare_model(parts.model, asked, ranks)
+    assert torch.allclose(parts.model(tokens), expected, atol=1e-5)
+
+
 def test_buckets_are_there_between_steps_and_ranks_share_the_batch() -> None:
     values = {"model": {**GPT2, "num_hidden_layers": 1}, "batch": sized(16)}
     alone = trace_memory(config(**values, precision={"compute": "fp32"})).stages[0]
@@ -226,20 +289,23 @@ def test_the_trace_of_a_cuda_run_names_what_differs() -> None:
     assert traced.precision.compute == "bf16"
     assert (traced.device, traced.attention.backend) == ("cpu", "auto")
     assert notes == (
-        "nothing is compiled in the trace",
         "a CPU's kernels: no GPU is here",
         "attention.backend fa3 is traced as auto",
     )
     on_gpu, notes = traceable(asked, "cuda")
     assert (on_gpu.device, on_gpu.attention.backend) == ("cuda", "fa3")
-    assert notes == ("nothing is compiled in the trace",)
+    assert notes == ()
 
 
 @pytest.mark.parametrize(
     ("changes", "ranks", "message"),
     [
-        ({"precision": {"fp8": {"recipe": "rowwise"}}}, 1, "precision.fp8.recipe: rowwise"),
-        ({"optimizer": {"name": "adamw8bit"}}, 1, "optimizer.name: adamw8bit"),
+        ({"precision": {"fp8": {"recipe": "rowwise"}}}, 1, "rowwise needs a GPU with FP8"),
+        (
+            {"precision": {"fp8": {"recipe": "te_delayed"}}, "device": "auto"},
+            1,
+            "precision.fp8.recipe: te_delayed cannot be traced",
+        ),
         ({"loss": {"name": "liger"}}, 1, "loss.name: liger"),
         ({}, 3, "8 sequences a step cannot be shared by 3 ranks"),
     ],

@@ -95,14 +95,17 @@ def chunk_rows(tokens: int, vocabulary: int, chunk_bytes: int) -> int:
 
 
 def _chunked_bytes(config: LossConfig, head: HeadSize) -> int:
-    logits = chunk_rows(head.tokens, head.vocabulary, config.chunk_mb * 2**20) * head.vocabulary
+    rows = chunk_rows(head.tokens, head.vocabulary, config.chunk_mb * 2**20)
+    logits = rows * head.vocabulary
     # Eager: logits and their log-softmax in fp32, and the gradient rounded to 16 bits, if it is.
     # Compiled: logits and gradient.
     rounded = BF16 if head.half else 0
     compiled = config.pointwise == "compiled"
     each = FP32 + (rounded or FP32) if compiled else 2 * FP32 + rounded
     # The products that a CPU widens: with the logits as result, with their gradient as operand.
-    widened = (rounded + FP32) * logits + head.widened_weight_bytes
+    # Of the latter the result is the hidden states' gradient, beside their rounded copy.
+    narrow = FP32 + (BF16 if head.half and head.width == FP32 else 0)
+    widened = (rounded + FP32) * logits + head.widened_weight_bytes + narrow * rows * head.hidden
     most = max(each * logits, widened if head.on_cpu else 0)
     return most + head.gradient_bytes + head.copied_weight_bytes
 

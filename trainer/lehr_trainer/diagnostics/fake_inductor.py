@@ -53,9 +53,9 @@ def compiled_on_fake_tensors() -> Iterator[None]:
     functions as they are, without a word. What the process has compiled before is compiled again
     afterwards.
     """
-    import torch._dynamo
-    import torch._functorch.config
-    import torch._inductor.config
+    from torch import _dynamo
+    from torch._functorch import config as functorch_config
+    from torch._inductor import config as inductor_config
     from torch._inductor.async_compile import AsyncCompile
     from torch._inductor.graph import GraphLowering
 
@@ -67,17 +67,17 @@ def compiled_on_fake_tensors() -> Iterator[None]:
             setattr(module, name, visible)
         return module
 
-    torch._dynamo.reset()  # type: ignore[no-untyped-call]
+    _dynamo.reset()  # type: ignore[no-untyped-call]
     with (
         mock.patch.object(AsyncCompile, "cpp_pybinding", _build_none),
         mock.patch.object(GraphLowering, "_compile_to_module_lines", loaded),
         # A cached program would have its kernels, and this one must not get into a cache.
-        torch._inductor.config.patch(fx_graph_cache=False, compile_threads=1),
-        torch._functorch.config.patch(enable_autograd_cache=False),
+        inductor_config.patch(fx_graph_cache=False, compile_threads=1),
+        functorch_config.patch(enable_autograd_cache=False),
         # A run compiles before DDP wraps the model: its blocks are not split at DDP's buckets.
-        torch._dynamo.config.patch(optimize_ddp=False),
+        _dynamo.config.patch(optimize_ddp=False),
     ):
         try:
             yield
         finally:
-            torch._dynamo.reset()  # type: ignore[no-untyped-call]
+            _dynamo.reset()  # type: ignore[no-untyped-call]

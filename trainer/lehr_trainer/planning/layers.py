@@ -257,4 +257,8 @@ def forward_bytes(model: ModelConfig, kernels: Kernels, policy: str) -> int:
         narrow = 2 if policy == "block" else 1 if gpt2 else 0
         return width * ((1 if gpt2 else 2) * wide + narrow * hidden)
     inner, norm = (2 * wide, FP32) if gpt2 else (3 * wide, width)
-    return width * inner + ((FP32 + norm) * hidden if policy == "block" else 0)
+    if kernels.fp8:
+        inner, held = wide, (2 * FP32 + 1) * wide
+    else:
+        held = 0
+    return held + width * inner + ((FP32 + norm) * hidden if policy == "block" else 0)
