@@ -104,7 +104,7 @@ def _as_if_on_an_h100() -> Iterator[None]:
             patches.enter_context(mock.patch.object(CudaInterface, name, gives(value)))
         for name, value in worker.items():
             patches.enter_context(mock.patch.object(CudaInterface.Worker, name, gives(value)))
-        patches.enter_context(mock.patch.object(triton_helpers, "set_driver_to_gpu", lambda: None))
+        patches.enter_context(mock.patch.object(triton_helpers, "set_driver_to_gpu"))
         triton.runtime.driver.set_active(Driver())
         yield
 

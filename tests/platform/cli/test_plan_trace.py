@@ -86,10 +86,10 @@ def test_the_text_says_how_both_figures_were_obtained(tmp_path: Path) -> None:
 
 def test_what_cannot_be_traced_is_one_error(tmp_path: Path) -> None:
     path = written(tmp_path)
-    refused = call(
-        "plan", path, "--trace", "train.optimizer.name=adamw8bit", folder=tmp_path, code=2
-    )
-    assert "optimizer.name: adamw8bit cannot be traced" in " ".join(refused.stderr.split())
+    fp8 = ("train.precision.fp8.recipe=te_delayed", "train.device=auto")
+    bf16 = "train.precision.compute=bf16"
+    refused = call("plan", path, "--trace", *fp8, bf16, folder=tmp_path, code=2)
+    assert "precision.fp8.recipe: te_delayed cannot be traced" in " ".join(refused.stderr.split())
     sweep = {
         "kind": "sweep",
         "name": "many",

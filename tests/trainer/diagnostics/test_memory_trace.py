@@ -100,6 +100,7 @@ COMPILED: dict[str, dict[str, Any]] = {
 }
 COMPILED_BF16_ALONE: dict[str, dict[str, Any]] = {
     **{f"compiled-{name}": {**BF16_ALONE[name], **BLOCKS} for name in BF16_ALONE},
+    "residual": {"precision": {"residual": "bf16"}},
     "compiled-residual": {**BLOCKS, "precision": {"residual": "bf16"}},
     "compiled-loss": {**BLOCKS, "loss": {"pointwise": "compiled"}},
 }
@@ -289,7 +290,7 @@ def test_the_trace_of_a_cuda_run_names_what_differs() -> None:
     assert traced.precision.compute == "bf16"
     assert (traced.device, traced.attention.backend) == ("cpu", "auto")
     assert notes == (
-        "a CPU's kernels: no GPU is here",
+        "a CPU's kernels, not a GPU's",
         "attention.backend fa3 is traced as auto",
     )
     on_gpu, notes = traceable(asked, "cuda")

@@ -67,7 +67,7 @@ def compiled_on_fake_tensors() -> Iterator[None]:
             setattr(module, name, visible)
         return module
 
-    _dynamo.reset()  # type: ignore[no-untyped-call]
+    _dynamo.reset()
     with (
         mock.patch.object(AsyncCompile, "cpp_pybinding", _build_none),
         mock.patch.object(GraphLowering, "_compile_to_module_lines", loaded),
@@ -80,4 +80,4 @@ def compiled_on_fake_tensors() -> Iterator[None]:
         try:
             yield
         finally:
-            _dynamo.reset()  # type: ignore[no-untyped-call]
+            _dynamo.reset()

@@ -4,8 +4,9 @@ A fake tensor has a shape, a type and a device, but no values (``FakeTensorMode`
 trainer's own ``TrainStep``; ``PhaseMemory`` reads what exists in each phase. With several ranks the
 model is wrapped in DDP over a process group that sends nothing.
 
-The device is CUDA where torch can use a GPU, else a CPU. A fake CUDA tensor without a GPU is of no
-use: torch turns autocast off, and a build without CUDA aborts in the first backward pass.
+The device is CUDA where torch can use a GPU and nothing is compiled, else a CPU. A fake CUDA tensor
+without a GPU is of no use: torch turns autocast off, and a build without CUDA aborts in the first
+backward pass. Compiled code runs as Inductor's program for a CPU (fake_inductor.py).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lehr_trainer.checkpointing.staging import layout_of
 from lehr_trainer.checkpointing.state import all_tensors
+from lehr_trainer.configs.optimizer import EightBitAdamWConfig
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.diagnostics.diagnostics_logger import Batch
 from lehr_trainer.diagnostics.fake_inductor import compiled_on_fake_tensors
@@ -84,13 +86,25 @@ def trace_memory(config: TrainConfig, world_size: int = 1) -> MemoryTrace:
     """
     if problem := config.batch.sharing_problem(world_size):
         raise BadConfig(problem)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    on_gpu = torch.cuda.is_available() and not _compiles(config)
+    device = torch.device("cuda" if on_gpu else "cpu")
     config, notes = traceable(config, device.type)
     precision = Precision.choose(config.precision, device)
     require_operands(config.attention, precision.operands, device)
     with _ranks(world_size, device) as ranks, attention_backend(config.attention, device):
         trace = _Tracer(config, ranks, precision).trace()
     return replace(trace, notes=notes)
+
+
+def _compiles(config: TrainConfig) -> bool:
+    """Return whether a step of the run has anything that Inductor compiles."""
+    resolved = config.on("cpu" if config.device == "cpu" else "cuda")
+    optimizer = config.optimizer
+    return (
+        resolved.compile.compiles
+        or resolved.loss.pointwise == "compiled"
+        or (isinstance(optimizer, EightBitAdamWConfig) and optimizer.library == "torchao")
+    )
 
 
 def traceable(config: TrainConfig, device: str) -> tuple[TrainConfig, tuple[str, ...]]:
@@ -128,7 +142,7 @@ def traceable(config: TrainConfig, device: str) -> tuple[TrainConfig, tuple[str,
     if device != "cpu":
         return config.model_copy(update=changes), tuple(notes)
     if target == "cuda":
-        notes.append("a CPU's kernels: no GPU is here")
+        notes.append("a CPU's kernels, not a GPU's")
     if config.attention.backend not in {"auto", "flash", "math"}:
         notes.append(f"attention.backend {config.attention.backend} is traced as auto")
         changes["attention"] = config.attention.model_copy(update={"backend": "auto"})

@@ -59,7 +59,7 @@ class PhaseMemory(MemTracker):  # type: ignore[no-untyped-call]
         self._most: dict[str, dict[Any, int]] = {}
         self._kept = 0
         self._state_bytes: Callable[[], int] = lambda: 0
-        self._mod_tracker = _NoModules()
+        self._mod_tracker: Any = _NoModules()
 
     supports_higher_order_operators = True
 

@@ -27,7 +27,8 @@ class Kernels:
     joint: bool = False
     """Query, key and value are one product, of which the value stays a part."""
     residual: int = FP32
-    """Bytes of a value of the residual stream, as it is kept: eager RMSNorm keeps fp32."""
+    """Bytes of a value of the residual stream, as it is kept. An eager norm keeps fp32, except a
+    CPU's LayerNorm."""
     scores: int = 0
     """The sequence's length if attention keeps all scores, else 0: the math kernel."""
     mask: int = 0
@@ -47,7 +48,8 @@ class Kernels:
             fp8=config.precision.fp8.torchao_recipe,
             joint=config.compile.joint_products,
             residual=BF16
-            if config.compile.compiles and config.precision.residual == "bf16"
+            if config.precision.residual == "bf16"
+            and (config.compile.compiles or (on_cpu and isinstance(config.model, GPT2Config)))
             else FP32,
             scores=length if backend == "math" else 0,
             mask=length if on_cpu and config.attention.document_masking else 0,
@@ -58,6 +60,11 @@ class Kernels:
     def width(self) -> int:
         """Bytes of a product's operand."""
         return BF16 if self.half else FP32
+
+    @property
+    def layer_norm(self) -> int:
+        """Bytes of a value of LayerNorm's result: fp32 in CUDA's autocast, a CPU's leaves it."""
+        return self.residual if self.on_cpu else FP32
 
     @property
     def fused_norm(self) -> bool:
@@ -118,7 +125,7 @@ def layer_bytes(model: ModelConfig, kernels: Kernels) -> LayerBytes:
     again = 1 if kernels.compiled and kernels.fp8 else 0
     if isinstance(model, GPT2Config):
         inner, statistics, unfused = (2 - again) * model.mlp_size, 4 * FP32, 0
-        wide_input = FP32 - width
+        wide_input = kernels.layer_norm - width
     else:
         # The SwiGLU's two products, SiLU of one, and their product.
         inner = (3 - again if kernels.compiled else 4) * model.intermediate_size
@@ -171,12 +178,13 @@ def final_bytes(model: ModelConfig, kernels: Kernels) -> int:
     unfused = 0
     if not isinstance(model, GPT2Config) and kernels.on_cpu:
         unfused = FP32 * model.hidden_size
-    return FP32 * model.hidden_size + hidden_width(model, kernels) * model.hidden_size + unfused
+    stream = kernels.layer_norm if isinstance(model, GPT2Config) else FP32
+    return (stream + hidden_width(model, kernels)) * model.hidden_size + unfused
 
 
 def hidden_width(model: ModelConfig, kernels: Kernels) -> int:
-    """Return the bytes of a value of the last hidden states: LayerNorm gives fp32 in autocast."""
-    return FP32 if isinstance(model, GPT2Config) else kernels.width
+    """Return the bytes of a value of the last hidden states."""
+    return kernels.layer_norm if isinstance(model, GPT2Config) else kernels.width
 
 
 def final_norm_bytes(model: ModelConfig, kernels: Kernels) -> int:
