@@ -261,19 +261,6 @@ def test_the_trace_shows_what_the_allocator_hands_out() -> None:
     assert traced.peak.total == pytest.approx(most, rel=0.02)
 
 
-def test_what_is_compiled_in_a_trace_is_compiled_anew_in_a_run() -> None:
-    """The traced program has no kernels, so a run must not get it."""
-    model = {**LLAMA, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1}
-    asked = config(model=model, batch=sized(1), compile={"scope": "block"})
-    trace_memory(asked)
-    ranks = Ranks(0, 1, torch.device("cpu"))
-    parts = build_parts(asked, ranks, Precision.choose(asked.precision, ranks.device))
-    tokens = torch.arange(64).view(1, 64)
-    expected = parts.model(tokens)
-    prepare_model(parts.model, asked, ranks)
-    assert torch.allclose(parts.model(tokens), expected, atol=1e-5)
-
-
 def test_buckets_are_there_between_steps_and_ranks_share_the_batch() -> None:
     values = {"model": {**GPT2, "num_hidden_layers": 1}, "batch": sized(16)}
     alone = trace_memory(config(**values, precision={"compute": "fp32"})).stages[0]
