@@ -4,7 +4,7 @@ Inductor writes them for fake CUDA tensors, and Triton builds them for sm_90 wit
 brings along. Printed are what a kernel uses of an SM, the bytes that it moves by Inductor's count,
 and the time that this takes at 2.7 TB/s: arithmetic, not a measurement.
 
-    pip install --no-deps triton==3.7.1    # the release that torch 2.13 for CUDA comes with
+    pip install --no-deps triton==3.7.1    # works with torch 2.13
     python tests/bench/sm90_kernels.py
 """
 
