@@ -102,14 +102,14 @@ def test_runs_of_different_held_out_sets_have_a_note_and_no_delta(visit: Visit, 
     results = page.get_by_role("table", name="Results")
     other = results.locator("tbody tr").nth(1)
     expect(other).to_contain_text("another held-out set")
-    expect(other.locator("td").nth(4).locator(".delta")).to_have_text("another held-out set")
+    expect(other.locator("td").nth(5).locator(".delta")).to_have_text("another held-out set")
     note = page.locator(".alert").first
     expect(note).to_contain_text("val/loss cannot be compared")
     assert note.bounding_box()["y"] < results.bounding_box()["y"]
     expect(page.get_by_text("Curves under val/ are from different held-out sets")).to_be_visible()
     page.get_by_label("Metric").select_option("train/loss")
     expect(results).to_contain_text("train/loss at step 100")
-    expect(other.locator("td").nth(4).locator(".delta")).to_contain_text("%")
+    expect(other.locator("td").nth(5).locator(".delta")).to_contain_text("%")
     expect(page.get_by_text("cannot be compared")).to_have_count(0)
     expect(page.get_by_text("Curves under val/ are from different held-out sets")).to_be_visible()
 

@@ -228,7 +228,7 @@ function drawTable() {
       h(
         "table",
         { "aria-label": "Results" },
-        h("thead", {}, h("tr", {}, h("th", {}, ""), h("th", { scope: "col" }, "run"), h("th", { scope: "col" }, "state"), sortHead("value", `${metric} at ${axis} ${where}`, `where every run has it: ${axis} ${where}`), h("th.num", { scope: "col" }, "to the baseline"), sortHead("last", "last", "the newest value of each run, at its own step"), sortHead("best", "best", "the best value of each run"), besides.map(([key, name, how]) => sortHead(key, name, how)), h("th", {}, ""))),
+        h("thead", {}, h("tr", {}, h("th", {}, ""), h("th", { scope: "col" }, "run"), h("th", {}, ""), h("th", { scope: "col" }, "state"), sortHead("value", `${metric} at ${axis} ${where}`, `where every run has it: ${axis} ${where}`), h("th.num", { scope: "col" }, "to the baseline"), sortHead("last", "last", "the newest value of each run, at its own step"), sortHead("best", "best", "the best value of each run"), besides.map(([key, name, how]) => sortHead(key, name, how)))),
         h(
           "tbody",
           {},
@@ -241,12 +241,6 @@ function drawTable() {
               { "data-run": id },
               h("td.shrink", {}, /** @type {any} */ (swatch(id))),
               h("td", {}, h("a.name", { href: `/runs/${id}` }, run.name), id === base && h("span.tag", {}, "baseline"), h("span.dim", {}, ` ${factors(id)}`)),
-              h("td", {}, runState(run)),
-              h("td.num", {}, h("b", {}, format(standing?.value))),
-              h("td.num", {}, id !== base && besideBaseline(standing, results.get(base), format)),
-              h("td.num", { title: known.get(id)?.[metric] ? `at step ${f.integer(known.get(id)?.[metric].last_step)}` : null }, format(ofRun(id, "last"))),
-              h("td.num", {}, format(ofRun(id, "best"))),
-              besides.map(([field, , , name]) => h("td.num", {}, f.metric(name, standing?.[field]), id !== base && delta(standing?.[field], results.get(base)?.[field], null))),
               h(
                 "td.row-actions",
                 {},
@@ -254,6 +248,12 @@ function drawTable() {
                 id !== base && h("button.quiet", { type: "button", onclick: () => choose([id, ...ids.filter((one) => one !== id)]) }, "Make baseline"),
                 ids.length > 2 && h("button.quiet", { type: "button", "aria-label": `Take ${run.name} out`, onclick: () => choose(ids.filter((one) => one !== id)) }, "×"),
               ),
+              h("td", {}, runState(run)),
+              h("td.num", {}, h("b", {}, format(standing?.value))),
+              h("td.num", {}, id !== base && besideBaseline(standing, results.get(base), format)),
+              h("td.num", { title: known.get(id)?.[metric] ? `at step ${f.integer(known.get(id)?.[metric].last_step)}` : null }, format(ofRun(id, "last"))),
+              h("td.num", {}, format(ofRun(id, "best"))),
+              besides.map(([field, , , name]) => h("td.num", {}, f.metric(name, standing?.[field]), id !== base && delta(standing?.[field], results.get(base)?.[field], null))),
             );
           }),
         ),
