@@ -106,6 +106,8 @@ def _stage_lines(stage: PlannedStage, plan: RunPlan) -> list[str]:
     took = f", about {formats.duration(plan.seconds)}" if long else ""
     hours = plan.gpu_hours or 0.0
     cost = f", {hours:.1f} GPU-hours" if hours >= 0.05 else ""
+    if plan.dollars is not None and plan.dollars >= 0.01:
+        cost += f", ${plan.dollars:,.2f}"
     size = f"{plan.model}, {formats.millions(plan.parameters.total)} parameters"
     tokens = f"{formats.count(plan.tokens_per_step)} tokens a step"
     lines = [
