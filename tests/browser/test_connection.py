@@ -57,6 +57,6 @@ def test_page_catches_up_after_the_server_restarted(
         expect(page.locator(".status-line").first).to_contain_text("step 20")
         page.wait_for_function(
             """() => document.querySelector('[data-metric="train/loss"] .plot')
-                ?.data?.at(-1).x.at(-1) === 20"""
+                ?.figure?.traces.at(-1).x.at(-1) === 20"""
         )
         context.close()

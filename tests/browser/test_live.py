@@ -24,7 +24,7 @@ pytestmark = [
 ]
 
 LAST_STEP = """() => document.querySelector('[data-metric="train/loss"] .plot')
-    ?.data?.at(-1).x.at(-1) ?? 0"""
+    ?.figure?.traces.at(-1).x.at(-1) ?? 0"""
 WITHIN_MS = 120_000
 
 
