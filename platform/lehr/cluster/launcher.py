@@ -147,6 +147,8 @@ class Launcher:
                 heartbeat.started_on.add(node)
             if heartbeat.in_flight == 0 and self._is_started(attempt_id, heartbeat.started_on):
                 self._store.attempts.update(attempt_id, dispatched_at=self._store.clock())
+                # A call may wait long for its node: only now is a heartbeat to be expected.
+                heartbeat.first_known = self._heartbeats.now()
 
     def _is_started(self, attempt_id: str, nodes: Collection[str]) -> bool:
         """Return whether every node of the attempt is among these."""

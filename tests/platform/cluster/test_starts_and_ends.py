@@ -97,6 +97,19 @@ def test_gang_is_dispatched_only_when_every_node_has_confirmed(bench, refused_fi
     assert answered(("n1", None), ("n2", None)) is not None
 
 
+def test_first_heartbeat_is_expected_only_after_the_start_is_confirmed(bench):
+    """Calls to a node run one after the other, so a start may wait for many minutes."""
+    run = bench.store.runs.create(run_spec("late"))
+    attempt = begin(bench.store, run.id, placement=[{"node": "n1", "gpus": [0]}])
+    heartbeat = bench.dispatcher.heartbeats.of(attempt.id)
+    heartbeat.in_flight = 1
+    bench.elapsed += 700.0
+    bench.dispatcher._launcher._answers.append((attempt.id, "n1", None))
+    bench.dispatcher._launcher.note_answers()
+    assert bench.store.attempts.get(attempt.id).dispatched_at is not None
+    assert bench.dispatcher.heartbeats.since_contact_s(attempt.id) == 0.0
+
+
 def test_every_part_of_a_gang_counts_as_one_worker_that_sends(bench):
     assert bench.dispatcher._loader.senders() == 0
     gang(bench)
