@@ -17,10 +17,11 @@ from lehr.control.queue import StartRun
 from lehr.control.reconcile import AttemptPhase, Timeouts
 from lehr.errors import LehrError
 from lehr.store.tables import Attempt, RunRow
-from simulation.part import EVENTS, Part
+from simulation.part import Part
 from simulation.people import READMITTED_S
 from simulation.server import Down
 from simulation.watch_groups import GroupWatch
+from simulation.watch_record import check_bytes, check_history
 
 if TYPE_CHECKING:
     from simulation.training import Training
@@ -36,19 +37,6 @@ CHECK_S = 60.0
 SLACK_S = 90.0
 """For reports, ticks and shippers that come more rarely than in reality."""
 LIMITS = Timeouts()
-LEGAL = {
-    (None, "queued"),
-    *(("queued", new) for new in ("starting", "paused", "cancelled", "failed")),
-    *(("starting", new) for new in ("running", "stopping", "failed", "queued")),
-    *(("running", new) for new in ("stopping", "completed", "failed", "queued")),
-    *(
-        ("stopping", new)
-        for new in ("paused", "queued", "cancelled", "pruned", "completed", "failed")
-    ),
-    *(("paused", new) for new in ("queued", "cancelled")),
-    ("failed", "queued"),
-}
-"""Written down here once more: the product's own table may be wrong."""
 
 
 @dataclass(frozen=True)
@@ -364,7 +352,7 @@ class Watch:
                 self.fail("internal", f"{run.id} ended with {run.reason}")
             if state is RunState.COMPLETED and run.id not in self._completed:
                 self.fail("completed", f"{run.id} is completed, and no trainer has completed it")
-            self._check_history(run)
+            check_history(self, run)
         for node in self.world.nodes:
             for part in node.parts():
                 if node.joined and (part.trainer or part.shim):
@@ -379,99 +367,8 @@ class Watch:
         deleted = store.runs.deleted_ids()
         for training in self.world.trainings.values():
             if training.run_id not in deleted:
-                self._check_bytes(training)
+                check_bytes(self, training)
         self.groups.finally_()
-
-    def _check_history(self, run: RunRow) -> None:
-        state: str | None = None
-        why = ""
-        attempt = used = 0
-        allowed = sum(run.spec["retries"].values())
-        progressed = self._progressed(run.id)
-        for one in self.world.server.store.transitions.of_run(run.id):
-            if one.old != state or (one.old, one.new) not in LEGAL:
-                self.fail("transitions", f"{run.id}: {one.old} to {one.new} after {state}")
-            if one.attempt != attempt + (one.new == "starting"):
-                self.fail("transitions", f"{run.id}: attempt {one.attempt} after {attempt}")
-            if (one.old, one.new) == ("stopping", "queued"):
-                # Only a run that allows it is paused for another one; maintenance stops any.
-                self.world.count(f"stopped: {why}")
-                allowed_why = {"maintenance", *(("preempted",) * run.spec["preemptible"])}
-                if why not in allowed_why:
-                    self.fail("transitions", f"{run.id}: {why} led to the queue")
-            why = one.cause
-            state, attempt = one.new, one.attempt
-            if one.new == "queued" and one.actor == "user":
-                used = 0
-            elif one.new == "queued" and one.old in {"starting", "running"}:
-                used = 1 if one.attempt in progressed else used + 1
-                if used > allowed:
-                    self.fail("budget", f"{run.id}: {used} retries, {allowed} allowed")
-        if (state, attempt) != (run.state, run.attempt):
-            self.fail("transitions", f"{run.id}: its row differs from its transitions")
-        numbers = [row.number for row in self.world.server.store.attempts.of_run(run.id)]
-        if numbers != list(range(1, run.attempt + 1)):
-            self.fail("transitions", f"{run.id} has attempts {numbers}")
-        for name, column in (
-            ("user", "user_failures"),
-            ("infrastructure", "infrastructure_failures"),
-            ("preemption", "preemptions"),
-        ):
-            if getattr(run, column) > run.spec["retries"][name]:
-                self.fail("budget", f"{run.id}: {getattr(run, column)} {column}")
-
-    def _progressed(self, run_id: str) -> set[int]:
-        """Return the attempts that have saved a newer checkpoint than all before them."""
-        newest, found = -1, set()
-        points = self.world.server.store.checkpoints.of_run(run_id, removed=True)
-        for point in sorted(points, key=lambda point: (point.attempt, point.step)):
-            if point.step > newest:
-                newest = point.step
-                found.add(point.attempt)
-        return found
-
-    def _check_bytes(self, training: Training) -> None:
-        """Streams hold what was written, once; those of delivered parts hold all of it."""
-        streams = self.world.server.store.streams
-        attempt_id = training.attempt_id
-        found = {one.name: one for one in streams.of_attempt(attempt_id)}
-        for name, content in training.written.items():
-            part = self._sender(training, name)
-            stream = found.pop(name, None)
-            size = stream.size if stream is not None else 0
-            stored = streams.read(attempt_id, name, 0, size + 1) if stream is not None else b""
-            if stored != bytes(content[:size]) or (stream is not None and stream.malformed):
-                self.fail("bytes", f"{attempt_id}/{name} differs from what was written")
-            elif part is not None and part.delivered and size != len(content):
-                self.fail("bytes", f"{attempt_id}/{name}: {size} of {len(content)} bytes")
-            elif name == EVENTS and stream is not None:
-                self._check_index(training, stored)
-        if found:
-            self.fail("bytes", f"{attempt_id} has streams that nobody wrote: {sorted(found)}")
-
-    def _sender(self, training: Training, name: str) -> Part | None:
-        rank = (
-            0
-            if name in {EVENTS, "launcher.log"}
-            else int(name.split("-")[1].split(".", maxsplit=1)[0])
-        )
-        return training.parts.get(rank)
-
-    def _check_index(self, training: Training, stored: bytes) -> None:
-        lines = stored.count(b'"kind": "metrics"')
-        with self.world.server.store.index.read() as connection:
-            others = connection.execute(
-                "SELECT count(*) FROM records JOIN runs ON runs.id = records.run"
-                " WHERE runs.run=? AND attempt=?",
-                (training.run_id, training.number),
-            ).fetchone()[0]
-        expected = stored.count(b"\n")
-        if others not in {expected, expected - lines}:
-            self.fail(
-                "bytes",
-                f"{training.attempt_id}: {others} records in the index, {expected} lines "
-                f"with {lines} of metrics",
-            )
 
 
 def _rank(run: RunRow) -> tuple[int, int]:
