@@ -2,8 +2,8 @@
 
 Each attempt does what a shipper does: a heartbeat and what its training has written since, as often
 as the server's answers ask for. The training writes one metrics record a second.
-A person reads the list of runs twice a second. With ``--nodes``, the agents of as many nodes report
-every two seconds, as the bridge hands their reports over: what they list, their GPUs, their machine.
+A person reads the list of runs twice a second. With ``--nodes``, the agents of as many nodes report,
+as the bridge asks them to and hands their reports over: what they list, their GPUs, their machine.
 Printed for each number of attempts: the server's
 processor time in per cent of one core, the share of the records and heartbeats of that time which it
 has stored and answered, the requests a second, what it refused by kind and status, the time from a
@@ -67,8 +67,9 @@ class QuietBridge:
 
 def reports(attempts: Sequence[Any], nodes: int, on_news: Any) -> None:
     """Hand over the reports of this many agents for ever, each at its own moment."""
-    from lehr.cluster.bridge import LIST_EVERY_S
+    from lehr.control.pace import report_s
 
+    pause_s = report_s(nodes)
     lists: dict[str, dict[str, Any]] = {f"n{number}": {} for number in range(nodes)}
     for attempt in attempts:
         for share in attempt.placement:
@@ -91,7 +92,7 @@ def reports(attempts: Sequence[Any], nodes: int, on_news: Any) -> None:
             report = {"attempts": listed, "draining": False, "gpus_now": gpus_now}
             line = json.dumps({"news": "node", "name": name, "host_now": host, **report})
             on_news(json.loads(line))
-            due = max(due + LIST_EVERY_S / len(lists), time.monotonic() - LIST_EVERY_S)
+            due = max(due + pause_s / len(lists), time.monotonic() - pause_s)
             time.sleep(max(0.0, due - time.monotonic()))
 
 

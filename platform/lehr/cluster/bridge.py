@@ -30,6 +30,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Sized
 from typing import Any, TextIO
 
 import ray
@@ -37,11 +38,11 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lehr import killpoints
 from lehr.cluster.ray_nodes import RayNode, current_nodes
+from lehr.control.pace import report_s
 from lehr.node.agent import Agent
 
 NAMESPACE = "lehr"
 MEMBERS_EVERY_S = 1.0
-LIST_EVERY_S = 2.0
 CALL_S = 30.0
 AGENT_START_S = 120.0
 PROBLEMS_EVERY_S = 5.0
@@ -68,14 +69,22 @@ class NodeThread(threading.Thread):
     """Talks to one node's agent, one call at a time, and replaces the agent when it is dead."""
 
     def __init__(
-        self, member: RayNode, session: str, server_url: str, runs_dir: str, output: Output
+        self,
+        member: RayNode,
+        session: str,
+        server_url: str,
+        runs_dir: str,
+        output: Output,
+        nodes: Sized,
     ) -> None:
+        """``nodes``: those that report to this bridge now; the more they are, the rarer each."""
         super().__init__(name=f"node-{member.name}", daemon=True)
         self.runs_dir = runs_dir
         self.member = member
         self.session = session
         self.server_url = server_url
         self.output = output
+        self.nodes = nodes
         self.requests: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self.agent: Any = None
         self.protocol = 0
@@ -96,7 +105,7 @@ class NodeThread(threading.Thread):
             # Read the agent's list regularly, even under many requests.
             if time.monotonic() >= look_at:
                 self.report_list()
-                look_at = time.monotonic() + (LIST_EVERY_S if self.agent else 0.2)
+                look_at = time.monotonic() + (report_s(len(self.nodes)) if self.agent else 0.2)
 
     def report_list(self) -> None:
         """Report the agent's list; find or create an agent when there is none."""
@@ -236,10 +245,14 @@ class Bridge:
                 del self.threads[name]
         for name, member in alive.items():
             if name not in self.threads:
-                thread = NodeThread(
-                    member, self.session, self.server_url, self.runs_dir, self.output
+                thread = self.threads[name] = NodeThread(
+                    member,
+                    self.session,
+                    self.server_url,
+                    self.runs_dir,
+                    self.output,
+                    self.threads,
                 )
-                self.threads[name] = thread
                 thread.start()
 
     def dispatch(self, request: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""How often workers send: a busy server asks for fewer and larger requests.
+"""How often workers and agents send: a busy server asks for fewer and larger requests.
 
 Most of what a request costs the server does not depend on its size. So when thousands of workers
 send every half second, it is better to ask each for one request every few seconds than to be late
@@ -14,11 +14,14 @@ HEARTBEAT_S = 2.0
 STOPPING_HEARTBEAT_S = 1.0
 """While an attempt is stopping, so that each stop level arrives soon."""
 SEND_S = 0.5
+REPORT_S = 2.0
+"""Between two reports of a node's agent: its attempts, its machine, its GPUs."""
 
 HEARTBEATS_PER_S = 300.0
 SENDS_PER_S = 600.0
-"""What all workers together are asked to stay under. A worker has one stream with new data most of
-the time: its events. ``tests/bench/live_attempts.py`` measures what this costs."""
+REPORTS_PER_S = 150.0
+"""What all workers or nodes together are asked to stay under. A worker has one stream with new data
+most of the time: its events. ``tests/bench/live_attempts.py`` measures what this costs."""
 LONGEST_S = 10.0
 """Half of the silence after which an attempt is shown as unreachable (``liveness.py``)."""
 
@@ -40,3 +43,8 @@ def pace(senders: int) -> Pace:
 
 
 STOPPING = Pace(heartbeat_s=STOPPING_HEARTBEAT_S)
+
+
+def report_s(nodes: int) -> float:
+    """Return the seconds between two reports of each of this many nodes' agents."""
+    return min(max(REPORT_S, nodes / REPORTS_PER_S), LONGEST_S)

@@ -1,4 +1,4 @@
-"""How often workers are asked to send."""
+"""How often workers and agents are asked to send."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lehr.control.liveness import Thresholds
-from lehr.control.pace import HEARTBEATS_PER_S, LONGEST_S, SENDS_PER_S, Pace, pace
+from lehr.control.pace import (
+    HEARTBEATS_PER_S,
+    LONGEST_S,
+    REPORTS_PER_S,
+    SENDS_PER_S,
+    Pace,
+    pace,
+    report_s,
+)
 
 
 def test_few_workers_send_twice_a_second_and_report_every_two():
@@ -37,3 +45,14 @@ def test_more_workers_never_send_more_often(one, other):
 def test_a_late_heartbeat_does_not_make_an_attempt_unreachable(senders):
     """One may be lost."""
     assert 2 * pace(senders).heartbeat_s <= Thresholds().unreachable_s
+
+
+@given(st.integers(0, 10**9))
+def test_all_agents_together_stay_under_the_budget_as_long_as_none_waits_too_long(nodes):
+    assert 2.0 <= report_s(nodes) <= LONGEST_S
+    assert report_s(nodes) == LONGEST_S or nodes / report_s(nodes) <= REPORTS_PER_S * 1.001
+
+
+def test_up_to_300_nodes_report_every_two_seconds():
+    assert report_s(1) == report_s(300) == 2.0
+    assert report_s(900) == 6.0
