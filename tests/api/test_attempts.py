@@ -150,12 +150,30 @@ def test_streams_arrive_exactly_once_despite_loss_and_repetition(api, worker, se
     assert series.step == list(range(1, 61))
 
 
-def test_malformed_line_is_stored_and_skipped(api, worker):
-    api_, _ = api
+def test_malformed_line_is_stored_skipped_and_shown(api, worker):
+    api_, client = api
     data = started() + b"\xff{not json\n" + metrics(1, 2)
     assert worker.put(data, 0).json() == {"offset": len(data)}
     assert api_.store.streams.read(worker.id, "events.jsonl", 0, 1 << 20) == data
     assert api_.store.series.read(run_of(api_, worker).id, "train/loss", exact=True).step == [1, 2]
+    [warning] = client.get(f"/api/v1/runs/{run_of(api_, worker).id}").json()["warnings"]
+    assert warning == "Attempt 1: 1 line of events.jsonl could not be read: skipped."
+
+
+def test_lost_bytes_of_a_file_that_became_shorter_are_shown_for_ever(api, worker):
+    """A full disk or a person has cut it: what was written to it afterwards is not known."""
+    api_, client = api
+    data = started() + finished(3)
+    worker.put(data, 0)
+    worker.put(b"one\ntwo\n", 0, "rank-0.log")
+    body = {"exit": {"code": 0}, "sizes": {"events.jsonl": len(data), "rank-0.log": 3}}
+    for _ in range(2):  # A report that is sent again adds nothing.
+        assert worker.post("exit", body).json()["closed"] is True
+    view = client.get(f"/api/v1/runs/{run_of(api_, worker).id}").json()
+    assert view["state"] == "completed"
+    assert view["warnings"] == [
+        "Attempt 1: bytes 3 to 8 of rank-0.log are lost: the sender's file became shorter."
+    ]
 
 
 def test_append_is_limited_to_one_mebibyte(worker):

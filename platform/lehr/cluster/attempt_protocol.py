@@ -113,7 +113,11 @@ class AttemptProtocol:
         store = self._store
         payload = {**payload, "exit": self._sound(attempt_id, payload["exit"])}
         held = store.streams.sizes(attempt_id)
-        complete = all(held.get(name, 0) >= size for name, size in payload["sizes"].items())
+        complete = True
+        for name, size in payload["sizes"].items():
+            complete = complete and held.get(name, 0) >= size
+            if held.get(name, 0) > size:
+                store.streams.record_gap(attempt_id, name, size)
         with self._exits:
             attempt = store.attempts.get(attempt_id)
             if len(attempt.placement) > 1:

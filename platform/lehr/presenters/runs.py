@@ -16,7 +16,7 @@ from lehr.lru import Lru
 from lehr.presenters.alerts import Alerts
 from lehr.presenters.cost import Costs
 from lehr.presenters.flops import flops_per_token
-from lehr.presenters.streams import latest_values
+from lehr.presenters.streams import latest_values, losses
 from lehr.schemas.runs import AttemptView, GpuRef, Latest, RunDetail, RunView, WandbView
 from lehr.specs import stored
 from lehr.specs.run import Resources
@@ -123,7 +123,10 @@ class RunPresenter:
     def detail(self, run: RunRow) -> RunDetail:
         [fields] = self._fields([run], look=True)
         attempts = self._store.attempts.of_run(run.id)
-        sizes = {attempt.number: self._store.streams.sizes(attempt.id) for attempt in attempts}
+        streams = {
+            attempt.number: self._store.streams.of_attempt(attempt.id) for attempt in attempts
+        }
+        sizes = {number: {one.name: one.size for one in found} for number, found in streams.items()}
         return RunDetail(
             **fields,
             spec=run.spec,
@@ -139,7 +142,18 @@ class RunPresenter:
                 device=fields["device"],
                 gpu_type=run.spec["resources"]["gpu_type"],
             ),
-            warnings=[] if RunState(run.state).ended else self.resume_warnings(run.spec),
+            warnings=[
+                *([] if RunState(run.state).ended else self.resume_warnings(run.spec)),
+                *(
+                    sentence
+                    for attempt in attempts
+                    for sentence in losses(
+                        attempt.number,
+                        self._store.streams.gaps(attempt.id),
+                        streams[attempt.number],
+                    )
+                ),
+            ],
         )
 
     def resume_warnings(self, spec: Mapping[str, Any]) -> list[str]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lehr.schemas.runs import Latest
 from lehr.schemas.streams import LogChunk, LogStream, MetricInfo, Series
 
 if TYPE_CHECKING:
+    from lehr.store import Gap
+    from lehr.store.streams.replication import StreamInfo
     from lehr.store.streams.values import LatestValue, LogFile, LogText, MetricSummary, SeriesData
 
 
@@ -33,3 +35,17 @@ def log_stream(log: LogFile) -> LogStream:
 
 def log_chunk(part: LogText) -> LogChunk:
     return LogChunk(**vars(part))
+
+
+def losses(number: int, gaps: Sequence[Gap], streams: Sequence[StreamInfo]) -> list[str]:
+    """Return a sentence for each gap in an attempt's streams, and for lines that were skipped."""
+    found = [
+        f"Attempt {number}: bytes {gap.offset:,} to {gap.expected:,} of {gap.name} are lost: "
+        f"{gap.cause}."
+        for gap in gaps
+    ]
+    for one in streams:
+        if one.malformed:
+            lines = "1 line" if one.malformed == 1 else f"{one.malformed:,} lines"
+            found.append(f"Attempt {number}: {lines} of {one.name} could not be read: skipped.")
+    return found

@@ -138,7 +138,8 @@ class RunDetail(RunView):
     cost: CostView | None = None
     """Null before its first attempt."""
     warnings: list[str] = []
-    """What may go wrong on this cluster, each with a way out. Empty once the run has ended."""
+    """What may go wrong on this cluster, each with a way out, until the run has ended; and what is
+    lost of its streams, for ever."""
 
 
 class Deletion(View):

@@ -158,11 +158,19 @@ class Streams:
         return [StreamInfo(*row) for row in rows]
 
     def record_gap(self, attempt_id: str, name: str, source_size: int) -> Gap:
-        """Record that the sender's file is shorter than what it sent before: the stream ends."""
+        """Record, once, that the sender's file is shorter than what it sent before: what was
+        written to it meanwhile is lost.
+        """
         self._run_of(attempt_id)
         expected = self.find(attempt_id, name).size
         gap = Gap(name, source_size, expected, "the sender's file became shorter", self._clock())
-        self._appender.call(lambda _: self._replica.note_gap(attempt_id, gap)).result()
+
+        def note(_: object) -> None:
+            known = [(one.name, one.offset, one.expected) for one in self._replica.gaps(attempt_id)]
+            if (name, source_size, expected) not in known:
+                self._replica.note_gap(attempt_id, gap)
+
+        self._appender.call(note).result()
         return gap
 
     def gaps(self, attempt_id: str) -> list[Gap]:
