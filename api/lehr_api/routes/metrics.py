@@ -1,58 +1,82 @@
-"""Metrics of a run: a list, and their curves."""
+"""Metrics of a run, or of many at once: a list, and their curves."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
+from pydantic import Field
 
+from lehr.errors import UserError
 from lehr.presenters.streams import metric_info, series_view
-from lehr.schemas.streams import MetricInfo, Series
+from lehr.schemas.streams import MetricInfo, MetricsOfRun, Series
+from lehr.store import Store
+from lehr.store.tables import RunRow
 from lehr_api.deps import FoundRun, StoreDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses
 
-router = APIRouter(prefix="/runs/{ref}", tags=["metrics"], route_class=TaggedRoute)
+router = APIRouter(tags=["metrics"], route_class=TaggedRoute)
+
+Runs = Annotated[
+    list[str],
+    Query(
+        min_length=1,
+        max_length=100,
+        description="Runs by id or name, repeated.",
+        examples=[["k3f9x2ab", "p8w2c4nd"]],
+    ),
+]
+Names = Annotated[
+    list[str],
+    Query(
+        min_length=1,
+        max_length=100,
+        description="A metric; may be repeated.",
+        examples=[["train/loss"]],
+    ),
+]
+Axis = Annotated[
+    Literal["step", "tokens", "time"],
+    Query(description="time: seconds since the run's first point."),
+]
+PointCount = Annotated[
+    int, Query(ge=2, le=10_000, description="Reduce to at most so many buckets.")
+]
+Smoothing = Annotated[
+    float | None, Query(ge=0, lt=1, description="Of an exponential average over all points.")
+]
+Last = Annotated[float | None, Query(alias="to", description="Up to this x.", allow_inf_nan=False)]
+Superseded = Annotated[
+    bool, Query(description="Also what earlier attempts logged past a later one's start.")
+]
+
+
+@router.get("/runs/{ref}/metrics", responses=problem_responses(404))
+def metrics(run: FoundRun, store: StoreDep) -> list[MetricInfo]:
+    return _metrics(store, run)
 
 
 @router.get("/metrics", responses=problem_responses(404))
-def metrics(run: FoundRun, store: StoreDep) -> list[MetricInfo]:
-    return [metric_info(metric) for metric in store.series.metrics(run.id)]
+def metrics_of_runs(store: StoreDep, run: Runs) -> list[MetricsOfRun]:
+    """Return the metrics of many runs, in the requested order."""
+    return [MetricsOfRun(run_id=one.id, metrics=_metrics(store, one)) for one in _found(store, run)]
 
 
-@router.get("/series", responses=problem_responses(404))
+@router.get("/runs/{ref}/series", responses=problem_responses(404))
 def series(
     run: FoundRun,
     store: StoreDep,
-    name: Annotated[
-        list[str],
-        Query(
-            min_length=1,
-            max_length=100,
-            description="A metric; may be repeated.",
-            examples=[["train/loss"]],
-        ),
-    ],
-    x: Annotated[
-        Literal["step", "tokens", "time"],
-        Query(description="time: seconds since the run's first point."),
-    ] = "step",
-    points: Annotated[
-        int, Query(ge=2, le=10_000, description="Reduce to at most so many buckets.")
-    ] = 500,
+    name: Names,
+    x: Axis = "step",
+    points: PointCount = 500,
     exact: Annotated[bool, Query(description="Every point, as it was logged.")] = False,
-    smoothing: Annotated[
-        float | None, Query(ge=0, lt=1, description="Of an exponential average over all points.")
-    ] = None,
+    smoothing: Smoothing = None,
     first: Annotated[
         float | None, Query(alias="from", description="From this x on.", allow_inf_nan=False)
     ] = None,
-    last: Annotated[
-        float | None, Query(alias="to", description="Up to this x.", allow_inf_nan=False)
-    ] = None,
-    superseded: Annotated[
-        bool, Query(description="Also what earlier attempts logged past a later one's start.")
-    ] = False,
+    last: Last = None,
+    superseded: Superseded = False,
 ) -> list[Series]:
     """Return curves in the requested order: downsampled, or exact."""
     return [
@@ -71,3 +95,62 @@ def series(
         )
         for one in dict.fromkeys(name)
     ]
+
+
+@router.get("/series", responses=problem_responses(404))
+def series_of_runs(
+    store: StoreDep,
+    run: Runs,
+    name: Names,
+    x: Axis = "step",
+    points: PointCount = 500,
+    smoothing: Smoothing = None,
+    first: Annotated[
+        list[Annotated[float, Field(allow_inf_nan=False)]] | None,
+        Query(
+            alias="from",
+            description="From this x on: one for all runs, or one for each in their order.",
+            max_length=100,
+        ),
+    ] = None,
+    last: Last = None,
+    superseded: Superseded = False,
+) -> list[Series]:
+    """Return the curves of many runs, downsampled, in the requested order of runs and metrics.
+
+    A run without one of the metrics has no curve of it.
+    """
+    froms = first or [None]
+    if len(froms) not in {1, len(run)}:
+        raise UserError(
+            f"from has {len(froms)} values for {len(run)} runs: give one, or one for each run."
+        )
+    starts = dict(zip(run, froms * len(run) if len(froms) == 1 else froms, strict=True))
+    found = []
+    for ref, one in zip(starts, _found(store, list(starts)), strict=True):
+        known = {info.name for info in store.series.metrics(one.id)}
+        found += [
+            series_view(
+                store.series.read(
+                    one.id,
+                    metric,
+                    x_axis=x,
+                    points=points,
+                    first=starts[ref],
+                    last=last,
+                    smoothing=smoothing,
+                    with_superseded=superseded,
+                )
+            )
+            for metric in dict.fromkeys(name)
+            if metric in known
+        ]
+    return found
+
+
+def _found(store: Store, refs: list[str]) -> list[RunRow]:
+    return [store.runs.find(ref) for ref in dict.fromkeys(refs)]
+
+
+def _metrics(store: Store, run: RunRow) -> list[MetricInfo]:
+    return [metric_info(metric) for metric in store.series.metrics(run.id)]

@@ -62,11 +62,20 @@ def list_runs(
         list[RunState] | None, Query(description="Any of these; may be repeated.")
     ] = None,
     sweep: Annotated[str | None, Query(description="A sweep's id or name.")] = None,
+    run: Annotated[
+        list[str] | None,
+        Query(
+            max_length=200,
+            description="Only those of these ids, archived or not; may be repeated.",
+            examples=[["k3f9x2ab", "p8w2c4nd"]],
+        ),
+    ] = None,
 ) -> Page[RunView]:
     """List runs, newest first, one page at a time."""
     store = services.store
     sweep_id = store.sweeps.find(sweep).id if sweep is not None else None
-    found = store.runs.page(states=state, sweep_id=sweep_id, **vars(query))
+    wanted = vars(query) if run is None else {**vars(query), "archived": None}
+    found = store.runs.page(states=state, sweep_id=sweep_id, ids=run, **wanted)
     return Page[RunView](
         items=services.presenter.runs.views(found.items),
         next_cursor=found.next_cursor,

@@ -16,6 +16,11 @@ class MetricInfo(View):
     maximum: float | None = None
 
 
+class MetricsOfRun(View):
+    run_id: str
+    metrics: list[MetricInfo]
+
+
 class Series(View):
     """One metric of one run, reduced to at most ``points`` buckets unless ``exact``.
 

@@ -158,6 +158,7 @@ class Runs:
         project: str | None = None,
         states: Collection[str] | None = None,
         sweep_id: str | None = None,
+        ids: Collection[str] | None = None,
         name: str | None = None,
         tag: str | None = None,
         archived: bool | None = False,
@@ -183,6 +184,8 @@ class Runs:
             wanted.append(col(RunRow.state).in_([str(RunState(state)) for state in states]))
         if sweep_id is not None:
             wanted.append(col(RunRow.sweep_id) == sweep_id)
+        if ids is not None:
+            wanted.append(col(RunRow.id).in_(ids))
         with self._db.read() as session:
             return fetch_page(session, RunRow, wanted, limit, cursor)
 

@@ -1,6 +1,6 @@
 /** The points of a run's metrics. The first fetch is downsampled; later ones append new points. */
 
-import { get } from "../api.js";
+import { ask } from "./batch.js";
 import { joined, points, xOfStep } from "./points.js";
 
 /**
@@ -118,7 +118,7 @@ export class Feed {
     });
     if (allKnown()) return;
     this.asked = Date.now();
-    const infos = await get(`/runs/${this.runId}/metrics`);
+    const infos = await ask("/metrics", this.runId, {});
     this.known = new Set(infos.map((/** @type {import("../types.js").MetricInfo} */ info) => info.name));
   }
 
@@ -134,7 +134,7 @@ export class Feed {
     if (!this.scale) {
       const there = names.filter((name) => this.known.has(name));
       if (!there.length) return [null, null];
-      const found = /** @type {import("../types.js").SeriesView[]} */ (await get(`/runs/${this.runId}/series`, { name: there, x: axisOf(reading), points: POINTS }));
+      const found = /** @type {import("../types.js").SeriesView[]} */ (await ask("/series", this.runId, { name: there, x: axisOf(reading), points: POINTS }));
       const longest = found.reduce((a, b) => (b.step.length > a.step.length ? b : a));
       this.scale = points(longest, this.#cost(reading));
     }
@@ -152,21 +152,15 @@ export class Feed {
   async #fetch(names, reading, from, to) {
     const cost = this.#cost(reading);
     if (!names.length || Number.isNaN(cost)) return [];
-    const path = `/runs/${this.runId}/series`;
-    const common = {
-      name: names,
-      x: axisOf(reading),
-      points: POINTS,
-      from: from ? from / cost : null,
-      to: to === null ? null : to / cost,
-    };
+    const common = { name: names, x: axisOf(reading), points: POINTS, to: to === null ? null : to / cost };
+    const first = from ? from / cost : null;
     // Evaluations are few and cover all held-out tokens: draw them without smoothing.
     const rough = names.filter((name) => !name.startsWith("val/"));
     const smooth = reading.smooth && rough.length > 0;
     const superseded = reading.old ? "true" : null;
     const [plain, smoothed] = await Promise.all([
-      get(path, { ...common, superseded }),
-      smooth ? get(path, { ...common, name: rough, smoothing: reading.smooth, superseded }) : [],
+      ask("/series", this.runId, { ...common, superseded }, first),
+      smooth ? ask("/series", this.runId, { ...common, name: rough, smoothing: reading.smooth, superseded }, first) : [],
     ]);
     const series = plain.map((/** @type {any} */ one) => smoothed.find((/** @type {any} */ other) => other.name === one.name) ?? one);
     const raw = smooth ? plain.filter((/** @type {any} */ one) => rough.includes(one.name)) : null;

@@ -1,6 +1,7 @@
 /** Compare runs: differing fields, curves at equal step, tokens or time, deltas to a baseline. */
 
 import { get } from "../api.js";
+import { ask } from "../charts/batch.js";
 import { Board } from "../charts/board.js";
 import { swatch as swatchOf } from "../charts/swatch.js";
 import { toolbar, viewFromAddress } from "../charts/toolbar.js";
@@ -21,7 +22,7 @@ import { on, onCatchUp } from "../stream.js";
 import { read, write } from "../urlstate.js";
 
 /**
- * @typedef {import("../types.js").RunDetail} RunDetail
+ * @typedef {import("../types.js").RunView} RunView
  * @typedef {import("../types.js").ComparisonView} ComparisonView
  * @typedef {import("../types.js").RunResultView} RunResultView
  */
@@ -38,7 +39,7 @@ let ids = asked.slice(0, MOST);
 /** What the address names beyond that. */
 const leftOut = asked.length - ids.length;
 let metric = read("metric") ?? "val/loss";
-/** @type {Map<string, RunDetail>} */
+/** @type {Map<string, RunView>} */
 const runs = new Map();
 /** @type {Map<string, number>} */
 let given = new Map();
@@ -244,7 +245,7 @@ function drawTable() {
               h(
                 "td.row-actions",
                 {},
-                !run.archived && !run.forked_from && h("button.quiet", acts({ type: "button", "aria-label": `Repeat ${run.name} with other seeds`, onclick: () => repeat(run) }), "Seeds"),
+                !run.archived && !run.forked_from && h("button.quiet", acts({ type: "button", "aria-label": `Repeat ${run.name} with other seeds`, onclick: async () => repeat(await get(`/runs/${id}`)) }), "Seeds"),
                 id !== base && h("button.quiet", { type: "button", onclick: () => choose([id, ...ids.filter((one) => one !== id)]) }, "Make baseline"),
                 ids.length > 2 && h("button.quiet", { type: "button", "aria-label": `Take ${run.name} out`, onclick: () => choose(ids.filter((one) => one !== id)) }, "×"),
               ),
@@ -322,6 +323,22 @@ async function compare() {
 
 const nothing = () => empty("Nothing to compare", h("p", {}, "Select two runs or more in the ", h("a", { href: "/" }, "runs table"), " and choose Compare."));
 
+/**
+ * Fetch runs, in this order: all at once, and by themselves those that are not given by their ids.
+ *
+ * @param {string[]} refs
+ * @returns {Promise<{found: import("../types.js").RunView[], missing: unknown}>} `missing`: the error of one that is not there
+ */
+async function fetchRuns(refs) {
+  const page = await get("/runs", { run: refs, limit: MOST });
+  const there = new Map(page.items.map((/** @type {import("../types.js").RunView} */ run) => [run.id, run]));
+  const answers = await Promise.allSettled(refs.map((one) => there.get(one) ?? get(`/runs/${encodeURIComponent(one)}`)));
+  return {
+    found: answers.flatMap((answer) => (answer.status === "fulfilled" ? [answer.value] : [])),
+    missing: answers.find((answer) => answer.status === "rejected")?.reason ?? null,
+  };
+}
+
 async function load() {
   // A late answer to an earlier choice must not replace a later one.
   let mine = ids;
@@ -332,15 +349,13 @@ async function load() {
   if (!place.contains(head)) mount(place, head, notes, groups, table, h("h2", {}, "Curves"), sets, bar.element, charts, h("h2", {}, "Config"), differences);
   drawHead();
   try {
-    const answers = await Promise.allSettled(ids.map((id) => get(`/runs/${encodeURIComponent(id)}`)));
-    const found = answers.flatMap((answer) => (answer.status === "fulfilled" ? [answer.value] : []));
-    const missing = answers.find((answer) => answer.status === "rejected");
-    if (missing && mine === ids) problem.textContent = message(missing.reason);
+    const { found, missing } = await fetchRuns(ids);
+    if (missing && mine === ids) problem.textContent = message(missing);
     if (mine === ids && new Set(found.map((run) => run.id)).size < 2) {
-      fill(place, h("div.failure", { role: "alert" }, h("p", {}, missing ? message(missing.reason) : `${found[0].name} alone: a comparison needs two different runs.`)), nothing());
+      fill(place, h("div.failure", { role: "alert" }, h("p", {}, missing ? message(missing) : `${found[0].name} alone: a comparison needs two different runs.`)), nothing());
       return;
     }
-    const infos = new Map(await Promise.all(found.map(async (run) => /** @type {[string, any[]]} */ ([run.id, await get(`/runs/${run.id}/metrics`)]))));
+    const infos = new Map(await Promise.all(found.map(async (run) => /** @type {[string, any[]]} */ ([run.id, await ask("/metrics", run.id, {})]))));
     if (mine !== ids) return;
     for (const run of found) runs.set(run.id, run);
     ids = [...new Set(found.map((run) => run.id))];

@@ -1,0 +1,117 @@
+"""The metrics and curves of many runs in one answer: the same as each run's own answer."""
+
+import pytest
+
+from lehr.control.lifecycle import RunState
+from lehr_testing.api import (
+    api_client,
+    begin,
+    end,
+    evaluation,
+    ingest,
+    metrics,
+    started,
+    submit,
+)
+
+
+@pytest.fixture
+def api(tmp_path):
+    with api_client(tmp_path) as pair:
+        yield pair
+
+
+@pytest.fixture
+def three(api):
+    """Two runs of different lengths, and one without a step."""
+    api_, client = api
+    ids = [submit(client, name=name)["id"] for name in ("short", "long", "empty")]
+    for run, steps in zip(ids, (5, 40, 0), strict=True):
+        attempt = begin(api_.store, run)
+        lines = started() + (metrics(1, steps) if steps else b"")
+        if steps == 40:
+            lines += evaluation(40, 2.5)
+        ingest(api_.store, attempt, lines)
+    return ids
+
+
+def test_curves_of_many_runs_are_those_of_each(api, three):
+    _, client = api
+    short, long, _ = three
+    for params in (
+        {"name": ["train/loss"]},
+        {"name": ["train/loss"], "x": "tokens", "points": 4, "smoothing": 0.5},
+        {"name": ["train/loss"], "from": 3, "to": 30, "superseded": True},
+    ):
+        found = client.get("/api/v1/series", params={"run": [long, short], **params}).json()
+        own = [
+            client.get(f"/api/v1/runs/{run}/series", params=params).json()[0]
+            for run in (long, short)
+        ]
+        assert found == own
+        assert [one["run_id"] for one in found] == [long, short]
+
+
+def test_a_run_without_the_metric_has_no_curve_of_it(api, three):
+    _, client = api
+    params = {"run": three, "name": ["val/loss", "train/loss"]}
+    found = client.get("/api/v1/series", params=params).json()
+    short, long, _ = three
+    assert [(one["run_id"], one["name"]) for one in found] == [
+        (short, "train/loss"),
+        (long, "val/loss"),
+        (long, "train/loss"),
+    ]
+
+
+def test_each_run_may_have_its_own_begin(api, three):
+    _, client = api
+    short, long, _ = three
+    params = {"run": [short, long], "name": "train/loss", "from": [4, 38]}
+    found = client.get("/api/v1/series", params=params).json()
+    assert [one["step"] for one in found] == [[4, 5], [38, 39, 40]]
+
+
+def test_metrics_of_many_runs_are_those_of_each(api, three):
+    _, client = api
+    found = client.get("/api/v1/metrics", params={"run": three}).json()
+    assert found == [
+        {"run_id": run, "metrics": client.get(f"/api/v1/runs/{run}/metrics").json()}
+        for run in three
+    ]
+    assert found[2]["metrics"] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "params", "status", "words"),
+    [
+        ("series", {"run": ["shrt", "long"], "name": "train/loss"}, 404, "short"),
+        ("metrics", {"run": ["shrt", "long"]}, 404, "short"),
+        (
+            "series",
+            {"run": ["short", "long"], "name": "train/loss", "from": [1, 2, 3]},
+            422,
+            "from",
+        ),
+        ("series", {"run": ["short"], "name": "train/loss", "from": "nan"}, 422, "from"),
+        ("series", {"run": ["short"] * 101, "name": "train/loss"}, 422, "run"),
+        ("series", {"name": "train/loss"}, 422, "run"),
+    ],
+)
+def test_bad_requests_are_answered_with_what_is_wrong(api, three, path, params, status, words):
+    _, client = api
+    answer = client.get(f"/api/v1/{path}", params=params)
+    assert answer.status_code == status
+    assert words in answer.text
+
+
+def test_runs_are_listed_by_id_archived_or_not(api):
+    api_, client = api
+    ids = [submit(client, name=name)["id"] for name in ("a", "b", "c")]
+    begin(api_.store, ids[0])
+    end(api_.store, ids[0], RunState.FAILED)
+    client.post(f"/api/v1/runs/{ids[0]}/archive")
+    assert api_.store.runs.get(ids[0]).archived
+    page = client.get("/api/v1/runs", params={"run": [ids[0], ids[2], "absent"]}).json()
+    assert {run["id"] for run in page["items"]} == {ids[0], ids[2]}
+    assert page["total"] == 2
