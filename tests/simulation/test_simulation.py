@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -102,14 +103,17 @@ def test_server_is_killed_between_writes_and_started_again() -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("seed", range(1, 5))
-def test_power_cuts_and_every_verb_break_no_invariant(seed: int) -> None:
+def test_power_cuts_and_every_verb_break_no_invariant() -> None:
     faults = ("power_cut", "server_kill", "power_off", "cut_off", "trainer_kill")
     busy = {"people": 10.0, "sweeps": 0.2, "failing": 0.3, "loss": 0.02, "repeats": 0.02}
-    result = simulate(seed, **plan(*faults, verbs=30.0, nodes=(4, 4), **busy))
-    assert not result.violations, explain(result)
+    counts: Counter[str] = Counter()
+    for seed in range(1, 5):
+        result = simulate(seed, **plan(*faults, verbs=30.0, nodes=(4, 4), **busy))
+        assert not result.violations, explain(result)
+        counts.update(result.counts)
+    # One history alone may lack a verb.
     for what in ("forks", "deletions", "extensions", "rollouts", "power cuts"):
-        assert result.counts[what] > 0, f"{what}: none"
+        assert counts[what] > 0, f"{what}: none"
 
 
 @pytest.mark.nightly

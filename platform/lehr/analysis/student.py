@@ -24,7 +24,9 @@ def cumulative(t: float, freedom: float) -> float:
     """
     if t == 0:
         return 0.5
-    tail = 0.5 * _incomplete_beta(freedom / (freedom + t * t), freedom / 2, 0.5)
+    square = t * t
+    whole = freedom + square
+    tail = 0.5 * _incomplete_beta(freedom / whole, square / whole, freedom / 2, 0.5)
     return tail if t < 0 else 1 - tail
 
 
@@ -51,18 +53,18 @@ def quantile(probability: float, freedom: float) -> float:
     return (low + high) / 2
 
 
-def _incomplete_beta(x: float, a: float, b: float) -> float:
-    """Return I_x(a, b)."""
-    if x <= 0 or x >= 1:
-        return float(x >= 1)
+def _incomplete_beta(x: float, rest: float, a: float, b: float) -> float:
+    """Return I_x(a, b). ``rest``: 1 - x, which a subtraction would round where x is nearly 1."""
+    if x <= 0 or rest <= 0:
+        return float(rest <= 0)
     if x > (a + 1) / (a + b + 2):  # The fraction converges fast below this point only.
-        return 1 - _incomplete_beta(1 - x, b, a)
+        return 1 - _incomplete_beta(rest, x, b, a)
     front = math.exp(
         math.lgamma(a + b)
         - math.lgamma(a)
         - math.lgamma(b)
         + a * math.log(x)
-        + b * math.log1p(-x)
+        + b * math.log(rest)
         - math.log(a)
     )
     return front / _fraction(x, a, b)

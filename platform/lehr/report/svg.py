@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -136,8 +137,13 @@ def _with_bars(trace: Mapping[str, Any]) -> list[Any]:
     return [*values, *above, *under]
 
 
+_EXPONENTS = (math.log10(sys.float_info.min), math.log10(sys.float_info.max))
+
+
 def ticks(kind: str, low: float, high: float) -> list[float]:
     """Return round values between ``low`` and ``high``, which are exponents on a log axis."""
+    if kind == "log":  # The margins of an axis may lie beyond the largest number.
+        low, high = (min(max(one, _EXPONENTS[0]), _EXPONENTS[1]) for one in (low, high))
     if kind == "log" and high - low >= 1:
         every = max(1, round((high - low) / _TICKS))
         return [10.0**n for n in range(math.ceil(low), math.floor(high) + 1, every)]
@@ -145,6 +151,8 @@ def ticks(kind: str, low: float, high: float) -> list[float]:
         inside = ticks("linear", 10**low, 10**high)
         return [value for value in inside if value > 0]
     span = high - low
+    if span <= 0:
+        return [low]
     rough = span / _TICKS
     scale: float = 10.0 ** math.floor(math.log10(rough))
     step = next(s * scale for s in (1, 2, 5, 10) if s * scale >= rough)

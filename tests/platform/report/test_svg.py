@@ -78,6 +78,8 @@ def test_the_legend_names_each_trace_once_with_its_colour():
 )
 @example([(0.0, 1.7e308), (1.0, -1.7e308)], "linear")
 @example([(0.0, 5e-324), (1.0, 0.0)], "linear")
+@example([(1.7e308, 1.7e308), (1e-300, 5e-324)], "log")
+@example([(1.7e308, 1.7e308), (1.6e308, 1.0)], "log")
 @example([(0.0, 1.0), (1.0, 1.0 + 1e-15)], "linear")
 def test_any_values_give_a_balanced_figure_inside_its_frame(points, axis):
     data = figure([x for x, _ in points], [y for _, y in points], axis=axis)
