@@ -15,6 +15,7 @@ from typing import Any
 from first_hour import trained
 from first_hour.parts import Failed, NotHere, Part, Result, Session
 from lehr_testing.trainer import (
+    EAGER,
     KILL,
     TERMINATE,
     different_tensors,
@@ -63,7 +64,11 @@ def like_one(session: Session, *, count: int) -> Result:
 
 
 def fast(session: Session, *, count: int) -> Result:
-    """Train as users do: bf16, compiled blocks, compressed gradients; near the same in fp32."""
+    """Train as users do: bf16, compiled blocks, compressed gradients; near the same in fp32.
+
+    Once with AdamW and once with Muon, whose ranks send each other their updates, too. Muon
+    compiles into an empty cache, since ranks wait for each other only there.
+    """
     changes: dict[str, Any] = {**_exact(session, count), "parallel": {"compression": "bf16"}}
     if session.machine.on_cuda:
         changes |= {
@@ -72,11 +77,22 @@ def fast(session: Session, *, count: int) -> Result:
             "deterministic": False,
         }
     folder = session.work(f"ranks: fast, {count}")
-    attempt = trained.train(session, folder, ranks=count, **changes)
+    attempt = trained.train(session, folder / "adamw", ranks=count, **changes)
     trained.require_sound(attempt)
     gap = trained.gap_between(losses(attempt), losses(_undisturbed(session, count)))
     trained.require_near(gap, 0.05, "losses in bf16 and in fp32")
-    return Result({**trained.figures(attempt), "gap to fp32 (nats)": gap})
+    muon = {"optimizer": {"name": "muon", "lr": 0.01, "embedding_lr": 1e-3}}
+    one = trained.train(session, folder / "muon, one", **_exact(session, count), **muon)
+    cache = f"import os; os.environ['TORCHINDUCTOR_CACHE_DIR'] = {str(folder / 'cache')!r}\n"
+    if not session.machine.on_cuda:
+        changes |= {"compile": {"scope": "block"}}
+        cache += EAGER
+    several = trained.train(session, folder / "muon", ranks=count, code=cache, **changes, **muon)
+    trained.require_sound(several)
+    muon_gap = trained.gap_between(losses(several), losses(one))
+    trained.require_near(muon_gap, 0.05, f"Muon's losses on {count} GPUs and on one")
+    figures = {**trained.figures(attempt), "gap to fp32 (nats)": gap}
+    return Result({**figures, "Muon's gap to one GPU (nats)": muon_gap})
 
 
 def overlap(session: Session) -> Result:

@@ -176,6 +176,8 @@ def sabotage_save(checkpoint: Path, *, call: int, act: str) -> str:
     )
 
 
+EAGER = 'import torch\ntorch.compiler.set_stance("force_eager")\n'
+"""Code for ``training``: what would be compiled runs eagerly, which is quick on a CPU."""
 KILL = "os.kill(os.getpid(), 9)"
 TERMINATE = "os.kill(os.getpid(), 15)"
 NO_SPACE = "raise OSError(28, 'No space left on device')"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -52,10 +52,18 @@ class DryRun:
     accumulates: bool = False
     """A step has several micro-batches: from the second on, gradients exist beside activations."""
 
-    def run(self, shapes: Sequence[BatchShape], wrapped: nn.Module | None = None) -> None:
+    def run(
+        self,
+        shapes: Sequence[BatchShape],
+        wrapped: nn.Module | None = None,
+        *,
+        beside_state: bool = True,
+    ) -> None:
         """Run forward and backward in each of ``shapes``, as in training; then undo all changes.
 
         If ``wrapped`` is given, its gradients are reduced over ranks, so every rank must call this.
+        The same holds for ``beside_state``: the optimizer's state is made by a step, in which
+        ranks may exchange their updates.
         """
         model, optimizer = self.model, self.optimizer
         generators = json.loads(save_generators())
@@ -65,7 +73,8 @@ class DryRun:
         was_training = model.training
         device = model.head_weight.device
         model.train()
-        with _all_optimizer_state(optimizer), unmoved_fp8_state(model):
+        state = _all_optimizer_state(optimizer) if beside_state else nullcontext()
+        with state, unmoved_fp8_state(model):
             for index, shape in enumerate(shapes):
                 tokens = _mock(shape, model.head_weight.shape[0], device)
                 # DDP moves gradients into its buckets when it first reduces them; from then on a
@@ -99,15 +108,16 @@ def compile_under_lock(context: RunContext, dry_run: DryRun, *, step: int) -> No
     """Warn of the slow attention kernel; then compile once for all runs, if the config asks for it.
 
     The model must not be wrapped yet: under the compile lock nothing may wait for another rank.
-    ``step`` is the number of steps taken before.
+    So with several ranks the optimizer takes no step here; ``dry_run_wrapped`` follows, and has its
+    state. ``step`` is the number of steps taken before.
     """
-    config = context.config
+    config, alone = context.config, context.ranks.world_size == 1
     shapes = _shapes(context, step)
     with attention_backend(config.attention, context.ranks.device):
         _warn_of_math(context, dry_run.precision, shapes)
         if shapes and config.compile.compiles:
             with compile_lock(_key(config, dry_run.precision, shapes), _notify(context)):
-                dry_run.run(shapes)
+                dry_run.run(shapes, beside_state=alone)
 
 
 def dry_run_wrapped(context: RunContext, dry_run: DryRun, wrapped: nn.Module, *, step: int) -> None:

@@ -10,12 +10,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from lehr_testing.graphs import captured_graphs
 from lehr_testing.paths import TESTING
+from lehr_testing.trainer import EAGER, finish, losses, make_run, training
 from lehr_trainer.configs.activation_checkpointing import ActivationCheckpointingConfig
 from lehr_trainer.configs.compile import CompileConfig
 from lehr_trainer.configs.gpt2 import GPT2_TINY, GPT2Config
@@ -30,6 +32,19 @@ from lehr_trainer.runtime.compile_lock import compile_key, compile_lock
 from lehr_trainer.runtime.compiling import Accumulation, compile_model
 
 SCRIPT = TESTING / "compile_turns.py"
+EXCHANGING = """
+import torch
+import torch.distributed as dist
+
+class Exchanging(torch.optim.AdamW):
+    def step(self, closure=None):
+        loss = super().step(closure)
+        dist.barrier()
+        return loss
+
+def build(model, config):
+    return Exchanging(model.parameters(), lr=config.lr)
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -169,3 +184,32 @@ def test_after_compiling_nobody_waits_and_a_failure_releases_the_lock(
 def test_compile_key_depends_on_what_shapes_the_graph() -> None:
     assert compile_key({"hidden": 8}, [4, 32]) == compile_key({"hidden": 8}, [4, 32])
     assert compile_key({"hidden": 8}, [4, 32]) != compile_key({"hidden": 8}, [8, 32])
+
+
+@pytest.mark.parametrize("optimizer", ["muon", "a project's"])
+def test_ranks_whose_optimizer_exchanges_updates_do_not_wait_for_each_other_in_the_lock(
+    optimizer: str, tmp_path: Path, corpus: Path, data: Path
+) -> None:
+    """A rank in the compile lock must not meet a collective: the others wait for that lock."""
+    changes: dict[str, Any] = {"optimizer": {"name": "muon", "lr": 0.01, "embedding_lr": 1e-3}}
+    code = EAGER
+    if optimizer != "muon":
+        module = tmp_path / "code" / "exchanging.py"
+        module.parent.mkdir()
+        module.write_text(EXCHANGING)
+        code += f"import sys; sys.path.insert(0, {str(module.parent)!r})\n"
+        changes = {"parts": {"version": 1, "optimizer": "exchanging:build"}}
+    run = make_run(
+        tmp_path / "run",
+        corpus,
+        steps=1,
+        compile={"scope": "block"},
+        checkpoint={"every": 0},
+        **changes,
+    )
+    cache = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    with training(run, ranks=2, data=data, code=code, **cache) as process:
+        ended, output = finish(process, within_s=180)
+    assert ended == 0, output
+    assert [path.suffix for path in (tmp_path / "cache").glob("lehr-*")].count(".done") == 1
+    assert losses(run / "attempt-1").keys() == {1}

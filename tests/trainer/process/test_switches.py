@@ -17,6 +17,7 @@ import torch
 
 from lehr_testing.forking import run as run_forked
 from lehr_testing.trainer import (
+    EAGER,
     KILL,
     different_tensors,
     final_state,
@@ -143,10 +144,6 @@ RESUMED = {
     "fp16": {"precision": {"compute": "fp16", "loss_scale": {"initial": 2.0**40}}},
     "skip-step": {"skip_step": {"enabled": True, "window": 4, "sigmas": 0.5}},
 }
-
-
-EAGER = 'import torch\ntorch.compiler.set_stance("force_eager")\n'
-"""torchao compiles its step, which is slow; the numbers are the same without."""
 
 
 @pytest.mark.parametrize("switch", RESUMED)
