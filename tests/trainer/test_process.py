@@ -16,6 +16,7 @@ import pytest
 import torch
 import yaml
 
+from lehr_testing.forking import fork
 from lehr_testing.specs import train as train_values
 from lehr_trainer import process_start
 from lehr_trainer.configs.train import TrainConfig
@@ -345,3 +346,30 @@ def test_memory_pool_grows_in_place_unless_the_environment_decides(
     process_start.set_cuda_allocator()
     found = {name: os.environ[name] for name in names if name in os.environ}
     assert found == (own or {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "called"),
+    [
+        (["a-run"], "lehr_trainer.runtime.launch.find_place"),
+        (["bench", "gpu"], "lehr_trainer.experiments.command.main"),
+        (["memory", "a-run"], "lehr_trainer.diagnostics.memory_command.main"),
+    ],
+)
+def test_runs_and_benches_have_the_memory_pool_that_grows_in_place(
+    arguments: list[str], called: str
+) -> None:
+    module, name = called.rsplit(".", 1)
+    code = (
+        f"import os, sys, {module} as part\n"
+        f"part.{name} = lambda *_, **__: sys.exit(os.environ.get('PYTORCH_CUDA_ALLOC_CONF'))\n"
+    )
+    unset = {k: v for k, v in os.environ.items() if not k.endswith("_ALLOC_CONF")}
+    environment = {**unset, "OMP_NUM_THREADS": "1"}
+    process = fork("lehr_trainer", arguments, environment=environment, code=code)
+    try:
+        output, _ = process.communicate(60)
+    finally:
+        process.end_session()
+        process.close()
+    assert "expandable_segments:True" in output

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 
 def main() -> int:
+    # For benches, too: their figures are for the spec of a run.
+    process_start.set_cuda_allocator()
     if sys.argv[1:2] == ["export"]:
         from lehr_trainer.export import command as export_command
 
@@ -77,7 +79,6 @@ def main() -> int:
         return command.main(sys.argv[2:])
     process_start.die_with_parent()
     process_start.hold_gpus()
-    process_start.set_cuda_allocator()
     rank = int(os.environ.get("RANK", "0"))
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         print(__doc__, file=sys.stderr)
