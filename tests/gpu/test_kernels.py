@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import inspect
 import warnings
 
 import pytest
 import torch
 import torch.nn.functional as F
 
+from lehr_testing.gpu_needs import need
 from lehr_trainer.configs.attention import AttentionConfig
 from lehr_trainer.configs.compile import CompileConfig
 from lehr_trainer.configs.fp8 import Fp8Config
@@ -43,39 +41,6 @@ pytestmark = [
 ]
 CUDA = torch.device("cuda")
 LOSSES = ["chunked", "standard", "torch_chunked", "liger", "cce", "cce_fp32", "cce_kahan"]
-
-
-PACKAGES = {
-    "liger": "liger_kernel",
-    "cce": "cut_cross_entropy",
-    "cce_fp32": "cut_cross_entropy",
-    "cce_kahan": "cut_cross_entropy",
-    "fa3": "flash_attn_interface",
-    "fa4": "flash_attn",
-    "tensorwise": "torchao",
-    "rowwise": "torchao",
-    "te_delayed": "transformer_engine",
-}
-CAPABILITIES = {
-    "fa3": (9, 0),
-    "fa4": (9, 0),
-    "tensorwise": (8, 9),
-    "rowwise": (9, 0),
-    "te_delayed": (8, 9),
-}
-
-
-def need(name: str) -> None:
-    """Skip the test if this machine lacks the package of ``name``; otherwise ``name`` must run."""
-    package, least = PACKAGES.get(name), CAPABILITIES.get(name, (0, 0))
-    if package is not None and importlib.util.find_spec(package) is None:
-        pytest.skip(f"{package} is not installed")
-    if torch.cuda.get_device_capability() < least:
-        pytest.skip(f"{name} needs compute capability {least[0]}.{least[1]}")
-    if name in {"cce_fp32", "cce_kahan"}:
-        cut = importlib.import_module("cut_cross_entropy").linear_cross_entropy
-        if "accum_e_fp32" not in inspect.signature(cut).parameters:
-            pytest.skip(f"{name} needs a newer cut-cross-entropy")
 
 
 @pytest.mark.parametrize("name", LOSSES)

@@ -34,7 +34,7 @@ _KERNELS = {
 }
 _ON_CPU = ("auto", "flash", "math")
 
-_FLASH_PACKAGES = {
+FLASH_PACKAGES = {
     # impl: (compute capabilities, module it comes from, how to get it)
     "fa3": ((9,), "flash_attn_interface", "build flash-attention's hopper/ folder"),
     "fa4": ((9, 10), "flash_attn.cute.interface", "pip install flash-attn-4"),
@@ -150,7 +150,7 @@ def kernels_for_fp32() -> Iterator[None]:
 def _only(backend: str) -> Iterator[None]:
     if backend == "auto":
         yield
-    elif backend in _FLASH_PACKAGES:
+    elif backend in FLASH_PACKAGES:
         _activate(backend)
         try:
             # Flash alone; otherwise PyTorch would silently use another kernel if the package
@@ -189,8 +189,8 @@ def require_backend(config: AttentionConfig, device: torch.device) -> None:
             f"{field} takes no document mask; with attention.document_masking use auto "
             "(FlexAttention)"
         )
-    if name in _FLASH_PACKAGES:
-        capabilities, _, _ = _FLASH_PACKAGES[name]
+    if name in FLASH_PACKAGES:
+        capabilities, _, _ = FLASH_PACKAGES[name]
         major, minor = torch.cuda.get_device_capability(device)
         if major not in capabilities:
             needed = " or ".join(f"{one}.x ({_GENERATIONS[one]})" for one in capabilities)
@@ -202,7 +202,7 @@ def require_backend(config: AttentionConfig, device: torch.device) -> None:
 
 def _activate(name: str) -> None:
     """Replace PyTorch's flash kernel by FlashAttention 3 or 4."""
-    _, module, remedy = _FLASH_PACKAGES[name]
+    _, module, remedy = FLASH_PACKAGES[name]
     field = f"attention.backend: {name}"
     activate = getattr(torch_attention, "activate_flash_attention_impl", None)
     if activate is None:
