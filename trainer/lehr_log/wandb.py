@@ -6,14 +6,23 @@ out. No call raises, and nothing is sent to W&B.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import secrets
+import string
+import tempfile
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any, Self
 
 import lehr_log
 
+__version__ = "0.31.0"
+"""The version of wandb whose calls these are. Scripts compare it."""
 
-class Config(dict[str, Any]):
-    """The arguments of the run; its keys are attributes, too."""
+
+class Values(dict[str, Any]):
+    """A dictionary whose keys are attributes, too. It takes whatever wandb takes as a config."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -24,64 +33,138 @@ class Config(dict[str, Any]):
     def __setattr__(self, name: str, value: Any) -> None:
         self[name] = value
 
-    def update(self, *given: Any, allow_val_change: bool = True, **named: Any) -> None:  # noqa: ARG002
-        super().update(*given, **named)
+    def update(self, *given: Any, allow_val_change: bool | None = None, **named: Any) -> None:  # noqa: ARG002
+        for one in given:
+            super().update(_mapping(one))
+        super().update(named)
+
+    def setdefaults(self, given: Any) -> None:
+        for name, value in _mapping(given).items():
+            self.setdefault(name, value)
+
+    def as_dict(self) -> dict[str, Any]:
+        return dict(self)
+
+    def update_locked(self, given: Any, *_: Any, **__: Any) -> None:
+        self.update(given)
+
+    def persist(self) -> None: ...
 
 
-class Silent:
-    """Accepts every call and attribute."""
+Config = Values
 
-    def __getattr__(self, name: str) -> Self:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self
 
-    def __call__(self, *given: Any, **named: Any) -> Self:  # noqa: ARG002 - accepts everything
-        return self
+class _Open(type):
+    """The type of classes of which every attribute is there, such as ``wandb.AlertLevel.WARN``."""
+
+    def __getattr__(cls, name: str) -> Any:
+        return _unknown(name)
+
+
+class Silent(metaclass=_Open):
+    """Accepts every call, attribute and item. As a path, it is an empty folder of the run."""
+
+    def __init__(self, *given: Any, **named: Any) -> None: ...
+
+    def __getattr__(self, name: str) -> Any:
+        return _unknown(name)
+
+    def __call__(self, *given: Any, **named: Any) -> Any:  # noqa: ARG002 - accepts everything
+        return Silent()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None: ...
 
+    def __getitem__(self, key: Any) -> Any:
+        return Silent()
+
+    def __setitem__(self, key: Any, value: Any) -> None: ...
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+    def __fspath__(self) -> str:
+        return str(Path(_folder()) / "left-out")
+
+
+class Error(Exception):
+    """The base of all errors of wandb. None of them is raised here."""
+
 
 class Run(Silent):
     """What ``init`` returns."""
 
-    def __init__(self) -> None:
+    def __init__(self, **given: Any) -> None:
         self.config = config
-        self.summary: dict[str, Any] = {}
-        self.name = self.id = "lehr"
+        self.summary = summary
+        self.id = _text(given.get("id"), "lehr")
+        self.name = _text(given.get("name"), "lehr")
+        self.project = _text(given.get("project"), "lehr")
+        self.entity = _text(given.get("entity"), "lehr")
+        self.group = _text(given.get("group"), "")
+        self.job_type = _text(given.get("job_type"), "")
+        self.notes = given.get("notes")
+        self.tags = tuple(given.get("tags") or ())
+        self.resumed = lehr_log.resume_from is not None
         self.step = 0
+        self.offline, self.disabled = True, False
+        self.url = self.sweep_id = self.sweep_url = self.project_url = None
+
+    @property
+    def dir(self) -> str:
+        """A folder for files of the run, made when it is first asked for."""
+        return _folder()
+
+    @property
+    def path(self) -> str:
+        return f"{self.entity}/{self.project}/{self.id}"
+
+    def get_url(self) -> None: ...
 
     def log(
         self,
         data: Mapping[str, Any],
         step: int | None = None,
-        commit: bool | None = None,  # noqa: ARG002 - a call is complete here
+        commit: bool | None = None,
         **_: Any,
     ) -> None:
-        log(data, step=step)
+        log(data, step=step, commit=commit)
 
     def define_metric(self, name: str, *given: Any, **named: Any) -> Silent:
         return define_metric(name, *given, **named)
 
-    def finish(self, *_: Any, **__: Any) -> None: ...
+    def finish(self, *_: Any, **__: Any) -> None:
+        finish()
+
+    def __exit__(self, *_: object) -> None:
+        finish()
 
 
-config = Config(lehr_log.config)
+class _Util(Silent):
+    """``wandb.util``."""
+
+    def generate_id(self, length: int = 8) -> str:
+        letters = string.ascii_lowercase + string.digits
+        return "".join(secrets.choice(letters) for _ in range(length))
+
+
+config = Values(lehr_log.config)
+summary = Values()
+"""The last value of each metric, and what the program puts there."""
 run: Run | None = None
+util = _Util()
 _step_metrics: list[str] = []
 """Metrics that are the step of all others. Lightning and transformers log with such a one."""
 
 
-def init(*_: Any, config: Any = None, **__: Any) -> Run:
+def init(*_: Any, config: Any = None, **given: Any) -> Run:
     """Begin; ``config`` is laid under the arguments of the run."""
     global run  # noqa: PLW0603 - one run a process, as in wandb
-    if isinstance(config, Mapping):
-        for name, value in config.items():
-            globals()["config"].setdefault(name, value)
-    run = run or Run()
+    globals()["config"].setdefaults(config)
+    if run is None:
+        run = Run(**given)
     return run
 
 
@@ -92,15 +175,21 @@ def log(
     **_: Any,
 ) -> None:
     """Record the numbers of ``data``; nested mappings have names with a dot, as in wandb."""
-    flat: dict[str, Any] = {}
-    if isinstance(data, Mapping):
-        _flatten(data, "", flat)
-    if step is None:
-        step = next((flat[name] for name in _step_metrics if name in flat), None)
-    lehr_log.log(flat, step=step)
+    with contextlib.suppress(Exception):
+        flat: dict[str, Any] = {}
+        if isinstance(data, Mapping):
+            _flatten(data, "", flat)
+        if step is None:
+            step = next((flat[name] for name in _step_metrics if name in flat), None)
+        numbers: dict[str, float] = {}
+        for name, value in flat.items():
+            with contextlib.suppress(Exception):
+                numbers[name] = _number(value)
+        lehr_log.log(numbers, step=step)
+        summary.update(numbers)
 
 
-def define_metric(name: str, step_metric: str | None = None, *_: Any, **__: Any) -> Silent:
+def define_metric(name: str, step_metric: Any = None, *_: Any, **__: Any) -> Silent:
     """Take a metric that is the step of all others, ``"*"``, as the step; accept all else."""
     if name == "*" and isinstance(step_metric, str) and step_metric not in _step_metrics:
         _step_metrics.append(step_metric)
@@ -108,13 +197,64 @@ def define_metric(name: str, step_metric: str | None = None, *_: Any, **__: Any)
 
 
 def finish(*_: Any, **__: Any) -> None:
-    """Do nothing: Lehr records the end."""
+    """End the run of this module. Lehr records the end of its own when the program ends."""
+    global run  # noqa: PLW0603 - one run a process, as in wandb
+    run = None
+
+
+def login(*_: Any, **__: Any) -> bool:
+    """Do nothing: nobody has to be known."""
+    return True
 
 
 def __getattr__(name: str) -> Any:
+    return _unknown(name)
+
+
+def _unknown(name: str) -> Any:
+    """Return what stands for a name of wandb: a class for one like ``Image``, else an object."""
     if name.startswith("__"):
         raise AttributeError(name)
-    return Silent()
+    return _class(name) if name[:1].isupper() and not name.isupper() else Silent()
+
+
+@cache
+def _class(name: str) -> type:
+    """Return the class of this name, always the same: scripts call ``isinstance`` with it."""
+    known = globals().get(name)
+    if isinstance(known, type):
+        return known
+    if name.endswith(("Error", "Exception")):
+        return type(name, (Error,), {})
+    return _Open(name, (Silent,), {})
+
+
+@cache
+def _folder() -> str:
+    """Return the folder of the run's files, below the program's folder as in wandb."""
+    for parent in (Path.cwd, tempfile.gettempdir):
+        with contextlib.suppress(OSError):
+            folder = Path(parent()) / "wandb/latest-run/files"
+            folder.mkdir(parents=True, exist_ok=True)
+            return str(folder)
+    return tempfile.gettempdir()
+
+
+def _mapping(given: Any) -> Mapping[str, Any]:
+    """Return names and values of a config: a mapping, an ``argparse.Namespace``, any object."""
+    if isinstance(given, Mapping):
+        return given
+    return dict(vars(given)) if hasattr(given, "__dict__") else {}
+
+
+def _text(given: Any, default: str) -> str:
+    return given if isinstance(given, str) and given else default
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, str | bytes):
+        raise TypeError
+    return float(value)
 
 
 def _flatten(data: Mapping[str, Any], prefix: str, found: dict[str, Any]) -> None:

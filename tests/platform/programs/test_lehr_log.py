@@ -107,7 +107,7 @@ def test_wandb_takes_the_metric_of_all_steps_as_the_step(tmp_path):
         wandb.log({"loss": 0.5, "trainer/global_step": 7}, step=100)
         wandb.log({"loss": 0.4})
     """
-    assert run(text, LEHR_LOG=str(tmp_path / "log")) == "True True\n"
+    assert run(text, LEHR_LOG=str(tmp_path / "log")) == "True False\n"
     found = [(one["step"], one["values"]["loss"]) for one in lines(tmp_path / "log")]
     assert found == [(49, 1.5), (99, 1.0), (100, 0.5), (101, 0.4)]
 

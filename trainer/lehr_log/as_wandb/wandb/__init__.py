@@ -15,13 +15,10 @@ import lehr_log.wandb
 
 
 class _Submodule(ModuleType):
-    """A module of wandb, such as ``wandb.sdk.lib``: each name in it is a class."""
+    """A module of wandb, such as ``wandb.sdk.lib``."""
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        found = lehr_log.wandb.__dict__.get(name)
-        return found if isinstance(found, type) else lehr_log.wandb.Silent
+        return getattr(lehr_log.wandb, name)
 
 
 class _Submodules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
