@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+import lehr_log
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import LaunchNote, Orders
 from lehr_trainer.contract.records import record_adapter
@@ -24,6 +25,9 @@ class Attempts:
         self.run.mkdir()
         self.capsule = folder / "capsule"
         (self.capsule / "project").mkdir(parents=True)
+        # The module of this working tree, whatever is installed.
+        (self.capsule / "trainer").mkdir()
+        (self.capsule / "trainer/lehr_log").symlink_to(Path(lehr_log.__file__).parent)
         self.number = 0
 
     def write(self, text: str, name: str = "train.py") -> None:

@@ -6,6 +6,7 @@ out. No call raises, and nothing is sent to W&B.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import secrets
 import string
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import lehr_log
+from lehr_log.steps import Steps
 
 __version__ = "0.31.0"
 """The version of wandb whose calls these are. Scripts compare it."""
@@ -108,7 +110,6 @@ class Run(Silent):
         self.notes = given.get("notes")
         self.tags = tuple(given.get("tags") or ())
         self.resumed = lehr_log.resume_from is not None
-        self.step = 0
         self.offline, self.disabled = True, False
         self.url = self.sweep_id = self.sweep_url = self.project_url = None
 
@@ -116,6 +117,11 @@ class Run(Silent):
     def dir(self) -> str:
         """A folder for files of the run, made when it is first asked for."""
         return _folder()
+
+    @property
+    def step(self) -> int:
+        """The step of the next call that gives none."""
+        return _steps.next
 
     @property
     def path(self) -> str:
@@ -155,6 +161,9 @@ summary = Values()
 """The last value of each metric, and what the program puts there."""
 run: Run | None = None
 util = _Util()
+_steps = Steps(lehr_log.resume_step)
+_held: dict[str, float] = {}
+"""Numbers that were logged with ``commit=False``."""
 _step_metrics: list[str] = []
 """Metrics that are the step of all others. Lightning and transformers log with such a one."""
 
@@ -171,22 +180,39 @@ def init(*_: Any, config: Any = None, **given: Any) -> Run:
 def log(
     data: Mapping[str, Any],
     step: int | None = None,
-    commit: bool | None = None,  # noqa: ARG001 - a call is complete here
+    commit: bool | None = None,
     **_: Any,
 ) -> None:
-    """Record the numbers of ``data``; nested mappings have names with a dot, as in wandb."""
+    """Record the numbers of ``data``; nested mappings have names with a dot, as in wandb.
+
+    ``commit=False`` without a step holds them for the next call.
+    """
     with contextlib.suppress(Exception):
         flat: dict[str, Any] = {}
         if isinstance(data, Mapping):
             _flatten(data, "", flat)
-        if step is None:
-            step = next((flat[name] for name in _step_metrics if name in flat), None)
         numbers: dict[str, float] = {}
         for name, value in flat.items():
             with contextlib.suppress(Exception):
                 numbers[name] = _number(value)
-        lehr_log.log(numbers, step=step)
-        summary.update(numbers)
+        _record(numbers, step, commit)
+
+
+def _record(numbers: dict[str, float], step: int | None, commit: bool | None) -> None:
+    numbers = {**_held, **numbers}
+    given = _steps.given(numbers, _step_metrics) if step is None else int(step)
+    _held.clear()
+    if given is None and commit is False:
+        _held.update(numbers)
+        return
+    lehr_log.log(numbers, step=_steps.take(numbers, given, commit=commit))
+    summary.update(numbers)
+
+
+@atexit.register
+def _flush() -> None:
+    if _held:
+        _record({}, None, None)
 
 
 def define_metric(name: str, step_metric: Any = None, *_: Any, **__: Any) -> Silent:
@@ -199,6 +225,7 @@ def define_metric(name: str, step_metric: Any = None, *_: Any, **__: Any) -> Sil
 def finish(*_: Any, **__: Any) -> None:
     """End the run of this module. Lehr records the end of its own when the program ends."""
     global run  # noqa: PLW0603 - one run a process, as in wandb
+    _flush()
     run = None
 
 

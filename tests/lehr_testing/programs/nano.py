@@ -68,13 +68,13 @@ def main() -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        wandb.log({"iter": step, "train/loss": loss.item(), "lr": args.lr}, step=step)
+        wandb.log({"iter": step, "train/loss": loss.item(), "lr": args.lr})
         if step % args.eval_interval == 0 or step == args.max_iters:
             with torch.no_grad():
                 inputs, targets = batch(data, 10**6, 0)
                 logits = model(inputs)
                 val = nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
-            wandb.log({"val/loss": val.item()}, step=step)
+            wandb.log({"iter": step, "val/loss": val.item()})
             print(f"step {step}: val loss {val.item():.4f}", flush=True)
             state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
             torch.save({**state, "iter": step}, path)

@@ -93,6 +93,11 @@ IDIOMS: dict[str, tuple[str, object]] = {
         "with art.new_file('x.txt') as f:\n f.write('x')\nrun.log_artifact(art, aliases=['best'])\nout = 1"),
         1,
     ),
+    "steps": (
+        ("run = wandb.init()\nwandb.log({'a': 1}, commit=False)\nfirst = run.step\nwandb.log({'b': 1})\n"
+        "out = run.step - first"),
+        1,
+    ),
     "with": ("with wandb.init(mode='offline') as run:\n run.log({'a': 1})\nout = wandb.run", None),
     "settings": (
         ("run = wandb.init(settings=wandb.Settings(quiet=True))\nrun.log_code('.')\n"
