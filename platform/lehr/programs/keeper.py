@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lehr.programs.recorder import Recorder
-from lehr.programs.saves import Declared, Kept, State, StillChanging, keep, state_of
+from lehr.programs.saves import Declared, Kept, Saved, StillChanging, keep, saved_in
 from lehr.programs.workplace import Workplace
 from lehr.specs.program import Program
 from lehr.specs.stored import program_policy
@@ -42,37 +42,37 @@ class Keeper:
             return
         try:
             full.stat()
-            state = state_of(self._place.folder, [full])
+            saved = saved_in(self._place.folder, [full])
         except (FileNotFoundError, ValueError):  # ValueError: the name contains a NUL.
             self._recorder.warn("no_checkpoint", f"checkpoint({shown}): there is no such file")
             return
         except OSError as error:
             self._recorder.warn("checkpoint_failed", f"checkpoint({shown}): {error.strerror}")
             return
-        self._keep(state, step, "program")
+        self._keep(saved, step, "program")
 
     def look(self, catch_up: Callable[[], None], *, ended: bool = False) -> None:
         """Keep declared files that have changed and settled.
 
         ``catch_up`` records all that the program has logged: the step of the files is in it.
         """
-        state = self._declared.settled(ended=ended)
-        if state is None:
+        saved = self._declared.settled(ended=ended)
+        if saved is None:
             return
         catch_up()
-        newest = max(changed_ns for _, changed_ns in state.values()) / 1e9
+        newest = max(changed_ns for _, changed_ns in saved.files.values()) / 1e9
         step = self._recorder.step_of_file(newest)
-        if self._keep(state, step, "declared"):
-            self._declared.note_kept(state)
+        if self._keep(saved, step, "declared"):
+            self._declared.note_kept(saved)
 
-    def _keep(self, state: State, step: int, reason: str) -> bool:
+    def _keep(self, saved: Saved, step: int, reason: str) -> bool:
         attempt = self._place.attempt_dir
         folder = layout.checkpoint_dir(attempt, step)
-        if not state or folder.exists():
-            return bool(state)
+        if not saved.files or folder.exists():
+            return bool(saved.files)
         tokens = min(step * self._tokens_per_step, MOST - 1)
         try:
-            kept = keep(self._place.folder, state, folder, step=step, tokens=tokens, reason=reason)
+            kept = keep(self._place.folder, saved, folder, step=step, tokens=tokens, reason=reason)
         except StillChanging:
             return False
         except OSError as error:

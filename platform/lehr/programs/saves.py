@@ -25,6 +25,15 @@ State = dict[str, tuple[int, int]]
 """Size and time of change of each file, by its path below the working folder."""
 
 
+@dataclass(frozen=True)
+class Saved:
+    """What a program has saved as one checkpoint."""
+
+    files: State
+    path: str | None
+    """The file or folder, below the working folder; None if there are several."""
+
+
 class StillChanging(Exception):
     """A file changed while it was copied."""
 
@@ -47,6 +56,13 @@ def state_of(base: Path, paths: list[Path]) -> State:
     return found
 
 
+def saved_in(base: Path, paths: list[Path]) -> Saved:
+    """Return the files at these paths."""
+    states = {path: found for path in paths if (found := state_of(base, [path]))}
+    only = next(iter(states)).relative_to(base).as_posix() if len(states) == 1 else None
+    return Saved({name: one for found in states.values() for name, one in found.items()}, only)
+
+
 def _files(path: Path) -> Iterator[Path]:
     if path.is_dir():
         yield from (file for file in sorted(path.rglob("*")) if file.is_file())
@@ -54,8 +70,8 @@ def _files(path: Path) -> Iterator[Path]:
         yield path
 
 
-def keep(base: Path, state: State, folder: Path, *, step: int, tokens: int, reason: str) -> Kept:
-    """Copy the files of ``state`` into the checkpoint ``folder``, atomically.
+def keep(base: Path, saved: Saved, folder: Path, *, step: int, tokens: int, reason: str) -> Kept:
+    """Copy the files of ``saved`` into the checkpoint ``folder``, atomically.
 
     Raises:
         StillChanging: one changed since its state was taken.
@@ -67,13 +83,19 @@ def keep(base: Path, state: State, folder: Path, *, step: int, tokens: int, reas
     draft.mkdir(parents=True)
     try:
         files: dict[str, FileEntry] = {}
-        for name, expected in state.items():
+        for name, expected in saved.files.items():
             entry = _copy(base / name, draft / _flat(name))
             _refuse_changed(base / name, expected)
             files[_flat(name)] = entry
         code = layout.code_digest()
         manifest = Manifest(
-            step=step, tokens=tokens, reason=reason, code=code, versions=versions(), files=files
+            step=step,
+            tokens=tokens,
+            reason=reason,
+            code=code,
+            versions=versions(),
+            path=saved.path,
+            files=files,
         )
         listing = manifest.model_dump_json(indent=1).encode()
         with (draft / layout.MANIFEST).open("wb") as output:
@@ -118,6 +140,18 @@ def restore(folder: Path, base: Path) -> Manifest:
     return manifest
 
 
+def saved_path(manifest: Manifest, base: Path) -> str:
+    """Return the file or folder that was saved, below ``base``.
+
+    Without a path in the manifest: the only file, or the folder that all files share.
+    """
+    names = [unquote(flat) for flat in manifest.files]
+    path = manifest.path
+    if path is not None and all(name == path or name.startswith(f"{path}/") for name in names):
+        return str(base / path)
+    return os.path.commonpath([str(base / name) for name in names]) if names else str(base)
+
+
 def _flat(name: str) -> str:
     return quote(name, safe="")
 
@@ -143,29 +177,36 @@ class Declared:
 
     def __init__(self, base: Path, patterns: list[str], *, newest: bool = False) -> None:
         self._base, self._patterns, self._newest = base, patterns, newest
-        self._kept = self.state()
-        self._seen: tuple[State, float] = (self._kept, 0.0)
+        self._kept = self.saved()
+        self._seen: tuple[Saved, float] = (self._kept, 0.0)
 
-    def state(self) -> State:
+    def saved(self) -> Saved:
         try:
             paths = [p for pattern in self._patterns for p in sorted(self._base.glob(pattern))]
             if not self._newest:
-                return state_of(self._base, paths)
-            states = [found for path in paths if (found := state_of(self._base, [path]))]
-            return max(states, key=lambda one: max(at for _, at in one.values()), default={})
+                return saved_in(self._base, paths)
+            each = [found for path in paths if (found := saved_in(self._base, [path])).files]
+            return max(each, key=_changed, default=_NOTHING)
         except OSError:  # It is being replaced.
-            return {}
+            return _NOTHING
 
-    def settled(self, *, ended: bool = False) -> State | None:
-        """Return the state if it is new and has settled; ``ended``: nothing writes any more."""
+    def settled(self, *, ended: bool = False) -> Saved | None:
+        """Return what is saved if it is new and has settled; ``ended``: nothing writes any more."""
         if not self._patterns:
             return None
-        now, state = time.monotonic(), self.state()
-        if state != self._seen[0]:
-            self._seen = (state, now)
-        if not state or state == self._kept:
+        now, saved = time.monotonic(), self.saved()
+        if saved.files != self._seen[0].files:
+            self._seen = (saved, now)
+        if not saved.files or saved.files == self._kept.files:
             return None
-        return state if ended or now - self._seen[1] >= _SETTLE_S else None
+        return saved if ended or now - self._seen[1] >= _SETTLE_S else None
 
-    def note_kept(self, state: State) -> None:
-        self._kept = state
+    def note_kept(self, saved: Saved) -> None:
+        self._kept = saved
+
+
+_NOTHING = Saved({}, None)
+
+
+def _changed(saved: Saved) -> int:
+    return max(changed_ns for _, changed_ns in saved.files.values())

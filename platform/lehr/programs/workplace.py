@@ -9,7 +9,6 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote
 
 import yaml
 
@@ -85,8 +84,7 @@ class Workplace:
             return None
         checkpoint = self.attempt_dir.parent / note.resume_from
         manifest = saves.restore(checkpoint, self.folder)
-        names = [str(self.folder / unquote(name)) for name in manifest.files]
-        path = os.path.commonpath(names) if names else str(self.folder)
+        path = saves.saved_path(manifest, self.folder)
         changed = changes(manifest.versions, versions())
         return Resume(manifest.step, note.resume_from, path, changed)
 

@@ -96,12 +96,12 @@ def test_only_the_newest_of_the_declared_files_is_saved(tmp_path):
         (tmp_path / name).write_text(name)
         os.utime(tmp_path / name, (at, at))
     newest = Declared(tmp_path, ["*.ckpt"], newest=True)
-    assert list(newest.state()) == ["last-v1.ckpt"]
-    assert len(Declared(tmp_path, ["*.ckpt"]).state()) == 2
+    assert list(newest.saved().files) == ["last-v1.ckpt"]
+    assert len(Declared(tmp_path, ["*.ckpt"]).saved().files) == 2
     folder = tmp_path / "checkpoint-2.ckpt"
     folder.mkdir()
-    assert list(newest.state()) == ["last-v1.ckpt"], "an empty folder is nothing saved"
+    assert list(newest.saved().files) == ["last-v1.ckpt"], "an empty folder is nothing saved"
     for name in ("a", "b"):
         (folder / name).write_text("x")
-    assert sorted(newest.state()) == ["checkpoint-2.ckpt/a", "checkpoint-2.ckpt/b"]
-    assert newest.settled(ended=True) == newest.state()
+    assert sorted(newest.saved().files) == ["checkpoint-2.ckpt/a", "checkpoint-2.ckpt/b"]
+    assert newest.settled(ended=True) == newest.saved()

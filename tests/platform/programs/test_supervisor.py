@@ -169,6 +169,46 @@ def test_pause_lets_the_program_save_and_resume_from_there(attempts):
     assert attempts.series("x") == [(step + 1, step + 1)]
 
 
+ONE_FILE = """
+    import lehr_log, os
+    os.makedirs("out/step-3/deep", exist_ok=True)
+    open("out/step-3/deep/state.txt", "w").write("x")
+    print("from", lehr_log.resume_from and os.path.relpath(lehr_log.resume_from))
+    {call}
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "trainer", "path"),
+    [
+        ("lehr_log.checkpoint('out/step-3', step=3)", {}, "out/step-3"),
+        ("lehr_log.checkpoint('out/step-3/deep/state.txt', 3)", {}, "out/step-3/deep/state.txt"),
+        ("", {"saves": ["out/step-*"], "saves_newest": True}, "out/step-3"),
+        ("", {"saves": ["out/step-*/"]}, "out/step-3"),
+        ("", {"saves": ["out/**/*.txt"]}, "out/step-3/deep/state.txt"),
+    ],
+)
+def test_saved_folder_is_resumed_from_although_it_holds_one_file(attempts, call, trainer, path):
+    attempts.write(ONE_FILE.format(call=call))
+    assert attempts.train(**trainer) == 0
+    [saved] = attempts.records("checkpoint")
+    assert attempts.train(resume_from=saved.path, **trainer) == 0
+    assert f"from {path}\n" in attempts.output
+
+
+@pytest.mark.parametrize("given", [None, "../..", "/etc", "out/\0"])
+def test_checkpoint_without_a_usable_path_is_resumed_from_what_its_files_share(attempts, given):
+    attempts.write(ONE_FILE.format(call="lehr_log.checkpoint('out/step-3', step=3)"))
+    assert attempts.train() == 0
+    [saved] = attempts.records("checkpoint")
+    manifest = attempts.run / saved.path / "manifest.json"
+    content = json.loads(manifest.read_text())
+    assert content.pop("path", None) == "out/step-3"
+    manifest.write_text(json.dumps(content if given is None else {**content, "path": given}))
+    assert attempts.train(resume_from=saved.path) == 0
+    assert "from out/step-3/deep/state.txt\n" in attempts.output
+
+
 def test_program_that_writes_into_a_folder_of_its_project_leaves_the_capsule_alone(attempts):
     out = attempts.capsule / "project" / "out"
     (out / "deep").mkdir(parents=True)

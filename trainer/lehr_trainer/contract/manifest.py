@@ -35,6 +35,10 @@ class Manifest(BaseModel):
     """Of Python and all distributions, for a program of a user. The state of Lehr's trainer has its
     own.
     """
+    path: str | None = None
+    """Of a program of a user: the file or folder that it saved, below its working folder. None in
+    older manifests, and if it saved several.
+    """
     files: dict[str, FileEntry] = {}
 
     @property
