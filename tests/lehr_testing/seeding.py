@@ -182,7 +182,12 @@ class Attempt:
         )
 
     def checkpoint(
-        self, step: int, *, val_loss: float | None = None, reason: str = "interval"
+        self,
+        step: int,
+        *,
+        val_loss: float | None = None,
+        reason: str = "interval",
+        digest: str | None = None,
     ) -> None:
         path = f"attempt-{self.number}/checkpoints/step-{step:08d}"
         self.add_record(
@@ -191,7 +196,7 @@ class Attempt:
                 step=step,
                 path=path,
                 size_bytes=9_060_000_000,
-                digest=hashlib.sha256(path.encode()).hexdigest(),
+                digest=digest or hashlib.sha256(path.encode()).hexdigest(),
                 reason=reason,
                 val_loss=val_loss,
             )

@@ -112,3 +112,21 @@ export function confirmed({ title, body, yes, danger = false }) {
     dialog.showModal();
   });
 }
+
+/**
+ * Show something in a dialog that asks nothing.
+ *
+ * @param {string} title
+ * @param {import("./dom.js").Child} body
+ */
+export function inform(title, body) {
+  const dialog = /** @type {HTMLDialogElement} */ (
+    h(
+      "dialog",
+      { "aria-labelledby": "inform-title", onclose: () => dialog.remove() },
+      h("form", { method: "dialog" }, h("h2", { id: "inform-title" }, title), h("div", {}, body), h("div.actions", {}, h("button", {}, "Close"))),
+    )
+  );
+  document.body.append(dialog);
+  dialog.showModal();
+}

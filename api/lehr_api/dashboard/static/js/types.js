@@ -239,7 +239,20 @@
  * @typedef {{step: number, attempt: number, prompt: string, text: string, at: number}} SampleView
  * @typedef {{run_id: string, attempt: number, step: number, path: string, size_bytes: number,
  *   digest: string, reason: string, val_loss: WireNumber | null, best: boolean, latest: boolean,
- *   created_at: number, removed_at: number | null}} CheckpointView
+ *   created_at: number, removed_at: number | null,
+ *   copy_state: "uploading" | "there" | "failed" | "removed" | null}} CheckpointView
+ *
+ * @typedef {object} CheckpointFiles
+ * @property {{name: string, size_bytes: number, sha256: string}[]} files
+ *
+ * @typedef {object} CheckpointVerdict
+ * @property {boolean} ok
+ * @property {{place: string, ok: boolean, message: string}[]} places
+ *
+ * @typedef {object} CheckpointDeletion
+ * @property {number} bytes
+ * @property {string[]} places
+ * @property {string[]} notes
  *
  * @typedef {object} CapsuleView
  * @property {string} digest

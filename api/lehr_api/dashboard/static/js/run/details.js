@@ -1,4 +1,4 @@
-/** The tabs for samples, checkpoints and events of a run. */
+/** The tabs for samples and events of a run. */
 
 import { get } from "../api.js";
 import { fill, h, scrollable, throttled } from "../dom.js";
@@ -17,10 +17,10 @@ const REFRESH_MS = 4000;
  * Make a tab that shows one list of the run, and fetches it again when the run changes.
  *
  * @param {string} path
- * @param {(items: any[], run: RunDetail) => import("../dom.js").Child} draw
+ * @param {(items: any[], run: RunDetail, again: () => void) => import("../dom.js").Child} draw `again` fetches the list anew
  * @returns {(place: HTMLElement, run: RunDetail) => OpenTab}
  */
-function listTab(path, draw) {
+export function listTab(path, draw) {
   return (place, run) => {
     let before = "";
     const refresh = throttled(async () => {
@@ -29,7 +29,7 @@ function listTab(path, draw) {
         const now = JSON.stringify(items);
         if (now === before) return;
         before = now;
-        fill(place, draw(items, run));
+        fill(place, draw(items, run, refresh));
       } catch (error) {
         if (!before) showFailure(place, error);
       }
@@ -63,36 +63,6 @@ export const openSamples = listTab("samples", (/** @type {import("../types.js").
         ),
       )
     : empty("No samples", h("p", {}, whyNoSamples(run))),
-);
-
-export const openCheckpoints = listTab("checkpoints", (/** @type {import("../types.js").CheckpointView[]} */ checkpoints) =>
-  checkpoints.length
-    ? scrollable(
-        h(
-          "table",
-          { "aria-label": "Checkpoints" },
-          h("thead", {}, h("tr", {}, h("th.num", { scope: "col" }, "step"), h("th", { scope: "col" }, ""), h("th", { scope: "col" }, "saved because"), h("th.num", { scope: "col" }, "val/loss"), h("th.num", { scope: "col" }, "size"), h("th.num", { scope: "col" }, "attempt"), h("th", { scope: "col" }, "saved"), h("th", { scope: "col" }, "path"))),
-          h(
-            "tbody",
-            {},
-            [...checkpoints].sort((a, b) => b.step - a.step || b.attempt - a.attempt).map((one) =>
-              h(
-                one.best ? "tr.best" : "tr",
-                {},
-                h("td.num", {}, f.integer(one.step)),
-                h("td", {}, one.latest && h("span.tag", {}, "latest"), one.best && h("span.tag", {}, "best"), one.removed_at !== null && h("span.tag", { title: "Deleted to keep only as many as the config asks for" }, "removed")),
-                h("td", {}, one.reason),
-                h("td.num", {}, f.number(one.val_loss)),
-                h("td.num", {}, f.bytes(one.size_bytes)),
-                h("td.num", {}, one.attempt),
-                h("td", {}, f.time(one.created_at, { seconds: true })),
-                h("td.mono", { title: `sha256 of the manifest: ${one.digest}` }, one.path),
-              ),
-            ),
-          ),
-        ),
-      )
-    : empty("No checkpoints yet", h("p", {}, "They are saved every train.checkpoint.every steps, at the end, and on request above.")),
 );
 
 /** @param {import("../types.js").EventView} event */

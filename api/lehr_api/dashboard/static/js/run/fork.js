@@ -8,8 +8,11 @@ import { toast, tryTo } from "../notices.js";
 
 /** @typedef {import("../types.js").RunDetail} RunDetail */
 
-/** @param {RunDetail} run */
-export function fork(run) {
+/**
+ * @param {RunDetail} run
+ * @param {number} [from] step of the checkpoint that the form begins with; the newest if it is not given
+ */
+export function fork(run, from) {
   return tryTo(async () => {
     const all = /** @type {import("../types.js").CheckpointView[]} */ (await get(`/runs/${run.id}/checkpoints`));
     const there = all.filter((one) => one.removed_at === null).sort((a, b) => b.step - a.step);
@@ -22,6 +25,7 @@ export function fork(run) {
         h("option", { value: one.step }, `step ${integer(one.step)}${one.val_loss === null ? "" : `, val/loss ${number(one.val_loss)}`}${one.best ? ", best" : ""}${one.latest ? ", latest" : ""} (${bytes(one.size_bytes)})`),
       ))
     );
+    if (from !== undefined) step.value = String(from);
     const changes = /** @type {HTMLTextAreaElement} */ (
       h("textarea.mono", { rows: "4", cols: "48", spellcheck: "false", placeholder: `name=${run.name}-fork\ntrain.optimizer.lr=${run.spec.train?.optimizer?.lr ?? "3e-4"}` })
     );
