@@ -260,6 +260,9 @@
  * @property {boolean} installed
  * @property {{name: string, bytes: number}[]} files
  *
+ * @typedef {object} CodeDiff
+ * @property {{name: string, change: "added" | "removed" | "changed", patch: string | null}[]} changes
+ *
  * @typedef {{index: number, name: string, memory_bytes: number | null, utilization: number | null,
  *   memory_used_bytes: number | null, temperature_celsius: number | null, run_id: string | null,
  *   run_name: string | null, attempt: number | null, since: number | null}} GpuView

@@ -5,9 +5,12 @@ import { ask } from "../charts/batch.js";
 import { Board } from "../charts/board.js";
 import { swatch as swatchOf } from "../charts/swatch.js";
 import { toolbar, viewFromAddress } from "../charts/toolbar.js";
+import { CodeDifferences } from "../compare/code.js";
 import { BESIDES, differencesTable } from "../compare/differences.js";
 import { besideBaseline, delta } from "../compare/delta.js";
+import { fetchRuns, MOST } from "../compare/fetch_runs.js";
 import { groupTable } from "../compare/group_table.js";
+import { printButton } from "../compare/print.js";
 import { slots, stroke } from "../colour.js";
 import { byId, coded, fill, h, mount, scrollable, throttled } from "../dom.js";
 import * as f from "../format.js";
@@ -27,7 +30,6 @@ import { read, write } from "../urlstate.js";
  * @typedef {import("../types.js").RunResultView} RunResultView
  */
 
-const MOST = 100;
 const NOTES = 3;
 /** So many factors a run is described by. */
 const FACTORS = 4;
@@ -57,6 +59,7 @@ const table = h("div.results");
 const sets = h("div");
 const charts = h("div");
 const differences = h("div");
+const code = new CodeDifferences();
 const bar = toolbar(view, (kind) => {
   if (kind === "look") board.redraw();
   else {
@@ -176,7 +179,7 @@ mount(
   head,
   h("div.crumbs", {}, h("a", { href: "/" }, "Runs"), " / compare"),
   h("div.head-line", {}, title),
-  h("div.bar", {}, h("label.field", {}, "by", select), h("label.field", {}, "mean by", bySelect), h("form", { onsubmit: add }, ref), problem),
+  h("div.bar", {}, h("label.field", {}, "by", select), h("label.field", {}, "mean by", bySelect), h("form", { onsubmit: add }, ref), problem, printButton()),
 );
 
 function drawHead() {
@@ -316,28 +319,13 @@ async function compare() {
     drawTable();
     drawCurves();
     drawDifferences();
+    code.draw(answer, ids[0], (id) => runs.get(id)?.name ?? id);
   } catch (error) {
     if (request.run === ids) showFailure(table, error);
   }
 }
 
 const nothing = () => empty("Nothing to compare", h("p", {}, "Select two runs or more in the ", h("a", { href: "/" }, "runs table"), " and choose Compare."));
-
-/**
- * Fetch runs, in this order: all at once, and by themselves those that are not given by their ids.
- *
- * @param {string[]} refs
- * @returns {Promise<{found: import("../types.js").RunView[], missing: unknown}>} `missing`: the error of one that is not there
- */
-async function fetchRuns(refs) {
-  const page = await get("/runs", { run: refs, limit: MOST });
-  const there = new Map(page.items.map((/** @type {import("../types.js").RunView} */ run) => [run.id, run]));
-  const answers = await Promise.allSettled(refs.map((one) => there.get(one) ?? get(`/runs/${encodeURIComponent(one)}`)));
-  return {
-    found: answers.flatMap((answer) => (answer.status === "fulfilled" ? [answer.value] : [])),
-    missing: answers.find((answer) => answer.status === "rejected")?.reason ?? null,
-  };
-}
 
 async function load() {
   // A late answer to an earlier choice must not replace a later one.
@@ -346,7 +334,7 @@ async function load() {
     fill(place, nothing());
     return;
   }
-  if (!place.contains(head)) mount(place, head, notes, groups, table, h("h2", {}, "Curves"), sets, bar.element, charts, h("h2", {}, "Config"), differences);
+  if (!place.contains(head)) mount(place, head, notes, groups, table, h("h2", {}, "Curves"), sets, bar.element, charts, h("h2", {}, "Config"), differences, h("h2", {}, "Code"), code.element);
   drawHead();
   try {
     const { found, missing } = await fetchRuns(ids);
