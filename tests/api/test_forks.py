@@ -8,6 +8,7 @@ import pytest
 
 from lehr import home as homes
 from lehr.control.forks import choose, fork_spec
+from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound, SpecError
 from lehr.specs import load_spec
 from lehr_testing.api import RUN_SPEC, api_client, begin, end, ingest, line, started
@@ -145,6 +146,23 @@ def test_fork_is_recorded_with_its_source(api, source):
     row = api_.store.runs.get(made["id"])
     assert row.resume_from == str(path / "attempt-1/checkpoints/step-00000010")
     assert api_.dispatcher.woken == woken + 1
+
+
+def test_a_failed_fork_is_retried_only_while_the_checkpoint_that_it_starts_from_exists(api, source):
+    """Found by the simulation (seed 20008): the retry began from a checkpoint that was removed."""
+    api_, client = api
+    fork = client.post("/api/v1/runs/one/fork", json={"step": 10}).json()
+    for number in (1, 2):
+        begin(api_.store, fork["id"], number)
+        end(api_.store, fork["id"], RunState.FAILED)
+        if number == 1:
+            assert client.post(f"/api/v1/runs/{fork['id']}/retry").json()["state"] == "queued"
+    path = "attempt-1/checkpoints/step-00000010"
+    ingest(api_.store, f"{source['id']}-1", line("checkpoint_removed", step=10, path=path))
+    answer = client.post(f"/api/v1/runs/{fork['id']}/retry")
+    assert answer.status_code == 409
+    assert answer.json()["detail"].endswith(f"{path} of {source['id']}, was removed.")
+    assert api_.store.runs.get(fork["id"]).state == "failed"
 
 
 def test_repeated_fork_request_is_one_run(api, source):

@@ -120,7 +120,7 @@ def series_of_runs(
 
     A run without one of the metrics has no curve of it.
     """
-    froms = first or [None]
+    froms: list[float | None] = [*first] if first else [None]
     if len(froms) not in {1, len(run)}:
         raise UserError(
             f"from has {len(froms)} values for {len(run)} runs: give one, or one for each run."

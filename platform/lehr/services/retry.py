@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lehr import actor
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from lehr.schemas.runs import RunDetail
     from lehr.schemas.sweeps import SweepDetail
     from lehr.services.context import Context
+    from lehr.store import Store
     from lehr.store.tables import RunRow, SweepRow
 
 
@@ -22,11 +24,12 @@ def retry_run(context: Context, run: RunRow) -> RunDetail:
     """Queue a failed run again, to resume from its last checkpoint.
 
     Raises:
-        Conflict: it has not failed, or was deleted.
+        Conflict: it has not failed, or was deleted, or is a fork whose checkpoint was removed.
     """
     store = context.store
     with store.transaction():
         refuse_deleted(context, run)
+        _refuse_lost_base(store, run)
         moved = store.transitions.apply(
             run.id,
             old=RunState.FAILED,
@@ -41,6 +44,23 @@ def retry_run(context: Context, run: RunRow) -> RunDetail:
         raise Conflict(f"{run.name} ({run.id}) is {run.state}; only a failed run can be retried.")
     context.dispatcher.wake()
     return context.presenter.runs.detail(store.runs.get(run.id))
+
+
+def _refuse_lost_base(store: Store, run: RunRow) -> None:
+    """Raise Conflict for a fork without checkpoints of its own whose first one was removed.
+
+    Nobody keeps the checkpoint of another run for a fork that has ended.
+    """
+    if run.forked_from is None or run.resume_from is None or store.checkpoints.of_run(run.id):
+        return
+    base = Path(run.resume_from).parts[-3:]
+    if all(Path(point.path).parts != base for point in store.checkpoints.of_run(run.forked_from)):
+        raise Conflict(
+            f"{run.name} ({run.id}) cannot be retried: it saved no checkpoint, and the one that it "
+            f"starts from, {'/'.join(base)} of {run.forked_from}, was removed.",
+            hint=f"Fork {run.forked_from} again from another step: "
+            f"lehr checkpoints {run.forked_from}",
+        )
 
 
 def retry_sweep(context: Context, sweep: SweepRow) -> Operation[SweepDetail]:
