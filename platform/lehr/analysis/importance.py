@@ -11,6 +11,7 @@ import json
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from lehr.analysis.seed_groups import is_seed
 from lehr.analysis.sweep_result import is_number, outcome
 
 if TYPE_CHECKING:
@@ -29,8 +30,7 @@ def parameter_importance(sweep: SweepDetail) -> dict[str, float]:
     varied = [
         path
         for path in sweep.parameters
-        if not path.endswith("seed")
-        and len({_key(trial.parameters.get(path)) for trial in ranked}) > 1
+        if not is_seed(path) and len({_key(trial.parameters.get(path)) for trial in ranked}) > 1
     ]
     if len(ranked) < ENOUGH or len(varied) < 2:
         return {}

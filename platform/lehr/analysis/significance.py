@@ -114,17 +114,22 @@ def judge(
     return Significance("within_noise", gap, width, more, sentence)
 
 
+def mean_text(group: Group) -> str:
+    """Format the mean of finite values, with half of its 95 % interval unless it is one seed."""
+    noise = pooled_noise([group.values])
+    if noise is None:
+        return f"{group.mean:#.4g}"
+    width = quantile(_LEVEL, noise.freedom) * noise.deviation / math.sqrt(len(group.values))
+    return _with_width(group.mean, width)
+
+
 def mean_note(group: Group, metric: str) -> str | None:
     """Return a group's mean with half of its 95 % interval; None for a single seed."""
     if len(group.values) < 2:
         return None
     if group.diverged:
         return f"{group.name}: {group.diverged} of {len(group.values)} seeds diverged."
-    noise = pooled_noise([group.values])
-    assert noise is not None
-    width = quantile(_LEVEL, noise.freedom) * noise.deviation / math.sqrt(len(group.values))
-    shown = _with_width(group.mean, width)
-    return f"{group.name}: {metric} {shown} (mean of {len(group.values)} seeds)."
+    return f"{group.name}: {metric} {mean_text(group)} (mean of {len(group.values)} seeds)."
 
 
 def within_noise(gap: float, noise: Noise, counts: tuple[int, int]) -> bool:

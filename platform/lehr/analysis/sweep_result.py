@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Literal, TypeGuard
 from lehr import formats
 from lehr.analysis.lr_fit import LrFit, fit_learning_rate
 from lehr.analysis.noise import is_value
+from lehr.analysis.seed_groups import is_seed
+from lehr.analysis.significance import Group, mean_text
 
 if TYPE_CHECKING:
     from lehr.schemas.sweeps import SweepDetail, TrialView
@@ -35,7 +37,7 @@ def sweep_fit(sweep: SweepDetail, parameter: str) -> LrFit | None:
     if not is_rate(parameter) or sweep.goal != "minimize" or sweep.held_out == "different":
         return None
     # Other parameters would look like noise, except seeds, which are noise.
-    if any(path != parameter and not path.endswith("seed") for path in sweep.parameters):
+    if any(path != parameter and not is_seed(path) for path in sweep.parameters):
         return None
     points = []
     for trial in sweep.trials:
@@ -54,14 +56,15 @@ def sweep_verdict(sweep: SweepDetail, parameter: str) -> str:
     if sweep.held_out == "different":
         return f"No trial is best. {sweep.held_out_note}"
     if sweep.best_parameters is None or sweep.best_value is None:
-        if sweep.state == "finished":
-            return f"No trial ended with a finite {sweep.metric}."
-        return f"No trial has a {sweep.metric} to compare yet."
+        return _without_best(sweep)
     at = ", ".join(
         f"{path.rpartition('.')[2]} {formats.parameter(value, path)}"
         for path, value in sweep.best_parameters.items()
     )
-    parts = [f"Best {at}: {sweep.metric} {sweep.best_value:#.4g}"]
+    if all(is_seed(path) for path in sweep.parameters):
+        parts = [_of_seeds(sweep)]
+    else:
+        parts = [f"Best {at}: {sweep.metric} {sweep.best_value:#.4g}"]
     fit = sweep_fit(sweep, parameter)
     if fit is not None and fit.recommended is not None and fit.sure is not None:
         low, high = (formats.scientific(rate, 2) for rate in fit.sure)
@@ -76,6 +79,26 @@ def sweep_verdict(sweep: SweepDetail, parameter: str) -> str:
     if sweep.state != "finished" and sweep.compared_at_step is not None:
         parts.append(f"compared at step {sweep.compared_at_step:,}, still running")
     return "; ".join(parts) + "."
+
+
+def _without_best(sweep: SweepDetail) -> str:
+    if sweep.state != "finished":
+        return f"No trial has a {sweep.metric} to compare yet."
+    without = sum(outcome(trial) != "ranked" for trial in sweep.trials)
+    if without == len(sweep.trials):
+        return f"No trial ended with a finite {sweep.metric}."
+    ended = f"ended without a finite {sweep.metric}"
+    if all(is_seed(path) for path in sweep.parameters):
+        return f"No mean: {without} of {len(sweep.trials)} seeds {ended}."
+    return f"No point is best: at least one seed of each {ended}."
+
+
+def _of_seeds(sweep: SweepDetail) -> str:
+    """Return the mean of a sweep that varies nothing but the seed."""
+    found = (trial.compared_value for trial in sweep.trials)
+    values = tuple(value for value in found if value is not None)
+    seeds = "seed" if len(values) == 1 else "seeds"
+    return f"{len(values)} {seeds}: {sweep.metric} {mean_text(Group(sweep.name, values))}"
 
 
 def outcome(trial: TrialView) -> Literal["ranked", "diverged", "gave_up", "pending", "silent"]:

@@ -10,6 +10,7 @@ from lehr import formats
 from lehr.analysis.colours import slots, stroke
 from lehr.analysis.lr_fit import LrFit
 from lehr.analysis.lr_posterior import Posterior
+from lehr.analysis.seed_groups import is_seed
 from lehr.analysis.sweep_result import is_number, outcome
 
 if TYPE_CHECKING:
@@ -295,7 +296,7 @@ def _others(trial: TrialView, parameter: str) -> str:
     return ", ".join(
         f"{path.rpartition('.')[2]} {formats.parameter(value, path)}"
         for path, value in trial.parameters.items()
-        if path != parameter and not path.endswith("seed")
+        if path != parameter and not is_seed(path)
     )
 
 

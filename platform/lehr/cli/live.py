@@ -200,6 +200,8 @@ def _best(view: SweepDetail) -> str:
         values.append(column[0])
     names = formats.short_paths(list(point))
     listed = ", ".join(f"{n} {v}" for n, v in zip(names, values, strict=True))
+    if not point:
+        listed = "mean of the seeds"
     at = "" if view.compared_at_step is None else f" at step {view.compared_at_step:,}"
     value = f"{escaped(view.metric)} {formats.loss(view.best_value)}"
     return f"best so far: {escaped(listed)}   {value}{at}"

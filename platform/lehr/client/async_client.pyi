@@ -471,7 +471,7 @@ class AsyncSweep(AsyncProxy):
         ...
 
     async def notes(self) -> list[str]:
-        """Return notes on the result: the best is at the edge of the grid, ..."""
+        """Return notes on the result: the best is at the edge of the values tried, ..."""
         ...
 
     async def results(self) -> list[TrialView]:

@@ -76,7 +76,7 @@ class Sweep(ObjectMethods[SweepView]):
 
     @property
     def notes(self) -> list[str]:
-        """Return notes on the result: the best is at the edge of the grid, ..."""
+        """Return notes on the result: the best is at the edge of the values tried, ..."""
         return self._whole.notes
 
     def results(self) -> list[TrialView]:

@@ -14,6 +14,7 @@ from typing import Any
 from lehr import formats
 from lehr.analysis.held_out import HeldOut
 from lehr.analysis.noise import is_value
+from lehr.analysis.seed_groups import is_seed
 from lehr.control.search import Goal
 from lehr.presenters.seeds import Point
 from lehr.presenters.seeds import points as by_seeds
@@ -159,9 +160,14 @@ def notes(
 
 
 def _edges(best: TrialStatus, tried: Mapping[str, Sequence[Any]]) -> list[str]:
-    """Report each number whose best value is the smallest or largest that was tried."""
+    """Report each number whose best value is the smallest or largest that was tried.
+
+    Seeds have no order: a larger one is not expected to be better.
+    """
     found = []
     for path, values in tried.items():
+        if is_seed(path):
+            continue
         if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
             continue
         numbers = sorted(set(values))
@@ -170,8 +176,8 @@ def _edges(best: TrialStatus, tried: Mapping[str, Sequence[Any]]) -> list[str]:
             continue
         side, further = ("smallest", "smaller") if value == numbers[0] else ("largest", "larger")
         found.append(
-            f"The best is at the edge of the grid: {path} {formats.parameter(value, path)} is the "
-            f"{side} value tried; a {further} one may be better."
+            f"The best is at the edge of the values tried: {path} {formats.parameter(value, path)} "
+            f"is the {side}; a {further} one may be better."
         )
     return found
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from lehr import formats
 from lehr.analysis.noise import Noise, pooled_deviation, pooled_noise
+from lehr.analysis.seed_groups import is_seed
 from lehr.analysis.significance import PLUS_MINUS, Goal, Group, band, judge, within_noise
 
 
@@ -33,10 +34,6 @@ class Point:
     def spread(self) -> float | None:
         """Sample standard deviation between its seeds; None for a single one."""
         return pooled_deviation([self.values])
-
-
-def is_seed(path: str) -> bool:
-    return path.rpartition(".")[2] == "seed"
 
 
 def points(

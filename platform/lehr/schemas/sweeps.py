@@ -139,7 +139,7 @@ class SweepDetail(SweepView):
     """Means that differ by less than this cannot be distinguished (half of
     the 95 % interval of their difference)."""
     notes: list[str] = []
-    """Notes on the result: the best is at the edge of the grid, ..."""
+    """Notes on the result: the best is at the edge of the values tried, ..."""
     warnings: list[str] = []
     """What may go wrong on this cluster, each with a way out. Empty once all runs have ended."""
     next_trials: NextTrials | None = None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lehr.analysis.lr_fit import LrFit
 from lehr.analysis.lr_rules import DEFAULT, RULES, Setting, setting_of
 from lehr.analysis.lr_transfer import DOUBTS, LrTransfer, RuleAnswer, transfer
+from lehr.analysis.seed_groups import is_seed
 from lehr.analysis.sweep_result import is_rate, outcome, sweep_fit
 from lehr.errors import UserError, nearest
 from lehr.presenters.transfer_yaml import carried_yaml
@@ -99,7 +100,7 @@ def _fit(detail: SweepDetail) -> LrFit:
             f"{name} does not vary a learning rate; it varies {', '.join(detail.parameters)}.",
             hint="Sweep train.optimizer.lr first.",
         )
-    others = [p for p in detail.parameters if p not in rates[:1] and not p.endswith("seed")]
+    others = [p for p in detail.parameters if p not in rates[:1] and not is_seed(p)]
     if others:
         raise UserError(
             f"{name} varies {', '.join(others)} besides {rates[0]}, so its best rate is not one "

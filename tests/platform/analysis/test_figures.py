@@ -97,6 +97,32 @@ def test_best_at_the_edge_of_the_grid_has_a_note():
     assert "minimum" not in [shape["name"] for shape in sweep_figure_data(grid)["layout"]["shapes"]]
 
 
+def of_seeds(values: list[float], **changes: Any) -> SweepDetail:
+    trials = [trial(n, value, parameters={"train.seed": n}) for n, value in enumerate(values)]
+    found = [value for value in values if math.isfinite(value)]
+    mean = sum(found) / len(found) if len(found) == len(values) else None
+    best = {"best_value": mean, "best_parameters": {} if mean else None, **changes}
+    return sweep(trials, **best)
+
+
+def test_verdict_of_seeds_is_their_mean_with_its_interval():
+    verdict = sweep_verdict(of_seeds([2.90, 2.91, 2.92]), "train.seed")
+    # t(0.975, 2 degrees of freedom) * 0.01 / sqrt(3) is 0.025.
+    assert verdict == "3 seeds: val/loss 2.910 ± 0.025."
+    running = sweep_verdict(of_seeds([2.90, 2.92], state="running"), "train.seed")
+    assert running == "2 seeds: val/loss 2.91 ± 0.13; compared at step 100, still running."
+
+
+def test_verdict_of_one_seed_has_no_interval():
+    one = of_seeds([2.91], best_parameters={"train.seed": 0})
+    assert sweep_verdict(one, "train.seed") == "1 seed: val/loss 2.910."
+
+
+def test_verdict_counts_the_seeds_that_have_no_finite_value():
+    verdict = sweep_verdict(of_seeds([2.90, math.nan, 2.92]), "train.seed")
+    assert verdict == "No mean: 1 of 3 seeds ended without a finite val/loss."
+
+
 def test_diverged_failed_and_unfinished_trials_are_drawn_separately():
     trials = [
         *parabola([3e-4, 1e-3, 3e-3]),

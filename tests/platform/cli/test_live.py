@@ -128,6 +128,12 @@ def test_frame_of_a_sweep_over_different_held_out_sets_has_no_best():
     assert "best so far" not in text
 
 
+def test_frame_of_a_sweep_over_seeds_has_their_mean():
+    sweep = SWEEP.model_copy(update={"parameters": ["train.seed"], "best_parameters": {}})
+    text = drawn(sweep_frame(sweep, LiveState(CLUSTER, heard_at=NOW), width=120, now=NOW))
+    assert "best so far: mean of the seeds   val/loss 5.304 at step 400" in text
+
+
 @pytest.mark.parametrize("width", [80, 120])
 def test_sweep_frame_matches_its_golden(width):
     frame = sweep_frame(SWEEP, LiveState(CLUSTER, heard_at=NOW), width=width, now=NOW)

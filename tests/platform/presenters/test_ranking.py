@@ -90,13 +90,13 @@ def test_equal_values_share_a_rank():
 @pytest.mark.parametrize(
     ("best", "word"), [(1e-4, "smallest"), (4e-4, "largest"), (2e-4, None), (3e-4, None)]
 )
-def test_note_reports_a_best_value_at_the_edge_of_the_grid(best, word):
+def test_note_reports_a_best_value_at_the_edge_of_the_values_tried(best, word):
     trials = [
         trial_status(n, abs(n * 1e-4 - best), 10, "completed", lr=n * 1e-4) for n in (1, 2, 3, 4)
     ]
     tried = {LR: [trial.parameters[LR] for trial in trials]}
     sentences = notes(trials, rank(trials, "minimize", never), metric="val/loss", tried=tried)
-    edge = [note for note in sentences if "edge of the grid" in note]
+    edge = [note for note in sentences if "edge of the values tried" in note]
     assert len(edge) == (0 if word is None else 1)
     if word:
         assert word in edge[0]
@@ -111,6 +111,16 @@ def test_unordered_values_cause_no_note_about_an_edge(tried):
     ]
     sentences = notes(trials, rank(trials, "minimize", never), metric="m", tried={"x": tried})
     assert sentences == []
+
+
+def test_best_seed_is_not_at_an_edge():
+    trials = [
+        TrialStatus(f"r{seed}", {"train.seed": seed}, "completed", 3.0 - seed / 100, 10)
+        for seed in (1, 2, 3)
+    ]
+    tried = {"train.seed": [1, 2, 3]}
+    verdict = rank(trials, "minimize", never)
+    assert notes(trials, verdict, metric="val/loss", tried=tried) == []
 
 
 def test_notes_list_failed_and_diverged_trials():
