@@ -28,6 +28,9 @@ _LIKELY_GAP = 0.15
 _NARROW = 1.5
 """Factor between two trials below which another rate between them is of little use."""
 
+_DIGITS = 2
+"""Digits of a proposed rate."""
+
 _LOWEST, _HIGHEST = math.log(1e-30), math.log(1e30)
 """Logarithms of the rates between which others are proposed."""
 
@@ -123,12 +126,21 @@ def _listed(rates: Iterable[float]) -> str:
     return ", ".join(scientific(lr, 2) for lr in rates)
 
 
-def fit_learning_rate(points: Iterable[tuple[float, float]]) -> LrFit | None:
+def rounded(rate: float) -> float:
+    """Return the rate with as many digits as a proposed one has."""
+    return float(f"{rate:.{_DIGITS}g}")
+
+
+def fit_learning_rate(
+    points: Iterable[tuple[float, float]], pruned: Iterable[float] = ()
+) -> LrFit | None:
     """Judge loss over learning rate; None when no loss is finite.
 
     Args:
         points: (learning rate > 0, loss) pairs; several of one rate are seeds of one trial; a loss
             that is NaN, infinite or beyond all bounds diverged.
+        pruned: learning rates of trials that were stopped because others were better. They have no
+            loss to compare, but they bracket the best. A rate that also has a loss is not one.
 
     Raises:
         ValueError: a learning rate is not positive and finite.
@@ -148,12 +160,14 @@ def fit_learning_rate(points: Iterable[tuple[float, float]]) -> LrFit | None:
     rates = list(means)
     best = min(rates, key=means.__getitem__)
     noise = pooled_noise([losses for lr, losses in by_rate.items() if lr in means])
-    edge = _edge(best, sorted(by_rate), means)
+    worse = sorted(set(pruned) - set(by_rate))
+    tried = sorted([*by_rate, *worse])
+    edge = _edge(best, tried, means)
     curves = None
     if edge is None:
         trials = (
-            RateResult(lr, means.get(lr), len(losses) if lr in means else 1)
-            for lr, losses in sorted(by_rate.items())
+            RateResult(lr, means.get(lr), len(by_rate[lr]) if lr in means else 1)
+            for lr in sorted([*by_rate, *_brackets(best, sorted(by_rate), worse)])
         )
         curves = posterior(tuple(trials), None if noise is None else noise.deviation)
     likely = sure = cheap = None
@@ -164,7 +178,8 @@ def fit_learning_rate(points: Iterable[tuple[float, float]]) -> LrFit | None:
         costly = cheap is None or sure[0] < cheap[0] or sure[1] > cheap[1]
         undecided = costly and sure[1] / sure[0] > _WIDE
         if undecided:
-            next_rates = _between_trials(sorted(by_rate), curves)
+            next_rates = _between_trials(tried, curves)
+    next_rates = _worth_trying(next_rates, best, tried, worse)
     return LrFit(
         best=best,
         best_loss=means[best],
@@ -191,14 +206,32 @@ def fit_learning_rate(points: Iterable[tuple[float, float]]) -> LrFit | None:
 def _edge(
     best: float, tried: Sequence[float], means: dict[float, float]
 ) -> Literal["low", "high"] | None:
-    """Return the edge of the grid that the best is on. A diverged rate above the best brackets
-    it.
+    """Return the edge of the grid that the best is on. A diverged or pruned rate beyond the best
+    brackets it.
     """
     if len(tried) < 2 or len(means) == 0:
         return None
     if best == tried[0]:
         return "low"
     return "high" if best == tried[-1] else None
+
+
+def _brackets(best: float, judged: Sequence[float], pruned: Sequence[float]) -> list[float]:
+    """Return the nearest pruned rate on each side of the best where no other rate brackets it."""
+    below = [rate for rate in pruned if rate < best == judged[0]]
+    above = [rate for rate in pruned if rate > best == judged[-1]]
+    return [*below[-1:], *above[:1]]
+
+
+def _worth_trying(
+    rates: Iterable[float], best: float, tried: Sequence[float], pruned: Sequence[float]
+) -> tuple[float, ...]:
+    """Round rates, and drop those that were tried, and those at a pruned one or beyond it."""
+    known = {rounded(rate) for rate in tried}
+    low = max((rate for rate in pruned if rate < best), default=0.0)
+    high = min((rate for rate in pruned if rate > best), default=math.inf)
+    kept = (rate for rate in map(rounded, rates) if rate not in known and low < rate < high)
+    return tuple(dict.fromkeys(kept))
 
 
 def _beyond(rates: Sequence[float], edge: str | None) -> tuple[float, ...]:

@@ -4,31 +4,40 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from lehr.analysis.lr_fit import rounded
 from lehr.schemas.sweeps import NextTrials
 
 if TYPE_CHECKING:
-    from lehr.analysis.lr_fit import LrFit
     from lehr.schemas.sweeps import SweepDetail
 
-_DIGITS = 2
+
+def untried(sweep: SweepDetail, rates: Iterable[float], parameter: str) -> tuple[float, ...]:
+    """Return the proposed rates of which the sweep has no trial, not even one without a value.
+
+    Args:
+        sweep: with all its trials.
+        rates: proposed, rounded.
+        parameter: path of the learning rate.
+    """
+    values = (trial.parameters.get(parameter) for trial in sweep.trials)
+    known = {rounded(value) for value in values if isinstance(value, int | float)}
+    return tuple(rate for rate in rates if rate not in known)
 
 
-def next_trials(sweep: SweepDetail, fit: LrFit, parameter: str) -> NextTrials | None:
-    """Return the extension that adds the fit's ``next_rates``.
+def next_trials(sweep: SweepDetail, rates: Sequence[float], parameter: str) -> NextTrials | None:
+    """Return the extension that adds learning rates.
 
     None where there are none, or where the sweep's method does not take values: a search chooses
     its points itself.
 
     Args:
-        sweep: with its spec and trials.
-        fit: the verdict on its learning rates.
+        sweep: with its spec.
+        rates: to add.
         parameter: path of the learning rate.
     """
-    rounded = (float(f"{rate:.{_DIGITS}g}") for rate in fit.next_rates)
-    tried = {trial.parameters.get(parameter) for trial in sweep.trials}
-    rates = [rate for rate in dict.fromkeys(rounded) if rate not in tried]
     if not rates or sweep.method not in {"grid", "list"}:
         return None
     seeds = len(sweep.spec.get("seeds") or [None])

@@ -39,7 +39,7 @@ def sweep_fit(sweep: SweepDetail, parameter: str) -> LrFit | None:
     # Other parameters would look like noise, except seeds, which are noise.
     if any(path != parameter and not is_seed(path) for path in sweep.parameters):
         return None
-    points = []
+    points, pruned = [], []
     for trial in sweep.trials:
         rate = trial.parameters.get(parameter)
         if not is_number(rate) or not 0 < rate < math.inf:
@@ -48,7 +48,9 @@ def sweep_fit(sweep: SweepDetail, parameter: str) -> LrFit | None:
             points.append((float(rate), trial.compared_value))
         elif outcome(trial) == "diverged":
             points.append((float(rate), math.nan))
-    return fit_learning_rate(points)
+        elif trial.run.state == "pruned":
+            pruned.append(float(rate))
+    return fit_learning_rate(points, pruned)
 
 
 def sweep_verdict(sweep: SweepDetail, parameter: str) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lehr.analysis.next_trials import next_trials
+from lehr.analysis.next_trials import next_trials, untried
 from lehr.analysis.sweep_result import parameter_choice, sweep_fit
 from lehr.presenters.seeds import name, one_seed_note
 
@@ -25,7 +26,10 @@ def with_advice(detail: SweepDetail, verdict: SweepVerdict, goal: Goal) -> Sweep
     parameter = parameter_choice(detail)
     fit = sweep_fit(detail, parameter)
     if fit is not None:
-        more = next_trials(detail, fit, parameter)
+        rates = untried(detail, fit.next_rates, parameter)
+        undecided = fit.undecided and (bool(rates) or not fit.next_rates)
+        fit = replace(fit, next_rates=rates, undecided=undecided)
+        more = next_trials(detail, fit.next_rates, parameter)
         notes = fit.notes(more.command if more is not None else None)
         return detail.model_copy(update={"notes": [*detail.notes, *notes], "next_trials": more})
     if detail.noise is not None:

@@ -97,6 +97,21 @@ def test_best_at_the_edge_of_the_grid_has_a_note():
     assert "minimum" not in [shape["name"] for shape in sweep_figure_data(grid)["layout"]["shapes"]]
 
 
+def test_best_below_pruned_rates_is_not_at_the_edge():
+    trials = [
+        *parabola([5e-4, 1e-3, 2e-3], at=2e-3),
+        trial(4, 3.1, compared=False, parameters={LR: 4e-3}, state="pruned"),
+        trial(5, 3.4, compared=False, parameters={LR: 8e-3}, state="pruned"),
+    ]
+    verdict = sweep_verdict(sweep(trials), LR)
+    assert verdict.endswith("not at the edge of what was tried.")
+    stopped = [trials[3].run.model_copy(update={"state": "failed"}), trials[4].run]
+    trials[3] = trials[3].model_copy(update={"run": stopped[0]})
+    assert "with 95 % the best rate is between" in sweep_verdict(sweep(trials), LR)
+    trials[4] = trials[4].model_copy(update={"run": stopped[0]})
+    assert "it is the highest that was tried" in sweep_verdict(sweep(trials), LR)
+
+
 def of_seeds(values: list[float], **changes: Any) -> SweepDetail:
     trials = [trial(n, value, parameters={"train.seed": n}) for n, value in enumerate(values)]
     found = [value for value in values if math.isfinite(value)]

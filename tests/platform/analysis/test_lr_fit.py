@@ -54,6 +54,52 @@ def test_diverged_rate_bounds_the_best_and_is_excluded_from_the_fit():
     assert fit.sure[1] < GRID[6]
 
 
+@pytest.mark.parametrize("pruned", [[8e-3], [8e-3, 1.6e-2]])
+def test_best_below_pruned_rates_is_not_at_the_edge(pruned):
+    fit = fit_learning_rate([(1e-3, 3.0), (2e-3, 2.8), (4e-3, 2.5)], pruned)
+    assert (fit.best, fit.edge) == (4e-3, None)
+    assert fit.sure[0] < fit.recommended < fit.sure[1] <= 8e-3
+    assert all(rate < 8e-3 for rate in fit.next_rates)
+
+
+def test_best_above_pruned_rates_is_not_at_the_edge():
+    fit = fit_learning_rate([(1e-3, 2.5), (2e-3, 2.8), (4e-3, 3.0)], [5e-4])
+    assert (fit.best, fit.edge) == (1e-3, None)
+    assert 5e-4 <= fit.sure[0] < fit.sure[1]
+
+
+def test_pruned_rates_on_the_other_side_leave_the_best_at_the_edge():
+    fit = fit_learning_rate([(1e-3, 2.5), (2e-3, 2.8), (4e-3, 3.0)], [8e-3])
+    assert (fit.edge, fit.recommended) == ("low", None)
+    assert fit.next_rates == (1.3e-4, 2.5e-4, 5e-4)
+
+
+def test_pruned_rate_changes_nothing_where_measured_rates_bracket_the_best():
+    points = [(lr, bowl(lr, at=1.6e-3)) for lr in GRID]
+    without, beside = fit_learning_rate(points), fit_learning_rate(points, [3e-3, 1e-1])
+    assert (beside.sure, beside.recommended) == (without.sure, without.recommended)
+
+
+def test_rate_with_a_value_is_not_pruned_though_one_of_its_seeds_was():
+    points = [(1e-3, 3.0), (2e-3, 2.8), (4e-3, 2.5)]
+    assert fit_learning_rate(points, [4e-3]).edge == "high"
+
+
+def test_no_rate_is_proposed_at_a_pruned_one_or_beyond_it():
+    losses = [3.20, 3.10, 3.00, 3.09, 3.04, 3.002, 3.10, 3.3]
+    rates = [1e-4 * 4**n for n in range(8)]
+    points = list(zip(rates, losses, strict=True))
+    best, second = rates[2], rates[5]
+    middle = math.sqrt(rates[4] * second)
+    assert any(
+        rate == pytest.approx(middle, rel=0.05) for rate in fit_learning_rate(points).next_rates
+    )
+    for pruned in (middle, 1.02 * middle, math.sqrt(rates[3] * rates[4])):
+        found = fit_learning_rate(points, [pruned])
+        assert found.best == best
+        assert not any(rate > 0.95 * pruned for rate in found.next_rates)
+
+
 def test_no_finite_value_gives_no_fit():
     assert fit_learning_rate([(1e-3, math.nan)]) is None
     assert fit_learning_rate([]) is None

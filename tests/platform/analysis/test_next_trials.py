@@ -7,7 +7,9 @@ import shlex
 import pytest
 
 from lehr.analysis.lr_fit import fit_learning_rate
-from lehr.analysis.next_trials import next_trials
+from lehr.analysis.next_trials import next_trials, untried
+from lehr.presenters.advice import with_advice
+from lehr.presenters.ranking import SweepVerdict
 from lehr.schemas.runs import RunView
 from lehr.schemas.sweeps import SweepDetail, TrialView
 from lehr.specs.overrides import parse_overrides
@@ -37,7 +39,29 @@ def sweep(method: str = "grid", **spec: object) -> SweepDetail:
 def advised(made: SweepDetail):
     fit = fit_learning_rate(LOSSES.items())
     assert fit is not None
-    return next_trials(made, fit, LR)
+    return next_trials(made, untried(made, fit.next_rates, LR), LR)
+
+
+def with_trials(made: SweepDetail, *more: tuple[float, str]) -> SweepDetail:
+    trials = [
+        TrialView(
+            number=number,
+            parameters={LR: rate},
+            run=RunView(
+                id=f"r{number}",
+                name=f"r{number}",
+                project="p",
+                state=state,
+                total_steps=1,
+                tokens_per_step=1,
+                created_at=0,
+            ),
+            value=LOSSES.get(rate),
+            compared_value=LOSSES.get(rate),
+        )
+        for number, (rate, state) in enumerate([*((lr, "completed") for lr in LOSSES), *more], 1)
+    ]
+    return made.model_copy(update={"trials": trials})
 
 
 def test_a_grid_gets_values_and_a_command_that_parses_to_them():
@@ -66,18 +90,25 @@ def test_trials_are_counted_with_their_seeds():
 
 
 def test_a_rate_that_is_already_there_is_not_added_again():
-    made = sweep()
-    run = RunView(
-        id="r",
-        name="r",
-        project="p",
-        state="queued",
-        total_steps=1,
-        tokens_per_step=1,
-        created_at=0,
-    )
-    made.trials.append(TrialView(number=4, parameters={LR: 0.1}, run=run))
-    assert advised(made).parameters == {LR: [1.0, 10.0]}
+    assert advised(with_trials(sweep(), (0.1, "queued"))).parameters == {LR: [1.0, 10.0]}
+    assert advised(with_trials(sweep(), (0.1004, "queued"))).parameters == {LR: [1.0, 10.0]}
+
+
+@pytest.mark.parametrize("method", ["grid", "list", "random"])
+def test_note_lists_the_rates_that_the_command_adds(method):
+    made = with_trials(sweep(method), (0.1, "cancelled"))
+    found = with_advice(made, SweepVerdict(None, {}, {}), "minimize")
+    [note] = [note for note in found.notes if "to try next" in note]
+    assert note.startswith("Learning rates to try next: 1.0e0, 1.0e1.")
+    assert (found.next_trials is None) == (method == "random")
+    assert ("lehr extend" in note) == (method != "random")
+
+
+def test_rates_that_are_all_there_are_not_listed():
+    made = with_trials(sweep(), (0.1, "cancelled"), (1.0, "failed"), (10.0, "cancelled"))
+    found = with_advice(made, SweepVerdict(None, {}, {}), "minimize")
+    assert found.next_trials is None
+    assert not any("to try next" in note for note in found.notes)
 
 
 @pytest.mark.parametrize("method", ["random", "tpe"])
