@@ -28,6 +28,8 @@ _LIKELY_GAP = 0.15
 _NARROW = 1.5
 """Factor between two trials below which another rate between them is of little use."""
 
+_STEP = 2.0
+"""Factor to the next rate where only one was tried."""
 _DIGITS = 2
 """Digits of a proposed rate."""
 
@@ -75,12 +77,12 @@ class LrFit:
             command: adds the ``next_rates`` to the sweep.
         """
         out = []
-        add = f" Add them: `{command}`" if command else ""
-        if self.edge is not None and self.next_rates:
-            out.append(f"Learning rates to try next: {_listed(self.next_rates)}.{add}")
+        if self.next_rates and not self.undecided:
+            few = "Fewer than three rates have a loss to compare, so there is no interval. "
+            out.append(f"{few if self.edge is None else ''}{to_try(self.next_rates, command)}")
         out += [note for note in (self.range_note(), self.cost_note()) if note is not None]
         if self.undecided:
-            out.append(self._undecided_note(add))
+            out.append(self._undecided_note(command))
         if self.noise is not None:
             noise = f"The noise between seeds is {self.noise:.2g} (one standard deviation)"
             if len(self.within_noise) > 1:
@@ -112,10 +114,16 @@ class LrFit:
             f"than {COST:g} of loss."
         )
 
-    def _undecided_note(self, add: str) -> str:
+    def _undecided_note(self, command: str | None) -> str:
         if self.next_rates:
-            return f"Rates to try next: {_listed(self.next_rates)}.{add}"
+            return to_try(self.next_rates, command)
         return "The trials are close together; more seeds would make the interval narrower."
+
+
+def to_try(rates: Iterable[float], command: str | None) -> str:
+    """Return the advice to try these rates, with the command that adds them, if any."""
+    add = f" Add them: `{command}`" if command else ""
+    return f"Learning rates to try next: {_listed(rates)}.{add}"
 
 
 def _between(both: Range) -> str:
@@ -172,13 +180,12 @@ def fit_learning_rate(
         curves = posterior(tuple(trials), None if noise is None else noise.deviation)
     likely = sure = cheap = None
     undecided = False
-    next_rates = _beyond(rates, edge)
+    next_rates = _beside(best, tried) if edge is None else _beyond(tried, edge)
     if curves is not None:
         likely, sure, cheap = curves.interval(0.68), curves.interval(0.95), curves.cheap(COST)
         costly = cheap is None or sure[0] < cheap[0] or sure[1] > cheap[1]
         undecided = costly and sure[1] / sure[0] > _WIDE
-        if undecided:
-            next_rates = _between_trials(tried, curves)
+        next_rates = _between_trials(tried, curves) if undecided else ()
     next_rates = _worth_trying(next_rates, best, tried, worse)
     return LrFit(
         best=best,
@@ -234,18 +241,39 @@ def _worth_trying(
     return tuple(dict.fromkeys(kept))
 
 
-def _beyond(rates: Sequence[float], edge: str | None) -> tuple[float, ...]:
-    """Return three rates beyond the edge, at the grid's own mean spacing."""
-    if edge is None or len(rates) < 2:
-        return ()
+def rates_below(tried: Iterable[float]) -> tuple[float, ...]:
+    """Return rates to try where all that were tried diverged; none where none was tried."""
+    rates = sorted(set(tried))
+    return tuple(map(rounded, _beyond(rates, "low"))) if rates else ()
+
+
+def _beyond(rates: Sequence[float], edge: Literal["low", "high"]) -> tuple[float, ...]:
+    """Return three rates beyond the edge, at the mean spacing of what was tried."""
     low, high = math.log(rates[0]), math.log(rates[-1])
-    spacing = (high - low) / (len(rates) - 1)
+    spacing = (high - low) / (len(rates) - 1) if len(rates) > 1 else math.log(_STEP)
     wanted = (
         [low - k * spacing for k in (3, 2, 1)]
         if edge == "low"
         else [high + k * spacing for k in (1, 2, 3)]
     )
-    return tuple(math.exp(rate) for rate in wanted if _LOWEST < rate < _HIGHEST)
+    return _within_bounds(wanted)
+
+
+def _beside(best: float, tried: Sequence[float]) -> tuple[float, ...]:
+    """Return the geometric middles of the gaps on both sides of the best, unless they are small.
+
+    One rate alone has no gap: its half and its double.
+    """
+    at = math.log(best)
+    if len(tried) == 1:
+        return _within_bounds([at - math.log(_STEP), at + math.log(_STEP)])
+    place = tried.index(best)
+    beside = [math.log(rate) for rate in (tried[place - 1], tried[place + 1])]
+    return _within_bounds((at + one) / 2 for one in beside if abs(one - at) >= math.log(_NARROW))
+
+
+def _within_bounds(logs: Iterable[float]) -> tuple[float, ...]:
+    return tuple(math.exp(one) for one in logs if _LOWEST < one < _HIGHEST)
 
 
 def _between_trials(tried: Sequence[float], curves: Posterior) -> tuple[float, ...]:

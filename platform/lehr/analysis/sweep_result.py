@@ -8,7 +8,7 @@ import math
 from typing import TYPE_CHECKING, Literal, TypeGuard
 
 from lehr import formats
-from lehr.analysis.lr_fit import LrFit, fit_learning_rate
+from lehr.analysis.lr_fit import LrFit, fit_learning_rate, rates_below
 from lehr.analysis.noise import is_value
 from lehr.analysis.seed_groups import is_seed
 from lehr.analysis.significance import Group, mean_text
@@ -34,12 +34,33 @@ def parameter_choice(sweep: SweepDetail, asked: str | None = None) -> str:
 
 def sweep_fit(sweep: SweepDetail, parameter: str) -> LrFit | None:
     """Return the fit of loss over learning rate, for sweeps where it is valid."""
+    if not _fits(sweep, parameter):
+        return None
+    return fit_learning_rate(*_losses(sweep, parameter))
+
+
+def lower_rates(sweep: SweepDetail, parameter: str) -> tuple[float, ...]:
+    """Return the rates to try where all trials with a result diverged; else none."""
+    if not _fits(sweep, parameter):
+        return ()
+    points, pruned = _losses(sweep, parameter)
+    if not points or any(is_value(loss) for _, loss in points):
+        return ()
+    return rates_below([*(rate for rate, _ in points), *pruned])
+
+
+def _fits(sweep: SweepDetail, parameter: str) -> bool:
+    """Return whether the sweep's metric is a loss over the learning rate alone."""
     if not is_rate(parameter) or sweep.goal != "minimize" or sweep.held_out == "different":
-        return None
+        return False
     # Other parameters would look like noise, except seeds, which are noise.
-    if any(path != parameter and not is_seed(path) for path in sweep.parameters):
-        return None
-    points, pruned = [], []
+    return all(path == parameter or is_seed(path) for path in sweep.parameters)
+
+
+def _losses(sweep: SweepDetail, parameter: str) -> tuple[list[tuple[float, float]], list[float]]:
+    """Return the rate and loss of each trial with a result, and the pruned rates."""
+    points: list[tuple[float, float]] = []
+    pruned: list[float] = []
     for trial in sweep.trials:
         rate = trial.parameters.get(parameter)
         if not is_number(rate) or not 0 < rate < math.inf:
@@ -50,7 +71,7 @@ def sweep_fit(sweep: SweepDetail, parameter: str) -> LrFit | None:
             points.append((float(rate), math.nan))
         elif trial.run.state == "pruned":
             pruned.append(float(rate))
-    return fit_learning_rate(points, pruned)
+    return points, pruned
 
 
 def sweep_verdict(sweep: SweepDetail, parameter: str) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lehr.analysis.lr_fit import to_try
 from lehr.analysis.next_trials import next_trials, untried
-from lehr.analysis.sweep_result import parameter_choice, sweep_fit
+from lehr.analysis.sweep_result import lower_rates, parameter_choice, sweep_fit
 from lehr.presenters.seeds import name, one_seed_note
 
 if TYPE_CHECKING:
@@ -32,6 +33,12 @@ def with_advice(detail: SweepDetail, verdict: SweepVerdict, goal: Goal) -> Sweep
         more = next_trials(detail, fit.next_rates, parameter)
         notes = fit.notes(more.command if more is not None else None)
         return detail.model_copy(update={"notes": [*detail.notes, *notes], "next_trials": more})
+    lower = untried(detail, lower_rates(detail, parameter), parameter)
+    if lower:
+        more = next_trials(detail, lower, parameter)
+        advice = to_try(lower, more.command if more is not None else None)
+        notes = [*detail.notes, f"All trials diverged. {advice}"]
+        return detail.model_copy(update={"notes": notes, "next_trials": more})
     if detail.noise is not None:
         return detail
     names = {trial.run.id: name(trial.parameters) for trial in detail.trials}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lehr.analysis.lr_fit import COST, fit_learning_rate
+from lehr.analysis.lr_fit import COST, fit_learning_rate, rates_below
 from lehr_testing.properties import examples
 
 GRID = [1e-4, 2e-4, 4e-4, 8e-4, 1.6e-3, 3.2e-3, 6.4e-3, 1.28e-2]
@@ -100,6 +100,48 @@ def test_no_rate_is_proposed_at_a_pruned_one_or_beyond_it():
         assert not any(rate > 0.95 * pruned for rate in found.next_rates)
 
 
+@pytest.mark.parametrize(
+    ("points", "proposed"),
+    [
+        pytest.param([(1e-3, 3.0), (2e-3, 2.5), (4e-3, math.nan)], (1.4e-3, 2.8e-3), id="two"),
+        pytest.param([(1e-3, math.nan), (4e-3, 2.5), (8e-3, math.inf)], (2e-3, 5.7e-3), id="one"),
+        # The rates are too close for another one between them.
+        pytest.param([(1e-3, 3.0), (2e-3, 2.5), (2.2e-3, math.nan)], (1.4e-3,), id="close"),
+    ],
+)
+def test_too_few_finite_losses_get_the_middles_of_the_gaps_around_the_best(points, proposed):
+    fit = fit_learning_rate(points)
+    assert (fit.edge, fit.sure, fit.next_rates) == (None, None, proposed)
+    [note] = [note for note in fit.notes("lehr extend x") if "to try next" in note]
+    assert note.startswith(
+        "Fewer than three rates have a loss to compare, so there is no interval."
+    )
+    assert note.endswith("Add them: `lehr extend x`")
+
+
+def test_only_the_lowest_rate_is_finite_and_lower_ones_are_proposed():
+    fit = fit_learning_rate([(1e-3, 3.0), (2e-3, math.nan), (4e-3, math.nan)])
+    assert (fit.edge, fit.next_rates) == ("low", (1.3e-4, 2.5e-4, 5e-4))
+
+
+def test_spacing_beyond_an_edge_counts_all_rates_that_were_tried():
+    # Finite rates are four times apart, all rates twice.
+    points = [(1e-3, 2.5), (2e-3, math.nan), (4e-3, 3.0)]
+    assert fit_learning_rate(points).next_rates == (1.3e-4, 2.5e-4, 5e-4)
+
+
+def test_one_rate_gets_its_half_and_its_double():
+    fit = fit_learning_rate([(1e-3, 3.0)])
+    assert (fit.edge, fit.next_rates) == (None, (5e-4, 2e-3))
+    assert any("Learning rates to try next: 5.0e-4, 2.0e-3." in note for note in fit.notes())
+
+
+def test_lower_rates_are_proposed_if_all_diverged():
+    assert rates_below([1e-3, 4e-3]) == (1.6e-5, 6.2e-5, 2.5e-4)
+    assert rates_below([1e-3, 1e-3]) == (1.3e-4, 2.5e-4, 5e-4)
+    assert rates_below([]) == ()
+
+
 def test_no_finite_value_gives_no_fit():
     assert fit_learning_rate([(1e-3, math.nan)]) is None
     assert fit_learning_rate([]) is None
@@ -147,7 +189,7 @@ def test_two_valleys_leave_it_undecided_and_rates_between_trials_are_proposed():
     assert fit.next_rates
     assert not set(fit.next_rates) & set(rates)
     assert all(fit.sure[0] / 4 < rate < fit.sure[1] * 4 for rate in fit.next_rates)
-    assert any("Rates to try next: " in note for note in fit.notes())
+    assert any("Learning rates to try next: " in note for note in fit.notes())
 
 
 def test_more_seeds_narrow_the_interval():

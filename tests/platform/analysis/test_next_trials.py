@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 
 import pytest
@@ -102,6 +103,23 @@ def test_note_lists_the_rates_that_the_command_adds(method):
     assert note.startswith("Learning rates to try next: 1.0e0, 1.0e1.")
     assert (found.next_trials is None) == (method == "random")
     assert ("lehr extend" in note) == (method != "random")
+
+
+@pytest.mark.parametrize("one", [False, True])
+def test_sweep_of_which_all_trials_diverged_gets_lower_rates(one):
+    made = with_trials(sweep())
+    trials = [
+        trial.model_copy(update={"value": math.nan, "compared_value": None})
+        for trial in made.trials[: 1 if one else None]
+    ]
+    found = with_advice(
+        made.model_copy(update={"trials": trials}), SweepVerdict(None, {}, {}), "minimize"
+    )
+    rates = [1.3e-5, 2.5e-5, 5e-5] if one else [1e-7, 1e-6, 1e-5]
+    assert found.next_trials.parameters == {LR: rates}
+    [note] = found.notes
+    assert note.startswith("All trials diverged. Learning rates to try next: ")
+    assert note.endswith(f"Add them: `{found.next_trials.command}`")
 
 
 def test_rates_that_are_all_there_are_not_listed():
