@@ -76,28 +76,38 @@ function own() {
   };
 }
 
-const link = "SharedWorker" in globalThis ? shared() : own();
+const sharing = "SharedWorker" in globalThis;
+const link = sharing ? shared() : own();
 let joined = false;
+/** Whether a listener needs events while the page is hidden. */
+let attentive = false;
+/** Whether listeners have missed events because the page was hidden. */
+let slept = false;
 
 function attend() {
-  const wanted = !document.hidden;
-  if (wanted === joined) return;
-  joined = wanted;
-  if (wanted) {
-    link.join();
-  } else {
-    // Hidden pages receive no events: catch up when the page is visible again.
-    wasLost = true;
-    connection = "connecting";
-    link.leave();
+  const wanted = !document.hidden || attentive;
+  if (document.hidden) slept = true;
+  if (wanted !== joined) {
+    joined = wanted;
+    if (wanted) {
+      link.join();
+    } else {
+      connection = "connecting";
+      link.leave();
+    }
   }
+  if (document.hidden || !slept) return;
+  slept = false;
+  // Listeners have received no events while the page was hidden: catch up.
+  if (connection === "live") target.dispatchEvent(new CustomEvent("catchup"));
+  else wasLost = true;
 }
 
 document.addEventListener("visibilitychange", attend);
 addEventListener("pagehide", () => {
   if (joined) link.leave();
   joined = false;
-  wasLost = true;
+  slept = true;
   connection = "connecting";
 });
 addEventListener("pageshow", attend);
@@ -105,11 +115,27 @@ addEventListener("pageshow", attend);
 queueMicrotask(attend);
 
 /**
+ * Call `listener` for each event, but not while the page is hidden: a catch-up follows when it is visible again.
+ *
  * @param {EventName} name
  * @param {(data: any) => void} listener
+ * @param {{hidden?: boolean}} [options] `hidden`: also while the page is hidden, if `attendHidden` keeps the stream
  */
-export function on(name, listener) {
-  target.addEventListener(name, (event) => listener(/** @type {CustomEvent} */ (event).detail));
+export function on(name, listener, { hidden = false } = {}) {
+  target.addEventListener(name, (event) => {
+    if (hidden || !document.hidden) listener(/** @type {CustomEvent} */ (event).detail);
+  });
+}
+
+/**
+ * Keep the stream while the page is hidden, or stop keeping it. Only where tabs share one stream: a stream for
+ * each hidden tab would take the connections of the visible one.
+ *
+ * @param {boolean} yes
+ */
+export function attendHidden(yes) {
+  attentive = yes && sharing;
+  attend();
 }
 
 /**
