@@ -113,6 +113,20 @@ def test_curves_beside_the_table_are_tied_to_its_rows(look: Visit, world: World)
     assert len(text) > 400
 
 
+def test_run_leaves_the_table_when_its_state_no_longer_matches(visit: Visit, lehr: Lehr):
+    attempts = {}
+    for name in ("first", "second"):
+        run = lehr.store.runs.create(seeding.run_spec(name))
+        attempts[name] = seeding.start(lehr.store, run)
+        attempts[name].train([1])
+    page = visit.open("/?flat=1&filter=state:running")
+    expect(page.locator("tbody tr[data-run]")).to_have_count(2)
+    expect(page.locator("#runs-foot")).to_have_text("2 runs")
+    attempts["first"].end(RunState.COMPLETED, 1)
+    expect(page.locator("tbody tr[data-run] .col-name")).to_have_text(["second"])
+    expect(page.locator("#runs-foot")).to_have_text("1 run")
+
+
 def test_selection_is_kept_over_filters_and_in_the_address(visit: Visit, lehr: Lehr):
     for name in ("first", "second", "third"):
         run = lehr.store.runs.create(seeding.run_spec(name, project=name))

@@ -40,6 +40,43 @@ test("an event of a run that is not in the list is not taken into it", () => {
   assert.deepEqual([...list.runs.values()].map((one) => one.state), ["completed"]);
 });
 
+/** @param {{items: any[], next_cursor: string | null, total: number}} page what the server answers */
+function answering(page) {
+  globalThis.fetch = /** @type {any} */ (async () => new Response(JSON.stringify(page)));
+}
+
+test("a refresh takes away the runs that the server's filter no longer lets through", async () => {
+  const list = listOf(...["d", "c", "b", "a"].map((id) => run({ id })));
+  list.query = { state: ["running"] };
+  answering({ items: [run({ id: "e" }), run({ id: "b" })], next_cursor: "2", total: 3 });
+  await list.refresh();
+  assert.deepEqual([...list.runs.keys()], ["e", "b", "a"]);
+  answering({ items: [run({ id: "e" })], next_cursor: null, total: 1 });
+  await list.refresh();
+  assert.deepEqual([...list.runs.keys()], ["e"]);
+  assert.equal(list.total, 1);
+});
+
+test("an event takes a run away that the filter no longer lets through, and counts it", () => {
+  const queries = [{ state: ["running"] }, { tag: "fp8" }, { project: "omk" }, {}];
+  const changes = [{ state: "completed" }, { tags: ["other"] }, { project: "other" }, { archived: true }];
+  queries.forEach((query, i) => {
+    const one = run({ id: "a", tags: ["fp8"], project: "omk", archived: false });
+    const list = listOf(one, run({ id: "b" }));
+    list.query = query;
+    list.total = 2;
+    assert.equal(list.put({ ...one, step: 11 }), true);
+    assert.deepEqual([...list.runs.keys()], ["a", "b"]);
+    assert.equal(list.put({ ...one, ...changes[i] }), true);
+    assert.deepEqual([...list.runs.keys()], ["b"]);
+    assert.equal(list.total, 1);
+  });
+  const archived = listOf(run({ id: "a", archived: true }));
+  archived.query = { archived: true };
+  archived.put(run({ id: "a", archived: true }));
+  assert.equal(archived.runs.size, 1);
+});
+
 test("new metrics move the step forward, never back, and keep the others", () => {
   const list = listOf(run({ id: "a", step: 50, latest: { mfu: { value: 0.5, step: 50 } } }));
   list.metrics("a", { "train/loss": { value: 2, step: 40 } });

@@ -13,7 +13,7 @@ import { parseFilter, unknownKey } from "../runs/filter.js";
 import { grouped as inGroups, newestSweep } from "../runs/groups.js";
 import { grouper } from "../runs/grouping.js";
 import { runsKeys } from "../runs/keyboard.js";
-import { RunList } from "../runs/list.js";
+import { fits, RunList } from "../runs/list.js";
 import { drawOptions } from "../runs/options.js";
 import { Rows } from "../runs/rows.js";
 import { installSavedViews } from "../runs/saved_views.js";
@@ -373,8 +373,9 @@ drawOptionsNow();
 runsKeys(input, rows, selection, () => items, toggle);
 on("run", (/** @type {RunView} */ run) => {
   selection.put(run);
-  if (list.put(run)) update();
-  else refresh();
+  const known = list.put(run);
+  if (known) update();
+  if (known !== fits(run, list.query)) refresh();
 });
 on("metrics", ({ run_id: id, latest }) => {
   if (list.metrics(id, latest)) update();

@@ -11,6 +11,16 @@ const PAGE = 200;
 const MOST = 5000;
 const TREND = 24;
 
+/**
+ * Return whether a run may belong to the answer to a query: what can change of a run is looked at.
+ *
+ * @param {RunView} run
+ * @param {Record<string, any>} query
+ */
+export function fits(run, { state, tag, project, archived = false }) {
+  return (!state || state.includes(run.state)) && (!tag || run.tags.includes(tag)) && (!project || run.project === project) && (run.archived ?? false) === archived;
+}
+
 export class RunList {
   constructor() {
     /** @type {Map<string, RunView>} */
@@ -62,14 +72,18 @@ export class RunList {
     while (this.runs.size < MOST && (await this.more()));
   }
 
-  /** Fetch the first page again. Other runs keep their places. */
+  /** Fetch the first page again. Runs beyond it keep their places; those that it no longer has are gone. */
   async refresh() {
     const generation = this.generation;
     const limit = Math.min(PAGE, Math.max(FIRST, this.runs.size));
     const page = await get("/runs", { ...this.query, limit });
     if (generation !== this.generation) return;
     const fresh = new Map(page.items.map((/** @type {RunView} */ run) => [run.id, run]));
-    for (const [id, run] of this.runs) if (!fresh.has(id)) fresh.set(id, run);
+    if (page.next_cursor !== null) {
+      const before = [...this.runs];
+      const covered = before.findLastIndex(([id]) => fresh.has(id));
+      for (const [id, run] of before.slice(covered + 1)) fresh.set(id, run);
+    }
     this.runs = fresh;
     this.total = page.total;
     if (page.next_cursor === null) this.cursor = null;
@@ -78,7 +92,12 @@ export class RunList {
   /** @param {RunView} run @returns {boolean} whether it was known */
   put(run) {
     if (!this.runs.has(run.id)) return false;
-    this.runs.set(run.id, run);
+    if (fits(run, this.query)) {
+      this.runs.set(run.id, run);
+    } else {
+      this.runs.delete(run.id);
+      if (this.total !== null) this.total -= 1;
+    }
     return true;
   }
 
