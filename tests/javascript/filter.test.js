@@ -30,6 +30,17 @@ test("keys are asked of the server", () => {
   assert.deepEqual(parseFilter("State:Running state:failed").query, { state: ["running", "failed"] });
 });
 
+test("a unit may be written small or large", () => {
+  assert.deepEqual(["5k", "5K", "2m", "2M", "1g", "1G", "2t", "2T", "-1.5K"].map(numberOf), [5e3, 5e3, 2e6, 2e6, 1e9, 1e9, 2e12, 2e12, -1500]);
+  assert.equal(passes("step>5K", run({ step: 6000 })), true);
+  assert.equal(passes("step>5K", run({ step: 4000 })), false);
+});
+
+test("archived runs are asked for or left out, whichever way it is said", () => {
+  for (const text of ["-archived:yes", "!archived:true", "archived!=yes", "archived:no"]) assert.deepEqual(parseFilter(text), { query: { archived: false }, test: null, problem: null, keys: [] });
+  for (const text of ["-archived:no", "archived!=no", "archived=yes"]) assert.deepEqual(parseFilter(text).query, { archived: true });
+});
+
 test("a key without a value is not asked for: it is still being typed", () => {
   assert.deepEqual(parseFilter("project: state: lr< "), { query: {}, test: null, problem: null, keys: [] });
 });

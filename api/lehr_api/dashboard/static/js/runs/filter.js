@@ -21,12 +21,12 @@ const STATES = ["queued", "starting", "running", "stopping", "paused", "complete
 const ALIASES = { waiting: "queued", waits: "queued", done: "completed", canceled: "cancelled" };
 const NUMBER = /^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?[kMGT]?$/i;
 /** @type {Record<string, number>} */
-const UNITS = { k: 1e3, M: 1e6, m: 1e6, G: 1e9, T: 1e12 };
+const UNITS = { k: 1e3, m: 1e6, g: 1e9, t: 1e12 };
 
 /** @param {string} text @returns {number | null} */
 export function numberOf(text) {
   if (!NUMBER.test(text)) return null;
-  const unit = UNITS[text.at(-1) ?? ""];
+  const unit = UNITS[text.slice(-1).toLowerCase()];
   return unit ? Number(text.slice(0, -1)) * unit : Number(text);
 }
 
@@ -138,7 +138,7 @@ export function parseFilter(text) {
   }
   for (const [place, values] of chosen) {
     const key = place.replace("-", "");
-    if (place === "archived") query.archived = ["yes", "true", "1"].includes(values[0]);
+    if (key === "archived") query.archived = ["yes", "true", "1"].includes(values[0].toLowerCase()) !== place.startsWith("-");
     else if (place === "state") query.state = values;
     else if (values.length === 1 && place !== "name" && !place.startsWith("-")) [query[key]] = values;
     else tests.push(place.startsWith("-") ? (run) => !ofView(key, values)(run, null) : ofView(key, values));
