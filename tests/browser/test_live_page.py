@@ -127,6 +127,42 @@ def test_run_leaves_the_table_when_its_state_no_longer_matches(visit: Visit, leh
     expect(page.locator("#runs-foot")).to_have_text("1 run")
 
 
+DRAWN = """(step) => document.querySelector('[data-metric="train/loss"] .plot')?.figure
+    ?.traces.filter((trace) => trace.run).every((trace) => trace.x.at(-1) === step)"""
+
+
+def test_row_and_line_stay_lit_while_the_charts_are_live(visit: Visit, lehr: Lehr):
+    _, runs = seeding.create_sweep(lehr.store, seeding.lr_sweep("grid", [1e-4, 3e-4, 1e-3]))
+    attempts = [seeding.start(lehr.store, run, gpus=[i]) for i, run in enumerate(runs)]
+    for attempt in attempts:
+        attempt.train(range(1, 51))
+    page = visit.open("/?curves=1")
+    row = page.locator(f'tr.member[data-run="{runs[1].id}"]')
+
+    def lit_after(step: int) -> list[list[str]]:
+        """Train one step; return the runs of the bold lines and those of the lit rows."""
+        for attempt in attempts:
+            attempt.train([step])
+        page.wait_for_function(DRAWN, arg=step)
+        expect(row.locator(".col-step")).to_have_text(f"{step}/1,000")
+        return page.evaluate(
+            """() => ['[data-metric="train/loss"] .trace.near', "tr.lit"].map((those) =>
+                [...document.querySelectorAll(those)].map((one) => one.dataset.run))"""
+        )
+
+    page.wait_for_function(DRAWN, arg=50)
+    row.hover()
+    assert [lit_after(step)[0] for step in (51, 52)] == [[runs[1].id]] * 2
+    plot = page.locator('[data-metric="train/loss"] .plot').bounding_box()
+    page.mouse.move(plot["x"] + plot["width"] / 2, plot["y"] + plot["height"] - 40)
+    expect(page.locator("tr.lit")).to_have_count(1)
+    near, rows = lit_after(53)
+    assert near == rows
+    assert len(rows) == 1
+    page.mouse.move(5, 5)
+    assert lit_after(54) == [[], []]
+
+
 def test_selection_is_kept_over_filters_and_in_the_address(visit: Visit, lehr: Lehr):
     for name in ("first", "second", "third"):
         run = lehr.store.runs.create(seeding.run_spec(name, project=name))

@@ -288,6 +288,24 @@ def test_held_cursor_shows_the_sample_and_the_log_of_its_step(look: Visit, world
     expect(moment).to_be_hidden()
 
 
+def test_arrow_key_at_the_end_of_a_curve_keeps_the_cursor(look: Visit, world: World):
+    page = look.open(f"/runs/{world.runs['big-run'].id}")
+    wait_for_step(page, "train/loss", 400)
+    plot = page.locator('[data-metric="train/loss"] .plot')
+    chart = """() => ["read", "cursor"].map((part) => {
+        const one = document.querySelector(`[data-metric="train/loss"] .${part}`);
+        return part === "read" ? one.textContent.split(" ").slice(1).join(" ") : one.className;
+    })"""
+    plot.focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+        assert page.evaluate(chart) == ["step 400", "cursor on"]
+    page.keyboard.press("ArrowLeft")
+    assert page.evaluate(chart) == ["step 399", "cursor on"]
+    page.keyboard.press("Escape")
+    assert page.evaluate(chart) == ["", "cursor"]
+
+
 def test_tabs_have_their_own_urls(look: Visit, world: World):
     run = world.runs["big-run"]
     page = look.open(f"/runs/{run.id}")

@@ -61,6 +61,8 @@ export class Board {
     this.meanOfGroups = false;
     /** The run whose line stands for a group, by member. @type {Map<string, string>} */
     this.drawnAs = new Map();
+    /** The run whose lines are bold in all charts, whatever the cursor is at. @type {string | null} */
+    this.lit = null;
     this.trouble = h("div");
     /** Settings of single charts, by name. */
     this.own = ownFromAddress(read("chart"));
@@ -143,7 +145,8 @@ export class Board {
       if (this.charts.has(name)) continue;
       const chart = new Chart(name, {
         onHover: (at, on) => this.#hover(at, on),
-        onHold: (at, on) => this.#hold(at, on),
+        onHold: (at, on) => (this.held?.place.step === at.step ? this.release() : this.#hold(at, on)),
+        onWalk: (at, on) => this.#hold(at, on),
         onZoom: this.options.onZoom,
         onPin: () => this.#pin(name),
         onOwn: (own) => this.#setOwn(name, own),
@@ -284,6 +287,7 @@ export class Board {
     const fetched = this.runs.some((run) => run.hidden || this.view.x === "flops" || isExpression(chart.name) || this.feeds.get(run.id)?.curves.has(chart.name));
     if (!fetched) return;
     chart.draw(lines, { ...this.view, span: this.#span() }, this.runs.length === 1 ? this.marks : null);
+    this.#light(chart);
     if (this.#cursor?.at === chart) this.#showTip();
   }
 
@@ -300,13 +304,13 @@ export class Board {
   }
 
   /**
-   * Hold the cursor where it is, so that it stays when the pointer leaves; a second time, let it go.
+   * Hold the cursor at a place, so that it stays when the pointer leaves.
    *
    * @param {import("./chart.js").Place} place
    * @param {Chart} at
    */
   #hold(place, at) {
-    this.held = this.held?.place.step === place.step ? null : { place, at };
+    this.held = { place, at };
     this.#showCursor();
     this.#showMoment();
   }
@@ -337,13 +341,18 @@ export class Board {
   }
 
   /**
-   * Draw the lines of a run bold in all charts.
+   * Draw the lines of a run bold in all charts, also those drawn later; null for none.
    *
    * @param {string | null} run
    */
   light(run) {
-    const line = run && (this.drawnAs.get(run) ?? run);
-    for (const chart of this.charts.values()) if (chart.visible) chart.near(line ?? chart.at?.run ?? null);
+    this.lit = run;
+    for (const chart of this.charts.values()) if (chart.visible) this.#light(chart);
+  }
+
+  /** @param {Chart} chart */
+  #light(chart) {
+    chart.near(this.lit === null ? (chart.at?.run ?? null) : (this.drawnAs.get(this.lit) ?? this.lit));
   }
 
   #showCursor() {

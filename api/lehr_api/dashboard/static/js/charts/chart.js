@@ -50,6 +50,7 @@ export class Chart {
    * @param {string} name
    * @param {{onHover: (place: Place | null, chart: Chart) => void,
    *   onHold: (place: Place, chart: Chart) => void,
+   *   onWalk: (place: Place, chart: Chart) => void,
    *   onZoom: (range: [number, number | null] | null) => void,
    *   onOwn: (own: import("./menu.js").Own) => void,
    *   onPin: (() => void) | null}} hooks
@@ -244,7 +245,7 @@ export class Chart {
     const { step, x } = line.curve;
     const last = step.length - 1;
     const i = this.at ? Math.min(last, Math.max(0, indexAt(step, this.at.step) + by * (event.shiftKey ? 10 : 1))) : last;
-    this.hooks.onHold({ step: step[i], x: x[i], run: line.run }, this);
+    this.hooks.onWalk({ step: step[i], x: x[i], run: line.run }, this);
   }
 
   /** @param {import("./menu.js").Own} own */
@@ -331,12 +332,12 @@ export class Chart {
   }
 
   /**
-   * Draw the line of a run bold and the others faint; null for all alike.
+   * Draw the line of a run bold and the others faint; all alike for null or a run without a line.
    *
    * @param {string | null} run
    */
   near(run) {
-    const bold = run !== null && this.lines.length > 1;
+    const bold = this.lines.length > 1 && this.lines.some((line) => line.run === run);
     this.plot.classList.toggle("has-near", bold);
     for (const trace of this.plot.querySelectorAll(".trace")) trace.classList.toggle("near", bold && trace.getAttribute("data-run") === run);
   }

@@ -296,9 +296,7 @@ function showCurves(yes) {
   document.getElementById("runs-split")?.classList.toggle("split", yes);
   curvesRoom.hidden = !yes;
   if (yes) {
-    beside ??= new Beside(curvesRoom, (run) => {
-      for (const row of body.children) row.classList.toggle("lit", run !== null && row.getAttribute("data-run") === run);
-    }, () => redraw(true));
+    beside ??= new Beside(curvesRoom, (run) => rows.light(run), () => redraw(true));
   } else {
     beside?.destroy();
     beside = null;
@@ -376,6 +374,8 @@ on("run", (/** @type {RunView} */ run) => {
   const known = list.put(run);
   if (known) update();
   if (known !== fits(run, list.query)) refresh();
+  // It has the newest metrics too: the server then sends no event of theirs.
+  beside?.tick(run.id);
 });
 on("metrics", ({ run_id: id, latest }) => {
   if (list.metrics(id, latest)) update();

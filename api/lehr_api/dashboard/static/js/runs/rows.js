@@ -31,6 +31,8 @@ export class Rows {
     /** @type {Map<string, {row: HTMLElement, item: Item}>} */
     this.drawn = new Map();
     this.marked = -1;
+    /** The run whose row is lit. @type {string | null} */
+    this.lit = null;
     this.px = ROW_PX;
     /** @type {WeakSet<HTMLElement>} rows to draw again although their item is the same */
     this.stale = new WeakSet();
@@ -55,6 +57,21 @@ export class Rows {
   mark(index) {
     this.marked = index;
     this.soon();
+  }
+
+  /**
+   * Light the row of a run, also while it is drawn again; null for none.
+   *
+   * @param {string | null} run
+   */
+  light(run) {
+    this.lit = run;
+    for (const { row } of this.drawn.values()) this.#light(row);
+  }
+
+  /** @param {HTMLElement} row */
+  #light(row) {
+    row.classList.toggle("lit", this.lit !== null && row.dataset.run === this.lit);
   }
 
   /**
@@ -100,6 +117,7 @@ export class Rows {
       this.stale.delete(row);
       row.setAttribute("aria-rowindex", String(i + 2));
       row.classList.toggle("at", i === this.marked);
+      this.#light(row);
       next.set(key, { row, item });
       rows.push(row);
     }
