@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from lehr.programs.recorder import Recorder
-from lehr.programs.saves import Declared, Kept, Saved, StillChanging, keep, saved_in
+from lehr.programs.saves import Declared, Kept, ProgramSave, StillChanging, keep, saved_in
 from lehr.programs.workplace import Workplace
 from lehr.specs.program import Program
 from lehr.specs.stored import program_policy
@@ -65,7 +65,7 @@ class Keeper:
         if self._keep(saved, step, "declared"):
             self._declared.note_kept(saved)
 
-    def _keep(self, saved: Saved, step: int, reason: str) -> bool:
+    def _keep(self, saved: ProgramSave, step: int, reason: str) -> bool:
         attempt = self._place.attempt_dir
         folder = layout.checkpoint_dir(attempt, step)
         if not saved.files or folder.exists():

@@ -26,7 +26,7 @@ State = dict[str, tuple[int, int]]
 
 
 @dataclass(frozen=True)
-class Saved:
+class ProgramSave:
     """What a program has saved as one checkpoint."""
 
     files: State
@@ -56,11 +56,13 @@ def state_of(base: Path, paths: list[Path]) -> State:
     return found
 
 
-def saved_in(base: Path, paths: list[Path]) -> Saved:
+def saved_in(base: Path, paths: list[Path]) -> ProgramSave:
     """Return the files at these paths."""
     states = {path: found for path in paths if (found := state_of(base, [path]))}
     only = next(iter(states)).relative_to(base).as_posix() if len(states) == 1 else None
-    return Saved({name: one for found in states.values() for name, one in found.items()}, only)
+    return ProgramSave(
+        {name: one for found in states.values() for name, one in found.items()}, only
+    )
 
 
 def _files(path: Path) -> Iterator[Path]:
@@ -70,7 +72,9 @@ def _files(path: Path) -> Iterator[Path]:
         yield path
 
 
-def keep(base: Path, saved: Saved, folder: Path, *, step: int, tokens: int, reason: str) -> Kept:
+def keep(
+    base: Path, saved: ProgramSave, folder: Path, *, step: int, tokens: int, reason: str
+) -> Kept:
     """Copy the files of ``saved`` into the checkpoint ``folder``, atomically.
 
     Raises:
@@ -178,9 +182,9 @@ class Declared:
     def __init__(self, base: Path, patterns: list[str], *, newest: bool = False) -> None:
         self._base, self._patterns, self._newest = base, patterns, newest
         self._kept = self.saved()
-        self._seen: tuple[Saved, float] = (self._kept, 0.0)
+        self._seen: tuple[ProgramSave, float] = (self._kept, 0.0)
 
-    def saved(self) -> Saved:
+    def saved(self) -> ProgramSave:
         try:
             paths = [p for pattern in self._patterns for p in sorted(self._base.glob(pattern))]
             if not self._newest:
@@ -190,7 +194,7 @@ class Declared:
         except OSError:  # It is being replaced.
             return _NOTHING
 
-    def settled(self, *, ended: bool = False) -> Saved | None:
+    def settled(self, *, ended: bool = False) -> ProgramSave | None:
         """Return what is saved if it is new and has settled; ``ended``: nothing writes any more."""
         if not self._patterns:
             return None
@@ -201,12 +205,12 @@ class Declared:
             return None
         return saved if ended or now - self._seen[1] >= _SETTLE_S else None
 
-    def note_kept(self, saved: Saved) -> None:
+    def note_kept(self, saved: ProgramSave) -> None:
         self._kept = saved
 
 
-_NOTHING = Saved({}, None)
+_NOTHING = ProgramSave({}, None)
 
 
-def _changed(saved: Saved) -> int:
+def _changed(saved: ProgramSave) -> int:
     return max(changed_ns for _, changed_ns in saved.files.values())
