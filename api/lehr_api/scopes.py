@@ -75,6 +75,8 @@ SCOPES: dict[str, Scope | Refused] = {
     "/api/v1/runs/{ref}/wandb": Scope.OWN,
     "/api/v1/compare": Scope.OWN,
     "/api/v1/values": Scope.OWN,
+    "/api/v1/metrics": Scope.OWN,
+    "/api/v1/series": Scope.OWN,
     "/api/v1/views": Scope.OWN,
     "/api/v1/views/{name}": Scope.OWN,
     # Capsules.

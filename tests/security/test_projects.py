@@ -179,11 +179,17 @@ def filled(path: str, ids: SimpleNamespace | str) -> str:
 QUERIES = {
     "/compare": "run={0}&run={0}",
     "/values": "run={0}&names=true",
+    "/v1/series": "run={0}&name=train/loss",
+    "/v1/metrics": "run={0}",
     "/series": "name=train/loss",
     "/search": "text=own",
     "/diff": "other={0}",
     "/runs": "sweep={0}",
 }
+
+
+MANY = {"compare", "values", "runs", "metrics", "series"}
+"""Last words of routes that take runs in their query."""
 
 
 def request(scene: Scene, method: str, path: str, ids: SimpleNamespace | str) -> Request:
@@ -202,10 +208,7 @@ def test_what_another_project_has_is_answered_as_if_nobody_had_it(scene):
     routes = [
         (method, path)
         for method, path in people_routes(scene.client.app)
-        if (
-            "{" in path
-            or (method == "GET" and path.split("/")[-1] in {"compare", "values", "runs"})
-        )
+        if ("{" in path or (method == "GET" and path.split("/")[-1] in MANY))
         and scopes.SCOPES.get(path) is Scope.OWN
         and path not in {f"{API}/views/{{name}}", f"{API}/code/{{digest}}"}
     ]
