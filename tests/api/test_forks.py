@@ -162,6 +162,7 @@ def test_a_failed_fork_is_retried_only_while_the_checkpoint_that_it_starts_from_
     answer = client.post(f"/api/v1/runs/{fork['id']}/retry")
     assert answer.status_code == 409
     assert answer.json()["detail"].endswith(f"{path} of {source['id']}, was removed.")
+    assert answer.json()["hint"].endswith(f"lehr checkpoints ls {source['id']}")
     assert api_.store.runs.get(fork["id"]).state == "failed"
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import partial
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from lehr.errors import UserError
+from lehr.errors import NotFound, UserError
 from lehr.presenters.streams import metric_info, series_view
 from lehr.schemas.streams import MetricInfo, MetricsOfRun, Series
 from lehr.store import Store
@@ -79,22 +81,18 @@ def series(
     superseded: Superseded = False,
 ) -> list[Series]:
     """Return curves in the requested order: downsampled, or exact."""
-    return [
-        series_view(
-            store.series.read(
-                run.id,
-                one,
-                x_axis=x,
-                points=points,
-                exact=exact,
-                first=first,
-                last=last,
-                smoothing=smoothing,
-                with_superseded=superseded,
-            )
-        )
-        for one in dict.fromkeys(name)
-    ]
+    read = partial(
+        store.series.read,
+        run.id,
+        x_axis=x,
+        points=points,
+        exact=exact,
+        first=first,
+        last=last,
+        smoothing=smoothing,
+        with_superseded=superseded,
+    )
+    return [series_view(read(one)) for one in dict.fromkeys(name)]
 
 
 @router.get("/series", responses=problem_responses(404))
@@ -126,25 +124,19 @@ def series_of_runs(
             f"from has {len(froms)} values for {len(run)} runs: give one, or one for each run."
         )
     starts = dict(zip(run, froms * len(run) if len(froms) == 1 else froms, strict=True))
+    read = partial(
+        store.series.read,
+        x_axis=x,
+        points=points,
+        last=last,
+        smoothing=smoothing,
+        with_superseded=superseded,
+    )
     found = []
-    for ref, one in zip(starts, _found(store, list(starts)), strict=True):
-        known = {info.name for info in store.series.metrics(one.id)}
-        found += [
-            series_view(
-                store.series.read(
-                    one.id,
-                    metric,
-                    x_axis=x,
-                    points=points,
-                    first=starts[ref],
-                    last=last,
-                    smoothing=smoothing,
-                    with_superseded=superseded,
-                )
-            )
-            for metric in dict.fromkeys(name)
-            if metric in known
-        ]
+    for first_x, one in zip(starts.values(), _found(store, list(starts)), strict=True):
+        for metric in dict.fromkeys(name):
+            with suppress(NotFound):  # The run has no such metric.
+                found.append(series_view(read(one.id, metric, first=first_x)))
     return found
 
 

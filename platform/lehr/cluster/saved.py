@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from lehr.cluster.launch_spec import placement_of
 from lehr.control.locality import Saved
 from lehr.specs import stored
@@ -18,10 +16,7 @@ def saved(store: Store, run: RunRow) -> Saved | None:
     A fork that has saved nothing yet resumes from the checkpoint of another run.
     """
     points = store.checkpoints.of_run(run.id) if run.attempt else []
-    if not points and run.resume_from is not None and run.forked_from is not None:
-        wanted = Path(run.resume_from).parts[-3:]
-        of_parent = store.checkpoints.of_run(run.forked_from)
-        points = [point for point in of_parent if Path(point.path).parts == wanted]
+    points = points or store.checkpoints.base_of(run)
     if not points:
         return None
     newest = sorted(points, key=lambda point: (point.attempt, point.step), reverse=True)

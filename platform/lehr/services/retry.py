@@ -51,16 +51,16 @@ def _refuse_lost_base(store: Store, run: RunRow) -> None:
 
     Nobody keeps the checkpoint of another run for a fork that has ended.
     """
-    if run.forked_from is None or run.resume_from is None or store.checkpoints.of_run(run.id):
+    points = store.checkpoints
+    if run.forked_from is None or points.of_run(run.id) or points.base_of(run):
         return
-    base = Path(run.resume_from).parts[-3:]
-    if all(Path(point.path).parts != base for point in store.checkpoints.of_run(run.forked_from)):
-        raise Conflict(
-            f"{run.name} ({run.id}) cannot be retried: it saved no checkpoint, and the one that it "
-            f"starts from, {'/'.join(base)} of {run.forked_from}, was removed.",
-            hint=f"Fork {run.forked_from} again from another step: "
-            f"lehr checkpoints {run.forked_from}",
-        )
+    base = "/".join(Path(run.resume_from or "").parts[-3:])
+    raise Conflict(
+        f"{run.name} ({run.id}) cannot be retried: it saved no checkpoint, and the one that it "
+        f"starts from, {base} of {run.forked_from}, was removed.",
+        hint=f"Fork {run.forked_from} again from another step: "
+        f"lehr checkpoints ls {run.forked_from}",
+    )
 
 
 def retry_sweep(context: Context, sweep: SweepRow) -> Operation[SweepDetail]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from sqlalchemy import update
@@ -87,6 +88,14 @@ class Checkpoints:
                 )
             rows = session.exec(query.order_by(col(CheckpointRow.step), col(CheckpointRow.attempt)))
             return list(rows.all())
+
+    def base_of(self, fork: RunRow) -> list[CheckpointRow]:
+        """Return the checkpoint of another run that the fork starts from; none if it is gone."""
+        if fork.resume_from is None or fork.forked_from is None:
+            return []
+        wanted = Path(fork.resume_from).parts[-3:]
+        of_parent = self.of_run(fork.forked_from)
+        return [point for point in of_parent if Path(point.path).parts == wanted]
 
     # ------------------------------------------------------------------------------- copies
 
