@@ -61,7 +61,7 @@ def test_hidden_page_announces_the_end_and_the_alert_of_a_run(lehr: Lehr, browse
         with page.expect_response(KNOWN):
             page.reload()
         expect(page.locator("#connection")).to_have_text("live")
-        page.wait_for_function("document.querySelectorAll('tbody tr[data-run]').length === 3")
+        expect(page.locator("tbody tr[data-run]")).to_have_count(3)
         page.evaluate("hide(true)")
         watch.requests.clear()
         attempts[0].end(RunState.FAILED, 10, cause="oom", message="out of memory")
@@ -102,7 +102,7 @@ def test_end_that_no_event_named_is_announced_at_the_catch_up(lehr: Lehr, browse
         with page.expect_response(KNOWN):
             log_in(page, lehr.url)
         expect(page.locator("#connection")).to_have_text("live")
-        page.wait_for_function("document.querySelectorAll('tbody tr[data-run]').length === 1")
+        expect(page.locator("tbody tr[data-run]")).to_have_count(1)
         page.evaluate("hide(true)")
         attempt.end(RunState.FAILED, 10, cause="oom", message="out of memory")
         page.evaluate("hide(false)")
