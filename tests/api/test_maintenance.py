@@ -89,4 +89,23 @@ def test_windows_that_are_over_make_room(opened, monkeypatch):
     monkeypatch.setattr(api.store.maintenance, "_clock", lambda: at)
     monkeypatch.setattr(api.store, "clock", lambda: at)
     assert declare(api, client).status_code == 201
-    assert len(client.get(PATH).json()["windows"]) == 1
+    assert states(client) == ["over", "coming"]
+
+
+def states(client) -> list[str]:
+    return [one["state"] for one in client.get(PATH).json()["windows"]]
+
+
+def test_window_that_is_over_is_kept_for_a_day_since_clocks_are_set_back(opened, monkeypatch):
+    api, client = opened
+    made = declare(api, client).json()
+    for at, then in (
+        (made["ends_at"] + 1, ["over", "coming"]),
+        (made["ends_at"] - 1, ["open", "coming"]),
+        (made["ends_at"] + 24 * HOUR + 1, ["over", "coming"]),
+    ):
+        monkeypatch.setattr(api.store.maintenance, "_clock", lambda at=at: at)
+        monkeypatch.setattr(api.store, "clock", lambda at=at: at)
+        if then[0] == "over":
+            declare(api, client)
+        assert states(client) == then

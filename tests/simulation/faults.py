@@ -67,7 +67,11 @@ class Faults:
             self.world.server.bridge.restart()
 
     def _server_clock_jump(self) -> None:
-        self.world.server.clock_jump_s += self.world.rng.choice([-7200.0, -5.0, 5.0, 7200.0])
+        server = self.world.server
+        server.clock_jump_s += self.world.rng.choice([-7200.0, -5.0, 5.0, 7200.0])
+        if server.up:
+            # A real server ticks every 10 s, and sees then what the new time means.
+            server.dispatcher.wake()
 
     # ------------------------------------------------------------------------------- a node
 

@@ -96,6 +96,15 @@ def test_maintenance_windows_break_no_invariant_although_servers_are_killed() ->
     assert result.counts["stopped: maintenance"] >= 1
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", [1, 3])
+def test_clock_of_the_server_is_set_while_there_are_windows(seed) -> None:
+    """Seed 3 lost a window that was over, and open again after the clock was set back."""
+    busy = {"windows": 10.0, "nodes": (4, 2), "hours": 2.0, "people": 10.0}
+    result = simulate(seed, **(plan("server_clock_jump", rate=20.0) | busy))
+    assert not result.violations, explain(result)
+
+
 def test_server_is_killed_between_writes_and_started_again() -> None:
     result = simulate(1, **(plan("server_kill", rate=30.0) | {"hours": 0.5}))
     assert not result.violations, explain(result)

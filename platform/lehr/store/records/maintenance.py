@@ -9,6 +9,8 @@ from lehr.store.changes import Change
 from lehr.store.database import Clock, Database
 
 MOST = 200
+KEPT_S = 86_400.0
+"""How long a window is kept after its end: the clock of the server may be set back."""
 
 
 class MaintenanceRow(SQLModel, table=True):
@@ -51,7 +53,7 @@ class MaintenanceRecords:
         note: str,
         actor: str,
     ) -> MaintenanceRow:
-        """Declare a window. Windows that are over and do not repeat are removed.
+        """Declare a window. Windows that ended ``KEPT_S`` ago and do not repeat are removed.
 
         Raises:
             UserError: there are too many.
@@ -59,9 +61,14 @@ class MaintenanceRecords:
         now = self._clock()
         with self._db.write() as session:
             rows = list(session.exec(select(MaintenanceRow)).all())
-            over = [r for r in rows if r.repeat is None and r.starts_at + r.duration_s <= now]
-            for row in over:
-                session.delete(row)
+            over = {
+                row.id: now - row.starts_at - row.duration_s
+                for row in rows
+                if row.repeat is None and row.starts_at + row.duration_s <= now
+            }
+            for row in rows:
+                if over.get(row.id, 0.0) > KEPT_S:
+                    session.delete(row)
             if len(rows) - len(over) >= MOST:
                 raise UserError(
                     f"there are {MOST} maintenance windows, the maximum.",
