@@ -1,0 +1,47 @@
+"""``NodeThread``: how often it reads the list of a node's agent."""
+
+from __future__ import annotations
+
+import io
+import json
+import queue
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lehr.cluster import bridge
+from lehr.cluster.ray_nodes import RayNode
+
+MEMBER = RayNode(name="n1", ray_id="r", address="127.0.0.1", gpus=1, alive=True)
+
+
+class Requests:
+    """A queue that stays empty, and whose waits move the clock."""
+
+    def __init__(self, waits: int) -> None:
+        self.now = 0.0
+        self.left = waits
+
+    def get(self, timeout: float) -> Any:
+        self.now += timeout
+        self.left -= 1
+        if self.left < 0:
+            return None
+        raise queue.Empty
+
+
+@pytest.mark.parametrize(("nodes", "pause_s"), [(1, 2.0), (300, 2.0), (900, 6.0), (10_000, 10.0)])
+def test_agents_of_many_nodes_are_read_more_rarely(monkeypatch, nodes, pause_s):
+    requests = Requests(waits=5)
+    monkeypatch.setattr(bridge, "time", SimpleNamespace(monotonic=lambda: requests.now))
+    file = io.StringIO()
+    thread = bridge.NodeThread(
+        MEMBER, "session", "http://127.0.0.1:1", "/runs", bridge.Output(file), range(nodes)
+    )
+    thread.requests = requests  # type: ignore[assignment]
+    thread.agent, thread.protocol = object(), 2
+    monkeypatch.setattr(thread, "call", lambda *_: {"attempts": []})
+    thread.run()
+    assert len([json.loads(line) for line in file.getvalue().splitlines()]) == 5
+    assert requests.now == 5 * pause_s  # The first look is at once.
