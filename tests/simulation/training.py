@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,9 +24,13 @@ LOGS = {
 }
 
 
-def _steps(config: str) -> int:
-    """Return the steps of a resolved config. To parse it all takes longer than the attempt."""
-    found = re.search(r"^steps: (\d+)$", config, re.MULTILINE)
+ILLNESSES = ("first_loss", "falling_loss", "memory", "mfu", "no_alerts")
+"""What may be wrong with the training of a rollout's stage: each is named like the gate for it."""
+
+
+def _number(config: str, name: str) -> int:
+    """Return a number of a resolved config. To parse it all takes longer than the attempt."""
+    found = re.search(rf"^ *{name}: (\d+)$", config, re.MULTILINE)
     assert found is not None
     return int(found[1])
 
@@ -40,12 +45,17 @@ class Training:
         self.number = int(number)
         self.nodes = int(launch["gang"]["nodes"])
         self.env: dict[str, str] = launch["env"]
-        self.steps = _steps(launch["files"]["config.yaml"])
+        config = launch["files"]["config.yaml"]
+        self.steps = _number(config, "steps")
         self.record_s = float(self.env["SIM_RECORD_S"])
         self.folder = Path(launch["run_dir"])
-        self.rises = "SIM_ROLLOUT" in self.env and world.rng.random() < world.plan.failing / 2
-        """Its loss does not fall."""
-        self.drifts = "SIM_ROLLOUT" in self.env and world.rng.random() < world.plan.failing / 2
+        self.staged = "SIM_ROLLOUT" in self.env
+        """It belongs to a rollout, whose gates judge what it logs."""
+        self.log_words = math.log(_number(config, "vocab_size")) if self.staged else 0.0
+        self.ill: str | None = None
+        if self.staged and world.rng.random() < world.plan.failing / 2:
+            self.ill = world.rng.choice(ILLNESSES)
+        self.drifts = self.staged and world.rng.random() < world.plan.failing / 2
         """It does not resume exactly."""
         self.held: list[str] = []
         """Its checkpoints that retention has not removed."""
@@ -138,6 +148,8 @@ class Training:
         if self.resume_from is not None:
             checkpoint = "/".join(self.resume_from.split("/")[-3:])
             self.record("resumed", step=self.step, checkpoint=checkpoint)
+        elif self.staged:
+            self.record("metrics", step=1, tokens=1000, values=self._judged(1))
         self._next_record()
 
     def _next_record(self) -> None:
@@ -155,17 +167,32 @@ class Training:
             return
         self.step += STEPS_A_RECORD
         loss = round(5.0 / (1.0 + self.step / 50.0) + self.world.rng.random() / 10, 4)
-        values = {"val/loss": loss}
-        if "SIM_ROLLOUT" in self.env:
-            values["train/loss"] = 9.0 + self.step if self.rises else 9.0 - self.step / 20.0
+        values: dict[str, float | str] = {"val/loss": loss}
+        if self.staged:
+            values |= self._judged(self.step)
         self.record("metrics", step=self.step, tokens=self.step * 1000, values=values)
         if self.step >= self.steps:
             self._complete()
             return
-        middle = "SIM_ROLLOUT" in self.env and self.step == self.steps // 2
+        middle = self.staged and self.step == self.steps // 2
         if middle or self.step % (STEPS_A_RECORD * 3) == 0:
             self.save("interval")
         self._next_record()
+
+    def _judged(self, step: int) -> dict[str, float | str]:
+        """Return what the gates of a rollout read."""
+        loss: float | str = self.log_words - step / 40.0
+        if self.ill == "first_loss":
+            loss = self.log_words + 3.0 - step / 40.0
+        elif self.ill == "falling_loss":
+            loss = self.log_words + step / 100.0
+        elif self.ill == "no_alerts" and step == 2 * STEPS_A_RECORD:
+            loss = "NaN"
+        return {
+            "train/loss": loss,
+            "memory/peak_bytes": 1e13 if self.ill == "memory" else 1e5,
+            "mfu": 0.01 if self.ill == "mfu" else 0.4,
+        }
 
     def save(self, reason: str) -> None:
         path = f"attempt-{self.number}/checkpoints/step-{self.step:08d}"
@@ -173,7 +200,7 @@ class Training:
             "checkpoint", step=self.step, path=path, size_bytes=1, digest="0" * 64, reason=reason
         )
         self.world.watch.saved(self, path)
-        if "SIM_ROLLOUT" in self.env:
+        if self.staged:
             self._write_manifest(path)
         if self.world.storage.on:
             self.world.storage.saved(self, path)

@@ -8,7 +8,7 @@ from lehr.services import archive, cancel, delete, extend, fork, submit
 from lehr.services.once import once
 from lehr.specs import SweepSpec
 from lehr.specs.search import point_key
-from simulation.training import STEPS_A_RECORD
+from simulation.training import ILLNESSES, STEPS_A_RECORD
 
 if TYPE_CHECKING:
     from lehr.store.tables import RolloutRow, RunRow, SweepRow
@@ -21,7 +21,6 @@ VERBS = (
 )
 RECENT = 40
 """Runs among which people choose: nobody looks through thousands of old ones."""
-GATES_OFF = {name: {"enabled": False} for name in ("first_loss", "no_alerts", "memory", "mfu")}
 
 
 class Verbs:
@@ -200,8 +199,10 @@ class Verbs:
         gpus = min(self.world.plan.nodes[0], rng.choice([1, 2, 2, 4]))
         record_s = rng.uniform(10, 200) * min(self.world.plan.pace, 4.0)
         steps = 6 * STEPS_A_RECORD
-        exact = {"exact_resume": {"enabled": rng.random() < 0.6}}
-        stage = {"steps": steps, "gates": {**GATES_OFF, **exact}}
+
+        def gates(*names: str) -> dict[str, Any]:
+            return {name: {"enabled": rng.random() < 0.7} for name in names}
+
         spec = {
             "kind": "rollout",
             "name": f"o{self._made}",
@@ -217,11 +218,14 @@ class Verbs:
                 "env": {"SIM_RECORD_S": f"{record_s:.1f}", "SIM_ROLLOUT": "1"},
             },
             "stages": {
-                "cpu": {**stage, "enabled": rng.random() < 0.7},
-                "one_gpu": {**stage, "enabled": rng.random() < 0.7},
-                "two_gpus": {**stage, "enabled": rng.random() < 0.7},
-                "all": {"judge_after": rng.choice([40, 60]), "gates": GATES_OFF},
-            },
+                name: {
+                    "steps": steps,
+                    "gates": gates(*ILLNESSES, "exact_resume"),
+                    "enabled": rng.random() < 0.7,
+                }
+                for name in ("cpu", "one_gpu", "two_gpus")
+            }
+            | {"all": {"judge_after": rng.choice([40, 60]), "gates": gates(*ILLNESSES)}},
         }
         self._note(f"rollout o{self._made}")
 

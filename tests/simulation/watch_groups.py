@@ -202,13 +202,17 @@ class GroupWatch:
     def _check_passed(
         self, rollout: RolloutRow, row: RolloutStage, links: list[tuple[RolloutRun, RunRow]]
     ) -> None:
+        planned = stages(RolloutSpec.model_validate(rollout.spec))[row.number - 1]
+        gates = {name for name, gate in planned.gates.items() if gate.enabled}
+        if row.name == "cpu":
+            gates.discard("memory")  # It limits the memory of a GPU.
         for link, run in links:
             name = f"stage {row.name} of {rollout.id}"
             if run.state != RunState.COMPLETED:
                 self.fail("rollout", f"{name} passed, and its run {run.id} is {run.state}")
             its = self._trainings(run)
-            if row.name != "all" and link.role == "train" and len(its) == 1 and its[0].rises:
-                self.fail("rollout", f"{name} passed, and the loss of {run.id} rose")
+            if row.name != "all" and link.role == "train" and len(its) == 1 and its[0].ill in gates:
+                self.fail("rollout", f"{name} passed, and {run.id} was ill: {its[0].ill}")
             if link.role == "resumed" and its and its[-1].drifts:
                 self.fail("rollout", f"{name} passed, and {run.id} did not resume exactly")
 
@@ -218,7 +222,7 @@ class GroupWatch:
         bad = {RunState.FAILED, RunState.CANCELLED}
         before = any(one.new in bad for one in self.world.server.store.transitions.of_run(run.id))
         return (
-            before or run.state != RunState.COMPLETED or any(one.rises or one.drifts for one in its)
+            before or run.state != RunState.COMPLETED or any(one.ill or one.drifts for one in its)
         )
 
     def _trainings(self, run: RunRow) -> list[Training]:
