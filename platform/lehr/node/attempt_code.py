@@ -6,7 +6,7 @@ Standard library only.
 import os
 from typing import Any
 
-from lehr.node import code_cache, environments, procfs
+from lehr.node import code_cache, environments, procfs, project_copy
 from lehr.node.attempt_dir import AttemptDir
 
 
@@ -48,3 +48,14 @@ def variables(launch: dict[str, Any], entry: AttemptDir, python: str | None) -> 
         found = {"LEHR_CODE_FOLDER": code_cache.folder(node, digest), "LEHR_CODE": digest}
         return found | ({"LEHR_PYTHON": python} if python else {})
     return {"PYTHONPATH": code_cache.python_path(node, digest), "LEHR_CODE": digest}
+
+
+def tidy(launch: dict[str, Any]) -> None:
+    """Remove what an ended attempt has left unchanged in its copy of the project.
+
+    Nodes of a gang share the copy, and another one may still train: then it stays.
+    """
+    if launch.get("program") and launch["gang"]["nodes"] == 1:
+        where = str(launch["attempt_dir"])
+        index = os.path.join(where, project_copy.INDEX)
+        project_copy.remove_unchanged(os.path.join(where, code_cache.WORK), index)

@@ -5,9 +5,10 @@
     <node folder>/code/<digest>/         trainer/ and project/, unpacked once; files are read-only
     <node folder>/code/<digest>.index    sizes and times of its files as they were unpacked
 
-Python keeps the bytecode in the capsule's own folder, so two versions of a file never share it. A
-folder whose files are not those of its index is set aside, and the capsule is fetched again. So is
-one that was unpacked before the machine started: its last files may not have reached the disk.
+A program gets a copy of the project (`project_copy.py`). Otherwise Python keeps the bytecode in the
+capsule's own folder, so two versions of a file never share it. A folder whose files are not those
+of its index is set aside, and the capsule is fetched again. So is one that was unpacked before the
+machine started: its last files may not have reached the disk.
 """
 
 import os
@@ -15,6 +16,8 @@ import os
 from lehr.node import procfs
 
 TRAINER, PROJECT = "trainer", "project"
+WORK = "work"
+"""Folder of an attempt with a program's own copy of its project."""
 
 
 def node_folder(entry: str) -> str:

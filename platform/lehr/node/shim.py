@@ -252,6 +252,7 @@ class Shim:
         killpoints.reached("shim: after exit.json is written")
         for lock in self.locks:
             lock.release()
+        attempt_code.tidy(self.launch)
 
     def note_end(self, note: dict[str, Any]) -> None:
         """Record the exit for the agent; on a full disk, try again and again.

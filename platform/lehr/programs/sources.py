@@ -3,7 +3,7 @@ the ``metrics.csv`` of Lightning's CSVLogger.
 
 Files are read again from their start when they have grown, and only new rows are passed on. The
 pause between two readings grows with the time that one takes. What the program did not write is not
-read: links to files of its project, and files that a checkpoint has put back.
+read: files of its project, and files that a checkpoint has put back.
 """
 
 from __future__ import annotations

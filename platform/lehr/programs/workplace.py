@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import importlib.util
 import json
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from lehr.node import code_cache, procfs
+from lehr.node import code_cache, procfs, project_copy
 from lehr.programs import saves
 from lehr.programs.environment import changes, interpreter, versions
 from lehr.specs.program import Program, arguments, effective_args
@@ -45,8 +44,8 @@ class Workplace:
 
     @property
     def folder(self) -> Path:
-        """The program's current folder: links to its project's files, and what it writes."""
-        return self.attempt_dir / "work"
+        """The program's current folder: its own copy of the project, and what it writes."""
+        return self.attempt_dir / code_cache.WORK
 
     @property
     def wandb(self) -> Path:
@@ -79,7 +78,8 @@ class Workplace:
         self.wandb.mkdir(exist_ok=True)
         project = self.code / code_cache.PROJECT if self.code is not None else None
         if project is not None and project.is_dir():
-            _link_files(project, self.folder)
+            index = self.attempt_dir / project_copy.INDEX
+            project_copy.make(str(project), str(self.folder), str(index))
         if note.resume_from is None:
             return None
         checkpoint = self.attempt_dir.parent / note.resume_from
@@ -103,10 +103,8 @@ class Workplace:
         given = arguments(program, file=str(file), checkpoint=checkpoint)
         if program.module is not None:
             return [interpreter(), "-m", program.module, *given]
-        assert self.code is not None
         assert program.script is not None
-        script = self.code / code_cache.PROJECT / program.script
-        return [interpreter(), str(script), *given]
+        return [interpreter(), str(self.folder / program.script), *given]
 
     def environment(self, program: Program, rank: int, resumed: Resume | None) -> dict[str, str]:
         """Return the complete environment of the program."""
@@ -127,7 +125,7 @@ class Workplace:
             found |= {"LEHR_RESUME_FROM": resumed.path, "LEHR_RESUME_STEP": str(resumed.step)}
         parts = [str(self._as_wandb())] if program.wandb == "lehr" else []
         if self.code is not None:
-            parts += [str(self.code / code_cache.PROJECT), str(self.code / code_cache.TRAINER)]
+            parts += [str(self.folder), str(self.code / code_cache.TRAINER)]
         if parts:
             found["PYTHONPATH"] = os.pathsep.join(parts)
         return found
@@ -136,23 +134,6 @@ class Workplace:
 def _write(path: Path, text: str) -> None:
     """Write a file that the programs of other ranks may be reading."""
     procfs.write_atomically(str(path), text.encode("utf-8", "surrogatepass"))
-
-
-def _link_files(project: Path, folder: Path) -> None:
-    """Make the project's folders, with a link to each file.
-
-    A link to a folder would let the program write into the capsule, which other runs share.
-    """
-    for entry in sorted(project.iterdir()):
-        own = folder / entry.name
-        if entry.name == "__pycache__":
-            continue
-        if entry.is_dir():
-            own.mkdir(exist_ok=True)
-            _link_files(entry, own)
-        else:
-            with contextlib.suppress(FileExistsError):
-                own.symlink_to(entry)
 
 
 def _installed_log() -> Path:

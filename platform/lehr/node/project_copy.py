@@ -1,0 +1,94 @@
+"""An attempt's own copy of the project of its capsule. Standard library only.
+
+A node unpacks a capsule once for all attempts. A program may write beside its own files, so it runs
+in a copy. When the attempt has ended, the files that it left as they were are removed again: the
+capsule has them, and a sweep would keep one copy for each trial.
+"""
+
+import contextlib
+import os
+
+from lehr.node import procfs
+
+INDEX = ".project.json"
+"""File of the attempt: folders of the copy, and size and time of its files."""
+_PIECE = 1 << 20
+
+
+def make(project: str, folder: str, index: str) -> None:
+    """Copy the project into ``folder``, and list the copies in the file ``index``.
+
+    Raises:
+        OSError: a file cannot be read or written.
+    """
+    files: dict[str, list[int]] = {}
+    folders: list[str] = []
+    pending = [""]
+    while pending:
+        inside = pending.pop()
+        for entry in os.scandir(os.path.join(project, inside)):
+            name = os.path.join(inside, entry.name)
+            own = os.path.join(folder, name)
+            if entry.name == "__pycache__":
+                continue
+            if entry.is_dir():
+                os.makedirs(own, exist_ok=True)
+                folders.append(name)
+                pending.append(name)
+            else:
+                files[name] = _copy(entry.path, own)
+    procfs.write_json(index, {"folders": folders, "files": files})
+
+
+def _copy(source: str, target: str) -> list[int]:
+    """Copy a file; the owner may write the copy. Return its size and time of change."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(target)  # A copy that was cut short.
+    with open(source, "rb") as read:
+        status = os.fstat(read.fileno())
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        mode = (status.st_mode & 0o777) | 0o200
+        with open(os.open(target, flags, mode), "wb", buffering=0) as write:
+            left, ends = status.st_size, (read.fileno(), write.fileno())
+            # The kernel copies; where the file system can, both files share their blocks.
+            with contextlib.suppress(OSError):
+                while left > 0 and (count := os.copy_file_range(*ends, left)):
+                    left -= count
+            if left:
+                _copy_by_hand(*ends)
+            made = os.fstat(write.fileno())
+    return [made.st_size, made.st_mtime_ns]
+
+
+def _copy_by_hand(source: int, target: int) -> None:
+    os.lseek(source, 0, os.SEEK_SET)
+    os.lseek(target, 0, os.SEEK_SET)
+    while piece := memoryview(os.read(source, _PIECE)):
+        while piece:
+            piece = piece[os.write(target, piece) :]
+
+
+def remove_unchanged(folder: str, index: str) -> None:
+    """Remove the copies that are as they were made, and folders that are empty without them."""
+    listed = procfs.read_json(index)
+    if not isinstance(listed, dict):
+        return
+    for name, made in listed["files"].items():
+        path = os.path.join(folder, name)
+        with contextlib.suppress(OSError):
+            status = os.lstat(path)
+            if [status.st_size, status.st_mtime_ns] == made:
+                os.unlink(path)
+    for name in [*sorted(listed["folders"], reverse=True), ""]:
+        path = os.path.join(folder, name)
+        _remove_bytecode(os.path.join(path, "__pycache__"))
+        with contextlib.suppress(OSError):
+            os.rmdir(path)
+
+
+def _remove_bytecode(folder: str) -> None:
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(folder):
+            if entry.name.endswith(".pyc"):
+                os.unlink(entry.path)
+        os.rmdir(folder)

@@ -1,0 +1,117 @@
+"""Each attempt of a program has its own copy of the project, which it may write into."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from lehr.node import attempt_code, project_copy
+from lehr_testing.program_attempts import Attempts
+
+BESIDE = """
+    import os, pathlib, helper
+    here = pathlib.Path(__file__).parent
+    for module in (here, pathlib.Path(helper.__file__).parent):
+        marks = module / "marks.txt"
+        print("found", marks.exists())
+        marks.write_text("mine")
+    pathlib.Path(helper.__file__).write_text("SCALE = 4")
+    with open("data/table.csv", "a") as file:
+        file.write("mine")
+    os.chmod("tool.sh", 0o700)
+"""
+
+
+@pytest.fixture
+def attempts(tmp_path: Path) -> Attempts:
+    attempts = Attempts(tmp_path)
+    project = attempts.capsule / "project"
+    (project / "lib").mkdir()
+    (project / "data").mkdir()
+    attempts.write("import sys; sys.path.insert(0, 'lib')\n" + BESIDE.replace("\n    ", "\n"))
+    attempts.write("SCALE = 3", "lib/helper.py")
+    attempts.write("a,b", "data/table.csv")
+    attempts.write("#!/bin/sh", "tool.sh")
+    for path in project.rglob("*"):
+        if path.is_file():
+            path.chmod(0o555 if path.suffix == ".sh" else 0o444)
+    return attempts
+
+
+def content(folder: Path) -> dict[str, tuple[str, int]]:
+    return {
+        str(path.relative_to(folder)): (path.read_text(), path.stat().st_mode)
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_writing_beside_its_own_files_reaches_neither_the_capsule_nor_the_next_attempt(attempts):
+    before = content(attempts.capsule / "project")
+    for _ in range(2):
+        assert attempts.train() == 0, attempts.output
+        assert "found True" not in attempts.output
+        assert (attempts.attempt / "work/marks.txt").read_text() == "mine"
+    assert content(attempts.capsule / "project") == before
+    assert not list((attempts.capsule / "project").rglob("__pycache__"))
+
+
+def test_copy_may_be_written_and_keeps_its_permission_to_run(attempts):
+    attempts.write("print('nothing')")
+    assert attempts.train() == 0
+    work = attempts.attempt / "work"
+    assert stat.S_IMODE((work / "tool.sh").stat().st_mode) & 0o700 == 0o700
+    assert stat.S_IMODE((work / "data/table.csv").stat().st_mode) & 0o700 == 0o600
+    assert not [path for path in work.rglob("*") if path.is_symlink()]
+
+
+def test_program_finds_its_files_although_the_capsule_is_on_another_node(attempts):
+    """Nodes may share the folder of runs, but never the unpacked capsules."""
+    assert attempts.train() == 0, attempts.output
+    attempts.capsule.rename(attempts.capsule.with_name("of-another-node"))
+    assert (attempts.attempt / "work/data/table.csv").read_text() == "a,bmine"
+
+
+def test_copy_that_was_cut_short_is_made_again(attempts, tmp_path):
+    folder = tmp_path / "work"
+    (folder / "data").mkdir(parents=True)
+    (folder / "data/table.csv").write_text("a")
+    project_copy.make(str(attempts.capsule / "project"), str(folder), str(tmp_path / "index"))
+    assert (folder / "data/table.csv").read_text() == "a,b"
+
+
+def test_kernel_that_cannot_copy_is_replaced_by_reading_and_writing(
+    attempts, tmp_path, monkeypatch
+):
+    def half(source: int, target: int, count: int) -> int:
+        if os.lseek(target, 0, os.SEEK_CUR):
+            raise OSError(18, "Invalid cross-device link")
+        return os.write(target, os.read(source, 1))
+
+    monkeypatch.setattr(os, "copy_file_range", half)
+    folder = tmp_path / "work"
+    folder.mkdir()
+    project = attempts.capsule / "project"
+    project_copy.make(str(project), str(folder), str(tmp_path / "index"))
+    copied, originals = content(folder), content(project)
+    assert {n: t for n, (t, _) in copied.items()} == {n: t for n, (t, _) in originals.items()}
+
+
+@pytest.mark.parametrize(("nodes", "stays"), [(1, False), (2, True)])
+def test_unchanged_copies_are_removed_when_the_attempt_has_ended(attempts, nodes, stays):
+    assert attempts.train() == 0, attempts.output
+    launch = {
+        "program": True,
+        "gang": {"nodes": nodes},
+        "attempt_dir": str(attempts.attempt),
+    }
+    attempt_code.tidy(launch)
+    attempt_code.tidy(launch)
+    left = content(attempts.attempt / "work")
+    written = {"marks.txt", "lib/marks.txt", "lib/helper.py", "data/table.csv"}
+    assert written <= left.keys()
+    assert (left.keys() == written) is not stays
+    assert ("train.py" in left) is stays
