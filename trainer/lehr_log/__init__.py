@@ -29,6 +29,8 @@ __all__ = ["checkpoint", "config", "log", "resume_from", "resume_step", "should_
 
 _MOST_VALUES = 10_000
 """Values of one call; more are left out."""
+_MOST_FILES = 1_000
+"""Files of a checkpoint whose state is declared with it."""
 _lock = threading.Lock()
 _file: int | None = None
 _torn = False
@@ -82,11 +84,16 @@ def log(values: Mapping[str, Any], step: int | None = None) -> None:
 def checkpoint(path: str | os.PathLike[str], step: int) -> None:
     """Make a file or folder that is completely written the checkpoint after ``step`` steps.
 
-    Lehr copies it. An attempt that resumes finds the copy at ``resume_from``.
+    Lehr copies it soon afterwards, so give each checkpoint a name of its own: one that changes
+    before its copy is complete is not kept, and the run gets a warning. An attempt that resumes
+    finds the copy at ``resume_from``.
     """
+    if "LEHR_LOG" not in os.environ:
+        return
     with contextlib.suppress(Exception):
         full = os.path.abspath(os.fspath(path))
-        _write({"kind": "checkpoint", "step": int(step), "path": full})
+        record = {"kind": "checkpoint", "step": int(step), "path": full}
+        _write({**record, "files": _state_of(full)})
 
 
 def should_stop() -> bool:
@@ -96,6 +103,30 @@ def should_stop() -> bool:
     """
     _watch_signal()
     return _signalled or os.path.exists(os.environ.get("LEHR_STOP", ""))
+
+
+def _state_of(path: str) -> dict[str, list[int]] | None:
+    """Return size and time of change of a file, or of the files in a folder by their path in it.
+
+    None if there are too many, or they change now.
+    """
+    found = {}
+    with contextlib.suppress(OSError):
+        if not os.path.isdir(path):
+            return {".": _state(os.stat(path))}
+        for folder, _, names in os.walk(path):
+            for name in names:
+                file = os.path.join(folder, name)
+                if os.path.isfile(file):
+                    found[os.path.relpath(file, path)] = _state(os.stat(file))
+            if len(found) > _MOST_FILES:
+                return None
+        return found
+    return None
+
+
+def _state(status: os.stat_result) -> list[int]:
+    return [status.st_size, status.st_mtime_ns]
 
 
 def _number(value: Any) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Protocol
 
 from lehr.programs.recorder import Recorder, parse_line
@@ -19,7 +20,9 @@ def _is_metric(name: str) -> bool:
 
 
 class Saves(Protocol):
-    def request(self, path: str, step: int) -> None: ...
+    def request(
+        self, path: str, step: int, declared: Mapping[str, tuple[int, int]] | None
+    ) -> None: ...
 
 
 class LogTail:
@@ -87,7 +90,7 @@ class LogTail:
             if line.strip():
                 self._recorder.warn("bad_line", "a line of the log is not a record; it was skipped")
         elif record["kind"] == "checkpoint":
-            self._saves.request(record["path"], record["step"])
+            self._saves.request(record["path"], record["step"], record["files"])
         else:
             self._direct = True
             self._recorder.metrics(record["step"], record["values"], float(record["time"]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import json
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -43,7 +43,7 @@ class Recorder:
         self.count = 0
         """Records written."""
         self._names: dict[str, str | None] = {}
-        self._warned: set[str] = set()
+        self._warned: Counter[str] = Counter()
         self._timed: tuple[int, float] | None = None
         self._history: deque[tuple[float, int]] = deque([(0.0, resumed_step)], _REMEMBERED)
 
@@ -102,10 +102,10 @@ class Recorder:
                 return next_step
         return step
 
-    def warn(self, code: str, message: str) -> None:
-        """Record a warning, once for each code."""
-        if code not in self._warned:
-            self._warned.add(code)
+    def warn(self, code: str, message: str, *, most: int = 1) -> None:
+        """Record a warning, at most so often for each code."""
+        self._warned[code] += 1
+        if self._warned[code] <= most:
             self._events.write(
                 Warning_(time=time.time(), code=code, message=message, step=self.step)
             )
@@ -163,4 +163,17 @@ def parse_line(line: bytes) -> dict[str, Any] | None:
         }
     elif record.get("kind") != "checkpoint" or not isinstance(record.get("path"), str):
         return None
+    else:
+        files = record.get("files")
+        record["files"] = _file_states(files) if isinstance(files, dict) else None
     return record
+
+
+def _file_states(files: dict[str, Any]) -> dict[str, tuple[int, int]] | None:
+    """Return size and time of each declared file; None if a value is something else."""
+    found = {}
+    for name, state in files.items():
+        if not (isinstance(state, list) and [type(value) for value in state] == [int, int]):
+            return None
+        found[name] = (state[0], state[1])
+    return found

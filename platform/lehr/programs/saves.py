@@ -35,7 +35,7 @@ class ProgramSave:
 
 
 class StillChanging(Exception):
-    """A file changed while it was copied."""
+    """A file changed before its copy was complete; the message is its path."""
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,7 @@ def keep(
     try:
         files: dict[str, FileEntry] = {}
         for name, expected in saved.files.items():
-            entry = _copy(base / name, draft / _flat(name))
-            _refuse_changed(base / name, expected)
-            files[_flat(name)] = entry
+            files[_flat(name)] = _copy_unchanged(base, name, draft / _flat(name), expected)
         code = layout.code_digest()
         manifest = Manifest(
             step=step,
@@ -116,10 +114,15 @@ def keep(
     return Kept(folder, manifest, digest, time.monotonic() - began)
 
 
-def _refuse_changed(path: Path, expected: tuple[int, int]) -> None:
-    status = path.stat()
+def _copy_unchanged(base: Path, name: str, target: Path, expected: tuple[int, int]) -> FileEntry:
+    try:
+        entry = _copy(base / name, target)
+        status = (base / name).stat()
+    except FileNotFoundError:
+        raise StillChanging(name) from None
     if (status.st_size, status.st_mtime_ns) != expected:
-        raise StillChanging(str(path))
+        raise StillChanging(name)
+    return entry
 
 
 def restore(folder: Path, base: Path) -> Manifest:
