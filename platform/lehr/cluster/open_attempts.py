@@ -9,6 +9,7 @@ from lehr.cluster.heartbeats import HeartbeatTable
 from lehr.cluster.membership import Member
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.reconcile import AttemptPhase, OpenAttempt
+from lehr.specs import stored
 from lehr.store.tables import Attempt, RunRow
 
 
@@ -53,6 +54,7 @@ def open_attempt(
         since_request_s=heartbeats.since_request_s(
             attempt.id, requested=desired is not Desired.RUN or over
         ),
+        stop_grace_s=stored.stop_grace_s(run.spec) if run is not None else None,
         since_ended_s=heartbeats.since_ended_s(
             attempt.id, ended=attempt.exited_at is not None or bool(parts) or ended
         ),

@@ -20,6 +20,7 @@ from lehr.control.reconcile import (
     NodeSeen,
     OpenAttempt,
     Timeouts,
+    stop_limits_s,
 )
 from lehr.control.snapshot import Snapshot
 
@@ -87,12 +88,7 @@ def _of_attempt(
     if not attempt.contacted:
         yield timeouts.first_heartbeat_s - attempt.since_contact_s
     if attempt.desired is not Desired.RUN or attempt.over_time_limit:
-        for limit in (
-            timeouts.cancel_term_s,
-            timeouts.cancel_kill_s,
-            timeouts.pause_term_s,
-            timeouts.pause_kill_s,
-        ):
+        for limit in stop_limits_s(attempt, timeouts):
             yield limit - attempt.since_request_s
     if attempt.stall_in_s is not None:
         yield attempt.stall_in_s

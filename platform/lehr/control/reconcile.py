@@ -83,6 +83,8 @@ class OpenAttempt:
     """Until it counts as stalled if no step comes; None without a limit, or if it has passed."""
     since_request_s: float = 0.0
     """Since it was first asked to stop."""
+    stop_grace_s: float | None = None
+    """Time that a program has to save before it is killed; None for Lehr's trainer."""
     since_ended_s: float = 0.0
     """Since its agent first listed it as ended, or its exit was recorded."""
     elapsed_s: float | None = None
@@ -297,17 +299,29 @@ def _after_exit(
 
 
 def _stopping(attempt: OpenAttempt, live: tuple[str, ...], timeouts: Timeouts) -> list[StopAttempt]:
+    term, kill = stop_limits_s(attempt, timeouts)
+    if attempt.since_request_s > kill:
+        return _stop(attempt, live, StopLevel.KILL, "it did not stop when asked")
+    if attempt.since_request_s > term:
+        return _stop(attempt, live, StopLevel.TERM, "it did not stop when ordered")
+    return []
+
+
+def stop_limits_s(attempt: OpenAttempt, timeouts: Timeouts) -> tuple[float, float]:
+    """Return how long after the request an attempt gets SIGTERM, and when it is killed.
+
+    The supervisor of a program kills it after its grace. What is decided here is for a supervisor
+    that received the order late, or not at all.
+    """
     saves = attempt.desired is Desired.PAUSE or attempt.over_time_limit
     term, kill = (
         (timeouts.pause_term_s, timeouts.pause_kill_s)
         if saves and attempt.desired in {Desired.PAUSE, Desired.RUN}
         else (timeouts.cancel_term_s, timeouts.cancel_kill_s)
     )
-    if attempt.since_request_s > kill:
-        return _stop(attempt, live, StopLevel.KILL, "it did not stop when asked")
-    if attempt.since_request_s > term:
-        return _stop(attempt, live, StopLevel.TERM, "it did not stop when ordered")
-    return []
+    if attempt.stop_grace_s is not None:
+        kill = term + attempt.stop_grace_s + timeouts.cancel_kill_s - timeouts.cancel_term_s
+    return term, kill
 
 
 def _gang_stop_level(attempt: OpenAttempt) -> StopLevel:

@@ -42,6 +42,12 @@ def program_policy(keep: int) -> CheckpointConfig:
     return CheckpointConfig(keep_last=keep, keep_best=False)
 
 
+def stop_grace_s(spec: Stored) -> float | None:
+    """Return the seconds that a program has to save when it is stopped; None for Lehr's trainer."""
+    program = spec.get("trainer")
+    return float(program["stop_grace_s"]) if program else None
+
+
 def config(spec: Stored) -> dict[str, Any]:
     """Return what the run's trainer is configured by: ``train``, or ``trainer`` of a program."""
     found: dict[str, Any] = spec.get("train") or spec["trainer"]

@@ -18,6 +18,7 @@ from lehr.errors import LehrError
 from lehr.node import fetcher
 from lehr.node.attempt_dir import AttemptDir
 from lehr.node.shim import Shim
+from lehr.specs.program import Program
 from lehr_testing.buckets import make_checkpoint
 from lehr_testing.dispatching import Bench
 from lehr_testing.stores import begin, line, run_spec
@@ -128,6 +129,20 @@ def test_heartbeat_of_one_part_does_not_make_a_gang_dispatched(bench):
     members = bench.dispatcher.cluster.members()
     found = open_attempt(row, bench.store.runs.get(run), members, bench.dispatcher.heartbeats)
     assert (found.contacted, found.dispatched) == (True, False)
+
+
+def test_program_has_the_grace_of_its_spec_when_it_is_stopped(bench):
+    run, attempt = bench.running()
+    row = bench.store.attempts.get(attempt)
+    found = bench.store.runs.get(run)
+
+    def grace() -> float | None:
+        return open_attempt(row, found, {}, bench.dispatcher.heartbeats).stop_grace_s
+
+    assert grace() is None
+    program = Program(script="train.py", steps=1, stop_grace_s=120.0)
+    found.spec = {"trainer": program.model_dump()}
+    assert grace() == 120.0
 
 
 def test_run_trains_after_its_start_is_finally_confirmed(bench):

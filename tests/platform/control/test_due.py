@@ -97,6 +97,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         silent_nodes=draw(st.just({}) | st.fixed_dictionaries(dict.fromkeys(nodes, durations))),
         contacted=draw(st.booleans()),
         since_request_s=draw(durations),
+        stop_grace_s=draw(st.none() | durations),
         since_ended_s=draw(durations),
         elapsed_s=draw(st.none() | durations),
     )

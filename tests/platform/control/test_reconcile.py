@@ -131,6 +131,24 @@ def test_pause_leaves_time_to_save():
     assert action.stop_level is StopLevel.TERM
 
 
+def test_program_is_killed_after_its_own_grace_whether_cancelled_or_paused():
+    live = node(r_1=AttemptPhase.LIVE)
+
+    def stop_level(desired: Desired, grace_s: float, seconds: float) -> StopLevel | None:
+        asked = {"desired": desired, "stop_grace_s": grace_s, "since_request_s": seconds}
+        actions = decide(attempt(**asked), live)
+        return actions[0].stop_level if actions else None
+
+    assert stop_level(Desired.CANCEL, 60.0, 5.0) is None
+    assert stop_level(Desired.CANCEL, 60.0, 65.0) is StopLevel.TERM
+    assert stop_level(Desired.PRUNE, 60.0, 65.0) is StopLevel.TERM
+    assert stop_level(Desired.CANCEL, 60.0, 75.0) is StopLevel.KILL
+    assert stop_level(Desired.CANCEL, 1.0, 16.0) is StopLevel.KILL
+    assert stop_level(Desired.PAUSE, 3600.0, 3599.0) is StopLevel.TERM
+    assert stop_level(Desired.PAUSE, 3600.0, 4000.0) is StopLevel.KILL
+    assert stop_level(Desired.PAUSE, 60.0, 370.0) is StopLevel.KILL
+
+
 def test_cancel_after_the_time_limit_does_not_wait_longer():
     both = attempt(desired=Desired.CANCEL, over_time_limit=True, since_request_s=15.0)
     [action] = decide(both, node(r_1=AttemptPhase.LIVE))
