@@ -10,6 +10,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from lehr.parameter_names import is_rate
+
 if TYPE_CHECKING:
     from lehr.schemas.cost import CostView
 
@@ -106,8 +108,7 @@ def parameter(value: Any, path: str = "") -> str:
     """Format a swept value: 1.0e-4, 16, adamw; a learning rate, by its path, as 3.0e-3."""
     if isinstance(value, bool) or not isinstance(value, float):
         return str(value).lower() if isinstance(value, bool) else str(value)
-    rate = path.rpartition(".")[2] == "lr"
-    if value and (rate or not _ORDINARY[0] <= abs(value) < _ORDINARY[1]):
+    if value and (is_rate(path) or not _ORDINARY[0] <= abs(value) < _ORDINARY[1]):
         return scientific(value)
     return f"{value:g}"
 

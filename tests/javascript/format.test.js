@@ -188,6 +188,12 @@ test("values of a spec are as one would write them", () => {
   for (const [value, path, text] of shown) assert.equal(f.specValue(value, String(path)), text);
 });
 
+test("seeds and learning rates are known by the usual names of programs", () => {
+  for (const name of ["train.seed", "trainer.args.random_seed", "trainer.args.manual-seed", "seed"]) assert.ok(f.isSeed(name));
+  assert.ok(!f.isSeed("trainer.args.seeds") && !f.isSeed("trainer.args.use_seed"));
+  assert.equal(f.specValue(0.003, "trainer.args.learning_rate"), "3.0e-3");
+});
+
 test("cost is what was used beside what was planned, as far as it is known", () => {
   const used = { gpu_hours: 1234.5, attempts: 1, gpu: "H100", dollars_per_gpu_hour: 3, dollars: 3703.5, planned_gpu_hours: 0.001, planned_dollars: 0.003 };
   assert.equal(f.cost(null), "—");

@@ -19,6 +19,7 @@ from lehr.analysis.curve import Curve
 from lehr.analysis.held_out import HeldOut, is_measured
 from lehr.analysis.noise import pooled_noise
 from lehr.analysis.seed_groups import GroupDifference, SeededRun, gaps, grouped, means
+from lehr.parameter_names import ARGUMENTS, SEED, is_neutral_argument, is_seed
 
 _MISSING = "—"
 _NOT_FACTORS = (
@@ -49,9 +50,20 @@ _OUTCOME_NEUTRAL = (
     "code.exclude",
     "code.limit_mb",
     "code.send_secrets",
+    "trainer.style",
+    "trainer.flags",
+    "trainer.file_arg",
+    "trainer.resume_args",
+    "trainer.saves",
+    "trainer.saves_newest",
+    "trainer.steps",
+    "trainer.steps_arg",
+    "trainer.tokens_per_step",
+    "trainer.wandb",
+    "trainer.keep",
+    "trainer.stop_grace_s",
 )
 """Fields that change speed or memory, but by contract not the losses."""
-SEED = "train.seed"
 _CHANGE_BATCHES = (SEED, "train.data", "train.batch", "train.validation", "train.steps")
 """Fields that decide which batches a run trains on; of these, only factors and the seed do."""
 
@@ -191,13 +203,21 @@ def compare(runs: Sequence[ComparedRun], *, metric: str = "val/loss") -> Compari
 
 
 def _is_factor(path: str) -> bool:
-    if path == SEED or path.split(".", maxsplit=1)[0] in _NOT_FACTORS:
+    if _is_own_seed(path) or path.split(".", maxsplit=1)[0] in _NOT_FACTORS:
+        return False
+    if is_neutral_argument(path):
         return False
     return not any(path == p or path.startswith(f"{p}.") for p in _OUTCOME_NEUTRAL)
 
 
+def _is_own_seed(path: str) -> bool:
+    return path == SEED or (path.startswith(ARGUMENTS) and is_seed(path))
+
+
 def _changes_batches(difference: Difference) -> bool:
-    if not difference.factor and difference.path != SEED:
+    if _is_own_seed(difference.path):
+        return True
+    if not difference.factor:
         return False
     return any(
         difference.path == path or difference.path.startswith(f"{path}.")
@@ -209,7 +229,7 @@ def _comes_with(path: str, values: tuple[Any, ...], flat: Sequence[Mapping[str, 
     """Return whether a field exists only in one variant (adamw's ``fused``): then only the
     variant is a factor.
     """
-    if _MISSING not in values:
+    if _MISSING not in values or path.startswith(ARGUMENTS):
         return False
     group = path.rpartition(".")[0]
     return any(
@@ -261,7 +281,9 @@ def _members(
         flat = flatten(run.spec)
         factors = {p: v for p, v in flat.items() if _is_factor(p)}
         key = repr((run.held_out if by_set else None, sorted(factors.items())))
-        yield SeededRun(run.id, run.name, key, flat.get(SEED), outcome.value, outcome.incomparable)
+        seeds = [value for path, value in flat.items() if _is_own_seed(path)]
+        seed = seeds[0] if len(seeds) == 1 else repr(seeds) if seeds else None
+        yield SeededRun(run.id, run.name, key, seed, outcome.value, outcome.incomparable)
 
 
 def _notes(

@@ -11,8 +11,8 @@ import json
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from lehr.analysis.seed_groups import is_seed
 from lehr.analysis.sweep_result import is_number, outcome
+from lehr.parameter_names import is_seed
 
 if TYPE_CHECKING:
     from lehr.schemas.sweeps import SweepDetail

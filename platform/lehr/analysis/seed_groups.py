@@ -54,11 +54,6 @@ class GroupDifference:
     found: Significance
 
 
-def is_seed(path: str) -> bool:
-    """Return whether a parameter, by its path, is the seed."""
-    return path.rpartition(".")[2] == "seed"
-
-
 def grouped(members: Iterable[SeededRun]) -> list[SeedGroup]:
     """Return the groups in the order of their first runs, so that the baseline's is the first."""
     groups: dict[str, list[SeededRun]] = {}

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal, TypeGuard
 from lehr import formats
 from lehr.analysis.lr_fit import LrFit, fit_learning_rate, rates_below
 from lehr.analysis.noise import is_value
-from lehr.analysis.seed_groups import is_seed
 from lehr.analysis.significance import Group, mean_text
+from lehr.parameter_names import is_rate, is_seed
 
 if TYPE_CHECKING:
     from lehr.schemas.sweeps import SweepDetail, TrialView
@@ -135,10 +135,6 @@ def outcome(trial: TrialView) -> Literal["ranked", "diverged", "gave_up", "pendi
     if trial.run.state in {"failed", "cancelled", "pruned"}:
         return "gave_up"
     return "silent" if trial.value is None else "pending"
-
-
-def is_rate(path: str) -> bool:
-    return path.rpartition(".")[2] == "lr"
 
 
 def is_number(value: object) -> TypeGuard[int | float]:

@@ -10,8 +10,8 @@ from lehr import formats
 from lehr.analysis.colours import slots, stroke
 from lehr.analysis.lr_fit import LrFit
 from lehr.analysis.lr_posterior import Posterior
-from lehr.analysis.seed_groups import is_seed
 from lehr.analysis.sweep_result import is_number, outcome
+from lehr.parameter_names import is_seed
 
 if TYPE_CHECKING:
     from lehr.schemas.sweeps import SweepDetail, TrialView

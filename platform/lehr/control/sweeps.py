@@ -15,9 +15,10 @@ from lehr.analysis.held_out import HeldOut
 from lehr.control.lifecycle import ENDED, Desired, RunState
 from lehr.control.search import Prune, SearchTrial, TrialReport, ask, prune
 from lehr.errors import SpecError
+from lehr.parameter_names import PROGRAM_SEED, SEED
 from lehr.specs.run import RunSpec
 from lehr.specs.search import Pruning, point_key, random_points
-from lehr.specs.sweep import PROGRAM_SEED, SEED, SweepSpec
+from lehr.specs.sweep import SweepSpec
 from lehr.specs.sweep_expand import trials_at
 
 SAME_CAUSE = 3
@@ -199,12 +200,8 @@ def next_point(spec: SweepSpec, trials: Sequence[TrialState]) -> dict[str, Any]:
 
 
 def _point(spec: SweepSpec, trial: TrialState) -> dict[str, Any]:
-    seeded = spec.seeds is not None
-    return {
-        path: v
-        for path, v in trial.parameters.items()
-        if not (seeded and path in {SEED, PROGRAM_SEED})
-    }
+    seeds = {SEED, PROGRAM_SEED, spec.seed_path} if spec.seeds is not None else set()
+    return {path: v for path, v in trial.parameters.items() if path not in seeds}
 
 
 def _why_stop(spec: SweepSpec, trials: Sequence[TrialState], reopened_at: float) -> str | None:

@@ -11,8 +11,8 @@ from typing import Any
 
 from lehr import formats
 from lehr.analysis.noise import Noise, pooled_deviation, pooled_noise
-from lehr.analysis.seed_groups import is_seed
 from lehr.analysis.significance import PLUS_MINUS, Goal, Group, band, judge, within_noise
+from lehr.parameter_names import is_seed
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lehr import formats
 from lehr.analysis.compare import flatten
 from lehr.analysis.figures import curves_figure_data
+from lehr.parameter_names import is_rate
 from lehr.report.document import Document, Figure, Section, Table
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def written(path: str, value: Any) -> str:
         return _HIDDEN
     if isinstance(value, str):
         return value
-    if isinstance(value, float) or path.endswith(".lr"):
+    if isinstance(value, float) or is_rate(path):
         return formats.parameter(value, path)
     return json.dumps(value, default=str, ensure_ascii=False)
 

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from lehr import actor
 from lehr.errors import Conflict, InternalError, UserError
+from lehr.parameter_names import PROGRAM_SEED, SEED, seed_path
 from lehr.services import checks
 from lehr.services.delete import refuse_deleted
 from lehr.services.once import Operation, Record
 from lehr.specs import RunSpec, SweepSpec, stored
-from lehr.specs.sweep import PROGRAM_SEED, SEED, Values
+from lehr.specs.sweep import Values
 from lehr.specs.sweep_expand import trials_at
 from lehr.store.records.trial_rows import TrialRows
 
@@ -78,7 +79,7 @@ def _refuse(context: Context, run: RunRow) -> None:
     refuse_deleted(context, run)
     if stored.seed(run.spec) is None:
         raise Conflict(
-            f"{run.name} ({run.id}) has no argument of the name seed.",
+            f"{run.name} ({run.id}) has no argument that is a seed.",
             hint="Give its program one: trainer.args.seed",
         )
     if context.store.runs.get(run.id).archived:
@@ -97,7 +98,7 @@ def _sweep(context: Context, run: RunRow, n: int) -> SweepSpec:
     spec = RunSpec.model_validate(run.spec)
     name = f"{run.name[: _LONGEST - len(_SUFFIX)]}{_SUFFIX}"
     fresh = _unused(_seeds_there(context, run, name), n)
-    path = SEED if spec.trainer is None else PROGRAM_SEED
+    path = SEED if spec.trainer is None else seed_path(spec.trainer.args) or PROGRAM_SEED
     metric = {"name": "val/loss", "goal": "minimize"}
     if run.sweep_id is not None:
         metric = context.store.sweeps.get(run.sweep_id).spec["metric"]

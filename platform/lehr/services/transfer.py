@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from lehr.analysis.lr_fit import LrFit
 from lehr.analysis.lr_rules import DEFAULT, RULES, Setting, setting_of
 from lehr.analysis.lr_transfer import DOUBTS, LrTransfer, RuleAnswer, transfer
-from lehr.analysis.seed_groups import is_seed
-from lehr.analysis.sweep_result import is_rate, outcome, sweep_fit
+from lehr.analysis.sweep_result import outcome, sweep_fit
 from lehr.errors import UserError, nearest
+from lehr.parameter_names import is_rate, is_seed
 from lehr.presenters.transfer_yaml import carried_yaml
 from lehr.schemas.transfers import ChangeView, RuleView, TransferView, UsualView
 from lehr.specs import RolloutSpec, RunSpec, SweepSpec, load_spec

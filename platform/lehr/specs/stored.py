@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from lehr.parameter_names import ARGUMENTS, seed_path
 from lehr_trainer.configs.train import CheckpointConfig
 
 Stored = Mapping[str, Any]
@@ -23,9 +24,13 @@ def tokens_per_step(spec: Stored) -> int:
 
 
 def seed(spec: Stored) -> int | None:
-    """Return the seed; None for a program without an argument of that name."""
+    """Return the seed; None for a program without an argument of such a name."""
     train = spec.get("train")
-    found = train["seed"] if train else spec["trainer"]["args"].get("seed")
+    if train:
+        return int(train["seed"])
+    args = spec["trainer"]["args"]
+    path = seed_path(args)
+    found = None if path is None else args[path.removeprefix(ARGUMENTS)]
     return found if isinstance(found, int) else None
 
 

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
+from lehr.parameter_names import PROGRAM_SEED, SEED, seed_path
 from lehr.specs.run import Name, RunSpec
 from lehr.specs.search import Pruning, Range, Space, random_points
 from lehr_trainer.configs.train import Config
@@ -49,8 +50,6 @@ Parameter = Annotated[
     Discriminator(_kind_of_parameter),
 ]
 
-SEED = "train.seed"
-PROGRAM_SEED = "trainer.args.seed"
 STARTUP_TRIALS = 10
 """TPE draws its first trials at random and starts them together."""
 
@@ -106,7 +105,9 @@ class SweepSpec(Config):
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Seed of random and tpe."""
     seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] | None = None
-    """Each point runs once with each of these as train.seed. Shows the noise between seeds."""
+    """Each point runs once with each of these as train.seed, or as the seed among the
+    arguments of a program. Shows the noise between seeds.
+    """
     budget: Literal["equal", "any"] = "equal"
     """equal: trials must train on the same number of tokens, else the sweep is rejected; any:
     they may differ.
@@ -131,7 +132,8 @@ class SweepSpec(Config):
     @property
     def seed_path(self) -> str:
         """Return the path of the seed: ``train.seed``, or an argument of a program."""
-        return SEED if self.run.trainer is None else PROGRAM_SEED
+        program = self.run.trainer
+        return SEED if program is None else seed_path(program.args) or PROGRAM_SEED
 
     @property
     def point_count(self) -> int:

@@ -239,6 +239,15 @@ export function change(wire, base, format) {
 }
 
 /**
+ * Return whether a parameter, by its path, is the seed; as in `lehr.parameter_names`.
+ *
+ * @param {string} path
+ */
+export function isSeed(path) {
+  return /(^|\.)((random|manual|rng|global|data)[_-])?seed$/i.test(path);
+}
+
+/**
  * Format a value of a spec: learning rates in scientific notation, integers with separators.
  *
  * @param {unknown} value
@@ -247,8 +256,8 @@ export function change(wire, base, format) {
 export function specValue(value, path = "") {
   if (value === null || value === undefined) return NONE;
   if (typeof value === "number") {
-    if (/(^|[._])(lr|eps)$/.test(path)) return scientific(value);
-    if (/seed$/.test(path)) return String(value);
+    if (/(^|[._-])(lr|eps|learning[_-]rate)$/.test(path)) return scientific(value);
+    if (isSeed(path)) return String(value);
     if (Number.isInteger(value)) return integer(value);
     return Math.abs(value) < 1e-3 && value !== 0 ? scientific(value) : String(value);
   }

@@ -101,7 +101,7 @@ function ofRun(id, which) {
 /** Describe a run by the factors in which it differs from the others. @param {string} id */
 function factors(id) {
   const at = comparison?.runs.indexOf(id) ?? -1;
-  const paths = (comparison?.differences ?? []).filter((one) => one.factor || one.path.endsWith("seed")).slice(0, FACTORS);
+  const paths = (comparison?.differences ?? []).filter((one) => one.factor || f.isSeed(one.path)).slice(0, FACTORS);
   const all = paths.map((one) => one.path);
   return at < 0 ? "" : paths.map((one) => `${shortName(one.path, all)} ${f.specValue(one.values[at], one.path)}`).join(" · ");
 }

@@ -26,7 +26,6 @@ import { read, write } from "../urlstate.js";
  * @typedef {import("../charts/board.js").BoardRun} BoardRun
  */
 
-const SEED = "train.seed";
 /** Of so many runs one request returns the metrics. */
 const ASKED = 150;
 const ref = byId("sweep").dataset.sweep ?? "";
@@ -85,7 +84,7 @@ function boardRuns() {
   const all = sweep?.trials ?? [];
   const given = slots(all.map((trial) => trial.run.id));
   const text = (/** @type {any} */ trial, /** @type {string[]} */ paths) => paths.map((path) => `${path.split(".").at(-1)} ${f.specValue(trial.parameters[path], path)}`).join(", ");
-  const paths = (sweep?.parameters ?? []).filter((path) => path !== SEED);
+  const paths = (sweep?.parameters ?? []).filter((path) => !f.isSeed(path));
   // Colours show the chosen parameter; dashes distinguish trials that differ in another one.
   const others = paths.filter((path) => path !== parameter);
   const besides = [...new Set(all.map((trial) => text(trial, others)))];
@@ -275,7 +274,7 @@ async function load() {
     drawHead();
     drawParameterChoice();
     drawTrials();
-    const seeds = sweep?.parameters.includes(SEED) ?? false;
+    const seeds = sweep?.parameters.some(f.isSeed) ?? false;
     board.meanOfSeeds = seeds && read("seeds") !== "each";
     if (seeds && !seedBar.children.length) fill(seedBar, seedChoice());
     const curves = [parameter, ...boardRuns().map((run) => `${run.id}${run.cut ? "cut" : ""}`)].join();

@@ -2,7 +2,7 @@
 
 import { along } from "../colour.js";
 import { fill, h, s } from "../dom.js";
-import { fromWire, number, specValue } from "../format.js";
+import { fromWire, isSeed, number, specValue } from "../format.js";
 import { shortName } from "../runs/configs.js";
 import { read, write } from "../urlstate.js";
 import { axisOf } from "./axis.js";
@@ -151,7 +151,7 @@ export class Contour {
   /** The two parameters: the chosen ones, else the first two that vary besides the seed. @param {string[]} paths */
   #pair(paths) {
     const chosen = this.chosen.filter((path) => paths.includes(path));
-    const rest = [...paths.filter((path) => path !== "train.seed"), "train.seed"].filter((path) => paths.includes(path) && !chosen.includes(path));
+    const rest = [...paths.filter((path) => !isSeed(path)), ...paths.filter(isSeed)].filter((path) => !chosen.includes(path));
     return [...chosen, ...rest].slice(0, 2);
   }
 
