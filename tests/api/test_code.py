@@ -159,6 +159,12 @@ def test_server_that_is_closed_to_code_trains_with_its_own_alone(tmp_path, corpu
         (tmp_path / f"home/capsules/{digest}.tar").write_bytes(data)
         assert "installed trainer only" in submit(client, corpus, digest=digest).text
         assert submit(client, corpus).status_code == 201
+        spec = {**specs.run(corpus, "b"), "env": {"LD_PRELOAD": "/shared/mine.so", "HF_HOME": "/x"}}
+        [problem] = client.post("/api/v1/runs", json={"spec": spec}).json()["problems"]
+        assert problem["path"] == "env.LD_PRELOAD"
+        assert "accepts no code" in problem["message"]
+    with api_client(tmp_path / "open") as (_, client):
+        assert client.post("/api/v1/runs", json={"spec": spec}).status_code == 201
 
 
 def test_capsule_goes_with_the_last_run_that_needs_it(opened, tmp_path, corpus):

@@ -87,6 +87,7 @@ def test_spec_that_names_an_unknown_secret_is_refused_as_a_whole(api):
     [
         ({"HF TOKEN": "hf"}, "not the name of an environment variable"),
         ({"PYTHONPATH": "hf"}, "is set by Lehr itself"),
+        ({"PYTHONUSERBASE": "hf"}, "changes where Python finds modules"),
         ({"HF_TOKEN": f"{VALUE} {VALUE}"}, "the name of a secret, not its value"),
         ({"IN_BOTH": "hf"}, "is also in env"),
     ],

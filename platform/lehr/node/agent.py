@@ -7,10 +7,12 @@ cannot start the same attempt twice. All methods are idempotent by attempt id.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import secrets
 import shutil
 import signal
+import site
 import socket
 import subprocess
 import sys
@@ -238,8 +240,20 @@ class Agent:
 
 
 def clean_environment() -> dict[str, str]:
-    """Return this process's environment without variables of Ray and Lehr."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(_HIDDEN)}
+    """Return this process's environment without variables of Ray and Lehr.
+
+    Python then also ignores packages in the user's home, which may change at any time, unless
+    Lehr itself or torch is installed there.
+    """
+    found = {name: value for name, value in os.environ.items() if not name.startswith(_HIDDEN)}
+    return found if _is_in_user_site() else found | {"PYTHONNOUSERSITE": "1"}
+
+
+def _is_in_user_site() -> bool:
+    torch = importlib.util.find_spec("torch")
+    folder = os.path.join(os.path.realpath(site.getusersitepackages()), "")  # noqa: PTH118 - with /
+    paths = [__file__, (torch.origin if torch is not None else None) or ""]
+    return any(os.path.realpath(path).startswith(folder) for path in paths)
 
 
 def node_folder(node: str) -> Path:

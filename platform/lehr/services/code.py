@@ -70,6 +70,7 @@ def problems(context: Context, specs: Sequence[RunSpec], prefix: str) -> Iterato
             field = f"{prefix}code.{'include' if spec.code.include else 'environment'}"
             yield SpecProblem(field, f"{field}: {message}", hint)
         yield from _closed_to(context, spec, prefix)
+        yield from _loaded_first(context, spec, prefix)
         if digest is None:
             continue
         if not (shelf.has(digest) and _may_read(context, digest)):
@@ -101,11 +102,27 @@ def problems(context: Context, specs: Sequence[RunSpec], prefix: str) -> Iterato
             )
 
 
+def _loaded_first(context: Context, spec: RunSpec, prefix: str) -> Iterator[SpecProblem]:
+    """Find variables by which the system's loader runs other code, on a closed server."""
+    if context.code == "any":
+        return
+    for field, names in (("env", spec.env), ("secrets", spec.secrets)):
+        for name in names:
+            if name.startswith("LD_"):
+                path = f"{prefix}{field}.{name}"
+                yield SpecProblem(
+                    path,
+                    f"{path}: this server accepts no code, and {name} loads code.",
+                    "The administrator may set it on the nodes, or allow code by LEHR_CODE=any.",
+                )
+
+
 def _program(spec: RunSpec) -> tuple[object, ...]:
     """Return what decides on the checks of the run's code."""
     trainer = (spec.trainer.module, spec.trainer.script) if spec.trainer is not None else None
     parts = spec.train.parts if spec.train is not None else None
-    return spec.code.model_dump_json(), trainer, parts and parts.model_dump_json()
+    loader = [name for name in (*spec.env, *spec.secrets) if name.startswith("LD_")]
+    return spec.code.model_dump_json(), trainer, parts and parts.model_dump_json(), *loader
 
 
 def _closed_to(context: Context, spec: RunSpec, prefix: str) -> Iterator[SpecProblem]:

@@ -35,6 +35,17 @@ _LEHRS_OWN = frozenset(
     }
 )
 """Set by Lehr or torchrun for each process; another value would break the placement."""
+_CHANGE_IMPORTS = frozenset(
+    {
+        "PYTHONEXECUTABLE",
+        "PYTHONHOME",
+        "PYTHONNOUSERSITE",
+        "PYTHONPLATLIBDIR",
+        "PYTHONPYCACHEPREFIX",
+        "PYTHONUSERBASE",
+    }
+)
+"""Python would import modules that are not of the run's code."""
 
 
 def _check_variable(name: str) -> None:
@@ -42,6 +53,11 @@ def _check_variable(name: str) -> None:
         raise ValueError(f"{name!r} is not the name of an environment variable")
     if name in _LEHRS_OWN or name.startswith("LEHR_"):
         raise ValueError(f"{name} is set by Lehr itself")
+    if name in _CHANGE_IMPORTS:
+        raise ValueError(
+            f"{name} changes where Python finds modules; send files by code.include, and name "
+            "packages by code.environment"
+        )
 
 
 def _check_env(env: dict[str, str]) -> dict[str, str]:
