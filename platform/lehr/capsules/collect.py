@@ -30,6 +30,8 @@ _NEVER = (
 """Left out of every project, as if .gitignore had these lines."""
 _OTHER_FILE = re.compile(r"\s*(-r|-c|-e|--requirement|--constraint|--editable|\.{0,2}/|file:)")
 _SHOWN = 5
+_TRAINER_MB = 20
+"""Size of a trainer that is sent whatever code.limit_mb says. Lehr's own has about one."""
 _MOST_LOOKED_AT = 1_000_000
 
 
@@ -57,9 +59,41 @@ def _package(name: str) -> Iterator[SourceFile]:
             folders[:] = sorted(f for f in folders if f != "__pycache__")
             inside = os.path.relpath(folder, root)
             for file in files:
-                if not file.endswith(".pyc"):
+                if not file.endswith(".pyc") and os.path.isfile(f"{folder}/{file}"):  # noqa: PTH113
                     path = os.path.normpath(f"{TRAINER}/{name}/{inside}/{file}")
                     yield SourceFile(path, f"{folder}/{file}", False)
+
+
+def refuse_unfit_trainer(sources: Sequence[SourceFile], code: Code) -> None:
+    """Raise SpecError if the trainer holds secrets or is too large: it may be somebody's checkout.
+
+    ``sources`` are those of ``trainer_sources``.
+    """
+    if not sources:
+        return
+    folder = _folder_of(sources[0])
+    where = f"the trainer that is sent with the run, {folder}"
+    found = _likely_secrets(sources, code.send_secrets)
+    if found:
+        first = found[0][0]
+        raise _problem(
+            "code",
+            f"these files of {where}, look like secrets: {_listed(found)}. Nothing was sent.",
+            f"Move them out of it. Or send them: code.send_secrets: [{first}]",
+        )
+    limit = max(code.limit_mb, _TRAINER_MB) * 1_000_000
+    sizes = [(os.stat(source.path).st_size, source.name) for source in sources]  # noqa: PTH116
+    if sum(size for size, _ in sizes) > limit or len(sizes) > MOST_FILES:
+        raise _problem(
+            "code",
+            f"{where}, {_too_much(sizes, limit)}",
+            "Move data and checkpoints out of it. Or raise code.limit_mb.",
+        )
+
+
+def _folder_of(source: SourceFile) -> str:
+    """Return the folder of the packages that a file of the trainer comes from."""
+    return source.path.removesuffix(source.name.removeprefix(f"{TRAINER}/")).rstrip("/")
 
 
 def project_sources(code: Code, folder: Path) -> Project:
@@ -251,7 +285,8 @@ def _whole(patterns: Sequence[str]) -> list[str]:
     return ["*" if pattern in {".", "./"} else pattern.removeprefix("./") for pattern in patterns]
 
 
-def _refuse_secrets(sources: Sequence[SourceFile], allowed: Sequence[str]) -> None:
+def _likely_secrets(sources: Sequence[SourceFile], allowed: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the names of files that look like secrets, each with what it probably holds."""
     from pathspec import GitIgnoreSpec
 
     sent = GitIgnoreSpec.from_lines(allowed)
@@ -266,28 +301,42 @@ def _refuse_secrets(sources: Sequence[SourceFile], allowed: Sequence[str]) -> No
             raise _unreadable(name, error) from None
         if what is not None:
             found.append((name, what))
+    return found
+
+
+def _listed(found: Sequence[tuple[str, str]]) -> str:
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return ", ".join(f"{name} ({what})" for name, what in found[:_SHOWN]) + more
+
+
+def _refuse_secrets(sources: Sequence[SourceFile], allowed: Sequence[str]) -> None:
+    found = _likely_secrets(sources, allowed)
     if found:
-        listed = ", ".join(f"{name} ({what})" for name, what in found[:_SHOWN])
-        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
         first = found[0][0]
         raise _problem(
             "code.include",
-            f"these files look like secrets: {listed}{more}. Nothing was sent.",
+            f"these files look like secrets: {_listed(found)}. Nothing was sent.",
             f"Leave them out: code.exclude: [{first}]   Or send them: code.send_secrets: [{first}]",
         )
 
 
 def _too_large(found: Project, limit: int) -> SpecError:
-    sizes = sorted(((os.stat(s.path).st_size, s.name) for s in found.sources), reverse=True)  # noqa: PTH116
-    listed = ", ".join(
-        f"{name.partition('/')[2]} ({size / 1e6:,.1f} MB)" for size, name in sizes[:_SHOWN]
-    )
-    message = (
-        f"the code has {len(found.sources):,} files of {found.size / 1e6:,.0f} MB together; the "
-        f"limit is {limit / 1e6:,.0f} MB and {MOST_FILES:,} files. The largest: {listed}."
-    )
+    sizes = [(os.stat(source.path).st_size, source.name) for source in found.sources]  # noqa: PTH116
     hint = "Leave data and checkpoints out: code.exclude. Or raise code.limit_mb."
-    return _problem("code.include", message, hint)
+    return _problem("code.include", f"the code {_too_much(sizes, limit)}", hint)
+
+
+def _too_much(sizes: Sequence[tuple[int, str]], limit: int) -> str:
+    """Return what is too much of files with these sizes and names."""
+    listed = ", ".join(
+        f"{name.partition('/')[2]} ({size / 1e6:,.1f} MB)"
+        for size, name in sorted(sizes, reverse=True)[:_SHOWN]
+    )
+    total = sum(size for size, _ in sizes)
+    return (
+        f"has {len(sizes):,} files of {total / 1e6:,.0f} MB together; the limit is "
+        f"{limit / 1e6:,.0f} MB and {MOST_FILES:,} files. The largest: {listed}."
+    )
 
 
 def _unreadable(name: str, error: OSError) -> SpecError:

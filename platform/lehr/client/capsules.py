@@ -68,6 +68,7 @@ def send(
         project_sources,
         refuse_missing_parts,
         refuse_missing_script,
+        refuse_unfit_trainer,
         trainer_sources,
     )
 
@@ -77,8 +78,10 @@ def send(
     refuse_missing_parts(parts or {}, [source.name for source in project.sources])
     if script is not None:
         refuse_missing_script(script, [source.name for source in project.sources])
+    trainer = trainer_sources()
+    refuse_unfit_trainer(trainer, code)
     with tempfile.TemporaryFile() as file:
-        digest, size = archive.write([*trainer_sources(), *project.sources], file)
+        digest, size = archive.write([*trainer, *project.sources], file)
         try:
             transport.get(f"/code/{digest}")
         except NotFound:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from lehr.capsules import collect
-from lehr.capsules.collect import project_sources, trainer_sources
+from lehr.capsules.collect import project_sources, refuse_unfit_trainer, trainer_sources
+from lehr.client.capsules import send
 from lehr.errors import SpecError
 from lehr.specs.code import Code
 
@@ -172,3 +174,68 @@ def test_environment_that_names_other_files_is_refused(project, line):
     (project / "requirements.txt").write_text(f"numpy\n{line}\n")
     text = refused(project, environment="requirements.txt")
     assert f"requirements.txt names another file or folder: {line!r}" in text
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch) -> Path:
+    """A trainer that somebody works on."""
+    package = tmp_path / "mine/lehr_trainer"
+    package.mkdir(parents=True)
+    (package / "train.py").write_text("x = 1")
+    monkeypatch.setattr(collect, "PACKAGES", ("lehr_trainer",))
+    spec = SimpleNamespace(origin=None, submodule_search_locations=[str(package)])
+    spec.origin = str(package / "__init__.py")
+    monkeypatch.setattr(collect.importlib.util, "find_spec", lambda _: spec)
+    return package
+
+
+def test_secrets_in_the_trainer_are_named_before_anything_is_sent(checkout):
+    refuse_unfit_trainer(trainer_sources(), Code())
+    (checkout / ".env").write_text("A=1")
+    with pytest.raises(SpecError) as caught:
+        refuse_unfit_trainer(trainer_sources(), Code())
+    message = str(caught.value)
+    assert "lehr_trainer/.env (a file of environment variables)" in message
+    assert f"{checkout.parent}, look like secrets" in message
+    assert "Nothing was sent" in message
+    refuse_unfit_trainer(trainer_sources(), Code(send_secrets=[".env"]))
+
+
+def test_submission_looks_through_the_trainer_before_it_sends_anything(checkout, tmp_path):
+    (checkout / "id_rsa").write_text("x")
+    with pytest.raises(SpecError, match="id_rsa"):
+        send(None, Code(), tmp_path)  # It needs no server.
+
+
+def test_trainer_that_is_too_large_names_its_largest_files(checkout):
+    with (checkout / "model.bin").open("wb") as file:
+        file.truncate(150_000_000)
+    with pytest.raises(SpecError) as caught:
+        refuse_unfit_trainer(trainer_sources(), Code())
+    assert "lehr_trainer/model.bin (150.0 MB)" in str(caught.value)
+    assert f"{checkout.parent}, has 2 files" in str(caught.value)
+    refuse_unfit_trainer(trainer_sources(), Code(limit_mb=200))
+
+
+def test_trainer_has_the_size_of_an_installed_one_whatever_the_limit(checkout):
+    with (checkout / "tables.bin").open("wb") as file:
+        file.truncate(5_000_000)
+    refuse_unfit_trainer(trainer_sources(), Code(limit_mb=1))
+
+
+def test_what_is_not_a_file_of_the_trainer_is_left_out(checkout):
+    os.mkfifo(checkout / "pipe")
+    (checkout / "gone").symlink_to("nowhere")
+    (checkout / "all").symlink_to("/")
+    assert [source.name for source in trainer_sources()] == ["trainer/lehr_trainer/train.py"]
+
+
+def test_trainer_that_was_installed_as_links_is_collected(checkout, tmp_path):
+    (tmp_path / "cache.py").write_text("x")
+    (checkout / "linked.py").symlink_to(tmp_path / "cache.py")
+    assert len(trainer_sources()) == 2
+    refuse_unfit_trainer(trainer_sources(), Code())
+
+
+def test_installed_trainer_is_sent():
+    refuse_unfit_trainer(trainer_sources(), Code())
