@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lehr.cli.connect import connect
 from lehr.cli.output import JsonOption, console, escaped, print_json, table
+from lehr.errors import NotFound
+
+if TYPE_CHECKING:
+    from lehr.client import Client
+    from lehr.specs.program import Program
 
 app = typer.Typer(rich_markup_mode=None)
 code = typer.Typer(
@@ -72,15 +78,47 @@ def checkout(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder for the files.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Write the code of a run into a folder. JSON: {folder: PATH}."""
-    made = connect().code_checkout(ref, folder)
+    """Write the code of a run into a folder, and show how to run it. JSON: {folder: PATH}."""
+    client = connect()
+    made = client.code_checkout(ref, folder)
     if as_json:
         print_json({"folder": str(made)})
         return
     out = console()
     out.print(f"{escaped(str(made))} has the code of {escaped(ref)}.")
-    out.print(
-        f"  Use it: PYTHONPATH={escaped(str(made / 'trainer'))}:{escaped(str(made / 'project'))}",
-        style="dim",
-        soft_wrap=True,
+    program = _program_of(client, ref)
+    use = (
+        f"Use it: {_import_path(made, 'trainer', 'project')}"
+        if program is None
+        else f"Run it: {_command(made.absolute(), program)}"
     )
+    out.print(f"  {escaped(use)}", style="dim", soft_wrap=True, highlight=False)
+
+
+def _program_of(client: Client, ref: str) -> Program | None:
+    try:
+        return client.run(ref).spec.trainer
+    except NotFound:  # It is a capsule.
+        return None
+
+
+def _import_path(made: Path, *folders: str) -> str:
+    return f"PYTHONPATH={shlex.quote(':'.join(str(made.absolute() / name) for name in folders))}"
+
+
+def _command(made: Path, program: Program) -> str:
+    """Return the shell command that does what the run does. Style file: its file is written."""
+    import yaml
+
+    from lehr.specs.program import arguments, effective_args
+
+    file = made / "args.yaml"
+    if program.style == "file":
+        file.write_text(yaml.safe_dump(effective_args(program, None), sort_keys=False))
+    wandb = ["trainer/lehr_log/as_wandb"] if program.wandb == "lehr" else []
+    entry = ["-m", program.module] if program.module is not None else [str(program.script)]
+    given = arguments(program, file=str(file), checkpoint=None)
+    project = made / "project"
+    go = f"cd {shlex.quote(str(project if project.is_dir() else made))}"
+    path = _import_path(made, *wandb, "project", "trainer")
+    return f"{go} && {path} {shlex.join(['python', *entry, *given])}"

@@ -57,6 +57,65 @@ def test_code_of_a_run_is_shown_compared_and_checked_out(lehr, tmp_path):
     assert "neither a run nor a capsule" in lehr("code", "show", "nothing").stderr
 
 
+SCRIPT = """
+import sys
+from pathlib import Path
+
+import lehr_log
+import wandb
+from lib.scale import SCALE
+
+lehr_log.log({"loss": 1.0}, step=1)
+wandb.init(config={}).log({"loss": 1.0})
+print(SCALE, Path("table.txt").read_text(), *sys.argv[1:])
+print(lehr_log.__file__)
+"""
+
+
+@pytest.mark.parametrize("style", ["space", "file"])
+def test_program_that_was_checked_out_runs_by_the_command_that_is_printed(lehr, tmp_path, style):
+    folder = tmp_path / "it's mine"
+    (folder / "lib").mkdir(parents=True)
+    (folder / "src").mkdir()
+    (folder / "lib/scale.py").write_text("SCALE = 3\n")
+    (folder / "src/train.py").write_text(SCRIPT)
+    (folder / "table.txt").write_text("a b")
+    args = {"lr": 0.1, "name": "x y"}
+    trainer = {"script": "src/train.py", "args": args, "steps": 1, "style": style}
+    spec = {"name": "p", "trainer": trainer, "code": {"include": ["."], "exclude": ["*.yaml"]}}
+    (folder / "run.yaml").write_text(yaml.safe_dump(spec))
+    assert lehr("submit", str(folder / "run.yaml")).returncode == 0
+    (folder / "lib/scale.py").write_text("SCALE = 4\n")
+    done = lehr("code", "checkout", "p", "out of p")
+    assert done.returncode == 0, done.stderr
+    command = done.stdout.partition("Run it: ")[2].strip()
+    python = str(Path(sys.executable).parent)
+    environment = {"PATH": f"{python}:{os.environ['PATH']}", "HOME": str(tmp_path)}
+    ran = subprocess.run(
+        ["sh", "-c", command], env=environment, cwd="/", capture_output=True, text=True, check=False
+    )
+    out = tmp_path / "out of p"
+    given = {"space": "--lr 0.1 --name x y", "file": f"--config {out / 'args.yaml'}"}[style]
+    assert ran.stderr == ""
+    assert ran.stdout == f"3 a b {given}\n{out / 'trainer/lehr_log/__init__.py'}\n"
+    if style == "file":
+        assert yaml.safe_load((out / "args.yaml").read_text()) == args
+
+
+def test_trainer_that_was_checked_out_is_imported_by_the_path_that_is_printed(lehr, tmp_path):
+    corpus = specs.text_corpus(tmp_path / "corpus", documents=3)
+    assert lehr("submit", str(project(tmp_path / "project", corpus, "a"))).returncode == 0
+    digest = json.loads(lehr("code", "show", "a", "--json").stdout)["capsule"]["digest"]
+    for ref in ("a", digest):
+        done = lehr("code", "checkout", ref, f"of {ref}")
+        setting = done.stdout.partition("Use it: ")[2].strip()
+        look = f"{setting} {sys.executable} -P -c 'import lehr_trainer as t; print(t.__file__)'"
+        ran = subprocess.run(
+            ["sh", "-c", look], cwd="/", env={}, capture_output=True, text=True, check=True
+        )
+        assert ran.stdout == f"{tmp_path / f'of {ref}' / 'trainer/lehr_trainer/__init__.py'}\n"
+
+
 def test_secret_is_named_and_nothing_is_recorded(lehr, tmp_path):
     corpus = specs.text_corpus(tmp_path / "corpus", documents=3)
     folder = tmp_path / "project"
