@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from lehr.node.procfs import start_time
 from lehr_testing.server import events, marked_processes
 from lehr_testing.waiting import until
 from lehr_trainer.contract import layout
@@ -128,6 +129,9 @@ def test_daemon_that_a_script_has_left_is_ended_with_it(server, project):
     assert run.state == "completed", run.reason
     assert list(run.history("loss")["loss"]) == [1.0]
     assert not marked_processes(f"{run.id}-1")
+    work = layout.attempt_dir(server.home / "runs" / run.id, 1) / "work"
+    pids = [int((work / name).read_text()) for name in ("marked.pid", "cleared.pid")]
+    assert [start_time(pid) for pid in pids] == [None, None]
 
 
 def lightning(name: str, **args) -> dict:

@@ -33,3 +33,4 @@ def into_background(entry: AttemptDir) -> None:
         os.dup2(source, target)
     os.write(report, b"+")
     os.close(report)
+    procfs.adopt_orphans()

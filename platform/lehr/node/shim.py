@@ -273,13 +273,14 @@ class Shim:
                 return
 
     def kill_all(self) -> list[int]:
-        """Kill every process with the attempt's mark; return those that survive."""
+        """Kill every process with the attempt's mark, and orphans; return those that survive."""
         mine = {os.getpid()}
         if self.shipper is not None:
             mine.add(self.shipper.pid)
         deadline = time.monotonic() + 60
         while True:
-            left = [p for p in procfs.marked(procfs.MARK, self.launch["nonce"]) if p not in mine]
+            marked = procfs.marked(procfs.MARK, self.launch["nonce"])
+            left = [pid for pid in (*marked, *subprocesses.orphans()) if pid not in mine]
             if not left or time.monotonic() > deadline:
                 return left
             for pid in left:
@@ -330,6 +331,7 @@ class Shim:
     def sleep(self, seconds: float) -> None:
         """Wait for a signal, at most this long, and restart shipper and uploader if needed."""
         info = signal.sigtimedwait(SIGNALS, seconds)
+        subprocesses.reap_orphans()
         if info is not None and info.si_signo in {signal.SIGTERM, signal.SIGINT}:
             self.outside = not self.stop_level
             self.raise_stop_level("term", f"{signal.Signals(info.si_signo).name} from outside")

@@ -6,7 +6,11 @@ Importing ``subprocess`` would cost a third of a shim's start-up time.
 import os
 import signal
 
+from lehr.node import procfs
 from lehr.node.procfs import parent_death
+
+_started: set[int] = set()
+"""Children whose exit codes are not read yet."""
 
 
 class Child:
@@ -22,6 +26,7 @@ class Child:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid == self.pid:
                 self.returncode = os.waitstatus_to_exitcode(status)
+                _started.discard(pid)
         return self.returncode
 
 
@@ -75,4 +80,22 @@ def start(
     if why:
         os.waitpid(pid, 0)
         raise OSError(int(why), os.strerror(int(why)), command[0])
+    _started.add(pid)
     return Child(pid)
+
+
+def reap_orphans() -> None:
+    """Free the entries of ended processes that this one has adopted (`procfs.adopt_orphans`)."""
+    while True:
+        try:
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        if ended is None or ended.si_pid in _started:
+            return  # Whoever started it reads its exit code.
+        os.waitpid(ended.si_pid, 0)
+
+
+def orphans() -> list[int]:
+    """Return living processes that this one has adopted."""
+    return [pid for pid in procfs.children(os.getpid()) if pid not in _started]
