@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ def interpreter() -> str:
 
 @cache
 def versions() -> dict[str, str]:
-    """Return the versions of Python, the driver and every distribution that the program finds."""
+    """Return the versions of Python, CUDA, the driver and all distributions that a program finds."""
     from lehr_trainer.runtime.driver import driver_version  # Not for the script below.
 
     driver = {"driver": driver_version()}
@@ -39,8 +41,10 @@ def versions() -> dict[str, str]:
 
 
 def installed() -> dict[str, str]:
-    """Return the version of this Python, and of every distribution that it finds first."""
-    found = {"python": platform.python_version()}
+    """Return the versions of this Python, of torch's CUDA, and of every distribution that it finds
+    first.
+    """
+    found = {"python": platform.python_version(), "cuda": _cuda()}
     for distribution in metadata.distributions():
         name = distribution.metadata["Name"]
         if name:
@@ -48,12 +52,25 @@ def installed() -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
+def _cuda() -> str:
+    """Return the version of CUDA that torch was built for, without importing torch."""
+    torch = find_spec("torch")
+    if torch is None or torch.origin is None:
+        return "none"
+    try:
+        text = Path(torch.origin).with_name("version.py").read_text(encoding="utf-8")
+    except OSError:
+        return "none"
+    match = re.search(r"""^cuda\b[^=\n]*=\s*["']([^"']+)["']""", text, re.MULTILINE)
+    return match.group(1) if match else "none"
+
+
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """Return the versions that differ, as ``torch 2.12 -> 2.13``, the most important ones first.
 
     A distribution that was not installed before counts as unchanged.
     """
-    first = ("python", "torch", "driver", "numpy")
+    first = ("python", "torch", "cuda", "driver", "numpy")
     names = sorted(before, key=lambda name: (name not in first, name))
     found = [
         f"{name} {before[name]} -> {now.get(name, 'none')}"

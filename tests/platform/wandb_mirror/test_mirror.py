@@ -93,6 +93,9 @@ def test_mirror_has_history_config_summary_samples_and_checkpoints(mirrored_api)
     assert (run.notes, run.job_type, list(run.tags)) == ("why", "train", ["mine", "extra"])
     assert mirrored.config["train"]["optimizer"]["lr"] == 3e-4
     assert mirrored.config["lehr"]["run"] == run_id
+    digest = api.store.runs.get(run_id).spec["code"]["digest"]
+    assert digest
+    assert mirrored.config["lehr"]["code"] == digest
     assert mirrored.summary["val/loss"] == 1.25
     assert mirrored.summary["odd"] == "Infinity"
     assert mirrored.summary["lehr/state"] == "completed"
