@@ -126,6 +126,16 @@ def test_long_log_can_be_searched_and_read_backwards(visit: Visit, lehr: Lehr):
     expect(page.get_by_role("log")).to_contain_text("other rank")
 
 
+def test_alert_has_how_sure_it_is_its_cause_and_what_to_try(look: Visit, world: World):
+    run = next(run for run in world.runs.values() if run.cause == "nan_loss")
+    page = look.open(f"/runs/{run.id}")
+    alert = page.locator(".alert").filter(has_text="nan, since step 39")
+    expect(alert.locator("dt")).to_have_text(["seen", "sure", "cause", "try"])
+    expect(alert).to_contain_text("certain: the records prove it")
+    expect(alert).to_contain_text("a step that was too large, or an overflow of 16-bit numbers")
+    expect(page.locator(".alert").filter(has_text="loss became NaN at step 39")).to_be_visible()
+
+
 def test_resume_shows_superseded_points(look: Visit, world: World):
     page = look.open(f"/runs/{world.runs['big-run'].id}")
     wait_for_step(page, "train/loss", 400)

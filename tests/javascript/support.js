@@ -9,10 +9,10 @@ export { fc };
 /**
  * A run as the API answers it.
  *
- * @param {Partial<import("../../api/lehr_api/dashboard/static/js/types.js").RunView>} [changes]
+ * @param {Partial<import("../../api/lehr_api/dashboard/static/js/types.js").RunDetail>} [changes]
  * @returns {any}
  */
-export const run = (changes = {}) => ({ id: "r1", name: "run", state: "running", tags: [], note: "", project: "default", sweep_id: null, alerts: [], step: 10, total_steps: 100, gpus: 1, latest: {}, trend: [], parameters_varied: {}, ...changes });
+export const run = (changes = {}) => ({ id: "r1", name: "run", state: "running", tags: [], note: "", project: "default", sweep_id: null, alerts: [], diagnosis: [], step: 10, total_steps: 100, gpus: 1, latest: {}, trend: [], parameters_varied: {}, ...changes });
 
 /**
  * A trial of a sweep.

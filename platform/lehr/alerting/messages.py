@@ -19,7 +19,8 @@ def about_alert(run: RunRow, alert: Alert, action: AlertAction, *, server: str) 
     """Return the message that a run's curves showed something."""
     done = _DONE.get(action, "")
     text = f"{run.name} ({run.id}): {alert.seen}. {alert.advice}. {done}".strip()
-    seen = {"code": alert.code, "step": alert.step, "seen": alert.seen, "advice": alert.advice}
+    fields = ("code", "step", "seen", "advice", "sure", "cause", "source")
+    seen = {name: getattr(alert, name) for name in fields}
     key = f"{run.id}:alert:{alert.code}"
     return _message("alert", key, run, text, server) | {"alert": {**seen, "action": action}}
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lehr.cli.alerts import print_alert
 from lehr.cli.connect import connect
 from lehr.cli.output import JsonOption, console, escaped, notes, print_json
 from lehr.errors import UserError
@@ -180,11 +181,7 @@ def _print(found: dict[str, Any], alerts: list[AlertView]) -> None:
     out.print(f"{escaped(found['source'])}: {found['format']}, {rows}{step or 'no step yet'}")
     for alert in alerts:
         out.print()
-        out.print(f"! {alert.code}, since step {alert.step:,} ({alert.sure})", style="yellow")
-        lines = {"seen": alert.seen, "cause": alert.cause, "try": alert.advice}
-        for name, text in {**lines, "source": alert.source}.items():
-            if text:
-                out.print(f"  [dim]{name:<6}[/]  {escaped(text)}")
+        print_alert(alert)
     if not alerts:
         out.print("\nNothing wrong was found.")
     if found["unjudged"]:

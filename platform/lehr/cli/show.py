@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from lehr import formats
+from lehr.cli.alerts import print_alert
 from lehr.cli.connect import Ref, connect, find_any
 from lehr.cli.narrow import fitting
 from lehr.cli.output import (
@@ -106,6 +107,8 @@ def _print_rollout(rollout: Rollout) -> None:
 
 
 def _print_run(run: Run) -> None:
+    from lehr.schemas.alerts import unexplained
+
     view = run.detail
     out = console()
     out.print(run_lines(view))
@@ -117,8 +120,10 @@ def _print_run(run: Run) -> None:
     out.print(facts)
     if view.alerts or view.warnings:
         out.print()
-    for alert in (*view.warnings, *view.alerts):
-        out.print(f"! {escaped(alert)}", style="yellow")
+    for text in (*view.warnings, *unexplained(view.alerts, view.diagnosis)):
+        out.print(f"! {escaped(text)}", style="yellow")
+    for alert in view.diagnosis:
+        print_alert(alert)
     checkpoints = [point for point in run.checkpoints() if point.removed_at is None]
     if checkpoints:
         out.print("\ncheckpoints")

@@ -17,6 +17,7 @@ from lehr.presenters.alerts import Alerts
 from lehr.presenters.cost import Costs
 from lehr.presenters.flops import flops_per_token
 from lehr.presenters.streams import latest_values, losses
+from lehr.schemas.alerts import AlertView
 from lehr.schemas.runs import AttemptView, GpuRef, Latest, RunDetail, RunView, WandbView
 from lehr.specs import stored
 from lehr.specs.run import Resources
@@ -136,6 +137,7 @@ class RunPresenter:
                 for attempt in attempts
             ],
             wandb=self._mirror_view(run.id, sizes),
+            diagnosis=_explained(self.alerts(run)),
             cost=self._costs.of_runs(
                 run.id,
                 [run.id],
@@ -174,6 +176,12 @@ class RunPresenter:
         attempt = self._store.attempts.newest([run.id]).get(run.id)
         latest = self._store.series.latest([run.id], CORE_METRICS).get(run.id, {})
         return self._alerts.of(run, _step(attempt, latest), look=True)
+
+    def known_alerts(self, runs: Sequence[RunRow]) -> dict[str, list[AlertView]]:
+        """Return the explained alerts of runs by their ids, as lists show them: without reading
+        the curves of ended runs.
+        """
+        return {run.id: _explained(self._alerts.of(run, None, look=False)) for run in runs}
 
     def latest(self, run_ids: Iterable[str]) -> dict[str, dict[str, Latest]]:
         found = self._store.series.latest(list(run_ids), CORE_METRICS)
@@ -327,6 +335,10 @@ def _gpus(attempt: Attempt) -> list[GpuRef]:
     return [
         GpuRef(node=share["node"], gpu=gpu) for share in attempt.placement for gpu in share["gpus"]
     ]
+
+
+def _explained(alerts: Iterable[Alert]) -> list[AlertView]:
+    return [AlertView.model_validate(alert, from_attributes=True) for alert in alerts]
 
 
 def _alerts(

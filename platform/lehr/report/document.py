@@ -50,10 +50,17 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class ReportAlert:
+    title: str
+    lines: list[tuple[str, str]] = field(default_factory=list)
+    """Its explanation: name and text of each line."""
+
+
+@dataclass(frozen=True)
 class Section:
     title: str
     facts: list[tuple[str, str]] = field(default_factory=list)
-    alerts: list[str] = field(default_factory=list)
+    alerts: list[ReportAlert] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     figures: list[Figure] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)

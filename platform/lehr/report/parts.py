@@ -6,15 +6,18 @@ import json
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lehr import formats
 from lehr.analysis.compare import flatten
 from lehr.analysis.figures import curves_figure_data
 from lehr.parameter_names import is_rate
-from lehr.report.document import Document, Figure, Section, Table
+from lehr.report.document import Document, Figure, ReportAlert, Section, Table
+from lehr.schemas.alerts import unexplained
 
 if TYPE_CHECKING:
+    from lehr.schemas.alerts import AlertView
     from lehr.schemas.checkpoints import CheckpointView
     from lehr.schemas.cost import CostView
     from lehr.schemas.rollouts import RolloutDetail
@@ -172,7 +175,25 @@ def checkpoints(found: Sequence[CheckpointView]) -> Section:
     return Section("Checkpoints", tables=tables, empty="None exists.")
 
 
-def alerts(found: Sequence[tuple[str, RunView]]) -> list[str]:
-    """Return each alert with its run's name, where there are several runs."""
+def alerts(
+    found: Sequence[tuple[str, RunView]], diagnosed: Mapping[str, Sequence[AlertView]]
+) -> list[ReportAlert]:
+    """Return each alert with its run's name, where there are several runs.
+
+    Args:
+        found: the runs, each with its name.
+        diagnosed: by the run's id, its explained alerts.
+    """
     several = len(found) > 1
-    return [f"{name}: {alert}" if several else alert for name, run in found for alert in run.alerts]
+    shown: list[ReportAlert] = []
+    for name, run in found:
+        explained = list(diagnosed.get(run.id, ()))
+        of_run = [ReportAlert(text) for text in unexplained(run.alerts, explained)]
+        of_run += [
+            ReportAlert(alert.title, [(line.name, line.text) for line in alert.explanation])
+            for alert in explained
+        ]
+        if several:
+            of_run = [replace(one, title=f"{name}: {one.title}") for one in of_run]
+        shown += of_run
+    return shown

@@ -10,6 +10,7 @@ from lehr.report import parts
 from lehr.report.document import Document, Section, Table
 
 if TYPE_CHECKING:
+    from lehr.schemas.alerts import AlertView
     from lehr.schemas.cost import CostView
     from lehr.schemas.rollouts import GateView, RolloutDetail, StageView
     from lehr.schemas.streams import Series
@@ -19,6 +20,7 @@ def rollout_report(
     rollout: RolloutDetail,
     curves: Mapping[str, Sequence[tuple[str, Series]]],
     provenance: Mapping[str, Any],
+    diagnosed: Mapping[str, Sequence[AlertView]],
     *,
     made_at: float,
     version: str,
@@ -29,6 +31,7 @@ def rollout_report(
         rollout: with its stages and gates.
         curves: by metric, the name and points of each stage's run.
         provenance: of its runs.
+        diagnosed: by the run's id, its explained alerts.
         made_at: seconds since the epoch.
         version: of Lehr.
     """
@@ -37,7 +40,7 @@ def rollout_report(
     if rollout.note:
         notes.append(f"Notes: {rollout.note}")
     sections = [
-        Section("Result", facts=_facts(rollout), notes=notes, alerts=parts.alerts(runs)),
+        Section("Result", facts=_facts(rollout), notes=notes, alerts=parts.alerts(runs, diagnosed)),
         Section("Stages", tables=[_stages(rollout.stages)]),
         Section("Gates", tables=[_gates(rollout.stages)]),
         Section(

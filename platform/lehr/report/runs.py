@@ -38,8 +38,9 @@ def run_report(
         made_at: seconds since the epoch.
         version: of Lehr.
     """
+    alerts = parts.alerts([(run.name, run)], {run.id: run.diagnosis})
     sections = [
-        Section("Result", facts=_facts(run), alerts=run.alerts, notes=_notes(run)),
+        Section("Result", facts=_facts(run), alerts=alerts, notes=_notes(run)),
         Section(
             "Curves",
             figures=[parts.curves(name, [(run.name, one)]) for name, one in series.items()],

@@ -11,6 +11,7 @@ from lehr.report import parts
 from lehr.report.document import Document, Figure, Section, Table
 
 if TYPE_CHECKING:
+    from lehr.schemas.alerts import AlertView
     from lehr.schemas.streams import Series
     from lehr.schemas.sweeps import SweepDetail, SweepFigure, TrialView
 
@@ -25,6 +26,7 @@ def sweep_report(
     figure: SweepFigure | None,
     curves: Mapping[str, Sequence[tuple[str, Series]]],
     provenance: Mapping[str, Any],
+    diagnosed: Mapping[str, Sequence[AlertView]],
     *,
     made_at: float,
     version: str,
@@ -36,6 +38,7 @@ def sweep_report(
         figure: its metric against a parameter; None where it has no trials yet.
         curves: by metric, each trial's label and points.
         provenance: of its runs.
+        diagnosed: by the run's id, its explained alerts.
         made_at: seconds since the epoch.
         version: of Lehr.
     """
@@ -50,7 +53,7 @@ def sweep_report(
     named = [(trial.run.name, trial.run) for trial in trials]
     drawn = [parts.curves(metric, found) for metric, found in curves.items() if found]
     sections = [
-        Section("Result", facts=_facts(sweep), notes=notes, alerts=parts.alerts(named)),
+        Section("Result", facts=_facts(sweep), notes=notes, alerts=parts.alerts(named, diagnosed)),
         Section("Evidence", figures=_evidence(figure), tables=_points(sweep)),
         Section("Trials", tables=[_trials(sweep, trials)] if trials else [], empty="None yet."),
         Section("Curves", figures=drawn, empty="No trial has logged a metric yet."),

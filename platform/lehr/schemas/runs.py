@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from lehr.schemas.alerts import AlertView
 from lehr.schemas.base import View
 from lehr.schemas.cost import CostView
 
@@ -135,6 +136,8 @@ class RunDetail(RunView):
     attempts: list[AttemptView] = []
     wandb: WandbView | None = None
     """Its mirror in Weights & Biases; null when it has none."""
+    diagnosis: list[AlertView] = []
+    """Those of ``alerts`` that the diagnosis of its curves raised, explained."""
     cost: CostView | None = None
     """Null before its first attempt."""
     warnings: list[str] = []

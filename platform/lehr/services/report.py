@@ -18,6 +18,7 @@ from lehr.report.sweeps import sweep_report
 from lehr.schemas.streams import Series
 
 if TYPE_CHECKING:
+    from lehr.schemas.alerts import AlertView
     from lehr.services.context import Context
     from lehr.store.tables import RolloutRow, RunRow, SweepRow
 
@@ -60,6 +61,7 @@ def report_sweep(context: Context, sweep: SweepRow) -> str:
         figure,
         _curves(context, labels, dict.fromkeys([sweep.spec["metric"]["name"], "train/loss"])),
         _provenance(context, [trial.run.id for trial in drawn]),
+        _diagnosed(context, [trial.run.id for trial in detail.trials]),
         made_at=context.store.clock(),
         version=version("lehr"),
     )
@@ -76,6 +78,7 @@ def report_rollout(context: Context, rollout: RolloutRow) -> str:
         detail,
         _curves(context, runs, LOSSES),
         _provenance(context, [run_id for _, run_id in runs]),
+        _diagnosed(context, [run_id for _, run_id in runs]),
         made_at=context.store.clock(),
         version=version("lehr"),
     )
@@ -105,3 +108,7 @@ def _provenance(context: Context, run_ids: Sequence[str]) -> dict[str, Any]:
     """Return the provenance of the first of these runs; those of one launch share it."""
     rows = context.store.runs.by_ids(run_ids[:1])
     return context.store.runs.provenance(rows[0]) if rows else {}
+
+
+def _diagnosed(context: Context, run_ids: Sequence[str]) -> dict[str, list[AlertView]]:
+    return context.presenter.runs.known_alerts(context.store.runs.by_ids(run_ids))

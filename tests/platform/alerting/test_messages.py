@@ -8,7 +8,15 @@ from lehr.alerting.messages import MOST_CHARACTERS, about_alert, about_end, for_
 from lehr.analysis.diagnosis import Alert
 from lehr_testing.stores import fresh_store, run_spec
 
-ALERT = Alert("diverging", 120, "the loss rose from 2 to 5", "Try a half of the learning rate")
+ALERT = Alert(
+    "diverging",
+    120,
+    "the loss rose from 2 to 5",
+    "Try a half of the learning rate",
+    "likely",
+    "the learning rate is too high",
+    "Zhang et al. 2022",
+)
 
 
 def test_message_about_an_alert_says_what_was_seen_and_done(tmp_path: Path) -> None:
@@ -24,6 +32,9 @@ def test_message_about_an_alert_says_what_was_seen_and_done(tmp_path: Path) -> N
         "step": 120,
         "seen": ALERT.seen,
         "advice": ALERT.advice,
+        "sure": "likely",
+        "cause": "the learning rate is too high",
+        "source": "Zhang et al. 2022",
         "action": "pause",
     }
     assert "paused" not in about_alert(run, ALERT, "warn", server="")["text"]

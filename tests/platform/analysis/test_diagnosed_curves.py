@@ -86,7 +86,7 @@ def test_every_alert_tells_how_sure_it_is_the_cause_and_what_to_try():
             assert alert.sure in {"certain", "likely", "possible"}
             assert alert.cause
             assert alert.advice
-            assert alert.source or alert.sure == "certain" or alert.code == "data_wait"
+            assert alert.source or alert.sure == "certain"
 
 
 def test_slower_steps_after_a_change_of_the_batch_are_no_slowdown():

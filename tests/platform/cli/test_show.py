@@ -1,9 +1,13 @@
-"""The part of a run's history that ``lehr show`` prints."""
+"""What ``lehr show`` prints of a run's history, and of its alerts."""
 
 from __future__ import annotations
 
+import json
+
 from lehr.cli.show import relevant_events
 from lehr.schemas.streams import EventView
+from lehr_testing import cli, seeding
+from lehr_testing.api import TOKEN, served
 
 
 def event(at: int, kind: str, message: str = "", **data: str | None) -> EventView:
@@ -38,3 +42,30 @@ def test_a_retried_failure_is_shown_but_the_first_queueing_is_not():
 def test_a_short_history_is_shown_whole():
     history = [event(n, "notice") for n in range(5)]
     assert relevant_events(history) == history
+
+
+def test_alert_is_shown_with_how_sure_it_is_its_cause_what_to_try_and_its_source(tmp_path):
+    with served(tmp_path / "home") as (api, address):
+        run = api.store.runs.create(seeding.run_spec("steep", steps=400, lr=2e-2))
+        attempt = seeding.start(api.store, run)
+        attempt.train(range(1, 101), logs=False)
+        attempt.warn("loss_spike", "the loss jumped", 90)
+        attempt.flush()
+
+        def lehr(*args: str) -> str:
+            done = cli.call("--server", address, *args, cwd=tmp_path, LEHR_TOKEN=TOKEN)
+            assert done.returncode == 0, done.stderr
+            return done.stdout
+
+        text = lehr("show", "steep")
+        diagnosed = lehr("diagnose", "steep")
+        [alert] = json.loads(lehr("show", "steep", "--json"))["run"]["diagnosis"]
+    assert (alert["code"], alert["sure"]) == ("nan", "certain")
+    assert "! the loss jumped" in text
+    heading = f"! nan, since step {alert['step']}"
+    assert heading in text
+    assert heading in diagnosed
+    for line in alert["explanation"]:
+        assert line["text"] in " ".join(text.split())
+        assert line["text"] in " ".join(diagnosed.split())
+    assert [line["name"] for line in alert["explanation"]] == ["seen", "sure", "cause", "try"]

@@ -71,6 +71,24 @@ def test_runs_without_a_step_failed_and_diverged_have_a_report(context: Context)
     assert "nan" in text
 
 
+def test_alerts_are_explained_in_the_reports_of_a_run_and_of_its_sweep(context: Context) -> None:
+    sweep, [run, _] = seeding.create_sweep(context.store, seeding.lr_sweep("g", [2e-2, 1e-3]))
+    attempt = seeding.start(context.store, run)
+    attempt.train(range(1, 300), logs=False)
+    attempt.flush()
+    context.presenter.runs.diagnose(context.store.runs.get(run.id))
+    for html in (
+        report_run(context, context.store.runs.get(run.id)),
+        report_sweep(context, context.store.sweeps.get(sweep.id)),
+    ):
+        text = page(html)
+        assert "nan, since step 191" in text
+        assert "the loss became nan at step 191" in text
+        assert "certain: the records prove it" in text
+        assert "a step that was too large, or an overflow of 16-bit numbers" in text
+        assert "A half to a tenth of the learning rate" in text
+
+
 def test_a_deleted_run_has_its_record(context: Context) -> None:
     run = context.store.runs.create(seeding.run_spec("gone"))
     attempt = seeding.start(context.store, run)

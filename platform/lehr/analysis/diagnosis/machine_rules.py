@@ -54,7 +54,8 @@ def data_wait(run: DiagnosedRun) -> Iterator[Sign]:
         "Twice the data.workers, or data.loading: preload",
         "likely",
         "storage or decoding that is slower than the GPU",
-        "",
+        "Mohan et al. 2021 (data stalls), arXiv:2007.06775, measure this share; the limit of "
+        f"{DATA_SHARE:.0%} is five times the loader's goal",
     )
 
 

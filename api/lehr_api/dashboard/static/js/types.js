@@ -59,8 +59,11 @@
  * @property {string | null} outcome
  * @property {string | null} message
  *
+ * @typedef {{name: string, text: string}} AlertLine
+ * @typedef {{code: string, step: number, message: string, explanation: AlertLine[]}} AlertView
+ *
  * @typedef {RunView & {spec: Record<string, any>, provenance: Record<string, any>,
- *   attempts: AttemptView[], cost: CostView | null, warnings: string[],
+ *   attempts: AttemptView[], cost: CostView | null, warnings: string[], diagnosis: AlertView[],
  *   wandb: {text: string, url: string | null} | null}} RunDetail
  *
  * @typedef {"same" | "different" | "unknown"} HeldOut

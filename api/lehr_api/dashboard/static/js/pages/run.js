@@ -89,12 +89,13 @@ installPage();
 TABS.forEach((tab, i) => shortcut(String(i + 1), `the run's ${tab.title.toLowerCase()}`, () => tabs.open(tab.key)));
 on("run", (/** @type {import("../types.js").RunView} */ view) => {
   if (!run || view.id !== run.id) return;
-  const moved = view.state !== run.state || view.attempt !== run.attempt;
+  const alerted = view.alerts.join() !== run.alerts.join();
+  const moved = view.state !== run.state || view.attempt !== run.attempt || alerted;
   run = { ...run, ...view };
   soon();
   tabs.show(run);
   tabs.opened?.metrics?.(run.latest);
-  if (moved) reload(); // The event does not contain the attempts.
+  if (moved) reload(); // The event has neither the attempts nor what explains an alert.
 });
 on("metrics", ({ run_id: id, latest }) => {
   if (!run || id !== run.id) return;

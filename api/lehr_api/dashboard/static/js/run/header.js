@@ -7,6 +7,7 @@ import { confirmed, toast, tryTo } from "../notices.js";
 import { acts } from "../roles.js";
 import { ACTIVE, ENDED, progress, runReason, runState, timeHeld } from "../status.js";
 import { repeat } from "../seeds.js";
+import { alerts } from "./alerts.js";
 import { fork } from "./fork.js";
 import { archive, deleteRun, editTags, unarchive } from "./tags_archive.js";
 
@@ -145,7 +146,7 @@ export function drawHeader(place, run, about) {
       h("div.status-line", {}, Object.entries(run.parameters_varied).map(([path, value]) => h("span", {}, `${path} `, h("b", {}, f.specValue(value, path))))),
     reason && h(failed ? "div.failure" : "div.alert", failed ? { role: "alert" } : {}, h("p", {}, reason), failed && run.cause && h("p.dim", {}, `cause: ${run.cause.replaceAll("_", " ")}`)),
     run.warnings.map((warning) => h("div.alert", {}, warning)),
-    run.alerts.map((alert) => h("div.alert", {}, alert)),
+    alerts(run),
     Object.keys(run.latest).length > 0 && figures(run),
     run.wandb && h("p.hint", {}, "Weights & Biases: ", run.wandb.url ? h("a", { href: run.wandb.url, rel: "noreferrer" }, run.wandb.text) : run.wandb.text),
   );

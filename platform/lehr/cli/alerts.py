@@ -1,0 +1,17 @@
+"""An alert of a run as text: its name, and below it why and what to try."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lehr.cli.output import console, escaped
+
+if TYPE_CHECKING:
+    from lehr.schemas.alerts import AlertView
+
+
+def print_alert(alert: AlertView) -> None:
+    out = console()
+    out.print(f"! {alert.title}", style="yellow")
+    for line in alert.explanation:
+        out.print(f"  [dim]{line.name:<6}[/]  {escaped(line.text)}")
