@@ -14,7 +14,7 @@ from typing import Any
 
 from lehr.analysis.batch_size import UsualBatch, usual_batches
 from lehr.analysis.plan_fit import largest_micro_batch, usable_bytes
-from lehr.analysis.plan_time import Measured, estimate_time
+from lehr.analysis.plan_time import Before, estimate_time, nothing_before
 from lehr.analysis.replaced_parts import (
     BuiltModel,
     changes_memory,
@@ -148,11 +148,12 @@ class SweepPlan:
 def plan_run(
     spec: RunSpec,
     *,
-    measured: Sequence[Measured] = (),
+    before: Before = nothing_before,
     price: float | None = None,
     built: BuiltModel | None = None,
 ) -> RunPlan:
-    """Plan a run. ``price`` is in dollars per GPU-hour; ``built`` is the project's own model.
+    """Plan a run. ``price`` is in dollars per GPU-hour; ``built`` is the project's own model;
+    ``before`` returns the measured runs.
 
     The memory of a replaced part is unknown, so such a run neither fits nor does not.
     """
@@ -170,7 +171,12 @@ def plan_run(
     flops = _flops(train) if built is None else built.flops_per_token * train.total_tokens
     judged = None if changes_memory(train) else gpu
     time = estimate_time(
-        train, gpus=gpus, gpu=gpu, flops=flops, parameters=counts.total, measured=measured
+        train,
+        gpus=gpus,
+        gpu=gpu,
+        flops=flops,
+        parameters=counts.total,
+        measured=before(spec, counts.total),
     )
     return RunPlan(
         model=model_name(train),
@@ -202,7 +208,7 @@ def plan_sweep(
     trials: Sequence[tuple[dict[str, Any], RunSpec]],
     *,
     free_gpus: int | None = None,
-    measured: Sequence[Measured] = (),
+    before: Before = nothing_before,
     price: float | None = None,
     built: Callable[[RunSpec], BuiltModel | None] = lambda _run: None,
 ) -> SweepPlan:
@@ -210,7 +216,7 @@ def plan_sweep(
     trial. ``built`` counts the project's own model of a trial.
     """
     plans = [
-        (parameters, plan_run(run, measured=measured, price=price, built=built(run)))
+        (parameters, plan_run(run, before=before, price=price, built=built(run)))
         for parameters, run in trials
     ]
     places = len(plans)

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from lehr.analysis.plan_kind import SIZES
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.planning.hardware import Arithmetic, GpuType
 from lehr_trainer.planning.published import UsualMfu, usual_mfu
 
+if TYPE_CHECKING:
+    from lehr.specs.run import RunSpec
+
 LIKE = 3.0
 """Largest factor in parameters between a run and another one whose MFU is used for it."""
+_REASONS = 3
+"""Differences of a run that are named."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +31,20 @@ class Measured:
     """Median over its steps, of all GPUs."""
     mfu: float | None = None
     """Median over its steps, from 0 to 1; None where the peak of its GPU is unknown."""
-    same_kind: bool = True
-    """Whether it had the same model size, tokens per step, number and type of GPUs."""
     parameters: int = 0
+    differs: Mapping[str, str] = field(default_factory=dict)
+    """What was different in it, by trait (``plan_kind.traits``), as phrases. Empty: it is of the
+    same kind."""
+    device: str = ""
+    """Its GPU, where a run of this spec may get another one."""
+
+
+Before = Callable[["RunSpec", int], Sequence[Measured]]
+"""Returns the earlier runs for a spec and the parameters of its model, newest first."""
+
+
+def nothing_before(_spec: RunSpec, _parameters: int) -> Sequence[Measured]:
+    return ()
 
 
 @dataclass(frozen=True)
@@ -47,9 +65,9 @@ def estimate_time(
 ) -> TimeEstimate:
     """Estimate the seconds of a run.
 
-    A run of the same kind is taken as it was. The MFU of runs on the same GPUs with another size or
-    batch is used where their parameters differ by a factor of three at most. Otherwise the MFU of
-    published runs on such a GPU is used.
+    A run of the same kind is taken as it was. The MFU of runs that differ in size or batch alone is
+    used where their parameters differ by a factor of three at most. Otherwise the MFU of published
+    runs on such a GPU is used.
 
     Args:
         train: what is trained.
@@ -59,12 +77,13 @@ def estimate_time(
         parameters: of the model.
         measured: earlier runs, newest first.
     """
-    same = [run for run in measured if run.same_kind]
+    same = [run for run in measured if not run.differs]
     if same:
         speed = f"{same[0].tokens_per_s:,.0f} tok/s"
         seconds = train.total_tokens / same[0].tokens_per_s
-        return TimeEstimate(seconds, f"from {same[0].run_name}, at its median {speed}")
-    unmeasured = "no measured run of this kind yet"
+        place = f" on {same[0].device}" if same[0].device else ""
+        return TimeEstimate(seconds, f"from {same[0].run_name}, at its median {speed}{place}")
+    unmeasured = f"no measured run of this kind yet{_nearest_kind(measured)}"
     if gpu is None:
         return TimeEstimate(None, f"unknown: {unmeasured}, and no GPU type to plan for")
     arithmetic = arithmetic_of(train)
@@ -92,14 +111,24 @@ def arithmetic_of(train: TrainConfig) -> Arithmetic:
     return "bf16"
 
 
+def _nearest_kind(measured: Sequence[Measured]) -> str:
+    """Say why the run that differs least is not of the same kind; empty if it differs in much."""
+    nearest = min(measured, key=lambda run: len(run.differs), default=None)
+    if nearest is None or len(nearest.differs) > _REASONS:
+        return ""
+    return f" ({nearest.run_name} differs: {', '.join(nearest.differs.values())})"
+
+
 def _nearest(measured: Sequence[Measured], parameters: int) -> list[Measured]:
-    """Return the measured runs with an MFU and about as many parameters, nearest first."""
+    """Return the measured runs with an MFU and about as many parameters, nearest first. They
+    differ in sizes alone.
+    """
     if parameters <= 0:
         return []
     near = [
         (abs(math.log(run.parameters / parameters)), number, run)
         for number, run in enumerate(measured)
-        if run.mfu is not None and run.mfu > 0 and run.parameters > 0
+        if run.mfu and run.parameters > 0 and run.differs.keys() <= SIZES
     ]
     return [run for distance, _, run in sorted(near)[:5] if distance <= math.log(LIKE)]
 

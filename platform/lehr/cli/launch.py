@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -12,10 +12,11 @@ from lehr.cli.connect import connect
 from lehr.cli.output import console
 from lehr.cli.plan import of_another_kind, read_spec
 from lehr.cli.run_actions import confirm
-from lehr.errors import LehrError, SpecError, UserError
+from lehr.errors import LehrError, PlanRefused, SpecError, UserError
 
 if TYPE_CHECKING:
     from lehr.client import Client, Rollout, Sweep
+    from lehr.specs import RunSpec
 
 WatchOption = Annotated[
     bool, typer.Option("--watch", "-w", help="Show its progress until it ends.")
@@ -38,15 +39,53 @@ def read_to_launch(file: str, overrides: list[str] | None, kind: type[S], name: 
     return spec
 
 
-def confirmed(show_plan: Callable[[], None], *, yes: bool, as_json: bool) -> Client:
-    """Connect, show the plan and ask for confirmation; with ``as_json`` only connect."""
+def confirmed(
+    show_plan: Callable[[], None],
+    runs: Callable[[], Iterable[RunSpec]],
+    *,
+    yes: bool,
+    as_json: bool,
+) -> Client:
+    """Connect, show the plan and ask for confirmation; with ``as_json`` only connect.
+
+    Args:
+        show_plan: prints it, and refuses what cannot work.
+        runs: returns the runs to refuse instead, with ``as_json``.
+        yes: do not ask.
+        as_json: print nothing but the result.
+
+    Raises:
+        PlanRefused: a run does not fit.
+    """
     client = connect()
     client.health()
-    if not as_json:
+    if as_json:
+        refuse(runs(), client)
+    else:
         show_plan()
         if not yes:
             confirm("Launch?")
     return client
+
+
+def refuse(runs: Iterable[RunSpec], client: Client) -> None:
+    """Fail if a run's plan cannot work, before anything is recorded.
+
+    Raises:
+        PlanRefused: it does not fit in the kind of GPU that it names, or else in the only one of
+            the cluster.
+    """
+    from lehr.analysis.plan import plan_run
+    from lehr.cli.plan_server import PlanServer
+
+    server = PlanServer(lambda: client)
+    for spec in runs:
+        if spec.trainer is not None:
+            continue
+        try:
+            server.refuse_if_impossible(spec, plan_run(server.on_this_cluster(spec)))
+        except PlanRefused as error:
+            raise nothing_recorded(error) from None
 
 
 @contextmanager

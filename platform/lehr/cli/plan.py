@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lehr.cli.connect import connect
 from lehr.cli.output import JsonOption, console, print_json
 from lehr.errors import UserError
 
@@ -45,6 +46,8 @@ def plan(
     as_json: JsonOption = False,
 ) -> None:
     """Estimate memory, time and cost of a run, sweep or rollout, without launching it.
+
+    A run that names no gpu_type is planned for the GPU of the cluster, if it has one kind only.
 
     Exit code 3 if the plan cannot work, e.g. a run does not fit in a GPU.
 
@@ -112,9 +115,9 @@ def show_run_plan(
         PlanRefused: it does not fit in the requested GPU.
     """
     from lehr.analysis.plan import plan_run
-    from lehr.analysis.plan_fit import refuse_if_impossible
     from lehr.cli.built_model import built_model
-    from lehr.cli.plan_text import known_cluster, measured_before, plan_json, run_text
+    from lehr.cli.plan_server import PlanServer
+    from lehr.cli.plan_text import plan_json, run_text
     from lehr.cli.plan_trace import show_trace, traced
 
     if spec.trainer is not None:
@@ -125,20 +128,18 @@ def show_run_plan(
         else:
             console().print(_program_text(spec))
         return
-    built = built_model(spec)
-    made = plan_run(spec, price=price, built=built)
-    measured = measured_before(spec, made.parameters.total)
-    if measured:
-        made = plan_run(spec, price=price, measured=measured, built=built)
+    server = PlanServer(connect)
+    here = server.on_this_cluster(spec)
+    made = plan_run(here, price=price, before=server.measured, built=built_model(spec))
     found = traced(spec) if trace else None
     if as_json:
         answer = {"kind": "run", "name": spec.name, "plan": plan_json(made)}
         print_json(answer if found is None else {**answer, "trace": found})
     else:
-        console().print(run_text(spec.name, made, known_cluster()))
+        console().print(run_text(spec.name, made, server.cluster))
         if found is not None:
             show_trace(found, made)
-    refuse_if_impossible(spec, made)
+    server.refuse_if_impossible(spec, made)
 
 
 def show_sweep_plan(
@@ -154,16 +155,9 @@ def show_sweep_plan(
         PlanRefused: a trial does not fit in the requested GPU.
     """
     from lehr.analysis.plan import plan_sweep
-    from lehr.analysis.plan_fit import refuse_if_impossible
     from lehr.cli.built_model import built_model
-    from lehr.cli.plan_text import (
-        known_cluster,
-        matching_gpus,
-        measured_before,
-        sweep_json,
-        sweep_text,
-        trials_table,
-    )
+    from lehr.cli.plan_server import PlanServer
+    from lehr.cli.plan_text import sweep_json, sweep_text, trials_table
     from lehr.specs import expand
 
     trials = expand(spec)
@@ -174,34 +168,24 @@ def show_sweep_plan(
         else:
             console().print(f"{spec.trial_count:,} trials, each: {_program_text(spec.run)}")
         return
-    cluster = known_cluster()
-    free = None if cluster is None else matching_gpus(spec.run.resources.gpu_type, cluster)
+    server = PlanServer(connect)
     made = plan_sweep(
         spec,
-        trials,
+        [(point, server.on_this_cluster(run)) for point, run in trials],
         price=price,
-        free_gpus=free or None,
+        free_gpus=server.free_gpus(spec.run.resources.gpu_type),
+        before=server.measured,
         built=built_model,
     )
-    measured = measured_before(trials[0][1], made.trials[0][1].parameters.total)
-    if measured and len({trial.parameters.total for _, trial in made.trials}) == 1:
-        made = plan_sweep(
-            spec,
-            trials,
-            price=price,
-            free_gpus=free or None,
-            measured=measured,
-            built=built_model,
-        )
     if as_json:
         print_json({"kind": "sweep", **sweep_json(made)})
     else:
-        console().print(sweep_text(made, cluster))
+        console().print(sweep_text(made, server.cluster))
         if each_trial:
             console().print()
             console().print(trials_table(made))
     for (_, run), (_, trial) in zip(trials, made.trials, strict=True):
-        refuse_if_impossible(run, trial)
+        server.refuse_if_impossible(run, trial)
 
 
 def _program_text(spec: RunSpec) -> str:

@@ -6,21 +6,15 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from lehr import formats
-from lehr.cli.connect import connect
 from lehr.cli.output import escaped, table
-from lehr.errors import LehrError
+from lehr.cli.plan_server import matching_gpus
 from lehr_trainer.planning.hardware import GPUS
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from lehr.analysis.plan import RunPlan, SweepPlan
-    from lehr.analysis.plan_time import Measured
     from lehr.schemas.cluster import ClusterView
-    from lehr.specs import RunSpec
-
-_MOST_LIKE = 20
-"""Earlier runs of another kind whose curves are read for a plan."""
 
 
 def sweep_text(plan: SweepPlan, cluster: ClusterView | None) -> str:
@@ -157,22 +151,6 @@ def sweep_json(plan: SweepPlan) -> dict[str, Any]:
 # --- details that only a server has; plans work without them ---------------------------
 
 
-def known_cluster() -> ClusterView | None:
-    """Return the cluster, if a server answers."""
-    try:
-        cluster = connect().cluster()
-    except LehrError:
-        return None
-    return cluster if cluster.state == "up" and cluster.nodes else None
-
-
-def matching_gpus(gpu_type: str | None, cluster: ClusterView) -> int:
-    gpus = [gpu for node in cluster.nodes if node.alive for gpu in node.gpus]
-    if gpu_type is None:
-        return len(gpus)
-    return sum(gpu_type.upper() in gpu.name.upper() for gpu in gpus)
-
-
 def missing_gpus(plan: RunPlan, cluster: ClusterView | None) -> str | None:
     """Describe what the cluster lacks for one such run."""
     if cluster is None or matching_gpus(plan.gpu_type, cluster) >= plan.gpus:
@@ -180,48 +158,6 @@ def missing_gpus(plan: RunPlan, cluster: ClusterView | None) -> str | None:
     kinds = sorted({gpu.name for node in cluster.nodes for gpu in node.gpus})
     have = f"{cluster.gpus_total} x {escaped(', '.join(kinds))}" if kinds else "no GPU"
     return f"waits: this cluster has {have}"
-
-
-def measured_before(spec: RunSpec, parameters: int) -> list[Measured]:
-    """Return the speeds of finished runs on the same type of GPU, newest first.
-
-    Those of the same model size, batch and number of GPUs are marked as of the same kind; only the
-    newest of them is returned.
-    """
-    import statistics
-
-    from lehr.analysis.plan_time import Measured
-
-    found: list[Measured] = []
-    try:
-        for run in connect().runs(states=["completed"], limit=100):
-            view = run.view
-            if "tokens_per_s" not in view.latest or view.gpu_type != spec.resources.gpu_type:
-                continue
-            same = (view.parameters, view.tokens_per_step, view.gpus) == (
-                parameters,
-                spec.own.tokens_per_step,
-                spec.resources.gpus,
-            )
-            if not same and (len(found) >= _MOST_LIKE or "mfu" not in view.latest):
-                continue
-            names = [name for name in ("tokens_per_s", "mfu") if name in view.latest]
-            series = {one.name: one.y for one in run.series(*names)}
-            mfu = series.get("mfu")
-            found.append(
-                Measured(
-                    view.name,
-                    statistics.median(series["tokens_per_s"]),
-                    statistics.median(mfu) if mfu else None,
-                    same_kind=same,
-                    parameters=view.parameters or 0,
-                )
-            )
-            if same:
-                break
-    except LehrError:
-        return []
-    return found
 
 
 # --- lines ----------------------------------------------------------------------------------

@@ -39,21 +39,26 @@ def rollout(
 
     JSON: {rollout: RolloutDetail}, without confirmation; with --dry-run that of `lehr plan --json`.
     """
-    from lehr.specs import RolloutSpec
+    from lehr.specs import RolloutSpec, stages
 
     spec = read_to_launch(file, overrides, RolloutSpec, "rollout")
     if dry_run:
         show_rollout_plan(spec, price=price, as_json=as_json)
         return
-    client = confirmed(lambda: show_rollout_plan(spec, price=price), yes=yes, as_json=as_json)
+    client = confirmed(
+        lambda: show_rollout_plan(spec, price=price),
+        lambda: [stage.train for stage in stages(spec)],
+        yes=yes,
+        as_json=as_json,
+    )
     with recording():
         launched = client.rollout(spec)
     if as_json:
         print_json({"rollout": launched.detail})
     else:
         out = console()
-        stages = launched.stages
-        begins = f"{len(stages)} stages, beginning with {stages[0].name}"
+        made = launched.stages
+        begins = f"{len(made)} stages, beginning with {made[0].name}"
         out.print(f"[bold]{launched.name}[/]  {launched.id}  {begins}")
         print_next(launched, watch=watch)
     if watch and not watch_until_end(client, launched, as_json=as_json):

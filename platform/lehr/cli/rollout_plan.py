@@ -9,7 +9,7 @@ from lehr.cli.output import console, escaped, print_json
 
 if TYPE_CHECKING:
     from lehr.analysis.plan import RunPlan
-    from lehr.specs import PlannedStage, RolloutSpec
+    from lehr.specs import PlannedStage, RolloutSpec, RunSpec
 
 
 def show_rollout_plan(
@@ -21,20 +21,24 @@ def show_rollout_plan(
         PlanRefused: a stage does not fit in the requested GPU.
     """
     from lehr.analysis.plan import plan_run
-    from lehr.analysis.plan_fit import refuse_if_impossible
     from lehr.cli.built_model import built_model
+    from lehr.cli.connect import connect
+    from lehr.cli.plan_server import PlanServer
     from lehr.specs import stages
 
-    planned = [
-        (stage, plan_run(stage.train, price=price, built=built_model(stage.train)))
-        for stage in stages(spec)
-    ]
+    server = PlanServer(connect)
+
+    def plan_here(run: RunSpec) -> RunPlan:
+        here = server.on_this_cluster(run)
+        return plan_run(here, price=price, before=server.measured, built=built_model(run))
+
+    planned = [(stage, plan_here(stage.train)) for stage in stages(spec)]
     if as_json:
         print_json(rollout_json(spec, planned))
     else:
         console().print(rollout_text(spec, planned))
     for stage, plan in planned:
-        refuse_if_impossible(stage.train, plan)
+        server.refuse_if_impossible(stage.train, plan)
 
 
 def rollout_text(spec: RolloutSpec, planned: list[tuple[PlannedStage, RunPlan]]) -> str:
@@ -99,7 +103,7 @@ def _runs(stage: PlannedStage) -> list[dict[str, Any]]:
 def _stage_lines(stage: PlannedStage, plan: RunPlan) -> list[str]:
     from lehr.analysis.gates import TITLES, expected
 
-    kind = stage.train.resources.gpu_type or "GPU"
+    kind = plan.gpu_type or "GPU"
     place = f"{plan.gpus} x {escaped(kind)}" if plan.gpus else "no GPU"
     memory = f", {formats.size(plan.memory.peak)} a GPU (plan)" if plan.gpus else ""
     long = plan.seconds is not None and plan.seconds >= 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lehr.cli.connect import connect
-from lehr.cli.launch import WatchOption, nothing_recorded, read_to_launch, recording
+from lehr.cli.launch import WatchOption, read_to_launch, recording, refuse
 from lehr.cli.output import JsonOption, console, escaped, print_json, state_text
 from lehr.cli.plan import (
     OverridesArgument,
@@ -16,11 +16,10 @@ from lehr.cli.plan import (
     show_run_plan,
 )
 from lehr.cli.watch import watch_until_end
-from lehr.errors import LehrError, PlanRefused
+from lehr.errors import LehrError
 
 if TYPE_CHECKING:
     from lehr.client import Run
-    from lehr.specs import RunSpec
 
 app = typer.Typer(rich_markup_mode=None)
 _TIMEOUT_S = 1.0
@@ -50,8 +49,8 @@ def submit(
     if dry_run:
         show_run_plan(spec, as_json=as_json)
         return
-    refuse(spec)
     client = connect()
+    refuse([spec], client)
     with recording():
         run = client.submit(spec)
     if as_json:
@@ -82,20 +81,3 @@ def _first_word(run: Run) -> None:
             run.refresh()
         except LehrError:  # Already recorded: this must not look like a rejection.
             return
-
-
-def refuse(spec: RunSpec) -> None:
-    """Fail if the plan cannot work, before anything is recorded.
-
-    Raises:
-        PlanRefused: it does not fit.
-    """
-    from lehr.analysis.plan import plan_run
-    from lehr.analysis.plan_fit import refuse_if_impossible
-
-    if spec.trainer is not None:
-        return
-    try:
-        refuse_if_impossible(spec, plan_run(spec))
-    except PlanRefused as error:
-        raise nothing_recorded(error) from None

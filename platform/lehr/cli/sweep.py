@@ -35,13 +35,18 @@ def sweep(
 
     JSON: {sweep: SweepDetail}, without confirmation; with --dry-run that of `lehr plan --json`.
     """
-    from lehr.specs import SweepSpec
+    from lehr.specs import SweepSpec, expand
 
     spec = read_to_launch(file, overrides, SweepSpec, "sweep")
     if dry_run:
         show_sweep_plan(spec, price=price, as_json=as_json, each_trial=True)
         return
-    client = confirmed(lambda: show_sweep_plan(spec, price=price), yes=yes, as_json=as_json)
+    client = confirmed(
+        lambda: show_sweep_plan(spec, price=price),
+        lambda: [run for _, run in expand(spec)],
+        yes=yes,
+        as_json=as_json,
+    )
     with recording():
         launched = client.sweep(spec)
     if as_json:

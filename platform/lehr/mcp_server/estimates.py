@@ -6,19 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lehr.analysis.plan import RunPlan, SweepPlan, plan_run, plan_sweep
-from lehr.analysis.plan_fit import refuse_if_impossible
-from lehr.analysis.plan_time import Measured
-from lehr.cli.plan_text import matching_gpus, measured_before, plan_json, sweep_json
+from lehr.cli.plan_server import PlanServer
+from lehr.cli.plan_text import plan_json, sweep_json
 from lehr.cli.rollout_plan import rollout_json
 from lehr.errors import UserError
 from lehr.mcp_server.ledger import NOTHING, Amount
 from lehr.specs import RunSpec, Spec, SweepSpec, expand, load_spec, stages
 from lehr.specs.sweep_extend import extended
-from lehr_trainer.planning.hardware import find_gpu
 
 if TYPE_CHECKING:
     from lehr.client import Client, Run, Sweep
-    from lehr.schemas.cluster import ClusterView
 
 Trials = Sequence[tuple[dict[str, Any], RunSpec]]
 
@@ -102,44 +99,28 @@ class LaunchEstimates:
         return total
 
     def _run(self, spec: RunSpec) -> RunPlan:
-        spec = self._on_this_cluster(spec)
-        made = plan_run(spec, price=self.price)
-        measured = measured_before(spec, made.parameters.total)
-        if measured:
-            made = plan_run(spec, price=self.price, measured=measured)
-        refuse_if_impossible(spec, made)
+        server = self._server()
+        made = plan_run(server.on_this_cluster(spec), price=self.price, before=server.measured)
+        server.refuse_if_impossible(spec, made)
         return made
 
     def _sweep(self, spec: SweepSpec) -> SweepPlan:
-        trials = [(point, self._on_this_cluster(run)) for point, run in expand(spec)]
-        made = plan_sweep(spec, trials, price=self.price, free_gpus=self._free(spec))
-        measured: list[Measured] = []
-        if len({plan.parameters.total for _, plan in made.trials}) == 1:
-            measured = measured_before(trials[0][1], made.trials[0][1].parameters.total)
-        if measured:
-            made = plan_sweep(
-                spec, trials, price=self.price, free_gpus=self._free(spec), measured=measured
-            )
+        server = self._server()
+        trials = expand(spec)
+        made = plan_sweep(
+            spec,
+            [(point, server.on_this_cluster(run)) for point, run in trials],
+            price=self.price,
+            free_gpus=server.free_gpus(spec.run.resources.gpu_type),
+            before=server.measured,
+        )
         for (_, run), (_, plan) in zip(trials, made.trials, strict=True):
-            refuse_if_impossible(run, plan)
+            server.refuse_if_impossible(run, plan)
         return made
 
-    def _free(self, spec: SweepSpec) -> int | None:
-        return matching_gpus(spec.run.resources.gpu_type, self._cluster()) or None
-
-    def _cluster(self) -> ClusterView:
-        return self._client.cluster()
-
-    def _on_this_cluster(self, spec: RunSpec) -> RunSpec:
-        """Return the spec with the kind of GPU that it will get, where only one kind is there."""
-        if spec.resources.gpu_type is not None or not spec.resources.gpus:
-            return spec
-        kinds = {gpu.name for node in self._cluster().nodes for gpu in node.gpus}
-        known = [find_gpu(name) for name in kinds]
-        if len(known) != 1 or known[0] is None:
-            return spec
-        resources = spec.resources.model_copy(update={"gpu_type": known[0].kind})
-        return spec.model_copy(update={"resources": resources})
+    def _server(self) -> PlanServer:
+        """Return what the server adds to plans now: agents live longer than a cluster's state."""
+        return PlanServer(lambda: self._client)
 
     def _amount(self, spec: RunSpec, plan: RunPlan) -> Amount:
         """Return the planned hours, at most those of the run's time limit."""

@@ -89,7 +89,7 @@ def test_the_price_can_be_given():
 
 
 def test_plan_uses_and_names_a_measured_run():
-    plan = plan_run(run(), measured=[Measured("before", 1024.0)])
+    plan = plan_run(run(), before=lambda *_: [Measured("before", 1024.0)])
     assert plan.seconds == pytest.approx(100 * 8 * 128 / 1024.0)
     assert "before" in plan.basis
 

@@ -26,11 +26,11 @@ def seconds(*measured: Measured, gpu: str | None = "A100", gpus: int = 2, **over
 
 
 def other(name: str, mfu: float | None, parameters: int) -> Measured:
-    return Measured(name, 1.0, mfu, same_kind=False, parameters=parameters)
+    return Measured(name, 1.0, mfu, parameters, differs={"size": f"{parameters:,} parameters"})
 
 
 def test_run_of_the_same_kind_decides_alone():
-    same = Measured("before", 1024.0, 0.2, same_kind=True, parameters=PARAMETERS)
+    same = Measured("before", 1024.0, 0.2, PARAMETERS)
     found = seconds(other("wide", 0.9, PARAMETERS), same)
     assert found.seconds == pytest.approx(100 * 8 * 128 / 1024.0)
     assert "before, at its median 1,024 tok/s" in found.basis
@@ -42,6 +42,15 @@ def test_mfu_of_runs_of_about_the_same_size_is_used_and_named():
     )
     assert found.seconds == pytest.approx(FLOPS / (0.25 * 312e12 * 2))
     assert "the MFU of a, b, c (25%)" in found.basis
+
+
+def test_run_of_another_kind_is_named_with_what_differs_and_its_mfu_is_not_used():
+    differs = {"precision": "TF32", "compile": "not compiled"}
+    found = seconds(Measured("slow", 10.0, 0.1, PARAMETERS, differs=differs))
+    assert found.seconds == seconds().seconds
+    assert "no measured run of this kind yet (slow differs: TF32, not compiled)" in found.basis
+    many = {name: name for name in ("precision", "compile", "GPU", "loss")}
+    assert seconds(Measured("far", 10.0, differs=many)).basis == seconds().basis
 
 
 def test_runs_of_another_size_or_without_an_mfu_are_not_used():

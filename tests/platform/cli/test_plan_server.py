@@ -1,0 +1,155 @@
+"""What a server adds to plans: the GPU of its cluster, and measured runs of the same kind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lehr.cli.plan_server import PlanServer, matching_gpus
+from lehr.client import Client
+from lehr.control.lifecycle import RunState
+from lehr.mcp_server.estimates import LaunchEstimates
+from lehr.schemas.cluster import ClusterView, GpuView, NodeView
+from lehr.specs import RunSpec, parse_spec
+from lehr_testing import cli, seeding
+from lehr_testing.api import TOKEN, Api, served
+
+H100, A100 = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB"
+PARAMETERS = 754_977_792
+"""Of the seeded runs, as their trainers report them."""
+
+
+@pytest.fixture
+def lehr(tmp_path: Path) -> Iterator[tuple[Api, Client]]:
+    with served(tmp_path / "home") as (api, address), Client(address, TOKEN) as client:
+        yield api, client
+
+
+def cluster(*names: str) -> ClusterView:
+    gpus = [GpuView(index=n, name=name) for n, name in enumerate(names)]
+    node = NodeView(name="n1", address="127.0.0.1", alive=True, logical=False, gpus=gpus)
+    return ClusterView(state="up", nodes=[node], gpus_total=len(gpus), gpus_busy=0)
+
+
+def has(api: Api, *names: str) -> None:
+    api.dispatcher.cluster = lambda: cluster(*names)  # type: ignore[method-assign]
+
+
+def completed(api: Api, name: str, *, device: str = H100, **changes: Any) -> None:
+    run = api.store.runs.create(seeding.run_spec(name, steps=20, **changes))
+    attempt = seeding.start(api.store, run)
+    attempt.started(device=device)
+    attempt.train(range(1, 21), logs=False)
+    attempt.end(RunState.COMPLETED, 20)
+
+
+def measured(client: Client, **changes: Any) -> dict[str, dict[str, str]]:
+    """Return how each measured run differs from a planned one, by its name."""
+    server = PlanServer(lambda: client)
+    spec = server.on_this_cluster(seeding.run_spec("planned", **changes))
+    return {run.run_name: dict(run.differs) for run in server.measured(spec, PARAMETERS)}
+
+
+def test_only_a_run_with_the_same_precision_length_compiler_and_device_is_of_the_same_kind(lehr):
+    api, client = lehr
+    has(api, H100, H100)
+    completed(api, "same", lr=1e-2, seed=3)
+    completed(api, "other-card", device=A100)
+    completed(api, "not-compiled", compile={"scope": "none"})
+    completed(api, "tf32", precision={"compute": "fp32"})
+    completed(api, "longer", batch={"sequences": 16, "sequence_length": 4096})
+    assert measured(client) == {
+        "longer": {
+            "batch": "16 sequences a step",
+            "length": "sequences of 4,096",
+            "micro-batch": "micro-batch 16",
+        },
+        "tf32": {"precision": "TF32"},
+        "not-compiled": {"compile": "not compiled"},
+        "other-card": {"GPU": A100},
+        "same": {},
+    }
+
+
+def test_each_trial_is_planned_from_a_run_of_its_own_kind(lehr):
+    api, client = lehr
+    has(api, H100)
+    completed(api, "tf32", precision={"compute": "fp32"})
+    completed(api, "bf16")
+    server = PlanServer(lambda: client)
+    for name, compute in (("tf32", "fp32"), ("bf16", "auto")):
+        spec = server.on_this_cluster(seeding.run_spec("p", precision={"compute": compute}))
+        assert [run.run_name for run in server.measured(spec, PARAMETERS) if not run.differs] == [
+            name
+        ]
+
+
+def test_on_a_mixed_cluster_the_measured_card_is_named(lehr):
+    api, client = lehr
+    has(api, H100, A100)
+    completed(api, "one")
+    server = PlanServer(lambda: client)
+    [found] = server.measured(seeding.run_spec("p"), PARAMETERS)
+    assert (found.differs, found.device) == ({}, H100)
+
+
+@pytest.mark.parametrize(
+    ("names", "gpus", "kind"),
+    [
+        ([H100, H100], 1, "H100"),
+        ([H100, A100], 1, None),
+        (["Acme One"], 1, None),
+        ([H100], 0, None),
+    ],
+)
+def test_run_that_names_no_gpu_is_planned_for_the_only_kind_of_the_cluster(lehr, names, gpus, kind):
+    api, client = lehr
+    has(api, *names)
+    spec = seeding.run_spec("p", gpus=gpus)
+    assert PlanServer(lambda: client).on_this_cluster(spec).resources.gpu_type == kind
+
+
+def big(**resources: Any) -> dict[str, Any]:
+    """A run that fits in no known GPU as it is."""
+    batch = {"sequences": 512, "sequence_length": 2048}
+    train = seeding.train(model="llama-1b", batch=batch, steps=10)
+    return {"kind": "run", "name": "big", "train": train, "resources": {"gpus": 1, **resources}}
+
+
+def test_what_does_not_fit_in_the_only_kind_of_the_cluster_is_refused_everywhere(lehr, tmp_path):
+    api, client = lehr
+    has(api, H100)
+    (tmp_path / "big.json").write_text(json.dumps(big()))
+    sweep = {
+        "kind": "sweep",
+        "name": "grid",
+        "parameters": {"train.seed": {"values": [1, 2]}},
+        "run": big(),
+    }
+    (tmp_path / "grid.json").write_text(json.dumps(sweep))
+    for command in (
+        ["plan", "big.json"],
+        ["submit", "big.json"],
+        ["submit", "big.json", "--json"],
+        ["plan", "grid.json"],
+        ["sweep", "grid.json", "--yes"],
+        ["sweep", "grid.json", "--json"],
+    ):
+        done = cli.call("--server", client.server, *command, cwd=tmp_path, LEHR_TOKEN=TOKEN)
+        assert done.returncode == 3, command
+        assert "too much: an H100 has 85 GB" in done.stdout + done.stderr
+        assert "This cluster has no other kind of GPU." in done.stdout + done.stderr
+    assert client.runs() == []
+    spec = parse_spec(big())
+    assert isinstance(spec, RunSpec)
+    with pytest.raises(Exception, match="too much: an H100 has 85 GB"):
+        LaunchEstimates(client).of(spec)
+
+
+def test_types_of_gpus_are_counted_by_whole_words():
+    assert matching_gpus("A100", cluster(A100, "NVIDIA RTX A1000")) == 1
+    assert matching_gpus(None, cluster(A100, H100)) == 2
