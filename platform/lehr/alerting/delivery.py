@@ -8,9 +8,11 @@ another one a moment later changes nothing. Redirects are not followed.
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import socket
 from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -18,6 +20,10 @@ import httpx
 from lehr.errors import LehrError
 
 TIMEOUT_S = 10.0
+"""For all of a delivery: the lookup of the host, the connection, and the answer's first lines."""
+LOOKUPS = 8
+"""Hosts that are looked up at a time. A lookup cannot be interrupted, so each takes a thread."""
+_LOOKUPS = ThreadPoolExecutor(LOOKUPS, thread_name_prefix="webhook-lookup")
 _TRANSLATED = (ipaddress.ip_network("64:ff9b::/96"), ipaddress.ip_network("2002::/16"))
 """IPv6 networks whose addresses contain an IPv4 address, public or not."""
 
@@ -34,7 +40,14 @@ class Undelivered(LehrError):
 
 
 def post(url: str, body: Mapping[str, Any], *, allowed_hosts: Collection[str] = ()) -> None:
-    """Post ``body`` as JSON.
+    """Deliver a message and wait for the answer (``deliver``)."""
+    asyncio.run(deliver(url, body, allowed_hosts=allowed_hosts))
+
+
+async def deliver(
+    url: str, body: Mapping[str, Any], *, allowed_hosts: Collection[str] = ()
+) -> None:
+    """Post ``body`` as JSON. Takes ``TIMEOUT_S`` at most, whatever the receiver does.
 
     Args:
         url: of http or https.
@@ -44,19 +57,12 @@ def post(url: str, body: Mapping[str, Any], *, allowed_hosts: Collection[str] = 
     Raises:
         Undelivered: the address is not public, or the answer's status is not 2xx.
     """
-    address = httpx.URL(url)
-    host = address.host
-    port = address.port or (443 if address.scheme == "https" else 80)
-    pinned = _public_address(host, port, internal_allowed=host in allowed_hosts)
-    headers = {"Host": address.netloc.decode("ascii")}
+    host = httpx.URL(url).host
     try:
-        with httpx.Client(timeout=TIMEOUT_S, follow_redirects=False, trust_env=False) as client:
-            answer = client.post(
-                address.copy_with(host=pinned),
-                json=dict(body),
-                headers=headers,
-                extensions={"sni_hostname": host},
-            )
+        async with asyncio.timeout(TIMEOUT_S):
+            answer = await _post(url, body, internal_allowed=host in allowed_hosts)
+    except TimeoutError as error:
+        raise Undelivered(f"{host} did not answer within {TIMEOUT_S:g} s.", again=True) from error
     except httpx.HTTPError as error:
         raise Undelivered(f"{host} did not answer: {error}.", again=True) from error
     if answer.is_redirect:
@@ -66,14 +72,35 @@ def post(url: str, body: Mapping[str, Any], *, allowed_hosts: Collection[str] = 
         raise Undelivered(f"{host} answered {answer.status_code}.", again=again)
 
 
-def _public_address(host: str, port: int, *, internal_allowed: bool) -> str:
+async def _post(url: str, body: Mapping[str, Any], *, internal_allowed: bool) -> httpx.Response:
+    """Return the answer without its body, which says nothing and may have no end."""
+    address = httpx.URL(url)
+    port = address.port or (443 if address.scheme == "https" else 80)
+    pinned = await _public_address(address.host, port, internal_allowed=internal_allowed)
+    client = httpx.AsyncClient(timeout=None, follow_redirects=False, trust_env=False)  # noqa: S113 - the caller has one for all of it
+    async with (
+        client,
+        client.stream(
+            "POST",
+            address.copy_with(host=pinned),
+            json=dict(body),
+            headers={"Host": address.netloc.decode("ascii")},
+            extensions={"sni_hostname": address.host},
+        ) as answer,
+    ):
+        return answer
+
+
+async def _public_address(host: str, port: int, *, internal_allowed: bool) -> str:
     """Resolve the host; return the first of its addresses.
 
     Raises:
         Undelivered: it has none, or one that is not public.
     """
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = await asyncio.get_running_loop().run_in_executor(
+            _LOOKUPS, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        )
     except (OSError, UnicodeError) as error:
         raise Undelivered(f"the host {host!r} is not known: {error}.", again=True) from error
     addresses = [str(one[4][0]) for one in found]

@@ -1,16 +1,19 @@
 """Send the outbox's messages to webhooks.
 
-A thread does it, so that a slow receiver delays nothing else.
+One thread does it, with at most one message under way to each webhook. So a slow receiver delays
+neither the server nor the messages to others.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections.abc import Collection
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from lehr.alerting.delivery import Undelivered, post
+from lehr.alerting.delivery import Undelivered, deliver, post
 from lehr.alerting.messages import for_host
 from lehr.alerting.webhooks import Webhooks
 from lehr.errors import LehrError
@@ -25,6 +28,8 @@ AGAIN_AFTER_S = (5.0, 30.0, 120.0, 600.0)
 """Waits before a message is sent again."""
 OLDEST_S = 86_400.0
 """A message that waited longer, while the server was down, is out of date."""
+TOGETHER = 64
+"""Messages that are under way at a time, each to another webhook."""
 _FAULT_S = 5.0
 """Pause after an unexpected fault, e.g. of the database."""
 
@@ -42,7 +47,10 @@ class Sender:
         self._store = store
         self._webhooks = webhooks
         self._allowed = frozenset(allowed_hosts)
-        self._new = threading.Event()
+        self._new = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        """By the name of the webhook."""
         self._ended = False
         self._thread = threading.Thread(target=self._go, name="webhooks", daemon=True)
 
@@ -52,7 +60,7 @@ class Sender:
     def stop(self) -> None:
         """Stop. What waits is sent after the next start."""
         self._ended = True
-        self._new.set()
+        self.wake()
         if self._thread.ident is not None:
             self._thread.join(timeout=15)
 
@@ -64,7 +72,10 @@ class Sender:
 
     def wake(self) -> None:
         """Look into the outbox now."""
-        self._new.set()
+        # Before there is a loop, and after it, nobody waits.
+        if self._loop is not None:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._new.set)
 
     def send_now(self, name: str, body: dict[str, Any]) -> None:
         """Send a message and wait for the answer.
@@ -77,20 +88,31 @@ class Sender:
         post(webhook.url, for_host(body, webhook.url), allowed_hosts=self._allowed)
 
     def _go(self) -> None:
-        wait: float | None = 0.0
+        asyncio.run(self._send_all())
+
+    async def _send_all(self) -> None:
+        self._loop = asyncio.get_running_loop()
         while not self._ended:
-            self._new.wait(wait)
             self._new.clear()
             try:
-                wait = self._send_due()
+                wait = self._begin_due()
             except Exception:  # noqa: BLE001 - logged; a fault must not end the thread
                 _log.exception("the outbox of messages could not be handled")
                 wait = _FAULT_S
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._new.wait(), wait)
+        tasks = list(self._under_way.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _send_due(self) -> float | None:
-        """Send what is due; return the seconds until the next message is, None if there is none."""
-        while not self._ended:
-            letter = self._store.outbox.next()
+    def _begin_due(self) -> float | None:
+        """Begin to send what is due; return the seconds until the next message is.
+
+        None: there is none, or it waits for one that is under way, whose end wakes this thread.
+        """
+        while not self._ended and len(self._under_way) < TOGETHER:
+            letter = self._store.outbox.next(without=self._under_way)
             if letter is None:
                 return None
             assert letter.id is not None
@@ -100,17 +122,34 @@ class Sender:
             if now - letter.created_at > OLDEST_S:
                 _log.warning("a message to %s was given up: it waited too long", letter.webhook)
                 self._store.outbox.remove(letter.id)
-            elif (again_at := self._send(letter)) is None:
+                continue
+            task = asyncio.get_running_loop().create_task(self._send(letter))
+            self._under_way[letter.webhook] = task
+        return None
+
+    async def _send(self, letter: OutboxRow) -> None:
+        """Send a message, and record the result; then the webhook's next one may follow."""
+        assert letter.id is not None
+        try:
+            again_at = await self._try(letter)
+            if again_at is None:
                 self._store.outbox.remove(letter.id)
             else:
                 self._store.outbox.postpone(letter.id, again_at)
-        return None
+        except Exception:  # noqa: BLE001 - logged; the message is sent again
+            _log.exception("the outbox of messages could not be handled")
+            await asyncio.sleep(_FAULT_S)
+        finally:
+            del self._under_way[letter.webhook]
+            self._new.set()
 
-    def _send(self, letter: OutboxRow) -> float | None:
+    async def _try(self, letter: OutboxRow) -> float | None:
         """Send it; return when to try again, None if it arrived or never will."""
         name = letter.webhook
         try:
-            self.send_now(name, letter.body)
+            webhook = self._webhooks.get(name)
+            body = for_host(letter.body, webhook.url)
+            await deliver(webhook.url, body, allowed_hosts=self._allowed)
         except Undelivered as error:
             if error.again and letter.tries < len(AGAIN_AFTER_S):
                 return self._store.clock() + AGAIN_AFTER_S[letter.tries]

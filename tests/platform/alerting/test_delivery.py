@@ -6,6 +6,7 @@ import http.server
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -145,3 +146,49 @@ def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch
     with listening() as server:
         post(f"http://localhost:{server.server_port}/x", {"a": 1}, allowed_hosts={"localhost"})
         assert len(server.got) == 1
+
+
+@pytest.mark.parametrize("trickle", [b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\n\r\n"])
+def test_answer_that_never_ends_does_not_hold_the_sender(
+    monkeypatch: pytest.MonkeyPatch, trickle: bytes
+) -> None:
+    """A receiver whose headers, or whose body, come byte by byte for ever."""
+    monkeypatch.setattr(delivery, "TIMEOUT_S", 1.0)
+    ended = threading.Event()
+
+    def trickling(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(trickle)
+            while not ended.wait(0.1):
+                try:
+                    connection.sendall(b"x")
+                except OSError:
+                    return
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=trickling, args=(server,), daemon=True)
+        thread.start()
+        url = f"http://localhost:{server.getsockname()[1]}/x"
+        begun = time.monotonic()
+        if trickle.endswith(b"\r\n\r\n"):
+            post(url, {}, allowed_hosts={"localhost"})
+        else:
+            with pytest.raises(Undelivered, match="did not answer within 1 s") as caught:
+                post(url, {}, allowed_hosts={"localhost"})
+            assert caught.value.again
+        assert time.monotonic() - begun < 5.0
+        ended.set()
+        thread.join(5)
+
+
+def test_lookup_that_hangs_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "TIMEOUT_S", 0.5)
+    ended = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: ended.wait(30))
+    try:
+        with pytest.raises(Undelivered, match="did not answer within") as caught:
+            post("http://hooks.test/x", {})
+    finally:
+        ended.set()
+    assert caught.value.again

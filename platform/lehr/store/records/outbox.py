@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from sqlalchemy import func
@@ -11,7 +12,7 @@ from lehr.store.database import Clock, Database
 from lehr.store.tables import OutboxRow
 
 MOST = 1_000
-"""Messages that may wait."""
+"""Messages that may wait for a webhook. One whose receiver is dead takes no place of another."""
 
 
 class Outbox:
@@ -22,18 +23,25 @@ class Outbox:
         self._clock = clock
 
     def add(self, webhook: str, body: dict[str, Any]) -> bool:
-        """Record a message, due now; return False if too many wait already."""
+        """Record a message, due now; return False if too many wait for the webhook already."""
+        count = select(func.count()).select_from(OutboxRow).where(col(OutboxRow.webhook) == webhook)
         with self._db.write() as session:
-            if session.exec(select(func.count()).select_from(OutboxRow)).one() >= MOST:
+            if session.exec(count).one() >= MOST:
                 return False
             now = self._clock()
             session.add(OutboxRow(webhook=webhook, body=body, created_at=now, due_at=now))
             return True
 
-    def next(self) -> OutboxRow | None:
-        """Return the message that is due first; None if there is none."""
+    def next(self, *, without: Collection[str] = ()) -> OutboxRow | None:
+        """Return the message that is due first; None if there is none.
+
+        Args:
+            without: webhooks whose messages are passed over.
+        """
+        first = select(OutboxRow).order_by(col(OutboxRow.due_at), col(OutboxRow.id)).limit(1)
+        if without:
+            first = first.where(col(OutboxRow.webhook).not_in(without))
         with self._db.read() as session:
-            first = select(OutboxRow).order_by(col(OutboxRow.due_at), col(OutboxRow.id)).limit(1)
             return session.exec(first).first()
 
     def postpone(self, message_id: int, due_at: float) -> None:
