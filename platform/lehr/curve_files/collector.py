@@ -83,12 +83,13 @@ class Collector:
         self._newest: dict[str, int] = {}
         self.names: set[str] = set()
         """Every name of the file."""
-        self.rows, self.returns = 0, 0
+        self.rows, self.returns, self.repeats = 0, 0, 0
         self._first_return: str | None = None
+        self._first_repeat: str | None = None
 
     def row(self, step: int, values: dict[str, float], place: int | str) -> None:
         self.rows += 1
-        returned = False
+        returned = repeated = False
         for name, value in values.items():
             found = self._metric(name)
             if found is None:
@@ -103,12 +104,15 @@ class Collector:
                 continue
             before = self._newest.get(metric)
             returned = returned or (before is not None and step < before)
+            repeated = repeated or step == before
             self._newest[metric] = step
             kept.add(step, value)
         if returned:
             self.returns += 1
-            if self._first_return is None:
-                self._first_return = f"line {place:,}" if isinstance(place, int) else place
+            self._first_return = self._first_return or _named(place)
+        elif repeated:
+            self.repeats += 1
+            self._first_repeat = self._first_repeat or _named(place)
 
     def resume(self, step: int) -> None:
         """Set apart what earlier attempts logged after ``step``."""
@@ -153,6 +157,12 @@ class Collector:
                 f"Steps go back {self.returns:,} times, first at {self._first_return}: taken for "
                 "a resumed run, of which the later points count."
             )
+        if self.repeats:
+            rows = "row has" if self.repeats == 1 else "rows have"
+            remarks.append(
+                f"{self.repeats:,} {rows} the step of the one before, first at "
+                f"{self._first_repeat}: of each step the last one counts."
+            )
         thinned = {m: k.stride for m, k in self._kept.items() if k.stride > 1}
         if thinned:
             most = max(thinned.values())
@@ -166,6 +176,10 @@ class Collector:
             shown = ", ".join(unused[:6]) + (", ..." if len(unused) > 6 else "")
             remarks.append(f"Not used, {len(unused)}: {shown}.")
         return remarks
+
+
+def _named(place: int | str) -> str:
+    return f"line {place:,}" if isinstance(place, int) else place
 
 
 def _gap(name: str, curve: Curve) -> str | None:

@@ -185,6 +185,25 @@ def test_steps_that_go_back_once_are_a_resumed_run(tmp_path):
     assert "Steps go back 1 times, first at line 32" in found.remarks[0]
 
 
+def test_equal_steps_are_named_and_the_last_row_of_each_counts(tmp_path):
+    steps = [*range(1, 31), 30, 30, *range(31, 41)]
+    rows = "\n".join(f"{step},{number}" for number, step in enumerate(steps))
+    found = read_curves(csv(tmp_path, f"step,loss\n{rows}\n"))
+    curve = found.curves["train/loss"]
+    assert curve.steps == list(range(1, 41))
+    assert curve.values[29] == 31.0
+    assert found.remarks == [
+        "2 rows have the step of the one before, first at line 32: of each step the last one counts."
+    ]
+
+
+def test_rows_of_one_step_with_different_metrics_are_no_repetition(tmp_path):
+    rows = "\n".join(f"{step},3,\n{step},,4" for step in range(1, 31))
+    found = read_curves(csv(tmp_path, f"step,loss,val_loss\n{rows}\n"))
+    assert len(found.curves["train/loss"]) == len(found.curves["val/loss"]) == 30
+    assert not any("the step of the one before" in remark for remark in found.remarks)
+
+
 def test_shuffled_rows_are_an_error(tmp_path):
     steps = random.Random(0).sample(range(1000), 1000)
     with pytest.raises(UserError, match="steps are out of order"):
