@@ -14,7 +14,14 @@ best rate is known exactly.
 Beside it, two simple rules: take the best trial, and the vertex of a parabola through the best trial
 and its two neighbours.
 
-    python tests/bench/lr_verdict.py [--draws 40]
+A sweep whose best trial is at an edge of the grid has no interval, so it counts in the regret and not in
+the intervals: "no interval" is the share of such sweeps. They have a bound on the other side of the best
+rate instead, which the second table judges.
+
+With ``--pruned`` the worse half of each real sweep's trials counts as pruned, as a pruning rule that
+makes no mistake would do: their losses are unknown, and their rates bracket the best.
+
+    python tests/bench/lr_verdict.py [--draws 40] [--real | --pruned]
 """
 
 from __future__ import annotations
@@ -48,37 +55,54 @@ class Case(NamedTuple):
     """Loss of a rate above the best one's."""
     slack: float
     """Factor within which the truth is known."""
+    pruned: tuple[float, ...] = ()
 
 
 class Answer(NamedTuple):
     rate: float
     intervals: tuple[tuple[float, float], ...] = ()
     """With 68 and 95 %."""
+    beyond: tuple[float, float] | None = None
+    """The rates beyond the bound, where the best trial is at an edge."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draws", type=int, default=40, help="of each family, grid, noise, depth")
+    parser.add_argument("--real", action="store_true", help="only the published sweeps")
+    parser.add_argument("--pruned", action="store_true", help="only those, half of them pruned")
     given = parser.parse_args()
     print(
-        "| sweeps | n | regret, best trial | three-point parabola | verdict (1e-3) "
+        "| sweeps | n | no interval | regret, best trial | three-point parabola | verdict (1e-3) "
         "| held at 68 % | at 95 % | width at 68 % | at 95 % |"
     )
-    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+    bounds = []
     for size, curves in real_curves().items():
         for every in (1, 2, 3, 4):
-            row(f"{size / 1e6:.0f}M, every {every}", list(thinned(curves, every)))
-    for family in FAMILIES:
-        row(family, list(synthetic(family, given.draws)))
+            name = f"{size / 1e6:.0f}M, every {every}"
+            cases = list(thinned(curves, every))
+            if given.pruned:
+                bounds.append(row(f"{name}, without the pruned", [half(case) for case in cases]))
+                cases = [pruned_half(case) for case in cases]
+                name += ", half pruned"
+            bounds.append(row(name, cases))
+    if not given.real and not given.pruned:
+        bounds.extend(row(family, list(synthetic(family, given.draws))) for family in FAMILIES)
+    print("\n| best trial at an edge | n | bound held at 95 % | tried rates inside it |")
+    print("|---|---:|---:|---:|")
+    print("\n".join(bound for bound in bounds if bound is not None))
 
 
-def row(name: str, cases: list[Case]) -> None:
+def row(name: str, cases: list[Case]) -> str | None:
+    """Print the row of the first table; return that of the second, if a sweep has a bound."""
     regrets: dict[str, list[float]] = defaultdict(list)
     held: list[tuple[bool, ...]] = []
     widths: list[tuple[float, ...]] = []
+    bounds: list[tuple[bool, float]] = []
     for case in cases:
         for method in (best_trial, three_points, verdict):
-            answer = method(case.rates, case.losses)
+            answer = method(case)
             regrets[method.__name__].append(case.cost(answer.rate))
             if answer.intervals:
                 held.append(
@@ -88,38 +112,55 @@ def row(name: str, cases: list[Case]) -> None:
                     )
                 )
                 widths.append(tuple(high / low for low, high in answer.intervals))
+            if answer.beyond is not None:
+                low, high = answer.beyond
+                inside = answer.rate / low if high == math.inf else high / answer.rate
+                bounds.append((low / case.slack <= case.best <= high * case.slack, inside))
     mean = {name: 1e3 * float(np.mean(values)) for name, values in regrets.items()}
     share = [f"{value:.0%}" for value in np.mean(held, axis=0)] if held else ["-", "-"]
     width = (
-        [f"{value:.2f}x" for value in np.exp(np.mean(np.log(widths), axis=0))] if held else ["-"]
+        [f"{value:.2f}x" for value in np.exp(np.mean(np.log(widths), axis=0))]
+        if held
+        else ["-", "-"]
     )
     print(
-        f"| {name} | {len(cases)} | {mean['best_trial']:.2f} | {mean['three_points']:.2f} "
+        f"| {name} | {len(cases)} | {1 - len(held) / len(cases):.0%} "
+        f"| {mean['best_trial']:.2f} | {mean['three_points']:.2f} "
         f"| {mean['verdict']:.2f} | {' | '.join(share)} | {' | '.join(width)} |",
         flush=True,
     )
+    if not bounds:
+        return None
+    inside = float(np.exp(np.mean(np.log([factor for _, factor in bounds]))))
+    kept = float(np.mean([one for one, _ in bounds]))
+    return f"| {name} | {len(bounds)} | {kept:.0%} | {inside:.2f}x |"
 
 
 # -------------------------------------------------------------------------------------- methods
 
 
-def best_trial(rates: Array, losses: Array) -> Answer:
-    return Answer(float(rates[losses.argmin()]))
+def best_trial(case: Case) -> Answer:
+    return Answer(float(case.rates[case.losses.argmin()]))
 
 
-def three_points(rates: Array, losses: Array) -> Answer:
+def three_points(case: Case) -> Answer:
+    rates, losses = case.rates, case.losses
     at = int(losses.argmin())
     if at in {0, len(rates) - 1}:
-        return best_trial(rates, losses)
+        return best_trial(case)
     x = np.log(rates[at - 1 : at + 2])
     a, b, _ = np.polyfit(x - x[1], losses[at - 1 : at + 2], 2)
     return Answer(math.exp(min(max(x[1] - b / (2 * a), x[0]), x[2])))
 
 
-def verdict(rates: Array, losses: Array) -> Answer:
+def verdict(case: Case) -> Answer:
     """Return what Lehr says; the best trial where it names no other rate."""
-    fit = fit_learning_rate(zip(rates.tolist(), losses.tolist(), strict=True))
+    points = zip(case.rates.tolist(), case.losses.tolist(), strict=True)
+    fit = fit_learning_rate(points, case.pruned)
     assert fit is not None
+    if fit.bound is not None:
+        beyond = (0.0, fit.bound) if fit.side == "below" else (fit.bound, math.inf)
+        return Answer(fit.best, beyond=beyond)
     if fit.recommended is None or fit.likely is None or fit.sure is None:
         return Answer(fit.best)
     return Answer(fit.recommended, (fit.likely, fit.sure))
@@ -156,6 +197,18 @@ def thinned(curves: list[tuple[Array, Array]], every: int) -> Iterator[Case]:
             if len(rates[kept]) >= 3:
                 best = float(rates[losses.argmin()])
                 yield Case(rates[kept], losses[kept], best, cost, HALF_STEP)
+
+
+def half(case: Case) -> Case:
+    """Return the sweep without the worse half of its trials."""
+    keep = np.sort(np.argsort(case.losses, kind="stable")[: (len(case.losses) + 1) // 2])
+    return case._replace(rates=case.rates[keep], losses=case.losses[keep])
+
+
+def pruned_half(case: Case) -> Case:
+    """Return the sweep with the worse half of its trials pruned."""
+    kept = half(case)
+    return kept._replace(pruned=tuple(sorted({*case.rates.tolist()} - {*kept.rates.tolist()})))
 
 
 # ------------------------------------------------------------------------------ synthetic sweeps

@@ -52,6 +52,9 @@ class LrFit:
     """The interval that holds the best rate with 68 %."""
     sure: Range | None
     """The interval that holds the best rate with 95 %."""
+    bound: float | None
+    """Where the best is at an edge: the best rate lies beyond this with 95 %, above it at the high
+    edge and below it at the low one."""
     cheap: Range | None
     """Any rate in it is expected to cost less than ``COST``."""
     curves: Posterior | None
@@ -88,21 +91,32 @@ class LrFit:
             if len(self.within_noise) > 1:
                 noise += f"; within it, these are equal: {_listed(self.within_noise)}"
             out.append(f"{noise}.")
-        elif self.recommended is not None:
+        elif self.recommended is not None or self.bound is not None:
             out.append(
-                "With one seed for each rate the noise is unknown; it is estimated from how smooth "
-                "the curve is."
+                "With one seed for each rate the noise between seeds is unknown: it is assumed to "
+                "be the same at every rate, and estimated from how smooth the curve is."
             )
         return out
 
     def range_note(self) -> str | None:
-        """Return where the best rate lies, as a sentence; None where the trials bracket none."""
+        """Return where the best rate lies, as a sentence; None where the trials do not show it."""
+        if self.bound is not None:
+            side = self.side
+            return (
+                f"The best learning rate is {side} {scientific(self.bound, 2)} with 95 %; how far "
+                f"{side}, these trials do not show."
+            )
         if self.recommended is None or self.likely is None or self.sure is None:
             return None
         return (
             f"The best learning rate is probably near {scientific(self.recommended, 2)}: between "
             f"{_between(self.likely)} with 68 %, and {_between(self.sure)} with 95 %."
         )
+
+    @property
+    def side(self) -> Literal["above", "below"]:
+        """The side of the ``bound`` on which the best rate lies."""
+        return "below" if self.edge == "low" else "above"
 
     def cost_note(self) -> str | None:
         """Return the range of rates that cost little, as a sentence; None without one."""
@@ -171,13 +185,17 @@ def fit_learning_rate(
     worse = sorted(set(pruned) - set(by_rate))
     tried = sorted([*by_rate, *worse])
     edge = _edge(best, tried, means)
-    curves = None
-    if edge is None:
-        trials = (
-            RateResult(lr, means.get(lr), len(by_rate[lr]) if lr in means else 1)
-            for lr in sorted([*by_rate, *_brackets(best, sorted(by_rate), worse)])
-        )
-        curves = posterior(tuple(trials), None if noise is None else noise.deviation)
+    trials = (
+        RateResult(lr, means.get(lr), len(by_rate[lr]) if lr in means else 1)
+        for lr in sorted([*by_rate, *_brackets(best, sorted(by_rate), worse)])
+    )
+    curves = posterior(tuple(trials), None if noise is None else noise.deviation)
+    bound = None
+    if edge is not None:
+        # The trials do not show what is beyond the edge. Where the best rate is there, it also lies
+        # beyond a bound that holds for the best rate among those tried.
+        bound = None if curves is None else curves.bound(edge, 0.95)
+        curves = None
     likely = sure = cheap = None
     undecided = False
     next_rates = _beside(best, tried) if edge is None else _beyond(tried, edge)
@@ -193,6 +211,7 @@ def fit_learning_rate(
         recommended=None if curves is None else curves.recommended,
         likely=likely,
         sure=sure,
+        bound=bound,
         cheap=cheap,
         curves=curves,
         edge=edge,

@@ -22,7 +22,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     import numpy as np
@@ -124,6 +124,15 @@ class Posterior:
         tail = (1 - _SHARES.get(probability, probability)) / 2
         low, high = np.quantile(np.log(self.best_rates), (tail, 1 - tail))
         return math.exp(low), math.exp(high)
+
+    def bound(self, side: Literal["low", "high"], probability: float) -> float:
+        """Return the rate beyond which the best one lies with this probability: above it on the
+        high side, below it on the low side.
+        """
+        import numpy as np
+
+        share = 1 - probability if side == "high" else probability
+        return math.exp(float(np.quantile(np.log(self.best_rates), share)))
 
     def probability(self, low: float, high: float) -> float:
         """Return the probability that the best rate lies between two rates."""

@@ -98,7 +98,10 @@ def sweep_verdict(sweep: SweepDetail, parameter: str) -> str:
             parts.append("not at the edge of what was tried")
         else:
             side = "lowest" if fit.edge == "low" else "highest"
-            parts.append(f"it is the {side} that was tried, so the best may lie beyond")
+            beyond = f"it is the {side} that was tried, so the best may lie beyond"
+            if fit.bound is not None:
+                beyond += f", with 95 % {fit.side} {formats.scientific(fit.bound, 2)}"
+            parts.append(beyond)
     if sweep.state != "finished" and sweep.compared_at_step is not None:
         parts.append(f"compared at step {sweep.compared_at_step:,}, still running")
     return "; ".join(parts) + "."

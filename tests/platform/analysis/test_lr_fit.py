@@ -42,6 +42,25 @@ def test_a_minimum_beyond_the_grid_is_reported_as_an_edge(at, edge):
     assert "to try next" in fit.notes()[0]
 
 
+@pytest.mark.parametrize(
+    ("at", "side"), [(1e-5, "below"), (1.1e-4, "below"), (1.2e-2, "above"), (1e-1, "above")]
+)
+def test_best_at_an_edge_has_a_bound_on_the_other_side(at, side):
+    fit = fit_learning_rate([(lr, bowl(lr, at=at)) for lr in GRID])
+    assert (fit.sure, fit.curves, fit.side) == (None, None, side)
+    assert fit.bound < at if side == "above" else fit.bound > at
+    assert max(fit.bound / fit.best, fit.best / fit.bound) < 2.0
+    [note] = [note for note in fit.notes() if f"is {side} " in note]
+    assert "with 95 %" in note
+    assert fit.range_note() == note
+
+
+def test_diverged_rate_beyond_the_best_leaves_no_bound():
+    fit = fit_learning_rate([(lr, bowl(lr, at=1.0)) for lr in GRID] + [(1.0, math.nan)])
+    assert (fit.edge, fit.bound) == (None, None)
+    assert fit.sure[0] < fit.sure[1] <= 1.0
+
+
 def test_diverged_rate_bounds_the_best_and_is_excluded_from_the_fit():
     points = [(lr, bowl(lr, at=1.6e-3)) for lr in GRID[:6]] + [
         (GRID[6], math.nan),
@@ -158,6 +177,18 @@ def test_seeds_give_the_noise_and_the_rates_equal_to_the_best():
     assert fit.within_noise == (1e-3, 2e-3, 4e-3)
     points[-2:] = [(4e-3, 3.2), (4e-3, 3.3)]
     assert fit_learning_rate(points).within_noise == (1e-3, 2e-3)
+
+
+@pytest.mark.parametrize("at", [1.1e-3, 1e-1], ids=["bracketed", "at the edge"])
+def test_with_one_seed_the_notes_say_what_is_assumed_of_the_noise(at):
+    points = [(lr, bowl(lr, at=at)) for lr in GRID]
+    [note] = [note for note in fit_learning_rate(points).notes() if "noise" in note]
+    assert note == (
+        "With one seed for each rate the noise between seeds is unknown: it is assumed to be the "
+        "same at every rate, and estimated from how smooth the curve is."
+    )
+    two = fit_learning_rate([*points, *((lr, loss + 0.01) for lr, loss in points)])
+    assert not any("is assumed" in note for note in two.notes())
 
 
 def test_a_learning_rate_that_is_not_positive_is_an_error():

@@ -129,6 +129,29 @@ def test_bad_sweep_gets_answers_or_one_error_from_each_command(lehr, name):
         lehr(*args, "--json")
 
 
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        (
+            "all-diverged",
+            ["All trials diverged. Learning rates to try next: 1.3e-4, 2.5e-4, 5.0e-4."],
+        ),
+        ("one-trial", ["there is no interval", "Learning rates to try next: 5.0e-4, 2.0e-3."]),
+        ("maximize", ["looks better than", "tokens_per_s, maximize"]),
+    ],
+)
+def test_bad_sweep_is_judged_as_far_as_its_trials_allow(lehr, name, shown):
+    text = " ".join(lehr("show", name).stdout.split())
+    trials = json.loads(lehr("show", name, "--json").stdout)["sweep"]["trials"]
+    for one in shown:
+        assert one in text
+    assert "with 95 %" not in text
+    ranked = sorted((trial for trial in trials if trial["rank"]), key=lambda trial: trial["rank"])
+    assert len(ranked) == {"all-diverged": 0, "one-trial": 1, "maximize": 3}[name]
+    values = [trial["compared_value"] for trial in ranked]
+    assert values == sorted(values, reverse=name == "maximize")
+
+
 @pytest.mark.nightly  # services/test_report.py and cli/test_compare.py have ordinary ones.
 @pytest.mark.parametrize("name", ["silent", "nan", "huge-run", "waits", "empty-rollout"])
 def test_bad_run_gets_answers_or_one_error_from_each_command(lehr, name):
