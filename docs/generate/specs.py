@@ -22,6 +22,7 @@ _UNITS = {
     "validation.micro_batch": "sequences a pass",
     "sequence_length": "tokens",
     "max_tokens": "tokens",
+    "train.tokens": "tokens",
     "validation.tokens": "tokens",
     "sample.tokens": "tokens",
     "max_sequence_length": "tokens",

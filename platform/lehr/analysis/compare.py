@@ -35,6 +35,9 @@ _NOT_FACTORS = (
 )
 """Fields that identify runs without changing the computation."""
 _OUTCOME_NEUTRAL = (
+    # Steps follow from them, and differ where the training does.
+    "train.tokens",
+    "train.tokens_per_parameter",
     "train.checkpoint",
     "train.diagnostics",
     "train.validation.every",

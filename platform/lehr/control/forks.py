@@ -78,7 +78,7 @@ def fork_spec(source: dict[str, Any], changes: Overrides, *, step: int) -> RunSp
         data["name"] = f"{old.name[: _LONGEST_NAME - len(ending)]}{ending}"
     if old.trainer is not None:
         return _program_fork(data, changes, step)
-    if old.own.tokens_per_parameter is not None:
+    if old.own.has_budget:
         # They follow from the budget, which a change of the batch leaves as it is.
         data["train"].pop("steps", None)
     schedule = data["train"].setdefault("schedule", {})

@@ -81,7 +81,7 @@ def budget_problems(
 def _equal_budget(one: TrainConfig, other: TrainConfig) -> bool:
     """Return whether both train on as many tokens; a token budget is met to within a step."""
     slack = 0
-    if None not in {one.tokens_per_parameter, other.tokens_per_parameter}:
+    if one.has_budget and other.has_budget:
         slack = max(one.tokens_per_step, other.tokens_per_step) - 1
     return abs(one.total_tokens - other.total_tokens) <= slack
 

@@ -46,11 +46,13 @@ def _lengths_vary(sweep: SweepSpec) -> bool:
     program = sweep.run.trainer
     if program is not None:
         return any(path == f"trainer.args.{program.steps_arg}" for path in paths)
-    by_budget = sweep.run.own.tokens_per_parameter is not None
-    return any(
-        path in LENGTHS or (by_budget and path.startswith(("train.model", "train.batch")))
-        for path in paths
-    )
+    train = sweep.run.own
+    follow = [*LENGTHS]  # What the steps of a trial follow from.
+    if train.has_budget:
+        follow.append("train.batch")
+    if train.tokens_per_parameter is not None:
+        follow.append("train.model")
+    return any(path == one or path.startswith(f"{one}.") for path in paths for one in follow)
 
 
 def _listed_paths(sweep: SweepSpec) -> list[str]:

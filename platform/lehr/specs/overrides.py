@@ -91,14 +91,14 @@ def set_path(data: dict[str, Any], path: str, value: Any) -> None:
         here = inner
 
 
-LENGTHS = ("train.steps", "train.tokens_per_parameter")
-"""Paths that both set how long a run trains. Of the spec that is changed, the other one goes."""
+LENGTHS = ("train.steps", "train.tokens", "train.tokens_per_parameter")
+"""Paths that each set how long a run trains. Of the spec that is changed, the other ones go."""
 
 
 def replace_length(data: dict[str, Any], paths: Collection[str]) -> None:
-    """Remove a run's length from ``data`` if one of ``paths`` sets it in the other way.
+    """Remove a run's length from ``data`` if one of ``paths`` sets it in another way.
 
-    If ``paths`` has both, both are left to contradict each other.
+    If ``paths`` has several, these are left to contradict each other.
     """
     train = data.get("train")
     given = [path for path in LENGTHS if path in paths]

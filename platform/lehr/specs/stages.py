@@ -43,6 +43,7 @@ _NOT_SET = {
     "resources.gpus": "use `gpus` of the stage",
     "resources.nodes": "use `nodes` of the stage",
     "train.steps": "use `steps` of the stage",
+    "train.tokens": "use `steps` of the stage",
     "train.tokens_per_parameter": "use `steps` of the stage",
 }
 

@@ -49,6 +49,15 @@ _IN_TRAIN: dict[str, tuple[str, ...]] = {
         "max_epochs",
         "num_train_epochs",
     ),
+    "tokens": (
+        "total_tokens",
+        "train_tokens",
+        "training_tokens",
+        "num_tokens",
+        "num_train_tokens",
+        "token_budget",
+        "target_tokens",
+    ),
     "tokens_per_parameter": (
         "tokens_per_param",
         "param_data_ratio",

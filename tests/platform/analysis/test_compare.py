@@ -36,6 +36,16 @@ def test_one_factor_is_a_fair_comparison():
     assert result.results[1].delta == pytest.approx(-0.5)
 
 
+def test_token_budget_and_the_steps_that_follow_from_it_are_one_factor():
+    short, long = ({"tokens": 1000 * n, "steps": 10 * n} for n in (1, 2))
+    result = compare([run("a", [4, 3], **short), run("b", [4, 2.5], **long)])
+    assert result.notes == ()
+    assert {one.path: one.factor for one in result.differences} == {
+        "train.steps": True,
+        "train.tokens": False,
+    }
+
+
 def test_repeated_seed_gives_no_noise_between_seeds():
     same = [run("a", [3.0], seed=4), run("again", [3.0], seed=4)]
     assert compare(same, metric="val/loss").noise is None

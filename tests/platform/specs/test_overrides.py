@@ -14,6 +14,7 @@ from lehr_testing.paths import DATA
 
 RUN = (DATA / "run.yaml").read_text()
 BUDGET = RUN.replace("steps: 100", "tokens_per_parameter: 20")
+TOKENS = RUN.replace("steps: 100", "tokens: 200k")
 
 
 def run(text: str, *overrides: str) -> RunSpec:
@@ -44,6 +45,60 @@ def test_override_of_one_length_replaces_the_other() -> None:
     assert run(RUN, "train.tokens_per_parameter=20").train == full
     halved = run(BUDGET, "train.tokens_per_parameter=10").train
     assert halved.steps == pytest.approx(full.steps / 2, abs=1)
+
+
+def test_override_of_an_absolute_budget_replaces_steps_and_the_other_budget() -> None:
+    full = run(TOKENS).train
+    assert (full.tokens, full.steps) == (200_000, 196)
+    assert run(RUN, "train.tokens=200k").train == full
+    assert run(BUDGET, "train.tokens=200000").train == full
+    assert run(TOKENS, "train.tokens_per_parameter=20").train == run(BUDGET).train
+    assert (run(TOKENS, "train.steps=7").train.tokens, run(TOKENS, "train.steps=7").steps) == (
+        None,
+        7,
+    )
+    both = ["train.tokens=1M", "train.tokens_per_parameter=20"]
+    assert "are both given; give only one" in refused(lambda: run(RUN, *both))
+
+
+def test_wrong_budget_is_an_error_that_shows_a_right_one() -> None:
+    message = refused(lambda: run(RUN.replace("steps: 100", "tokens: 2 billion")))
+    assert 'train.tokens is "2 billion"; it must be a whole number.' in message
+    assert "e.g. 2B or 300M" in message
+    message = refused(lambda: run(RUN.replace("steps: 100", "total_tokens: 2B")))
+    assert "Did you mean train.tokens?" in message
+
+
+def test_trials_fork_and_rollout_follow_an_absolute_budget() -> None:
+    data = run(TOKENS).model_dump(mode="json", exclude_unset=True)
+    assert data["train"]["tokens"] == 200_000
+    assert "steps" not in data["train"]
+    swept = load_spec(
+        {
+            "kind": "sweep",
+            "name": "s",
+            "parameters": {"train.batch.sequences": {"values": [3, 8]}},
+            "run": data,
+        }
+    )
+    assert isinstance(swept, SweepSpec)
+    assert [one.train.steps for _, one in expand(swept)] == [521, 196]
+    stored = SweepSpec.model_validate(swept.model_dump(mode="json"))
+    assert expand(stored) == expand(swept)
+    budgets = {"train.tokens": {"values": ["100k", 200_000]}}
+    longer = load_spec(
+        {"kind": "sweep", "name": "s", "parameters": budgets, "run": data, "budget": "any"}
+    )
+    assert isinstance(longer, SweepSpec)
+    assert [one.train.steps for _, one in expand(longer)] == [98, 196]
+    source = run(TOKENS).model_dump(mode="json")
+    wider = fork_spec(source, ["train.batch.sequences=16"], step=10)
+    assert (wider.train.tokens, wider.train.steps) == (200_000, 98)
+    assert fork_spec(source, ["train.tokens=400k"], step=10).train.steps == 391
+    rollout = load_spec({"kind": "rollout", "name": "r", "run": data})
+    found = {stage.name: stage.train.train for stage in stages(rollout)}
+    assert (found["cpu"].steps, found["cpu"].tokens) == (60, None)
+    assert (found["all"].steps, found["all"].tokens) == (196, 200_000)
 
 
 def test_both_lengths_are_one_error_that_names_both() -> None:

@@ -67,7 +67,7 @@ GOLDEN = {
         RUN.replace("steps: 100", "steps: many"),
         """\
         run.yaml, line 8: train.steps is many; it must be a whole number.
-          Optimizer steps. Give these or tokens_per_parameter.""",
+          Optimizer steps. Give these, tokens or tokens_per_parameter.""",
     ),
     "true is no number": (
         RUN.replace("lr: 1e-3", "lr: true"),
@@ -78,7 +78,7 @@ GOLDEN = {
         RUN.replace("steps: 100", "steps: -5"),
         """\
         run.yaml, line 8: train.steps is -5; it must be at least 1.
-          Optimizer steps. Give these or tokens_per_parameter.""",
+          Optimizer steps. Give these, tokens or tokens_per_parameter.""",
     ),
     "not a number": (
         RUN.replace("lr: 1e-3", "lr: .nan"),
@@ -303,7 +303,7 @@ GOLDEN = {
         run.yaml, line 6: train.data.tokenizr is not a field.
           Did you mean train.data.tokenizer?   {fields(DataConfig)}
         run.yaml, line 8: train.steps is 0; it must be at least 1.
-          Optimizer steps. Give these or tokens_per_parameter.""",
+          Optimizer steps. Give these, tokens or tokens_per_parameter.""",
     ),
 }
 
@@ -320,7 +320,7 @@ OVERRIDES = {
         ["train.steps=-5"],
         """\
         override train.steps=-5: train.steps is -5; it must be at least 1.
-          Optimizer steps. Give these or tokens_per_parameter.""",
+          Optimizer steps. Give these, tokens or tokens_per_parameter.""",
     ),
     "a misspelt path": (
         RUN,

@@ -64,6 +64,51 @@ def test_all_parameters_count_the_embedding_too_and_a_tied_head_once() -> None:
     assert (untied.steps - tied.steps) * 256 == pytest.approx(20 * 4096 * 128, abs=256)
 
 
+@pytest.mark.parametrize(
+    ("given", "tokens"),
+    [
+        ("2B", 2_000_000_000),
+        ("2 B", 2_000_000_000),
+        ("0.5G", 500_000_000),
+        ("300M", 300_000_000),
+        ("1.5e9", 1_500_000_000),
+        ("12k", 12_000),
+        ("1T", 10**12),
+        ("1_000_000", 1_000_000),
+        (2e9, 2_000_000_000),
+        (7, 7),
+    ],
+)
+def test_absolute_budget_is_a_number_or_a_text_with_a_unit(given: Any, tokens: int) -> None:
+    made = config(tokens=given)
+    assert made.tokens == tokens
+    assert made.total_tokens >= tokens > made.total_tokens - made.tokens_per_step
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["0", 0, -5, "-2B", "2X", "2.5", "0.5k tokens", "1e99", "9999999T", "", "nan", 2.5],
+)
+def test_what_is_no_whole_number_of_tokens_is_one_error(given: Any) -> None:
+    assert list(problems(tokens=given)) == ["tokens"]
+
+
+def test_two_budgets_are_one_error() -> None:
+    [(field, message)] = problems(tokens="1M", tokens_per_parameter=20).items()
+    assert field == "steps"
+    assert "tokens and tokens_per_parameter 20 are both given; give only one" in message
+
+
+def test_absolute_budget_needs_no_model_of_ours() -> None:
+    parts = {"parts": {"model": "own:Model"}}
+    assert config(tokens=2560, **parts).steps == 10
+
+
+def test_config_without_an_absolute_budget_does_not_name_it() -> None:
+    """Trainers of older capsules refuse fields that they do not have."""
+    assert "tokens" not in config(steps=3).model_dump(mode="json")
+
+
 def test_small_budget_is_one_step() -> None:
     assert config(tokens_per_parameter=1e-6).steps == 1
 
@@ -77,16 +122,21 @@ def test_stages_of_the_sequence_length_leave_the_steps_as_they_are() -> None:
     assert sum(one.tokens_per_step for one in shapes) == staged.total_tokens
 
 
-def test_resolved_config_is_read_again_as_it_is() -> None:
-    made = config(tokens_per_parameter=20)
+BUDGETS = [{"tokens_per_parameter": 20}, {"tokens": "3M"}]
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_resolved_config_is_read_again_as_it_is(budget: dict[str, Any]) -> None:
+    made = config(**budget)
     written = yaml.safe_load(yaml.safe_dump(made.model_dump(mode="json")))
     assert written["steps"] == made.steps
     assert TrainConfig.model_validate(written) == made
 
 
 @pytest.mark.parametrize("resolved", [False, True])
-def test_change_of_the_batch_gives_other_steps(resolved: bool) -> None:
-    made = config(tokens_per_parameter=20)
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_change_of_the_batch_gives_other_steps(budget: dict[str, Any], resolved: bool) -> None:
+    made = config(**budget)
     if resolved:
         made = TrainConfig.model_validate(made.model_dump(mode="json"))
     written = made.model_dump(exclude_unset=True)
@@ -103,6 +153,8 @@ def test_steps_that_contradict_the_budget_are_one_clear_error() -> None:
     assert f"steps 7 and tokens_per_parameter 20 do not agree: this budget takes {made.steps}" in (
         message
     )
+    [message] = problems(tokens="1M", steps=7).values()
+    assert "steps 7 and tokens 1000000 do not agree: this budget takes 3907 steps" in message
 
 
 @pytest.mark.parametrize(
@@ -113,6 +165,8 @@ def test_steps_that_contradict_the_budget_are_one_clear_error() -> None:
         ({"tokens_per_parameter": 0}, "tokens_per_parameter"),
         ({"tokens_per_parameter": "many"}, "tokens_per_parameter"),
         ({"tokens_per_parameter": 20, "model": "nix"}, "model"),
+        ({"tokens": "1M", "model": "nix"}, "model"),
+        ({"tokens": "1M", "batch": {"sequences": 4}}, "batch.sequence_length"),
         ({"tokens_per_parameter": 20, "batch": {"sequences": 4}}, "batch.sequence_length"),
         ({"tokens_per_parameter": 20, "schedule": {"warmup_steps": 10**9}}, ""),
     ],
@@ -123,7 +177,8 @@ def test_each_mistake_is_reported_once_at_its_field(changes: dict[str, Any], fie
 
 def test_editors_ask_for_steps_or_the_budget() -> None:
     schema = TrainConfig.model_json_schema()
-    for given, valid in (({}, False), ({"steps": 3}, True), ({"tokens_per_parameter": 20}, True)):
+    budgets = ({"steps": 3}, {"tokens_per_parameter": 20}, {"tokens": "2B"}, {"tokens": 10**9})
+    for given, valid in (({}, False), *((one, True) for one in budgets)):
         model = config(steps=1).model.model_dump(mode="json")
         errors = list(
             jsonschema.Draft202012Validator(schema).iter_errors({**BASE, "model": model, **given})

@@ -1,14 +1,34 @@
-"""The token budget of a run: ``tokens_per_parameter`` becomes ``steps``, here and nowhere else."""
+"""The token budget of a run: ``tokens`` or ``tokens_per_parameter`` becomes ``steps``, here and
+nowhere else.
+"""
 
 from __future__ import annotations
 
 import math
+import re
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pydantic import ValidationInfo
 
     from lehr_trainer.configs.train import ModelConfig
+
+_NUMBER = re.compile(r"(\d[\d_]*(?:\.\d+)?(?:[eE]\+?\d{1,2})?) ?([kKMBGT]?)")
+_POWERS = {"": 0, "k": 3, "K": 3, "M": 6, "B": 9, "G": 9, "T": 12}
+_MOST = 2**63
+
+
+def parse_tokens(given: Any) -> Any:
+    """Return the tokens that a text such as ``2B``, ``300M`` or ``1.5e9`` means.
+
+    Any other value is returned as it is, for the validation of whole numbers.
+    """
+    found = _NUMBER.fullmatch(given.strip()) if isinstance(given, str) else None
+    if found is None:
+        return given
+    tokens = Decimal(found[1].replace("_", "")).scaleb(_POWERS[found[2]])
+    return int(tokens) if tokens == int(tokens) and tokens < _MOST else given
 
 
 def budget_steps(model: ModelConfig, tokens_per_step: int, tokens_per_parameter: float) -> int:
@@ -32,28 +52,41 @@ def budget_steps(model: ModelConfig, tokens_per_step: int, tokens_per_parameter:
 def resolve_steps(given: Any, info: ValidationInfo) -> Any:
     """Return the steps of the token budget, if there is one.
 
-    Both may be given if they agree: a resolved config has both.
+    A budget and steps may be given if they agree: a resolved config has both.
 
     Raises:
-        ValueError: they do not agree.
+        ValueError: they do not agree, or there are two budgets.
     """
-    ratio = info.data.get("tokens_per_parameter")
-    if ratio is None:
-        # Where the budget itself is wrong, that is the problem to report.
-        return 1 if given is None and "tokens_per_parameter" not in info.data else given
-    if "model" not in info.data or "batch" not in info.data:
+    known: dict[str, Any] = info.data
+    tokens: int | None = known.get("tokens")
+    ratio: float | None = known.get("tokens_per_parameter")
+    if tokens is not None and ratio is not None:
+        raise ValueError(f"tokens and tokens_per_parameter {ratio:g} are both given; give only one")
+    needs = {"tokens", "tokens_per_parameter", "batch", *(["model"] if ratio is not None else [])}
+    if tokens is None and ratio is None:
+        needs.discard("batch")
+    if not needs <= known.keys():
+        # What is wrong there is the problem to report.
         return 1 if given is None else given
-    batch = info.data["batch"]
-    steps = budget_steps(info.data["model"], batch.tokens_per_step, ratio)
+    if tokens is not None:
+        per_step = known["batch"].tokens_per_step
+        steps, budget = -(-tokens // per_step), f"tokens {tokens}"
+    elif ratio is not None:
+        per_step = known["batch"].tokens_per_step
+        steps = budget_steps(known["model"], per_step, ratio)
+        budget = f"tokens_per_parameter {ratio:g}"
+    else:
+        return given
     if given is not None and given != steps:
         raise ValueError(
-            f"steps {given} and tokens_per_parameter {ratio:g} do not agree: this budget takes "
-            f"{steps} steps of {batch.tokens_per_step} tokens; give only one of them"
+            f"steps {given} and {budget} do not agree: this budget takes {steps} steps of "
+            f"{per_step} tokens; give only one of them"
         )
     return steps
 
 
 def steps_or_budget(schema: dict[str, Any]) -> None:
-    """State in the JSON schema that one of the two is required."""
+    """State in the JSON schema that the steps or a budget are required."""
     schema["required"] = [name for name in schema["required"] if name != "steps"]
-    schema["anyOf"] = [{"required": ["steps"]}, {"required": ["tokens_per_parameter"]}]
+    ways = ("steps", "tokens", "tokens_per_parameter")
+    schema["anyOf"] = [{"required": [name]} for name in ways]

@@ -275,8 +275,18 @@ class TrainConfig(Config):
     tokens_per_parameter: Annotated[float, Field(gt=0)] | None = None
     """Train on this many tokens for each parameter of the model, embeddings included; ``steps``
     follow from it. 20 is about the optimum of Hoffmann et al. 2022 (arXiv:2203.15556)."""
+    # Left out of a config without it, which trainers of older capsules read as well.
+    tokens: Annotated[
+        Annotated[
+            PositiveInt,
+            BeforeValidator(budget.parse_tokens, json_schema_input_type=int | float | str),
+        ]
+        | None,
+        Field(exclude_if=lambda tokens: tokens is None),
+    ] = None
+    """Train on this many tokens, e.g. 2B or 300M; ``steps`` follow from it."""
     steps: Annotated[PositiveInt, BeforeValidator(budget.resolve_steps)]
-    """Optimizer steps. Give these or ``tokens_per_parameter``."""
+    """Optimizer steps. Give these, ``tokens`` or ``tokens_per_parameter``."""
     seed: NonNegativeInt = 0
     """Seed of initialisation and data order."""
     optimizer: OptimizerConfig = AdamWConfig()
@@ -308,14 +318,15 @@ class TrainConfig(Config):
     @model_validator(mode="before")
     @classmethod
     def _steps_or_budget(cls, raw: Any) -> Any:
-        """Let the validator of ``steps`` run where only the token budget is given."""
-        if isinstance(raw, dict) and raw.get("tokens_per_parameter") is not None:
+        """Let the validator of ``steps`` run where only a token budget is given."""
+        budgets = ("tokens", "tokens_per_parameter")
+        if isinstance(raw, dict) and any(raw.get(name) is not None for name in budgets):
             return {"steps": None, **raw}
         return raw
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if self.tokens_per_parameter is not None:
+        if self.has_budget:
             # They follow from the budget: whoever changes the model or the batch of this config,
             # for example a sweep, gets them anew.
             self.__pydantic_fields_set__.discard("steps")
@@ -385,6 +396,11 @@ class TrainConfig(Config):
         compiling = self.compile.on(device)
         loss = self.loss.on(device, compiles=compiling.compiles)
         return self.model_copy(update={"compile": compiling, "loss": loss})
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether the steps follow from a token budget."""
+        return self.tokens is not None or self.tokens_per_parameter is not None
 
     @property
     def tokens_per_step(self) -> int:
