@@ -131,6 +131,12 @@ export class Board {
     this.tick();
   }
 
+  /** Fetch the new points of a run. @param {string} id */
+  announce(id) {
+    this.feeds.get(id)?.announce();
+    this.tick();
+  }
+
   redraw() {
     this.place.querySelectorAll(".charts").forEach((element) => element.classList.toggle("wide", this.view.wide));
     for (const chart of this.charts.values()) if (chart.visible) this.#draw(chart);
@@ -222,7 +228,8 @@ export class Board {
             // The clock of a fork begins anew, so its parent has no place before it.
             const before = reading.x === "time" ? [] : await ancestorsOf(run.parent);
             this.ancestors.set(run.id, before.map(({ id }) => id));
-            await Promise.all(before.map((one) => this.#feed({ ...one, ended: true }, names, reading)));
+            const unseen = before.filter(({ id }) => !this.runs.some((other) => other.id === id && !other.hidden));
+            await Promise.all(unseen.map((one) => this.#feed({ ...one, ended: true }, names, reading)));
           }),
       );
       this.trouble.replaceChildren();
@@ -239,7 +246,7 @@ export class Board {
   /**
    * Fetch what is missing of a run's curves.
    *
-   * @param {Pick<BoardRun, "id" | "metrics" | "flopsPerToken" | "ended">} run
+   * @param {Pick<BoardRun, "id" | "metrics" | "flopsPerToken" | "ended" | "attempt">} run
    * @param {string[]} names
    * @param {import("./feed.js").Reading} reading
    */
@@ -249,10 +256,7 @@ export class Board {
       feed = new Feed(run.id, run.metrics, run.flopsPerToken);
       this.feeds.set(run.id, feed);
     }
-    // Of a run that has ended, points are fetched once.
-    const { curves, asked, known } = feed;
-    if (run.ended && names.every((name) => curves.has(name) || (asked > 0 && !known.has(name)))) return;
-    await feed.update(names, reading);
+    await feed.follow(names, reading, run);
   }
 
   /** Return one range of x for all charts, so that their cursors are in line. */

@@ -39,6 +39,10 @@ export class Feed {
     /** @type {Points | null} a complete curve, which maps steps to the x axis */
     this.scale = null;
     this.generation = 0;
+    /** The attempt whose points these are; null before the first. @type {number | null} */
+    this.attempt = null;
+    /** @type {Set<string>} the metrics that were fetched after the end of the run */
+    this.final = new Set();
   }
 
   /** Forget all points, after a change of axis, range or attempt. */
@@ -46,7 +50,33 @@ export class Feed {
     this.generation += 1;
     this.curves.clear();
     this.until.clear();
+    this.final.clear();
     this.scale = null;
+  }
+
+  /** Ask again for what may have come, also of a run that has ended. */
+  announce() {
+    this.final.clear();
+  }
+
+  /**
+   * Fetch the missing points of these metrics: after the run's end once, and of another attempt from the beginning.
+   *
+   * @param {string[]} names
+   * @param {Reading} reading
+   * @param {{ended?: boolean, attempt?: number}} run what is known of it now
+   */
+  async follow(names, reading, { ended = false, attempt }) {
+    if (attempt !== undefined) {
+      // A resume goes back in steps, so fetched points may be superseded.
+      if (this.attempt !== null && attempt !== this.attempt) this.reset();
+      this.attempt = attempt;
+    }
+    if (!ended) this.final.clear();
+    else if (names.every((name) => this.final.has(name))) return;
+    const generation = this.generation;
+    await this.update(names, reading);
+    if (ended && generation === this.generation) for (const name of names) this.final.add(name);
   }
 
   /**

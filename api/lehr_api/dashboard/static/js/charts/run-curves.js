@@ -15,6 +15,7 @@ import { continued } from "./points.js";
  * @property {string[]} [metrics] metrics that the run is known to have
  * @property {string | null} [parent] the run that it was forked from
  * @property {boolean} [ended] whether it has no more points to come
+ * @property {number} [attempt] the newest attempt: another one may go back in steps
  */
 
 /**

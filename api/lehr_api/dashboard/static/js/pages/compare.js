@@ -306,6 +306,7 @@ function drawCurves() {
     parent: runs.get(id)?.forked_from,
     flopsPerToken: runs.get(id)?.flops_per_token ?? null,
     metrics: Object.keys(known.get(id) ?? {}),
+    attempt: runs.get(id)?.attempt,
     ended: (runs.get(id)?.ended_at ?? null) !== null,
   })));
 }
@@ -366,7 +367,7 @@ on("metrics", ({ run_id: id, latest }) => {
   const run = runs.get(id);
   if (!run) return;
   runs.set(id, { ...run, latest: { ...run.latest, ...latest } });
-  board.tick();
+  board.announce(id);
   again();
 });
 on("run", (view_) => {

@@ -4,7 +4,6 @@ import { get } from "../api.js";
 import { Board } from "../charts/board.js";
 import { drawFigure } from "../charts/figure.js";
 import { toolbar, viewFromAddress } from "../charts/toolbar.js";
-import { along, slots, stroke } from "../colour.js";
 import { byId, coded, fill, h, mount, s, throttled } from "../dom.js";
 import * as f from "../format.js";
 import { noteBox } from "../note.js";
@@ -13,7 +12,7 @@ import { installPage } from "../page.js";
 import { stateMark } from "../status.js";
 import { on, onCatchUp } from "../stream.js";
 import { sweepActions } from "../sweep/actions.js";
-import { shareOf } from "../sweep/axis.js";
+import { boardRuns, boardSign } from "../sweep/board-runs.js";
 import { Contour } from "../sweep/contour.js";
 import { Changes, PAGE, readSweep, standing, withNews } from "../sweep/pages.js";
 import { Parallel } from "../sweep/parallel.js";
@@ -79,32 +78,7 @@ const board = new Board(charts, [], view, {
   open: ["train", "val"],
 });
 
-/** @returns {BoardRun[]} coloured by the parameter and in its order */
-function boardRuns() {
-  const all = sweep?.trials ?? [];
-  const given = slots(all.map((trial) => trial.run.id));
-  const text = (/** @type {any} */ trial, /** @type {string[]} */ paths) => paths.map((path) => `${path.split(".").at(-1)} ${f.specValue(trial.parameters[path], path)}`).join(", ");
-  const paths = (sweep?.parameters ?? []).filter((path) => !f.isSeed(path));
-  // Colours show the chosen parameter; dashes distinguish trials that differ in another one.
-  const others = paths.filter((path) => path !== parameter);
-  const besides = [...new Set(all.map((trial) => text(trial, others)))];
-  const values = all.map((trial) => trial.parameters[parameter ?? ""]);
-  return all.map((trial) => {
-    const value = trial.parameters[parameter ?? ""];
-    return {
-      id: trial.run.id,
-      label: text(trial, sweep?.parameters ?? []),
-      hidden: hidden.has(trial.run.id),
-      cut: trial.run.state === "pruned",
-      group: text(trial, paths),
-      flopsPerToken: trial.run.flops_per_token,
-      stroke: () => {
-        const at = shareOf(value, values);
-        return at === null ? stroke(given.get(trial.run.id) ?? 0) : { colour: along(at), dash: besides.indexOf(text(trial, others)) % 2 ? "dash" : "solid" };
-      },
-    };
-  });
-}
+const runsNow = () => (sweep ? boardRuns(sweep, parameter, hidden) : []);
 
 /** @param {BoardRun} run */
 function swatch(run) {
@@ -148,7 +122,7 @@ function drawHead() {
 }
 
 function drawCurves() {
-  const runs = boardRuns();
+  const runs = runsNow();
   board.setRuns(runs);
   /** @type {Map<string, BoardRun[]>} */
   const entries = new Map();
@@ -177,7 +151,7 @@ function drawCurves() {
 
 function drawTrials() {
   if (!sweep) return;
-  const runs = new Map(boardRuns().map((run) => [run.id, run]));
+  const runs = new Map(runsNow().map((run) => [run.id, run]));
   fill(trials, trialsTable(sweep, (id) => {
     const run = runs.get(id);
     return run ? /** @type {any} */ (swatch(run)) : null;
@@ -256,7 +230,7 @@ async function readBoth(asked) {
 }
 
 let metricsKnown = "";
-/** The trials and the colouring parameter of the drawn curves. */
+/** What decided the drawn curves. */
 let drawn = "";
 async function load() {
   try {
@@ -277,7 +251,7 @@ async function load() {
     const seeds = sweep?.parameters.some(f.isSeed) ?? false;
     board.meanOfSeeds = seeds && read("seeds") !== "each";
     if (seeds && !seedBar.children.length) fill(seedBar, seedChoice());
-    const curves = [parameter, ...boardRuns().map((run) => `${run.id}${run.cut ? "cut" : ""}`)].join();
+    const curves = boardSign(parameter, runsNow());
     if (curves !== drawn) drawCurves();
     drawn = curves;
     await Promise.all([drawPlot(), loadMetrics()]);
@@ -316,14 +290,14 @@ on("sweep", ({ id }) => {
 on("run", (run) => {
   if (isOurs(run.id)) {
     changes.add(run.id);
-    board.tick();
+    board.announce(run.id);
     reload();
   }
 });
 on("metrics", ({ run_id: id }) => {
   if (!isOurs(id)) return;
   changes.add(id);
-  board.tick();
+  board.announce(id);
   reload();
 });
 onCatchUp(async () => {

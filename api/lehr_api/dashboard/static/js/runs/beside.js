@@ -64,18 +64,18 @@ export class Beside {
     this.slots = slots(this.runs.map((run) => run.id));
     this.note.textContent = trained.length > most ? `The curves of the first ${most} of ${trained.length} runs. Filter or sort to choose others.` : "";
     const key = (/** @type {RunView} */ run) => (group ? group(run) : null);
-    const now = this.runs.map((run) => `${run.id} ${label(run)} ${key(run)} ${this.hidden.has(run.id)}`).join();
+    const now = this.runs.map((run) => `${run.id} ${label(run)} ${key(run)} ${this.hidden.has(run.id)} ${run.attempt} ${run.ended_at !== null}`).join();
     if (now !== this.drawn) {
       this.drawn = now;
       this.board.meanOfGroups = group !== null;
-      this.board.setRuns(this.runs.map((run) => ({ id: run.id, label: label(run), group: key(run), hidden: this.hidden.has(run.id), stroke: () => this.strokeOf(run.id), parent: run.forked_from, flopsPerToken: run.flops_per_token, ended: run.ended_at !== null })));
+      this.board.setRuns(this.runs.map((run) => ({ id: run.id, label: label(run), group: key(run), hidden: this.hidden.has(run.id), stroke: () => this.strokeOf(run.id), parent: run.forked_from, flopsPerToken: run.flops_per_token, attempt: run.attempt, ended: run.ended_at !== null })));
       this.learn();
     }
   }
 
   /** New points have come. @param {string} id */
   tick(id) {
-    if (this.slots.has(id)) this.board.tick();
+    if (this.slots.has(id)) this.board.announce(id);
   }
 
   /** @param {string} id */
