@@ -4,8 +4,8 @@ import { get } from "../api.js";
 import { byId, throttled } from "../dom.js";
 import { shortcut } from "../keys.js";
 import { showFailure } from "../notices.js";
-import { expectation } from "../queue.js";
 import { installPage } from "../page.js";
+import { aboutQueue, canForkFrom, LOOK_MS, looksAgain } from "../run/about.js";
 import { openConfig } from "../run/config.js";
 import { openCurves } from "../run/curves.js";
 import { openCheckpoints } from "../run/checkpoints.js";
@@ -15,7 +15,7 @@ import { openLogs } from "../run/logs.js";
 import { openSystem } from "../run/system.js";
 import { Tabs } from "../run/tabs.js";
 import { noteBox } from "../note.js";
-import { ENDED, progress } from "../status.js";
+import { progress } from "../status.js";
 import { on, onCatchUp } from "../stream.js";
 import { showTabState } from "../tab_state.js";
 
@@ -50,25 +50,18 @@ function draw() {
 /** @param {RunDetail} shown */
 async function learn(shown) {
   const nameOf = async (/** @type {string | null} */ path) => (path === null ? null : (await get(path, path.startsWith("/sweeps/") ? { limit: 1 } : {}).catch(() => null))?.name ?? null);
-  const ended = shown.step !== null && ENDED.has(shown.state);
   const [sweep, parent, checkpoints, queue] = await Promise.all([
     about.sweep ?? nameOf(shown.sweep_id && `/sweeps/${shown.sweep_id}`),
     about.parent ?? nameOf(shown.forked_from && `/runs/${shown.forked_from}`),
-    ended ? get(`/runs/${shown.id}/checkpoints`) : [],
+    shown.step === null ? [] : get(`/runs/${shown.id}/checkpoints`),
     shown.state === "queued" ? get("/queue").catch(() => []) : [],
   ]);
-  const entry = queue.find((/** @type {any} */ one) => one.run_id === shown.id);
-  const start = entry && expectation(entry, Date.now() / 1000);
-  const position = entry?.position ?? null;
-  const expected = start && entry.expected_start !== null ? `expected to start ${start.text}, when ${start.basis}` : null;
-  const canFork = ended ? checkpoints.some((/** @type {any} */ one) => one.removed_at === null) : about.canFork;
-  Object.assign(about, { sweep, parent, canFork, position, expected });
+  Object.assign(about, { sweep, parent, canFork: canForkFrom(checkpoints) }, aboutQueue(queue, shown.id, Date.now() / 1000));
 }
 
 async function load() {
   try {
     run = /** @type {RunDetail} */ (await get(`/runs/${encodeURIComponent(ref)}`));
-    about.canFork = run.step !== null && !ENDED.has(run.state);
     draw();
     tabs.show(run);
     await learn(run);
@@ -112,4 +105,7 @@ onCatchUp(async () => {
   await load();
   tabs.opened?.catchUp?.();
 });
+setInterval(() => {
+  if (run && !document.hidden && looksAgain(run, about.canFork)) reload();
+}, LOOK_MS);
 load();
