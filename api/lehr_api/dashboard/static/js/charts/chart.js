@@ -20,9 +20,9 @@ import { marksNear, shapesOf, tracesOf } from "./traces.js";
  *
  * @typedef {object} Marks steps that something happened at
  * @property {number[]} checkpoints
- * @property {{step: number, label: string}[]} resumes
+ * @property {{step: number, label: string, cause?: string}[]} resumes `cause`: why the attempt before ended
  * @property {{step: number, label: string}[]} schedule where the learning rate schedule changes
- * @property {{step: number, label: string}[]} alerts
+ * @property {{step: number, label: string, cause?: string}[]} alerts `cause`: the usual one
  *
  * @typedef {object} Look
  * @property {"step" | "tokens" | "time" | "flops"} x

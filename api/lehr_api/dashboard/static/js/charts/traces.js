@@ -1,6 +1,7 @@
 /** What a chart draws: a line for each run, its band, and the marks of its steps. */
 
 import { faded } from "../colour.js";
+import { integer } from "../format.js";
 import { ink } from "./ink.js";
 import { xOfStep } from "./points.js";
 
@@ -114,9 +115,12 @@ export function shapesOf(marks, curve, unit) {
  * @returns {string[]}
  */
 export function marksNear(marks, step, distance) {
-  const near = (/** @type {number} */ at) => Math.abs(at - step) <= distance;
+  const near = (/** @type {{step: number}} */ { step: at }) => Math.abs(at - step) <= distance;
+  const said = (/** @type {{step: number, label: string, cause?: string}} */ { step: at, label, cause }, lead = "") => `step ${integer(at)}: ${label}${cause ? `${lead}${cause}` : ""}`;
   return [
-    ...marks.checkpoints.filter(near).map((at) => `step ${at.toLocaleString("en-US")}: checkpoint saved`),
-    ...[...marks.resumes, ...marks.schedule, ...marks.alerts].filter((one) => near(one.step)).map((one) => `step ${one.step.toLocaleString("en-US")}: ${one.label}`),
+    ...marks.checkpoints.map((at) => ({ step: at, label: "checkpoint saved" })).filter(near).map((one) => said(one)),
+    ...marks.resumes.filter(near).map((one) => said(one, ", after: ")),
+    ...marks.schedule.filter(near).map((one) => said(one)),
+    ...marks.alerts.filter(near).map((one) => said(one, ". Usual cause: ")),
   ];
 }

@@ -9,35 +9,11 @@ import { empty } from "../notices.js";
 import { integer } from "../format.js";
 import { ENDED } from "../status.js";
 import { LogView } from "./logs.js";
-import { scheduleMarks } from "./schedule.js";
+import { marksOf } from "./marks.js";
 
-/**
- * @typedef {import("../types.js").RunDetail} RunDetail
- * @typedef {import("../types.js").EventView} EventView
- */
+/** @typedef {import("../types.js").RunDetail} RunDetail */
 
 const LOOK_MS = 20_000;
-
-/**
- * Return the marks of the charts, from the trainer's records.
- *
- * @param {EventView[]} events
- * @param {{step: number, seen: string}[]} diagnosed alerts of the diagnosis
- * @param {RunDetail} run
- * @returns {import("../charts/chart.js").Marks}
- */
-export function marksOf(events, diagnosed, run) {
-  const at = (/** @type {string} */ kind) => events.filter((event) => event.kind === kind && event.step !== null);
-  return {
-    schedule: scheduleMarks(run),
-    checkpoints: at("checkpoint").map((event) => /** @type {number} */ (event.step)),
-    resumes: at("resumed").map((event) => ({ step: /** @type {number} */ (event.step), label: event.message })),
-    alerts: [
-      ...at("warning").map((event) => ({ step: /** @type {number} */ (event.step), label: event.message })),
-      ...diagnosed.map(({ step, seen }) => ({ step, label: seen })),
-    ],
-  };
-}
 
 /**
  * @param {HTMLElement} place

@@ -1,0 +1,41 @@
+/** The marks on the curves of a run: checkpoints, resumes, changes of the schedule, alerts. */
+
+import { ACTIVE } from "../status.js";
+import { scheduleMarks } from "./schedule.js";
+
+/**
+ * @typedef {import("../types.js").RunDetail} RunDetail
+ * @typedef {import("../types.js").EventView} EventView
+ */
+
+/**
+ * Return why the last attempt before an event ended.
+ *
+ * @param {EventView[]} events in order
+ * @param {EventView} resumed
+ */
+function endBefore(events, resumed) {
+  const end = events.slice(0, events.indexOf(resumed)).findLast(({ kind, data }) => kind === "transition" && ACTIVE.has(data.from) && !ACTIVE.has(data.to));
+  return end?.message.slice(end.message.indexOf(": ") + 2);
+}
+
+/**
+ * Return the marks of the charts, from the trainer's records.
+ *
+ * @param {EventView[]} events
+ * @param {{step: number, seen: string, cause: string}[]} diagnosed alerts of the diagnosis
+ * @param {RunDetail} run
+ * @returns {import("../charts/chart.js").Marks}
+ */
+export function marksOf(events, diagnosed, run) {
+  const at = (/** @type {string} */ kind) => events.filter((event) => event.kind === kind && event.step !== null);
+  return {
+    schedule: scheduleMarks(run),
+    checkpoints: at("checkpoint").map((event) => /** @type {number} */ (event.step)),
+    resumes: at("resumed").map((event) => ({ step: /** @type {number} */ (event.step), label: event.message, cause: endBefore(events, event) })),
+    alerts: [
+      ...at("warning").map((event) => ({ step: /** @type {number} */ (event.step), label: event.message })),
+      ...diagnosed.map(({ step, seen, cause }) => ({ step, label: seen, cause: cause || undefined })),
+    ],
+  };
+}
