@@ -17,6 +17,7 @@ import { marksNear, shapesOf, tracesOf } from "./traces.js";
  * @property {"solid" | "dash"} dash
  * @property {import("./points.js").Curve} curve
  * @property {boolean} [cut] whether it was pruned, so that its curve ends early
+ * @property {string[]} [members] the runs whose mean it is
  *
  * @typedef {object} Marks steps that something happened at
  * @property {number[]} checkpoints

@@ -19,7 +19,7 @@ export const isExpression = (text) => /[-+*()]|\s\/\s/.test(text.trim()) && /[a-
  * @param {string} text
  * @returns {string[]}
  */
-function tokens(text) {
+export function tokens(text) {
   const found = [];
   TOKEN.lastIndex = 0;
   const whole = text.trim();

@@ -1,8 +1,8 @@
 /** The menu of one chart: its scale, its range, full screen, and its data as files. */
 
 import { h } from "../dom.js";
-import { NONE } from "../format.js";
-import { toast } from "../notices.js";
+import { inform, toast } from "../notices.js";
+import { pythonOf } from "./python.js";
 
 /**
  * @typedef {import("./chart.js").Chart} Chart
@@ -56,15 +56,17 @@ export function csvOf(chart) {
   return ["run,label,step," + `x_${chart.look.x},${cell(chart.name)}`, ...rows].join("\n");
 }
 
-/**
- * Return a line of Python that reads all points of the chart.
- *
- * @param {Chart} chart
- */
-export function pythonOf(chart) {
-  const ids = chart.lines.map(({ run }) => JSON.stringify(run));
-  const name = JSON.stringify(chart.name);
-  return ids.length === 1 ? `lehr.Client().run(${ids[0]}).history(${name})` : `[lehr.Client().run(one).history(${name}) for one in (${ids.join(", ")})]`;
+/** @param {Chart} chart */
+async function copyPython(chart) {
+  const code = pythonOf(chart.name, chart.lines);
+  // Browsers give pages a clipboard over HTTPS and on this machine only.
+  if (!navigator.clipboard) {
+    inform(`Python of ${chart.name}`, h("pre", {}, code));
+    return;
+  }
+  await navigator.clipboard.writeText(code);
+  const lines = code.split("\n").length;
+  toast(lines === 1 ? `Copied: ${code}` : `Copied ${lines} lines of Python, which make the ${chart.lines.length === 1 ? "curve" : "curves"} of ${chart.name}.`);
 }
 
 /** @param {string} text @returns {[number, number] | null | undefined} undefined if it is no range */
@@ -103,10 +105,7 @@ export function menuOf(chart, own, onChange) {
       item("PNG", () => savePng(chart)),
       item("SVG", () => saveSvg(chart)),
       item("CSV", () => save(new Blob([csvOf(chart)], { type: "text/csv" }), `${fileName(chart)}.csv`)),
-      item("Copy Python", async () => {
-        await navigator.clipboard?.writeText(pythonOf(chart));
-        toast(`Copied: ${navigator.clipboard ? pythonOf(chart) : NONE}`);
-      }),
+      item("Copy Python", () => copyPython(chart)),
     ),
   );
 }

@@ -45,6 +45,6 @@ export function bySeeds(lines, groupOf, noun = "seeds") {
     groups.set(key, [...(groups.get(key) ?? []), line]);
   }
   return [...groups].map(([key, group]) =>
-    group.length === 1 ? { ...group[0], label: noun === "seeds" ? group[0].label : `${key}, one run` } : { ...group[0], label: `${key}, mean of ${group.length} ${noun}`, cut: false, curve: meanCurve(group.map((line) => line.curve)) },
+    group.length === 1 ? { ...group[0], label: noun === "seeds" ? group[0].label : `${key}, one run` } : { ...group[0], label: `${key}, mean of ${group.length} ${noun}`, cut: false, members: group.map((line) => line.run), curve: meanCurve(group.map((line) => line.curve)) },
   );
 }
