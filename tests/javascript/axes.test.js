@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { labels, scaleOf, xAxis, yAxis } from "../../api/lehr_api/dashboard/static/js/charts/axes.js";
+import { labels, logOf, scaleOf, xAxis, yAxis } from "../../api/lehr_api/dashboard/static/js/charts/axes.js";
 import { bandPath } from "../../api/lehr_api/dashboard/static/js/charts/drawing.js";
 import { linearTicks } from "../../api/lehr_api/dashboard/static/js/charts/scale.js";
 import { curve, fc } from "./support.js";
@@ -89,4 +89,12 @@ test("a band has an outline for each part without a gap", () => {
   assert.equal(bandPath([0, 1, 2], [0, 0, 0], [5, 5, 5]), "M0.0 0.0L1.0 0.0L2.0 0.0L2.0 5.0L1.0 5.0L0.0 5.0Z");
   assert.equal(bandPath([0, 1, 2, 3, 4], [0, 0, NaN, 0, 0], [5, 5, 5, 5, 5]).match(/M/g)?.length, 2);
   assert.equal(bandPath([], [], []), "");
+});
+
+test("a logarithmic axis says how many points it leaves out, and is refused without a value above zero", () => {
+  assert.deepEqual(logOf(lines([1, 2, 3]), true), { log: true, note: null });
+  assert.deepEqual(logOf(lines([0, -1, 2, NaN, 3]), true), { log: true, note: "2 points at or below 0" });
+  assert.deepEqual(logOf([...lines([0, 2]), ...lines([5])], true), { log: true, note: "1 point at or below 0" });
+  assert.deepEqual(logOf(lines([0, -1, NaN]), true), { log: false, note: "not logarithmic: no value above 0" });
+  assert.deepEqual(logOf(lines([0, -1]), false), { log: false, note: null });
 });

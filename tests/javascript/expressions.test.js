@@ -70,5 +70,7 @@ test("what a chart has for itself is kept in the address", () => {
   const text = "train/loss:log,grad_norm:all:0..5";
   assert.equal(ownToAddress(ownFromAddress(text)), text);
   assert.equal(ownToAddress(new Map([["a", {}]])), "");
+  // Without a word about the axis, the toolbar decides.
+  assert.deepEqual(["a:log", "a:linear", "a:all"].map((one) => ownFromAddress(one).get("a")?.log), [true, false, undefined]);
   assert.deepEqual([rangeOf("2.5..4"), rangeOf("2 to 3"), rangeOf(""), rangeOf("4..2"), rangeOf("low")], [[2.5, 4], [2, 3], null, undefined, undefined]);
 });

@@ -76,6 +76,21 @@ export function xAxis(low, high, most, { x, log, suffix }) {
 }
 
 /**
+ * Decide whether an axis is logarithmic: values at or below zero have no place on it.
+ *
+ * @param {import("./chart.js").Line[]} lines
+ * @param {boolean} wanted
+ * @returns {{log: boolean, note: string | null}} `note`: what is not drawn as wanted
+ */
+export function logOf(lines, wanted) {
+  if (!wanted) return { log: false, note: null };
+  const values = lines.flatMap(({ curve }) => curve.y);
+  const lost = values.filter((value) => value <= 0).length;
+  if (!values.some((value) => value > 0)) return { log: false, note: lost ? "not logarithmic: no value above 0" : null };
+  return { log: true, note: lost ? `${integer(lost)} ${lost === 1 ? "point" : "points"} at or below 0` : null };
+}
+
+/**
  * Return the y axis, and how many points are outside of it.
  *
  * @param {string} name

@@ -2,7 +2,7 @@
 
 import { fill, h } from "../dom.js";
 import { integer, metric, NONE, scientific, si } from "../format.js";
-import { scaleOf, xAxis, yAxis } from "./axes.js";
+import { logOf, scaleOf, xAxis, yAxis } from "./axes.js";
 import { areaOf, drawing, fileOf } from "./drawing.js";
 import { menuOf } from "./menu.js";
 import { indexAt, reaches } from "./points.js";
@@ -81,8 +81,10 @@ export class Chart {
     /** What this chart has for itself. @type {import("./menu.js").Own} */
     this.own = {};
     this.outside = h("button.outside", { type: "button", hidden: true, onclick: () => hooks.onOwn({ ...this.own, all: true }) });
+    /** What a logarithmic axis cannot show. */
+    this.unplaced = h("button.outside", { type: "button", hidden: true, title: "Values at or below zero have no place on a logarithmic axis. Press for a linear one.", onclick: () => hooks.onOwn({ ...this.own, log: false }) });
     this.tools = h("span.chart-tools");
-    this.element = h("figure.chart", { "data-metric": name }, h("figcaption.chart-head", {}, h("h3", { title: name }, name), this.pinButton, this.outside, this.read, this.tools), this.plot);
+    this.element = h("figure.chart", { "data-metric": name }, h("figcaption.chart-head", {}, h("h3", { title: name }, name), this.pinButton, this.outside, this.unplaced, this.read, this.tools), this.plot);
     this.setOwn({});
     this.plot.append(h("div.chart-empty", {}, "…"));
     this.plot.addEventListener("pointermove", (event) => hooks.onHover(this.#placeOf(event), this));
@@ -176,8 +178,9 @@ export class Chart {
     const [unit, suffix] = look.x === "time" ? timeUnit(longest) : [1, ""];
     this.scale = unit;
     const traces = lines.flatMap((line) => tracesOf(line, look, unit));
-    // Differences may have no positive value at all.
-    const log = (this.own.log ?? look.logy) && lines.some(({ curve }) => curve.y.some((v) => v > 0));
+    const { log, note } = logOf(lines, this.own.log ?? look.logy);
+    this.unplaced.hidden = note === null;
+    this.unplaced.textContent = note;
     const y = yAxis(this.name, lines, traces, log, this.own);
     this.outside.hidden = y.outside === 0;
     this.outside.textContent = `${integer(y.outside)} outside`;

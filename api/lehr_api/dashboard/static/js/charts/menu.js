@@ -8,7 +8,7 @@ import { pythonOf } from "./python.js";
  * @typedef {import("./chart.js").Chart} Chart
  *
  * @typedef {object} Own what one chart has for itself
- * @property {boolean} [log] a logarithmic y axis
+ * @property {boolean} [log] whether the y axis is logarithmic; undefined: as the toolbar has it
  * @property {boolean} [all] outliers inside
  * @property {[number, number] | null} [range] of y
  */
@@ -111,7 +111,7 @@ export function menuOf(chart, own, onChange) {
 }
 
 /**
- * Read what charts have for themselves from the address: `train/loss:log,grad_norm:all:0..5`.
+ * Read what charts have for themselves from the address: `train/loss:log,grad_norm:all:0..5,a - b:linear`.
  *
  * @param {string | null} text
  * @returns {Map<string, Own>}
@@ -122,7 +122,7 @@ export function ownFromAddress(text) {
   for (const part of (text ?? "").split(",").filter(Boolean)) {
     const [name, ...words] = part.split(":");
     const range = words.map(rangeOf).find((one) => one);
-    found.set(name, { log: words.includes("log"), all: words.includes("all"), range: range ?? null });
+    found.set(name, { log: words.includes("log") || (words.includes("linear") ? false : undefined), all: words.includes("all"), range: range ?? null });
   }
   return found;
 }
@@ -130,6 +130,6 @@ export function ownFromAddress(text) {
 /** @param {Map<string, Own>} own */
 export const ownToAddress = (own) =>
   [...own]
-    .map(([name, { log, all, range }]) => [name, log && "log", all && "all", range && range.join("..")].filter(Boolean).join(":"))
+    .map(([name, { log, all, range }]) => [name, log ? "log" : log === false && "linear", all && "all", range && range.join("..")].filter(Boolean).join(":"))
     .filter((text) => text.includes(":"))
     .join(",");
