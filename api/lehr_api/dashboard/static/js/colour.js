@@ -69,8 +69,8 @@ export function slots(ids) {
  * @param {number} share from 0 to 1
  */
 export function along(share) {
-  // Leave out the ends, which have too little contrast with the page.
-  const [from, to] = isDark() ? [2.6, 9] : [0, 6.6];
+  // Leave out the ends, whose contrast with the page is below 3:1.
+  const [from, to] = isDark() ? [2.9, 9] : [0, 5.35];
   const at = from + Math.min(1, Math.max(0, share)) * (to - from);
   const i = Math.min(VIRIDIS.length - 2, Math.floor(at));
   return mix(VIRIDIS[i], VIRIDIS[i + 1], at - i);
