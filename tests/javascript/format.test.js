@@ -164,7 +164,12 @@ test("the change from a base has a sign, and a share where the base is not zero"
   const plain = (/** @type {unknown} */ value) => f.number(value);
   assert.equal(f.change(3.5, 3, plain), "+0.5000 (+16.7 %)");
   assert.equal(f.change(2.5, 5, plain), "−2.500 (−50.0 %)");
-  assert.equal(f.change(3, 3, plain), "+0 (+0.0 %)");
+  assert.equal(f.change(3, 3, plain), "±0");
+  assert.equal(f.change(3.0001, 3, plain), "+1.0e-4 (+0.003 %)");
+  assert.equal(f.change(3.002, 3, plain), "+0.002000 (+0.07 %)");
+  assert.equal(f.change(2.9999999, 3, plain), "−1.0e-7");
+  // A share that rounds to nothing is no difference.
+  assert.deepEqual([f.change(3, 3, null), f.change(3.001, 3, null), f.change(3.003, 3, null)], [null, null, "+0.1 %"]);
   assert.equal(f.change(150, 100, null), "+50.0 %");
   assert.equal(f.change(1, 0, plain), "+1.000");
   assert.equal(f.change(1, 0, null), null);
@@ -183,6 +188,10 @@ test("values of a spec are as one would write them", () => {
     ["llama-1b", "train.model", "llama-1b"],
     [true, "train.compile", "true"],
     [[0.9, 0.95], "train.optimizer.betas", "[0.9,0.95]"],
+    [0.1 + 0.2, "train.x", "0.3"],
+    [2 / 3, "train.x", "0.666667"],
+    [-1234567.25, "train.x", "-1234570"],
+    [[0.1 + 0.2, 16777217], "train.x", "[0.3,16777217]"],
     [null, "train.x", "—"],
   ];
   for (const [value, path, text] of shown) assert.equal(f.specValue(value, String(path)), text);
@@ -192,6 +201,15 @@ test("seeds and learning rates are known by the usual names of programs", () => 
   for (const name of ["train.seed", "trainer.args.random_seed", "trainer.args.manual-seed", "seed"]) assert.ok(f.isSeed(name));
   assert.ok(!f.isSeed("trainer.args.seeds") && !f.isSeed("trainer.args.use_seed"));
   assert.equal(f.specValue(0.003, "trainer.args.learning_rate"), "3.0e-3");
+});
+
+test("a value of a spec that is shown shortened is known in full", () => {
+  assert.equal(f.inFull(0.1 + 0.2, "train.x"), "0.30000000000000004");
+  assert.equal(f.inFull(0.000314159, "train.optimizer.lr"), "0.000314159");
+  assert.equal(f.inFull([0.1 + 0.2], "train.x"), "[0.30000000000000004]");
+  for (const [value, path] of [[3e-4, "train.optimizer.lr"], [0.3, "train.x"], [1234567, "train.steps"], ["muon", "train.x"], [null, "train.x"], [true, "train.x"], [-5, "train.x"], [[0.9, 0.95], "train.x"]]) {
+    assert.equal(f.inFull(value, String(path)), null, String(value));
+  }
 });
 
 test("cost is what was used beside what was planned, as far as it is known", () => {

@@ -220,23 +220,40 @@ function duration2(wire) {
 }
 
 /**
+ * Format the size of a relative difference: 12.3 %, 0.07 %; null if it rounds to nothing.
+ *
+ * @param {number} share
+ */
+function apart(share) {
+  const hundred = Math.abs(share) * 100;
+  if (hundred >= 0.095) return `${hundred.toFixed(1)} %`;
+  return hundred >= 0.001 ? `${Number(hundred.toPrecision(1))} %` : null;
+}
+
+/**
  * Format the difference of a value to another: "+0.5 (+16.7 %)".
  *
  * @param {unknown} wire
  * @param {unknown} base
  * @param {((v: unknown) => string) | null} format null for the percentage only
- * @returns {string | null} null if a difference cannot be computed
+ * @returns {string | null} null if a difference cannot be computed, or the percentage alone rounds to nothing
  */
 export function change(wire, base, format) {
   const a = fromWire(wire);
   const b = fromWire(base);
   if (a === null || b === null || !Number.isFinite(a - b)) return null;
   const sign = a >= b ? "+" : "−";
-  const share = b === 0 ? null : `${sign}${(Math.abs((a - b) / b) * 100).toFixed(1)} %`;
-  if (!format) return share;
+  if (!format) return b === 0 || Math.abs((a - b) / b) < 0.0005 ? null : `${sign}${apart((a - b) / b)}`;
+  if (a === b) return "±0";
+  const share = b === 0 ? null : apart((a - b) / b);
   const size = `${sign}${format(Math.abs(a - b))}`;
-  return share === null ? size : `${size} (${share})`;
+  return share === null ? size : `${size} (${sign}${share})`;
 }
+
+/** So many digits a value of a spec has, if it is not whole. */
+const DIGITS = 6;
+const short = (/** @type {number} */ value) => (Number.isInteger(value) ? value : Number(value.toPrecision(DIGITS)));
+const shortOf = (/** @type {string} */ _, /** @type {unknown} */ value) => (typeof value === "number" ? short(value) : value);
 
 /**
  * Return whether a parameter, by its path, is the seed; as in `lehr.parameter_names`.
@@ -259,8 +276,33 @@ export function specValue(value, path = "") {
     if (/(^|[._-])(lr|eps|learning[_-]rate)$/.test(path)) return scientific(value);
     if (isSeed(path)) return String(value);
     if (Number.isInteger(value)) return integer(value);
-    return Math.abs(value) < 1e-3 && value !== 0 ? scientific(value) : String(value);
+    return Math.abs(value) < 1e-3 && value !== 0 ? scientific(value) : String(short(value));
   }
   if (typeof value === "string") return value;
-  return JSON.stringify(value);
+  return JSON.stringify(value, shortOf);
+}
+
+/**
+ * Return a value of a spec in all its digits if `specValue` shows fewer; null if it shows all.
+ *
+ * @param {unknown} value
+ * @param {string} [path]
+ * @returns {string | null}
+ */
+export function inFull(value, path = "") {
+  if (typeof value === "number") return Number(specValue(value, path).replaceAll(",", "").replaceAll("−", "-")) === value ? null : String(value);
+  const whole = JSON.stringify(value);
+  return value !== null && typeof value === "object" && JSON.stringify(value, shortOf) !== whole ? whole : null;
+}
+
+/**
+ * Show a value of a spec, with all its digits on hover.
+ *
+ * @param {unknown} value
+ * @param {string} [path]
+ * @returns {HTMLElement | string}
+ */
+export function specCell(value, path = "") {
+  const whole = inFull(value, path);
+  return whole === null ? specValue(value, path) : h("span", { title: whole }, specValue(value, path));
 }

@@ -10,8 +10,7 @@ import * as f from "../format.js";
  */
 export function delta(value, base, format) {
   const text = f.change(value, base, format);
-  // A difference that rounds to nothing is no difference.
-  return text === null || /^[+−]0\.0 %$/.test(text) ? null : h("span.delta", {}, text);
+  return text === null ? null : h("span.delta", {}, text);
 }
 
 /**

@@ -22,6 +22,6 @@ export const differencesTable = (ids, shown, head) =>
       "table.config",
       { "aria-label": "Config differences" },
       h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "field"), ids.map((id) => h("th", { scope: "col" }, head(id))))),
-      h("tbody", {}, shown.map((one) => h(one.factor ? "tr.differs" : "tr", {}, h("td.key.shrink", {}, one.path), one.values.map((value) => h("td.value", {}, f.specValue(value, one.path)))))),
+      h("tbody", {}, shown.map((one) => h(one.factor ? "tr.differs" : "tr", {}, h("td.key.shrink", {}, one.path), one.values.map((value) => h("td.value", {}, f.specCell(value, one.path)))))),
     ),
   );

@@ -88,7 +88,7 @@ function changes(stage) {
     "details.changes",
     {},
     h("summary", {}, `${paths.length} ${paths.length === 1 ? "value differs" : "values differ"} from the rollout's run`),
-    h("dl.facts", {}, paths.map(([path, value]) => [h("dt.mono", {}, path), h("dd", {}, f.specValue(value, path))])),
+    h("dl.facts", {}, paths.map(([path, value]) => [h("dt.mono", {}, path), h("dd", {}, f.specCell(value, path))])),
   );
 }
 

@@ -3,7 +3,7 @@
 import { get } from "../api.js";
 import { fill, h, mount, scrollable } from "../dom.js";
 import { differing, flatten } from "../flat.js";
-import { NONE, specValue } from "../format.js";
+import { NONE, specCell } from "../format.js";
 import { empty, message } from "../notices.js";
 import { read, write } from "../urlstate.js";
 import { codePanel } from "./code.js";
@@ -17,7 +17,7 @@ function provenanceList(provenance) {
   const flat = [...flatten(rest)].filter(([path]) => !path.endsWith("diff"));
   if (!flat.length && !patch) return h("p.hint", {}, "No provenance was recorded for this run.");
   return [
-    h("dl.facts", {}, flat.map(([path, value]) => [h("dt", {}, path), h("dd.mono", {}, typeof value === "string" ? value : specValue(value, path))])),
+    h("dl.facts", {}, flat.map(([path, value]) => [h("dt", {}, path), h("dd.mono", {}, typeof value === "string" ? value : specCell(value, path))])),
     patch && h("details", {}, h("summary", {}, "uncommitted changes at submission"), h("pre.block", {}, String(patch))),
   ];
 }
@@ -64,7 +64,7 @@ export function openConfig(place, run) {
             "tbody",
             {},
             shown.map((path) =>
-              h("tr", {}, h("td.key.shrink", {}, path), h("td.value", {}, specValue(own.get(path), path)), theirs && h("td.value", {}, theirs.has(path) ? specValue(theirs.get(path), path) : NONE)),
+              h("tr", {}, h("td.key.shrink", {}, path), h("td.value", {}, specCell(own.get(path), path)), theirs && h("td.value", {}, theirs.has(path) ? specCell(theirs.get(path), path) : NONE)),
             ),
           ),
         ),

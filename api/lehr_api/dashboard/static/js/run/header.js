@@ -143,7 +143,7 @@ export function drawHeader(place, run, about) {
       run.cost && h("span.cost", { title: f.COST }, f.cost(run.cost)),
     ),
     Object.keys(run.parameters_varied).length > 0 &&
-      h("div.status-line", {}, Object.entries(run.parameters_varied).map(([path, value]) => h("span", {}, `${path} `, h("b", {}, f.specValue(value, path))))),
+      h("div.status-line", {}, Object.entries(run.parameters_varied).map(([path, value]) => h("span", {}, `${path} `, h("b", {}, f.specCell(value, path))))),
     reason && h(failed ? "div.failure" : "div.alert", failed ? { role: "alert" } : {}, h("p", {}, reason), failed && run.cause && h("p.dim", {}, `cause: ${run.cause.replaceAll("_", " ")}`)),
     run.warnings.map((warning) => h("div.alert", {}, warning)),
     alerts(run),

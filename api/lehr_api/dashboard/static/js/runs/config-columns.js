@@ -63,7 +63,7 @@ export function columnOf(name, others, configs) {
     title: shortName(name, others),
     hint: name,
     num: true,
-    cell: (run) => (value(run) === undefined ? "…" : f.specValue(value(run), name)),
+    cell: (run) => (value(run) === undefined ? "…" : f.specCell(value(run), name)),
     sort: (run) => {
       const v = value(run);
       return v === undefined || v === null ? null : typeof v === "number" || typeof v === "string" ? v : JSON.stringify(v);

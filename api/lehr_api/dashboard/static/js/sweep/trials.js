@@ -47,7 +47,7 @@ export function trialsTable(sweep, swatch) {
             { "data-run": trial.run.id },
             h("td.shrink", {}, swatch(trial.run.id)),
             h("td.num", {}, trial.rank ?? f.NONE),
-            sweep.parameters.map((path) => h("td.num", {}, f.specValue(trial.parameters[path], path))),
+            sweep.parameters.map((path) => h("td.num", {}, f.specCell(trial.parameters[path], path))),
             h("td.num", {}, h("b", {}, f.number(trial.compared_value)), trial.best && " best"),
             h("td.num", {}, f.number(trial.value), trial.step !== null && h("span.dim", {}, ` @ ${f.integer(trial.step)}`)),
             h("td", {}, sparkline(trial.run.trend, `train/loss of ${trial.run.name}`) ?? f.NONE),
