@@ -45,7 +45,7 @@ def curve(run):
     return lehr.Client().run(run).history("val/loss").set_index("step")["val/loss"]
 
 
-def mean(*runs):
+def mean(curve, *runs):
     h = pd.concat([curve(run) for run in runs], axis=1, keys=runs)
     # At the steps that all runs have reached.
     h = h.ffill().where(h.bfill().notna())[h[h.count().idxmax()].notna()].dropna()
@@ -53,15 +53,15 @@ def mean(*runs):
 
 
 curves = {
-    "lr 3e-4, mean of 2 seeds": mean("r1", "r2"),
-    "r3": mean("r3"),
+    "lr 3e-4, mean of 2 seeds": mean(curve, "r1", "r2"),
+    "r3": mean(curve, "r3"),
 }`);
 });
 
 test("the mean of an expression is the mean of its curves", () => {
   const found = pythonOf("a - b", bySeeds([line("r1"), line("r2")], () => "g"));
   assert.match(found, /return h\["a"\] - h\["b"\]\n/);
-  assert.match(found, /mean\("r1", "r2"\)/);
+  assert.match(found, /mean\(curve, "r1", "r2"\)/);
 });
 
 test("curves of the same name stay apart", () => {

@@ -9,15 +9,15 @@ import { showFailure } from "../notices.js";
 import { memory, read, write } from "../urlstate.js";
 import { ancestorsOf } from "./ancestors.js";
 import { Chart } from "./chart.js";
-import { isExpression, parseExpression } from "./expression.js";
+import { isComputed, metricsIn } from "./expression.js";
 import { Feed } from "./feed.js";
+import { linesOf } from "./lines.js";
 import { ownFromAddress, ownToAddress } from "./menu.js";
 import { grouped, MetricGroups } from "./metric_groups.js";
 import { momentOf, showMoment } from "./moment.js";
 import { curveOf, spanOf } from "./run-curves.js";
 import { Search } from "./search.js";
 import { showTip } from "./tip.js";
-import { bySeeds } from "./seeds.js";
 
 /** @typedef {import("./run-curves.js").BoardRun} BoardRun */
 
@@ -216,7 +216,7 @@ export class Board {
   async #update() {
     if (document.hidden) return;
     const drawn = [...this.charts.values()].filter((chart) => chart.visible).map((chart) => chart.name);
-    const names = [...new Set(drawn.flatMap((name) => (isExpression(name) ? parseExpression(name).metrics : [name])))];
+    const names = [...new Set(drawn.flatMap(metricsIn))];
     if (!names.length) return;
     const reading = { x: this.view.x, smooth: this.view.smooth, old: this.view.old, range: this.view.range };
     try {
@@ -273,22 +273,9 @@ export class Board {
 
   /** @param {Chart} chart */
   #draw(chart) {
-    /** @type {import("./chart.js").Line[]} */
-    let lines = [];
-    for (const run of this.runs) {
-      const curve = this.#curve(run.id, chart.name);
-      if (curve && !run.hidden) lines.push({ run: run.id, label: run.label, ...run.stroke(), cut: run.cut, curve });
-    }
-    this.drawnAs.clear();
-    if (this.meanOfSeeds || this.meanOfGroups) {
-      const groups = new Map(this.runs.map((run) => [run.id, run.group ?? null]));
-      const all = lines;
-      const key = (/** @type {string} */ run) => groups.get(run) ?? run;
-      lines = bySeeds(all, (line) => groups.get(line.run) ?? null, this.meanOfGroups ? "runs" : "seeds");
-      const first = new Map(lines.map((line) => [key(line.run), line.run]));
-      for (const { run } of all) this.drawnAs.set(run, first.get(key(run)) ?? run);
-    }
-    const fetched = this.runs.some((run) => run.hidden || this.view.x === "flops" || isExpression(chart.name) || this.feeds.get(run.id)?.curves.has(chart.name));
+    const { lines, drawnAs } = linesOf(chart.name, this.runs, (run, part) => this.#curve(run, part), this.meanOfGroups ? "runs" : this.meanOfSeeds ? "seeds" : null);
+    this.drawnAs = drawnAs;
+    const fetched = this.runs.some((run) => run.hidden || this.view.x === "flops" || isComputed(chart.name) || this.feeds.get(run.id)?.curves.has(chart.name));
     if (!fetched) return;
     chart.draw(lines, { ...this.view, span: this.#span() }, this.runs.length === 1 ? this.marks : null);
     this.#light(chart);

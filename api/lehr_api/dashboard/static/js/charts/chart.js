@@ -4,6 +4,7 @@ import { fill, h } from "../dom.js";
 import { integer, metric, NONE, scientific, si } from "../format.js";
 import { logOf, scaleOf, xAxis, yAxis } from "./axes.js";
 import { areaOf, drawing, fileOf } from "./drawing.js";
+import { partsOf } from "./expression.js";
 import { menuOf } from "./menu.js";
 import { indexAt, reaches } from "./points.js";
 import { timeUnit } from "./scale.js";
@@ -14,9 +15,10 @@ import { marksNear, shapesOf, tracesOf } from "./traces.js";
  * @property {string} run
  * @property {string} label
  * @property {string} colour
- * @property {"solid" | "dash"} dash
+ * @property {"solid" | "dash" | "dot" | "dashdot"} dash
  * @property {import("./points.js").Curve} curve
  * @property {boolean} [cut] whether it was pruned, so that its curve ends early
+ * @property {string} [metric] in a chart of several metrics, its own
  * @property {string[]} [members] the runs whose mean it is
  *
  * @typedef {object} Marks steps that something happened at
@@ -58,6 +60,8 @@ export class Chart {
    */
   constructor(name, hooks) {
     this.name = name;
+    /** The metric whose unit the values have. */
+    this.unit = partsOf(name)[0] ?? name;
     this.hooks = hooks;
     /** @type {Line[]} */
     this.lines = [];
@@ -181,7 +185,7 @@ export class Chart {
     const { log, note } = logOf(lines, this.own.log ?? look.logy);
     this.unplaced.hidden = note === null;
     this.unplaced.textContent = note;
-    const y = yAxis(this.name, lines, traces, log, this.own);
+    const y = yAxis(this.unit, lines, traces, log, this.own);
     this.outside.hidden = y.outside === 0;
     this.outside.textContent = `${integer(y.outside)} outside`;
     this.outside.title = "Points far from the others, left out of the range. Press to show them.";
@@ -296,8 +300,8 @@ export class Chart {
       const i = at === null ? curve.step.length - 1 : indexAt(curve.step, at.step);
       const where = this.look.x === "flops" ? `${scientific(curve.x[i])} FLOPs` : this.look.x === "tokens" ? si(curve.x[i], "tokens") : `step ${integer(curve.step[i])}`;
       if (before) this.read.replaceChildren(h("b", {}, NONE), ` until ${where}`);
-      else this.read.replaceChildren(h("b", {}, metric(this.name, curve.y[i])), at === null ? "" : ` ${where}`);
-      this.plot.setAttribute("aria-label", `${this.name}: ${before ? "none" : metric(this.name, curve.y[i])} at step ${integer(curve.step[i])}`);
+      else this.read.replaceChildren(h("b", {}, metric(this.unit, curve.y[i])), at === null ? "" : ` ${where}`);
+      this.plot.setAttribute("aria-label", `${this.name}: ${before ? "none" : metric(this.unit, curve.y[i])} at step ${integer(curve.step[i])}`);
       return;
     }
     const shown = (at === null ? found.map((line) => ({ line, value: line.curve.y[line.curve.y.length - 1] })) : this.values(at.step))
@@ -305,9 +309,9 @@ export class Chart {
       .filter((value) => Number.isFinite(value))
       .sort((a, b) => a - b);
     this.read.textContent = shown.length
-      ? `${at === null ? "" : `step ${integer(at.step)} · `}${metric(this.name, shown[0])} to ${metric(this.name, shown[shown.length - 1])}`
+      ? `${at === null ? "" : `step ${integer(at.step)} · `}${metric(this.unit, shown[0])} to ${metric(this.unit, shown[shown.length - 1])}`
       : "";
-    this.plot.setAttribute("aria-label", `${this.name} of ${found.length} runs: ${this.read.textContent}`);
+    this.plot.setAttribute("aria-label", `${this.name} of ${found.length} ${found[0].metric ? "curves" : "runs"}: ${this.read.textContent}`);
   }
 
   /** @param {Place | null} at */

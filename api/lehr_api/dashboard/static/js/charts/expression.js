@@ -15,6 +15,12 @@ const TOKEN = /\s*(?:(\d+\.?\d*(?:e[-+]?\d+)?|\.\d+)|([A-Za-z_][\w.]*(?:\/[\w.]+
 /** Whether a text is a computation, not the plain name of a metric. @param {string} text */
 export const isExpression = (text) => /[-+*()]|\s\/\s/.test(text.trim()) && /[a-z]/i.test(text);
 
+/** The metrics and expressions of one chart: `train/loss, val/loss`. @param {string} name */
+export const partsOf = (name) => name.split(",").map((part) => part.trim()).filter(Boolean);
+
+/** Whether a chart is more than one metric as it was logged. @param {string} name */
+export const isComputed = (name) => isExpression(name) || partsOf(name).length > 1;
+
 /**
  * @param {string} text
  * @returns {string[]}
@@ -125,3 +131,6 @@ export function computed(expression, curveOf) {
   });
   return found;
 }
+
+/** The metrics that a chart needs. @param {string} name @returns {string[]} */
+export const metricsIn = (name) => [...new Set(partsOf(name).flatMap((part) => (isExpression(part) ? parseExpression(part).metrics : [part])))];

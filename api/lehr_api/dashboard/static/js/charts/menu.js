@@ -110,6 +110,15 @@ export function menuOf(chart, own, onChange) {
   );
 }
 
+/** @param {string} text */
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
 /**
  * Read what charts have for themselves from the address: `train/loss:log,grad_norm:all:0..5,a - b:linear`.
  *
@@ -120,7 +129,8 @@ export function ownFromAddress(text) {
   /** @type {Map<string, Own>} */
   const found = new Map();
   for (const part of (text ?? "").split(",").filter(Boolean)) {
-    const [name, ...words] = part.split(":");
+    const [written, ...words] = part.split(":");
+    const name = decoded(written);
     const range = words.map(rangeOf).find((one) => one);
     found.set(name, { log: words.includes("log") || (words.includes("linear") ? false : undefined), all: words.includes("all"), range: range ?? null });
   }
@@ -130,6 +140,6 @@ export function ownFromAddress(text) {
 /** @param {Map<string, Own>} own */
 export const ownToAddress = (own) =>
   [...own]
-    .map(([name, { log, all, range }]) => [name, log ? "log" : log === false && "linear", all && "all", range && range.join("..")].filter(Boolean).join(":"))
+    .map(([name, { log, all, range }]) => [name.replace(/[%,:]/g, encodeURIComponent), log ? "log" : log === false && "linear", all && "all", range && range.join("..")].filter(Boolean).join(":"))
     .filter((text) => text.includes(":"))
     .join(",");

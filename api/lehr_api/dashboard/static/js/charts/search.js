@@ -1,13 +1,13 @@
-/** Find charts by a pattern, and add charts that are computed from metrics. */
+/** Find charts by a pattern, and add charts of several metrics or of what is computed from them. */
 
 import { fill, h } from "../dom.js";
 import { read, write } from "../urlstate.js";
-import { isExpression, parseExpression } from "./expression.js";
+import { isComputed, parseExpression, partsOf } from "./expression.js";
 
 /** @param {string} text @returns {string | null} what is wrong with it */
 export function problemOf(text) {
   try {
-    parseExpression(text);
+    for (const part of partsOf(text)) parseExpression(part);
     return null;
   } catch (error) {
     return /** @type {Error} */ (error).message;
@@ -20,7 +20,7 @@ export class Search {
     this.onChange = onChange;
     this.pattern = read("metrics") ?? "";
     /** @type {string[]} */
-    this.expressions = (read("expr") ?? "").split(";").map((one) => one.trim()).filter((one) => isExpression(one) && problemOf(one) === null);
+    this.expressions = (read("expr") ?? "").split(";").map((one) => one.trim()).filter((one) => isComputed(one) && problemOf(one) === null);
     this.counted = h("span.dim");
     this.problem = h("span.problem", { role: "status" });
     this.chips = h("span");
@@ -30,12 +30,12 @@ export class Search {
       this.problem.textContent = this.#expression() === null && this.pattern ? "not a regular expression" : "";
       onChange();
     } }));
-    const expression = /** @type {HTMLInputElement} */ (h("input", { type: "text", placeholder: "train/loss - val/loss", "aria-label": "Add a chart of an expression", spellcheck: "false" }));
+    const expression = /** @type {HTMLInputElement} */ (h("input", { type: "text", placeholder: "train/loss, val/loss", "aria-label": "Add a chart of an expression", spellcheck: "false" }));
     const add = (/** @type {Event} */ event) => {
       event.preventDefault();
       const text = expression.value.trim();
       if (!text) return;
-      const problem = isExpression(text) ? problemOf(text) : "It has no operator: + - * / ( ).";
+      const problem = isComputed(text) ? problemOf(text) : "One metric has its chart already. Write several with commas, or compute with + - * / ( ).";
       this.problem.textContent = problem ?? "";
       if (problem !== null) return;
       expression.value = "";

@@ -13,7 +13,7 @@ const READINGS = 12;
  * @param {boolean} many whether there are several runs
  */
 export function showTip(tip, place, chart, many) {
-  const values = many ? chart.values(place.step) : [];
+  const values = many || chart.lines.length > 1 ? chart.values(place.step) : [];
   const marks = chart.marksAt(place);
   tip.hidden = !values.length && !marks.length;
   const near = Math.max(0, values.findIndex(({ line }) => line.run === place.run));
@@ -25,7 +25,7 @@ export function showTip(tip, place, chart, many) {
     values.length > 0 && h("div.tip-step", { key: "step" }, `step ${integer(place.step)}`),
     more(first, "better"),
     shown.map(({ line, value }) =>
-      h(line.run === place.run ? "div.tip-row.near" : "div.tip-row", { key: line.run }, h("i.tip-key", { vars: { "--key": line.colour } }), h("b", {}, metric(chart.name, value)), ` ${line.label}`),
+      h(line.run === place.run ? "div.tip-row.near" : "div.tip-row", { key: `${line.run} ${line.metric ?? ""}` }, h("i.tip-key", { vars: { "--key": line.colour } }), h("b", {}, metric(line.metric ?? chart.name, value)), ` ${line.label}`),
     ),
     more(values.length - first - shown.length, "more"),
     marks.map((text) => h("div.tip-mark", {}, text)),
