@@ -23,13 +23,13 @@ function listOf(...runs) {
 test("runs are sorted either way, with NaN and the unknown at the end of both", () => {
   const values = /** @type {Record<string, number | null>} */ ({ a: 2, b: null, c: NaN, d: 1, e: 3 });
   const list = listOf(...Object.keys(values).map((id) => run({ id })));
-  assert.deepEqual(list.sorted((one) => values[one.id], false).map((one) => one.id), ["d", "a", "e", "c", "b"]);
-  assert.deepEqual(list.sorted((one) => values[one.id], true).map((one) => one.id), ["e", "a", "d", "c", "b"]);
+  assert.deepEqual(list.sorted([{ by: (one) => values[one.id], down: false }]).map((one) => one.id), ["d", "a", "e", "c", "b"]);
+  assert.deepEqual(list.sorted([{ by: (one) => values[one.id], down: true }]).map((one) => one.id), ["e", "a", "d", "c", "b"]);
 });
 
 test("names are sorted as words, and equal ones stay in their order", () => {
   const list = listOf(run({ id: "1", name: "b" }), run({ id: "2", name: "a" }), run({ id: "3", name: "a" }));
-  assert.deepEqual(list.sorted((one) => one.name, false).map((one) => one.id), ["2", "3", "1"]);
+  assert.deepEqual(list.sorted([{ by: (one) => one.name, down: false }]).map((one) => one.id), ["2", "3", "1"]);
 });
 
 test("an event of a run that is not in the list is not taken into it", () => {

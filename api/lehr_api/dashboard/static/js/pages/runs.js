@@ -18,6 +18,7 @@ import { drawOptions } from "../runs/options.js";
 import { Rows } from "../runs/rows.js";
 import { installSavedViews } from "../runs/saved_views.js";
 import { Selection } from "../runs/selection.js";
+import { markOf, ordersOf, pressed, textOf } from "../runs/sorting.js";
 import { sweepRow } from "../runs/sweep-row.js";
 import { welcome } from "../runs/welcome.js";
 import { on, onCatchUp } from "../stream.js";
@@ -44,7 +45,8 @@ const opened = new Set((read("open") ?? "").split(",").filter(Boolean));
 const folded = new Set((read("fold") ?? "").split(",").filter(Boolean));
 let newest = "";
 let filter = parseFilter(read("filter") ?? "");
-let sort = read("sort"); // "loss" or "-loss"; null: newest first
+/** What the table is sorted by; nothing: newest first. */
+let orders = ordersOf(read("sort"));
 let grouped = read("flat") !== "1";
 /** What the curves are grouped by: a path of the config or its end, "tag", "tag:name", "project". */
 let by = read("by") ?? "";
@@ -92,13 +94,15 @@ let columns = columnsNow();
 const isOpen = (id) => opened.has(id) || (id === newest && !folded.has(id));
 
 function arrange() {
-  const key = sort?.replace("-", "");
-  const column = key ? [...columns, ...COLUMNS].find((one) => one.key === key) ?? columnOf(key, [key], configs) : null;
-  const runs = column?.sort ? list.sorted(column.sort, sort?.startsWith("-") ?? false) : [...list.runs.values()];
+  const rules = orders.flatMap(({ key, down }) => {
+    const column = [...columns, ...COLUMNS].find((one) => one.key === key) ?? columnOf(key, [key], configs);
+    return column.sort ? [{ by: column.sort, down }] : [];
+  });
+  const runs = rules.length ? list.sorted(rules) : [...list.runs.values()];
   const { test } = filter;
   shown = test ? runs.filter((run) => test(run, configs)) : runs;
   newest = newestSweep(shown);
-  items = grouped && !column ? inGroups(shown, isOpen) : shown.map((run) => ({ kind: "run", run, member: false }));
+  items = grouped && !orders.length ? inGroups(shown, isOpen) : shown.map((run) => ({ kind: "run", run, member: false }));
 }
 
 /** @param {RunView} run @param {boolean} member */
@@ -167,25 +171,27 @@ function drawHead() {
 
 /** @param {Column} column */
 function head(column) {
-  const key = sort?.replace("-", "");
-  const down = sort?.startsWith("-");
-  const sorted = key === column.key ? (down ? "descending" : "ascending") : null;
-  const mark = sorted ? (down ? " ↓" : " ↑") : "";
+  // Assistive technology takes one column as the order: the first.
+  const first = orders[0]?.key === column.key ? orders[0] : null;
+  const sortable = column.sort && h("button.sort", {
+    type: "button",
+    onmousedown: (/** @type {MouseEvent} */ event) => event.shiftKey && event.preventDefault(), // Or the text between two heads is selected.
+    onclick: (/** @type {MouseEvent} */ event) => sortBy(column.key, event.shiftKey),
+  }, column.title + markOf(orders, column.key));
   return h(
     `th.col-${column.key.replace(/\W/g, "-")}${column.num ? ".num" : ""}`,
-    { key: column.key, scope: "col", title: column.hint, "aria-sort": sorted },
-    column.sort ? h("button.sort", { type: "button", onclick: () => sortBy(column.key) }, column.title + mark) : column.title,
+    { key: column.key, scope: "col", title: [column.hint, column.sort && "Shift and click: sort by it as well"].filter(Boolean).join(". "), "aria-sort": first && (first.down ? "descending" : "ascending") },
+    sortable ?? column.title,
   );
 }
 
-/** @param {string} key */
-async function sortBy(key) {
-  // Ascending, descending, then newest first again.
-  sort = sort === key ? `-${key}` : sort === `-${key}` ? null : key;
-  write({ sort });
+/** @param {string} key @param {boolean} more whether the other columns stay */
+async function sortBy(key, more) {
+  orders = pressed(orders, key, more);
+  write({ sort: textOf(orders) });
   drawHead();
   redraw();
-  if (sort) await complete();
+  if (orders.length) await complete();
 }
 
 /** Fetch all runs, and of all that they are sorted or filtered by. */
@@ -197,9 +203,8 @@ async function complete() {
 
 /** The configs and metrics that filter, order and columns need. */
 async function loadConfigs() {
-  const key = sort?.replace("-", "") ?? "";
   const own = new Set(COLUMNS.map((column) => column.key));
-  const names = [...(chosen ?? "").split(","), own.has(key) ? "" : key, ...filter.keys].filter((name) => name && name !== "none");
+  const names = [...(chosen ?? "").split(","), ...orders.map(({ key }) => key).filter((key) => !own.has(key)), ...filter.keys].filter((name) => name && name !== "none");
   const wide = names.length > 0;
   const ids = [...list.runs.keys()].slice(0, wide ? undefined : FIRST_CONFIGS);
   const first = await configs.load(ids);
@@ -242,7 +247,7 @@ function redraw(all = false) {
   const total = list.total ?? list.runs.size;
   const count = (/** @type {number} */ n) => `${integer(n)} ${n === 1 ? "run" : "runs"}`;
   const among = list.complete ? `of ${count(total)}` : `among the newest ${integer(list.runs.size)} of ${count(total)}`;
-  foot.textContent = filter.test ? `${integer(shown.length)} ${among}` : !list.complete && sort ? among : count(total);
+  foot.textContent = filter.test ? `${integer(shown.length)} ${among}` : !list.complete && orders.length ? among : count(total);
 }
 
 /** @param {string | null} problem */
@@ -268,7 +273,7 @@ async function load() {
     for (const run of list.runs.values()) selection.put(run);
     loaded = true;
     redraw();
-    if (sort || filter.test) await complete();
+    if (orders.length || filter.test) await complete();
     else await loadConfigs();
   } catch (error) {
     showFailure(room, error);

@@ -124,19 +124,25 @@ export class RunList {
   }
 
   /**
-   * @param {(run: RunView) => number | string | null} by
-   * @param {boolean} down
+   * @param {{by: (run: RunView) => number | string | null, down: boolean}[]} orders a later one decides where those before are equal
    * @returns {RunView[]} sorted; NaN after numbers, unknown values last
    */
-  sorted(by, down) {
+  sorted(orders) {
     const rank = (/** @type {number | string | null} */ v) => (v === null ? 2 : typeof v === "number" && Number.isNaN(fromWire(v)) ? 1 : 0);
-    const keyed = [...this.runs.values()].map((run) => /** @type {const} */ ([by(run), run]));
-    keyed.sort(([a], [b]) => {
+    const compare = (/** @type {number | string | null} */ a, /** @type {number | string | null} */ b, /** @type {boolean} */ down) => {
       const order = rank(a) - rank(b);
       if (order || a === null || b === null) return order;
       const cmp = typeof a === "string" ? a.localeCompare(String(b)) : a - Number(b);
-      return down ? -cmp : cmp;
+      return (down ? -cmp : cmp) || 0;
+    };
+    const keyed = [...this.runs.values()].map((run) => ({ run, values: orders.map(({ by }) => by(run)) }));
+    keyed.sort((a, b) => {
+      for (const [i, { down }] of orders.entries()) {
+        const order = compare(a.values[i], b.values[i], down);
+        if (order) return order;
+      }
+      return 0;
     });
-    return keyed.map(([, run]) => run);
+    return keyed.map(({ run }) => run);
   }
 }
