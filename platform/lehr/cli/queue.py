@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from typing import TYPE_CHECKING
+
 import typer
 
 from lehr import formats
@@ -15,12 +18,17 @@ from lehr.cli.output import (
     table,
 )
 
+if TYPE_CHECKING:
+    from lehr.schemas.cluster import QueueEntry
+
 app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command("queue")
 def queue(as_json: JsonOption = False) -> None:
-    """List queued runs in the order in which they start, and why each one waits.
+    """List queued runs in the order in which they start: why each one waits, and until when.
+
+    The expected start rests on the measured speed of running trainings.
 
     JSON: {queue: [QueueEntry]}.
     """
@@ -32,7 +40,9 @@ def queue(as_json: JsonOption = False) -> None:
         notes().print("The queue is empty.")
         return
     several = len({entry.project for entry in waiting}) > 1
+    known = any(entry.expected_start is not None for entry in waiting)
     columns = ["#", "id", "run", *(["project"] if several else []), "GPUs", "priority", "since"]
+    columns += ["start"] if known else []
     rows = table(*columns, "why", right=("#", "priority"))
     for entry in waiting:
         gpus = f"{entry.gpus} x {escaped(entry.gpu_type or 'any')}"
@@ -44,6 +54,21 @@ def queue(as_json: JsonOption = False) -> None:
             f"{gpus} on {entry.nodes} nodes" if entry.nodes > 1 else gpus,
             str(entry.priority),
             formats.ago(entry.queued_at),
-            escaped(entry.reason),
+            *([_start(entry)] if known else []),
+            escaped(_why(entry)),
         )
     print_fitting(rows, fold="why", spare=["since", "priority", "project"])
+
+
+def _start(entry: QueueEntry) -> str:
+    if entry.expected_start is None:
+        return formats.NOTHING
+    return f"in about {formats.duration(max(60.0, entry.expected_start - time.time()))}"
+
+
+def _why(entry: QueueEntry) -> str:
+    """Return why it waits, and what its expected start rests on."""
+    if not entry.expected_because:
+        return entry.reason
+    when = "" if entry.expected_start is None else "when "
+    return f"{entry.reason}; {when}{entry.expected_because}"

@@ -161,9 +161,7 @@ def _report(run: Run, as_json: bool) -> None:
         return
     desired = run.view.desired
     request = {"cancel": "will be cancelled", "pause": "will be saved and paused"}.get(desired)
-    state = (
-        run.state
-        if request is None or run.state in {"cancelled", "paused"}
-        else f"{run.state}, {request}"
-    )
+    if run.state in {"cancelled", "paused"}:
+        request = "will be queued again" if (run.state, desired) == ("paused", "run") else None
+    state = run.state if request is None else f"{run.state}, {request}"
     console().print(f"{run.name}: {state}")

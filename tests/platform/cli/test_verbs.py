@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import time
 
 import pyarrow.parquet as pq
 import pytest
 
 from lehr import Client
+from lehr.control.lifecycle import RunState
 from lehr.schemas.cluster import QueueEntry
 from lehr.specs import load_spec
 from lehr_testing import cli
@@ -67,6 +69,39 @@ def test_the_queue_is_listed_in_order_with_reasons(api, lehr):
     assert second.split()[:3] == ["2", "k3f9x2ab", "[b]small"]
     found = json.loads(lehr("queue", "--json").stdout)["queue"]
     assert [one["run_id"] for one in found] == ["m8c4w9zz", "k3f9x2ab"]
+
+
+def test_queue_shows_when_runs_are_expected_to_start_and_what_that_rests_on(api, lehr):
+    entry = QueueEntry(
+        position=1,
+        run_id="m8c4w9zz",
+        name="next",
+        gpus=1,
+        nodes=1,
+        gpu_type=None,
+        priority=0,
+        reason="next in line",
+        queued_at=1_760_000_000.0,
+        expected_start=time.time() + 3600,
+        expected_because="big-run ends (600 steps left)",
+    )
+    unknown = {"expected_start": None, "expected_because": "big-run has no measured speed"}
+    api[0].dispatcher.waiting = [entry, entry.model_copy(update={"position": 2, **unknown})]
+    head, first, second = (line.rstrip() for line in lehr("queue").stdout.splitlines())
+    assert head.split()[-2:] == ["start", "why"]
+    assert "in about 1 h " in first
+    assert first.endswith("next in line; when big-run ends (600 steps left)")
+    assert second.split()[-1] == "speed"
+    assert "—" in second
+    assert second.endswith("next in line; big-run has no measured speed")
+
+
+def test_resumed_run_that_is_still_paused_is_said_to_be_queued_again(api, lehr):
+    run = api[0].store.runs.create(load_spec({**RUN_SPEC, "name": "one"}))
+    ingest(api[0].store, begin(api[0].store, run.id), started())
+    end(api[0].store, run.id, RunState.STOPPING)
+    end(api[0].store, run.id, RunState.PAUSED)
+    assert lehr("resume", "one").stdout == "one: paused, will be queued again\n"
 
 
 def test_empty_list_explains_why_it_is_empty(api, lehr):
