@@ -36,6 +36,7 @@ def parameter_importance(sweep: SweepDetail) -> dict[str, float]:
         return {}
     import optuna
 
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
     places = {
         path: _distribution([trial.parameters.get(path) for trial in ranked]) for path in varied
     }

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lehr.client import Rollout, Run, Sweep
-    from lehr.schemas.runs import RunDetail
+    from lehr.schemas.runs import RunDetail, WandbView
     from lehr.schemas.streams import EventView
 
 app = typer.Typer(rich_markup_mode=None)
@@ -38,8 +38,8 @@ _AT_WORK = frozenset({"starting", "running", "stopping"})
 def show(ref: Ref, as_json: JsonOption = False) -> None:
     """Show all details of a run, sweep or rollout.
 
-    JSON: {sweep: SweepDetail}, {rollout: RolloutDetail} or {run: RunDetail, checkpoints: [...],
-    events: [...]}.
+    JSON: {sweep: SweepDetail, importance: {path: share}}, {rollout: RolloutDetail} or
+    {run: RunDetail, checkpoints: [...], events: [...]}.
     """
     from lehr.client import Rollout, Sweep
 
@@ -52,7 +52,7 @@ def show(ref: Ref, as_json: JsonOption = False) -> None:
         return
     if isinstance(found, Sweep):
         if as_json:
-            print_json({"sweep": found.detail})
+            print_json({"sweep": found.detail, "importance": found.importance()})
         else:
             _print_sweep(found)
         return
@@ -83,6 +83,11 @@ def _print_sweep(sweep: Sweep) -> None:
     for note in view.notes:
         if note != view.held_out_note:
             out.print(f"  {note}", markup=False)
+    shares = sweep.importance() if len(view.parameters) > 1 else {}
+    if shares:
+        names = formats.short_paths(list(shares))
+        parts = (f"{n} {formats.share(s)}" for n, s in zip(names, shares.values(), strict=True))
+        out.print(f"  importance: {', '.join(parts)}", markup=False)
     if view.cost is not None:
         out.print(f"  {formats.cost(view.cost)}", markup=False)
     out.print(f"  {sweep.url}", style="dim")
@@ -176,6 +181,14 @@ def _ended_badly(event: EventView) -> bool:
     return begun_again or event.data["to"] == "failed"
 
 
+def mirror_text(mirror: WandbView | None) -> str:
+    """Return the state of a mirror, with its page or its folder for ``wandb sync``."""
+    if mirror is None:
+        return ""
+    where = mirror.url or mirror.folder or ""
+    return mirror.text if where in mirror.text else f"{mirror.text}   {where}"
+
+
 def _facts(view: RunDetail) -> list[tuple[str, str]]:
     latest = {name: value.value for name, value in view.latest.items()}
     git = view.provenance.get("git") or {}
@@ -197,7 +210,7 @@ def _facts(view: RunDetail) -> list[tuple[str, str]]:
         ("memory", formats.size(latest.get("memory/peak_bytes") or latest.get("memory/rss_bytes"))),
         ("attempts", str(view.attempt)),
         ("cost", formats.cost(view.cost)),
-        ("W&B", f"{view.wandb.text}   {view.wandb.url or ''}" if view.wandb else ""),
+        ("W&B", mirror_text(view.wandb)),
         ("submitted", f"{formats.ago(view.created_at)} by {view.submitted_by}"),
         ("commit", f"{commit}{' + changes' if git.get('dirty') else ''}" if commit else ""),
     ]

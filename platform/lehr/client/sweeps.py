@@ -17,7 +17,7 @@ from lehr.client.runs import Run
 from lehr.client.server_object import ObjectMethods
 from lehr.client.waiting import Wait, until_ended
 from lehr.errors import Conflict, NotFound, nearest
-from lehr.schemas.sweeps import SweepDeletion, SweepDetail, SweepView, TrialView
+from lehr.schemas.sweeps import SweepDeletion, SweepDetail, SweepFigure, SweepView, TrialView
 from lehr.schemas.transfers import TransferView
 
 if TYPE_CHECKING:
@@ -249,6 +249,15 @@ class Sweep(ObjectMethods[SweepView]):
         """Return a pandas frame: one row per trial."""
         import_pandas("frame()")
         return trials_frame(self.trials, self.view.metric)
+
+    def importance(self) -> dict[str, float]:
+        """Return how much each varied parameter decides the metric, the largest share first.
+
+        The shares are those of Optuna's PED-ANOVA. Empty for fewer than ten compared trials or a
+        single parameter.
+        """
+        answer = self._transport.get(f"/sweeps/{self.id}/figure")
+        return SweepFigure.model_validate_json(answer).importance
 
     def plot(self, parameter: str | None = None) -> Any:
         """Plot the metric against a swept parameter (the learning rate by default), with its fit.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from lehr.cli.show import relevant_events
+from lehr.cli.show import mirror_text, relevant_events
+from lehr.schemas.runs import WandbView
 from lehr.schemas.streams import EventView
 from lehr_testing import cli, seeding
 from lehr_testing.api import TOKEN, served
@@ -69,3 +70,20 @@ def test_alert_is_shown_with_how_sure_it_is_its_cause_what_to_try_and_its_source
         assert line["text"] in " ".join(text.split())
         assert line["text"] in " ".join(diagnosed.split())
     assert [line["name"] for line in alert["explanation"]] == ["seen", "sure", "cause", "try"]
+
+
+def test_mirror_is_shown_with_its_page_or_the_folder_for_wandb_sync():
+    offline = WandbView(
+        mode="offline",
+        state="done",
+        records=12,
+        behind_bytes=0,
+        folder="/home/ann/.lehr/wandb/k3/wandb/offline-run-1",
+        text="offline, 12 of 12 records",
+    )
+    assert mirror_text(offline) == f"offline, 12 of 12 records   {offline.folder}"
+    page = {"mode": "online", "url": "https://wandb.ai/ann/p/runs/k3", "folder": None}
+    online = offline.model_copy(update=page)
+    assert mirror_text(online).endswith("   https://wandb.ai/ann/p/runs/k3")
+    assert mirror_text(offline.model_copy(update={"folder": None})) == offline.text
+    assert mirror_text(None) == ""

@@ -1,5 +1,6 @@
 """Results in a notebook or a terminal, through a real server: figures, frames, comparisons, progress."""
 
+import json
 import os
 import pty
 import subprocess
@@ -10,6 +11,7 @@ import pytest
 
 from lehr import Client
 from lehr.errors import Conflict, NotFound
+from lehr_testing import cli
 from lehr_testing.api import (
     RUN_SPEC,
     SWEEP_SPEC,
@@ -55,6 +57,26 @@ def test_run_figure_has_one_panel_for_losses_and_one_for_each_other_metric(sweep
     assert figure.data[0].x[0] == 256
     with pytest.raises(NotFound, match="no metric 'train/los'"):
         run.plot("train/los")
+
+
+def test_importance_of_each_parameter_is_known_and_shown(server, client, tmp_path):
+    rates, decays = [1e-4, 3e-4, 1e-3, 3e-3], [0.0, 0.05, 0.1]
+    paths = ["train.optimizer.lr", "train.optimizer.weight_decay"]
+    parameters = dict(zip(paths, [{"values": rates}, {"values": decays}], strict=True))
+    made = client.sweep({**SWEEP_SPEC, "name": "two", "parameters": parameters})
+    assert made.importance() == {}
+    for trial in made.trials:
+        loss = 3.0 + rates.index(trial.parameters[paths[0]]) / 4
+        train(server[0].store, trial.run.id, loss + decays.index(trial.parameters[paths[1]]) / 1e3)
+    shares = made.importance()
+    assert list(shares) == paths
+    assert shares[paths[0]] > 0.6
+    assert sum(shares.values()) == pytest.approx(1)
+    shown = cli.call("--server", server[1], "show", "two", cwd=tmp_path, LEHR_TOKEN=TOKEN).stdout
+    assert f"importance: lr {shares[paths[0]]:.0%}".replace("%", " %") in shown
+    assert ", weight_decay " in shown
+    found = cli.call("--server", server[1], "show", "two", "--json", cwd=tmp_path, LEHR_TOKEN=TOKEN)
+    assert json.loads(found.stdout)["importance"] == shares
 
 
 def test_a_run_without_metrics_has_no_figure(client):
