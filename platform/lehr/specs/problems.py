@@ -23,6 +23,7 @@ from lehr_trainer.configs.fields import (
     join,
     leaf_paths,
     locate,
+    models,
     place,
     step,
 )
@@ -266,7 +267,20 @@ def _instead(path: str, where: FieldPath, root: type[BaseModel]) -> str:
         close = nearest(name, valid)
         meant = join(parent, close) if close else _initialism(root, name)
     fields = f"Fields here: {', '.join(valid)}" if valid else "No fields are known here."
+    if meant == path:
+        # The field is right, but for another kind than the one that is given.
+        return f"{_goes_with(path, root)}   {fields}"
     return f"Did you mean {meant}?   {fields}" if meant else fields
+
+
+def _goes_with(path: str, root: type[BaseModel]) -> str:
+    """Name the kinds of a section that have the field of this path."""
+    parent, _, name = path.rpartition(".")
+    section = place(root, parent)
+    found = models(section.annotations) if section else ()
+    having = tuple(kind for kind in found if name in kind.model_fields)
+    tag = "kind" if all("kind" in kind.model_fields for kind in having) else "name"
+    return f"{name} goes with {tag}: {', '.join(_tags(FieldPath(having, ()), tag))}."
 
 
 def _initialism(root: type[BaseModel], name: str) -> str | None:

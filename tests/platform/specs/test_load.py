@@ -257,3 +257,24 @@ def test_fields_of_the_schema_have_descriptions():
 def test_written_yaml_reads_back_unchanged():
     data = {"a": "1e-4", "b": 1e-4, "c": "yes", "d": None, "e": "", "f": 1e22, "g": "~", "h": [0.1]}
     assert read_yaml(dump_yaml(data)).data == data
+
+
+@pytest.mark.parametrize(
+    ("changes", "hint"),
+    [
+        (
+            {"data": {"corpus": {"kind": "stdlib", "paths": ["/texts"]}}},
+            "paths goes with kind: text, jsonl, parquet.   Fields here: kind",
+        ),
+        (
+            {"optimizer": {"name": "adamw", "momentum": 0.9}},
+            "momentum goes with name: muon.",
+        ),
+    ],
+)
+def test_field_of_another_kind_is_named_with_the_kinds_that_have_it(changes, hint):
+    train = {"model": "tiny", "steps": 5, "data": {"corpus": {"kind": "stdlib"}}, **changes}
+    with pytest.raises(SpecError) as caught:
+        load_spec({"kind": "run", "name": "one", "train": train})
+    assert hint in str(caught.value)
+    assert "Did you mean" not in str(caught.value)
