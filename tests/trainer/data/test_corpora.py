@@ -18,8 +18,9 @@ from lehr_trainer.configs.train import (
     ValidationConfig,
 )
 from lehr_trainer.data import check_corpus, check_data, prepare_dataset
+from lehr_trainer.data.checks import check_tokenizer
 from lehr_trainer.data.corpora import open_corpus
-from lehr_trainer.data.hub import HubReader, explain_hub_error
+from lehr_trainer.data.hub import HubReader, explain_hub_error, unreachable_tokenizer
 from lehr_trainer.errors import BadConfig, BadData, DataUnreachable
 
 TEXTS = documents(40)
@@ -272,6 +273,23 @@ def test_tokenizer_that_does_not_fit_is_refused_before_reading():
         check_data(data, 512)
     with pytest.raises(BadData, match="did you mean byte"):
         check_data(data.model_copy(update={"tokenizer": "bytes"}), 512)
+
+
+def test_tokenizer_that_needs_a_download_has_a_hint_for_machines_without_a_network():
+    with pytest.raises(BadData, match=r"openai-community/gpt2 .*tekken or byte"):
+        check_tokenizer("gpt2")
+    error = unreachable_tokenizer("openai-community/gpt2", ConnectionError("no route"))
+    assert isinstance(error, DataUnreachable)
+    assert "tekken or byte, or the path of a tokenizer.json" in str(error)
+    assert "data.corpus" not in str(error)
+
+
+def test_link_that_leads_nowhere_is_not_suggested_in_its_own_place(tmp_path):
+    link = tmp_path / "train.jsonl"
+    link.symlink_to(tmp_path / "gone.jsonl")
+    with pytest.raises(BadData, match=r"train.jsonl is a link to .*gone.jsonl") as caught:
+        check_corpus(files("jsonl", link))
+    assert "did you mean" not in str(caught.value)
 
 
 def test_a_path_given_as_hub_id_is_refused_at_once():

@@ -16,6 +16,11 @@ from lehr_trainer.errors import BadConfig, BadData
 TOKENIZER_SIZES = {"byte": 257, "tekken": 131_072}
 """The built-in tokenizers and their vocabularies."""
 
+OFFLINE_TOKENIZERS = f"{' or '.join(reversed(TOKENIZER_SIZES))}, or the path of a tokenizer.json"
+"""What data.tokenizer can be on a machine without a network."""
+_ON_THE_HUB = {"gpt2": "openai-community/gpt2"}
+"""Names of tokenizers that people know, and their ids in the Hugging Face hub."""
+
 _SUFFIXES = {
     "text": (".txt", ".text", ".md", ".rst", ".py", ".txt.gz", ".txt.zst"),
     "jsonl": (".jsonl", ".ndjson", ".json", ".jsonl.gz", ".jsonl.zst", ".json.gz", ".json.zst"),
@@ -80,6 +85,10 @@ def resolve_files(corpus: FilesCorpus, field: str = "data.corpus") -> list[Path]
         else:
             matches = sorted(Path(p) for p in glob.glob(str(path), recursive=True))  # noqa: PTH207 - absolute
         matches = [match for match in matches if match.is_file()]
+        if not matches and path.is_symlink():
+            raise BadData(
+                f"{field}.paths: {given} is a link to {path.readlink()}, which does not exist"
+            )
         if not matches:
             raise BadData(f"{field}.paths: {given} does not exist{_nearest(path)}")
         found.update(dict.fromkeys(match.absolute() for match in matches))
@@ -95,6 +104,7 @@ def _nearest(path: Path) -> str:
         parent, missing = parent.parent, parent.name
     try:
         names = sorted(entry.name for entry in parent.iterdir()) if parent.is_dir() else []
+        names = [name for name in names if name != missing]
     except OSError:
         names = []
     near = difflib.get_close_matches(missing, names, n=1, cutoff=0.5)
@@ -118,6 +128,11 @@ def check_tokenizer(name: str) -> Path | None:
         return path
     if name.count("/") == 1 and not name.startswith((".", "/", "~")) and path.suffix != ".json":
         return None
+    if name in _ON_THE_HUB:
+        raise BadData(
+            f"data.tokenizer {name!r}: write {_ON_THE_HUB[name]} to download it from the Hugging "
+            f"Face hub; without a network, give {OFFLINE_TOKENIZERS}"
+        )
     near = difflib.get_close_matches(name, TOKENIZER_SIZES, n=1)
     raise BadData(
         f"data.tokenizer {name!r} is neither {' nor '.join(TOKENIZER_SIZES)}, nor a tokenizers "

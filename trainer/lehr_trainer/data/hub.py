@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lehr_trainer.configs.train import HubCorpus
+from lehr_trainer.data.checks import OFFLINE_TOKENIZERS
 from lehr_trainer.data.corpora import CorpusReader
 from lehr_trainer.data.files import column
 from lehr_trainer.errors import BadData, DataUnreachable
@@ -71,8 +72,19 @@ class HubReader(CorpusReader):
         return explain_hub_error(error, f"dataset {self._corpus.id}", "data.corpus.id")
 
 
-def explain_hub_error(error: Exception, what: str, field: str) -> BadData:
-    """Tell a hub that is unreachable (retry; it resumes) from a wrong config."""
+FILES_INSTEAD = (
+    "use files that are here (data.corpus.kind text, jsonl or parquet). What was prepared so far "
+    "is kept"
+)
+
+
+def explain_hub_error(
+    error: Exception, what: str, field: str, *, instead: str = FILES_INSTEAD
+) -> BadData:
+    """Tell a hub that is unreachable (retry; it resumes) from a wrong config.
+
+    ``instead`` is what to do without the hub.
+    """
     reason = (str(error).splitlines() or [type(error).__name__])[0]
     names = {kind.__name__ for kind in type(error).__mro__}
     wrong = {"DatasetNotFoundError", "RepositoryNotFoundError", "GatedRepoError", "ValueError"}
@@ -83,9 +95,14 @@ def explain_hub_error(error: Exception, what: str, field: str) -> BadData:
         )
     return DataUnreachable(
         f"{what} cannot be fetched from the Hugging Face hub: {reason}; check this machine's "
-        "network, HF_ENDPOINT and HF_HUB_OFFLINE, or use files that are here "
-        "(data.corpus.kind text, jsonl or parquet). What was prepared so far is kept"
+        f"network, HF_ENDPOINT and HF_HUB_OFFLINE, or {instead}"
     )
+
+
+def unreachable_tokenizer(name: str, error: Exception) -> BadData:
+    """Explain why a tokenizer cannot be fetched, and what to use without a network."""
+    instead = f"set data.tokenizer to {OFFLINE_TOKENIZERS}"
+    return explain_hub_error(error, f"tokenizer {name}", "data.tokenizer", instead=instead)
 
 
 def fetch_tokenizer(name: str) -> Path:
@@ -101,7 +118,7 @@ def fetch_tokenizer(name: str) -> Path:
     try:
         path = Path(hf_hub_download(name, "tokenizer.json"))
     except Exception as error:  # noqa: BLE001 - many libraries raise here
-        raise explain_hub_error(error, f"tokenizer {name}", "data.tokenizer") from None
+        raise unreachable_tokenizer(name, error) from None
     # Not every tokenizer has a config; then the usual names of the last token are tried.
     with contextlib.suppress(EntryNotFoundError):
         hf_hub_download(name, "tokenizer_config.json")

@@ -21,6 +21,7 @@ from typing import Literal
 import numpy as np
 
 from lehr_trainer.callbacks import Notify
+from lehr_trainer.configs.corpus import Corpus, FilesCorpus, HubCorpus
 from lehr_trainer.configs.train import DataConfig, MixCorpus, ValidationConfig
 from lehr_trainer.data.checks import check_vocabulary
 from lehr_trainer.data.corpora import CorpusReader, identity_digest, open_corpus
@@ -51,6 +52,7 @@ SHARD_TOKENS = 2**26
 """128 MiB of uint16; an interrupted preparation loses at most this much."""
 _BATCH_BYTES = 2**20
 """Text that one thread tokenizes at a time."""
+_SHOWN_PATHS = 3
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -279,7 +281,7 @@ class _Preparation:
             return
         shutil.rmtree(building)
         if writer.train_tokens == writer.validation_tokens == 0:
-            raise BadData(f"the corpus holds no text: {self.corpus.description()}")
+            raise BadData(f"the corpus holds no text: {_blank(self.data.corpus)}")
         if writer.train_tokens == 0:
             raise BadData(
                 "every document of the corpus was held out for validation: it has too few; take "
@@ -313,6 +315,31 @@ def document_hash(text: bytes) -> bytes:
 def is_held_out(name: bytes, share: float) -> bool:
     """Decide by the hash alone, so a copy of a held-out document is never trained on."""
     return int.from_bytes(name[:8], "big") < share * 2**64
+
+
+def _blank(corpus: Corpus) -> str:
+    """Describe what was read of a corpus without text, and what to look at."""
+    match corpus:
+        case FilesCorpus(kind="text"):
+            return f"all documents of {_some(corpus.paths)} are blank"
+        case FilesCorpus():
+            return (
+                f"all documents are blank in the field {corpus.text_field} of "
+                f"{_some(corpus.paths)}; if it is another one, set data.corpus.text_field"
+            )
+        case HubCorpus():
+            return (
+                f"all documents are blank in the field {corpus.text_field} of dataset "
+                f"{corpus.id}, split {corpus.split}; look at data.corpus.text_field and split"
+            )
+        case _:
+            return "all of its documents are blank"
+
+
+def _some(paths: list[str]) -> str:
+    shown = ", ".join(paths[:_SHOWN_PATHS])
+    more = len(paths) - _SHOWN_PATHS
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def _encodable(text: str) -> str:
