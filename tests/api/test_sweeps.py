@@ -142,11 +142,21 @@ def test_a_tpe_sweep_is_not_finished_before_its_last_point_unless_cancelled(api)
     finish(api_.store, sweep)
     seen = client.get(f"/api/v1/sweeps/{sweep['id']}").json()
     assert seen["state"] == "running"
-    assert seen["notes"][0] == "TPE has yet to choose 2 of 12 points."
+    assert seen["notes"][0] == (
+        "TPE has yet to choose 2 of 12 points. The first 10 were drawn at random."
+    )
     cancelled = act(client, sweep, "cancel")
     assert (cancelled["state"], cancelled["trials_remaining"]) == ("finished", 0)
     more = act(client, sweep, "extend", {"trials": 1})
     assert (more["state"], more["trials_remaining"]) == ("running", 3)
+
+
+def test_a_tpe_sweep_of_few_points_says_that_all_are_random(api):
+    _, client = api
+    sweep = submit(client, method="tpe", trials=4, parameters={"train.optimizer.lr": LR})
+    assert sweep["notes"][0] == (
+        "All 4 points were drawn at random: TPE chooses from results from point 11 on."
+    )
 
 
 def complete(store, run_id):

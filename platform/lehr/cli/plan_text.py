@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lehr import formats
 from lehr.cli.output import escaped, table
 from lehr.cli.plan_server import matching_gpus
+from lehr.specs.sweep import STARTUP_TRIALS
 from lehr_trainer.planning.hardware import GPUS
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ def sweep_text(plan: SweepPlan, cluster: ClusterView | None) -> str:
     size = f"{trials} {'trial' if trials == 1 else 'trials'}"
     if plan.later:
         size += f" (the first {len(plans)} drawn at random, the others from results)"
+    elif plan.method == "tpe":
+        size += f" (all drawn at random: TPE chooses from point {STARTUP_TRIALS + 1} on)"
     lines = [
         f"[bold]{plan.name}[/]  {over}, {size}, {escaped(plan.metric)} {plan.goal}d",
         *_model_lines(plans),

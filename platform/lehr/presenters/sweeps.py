@@ -18,7 +18,7 @@ from lehr.presenters.seeds import noise_band
 from lehr.presenters.seeds import notes as seed_notes
 from lehr.schemas.runs import RunView
 from lehr.schemas.sweeps import PointView, StandingView, SweepDetail, SweepView, TrialView
-from lehr.specs.sweep import SweepSpec
+from lehr.specs.sweep import STARTUP_TRIALS, SweepSpec
 
 if TYPE_CHECKING:
     from lehr.presenters.runs import RunPresenter
@@ -336,8 +336,13 @@ def _progress(sweep: SweepRow, judged: _Judged) -> list[str]:
     if sweep.stopped is not None:
         return [f"Stopped: {sweep.stopped}"]
     trials_remaining = _trials_remaining(sweep, len(judged.trials))
+    points = sweep.spec.get("trials")
     if trials_remaining:
-        return [f"TPE has yet to choose {trials_remaining} of {sweep.spec['trials']} points."]
+        chosen = f"TPE has yet to choose {trials_remaining} of {points} points."
+        return [f"{chosen} The first {STARTUP_TRIALS} were drawn at random."]
+    if sweep.spec["method"] == "tpe" and points <= STARTUP_TRIALS:
+        chosen = f"TPE chooses from results from point {STARTUP_TRIALS + 1} on."
+        return [f"All {points} points were drawn at random: {chosen}"]
     return []
 
 

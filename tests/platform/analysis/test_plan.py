@@ -64,6 +64,19 @@ def test_plan_of_a_mix_has_the_tokens_of_each_corpus():
     assert "own   16.4 M to 32.8 M tokens, 25.0% to 50.0% of training" in text
 
 
+@pytest.mark.parametrize(
+    ("trials", "says"),
+    [
+        (12, "12 trials (the first 10 drawn at random, the others from results)"),
+        (6, "6 trials (all drawn at random: TPE chooses from point 11 on)"),
+    ],
+)
+def test_plan_of_a_search_says_which_trials_are_random(trials, says):
+    parameters = "parameters={train.optimizer.lr: {min: 1e-4, max: 1e-2}}"
+    spec = grid("method=tpe", f"trials={trials}", parameters)
+    assert says in sweep_text(plan_sweep(spec, expand(spec)), None)
+
+
 def test_time_and_cost_follow_from_flops_and_the_dense_peak():
     plan = plan_run(grid().run)
     assert plan.gpu is not None
