@@ -591,6 +591,14 @@ class AsyncSweep(AsyncProxy):
         """Return a pandas frame: one row per trial."""
         ...
 
+    async def importance(self) -> dict[str, float]:
+        """Return how much each varied parameter decides the metric, the largest share first.
+
+        The shares are those of Optuna's PED-ANOVA. Empty for fewer than ten compared trials or a
+        single parameter.
+        """
+        ...
+
     async def plot(self, parameter: str | None = None) -> Any:
         """Plot the metric against a swept parameter (the learning rate by default), with its fit.
 
