@@ -9,13 +9,13 @@ import { scheduleMarks } from "./schedule.js";
  */
 
 /**
- * Return why the last attempt before an event ended.
+ * Return why the attempt before another one ended. Its number decides: clocks of nodes and server may differ.
  *
  * @param {EventView[]} events in order
- * @param {EventView} resumed
+ * @param {number} attempt
  */
-function endBefore(events, resumed) {
-  const end = events.slice(0, events.indexOf(resumed)).findLast(({ kind, data }) => kind === "transition" && ACTIVE.has(data.from) && !ACTIVE.has(data.to));
+function endBefore(events, attempt) {
+  const end = events.findLast(({ kind, data, attempt: number }) => kind === "transition" && number < attempt && ACTIVE.has(data.from) && !ACTIVE.has(data.to));
   return end?.message.slice(end.message.indexOf(": ") + 2);
 }
 
@@ -32,7 +32,7 @@ export function marksOf(events, diagnosed, run) {
   return {
     schedule: scheduleMarks(run),
     checkpoints: at("checkpoint").map((event) => /** @type {number} */ (event.step)),
-    resumes: at("resumed").map((event) => ({ step: /** @type {number} */ (event.step), label: event.message, cause: endBefore(events, event) })),
+    resumes: at("resumed").map((event) => ({ step: /** @type {number} */ (event.step), label: event.message, cause: endBefore(events, event.attempt) })),
     alerts: [
       ...at("warning").map((event) => ({ step: /** @type {number} */ (event.step), label: event.message })),
       ...diagnosed.map(({ step, seen, cause }) => ({ step, label: seen, cause: cause || undefined })),
