@@ -106,6 +106,8 @@ def share(value: float | None) -> str:
 
 def parameter(value: Any, path: str = "") -> str:
     """Format a swept value: 1.0e-4, 16, adamw; a learning rate, by its path, as 3.0e-3."""
+    if isinstance(value, list):
+        return str([float(f"{one:g}") if isinstance(one, float) else one for one in value])
     if isinstance(value, bool) or not isinstance(value, float):
         return str(value).lower() if isinstance(value, bool) else str(value)
     if value and (is_rate(path) or not _ORDINARY[0] <= abs(value) < _ORDINARY[1]):

@@ -86,6 +86,10 @@ def test_parameter_count_format(value, text):
         (128, "hidden", "128"),
         ("adamw", "", "adamw"),
         (True, "fused", "true"),
+        (0.1 + 0.2, "wd", "0.3"),
+        ([0.1 + 0.2, 0.95], "betas", "[0.3, 0.95]"),
+        ([0.9, 0.95], "betas", "[0.9, 0.95]"),
+        ([2, "a"], "x", "[2, 'a']"),
     ],
 )
 def test_values_are_written_in_short_form(value, path, shown):

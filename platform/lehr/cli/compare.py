@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -35,6 +36,8 @@ _AXES = {
     "flops": lambda x: f"{formats.si(x)} FLOPs",
 }
 _LONGEST = 28
+_DECIMALS = 1e-4
+"""Smaller differences have no digit among four decimals."""
 _NOTES = 8
 
 
@@ -147,7 +150,7 @@ def _standings(found: ComparisonView) -> Table:
             one.run_id,
             state_text(one.state),
             formats.loss(one.value),
-            "baseline" if one is base else _signed(one.delta),
+            "baseline" if one is base else signed(one.delta),
             _remark(one, remarks),
             _beside(one.tokens_per_s, base.tokens_per_s, formats.si(one.tokens_per_s), one is base),
         ]
@@ -158,8 +161,14 @@ def _standings(found: ComparisonView) -> Table:
     return rows
 
 
-def _signed(value: float | None) -> str:
-    return formats.NOTHING if value is None else f"{value:+.4f}"
+def signed(value: float | None) -> str:
+    """Format a difference: +0.0123; one that four decimals would hide as +1.2e-6."""
+    if value is None:
+        return formats.NOTHING
+    hidden = value and math.isfinite(value) and abs(value) < _DECIMALS
+    if not hidden:
+        return f"{value:+.4f}"
+    return f"{'+' if value > 0 else ''}{formats.scientific(value, 2)}"
 
 
 def _remarks(found: ComparisonView) -> dict[str, str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from lehr import Client
+from lehr.cli.compare import signed
 from lehr.errors import NotFound
 from lehr.schemas.comparisons import ComparisonView
 from lehr_testing import cli, seeding
@@ -196,3 +197,19 @@ def _answers(client: Client) -> bool:
     except InternalError:  # It is no Lehr server, but it answers.
         return True
     return True
+
+
+@pytest.mark.parametrize(
+    ("delta", "shown"),
+    [
+        (0.0123, "+0.0123"),
+        (-1.5, "-1.5000"),
+        (0.0, "+0.0000"),
+        (1.23e-6, "+1.2e-6"),
+        (-4e-5, "-4.0e-5"),
+        (None, "—"),
+        (float("nan"), "+nan"),
+    ],
+)
+def test_small_difference_is_not_shown_as_zero(delta, shown):
+    assert signed(delta) == shown
