@@ -36,37 +36,59 @@ class Device(Clock):
         self.host = max(self.host, moment)
 
 
+class Logged:
+    """A logger of 60 steps on a device of ``kind``, and what it writes."""
+
+    def __init__(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str, log_every: int
+    ) -> None:
+        monkeypatch.setattr(metrics_logger, "_copied_to_host", lambda values: values)
+        monkeypatch.setattr(metrics_logger, "memory_values", lambda _: {})
+        values = train_values(Path("unused"), steps=60, diagnostics={"log_every": log_every})
+        self.config = TrainConfig.model_validate(values)
+        self.device = Device()
+        self._path = folder / "events.jsonl"
+        self.logger = MetricsLogger(
+            self.config,
+            EventStream(self._path),
+            torch.device(kind),
+            peak_flops=self.config.tokens_per_step / STEP_S,
+            flops_per_token=lambda _: 1.0,
+            log=lambda _: None,
+            clock=self.device,
+        )
+
+    def note(
+        self, step: int, waited_s: float = 0.0, extra: dict[str, torch.Tensor] | None = None
+    ) -> None:
+        self.logger.note(step, torch.tensor(1.0), torch.tensor(1.0), 1e-3, waited_s, extra)
+
+    def records(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self._path.read_text().splitlines()]
+
+
+KINDS = pytest.mark.parametrize("kind", ["cuda", "cpu"])
+
+
 @pytest.mark.parametrize("log_every", [1, 2, 10, 7])
-@pytest.mark.parametrize("kind", ["cuda", "cpu"])
+@KINDS
 def test_step_times_are_those_of_the_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, log_every: int
 ) -> None:
-    monkeypatch.setattr(metrics_logger, "_copied_to_host", lambda values: values)
-    monkeypatch.setattr(metrics_logger, "memory_values", lambda _: {})
-    values = train_values(Path("unused"), steps=60, diagnostics={"log_every": log_every})
-    config = TrainConfig.model_validate(values)
-    device, events = Device(), EventStream(tmp_path / "events.jsonl")
-    logger = MetricsLogger(
-        config,
-        events,
-        torch.device(kind),
-        peak_flops=config.tokens_per_step / STEP_S,
-        flops_per_token=lambda _: 1.0,
-        log=lambda _: None,
-        clock=device,
-    )
+    logged = Logged(tmp_path, monkeypatch, kind, log_every)
+    config, device, logger = logged.config, logged.device, logged.logger
     device.host += 5.0  # Resuming and compiling are no step.
     logger.start_at(0)
     for step in range(1, 61):
         device.launch(STEP_S)
-        logger.note(step, torch.tensor(1.0), torch.tensor(1.0), 1e-3, 0.0)
+        logged.note(step)
         if step in (25, 50, 55):
             with logger.paused():
                 device.launch(0.5)
                 device.wait(device.mark())
                 device.host += 0.2
     logger.settle()
-    records = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    records = logged.records()
     assert [record["step"] for record in records] == [
         step for step in range(1, 61) if step % log_every == 0 or step == 60
     ]
@@ -76,3 +98,60 @@ def test_step_times_are_those_of_the_device(
         assert STEP_S <= found["step_time_s"] + 1e-9 <= STEP_S + 0.002 + 1e-6
         assert found["mfu"] <= 1.0 + 1e-6
         assert found["tokens_per_s"] == pytest.approx(config.tokens_per_step / found["step_time_s"])
+
+
+@pytest.mark.parametrize("log_every", [1, 2, 10, 7])
+@KINDS
+def test_waits_for_data_are_averaged_over_the_same_steps_as_the_step_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, log_every: int
+) -> None:
+    logged = Logged(tmp_path, monkeypatch, kind, log_every)
+    logged.logger.start_at(0)
+    waits = {step: 0.004 if step % 5 == 1 else 0.0005 for step in range(1, 61)}
+    for step, wait in waits.items():
+        logged.device.launch(STEP_S)
+        # A step with further values is logged at once, and ends a window early.
+        extra = {"train/skipped_steps": torch.tensor(0.0)} if step == 13 else None
+        logged.note(step, wait, extra)
+    logged.logger.settle()
+    before = 0
+    for record in logged.records():
+        window = [waits[step] for step in range(before + 1, record["step"] + 1)]
+        assert record["values"]["data_wait_s"] == pytest.approx(sum(window) / len(window))
+        before = record["step"]
+    assert before == 60
+
+
+def test_waits_before_the_first_step_are_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged = Logged(tmp_path, monkeypatch, "cpu", 10)
+    for step in (1, 2, 3):
+        logged.note(step, 7.0)
+    logged.logger.start_at(0)
+    for step in range(1, 11):
+        logged.device.launch(STEP_S)
+        logged.note(step, 0.001)
+    assert [record["values"]["data_wait_s"] for record in logged.records()] == [
+        pytest.approx(0.001)
+    ]
+
+
+@KINDS
+def test_diagnostics_are_left_out_of_step_times_without_a_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    logged = Logged(tmp_path, monkeypatch, kind, 10)
+    device, logger = logged.device, logged.logger
+    logger.start_at(0)
+    for step in range(1, 61):
+        device.launch(STEP_S)
+        if step % 20 == 0:
+            host = device.host
+            with logger.untimed():
+                device.launch(0.5)
+            assert device.host == pytest.approx(host + 0.001)
+        logged.note(step)
+    logger.settle()
+    times = [record["values"]["step_time_s"] for record in logged.records()]
+    assert times == [pytest.approx(STEP_S, abs=2e-4)] * 6

@@ -244,29 +244,38 @@ def test_held_out_set_uses_the_data_and_compute_settings_of_the_run(
     assert values[0] == pytest.approx(values[1], rel=1e-2)
 
 
-def test_step_time_excludes_evaluations_samples_and_saves(tmp_path: Path, corpus: Path) -> None:
+@pytest.mark.parametrize("diagnosed", [("quality_every",), ("parts_every",), ()])
+def test_step_time_excludes_diagnostics_evaluations_samples_and_saves(
+    tmp_path: Path, corpus: Path, diagnosed: tuple[str, ...]
+) -> None:
+    never = {"parts_every": 0, "quality_every": 0}
     training = begin(
         tmp_path / "run",
         corpus,
         steps=1,
-        diagnostics={"sample": {"every": 1, "tokens": 1}},
+        diagnostics={**never, "sample": {"every": 1, "tokens": 1}, **dict.fromkeys(diagnosed, 1)},
         **QUIET,
     )
     inside: list[str] = []
     open_now: list[str] = []
-    paused = training.metrics_logger.paused
+    untimed = training.metrics_logger.untimed
 
     class Watched:
+        def __init__(self, *, when: bool = True) -> None:
+            self.when = when
+
         def __enter__(self) -> None:
-            self.pause = paused()
+            self.pause = untimed(when=self.when)
             self.pause.__enter__()
-            open_now.append("paused")
+            if self.when:
+                open_now.append("untimed")
 
         def __exit__(self, *problem: object) -> None:
-            open_now.pop()
+            if self.when:
+                open_now.pop()
             self.pause.__exit__(*problem)  # type: ignore[arg-type]
 
-    training.metrics_logger.paused = Watched  # type: ignore[method-assign, assignment]
+    training.metrics_logger.untimed = Watched  # type: ignore[method-assign, assignment]
 
     def watch(owner: object, name: str) -> None:
         real = getattr(owner, name)
@@ -278,11 +287,15 @@ def test_step_time_excludes_evaluations_samples_and_saves(tmp_path: Path, corpus
 
         setattr(owner, name, noted)
 
+    watch(training.diagnostics_logger, "before_update")
+    watch(training.diagnostics_logger, "after_update")
     watch(training.held_out, "batches")
     watch(training.diagnostics_logger, "write_sample")
     watch(training.checkpointer, "save")
     train(training)
-    assert inside == ["batches", "write_sample", "save"]
+    # A step without diagnostics needs no further moments.
+    around = ["before_update", "after_update"] if diagnosed else []
+    assert inside == [*around, "batches", "write_sample", "save"]
 
 
 def test_samples_are_written_at_their_interval(tmp_path: Path, corpus: Path) -> None:

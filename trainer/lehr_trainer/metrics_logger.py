@@ -71,6 +71,7 @@ class _Pending:
     values: Tensor
     """Loss and gradient norm, in host memory once the last span has ended."""
     data_wait_s: float
+    """Mean over the same steps."""
     extra: tuple[str, ...]
     """Names of the values that follow loss and gradient norm."""
     data: DataValues
@@ -118,6 +119,7 @@ class MetricsLogger:
         self._timed_step = step
         self._spans: list[tuple[Moment, Moment]] = []
         self._span_began = self._clock.mark()
+        self._waited_s, self._noted = 0.0, 0
 
     def due(self, step: int) -> bool:
         """Whether ``step`` gets a record."""
@@ -140,13 +142,16 @@ class MetricsLogger:
             loss: its mean over all ranks.
             grad_norm: the global gradient norm before clipping.
             lr: that it used.
-            waited_s: how long it waited for data.
+            waited_s: how long the host waited for the step's data. The record has the mean over
+                the steps since the record before, as for the step time.
             extra: further values by metric name, 0-d; a step that has some is always logged.
             data: called when the record is written.
         """
         extra = extra or {}
         values = torch.stack([loss.detach(), grad_norm.detach(), *map(_fp32, extra.values())])
         self._latest = (step, values)
+        self._waited_s += waited_s
+        self._noted += 1
         if not self.due(step) and not extra:
             return
         if self._device.type == "cuda":
@@ -161,12 +166,13 @@ class MetricsLogger:
                 spans,
                 lr,
                 values,
-                waited_s,
+                self._waited_s / self._noted,
                 tuple(extra),
                 data,
             ),
         )
         self._timed_step, self._spans, self._span_began = step, [], now
+        self._waited_s, self._noted = 0.0, 0
         if before is not None:
             self._settle(before)
         if self._device.type != "cuda":
@@ -189,8 +195,17 @@ class MetricsLogger:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Exclude the time spent within from step times."""
+        """Write the pending figures; exclude the time spent within from step times."""
         self.settle()
+        with self.untimed():
+            yield
+
+    @contextmanager
+    def untimed(self, *, when: bool = True) -> Iterator[None]:
+        """Exclude the time spent within from step times, without waiting for the device."""
+        if not when:
+            yield
+            return
         self._spans.append((self._span_began, self._clock.mark()))
         try:
             yield

@@ -169,18 +169,21 @@ class Training(TrainStep):
         factor = lr_factor(config.schedule, step + 1, config.steps)
         set_lr_factor(self.optimizer, factor)
         waited_before = self.loader.waited_s
+        diagnosed = self.diagnostics_logger.due(step + 1)
 
         loss, batch = self.backward(step, self.loader)
         digest = self.ranks.begin_sum(self.loader.digest)
         with self.profiler.phase("update"):
-            self.diagnostics_logger.before_update(step + 1, self.update_step)
+            with self.metrics_logger.untimed(when=diagnosed):
+                self.diagnostics_logger.before_update(step + 1, self.update_step)
             grad_norm = self.update(loss)
 
         step += 1
         self.progress.step, self.progress.tokens = step, step * config.tokens_per_step
-        extra = self.diagnostics_logger.after_update(
-            step, self.update_step, batch, self.unwrapped_loss
-        )
+        with self.metrics_logger.untimed(when=diagnosed):
+            extra = self.diagnostics_logger.after_update(
+                step, self.update_step, batch, self.unwrapped_loss
+            )
         waited_s = self.loader.waited_s - waited_before
         lr = config.optimizer.lr * factor
         self.metrics_logger.note(
@@ -192,7 +195,8 @@ class Training(TrainStep):
             extra,
             data=lambda: {"data/digest": added(digest()), **self.loader.epochs(step)},
         )
-        self.profiler.step()
+        with self.metrics_logger.untimed(when=self.profiler.recording):
+            self.profiler.step()
 
     def evaluate(self) -> float:
         with self.metrics_logger.paused():

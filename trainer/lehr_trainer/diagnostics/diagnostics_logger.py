@@ -49,6 +49,13 @@ class DiagnosticsLogger:
         self._overflows = compression_overflows
         self._tokenizer: Tokenizer | None = None
 
+    def due(self, step: int) -> bool:
+        """Whether parts or quality are measured in ``step`` (the first is 1)."""
+        policy = self._config.diagnostics
+        return self._is_rank0 and (
+            every(policy.parts_every, step) or every(policy.quality_every, step)
+        )
+
     def before_update(self, step: int, update_step: UpdateStep) -> None:
         """Prepare diagnostics between backward and clipping of ``step`` (the first is 1)."""
         self._watching = self._is_rank0 and every(self._config.diagnostics.parts_every, step)

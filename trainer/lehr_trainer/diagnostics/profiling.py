@@ -49,6 +49,11 @@ class Profiler:
         elif config.tool == "nsys":
             self._start_nsys()
 
+    @property
+    def recording(self) -> bool:
+        """Whether a profile of torch's is open; its end writes a trace, which takes seconds."""
+        return self._torch is not None
+
     def phase(self, name: str) -> AbstractContextManager[object]:
         """Name what runs within, in the trace."""
         if self._torch is not None:
