@@ -27,7 +27,7 @@ from lehr_trainer.models.attention import (
     chosen_kernel,
     math_fallback,
 )
-from lehr_trainer.models.documents import block_mask, dense_mask, document_ids
+from lehr_trainer.models.documents import document_ids, document_mask
 from lehr_trainer.models.fp8 import convert_to_fp8, fp8_state
 from lehr_trainer.models.init import initialise
 from lehr_trainer.models.llama import Llama
@@ -89,13 +89,15 @@ def test_each_attention_kernel_matches_the_math_kernel(backend: str) -> None:
         assert (a - b).float().norm() < 2e-2 * b.float().norm()
 
 
-def test_flex_attention_keeps_documents_apart_in_backward_too() -> None:
+@pytest.mark.parametrize("backend", ["auto", "efficient"])
+def test_documents_are_kept_apart_as_by_the_math_kernel_in_backward_too(backend: str) -> None:
     tokens = torch.randint(0, 40, (2, 256), device=CUDA)
     ids = document_ids(tokens, eos_id=0)
     inputs = attention_operands()
     results = []
-    for mask in (block_mask(ids), dense_mask(ids)):
-        out = attend(*inputs, mask)
+    for name in (backend, "math"):
+        with attention_backend(AttentionConfig(backend=name, document_masking=True), CUDA):
+            out = attend(*inputs, document_mask(ids))
         results.append([out, *torch.autograd.grad(out.float().square().sum(), inputs)])
     for a, b in zip(*results, strict=True):
         assert (a - b).float().norm() < 2e-2 * b.float().norm()

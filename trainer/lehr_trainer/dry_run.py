@@ -196,7 +196,8 @@ def _notify(context: RunContext) -> Notify:
 
 def _warn_of_math(context: RunContext, precision: Precision, shapes: list[BatchShape]) -> None:
     config = context.config
-    if config.attention.document_masking or config.attention.backend == "math":
+    masked, backend = config.attention.document_masking, config.attention.backend
+    if backend == "math" or (masked and backend == "auto"):  # It was asked for, or is not used.
         return
     model = config.model
     heads = model.num_attention_heads
@@ -210,6 +211,7 @@ def _warn_of_math(context: RunContext, precision: Precision, shapes: list[BatchS
                 kv_heads=heads if isinstance(model, GPT2Config) else model.num_key_value_heads,
                 length=length,
                 head_size=model.hidden_size // heads,
+                dense_mask=masked,
             )
         )
         if message is not None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 from pydantic import ValidationError
 
 from lehr_trainer.configs.attention import AttentionConfig
 from lehr_trainer.errors import BadConfig
-from lehr_trainer.models import attention
+from lehr_trainer.models import attention, documents
 from lehr_trainer.models.attention import AttentionCall, attend, attention_backend, chosen_kernel
 from lehr_trainer.models.documents import (
     block_mask,
@@ -18,6 +21,7 @@ from lehr_trainer.models.documents import (
 )
 
 CPU = torch.device("cpu")
+CUDA = torch.device("cuda")
 
 
 def operands(kv_heads: int = 2, dtype: torch.dtype = torch.float32):
@@ -109,7 +113,7 @@ def some_ids() -> torch.Tensor:
     return document_ids(tokens, eos_id=0)
 
 
-@pytest.mark.parametrize("backend", ["auto", "math"])
+@pytest.mark.parametrize("backend", ["auto", "flash", "math"])
 def test_masked_attention_matches_each_document_alone(backend: str) -> None:
     ids = some_ids()
     inputs = operands()
@@ -133,6 +137,42 @@ def test_flex_attention_sees_the_same_mask() -> None:
 
 
 @pytest.mark.parametrize(
+    ("device", "backend", "form"),
+    [
+        ("cuda", "auto", "blocks"),
+        ("cuda", "math", "dense"),
+        ("cuda", "efficient", "dense"),
+        ("cpu", "auto", "dense"),
+        ("cpu", "flash", "dense"),
+        ("cpu", "math", "dense"),
+    ],
+)
+def test_documents_are_masked_in_the_form_that_the_asked_kernel_takes(
+    monkeypatch, device: str, backend: str, form: str
+) -> None:
+    """A block mask is FlexAttention's; with it the kernel that was asked for would not run."""
+
+    ids: Any = SimpleNamespace(device=torch.device(device), is_cuda=device == "cuda")
+    monkeypatch.setattr(documents, "block_mask", lambda _: "blocks")
+    monkeypatch.setattr(documents, "dense_mask", lambda _: "dense")
+    with attention_backend(
+        AttentionConfig(backend=backend, document_masking=True), torch.device(device)
+    ):
+        assert documents.document_mask(ids) == form
+
+
+@pytest.mark.parametrize("backend", ["flash", "cudnn", "fa3", "fa4"])
+def test_gpu_kernel_without_masks_is_refused_with_the_kernels_that_have_them(backend: str) -> None:
+    config = AttentionConfig(backend=backend, document_masking=True)
+    with pytest.raises(BadConfig) as refusal:
+        attention.require_backend(config, CUDA)
+    assert str(refusal.value) == (
+        f"attention.backend: {backend} takes no document mask on a CUDA GPU; with "
+        "attention.document_masking: true use auto (FlexAttention), efficient or math"
+    )
+
+
+@pytest.mark.parametrize(
     ("dtype", "head_size", "dense", "cure"),
     [
         (torch.float32, 64, False, "precision.compute: bf16"),
@@ -151,9 +191,6 @@ def test_math_fallback_names_its_cost_and_the_remedy(dtype, head_size, dense, cu
 
 def test_cpu_never_warns() -> None:
     assert attention.math_fallback(AttentionCall(CPU, torch.float32, 2, 4, 2, 64, 16)) is None
-
-
-CUDA = torch.device("cuda")
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,28 @@ def test_fp32_activations_are_within_a_tenth_of_the_published_6_2_gb() -> None:
     assert plan.activations == pytest.approx(6.2e9, rel=0.1)
 
 
+def test_mask_of_all_pairs_is_planned_where_a_kernel_takes_one() -> None:
+    sequences, length = 4, 512
+
+    def planned(device: str, backend: str, *, masked: bool) -> int:
+        attention = {"backend": backend, "document_masking": masked}
+        changes = {"device": device, "precision": {"compute": "bf16"}, "attention": attention}
+        return training_memory(config("tiny", sequences, length, **changes)).activations
+
+    layers = LlamaConfig(**MODEL_PRESETS["tiny"].values).num_hidden_layers
+    # Each layer keeps the mask in the operands' type; all share the bool one.
+    pairs = sequences * length**2
+    for device, backend, bytes_of_a_pair in (
+        ("cpu", "auto", 1 + 2 * layers),
+        ("cuda", "efficient", 1 + 2 * layers),
+        ("cuda", "auto", 0),
+        # Its mask is added to scores that it keeps anyway.
+        ("cuda", "math", 1),
+    ):
+        with_masks, without = (planned(device, backend, masked=on) for on in (True, False))
+        assert with_masks - without == pairs * bytes_of_a_pair, (device, backend)
+
+
 def test_smaller_micro_batches_and_more_ranks_take_less() -> None:
     whole = training_memory(config("llama-1b", 64, 2048))
     halves = training_memory(

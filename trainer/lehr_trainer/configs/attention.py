@@ -11,6 +11,9 @@ from lehr_trainer.configs.base import Config
 SIXTEEN_BIT_ONLY = frozenset({"flash", "cudnn", "fa3", "fa4"})
 """Backends whose CUDA kernels take fp16 and bf16 operands only."""
 
+TAKES_DENSE_MASK = ("efficient", "math")
+"""Backends whose CUDA kernels take a mask of all pairs of tokens."""
+
 
 def sixteen_bit_only(backend: str) -> str:
     """Return the message for fp32 on such a backend."""
@@ -27,7 +30,8 @@ class AttentionConfig(Config):
     """auto: PyTorch's own choice. flash, efficient, cudnn, math: that SDPA kernel and no other.
     fa3, fa4: FlashAttention 3 or 4, from their own packages, in place of PyTorch's flash kernel."""
     document_masking: bool = False
-    """Let a token see only its own document of a packed sequence."""
+    """Let a token see only its own document of a packed sequence. On CUDA auto computes this by
+    FlexAttention, which skips other documents; efficient and math read a mask of all pairs."""
 
     @field_validator("backend", mode="before")
     @classmethod

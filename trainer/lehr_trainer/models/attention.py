@@ -20,7 +20,12 @@ from torch import Tensor
 from torch.nn import attention as torch_attention
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from lehr_trainer.configs.attention import SIXTEEN_BIT_ONLY, AttentionConfig, sixteen_bit_only
+from lehr_trainer.configs.attention import (
+    SIXTEEN_BIT_ONLY,
+    TAKES_DENSE_MASK,
+    AttentionConfig,
+    sixteen_bit_only,
+)
 from lehr_trainer.errors import BadConfig
 
 if TYPE_CHECKING:
@@ -97,6 +102,14 @@ def _kernel_shares_heads(
     if device.type != "cuda" or flex:
         return True
     return _switched_to != "efficient" and dtype != torch.float32 and not dense_mask
+
+
+def masks_by_blocks(device: torch.device) -> bool:
+    """Return whether documents are masked by blocks, and so by FlexAttention: CUDA's ``auto``.
+
+    Kernels that were asked for by name take a dense mask. A CPU has no backward pass for blocks.
+    """
+    return device.type == "cuda" and _switched_to == "auto"
 
 
 @cache
@@ -184,10 +197,10 @@ def require_backend(config: AttentionConfig, device: torch.device) -> None:
                 f"{field} needs a CUDA GPU; on {device.type} there are {', '.join(_ON_CPU)}"
             )
         return
-    if config.document_masking and name not in {"auto", "math", "efficient"}:
+    if config.document_masking and name not in {"auto", *TAKES_DENSE_MASK}:
         raise BadConfig(
-            f"{field} takes no document mask; with attention.document_masking use auto "
-            "(FlexAttention)"
+            f"{field} takes no document mask on a CUDA GPU; with attention.document_masking: true "
+            f"use auto (FlexAttention), {' or '.join(TAKES_DENSE_MASK)}"
         )
     if name in FLASH_PACKAGES:
         capabilities, _, _ = FLASH_PACKAGES[name]

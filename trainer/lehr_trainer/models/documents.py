@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from lehr_trainer.models.attention import masks_by_blocks
+
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
@@ -64,5 +66,5 @@ def block_mask(ids_BT: Tensor) -> BlockMask:
 
 
 def document_mask(ids_BT: Tensor) -> Tensor | BlockMask:
-    """Make the mask that this device's attention reads fastest: blocks on CUDA, dense on a CPU."""
-    return block_mask(ids_BT) if ids_BT.is_cuda else dense_mask(ids_BT)
+    """Make the mask in the form that the run's attention kernel takes."""
+    return block_mask(ids_BT) if masks_by_blocks(ids_BT.device) else dense_mask(ids_BT)

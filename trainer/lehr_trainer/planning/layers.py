@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lehr_trainer.configs.attention import TAKES_DENSE_MASK
 from lehr_trainer.configs.sizes import BF16, FP32
 from lehr_trainer.configs.train import GPT2Config, ModelConfig, TrainConfig
 
@@ -32,7 +33,8 @@ class Kernels:
     scores: int = 0
     """The sequence's length if attention keeps all scores, else 0: the math kernel."""
     mask: int = 0
-    """The sequence's length if attention takes a dense mask, else 0: documents on a CPU."""
+    """The sequence's length if attention takes a dense mask, else 0: documents on a CPU, or with a
+    kernel that was asked for by name."""
     repeated_heads: bool = False
     """Keys and values are repeated, since the attention kernel cannot share them."""
 
@@ -52,7 +54,9 @@ class Kernels:
             and (config.compile.compiles or (on_cpu and isinstance(config.model, GPT2Config)))
             else FP32,
             scores=length if backend == "math" else 0,
-            mask=length if on_cpu and config.attention.document_masking else 0,
+            mask=length
+            if config.attention.document_masking and (on_cpu or backend in TAKES_DENSE_MASK)
+            else 0,
             repeated_heads=not on_cpu and (not half or backend == "efficient"),
         )
 
