@@ -16,8 +16,8 @@ from pathlib import Path
 
 import torch
 
-from first_hour import bench, checks, gpu_tests, ranks, runs
-from first_hour.parts import Machine, Outcome, Part, Session, Settings
+from first_hour import bench, checks, devices, gpu_tests, ranks, runs
+from first_hour.parts import Failed, Machine, Outcome, Part, Session, Settings
 from first_hour.session import run
 from lehr_testing.paths import ROOT
 from lehr_testing.tiers import commit
@@ -34,7 +34,11 @@ def main(arguments: list[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 2
-    machine = _machine(rehearse=given.rehearse)
+    try:
+        machine = _machine(rehearse=given.rehearse)
+    except Failed as error:
+        print(f"error: torch cannot open the GPUs: {error}", file=sys.stderr)
+        return 2
     folder: Path = given.out or ROOT / ("gpu-rehearsal" if given.rehearse else "gpu-report")
     if given.fresh:
         shutil.rmtree(folder, ignore_errors=True)
@@ -95,7 +99,7 @@ def _settings(given: argparse.Namespace) -> Settings:
 def _machine(*, rehearse: bool) -> Machine:
     gpus: tuple[str, ...] = ()
     if not rehearse:
-        gpus = tuple(map(torch.cuda.get_device_name, range(torch.cuda.device_count())))
+        gpus = tuple(gpu.name for gpu in devices.gpus())
     return Machine("cpu" if rehearse else "cuda", gpus, torch.__version__, commit())
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from first_hour import smi
+from first_hour import devices, smi
 from first_hour.parts import Failed, NotHere, Part, Result, Session
 from lehr.cli import checks as doctor
 from lehr.cli.checks import Check
@@ -58,12 +58,8 @@ def gpus(session: Session) -> Result:
     rows = smi.query()
     if not rows:
         raise Failed("nvidia-smi is missing or fails: without it, power and clocks are unknown")
-    memory = {
-        index: torch.cuda.get_device_properties(index).total_memory
-        for index in range(torch.cuda.device_count())
-    }
     found = [check for row in rows for check in smi.judge(row)]
-    found += [_known(name, memory[index]) for index, name in enumerate(session.machine.gpus)]
+    found += [_known(gpu.name, gpu.memory_bytes) for gpu in devices.gpus()]
     topology = smi.topology()
     if len(rows) > 1:
         found.append(smi.judge_links(topology))
@@ -75,26 +71,23 @@ def gpus(session: Session) -> Result:
 
 def product(session: Session) -> Result:
     """Measure a large bf16 matrix product on each GPU: a slow one has a low limit or a bad clock."""
-    on_cuda = session.machine.on_cuda
-    devices = [torch.device("cuda", i) for i in range(session.machine.ranks)]
     found = []
     speeds = []
-    for device in devices if on_cuda else [torch.device("cpu")]:
-        name = torch.cuda.get_device_name(device) if on_cuda else "CPU"
-        size = 8192 if on_cuda else 128
-        speed = product_flops(device, size, repeats=50 if on_cuda else 2)
-        speeds.append(speed / 1e12)
-        peak = peak_flops(name, "bf16")
-        text = f"{speed / 1e12:.1f} TFLOP/s in a bf16 product of {size}"
+    for one in devices.products(on_cuda=session.machine.on_cuda):
+        speeds.append(one.flops / 1e12)
+        peak = peak_flops(one.name, "bf16")
+        text = f"{one.flops / 1e12:.1f} TFLOP/s in a bf16 product of {one.size}"
         if peak is None:
-            found.append(Check(str(device), "note", f"{text}; {name} is not in the table of peaks"))
+            found.append(
+                Check(one.device, "note", f"{text}; {one.name} is not in the table of peaks")
+            )
             continue
-        slow = speed < LEAST_OF_PEAK * peak
+        slow = one.flops < LEAST_OF_PEAK * peak
         found.append(
             Check(
-                str(device),
+                one.device,
                 "bad" if slow else "ok",
-                f"{text}: {speed / peak:.0%} of the dense peak",
+                f"{text}: {one.flops / peak:.0%} of the dense peak",
                 "See power limit and clocks above; ask the provider for another machine."
                 if slow
                 else None,
@@ -103,24 +96,6 @@ def product(session: Session) -> Result:
     result = judged(found)
     result.figures = {"TFLOP/s, slowest": min(speeds), "TFLOP/s, fastest": max(speeds)}
     return result
-
-
-def product_flops(device: torch.device, size: int, *, repeats: int) -> float:
-    """Return the FLOP/s of ``repeats`` products of two bf16 matrices."""
-    left, right = (torch.randn(size, size, device=device).bfloat16() for _ in range(2))
-
-    def settle() -> None:
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-
-    for _ in range(3 if device.type == "cuda" else 1):
-        left @ right
-    settle()
-    began = time.perf_counter()
-    for _ in range(repeats):
-        left @ right
-    settle()
-    return 2 * size**3 * repeats / (time.perf_counter() - began)
 
 
 def disk(session: Session) -> Result:
