@@ -16,6 +16,7 @@ from lehr_trainer.errors import BadConfig
 from lehr_trainer.models.init import initialise
 from lehr_trainer.models.llama import Llama
 from lehr_trainer.models.stable_embedding import StableEmbedding, use_stable_embedding
+from lehr_trainer.optim import eight_bit
 from lehr_trainer.optim.eight_bit import build_eight_bit, flat_state, own_state
 from lehr_trainer.optim.groups import set_lr_factor
 
@@ -65,6 +66,57 @@ def test_steps_stay_close_to_those_of_adamw(library: str) -> None:
         exact = want.ndim == 1 or "embed" in name
         bound = 1e-4 if exact else 0.1
         assert (got - want).norm() < bound * (want - start[name]).norm(), name
+
+
+def test_bitsandbytes_waits_for_the_device_once_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library's own step waits after every parameter."""
+    from bitsandbytes.optim import optimizer as library
+
+    waits: list[str] = []
+    monkeypatch.setattr(library, "sync_gpu", lambda _: waits.append("library"))
+    monkeypatch.setattr(eight_bit, "_wait", lambda _: waits.append("once"), raising=False)
+    model = llama()
+    optimizer = build_eight_bit(model, EightBitAdamWConfig())
+    for seed in range(2):
+        backward(model, seed)
+        optimizer.step()
+    assert waits == ["once", "once"]
+
+
+def test_steps_with_bitsandbytes_are_bitwise_those_of_its_own_class() -> None:
+    from bitsandbytes.optim import AdamW8bit
+
+    config = EightBitAdamWConfig(lr=1e-3)
+    ours, theirs = llama(), llama()
+    optimizer = build_eight_bit(ours, config)
+    groups = optimizer.param_groups
+    names = {id(p): name for name, p in ours.named_parameters()}
+    of_theirs = dict(theirs.named_parameters())
+    own = AdamW8bit(
+        [
+            {
+                "params": [of_theirs[names[id(p)]] for p in group["params"]],
+                "weight_decay": group["weight_decay"],
+            }
+            for group in groups
+        ],
+        lr=config.lr,
+        betas=config.betas,
+        eps=config.eps,
+    )
+    own.mng = object.__new__(type(optimizer.mng))
+    own.mng.initialize()
+    own.mng.override_config([theirs.embed_tokens.weight], "optim_bits", 32)
+    for seed in range(3):
+        backward(ours, seed)
+        backward(theirs, seed)
+        if seed == 1:  # A parameter without a gradient is left as it is.
+            ours.layers[0].mlp.up_proj.weight.grad = None
+            theirs.layers[0].mlp.up_proj.weight.grad = None
+        optimizer.step()
+        own.step()
+    for (name, got), want in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+        assert torch.equal(got, want), name
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
