@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-import sysconfig
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 
 import torch
 
@@ -26,19 +24,20 @@ LEAST_OF_PEAK = 0.5
 
 
 def software(session: Session) -> Result:
-    """Check what Lehr and torch need; the checks of ``lehr doctor`` and those of compiling."""
+    """Check what Lehr and torch need, as ``lehr doctor`` does, and what only this session needs."""
     found: list[Check] = []
     for check in (
         doctor.check_python,
         doctor.check_packages,
         doctor.check_torch,
         doctor.check_gpu_use,
+        doctor.check_compiler,
         doctor.check_cpu,
         doctor.check_shared_memory,
         doctor.check_limits,
     ):
         found += check()
-    found += [_compiler(), _port(TORCHRUN_PORT), _optional_packages()]
+    found += [*_triton(), _port(TORCHRUN_PORT), _optional_packages()]
     free = shutil.disk_usage(session.folder).free
     least = 100e9 if session.machine.on_cuda else 1e9
     fix = "The bench and the runs need little, but a 1B training writes 15 GB a checkpoint."
@@ -127,17 +126,11 @@ def judged(found: list[Check]) -> Result:
     return Result(text="\n".join(rows))
 
 
-def _compiler() -> Check:
-    """Check what torch.compile needs: Triton on CUDA compiles small C files against Python."""
-    compiler = next((name for name in ("gcc", "clang", "cc") if shutil.which(name)), None)
-    header = Path(sysconfig.get_path("include"), "Python.h")
-    missing = [] if compiler else ["a C compiler (apt-get install gcc g++)"]
-    if torch.version.cuda is not None:
-        missing += [] if header.exists() else [f"{header} (apt-get install python3-dev)"]
-        missing += [] if find_spec("triton") else ["triton (comes with torch for CUDA)"]
-    if missing:
-        return Check("compiler", "bad", f"torch.compile lacks {', '.join(missing)}")
-    return Check("compiler", "ok", f"{compiler}, for torch.compile")
+def _triton() -> list[Check]:
+    """Check for the compiler of kernels, which a torch for CUDA brings along."""
+    if torch.version.cuda is None or find_spec("triton"):
+        return []
+    return [Check("Triton", "bad", "not installed", "Install torch for CUDA anew.")]
 
 
 def _port(port: int) -> Check:

@@ -248,6 +248,25 @@ def test_each_failure_has_its_cause(error: Exception, cause: str) -> None:
     assert "\n" not in explain(error, 0).message
 
 
+# As torch 2.13 and Triton 3 write them: the first on a CPU, the others before the first kernel on a GPU.
+@pytest.mark.parametrize(
+    "message",
+    [
+        "InvalidCxxCompiler: No working C++ compiler found in torch._inductor.config.cpp.cxx: (None, 'g++')",
+        "RuntimeError: Failed to find C compiler. Please specify via CC environment variable.",
+        "CalledProcessError: Command '['gcc', '/tmp/x/cuda_utils.c', '-O3']' returned non-zero exit status 1.",
+    ],
+)  # fmt: skip
+def test_missing_compiler_is_named_with_what_to_install(message: str) -> None:
+    failure = explain(RuntimeError(f"{message}\n\nSet TORCHDYNAMO_VERBOSE=1 for more"), 1)
+    assert (failure.rank, failure.cause) == (1, "bad_config")
+    assert failure.message == (
+        "torch.compile needs a C and a C++ compiler and Python's headers on this machine: install "
+        "them (apt-get install gcc g++ python3-dev), or set compile.scope: none, which is slower "
+        f"({message})"
+    )
+
+
 def test_reason_of_a_lost_peer_is_reported(tmp_path: Path) -> None:
     leave_note(tmp_path, Failure(1, "out_of_memory", "out of memory: 2 GiB"))
     mine = Failure(0, "peer_lost", "another rank has ended")

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from lehr import __version__, filesystems, formats, home
 from lehr.check import Check
+from lehr.cli import compilers
 from lehr.errors import LehrError
 
 _GB = 10**9
@@ -133,6 +134,23 @@ def check_gpu_use() -> list[Check]:
                 )
             )
     return checks
+
+
+def check_compiler() -> list[Check]:
+    """Check for the compilers that torch.compile calls, by which trainings on a GPU run."""
+    missing = compilers.missing_for_compiling()
+    if not missing:
+        return [Check("compiler", "ok", "torch.compile has what it needs")]
+    on_gpu = bool(_nvidia_smi("name"))
+    who = (
+        "Trainings on a GPU compile by default, and would fail"
+        if on_gpu
+        else "Trainings on a CPU do not compile by default"
+    )
+    packages = " ".join(compilers.PACKAGES[name] for name in missing)
+    fix = f"apt-get install {packages}, or `compile: {{scope: none}}` in each spec. {who}."
+    found = f"torch.compile lacks {', '.join(missing)}"
+    return [Check("compiler", "bad" if on_gpu else "note", found, fix)]
 
 
 def check_cpu() -> list[Check]:
@@ -304,6 +322,7 @@ CHECKS: tuple[Callable[[], list[Check]], ...] = (
     check_packages,
     check_torch,
     check_gpu_use,
+    check_compiler,
     check_cpu,
     check_disk,
     check_filesystem,

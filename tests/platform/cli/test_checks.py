@@ -176,6 +176,55 @@ def test_missing_torch_has_no_finding(monkeypatch):
     assert checks.check_torch() == []
 
 
+@pytest.fixture
+def compilers(monkeypatch, tmp_path):
+    """The programs on the path, and a folder for Python's headers; all there at first."""
+    programs = {"gcc", "clang", "g++"}
+    (tmp_path / "Python.h").touch()
+    for name in ("CC", "CXX"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(
+        checks.compilers.shutil, "which", lambda name: name if name in programs else None
+    )
+    monkeypatch.setattr(checks.compilers.sysconfig, "get_path", lambda _: str(tmp_path))
+    return programs
+
+
+@pytest.mark.parametrize(
+    ("gpus", "status", "who"),
+    [(["NVIDIA H100"], "bad", "Trainings on a GPU compile"), ([], "note", "Trainings on a CPU do")],
+)
+def test_missing_compiler_is_an_error_beside_a_gpu(monkeypatch, compilers, gpus, status, who):
+    monkeypatch.setattr(checks, "_nvidia_smi", lambda _fields: gpus)
+    assert (check := one(checks.check_compiler())).status == "ok"
+    assert check.fix is None
+    compilers.remove("gcc")  # Triton takes clang, too.
+    assert one(checks.check_compiler()).status == "ok"
+    compilers.clear()
+    check = one(checks.check_compiler())
+    assert (check.name, check.status) == ("compiler", status)
+    assert check.found == "torch.compile lacks a C compiler, a C++ compiler"
+    assert "apt-get install gcc g++" in check.fix
+    assert "compile: {scope: none}" in check.fix
+    assert who in check.fix
+
+
+def test_compilers_are_those_that_the_environment_names(monkeypatch, compilers, tmp_path):
+    monkeypatch.setattr(checks, "_nvidia_smi", lambda _fields: ["NVIDIA H100"])
+    monkeypatch.setenv("CC", "no-such-cc")
+    assert one(checks.check_compiler()).found == "torch.compile lacks a C compiler"
+    monkeypatch.setenv("CC", "clang")
+    compilers.remove("g++")
+    (tmp_path / "Python.h").unlink()
+    check = one(checks.check_compiler())
+    assert check.found == "torch.compile lacks a C++ compiler, Python's headers"
+    assert "apt-get install g++ python3-dev" in check.fix
+
+
+def test_doctor_looks_for_a_compiler():
+    assert checks.check_compiler in checks.CHECKS
+
+
 def test_gpu_in_use_by_others_is_a_warning(monkeypatch):
     rows = ["0, 100, 81559", "1, 40000, 81559", "2, [N/A], 81559"]
     monkeypatch.setattr(checks, "_nvidia_smi", lambda _fields: rows)

@@ -16,12 +16,15 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lehr_trainer.errors import DiskFull, TrainerError
+from lehr_trainer.errors import BadConfig, DiskFull, TrainerError
 from lehr_trainer.files import write_atomically
 from lehr_trainer.runtime.event_stream import NO_SPACE
 
 _LOOK_EVERY_S = 0.5
 _WAIT_FOR_NOTES_S = 3.0
+_NO_COMPILER = ("No working C++ compiler found", "Failed to find C compiler", "cuda_utils.c")
+"""Words of Inductor's and Triton's errors. The last is a file that Triton compiles before its first
+kernel, which fails without Python's headers."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,14 @@ def explain(error: BaseException, rank: int) -> Failure:
         return Failure(rank, DiskFull.cause, f"no space left: {text}")
     if names & {"DistError", "DistBackendError", "DistNetworkError"} or _lost_peer(text):
         return Failure(rank, "peer_lost", f"another rank has ended: {_first_line(text)}")
+    if any(words in text for words in _NO_COMPILER):
+        return Failure(
+            rank,
+            BadConfig.cause,
+            "torch.compile needs a C and a C++ compiler and Python's headers on this machine: "
+            "install them (apt-get install gcc g++ python3-dev), or set compile.scope: none, which "
+            f"is slower ({_first_line(text)})",
+        )
     if "AcceleratorError" in names or "CUDA error" in text:
         return Failure(rank, "gpu_error", _first_line(text))
     return Failure(rank, "error", f"{type(error).__name__}: {_first_line(text)}")
