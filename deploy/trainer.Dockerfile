@@ -5,7 +5,7 @@ FROM nvidia/cuda:12.8.1-cudnn-runtime-ubuntu22.04
 
 ENV DEBIAN_FRONTEND=noninteractive
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends software-properties-common gcc \
+    && apt-get install -y --no-install-recommends software-properties-common gcc g++ \
     && add-apt-repository -y ppa:deadsnakes/ppa \
     && apt-get install -y --no-install-recommends python3.11 python3.11-dev python3.11-venv \
     && rm -rf /var/lib/apt/lists/* \
@@ -20,7 +20,8 @@ COPY pyproject.toml README.md LICENSE ./
 COPY platform platform
 COPY trainer trainer
 COPY api api
-# gcc and python3.11-dev stay: torch.compile builds Triton's launchers on the node.
+# gcc, g++ and python3.11-dev stay: torch.compile builds Triton's launchers and Inductor's C++ on the
+# node. `lehr doctor` checks them.
 RUN pip install --no-cache-dir '.[server,trainer,gpu]'
 
 USER lehr
