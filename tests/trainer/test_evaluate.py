@@ -16,6 +16,7 @@ from lehr_testing.specs import train as train_values
 from lehr_trainer.data import ValidationSet, load_tokenizer
 from lehr_trainer.data.token_dataset import VALIDATION
 from lehr_trainer.evaluate import evaluate
+from lehr_trainer.models.module_map import blocks
 from lehr_trainer.train import Training
 
 CPU = torch.device("cpu")
@@ -77,6 +78,38 @@ def test_bits_per_byte_use_the_bytes_of_the_tokens(tmp_path: Path) -> None:
     assert size > 3 * len(scored), "its tokens are hardly more than bytes"
     nats = found["val/loss"] * len(scored)
     assert found["val/bits_per_byte"] == pytest.approx(nats / math.log(2) / size, rel=2e-2)
+
+
+def test_last_batch_needs_no_graph_of_its_own_if_blocks_are_compiled(run: Path) -> None:
+    made = training(run)
+    graphs: list[torch.fx.GraphModule] = []
+
+    def count(graph: torch.fx.GraphModule, _inputs: object) -> object:
+        graphs.append(graph)
+        return graph.forward
+
+    with made.loader:
+        assert made.held_out.sequences % 4 != 0
+        plain = ValidationSet(made.data, 64, 900, micro_batch=4, device=CPU)
+        want = evaluate_as(made, plain)
+        for block in blocks(made.model):
+            block.compile(backend=count, dynamic=False, fullgraph=True)
+        padded = ValidationSet(made.data, 64, 900, micro_batch=4, device=CPU, padded=True)
+        found = evaluate_as(made, padded)
+    assert len(graphs) == 1, "all blocks and batches share it"
+    assert found == {name: pytest.approx(value, rel=1e-6) for name, value in want.items()}
+
+
+@pytest.mark.parametrize(("scope", "padded"), [("none", False), ("block", True), ("model", True)])
+def test_held_out_batches_are_padded_if_the_model_is_compiled(
+    run: Path, monkeypatch: pytest.MonkeyPatch, scope: str, padded: bool
+) -> None:
+    monkeypatch.setattr("lehr_trainer.assemble.compile_under_lock", lambda *_, **__: None)
+    monkeypatch.setattr("lehr_trainer.assemble.dry_run_wrapped", lambda *_, **__: None)
+    made = training(run, compile={"scope": scope})
+    with made.loader:
+        *_, (inputs, targets) = made.held_out.batches()
+    assert (len(inputs) > len(targets)) is padded
 
 
 def test_ranks_that_share_an_evaluation_get_the_same_result(run: Path) -> None:

@@ -185,6 +185,7 @@ def _held_out(context: RunContext, data: PreparedData) -> ValidationSet:
         ranks.world_size,
         micro_batch=config.validation.micro_batch or config.batch.micro_batch or share,
         device=ranks.device,
+        padded=config.compile.compiles,
     )
 
 

@@ -39,6 +39,28 @@ def test_every_world_size_scores_the_same_tokens_once(prepared, world_size, micr
     assert len(alone) == ValidationSet(prepared, length, 10**9, 0, world_size).sequences
 
 
+@settings(max_examples=examples(30), deadline=None)
+@given(world_size=st.integers(1, 9), micro_batch=st.integers(1, 40), tokens=st.integers(400, 4000))
+def test_padded_batches_of_all_ranks_have_one_shape_and_score_the_same_tokens(
+    prepared, world_size, micro_batch, tokens
+):
+    shapes = set()
+    found = []
+    for rank in range(world_size):
+        given = (prepared, 16, tokens, rank, world_size)
+        plain = list(ValidationSet(*given, micro_batch=micro_batch).batches())
+        padded = list(ValidationSet(*given, micro_batch=micro_batch, padded=True).batches())
+        for (inputs, targets), (more, scored) in zip(plain, padded, strict=True):
+            shapes.add(tuple(more.shape))
+            assert torch.equal(more[: len(inputs)], inputs)
+            assert torch.equal(scored, targets)
+            found.append(len(targets))
+    assert len(shapes) == 1
+    # No more rows than a rank has, where it has fewer than a micro-batch.
+    [(rows_of_a_batch, _)] = shapes
+    assert rows_of_a_batch == max(found)
+
+
 def test_the_first_held_out_tokens_are_scored_end_to_end(prepared):
     held_out = np.fromfile(prepared.directory / "validation.bin", dtype=prepared.dtype)
     part = ValidationSet(prepared, 16, 1000)

@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from lehr_testing.specs import train as train_values
 from lehr_trainer.configs.loss import LossConfig
 from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.evaluate import held_out_loss
 from lehr_trainer.losses import pointwise
 from lehr_trainer.losses.chunked import cross_entropy
 from lehr_trainer.losses.variants import build_loss
@@ -170,6 +171,22 @@ def test_padded_products_give_the_float64_value_and_gradients(
     with torch.no_grad():
         evaluated = cross_entropy(hidden, weight, targets, operands=kind, pad_to=64)
     assert math.isclose(evaluated.item(), want.item(), rel_tol=1e-5)
+
+
+@pytest.mark.parametrize(("device", "words"), [("cuda", 320), ("cpu", 257)])
+@pytest.mark.parametrize("evaluates", [False, True])
+def test_products_on_a_gpu_have_a_multiple_of_64_words(
+    device: str, words: int, evaluates: bool
+) -> None:
+    place = torch.device(device)
+    if evaluates:
+        loss = held_out_loss(torch.bfloat16, place)
+    else:
+        loss = build_loss(LossConfig(), torch.bfloat16, place)
+    hidden, weight = torch.randn(ROWS, WIDTH), torch.randn(257, WIDTH)
+    with Columns(WIDTH) as seen, torch.no_grad():
+        loss(hidden, weight, torch.zeros(ROWS, dtype=torch.long))
+    assert seen.words == {words}
 
 
 def test_fp32_operands_and_round_vocabularies_are_not_padded() -> None:

@@ -30,7 +30,23 @@ class ValidationSet:
         *,
         micro_batch: int = 8,
         device: torch.device | str = "cpu",
+        padded: bool = False,
     ) -> None:
+        """Map the held-out tokens.
+
+        Args:
+            prepared: the corpus, or the mix.
+            sequence_length: of each scored sequence.
+            tokens: how many to score, at most.
+            rank: this process's.
+            world_size: how many ranks share the sequences.
+            micro_batch: sequences of a batch.
+            device: where batches go.
+            padded: give all batches of all ranks one shape, so that compiled code has one graph.
+
+        Raises:
+            BadData: there is less than one sequence.
+        """
         self.sequences = min(tokens, prepared.validation_tokens) // sequence_length
         """Number of sequences, over all ranks."""
         self.tokens = self.sequences * sequence_length
@@ -46,11 +62,20 @@ class ValidationSet:
         windows = sliding_window_view(held_out, sequence_length + 1)[::sequence_length]
         self._rows = windows[rank::world_size]
         self._micro_batch = micro_batch
+        most_of_a_rank = -(-self.sequences // world_size)
+        self._padded_rows = min(micro_batch, most_of_a_rank) if padded else 0
         self._device = torch.device(device)
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield this rank's inputs and targets, int64 [B, T]; the last batch may be smaller."""
+        """Yield this rank's inputs and targets, int64 [B, T]; the last batch may be smaller.
+
+        If batches are padded, inputs can have more rows than targets; what comes of these rows is
+        not scored.
+        """
         for first in range(0, len(self._rows), self._micro_batch):
             rows = self._rows[first : first + self._micro_batch].astype(np.int64)
+            scored = len(rows)
+            if scored < self._padded_rows:
+                rows = np.concatenate([rows, rows[:1].repeat(self._padded_rows - scored, axis=0)])
             both = torch.from_numpy(np.stack([rows[:, :-1], rows[:, 1:]])).to(self._device)
-            yield both[0], both[1]
+            yield both[0], both[1][:scored]
