@@ -288,6 +288,16 @@ def test_the_trace_of_a_cuda_run_names_what_differs() -> None:
     assert notes == ()
 
 
+def test_a_run_for_the_cpu_is_traced_on_one_beside_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = config(model={**LLAMA, "num_hidden_layers": 1}, batch=sized(8))
+    without = trace_memory(asked)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "_lazy_init", lambda: pytest.fail("CUDA was started"))
+    assert trace_memory(asked) == without
+    assert (without.device, without.config.device) == ("cpu", "cpu")
+
+
 @pytest.mark.parametrize(
     ("changes", "ranks", "message"),
     [

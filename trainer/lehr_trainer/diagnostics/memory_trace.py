@@ -4,9 +4,9 @@ A fake tensor has a shape, a type and a device, but no values (``FakeTensorMode`
 trainer's own ``TrainStep``; ``PhaseMemory`` reads what exists in each phase. With several ranks the
 model is wrapped in DDP over a process group that sends nothing.
 
-The device is CUDA where torch can use a GPU and nothing is compiled, else a CPU. A fake CUDA tensor
-without a GPU is of no use: torch turns autocast off, and a build without CUDA aborts in the first
-backward pass. Compiled code runs as Inductor's program for a CPU (fake_inductor.py).
+The device is CUDA if the run is for CUDA, torch can use a GPU and nothing is compiled; else a CPU.
+A fake CUDA tensor without a GPU is of no use: torch turns autocast off, and a build without CUDA
+aborts in the first backward pass. Compiled code runs as Inductor's program for a CPU (fake_inductor.py).
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ def trace_memory(config: TrainConfig, world_size: int = 1) -> MemoryTrace:
     """
     if problem := config.batch.sharing_problem(world_size):
         raise BadConfig(problem)
-    on_gpu = torch.cuda.is_available() and not _compiles(config)
+    # Asked in this order, nothing of CUDA is started for a run on the CPU.
+    on_gpu = config.device != "cpu" and not _compiles(config) and torch.cuda.is_available()
     device = torch.device("cuda" if on_gpu else "cpu")
     config, notes = traceable(config, device.type)
     precision = Precision.choose(config.precision, device)
