@@ -41,8 +41,8 @@ test-nightly: $(STAMPS)/dev $(STAMPS)/chromium  ## What is too slow for every ch
 faults: $(STAMPS)/dev  ## The tests that kill processes, nodes and networks on purpose
 	$(TIER) faults $(ARGS)
 
-gpu: $(STAMPS)/dev  ## The first hour on a GPU machine: checks, tests, runs, bench, report; FRESH=1, ARGS=--rehearse
-	PYTHONPATH=tests $(BIN)/python -m first_hour $(if $(FRESH),--fresh) $(ARGS)
+gpu: $(STAMPS)/dev  ## The first hour on a GPU machine: checks, tests, runs, bench, report; MINUTES=60, FRESH=1, ARGS=--rehearse
+	PYTHONPATH=tests $(BIN)/python -m first_hour $(if $(FRESH),--fresh) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
 gpu-tests: $(STAMPS)/dev  ## Only the tests that need a GPU
 	$(TIER) gpu $(ARGS)

@@ -7,10 +7,12 @@ Call it again after an interruption: it goes on with what has not passed. ``--fr
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shutil
 import signal
 import sys
+import time
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -23,10 +25,28 @@ from lehr_testing.paths import ROOT
 from lehr_testing.tiers import commit
 
 INTERRUPTED = 130
+BY_VALUE = (
+    "checks: *",
+    "tests: *",
+    # What a first training does.
+    "run: plain",
+    "run: blocks compiled",
+    "ranks: like one",
+    "ranks: fast",
+    "ranks: resume",
+    # Which spec is fast here.
+    "bench: target",
+    "bench: ranks",
+    "run: *",
+    "ranks: *",
+    "bench: *",
+)
+"""Names of parts, most valuable first. A part comes after what it compares with."""
 
 
 def main(arguments: list[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
+    deadline = None if given.minutes is None else time.monotonic() + 60 * given.minutes
     if not given.rehearse and not torch.cuda.is_available():
         print(
             "error: torch sees no CUDA GPU here. Run `nvidia-smi` to see whether there is a driver, "
@@ -43,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
     if given.fresh:
         shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
-    session = Session(folder.resolve(), machine, _settings(given), _log)
+    session = Session(folder.resolve(), machine, _settings(given), _log, deadline)
     chosen = [part for part in every_part(session) if _named(part, given.only)]
     if not chosen:
         print(f"error: no part has a name like {given.only}", file=sys.stderr)
@@ -64,8 +84,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def every_part(session: Session) -> list[Part]:
-    """List all parts, in the order in which they run: what is quick and decisive comes first."""
-    return [*checks.PARTS, *gpu_tests.parts(), *runs.PARTS, *ranks.parts(session), *bench.PARTS]
+    """List all parts in the order in which they run: by value, since time may end before them."""
+    parts = [*checks.PARTS, *gpu_tests.parts(), *runs.PARTS, *ranks.parts(session), *bench.PARTS]
+
+    def value(part: Part) -> int:
+        return next(i for i, pattern in enumerate(BY_VALUE) if fnmatchcase(part.name, pattern))
+
+    return sorted(parts, key=value)
 
 
 def _ended(session: Session, failed: list[Outcome], code: int) -> int:
@@ -87,13 +112,28 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--bench-budget-s", type=float, default=1800.0, help="begin no bench row after so long"
     )
+    parser.add_argument(
+        "--minutes",
+        type=_positive,
+        help="end after about so long: what is worth most runs first, the report names the rest",
+    )
     parser.add_argument("--bench-size", help="of `lehr bench gpu`; default: llama-1b-64x2048")
     return parser
 
 
 def _settings(given: argparse.Namespace) -> Settings:
     size = given.bench_size or ("tiny" if given.rehearse else "llama-1b-64x2048")
-    return Settings(size, given.bench_budget_s, compile=not given.eager)
+    return Settings(size, given.bench_budget_s, not given.eager, given.minutes)
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return value
 
 
 def _machine(*, rehearse: bool) -> Machine:

@@ -49,7 +49,9 @@ def table(session: Session) -> Result:
 def measured(session: Session, *sections: str, budget_s: float | None = None) -> dict:
     """Call the bench as users do, and return its table."""
     settings = session.settings
-    budget = settings.bench_budget_s if budget_s is None else budget_s
+    budget = budget_s
+    if budget is None:
+        budget = min(settings.bench_budget_s, session.left_s)
     command = [
         *(sys.executable, "-m", "lehr_trainer", "bench", "gpu", "--json"),
         f"--out={_folder(session)}",
@@ -71,6 +73,9 @@ def _folder(session: Session) -> Path:
 
 
 PARTS = [
-    *(Part(f"bench: {name}", GROUP, partial(section, name=name)) for name in SECTIONS),
-    Part(_REPORTED, GROUP, table),
+    *(
+        Part(f"bench: {name}", GROUP, partial(section, name=name), keeps_to_limit=True)
+        for name in SECTIONS
+    ),
+    Part(_REPORTED, GROUP, table, always=True),
 ]

@@ -26,9 +26,18 @@ def act(session: Session, *, file: Path) -> Result:
     report, log = work / "report.xml", work / "output.txt"
     command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", f"--junitxml={report}", str(file)]
     with log.open("w") as output:
-        done = subprocess.run(
-            command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, check=False
-        )
+        limit = None if session.deadline is None else max(1.0, session.left_s)
+        try:
+            done = subprocess.run(
+                command,
+                cwd=ROOT,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                check=False,
+                timeout=limit,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise session.out_of_time() from error
     if done.returncode != 0:
         failed = [
             line for line in log.read_text().splitlines() if line.startswith(("FAILED", "ERROR"))

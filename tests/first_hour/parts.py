@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,6 +19,10 @@ take was too short; a further call goes on."""
 
 class Failed(Exception):
     """A part failed; the message has the reason."""
+
+
+class OutOfTime(Exception):
+    """The session's time limit ended a part; a further call begins it again."""
 
 
 class NotHere(Exception):
@@ -56,6 +62,8 @@ class Settings:
     bench_budget_s: float
     compile: bool = True
     """Whether parts that compile run. On a CPU they take minutes."""
+    minutes: float | None = None
+    """How long the session may take, if limited."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +74,20 @@ class Session:
     machine: Machine
     settings: Settings
     log: LogFn
+    deadline: float | None = None
+    """When its time is over, by ``clock``; None without a limit."""
+    clock: Callable[[], float] = time.monotonic
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the time limit."""
+        return math.inf if self.deadline is None else self.deadline - self.clock()
+
+    def out_of_time(self) -> OutOfTime:
+        return OutOfTime(
+            f"the session's {self.settings.minutes:g} minutes were over; a further call begins it "
+            "again"
+        )
 
     def work(self, name: str, *, fresh: bool = True) -> Path:
         """Return the folder of a part's files, emptied if ``fresh``."""
@@ -95,6 +117,15 @@ class Part:
     """The heading under which the report has it."""
     act: Callable[[Session], Result]
     compiles: bool = False
+    always: bool = False
+    """It takes seconds, and runs even if the time is over."""
+    keeps_to_limit: bool = False
+    """It ends by itself when the time is over, with what it has until then."""
+
+    @property
+    def kind(self) -> tuple[str, bool]:
+        """Parts of one kind take about equally long."""
+        return self.group, self.compiles
 
 
 @dataclass

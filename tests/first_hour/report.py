@@ -17,13 +17,19 @@ NOT_RUN = "not run yet"
 
 
 def write_report(
-    session: Session, parts: Sequence[Part], outcomes: Sequence[Outcome | None]
+    session: Session,
+    parts: Sequence[Part],
+    outcomes: Sequence[Outcome | None],
+    did_not_fit: Sequence[str] = (),
 ) -> Path:
-    """Write both files and return the path of the Markdown."""
+    """Write both files and return the path of the Markdown.
+
+    ``did_not_fit`` names the parts that did not begin because of the time limit.
+    """
     path = session.folder / "report.md"
     for name, text in (
-        ("report.json", json.dumps(as_dict(session, parts, outcomes), indent=1)),
-        ("report.md", markdown(session, parts, outcomes)),
+        ("report.json", json.dumps(as_dict(session, parts, outcomes, did_not_fit), indent=1)),
+        ("report.md", markdown(session, parts, outcomes, did_not_fit)),
     ):
         temporary = session.folder / f"{name}.tmp"
         temporary.write_text(text)
@@ -32,12 +38,18 @@ def write_report(
 
 
 def as_dict(
-    session: Session, parts: Sequence[Part], outcomes: Sequence[Outcome | None]
+    session: Session,
+    parts: Sequence[Part],
+    outcomes: Sequence[Outcome | None],
+    did_not_fit: Sequence[str] = (),
 ) -> dict[str, Any]:
     return {
         "machine": {**session.machine.identity(), "commit": session.machine.commit},
         "rehearsal": not session.machine.on_cuda,
         "counts": dict(_counts(outcomes)),
+        "did_not_fit": {"minutes": session.settings.minutes, "parts": list(did_not_fit)}
+        if did_not_fit
+        else None,
         "parts": [
             {"name": part.name, "group": part.group, "status": NOT_RUN}
             if outcome is None
@@ -47,7 +59,12 @@ def as_dict(
     }
 
 
-def markdown(session: Session, parts: Sequence[Part], outcomes: Sequence[Outcome | None]) -> str:
+def markdown(
+    session: Session,
+    parts: Sequence[Part],
+    outcomes: Sequence[Outcome | None],
+    did_not_fit: Sequence[str] = (),
+) -> str:
     machine = session.machine
     counts = ", ".join(f"{count} {status}" for status, count in _counts(outcomes).items())
     gpus = Counter(machine.gpus)
@@ -58,6 +75,10 @@ def markdown(session: Session, parts: Sequence[Part], outcomes: Sequence[Outcome
         *([REHEARSED, ""] if not machine.on_cuda else []),
         f"torch {machine.torch}; {_code(machine)}. Parts: {counts}.",
     ]
+    if did_not_fit:
+        minutes = f"{session.settings.minutes:g} minutes"
+        names = ", ".join(did_not_fit)
+        lines += ["", f"**Not run, because they did not fit into {minutes}:** {names}."]
     for group in dict.fromkeys(part.group for part in parts):
         members = [
             (part, outcome)

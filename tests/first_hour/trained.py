@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -89,12 +90,14 @@ def train(
 
     Raises:
         Failed: it ended otherwise than it should.
+        OutOfTime: the session's time limit ended it.
         NotHere: the trainer says what this machine lacks.
     """
     if not (folder / layout.CONFIG).exists():
         config = values(session, **changes)
         make_run(folder, session.folder / "corpus", **config)
     data = session.folder / "data"
+    within_s = min(TIMEOUT_S, session.left_s)
     with training(
         folder,
         ranks=ranks,
@@ -102,7 +105,12 @@ def train(
         code=code,
         command_line=session.machine.on_cuda,
     ) as process:
-        ended, output = finish(process, within_s=TIMEOUT_S)
+        try:
+            ended, output = finish(process, within_s=within_s)
+        except subprocess.TimeoutExpired as error:
+            if within_s < TIMEOUT_S:
+                raise session.out_of_time() from error
+            raise
     attempt = layout.attempts(folder)[-1]
     if fails == (ended != 0):
         return attempt

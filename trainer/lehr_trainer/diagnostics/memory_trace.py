@@ -6,7 +6,8 @@ model is wrapped in DDP over a process group that sends nothing.
 
 The device is CUDA if the run is for CUDA, torch can use a GPU and nothing is compiled; else a CPU.
 A fake CUDA tensor without a GPU is of no use: torch turns autocast off, and a build without CUDA
-aborts in the first backward pass. Compiled code runs as Inductor's program for a CPU (fake_inductor.py).
+aborts in the first backward pass. Compiled code runs as Inductor's program for a CPU
+(fake_inductor.py).
 """
 
 from __future__ import annotations
