@@ -332,6 +332,28 @@ def test_saves_block_with_a_warning_if_memory_is_too_small_for_a_copy(
     assert all(r["blocked_s"] == r["seconds"] for r in run.records())
 
 
+def test_refused_pinning_is_warned_of_once_in_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(copy: HostCopy) -> None:
+        copy.pin_refusal = "CUDA error: operation not supported"
+
+    monkeypatch.setattr(HostCopy, "_settle", refuse)
+    run = Run(tmp_path)
+    for _ in range(3):
+        run.step()
+        run.checkpointer.poll()
+        run.save()
+    run.checkpointer.wait()
+    assert len(run.records()) == 3
+    (warning,) = run.records("warning")
+    assert warning["code"] == "copies_are_slow"
+    assert "cannot be pinned (CUDA error: operation not supported)" in warning["message"]
+    assert [line for line in run.logged if line.startswith("warning")] == [
+        f"warning: {warning['message']}"
+    ]
+
+
 def test_copy_takes_the_planned_memory(tmp_path: Path) -> None:
     run = Run(tmp_path, {"name": "adamw"})
     run.step()
