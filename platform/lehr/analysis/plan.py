@@ -32,6 +32,7 @@ from lehr_trainer.planning.counts import (
 )
 from lehr_trainer.planning.hardware import GPUS, GpuType, gpu_of_kind
 from lehr_trainer.planning.memory import MemoryPlan, memory_by_stage
+from lehr_trainer.planning.not_counted import not_counted
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,8 @@ class RunPlan:
     """Batch sizes that publications recommend for this run."""
     replaced_parts: list[str]
     """What the plan knows of the parts that the project replaces, and what it does not."""
+    not_counted: list[str]
+    """What ``memory`` does not count of this run, in words."""
 
     @property
     def tokens(self) -> int:
@@ -200,6 +203,7 @@ def plan_run(
         dollars_per_gpu_hour=price if price is not None else _price(gpu),
         usual_batches=usual_batches(train),
         replaced_parts=still_known(train, built),
+        not_counted=not_counted(train),
     )
 
 

@@ -60,10 +60,11 @@ def plan(
     usual_batches: [{tokens, source, reference, domain}], flops, gpus,
     gpu_type, micro_batch, accumulation, largest_micro_batch, memory_bytes, gpu_memory_bytes,
     memory_stages: [{shape, overhead_bytes, phases}],
-    checkpoint_copy_bytes, replaced_parts, fits, fits_in, seconds, gpu_hours, dollars, basis}; an
-    unknown value is null. ``corpus_tokens`` has the tokens of each corpus of a mix.
+    checkpoint_copy_bytes, replaced_parts, not_counted, fits, fits_in, seconds, gpu_hours, dollars,
+    basis}; an unknown value is null. ``corpus_tokens`` has the tokens of each corpus of a mix.
     ``usual_batches`` are published recommendations for such a run. ``replaced_parts`` states what
     is known of the parts that the project replaces; it is not known whether such a run fits.
+    ``not_counted`` states what ``memory_bytes`` does not count of this run, e.g. CUDA graphs.
     ``largest_micro_batch`` is the largest one that divides a rank's share of the batch and fits.
     ``checkpoint_copy_bytes`` is the host memory that a background save needs on rank 0;
     it is 0 if saves block training. ``phases`` has, for each phase of a step, the bytes of

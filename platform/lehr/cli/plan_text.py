@@ -36,6 +36,7 @@ def sweep_text(plan: SweepPlan, cluster: ClusterView | None) -> str:
         *_corpus_lines(plans),
         *_replaced_lines(plans),
         _memory_line(plans),
+        *_not_counted_lines(plans),
         *_host_lines(plans, each=" a trial"),
         _line("place", _places(plan, first, cluster)),
         _time_line(plan.seconds, plan.gpu_hours, plan.dollars, first.basis),
@@ -56,6 +57,7 @@ def run_text(name: str, plan: RunPlan, cluster: ClusterView | None) -> str:
         _memory_line([plan]),
         _micro_batch_line(plan),
         *_phase_lines(plan),
+        *_not_counted_lines([plan]),
         *_host_lines([plan], each=""),
         _line("place", f"{place}{f'; {missing}' if missing else ''}"),
         _time_line(plan.seconds, plan.gpu_hours, plan.dollars, plan.basis),
@@ -123,6 +125,7 @@ def plan_json(plan: RunPlan) -> dict[str, Any]:
         ],
         "checkpoint_copy_bytes": plan.memory.checkpoint_copy,
         "replaced_parts": plan.replaced_parts,
+        "not_counted": plan.not_counted,
         "fits": plan.fits,
         "fits_in": plan.roomy_gpus,
         "seconds": plan.seconds,
@@ -225,6 +228,11 @@ def _replaced_lines(plans: list[RunPlan]) -> list[str]:
     """Return a line for each part that the project replaces; empty for Lehr's own parts."""
     texts = dict.fromkeys(text for plan in plans for text in plan.replaced_parts)
     return [_line("parts", escaped(text)) for text in texts]
+
+
+def _not_counted_lines(plans: list[RunPlan]) -> list[str]:
+    texts = dict.fromkeys(text for plan in plans for text in plan.not_counted)
+    return [_line("", escaped(f"not counted: {text}")) for text in texts]
 
 
 def _memory_line(plans: list[RunPlan]) -> str:

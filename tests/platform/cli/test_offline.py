@@ -200,6 +200,7 @@ def test_a_dry_run_as_json(lehr):
         "tokens",
         "tokens_per_parameter",
         "replaced_parts",
+        "not_counted",
         "usual_batches",
         "corpus_tokens",
         "flops",
@@ -219,6 +220,14 @@ def test_a_dry_run_as_json(lehr):
         "dollars",
         "basis",
     }
+
+
+def test_plan_names_what_its_memory_does_not_count(lehr):
+    graphs = ["train.compile.mode=reduce-overhead", "resources.gpu_type=H100"]
+    text = lehr("plan", "sweeps/lr_grid.yaml", *[f"run.{one}" for one in graphs]).stdout
+    assert "not counted: compile.mode: reduce-overhead keeps the memory of its CUDA graphs" in text
+    plan = json.loads(lehr("plan", "sweeps/lr_grid.yaml", "--json").stdout)
+    assert [trial["not_counted"] for trial in plan["trials"]] == [[]] * 8
 
 
 def test_plan_of_points_that_set_different_fields_has_a_dash_for_the_others(lehr):
