@@ -26,7 +26,7 @@ def interpreter() -> str:
 
 @cache
 def versions() -> dict[str, str]:
-    """Return the versions of Python, CUDA, the driver and all distributions that a program finds."""
+    """Return the versions of Python, CUDA, the driver and all distributions of a program."""
     from lehr_trainer.runtime.driver import driver_version  # Not for the script below.
 
     driver = {"driver": driver_version()}

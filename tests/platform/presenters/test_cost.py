@@ -153,7 +153,10 @@ def test_stages_on_several_kinds_of_gpu_are_added_up_in_dollars():
     whole = cost.together(views)
     assert (whole.gpu_hours, whole.attempts, whole.gpu) == (3.0, 4, None)
     assert (whole.dollars, whole.planned_gpu_hours, whole.planned_dollars) == (8.0, 5.0, 14.0)
-    assert formats.cost(whole) == "3.00 GPU-hours, $8.00; planned 5.00 GPU-hours, $14.00 at published speeds"
+    assert (
+        formats.cost(whole)
+        == "3.00 GPU-hours, $8.00; planned 5.00 GPU-hours, $14.00 at published speeds"
+    )
     # A kind without a price: its dollars are not known, and neither are those of the whole.
     unknown = cost.CostView(gpu_hours=1.0, attempts=1)
     assert cost.together([*views, unknown]).dollars is None
