@@ -336,7 +336,7 @@ def _progress(sweep: SweepRow, judged: _Judged) -> list[str]:
     if sweep.stopped is not None:
         return [f"Stopped: {sweep.stopped}"]
     trials_remaining = _trials_remaining(sweep, len(judged.trials))
-    points = sweep.spec.get("trials")
+    points = int(sweep.spec.get("trials") or 0)
     if trials_remaining:
         chosen = f"TPE has yet to choose {trials_remaining} of {points} points."
         return [f"{chosen} The first {STARTUP_TRIALS} were drawn at random."]
