@@ -321,11 +321,16 @@ class Dispatcher:
         Return whether the record has changed, so that more may follow now.
         """
         self.alarm.clear()
-        self._inbox.record()
-        snapshot = self._loader.load()
-        self.handlers.publish(self._loader.living(), self._loader.senders())
-        actions = step(snapshot)
-        applied = self._executor.apply(actions)
+        try:
+            self._inbox.record()
+            snapshot = self._loader.load()
+            self.handlers.publish(self._loader.living(), self._loader.senders())
+            actions = step(snapshot)
+            applied = self._executor.apply(actions)
+        except BaseException:
+            # Nobody knows which of the changes that were read for this tick were decided on.
+            self._loader.enqueue_all()
+            raise
         for subject in (*applied.changed, *applied.failed):
             self._loader.enqueue(subject)
         if applied.changed:

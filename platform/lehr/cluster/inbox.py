@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from functools import partial
 
 from lehr.cluster.heartbeats import HeartbeatTable
 from lehr.cluster.isolation import Isolation
@@ -15,6 +16,7 @@ from lehr.store.ids import run_of
 HEARTBEATS_EVERY_S = 10.0
 """Heartbeats live in memory; after a restart every attempt counts as just seen."""
 READING_EVENTS = "reading its events"
+STARTS = "recording its start"
 
 
 class Inbox:
@@ -51,10 +53,20 @@ class Inbox:
 
     def record(self) -> None:
         """Record everything that has arrived."""
-        self._launcher.note_answers()
+        self._record_starts()
         self._apply_events()
         if self._heartbeats.now() - self._written_at >= HEARTBEATS_EVERY_S:
             self.write_heartbeats()
+
+    def _record_starts(self) -> None:
+        self._launcher.note_answers()
+        for attempt_id in self._launcher.answered():
+            run = Subject("run", run_of(attempt_id))
+            record = partial(self._launcher.record_start, attempt_id)
+            if not self._isolation.do(run, STARTS, record) and not self._isolation.tries_again(
+                run, STARTS
+            ):
+                self._launcher.forget_answers(attempt_id)
 
     def write_heartbeats(self) -> None:
         """Write the heartbeats that are only in memory, all in one transaction."""

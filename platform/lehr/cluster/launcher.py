@@ -58,6 +58,7 @@ class Launcher:
         self._alarm = alarm
         self._guard = threading.Lock()
         self._answers: list[tuple[str, str, BaseException | None]] = []
+        self._answered_all: set[str] = set()
         self._asked: dict[tuple[str, str, rc.StopLevel], float] = {}
 
     def begin(self, run_id: str, placement: Placement) -> None:
@@ -127,7 +128,7 @@ class Launcher:
         self._alarm.within(GATHER_S)
 
     def note_answers(self) -> None:
-        """Record starts that were confirmed since the last call."""
+        """Count the answers to start calls that have come since the last call."""
         with self._guard:
             answers, self._answers = self._answers, []
         for attempt_id, node, error in answers:
@@ -145,10 +146,24 @@ class Launcher:
                 )
             else:
                 heartbeat.started_on.add(node)
-            if heartbeat.in_flight == 0 and self._is_started(attempt_id, heartbeat.started_on):
-                self._store.attempts.update(attempt_id, dispatched_at=self._store.clock())
-                # A call may wait long for its node: only now is a heartbeat to be expected.
-                heartbeat.first_known = self._heartbeats.now()
+            if heartbeat.in_flight == 0:
+                self._answered_all.add(attempt_id)
+
+    def answered(self) -> list[str]:
+        """Return the attempts whose start calls are all answered; ``record_start`` ends that."""
+        return sorted(self._answered_all)
+
+    def record_start(self, attempt_id: str) -> None:
+        """Record that the attempt is started, if every one of its nodes has confirmed it."""
+        heartbeat = self._heartbeats.of(attempt_id)
+        if self._is_started(attempt_id, heartbeat.started_on):
+            self._store.attempts.update(attempt_id, dispatched_at=self._store.clock())
+            # A call may wait long for its node: only now is a heartbeat to be expected.
+            heartbeat.first_known = self._heartbeats.now()
+        self.forget_answers(attempt_id)
+
+    def forget_answers(self, attempt_id: str) -> None:
+        self._answered_all.discard(attempt_id)
 
     def _is_started(self, attempt_id: str, nodes: Collection[str]) -> bool:
         """Return whether every node of the attempt is among these."""

@@ -74,11 +74,13 @@ class SnapshotLoader:
         self._living: dict[str, RunRow] = {}
         self._senders = 0
         self._attempt_ended = threading.Event()
-        self._attempt_ended.set()  # A new server has checked no node yet.
+        self._groups_unknown = False
+        """Whether every group must be loaded: what had changed is not known."""
 
     def enqueue_all(self) -> None:
-        """Load every open sweep and rollout with the next snapshot."""
-        self._groups.enqueue_all()
+        """Load every open sweep and rollout with the next snapshot, and check all nodes."""
+        self._groups_unknown = True
+        self._attempt_ended.set()
 
     def enqueue(self, subject: Subject) -> None:
         """Load the sweep or rollout again with the next snapshot."""
@@ -119,6 +121,9 @@ class SnapshotLoader:
 
     def load(self) -> Snapshot:
         """Return the snapshot. A part that cannot be read is left out, and counts as a fault."""
+        if self._groups_unknown:
+            self._groups.enqueue_all()
+            self._groups_unknown = False
         self._runs.refresh()
         self._estimates.refresh()
         rows = self._attempts.rows()

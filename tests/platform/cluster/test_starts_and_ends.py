@@ -90,7 +90,7 @@ def test_gang_is_dispatched_only_when_every_node_has_confirmed(bench, refused_fi
     def answered(*answers: tuple[str, Exception | None]) -> float | None:
         bench.dispatcher.heartbeats.of(gang.id).in_flight = len(answers)
         launcher._answers.extend((gang.id, node, error) for node, error in answers)
-        launcher.note_answers()
+        bench.dispatcher._inbox.record()
         return bench.store.attempts.get(gang.id).dispatched_at
 
     both = [("n1", None), ("n2", AgentRefused("full"))]
@@ -106,7 +106,7 @@ def test_first_heartbeat_is_expected_only_after_the_start_is_confirmed(bench):
     heartbeat.in_flight = 1
     bench.elapsed += 700.0
     bench.dispatcher._launcher._answers.append((attempt.id, "n1", None))
-    bench.dispatcher._launcher.note_answers()
+    bench.dispatcher._inbox.record()
     assert bench.store.attempts.get(attempt.id).dispatched_at is not None
     assert bench.dispatcher.heartbeats.since_contact_s(attempt.id) == 0.0
 
