@@ -59,6 +59,17 @@ class Faults:
         self._server_kill()
         self.world.server.power_cut = True
 
+    def _server_disk_full(self) -> None:
+        """Let half of its transactions fail for a while."""
+        self.world.server.disk_full = True
+        self.world.disturb()
+
+        def heal() -> None:
+            self.world.server.disk_full = False
+            self.world.disturb()
+
+        self._for_a_while("disk_full of the server", heal)
+
     def _server_restart(self) -> None:
         self.world.server.restart()
 
@@ -152,7 +163,7 @@ class Faults:
         self.active = False
         self.world.lossy = False
         self.world.server.kill_in = None
-        self.world.server.power_cut = False
+        self.world.server.power_cut = self.world.server.disk_full = False
         for node in self.world.nodes:
             if not node.joined:
                 continue

@@ -291,6 +291,11 @@ MUTATIONS: dict[str, Mutation] = {
     "a run starts in an open maintenance window": Mutation(
         ("maintenance",), replaced(maintenance, "closes", lambda window, run: False), windows
     ),
+    "what a failed tick has read is forgotten": Mutation(
+        ("rollout", "stuck", "overlooked"),
+        replaced(loader.SnapshotLoader, "enqueue_all", lambda self: None),
+        plan("server_disk_full", rate=20.0, sweeps=1.0, failing=0.3, verbs=40.0),
+    ),
     "a maintenance window stops no run": Mutation(
         ("maintenance", "overlooked"),
         replaced(step, "stops", lambda holders, windows: []),

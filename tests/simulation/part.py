@@ -6,7 +6,7 @@ import contextlib
 import json
 from typing import TYPE_CHECKING, Any
 
-from lehr.errors import Conflict, Fenced, LehrError, OffsetMismatch
+from lehr.errors import Conflict, Fenced, LehrError, OffsetMismatch, StoreUnavailable
 from simulation.server import Down
 
 if TYPE_CHECKING:
@@ -318,7 +318,7 @@ class Part:
             world.after(again, f"{what} again", lambda: self._again(act))
         try:
             answer = server.call(lambda: act(server))
-        except Down:
+        except (Down, StoreUnavailable):
             raise Outage(what) from None
         except (OffsetMismatch, Conflict, Fenced):
             raise

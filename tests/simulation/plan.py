@@ -11,7 +11,7 @@ NODE_FAULTS = (
     *("clock_jump", "disk_full", "agent_restart", "shim_kill", "trainer_kill", "bad_gpu"),
 )
 SERVER_FAULTS = ("server_kill", "server_restart", "bridge_restart", "server_clock_jump")
-MACHINE_FAULTS = ("power_cut",)
+MACHINE_FAULTS = ("power_cut", "server_disk_full")
 """Of the server's machine."""
 SIZES = ((8,), (8,), (4, 4), (2, 2, 2, 2), (8, 8), (1, 1, 2, 4), (8, 8, 8))
 NODES_OF_8 = (1, 1, 1, 1, 1, 2, 2, 2, 4, 4, 8, 8, 16, 32, 64, 125)
@@ -119,12 +119,14 @@ def _more(plan: Plan) -> dict[str, Any]:
     verbs = rng.choice([0.0, 4.0, 12.0]) / rare
     storage = rng.random() < 0.5
     copies = rng.choice([0.0, 0.5, 1.0]) if storage else 0.0
+    windows = rng.choice([0.0, 0.0, 1.0]) / rare
+    full = 0.0 if quiet or rng.random() < 0.5 else 10 ** rng.uniform(-1.0, 0.5) / rare
     return {
         "verbs": verbs,
         "storage": storage,
         "copies": copies,
-        "windows": rng.choice([0.0, 0.0, 1.0]) / rare,
-        "faults": {**plan.faults, "power_cut": cuts},
+        "windows": windows,
+        "faults": {**plan.faults, "power_cut": cuts, "server_disk_full": full},
     }
 
 

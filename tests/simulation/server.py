@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lehr.cluster.dispatcher import Dispatcher
-from lehr.errors import LehrError
+from lehr.cluster.dispatcher import TICK_S, Dispatcher
+from lehr.errors import LehrError, StoreUnavailable
 from lehr.presenters import Presenter
 from lehr.presenters.cluster import ClusterPresenter
 from lehr.services.context import Context
@@ -53,6 +53,8 @@ class Server:
         """Kill points until the server is killed; None: it is not going to be."""
         self.power_cut = False
         """Whether that kill is a power cut of its machine."""
+        self.disk_full = False
+        """Whether half of its transactions fail."""
         self.disk = Disk()
         self.databases: list[DatabaseDisk] = []
         self.inside = False
@@ -109,7 +111,13 @@ class Server:
 
     def reached(self, name: str) -> None:
         """Pass a kill point."""
-        if not self.inside or self.kill_in is None:
+        if not self.inside:
+            return
+        refuses = self.disk_full and self.up and name.endswith(": before commit")
+        if refuses and self.world.rng.random() < 0.5:
+            self.world.count("refused transactions")
+            raise StoreUnavailable("The disk is full.")
+        if self.kill_in is None:
             return
         self.kill_in -= 1
         if self.kill_in <= 0:
@@ -228,6 +236,12 @@ class Server:
 
         try:
             found = self._enter(act)
+        except StoreUnavailable:
+            # As the dispatcher's loop does.
+            self.world.count("failed ticks")
+            self.dispatcher.alarm.within(TICK_S)
+            self._plan_tick()
+            return
         except LehrError as error:
             self.world.watch.fail("internal", f"a tick raised {error!r}", error)
             return

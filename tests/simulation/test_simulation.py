@@ -96,6 +96,13 @@ def test_maintenance_windows_break_no_invariant_although_servers_are_killed() ->
     assert result.counts["stopped: maintenance"] >= 1
 
 
+def test_ticks_that_the_disk_of_the_server_refuses_break_no_invariant() -> None:
+    busy = {"sweeps": 0.5, "failing": 0.3, "people": 10.0, "hours": 0.5}
+    result = simulate(3, **plan("server_disk_full", rate=20.0, **busy))
+    assert not result.violations, explain(result)
+    assert result.counts["failed ticks"] >= 10
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", [1, 3])
 def test_clock_of_the_server_is_set_while_there_are_windows(seed) -> None:

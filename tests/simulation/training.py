@@ -144,7 +144,13 @@ class Training:
                 one.end(why, "no checkpoint to resume from")
             return
         self.begun = True
-        self.record("started", schema_version=1, attempt=self.number, total_steps=self.steps)
+        self.record(
+            "started",
+            schema_version=1,
+            attempt=self.number,
+            total_steps=self.steps,
+            device="NVIDIA H100 80GB HBM3" if part.gpus else "cpu",
+        )
         if self.resume_from is not None:
             checkpoint = "/".join(self.resume_from.split("/")[-3:])
             self.record("resumed", step=self.step, checkpoint=checkpoint)

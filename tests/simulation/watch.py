@@ -15,7 +15,7 @@ from lehr.control.lifecycle import ACTIVE, Desired, RunState
 from lehr.control.nodes import Exclude
 from lehr.control.queue import StartRun
 from lehr.control.reconcile import AttemptPhase, Timeouts
-from lehr.errors import LehrError
+from lehr.errors import LehrError, StoreUnavailable
 from lehr.store.tables import Attempt, RunRow
 from simulation.part import Part
 from simulation.people import READMITTED_S
@@ -53,6 +53,8 @@ class _Handler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, StoreUnavailable) and self.watch.world.server.disk_full:
+            return
         self.watch.fail("internal", record.getMessage(), error)
 
 
