@@ -136,6 +136,24 @@ def test_flex_attention_sees_the_same_mask() -> None:
     assert torch.allclose(flex, dense, atol=1e-6)
 
 
+class OnGpu(torch.Tensor):
+    """A tensor on the CPU that says that it is on a GPU."""
+
+    is_cuda = property(lambda _self: True)  # type: ignore[assignment]
+
+
+@pytest.mark.filterwarnings("error")
+def test_block_mask_of_a_gpu_is_compiled_by_no_deprecated_name(monkeypatch) -> None:
+    ids = some_ids()
+    compiled = []
+    monkeypatch.setattr(torch, "compile", lambda made, **_: compiled.append(made) or made)
+    documents._block_mask_maker.cache_clear()
+    found = block_mask(ids.as_subclass(OnGpu))
+    documents._block_mask_maker.cache_clear()
+    assert [made.__name__ for made in compiled] == ["create_block_mask"]
+    assert torch.equal(found.to_dense(), block_mask(ids).to_dense())
+
+
 @pytest.mark.parametrize(
     ("device", "backend", "form"),
     [

@@ -8,6 +8,7 @@ import os
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from pydantic import ValidationError
 
@@ -211,6 +212,31 @@ def test_each_rank_orthogonalises_its_share_and_no_matrix_is_done_twice(over_ran
         done = [one[kind]["orthogonalised"] for one in over_ranks]
         assert sum(done) == matrices
         assert max(done) < matrices / 2
+
+
+@pytest.mark.filterwarnings("error")
+def test_exchange_uses_no_deprecated_name() -> None:
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    # It sends nothing, and so needs no other rank.
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    try:
+        directions = [torch.randn(4, 6) for _ in range(3)]
+        exchange = muon.Shares.of_all_ranks().orthogonalise(directions, steps=2)
+        assert exchange.wait().shape == (3, 4, 6)
+    finally:
+        dist.destroy_process_group()
+
+
+def test_exchange_works_by_the_name_of_older_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    for name in ("all_gather_into_tensor", "all_gather_single"):
+        monkeypatch.setattr(dist, name, lambda *_, name=name, **__: asked.append(name))
+    directions = [torch.randn(4, 6) for _ in range(3)]
+    muon.Shares(0, 2).orthogonalise(directions, steps=1)
+    monkeypatch.delattr(dist, "all_gather_single")
+    muon.Shares(0, 2).orthogonalise(directions, steps=1)
+    assert asked == ["all_gather_single", "all_gather_into_tensor"]
 
 
 def test_a_batch_has_a_matrix_for_each_rank() -> None:

@@ -7,7 +7,8 @@ masking a token attends to the documents before its own.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -54,15 +55,22 @@ def dense_mask(ids_BT: Tensor) -> Tensor:
 
 def block_mask(ids_BT: Tensor) -> BlockMask:
     """Make the same mask as blocks for FlexAttention: no T x T scores, empty blocks are skipped."""
-    from torch.nn.attention.flex_attention import create_block_mask
 
     def visible(batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return (query >= key) & (ids_BT[batch, query] == ids_BT[batch, key])
 
     batch, length = ids_BT.shape
-    return create_block_mask(
-        visible, batch, None, length, length, device=ids_BT.device, _compile=ids_BT.is_cuda
-    )
+    make = _block_mask_maker(compiled=ids_BT.is_cuda)
+    mask: BlockMask = make(visible, batch, None, length, length, device=ids_BT.device)
+    return mask
+
+
+@cache
+def _block_mask_maker(*, compiled: bool) -> Any:
+    """Return the function that makes block masks: compiled it holds no T x T mask."""
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    return torch.compile(create_block_mask) if compiled else create_block_mask
 
 
 def document_mask(ids_BT: Tensor) -> Tensor | BlockMask:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -240,8 +240,15 @@ class Shares:
         if mine:
             part[: len(mine)] = orthogonalise(torch.stack(mine), steps)
         every = part.new_empty(self.ranks * size, rows, columns)
-        sent = dist.all_gather_into_tensor(every, part, async_op=True)
+        sent = _all_gather()(every, part, async_op=True)
         return Exchange(every[: len(directions)], sent)
+
+
+def _all_gather() -> Callable[..., dist.Work]:
+    """Return the gathering of equal parts; torch 2.13 has a new name for it, 2.11 has not."""
+    name = "all_gather_single"
+    found: Any = getattr(dist, name, None) or dist.all_gather_into_tensor
+    return cast("Callable[..., dist.Work]", found)
 
 
 def orthogonalise(matrices_NRC: Tensor, steps: int) -> Tensor:
