@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from lehr_trainer.experiments import command
+from lehr_trainer.configs.train import TrainConfig
+from lehr_trainer.experiments import command, gpu
 from lehr_trainer.experiments.batch import largest_that_fits
 from lehr_trainer.experiments.case import Case, config
 from lehr_trainer.experiments.gpu import verdicts
 from lehr_trainer.experiments.gpu_rows import SECTIONS, Hardware, rows
+from lehr_trainer.experiments.plan import BenchPlan
 from lehr_trainer.experiments.runner import measure
 from lehr_trainer.experiments.sizes import SIZES
 from lehr_trainer.experiments.table import Column, ExperimentTable, Row, change, ratio
+from lehr_trainer.planning.memory import training_memory
 
 TINY = SIZES["tiny"]
 H100 = Hardware("cuda", gpus=1, memory_gb=84.9)
@@ -137,6 +142,53 @@ def test_several_gpus_get_the_same_work_each() -> None:
     assert {(c.ranks, c.config["batch"]["sequences"] // c.ranks) for c in of_ranks} == {
         (1, 64), (2, 64), (4, 64), (8, 64),
     }  # fmt: skip
+
+
+def test_joint_products_and_the_bf16_residual_are_measured_beside_neither() -> None:
+    cases = {r.case.name: r.case.config for r in rows(SIZES["llama-1b-64x2048"], H100)
+             if r.section == "options"}  # fmt: skip
+    assert {
+        name: (c["compile"]["joint_products"], c["precision"]["residual"])
+        for name, c in cases.items()
+    } == {
+        "neither": (False, "fp32"),
+        "joint products": (True, "fp32"),
+        "bf16 residual stream": (False, "bf16"),
+        "both": (True, "bf16"),
+    }
+    changed = ("compile", "precision")
+    same = [{k: v for k, v in c.items() if k not in changed} for c in cases.values()]
+    assert same == [same[0]] * 4
+    assert {c["compile"]["scope"] for c in cases.values()} == {"block"}
+
+
+def test_planned_memory_stands_beside_the_measured(tmp_path: Path) -> None:
+    """Rows that ran out of memory, and those that are not measured, have their plan, too."""
+    plan = BenchPlan(
+        TINY, "cpu", lambda _line: None, out=tmp_path, budget_s=0, only=("masks",), eager=True
+    )
+    made = gpu.run(plan)
+    titles = [column.key for column in made.columns]
+    assert titles.index("planned") == titles.index("memory") + 1
+    of_rows = {row.name: row for row in made.rows[1:]}
+    assert {row.note for row in of_rows.values()} == {"not measured yet"}
+    configs = {r.case.name: r.case.config for r in rows(TINY, Hardware("cpu", 2), eager=True)
+               if r.section == "masks"}  # fmt: skip
+    assert of_rows.keys() == configs.keys()
+    for name, values in configs.items():
+        phases = training_memory(TrainConfig.model_validate(values)).phases
+        most = max(m.total for phase, m in phases.items() if phase != "evaluation")
+        assert of_rows[name].values == {"planned": pytest.approx(most / 1e6)}
+    assert "planned (MB)" in (tmp_path / "results.md").read_text()
+
+
+def test_plan_of_a_gpus_row_is_for_a_gpu_and_its_ranks() -> None:
+    every = {row.key: row.case for row in rows(SIZES["llama-1b-64x2048"], H200)}
+    alone, two = (gpu.planned_bytes(every[f"ranks/{name}"]) for name in ("1 GPU", "2 GPUs"))
+    # The measured peak has neither context nor fragmentation.
+    assert alone == pytest.approx(46.3e9, rel=0.01)
+    # Gradients stay in DDP's buckets.
+    assert two >= alone
 
 
 def test_lengths_of_attention_have_the_same_tokens() -> None:

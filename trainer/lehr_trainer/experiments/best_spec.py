@@ -27,7 +27,8 @@ Figures = Mapping[str, float | str | None]
 def advice(figures: Mapping[str, Figures], cases: Mapping[str, Case]) -> list[str]:
     """Return a sentence with the lines of a spec; empty if no row has an MFU.
 
-    Only rows in bf16 with a loss that a training may use count: MFU is a share of bf16's peak.
+    Only rows in bf16 with a loss and a residual stream that a training may use count: MFU is a
+    share of bf16's peak.
     """
     best = None
     for key, values in figures.items():
@@ -52,6 +53,7 @@ def _usable(key: str, case: Case) -> bool:
         not key.startswith("context/")
         and config["precision"]["compute"] == "bf16"
         and config["precision"]["fp8"]["recipe"] == "none"
+        and config["precision"]["residual"] == "fp32"
         and config["loss"]["name"] not in {"in_autocast", "bf16_softmax"}
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -16,12 +17,15 @@ from typing import Any
 
 import torch
 
+from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.experiments.best_spec import advice
+from lehr_trainer.experiments.case import Case
 from lehr_trainer.experiments.gpu_rows import SECTIONS, GpuRow, Hardware, rows
 from lehr_trainer.experiments.plan import BenchPlan
 from lehr_trainer.experiments.runner import NO_ANSWER, RowOutcome
 from lehr_trainer.experiments.table import Column, ExperimentTable, Row, ratio
+from lehr_trainer.planning.memory import training_memory
 
 TARGET_MFU = 55.0
 """Percent of the dense bf16 peak."""
@@ -149,12 +153,13 @@ def _table(
             if row.case.skip:
                 lines.append(Row(row.case.name, {}, row.case.skip))
                 continue
+            planned = {"planned": planned_bytes(row.case) / (1e9 if plan.on_cuda else 1e6)}
             found = _read(folder, row, machine)
             if found is None:
-                lines.append(Row(row.case.name, {}, "not measured yet"))
+                lines.append(Row(row.case.name, {**planned}, "not measured yet"))
                 continue
             outcome = _outcome(row, found)
-            values = plan.step_values(outcome)
+            values = {**plan.step_values(outcome), **planned}
             losses = outcome.fact("losses")
             values["loss"] = losses[-1] if losses else None
             values["setup"] = outcome.setup_s
@@ -166,7 +171,7 @@ def _table(
         title=f"GPU bench at sequences of {plan.size.sequence_length}",
         machine=machine,
         columns=(
-            *plan.step_columns(),
+            *_beside_memory(plan),
             Column("setup", "first steps", "s", "the model and two steps, compilation included", 1),
             Column("loss", "loss", "nats", "of the last step, on random tokens", 3),
         ),
@@ -177,6 +182,27 @@ def _table(
             *([f"{left} rows are left."] * (left > 0)),
         ),
     )
+
+
+def _beside_memory(plan: BenchPlan) -> Iterator[Column]:
+    """Yield the columns of every training, with the planned memory after the measured."""
+    for column in plan.step_columns():
+        yield column
+        if column.key == "memory":
+            yield Column(
+                "planned",
+                "planned",
+                column.unit,
+                "lehr plan's formula for the phases of a step, without evaluation, context and "
+                "fragmentation",
+                column.digits,
+            )
+
+
+def planned_bytes(case: Case) -> float:
+    """Return the most bytes of a step by the plan's formula, comparable with a measured peak."""
+    phases = training_memory(TrainConfig.model_validate(case.config), case.ranks).phases
+    return float(max(m.total for name, m in phases.items() if name != "evaluation"))
 
 
 def verdicts(figures: dict[str, dict[str, float | str | None]], *, on_cuda: bool) -> list[str]:

@@ -19,6 +19,7 @@ SECTIONS: dict[str, str] = {
     "precision": "Precision, every block recomputed",
     "fp8": "FP8 linears, 64 sequences, every block recomputed",
     "compile": "Eager and compiled, 16 sequences, every block recomputed",
+    "options": "Joint products and a bf16 residual stream, 8 sequences, nothing recomputed",
     "optimizers": "Optimizers, 16 sequences, every block recomputed",
     "masks": "Document masks, 16 sequences, every block recomputed",
     "attention": "Attention kernels, 8 sequences, eager and compiled",
@@ -176,6 +177,17 @@ def _one_gpu(whole: int) -> Iterator[tuple[str, str, StepShape, dict[str, Any]] 
             (quarter, quarter),
             {"activation_checkpointing": _BLOCK, "compile": way},
         )
+    for name, (joint, residual) in {
+        "neither": (False, "fp32"),
+        "joint products": (True, "fp32"),
+        "bf16 residual stream": (False, "bf16"),
+        "both": (True, "bf16"),
+    }.items():
+        changes = {
+            "compile": {**_COMPILED, "joint_products": joint},
+            "precision": {**_BF16, "residual": residual},
+        }
+        yield _Plan("options", name, (eighth, eighth), changes, compiled=joint)
     for name, optimizer in {
         "adamw, not fused": {"name": "adamw", "fused": False},
         "adamw": {"name": "adamw"},
