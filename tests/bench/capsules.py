@@ -6,7 +6,8 @@ server has it.
 A start with a capsule that the node has checks its files and imports from it; it is compared with
 the same start from the installed packages. Both are done in turn, and every second pair in the
 other order. The figure is the median of the differences, with the interval that holds it with at
-least 95 % (order statistics, no assumption on their shape), of wall time and of processor time.
+least 95 % (order statistics, no assumption on their shape), of wall time and of processor time. An
+attempt of a program also copies its project; that is timed apart.
 
     python tests/bench/capsules.py [--pairs 41] [--mb 50] [--modules 100]
 """
@@ -18,6 +19,7 @@ import json
 import math
 import os
 import resource
+import shutil
 import statistics
 import subprocess
 import sys
@@ -31,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from lehr.capsules.shelf import Shelf
 from lehr.client.capsules import send
 from lehr.client.transport import Transport
-from lehr.node import code_cache, code_fetcher
+from lehr.node import code_cache, code_fetcher, project_copy
 from lehr.node.attempt_dir import AttemptDir
 from lehr.specs.code import Code
 from lehr_testing.api import TOKEN, served
@@ -85,6 +87,17 @@ def pair(node: str, digest: str, number: int) -> tuple[Took, Took]:
         without = start(node, None)
         return start(node, digest), without
     return start(node, digest), start(node, None)
+
+
+def copying(project: str, scratch: Path) -> Took:
+    """Do what a program's supervisor does before the program starts: copy its project."""
+    folder = scratch / "work"
+    folder.mkdir(parents=True)
+    began, before = time.perf_counter(), spent_ms()
+    project_copy.make(project, str(folder), str(scratch / "index"))
+    took = Took(1000 * (time.perf_counter() - began), spent_ms() - before)
+    shutil.rmtree(scratch)
+    return took
 
 
 def difference(pairs: list[tuple[float, float]]) -> dict[str, object]:
@@ -143,6 +156,8 @@ def main() -> None:
             before = spent_ms()
             assert code_cache.ready(str(node), digest)
             checks.append(spent_ms() - before)
+        unpacked_project = f"{code_cache.folder(str(node), digest)}/{code_cache.PROJECT}"
+        copies = [copying(unpacked_project, root / "copy") for _ in range(15)]
         pair(str(node), digest, 0)  # Not counted: bytecode, the disk's cache.
         pairs = [pair(str(node), digest, n) for n in range(given.pairs)]
         files = len(code_cache.state_of(code_cache.folder(str(node), digest)))
@@ -158,6 +173,8 @@ def main() -> None:
                 "unpack_s": round(unpacked, 3),
                 "files": files,
                 "check_cpu_ms": round(statistics.median(checks), 2),
+                "copy_ms": round(statistics.median(one.wall_ms for one in copies), 1),
+                "copy_cpu_ms": round(statistics.median(one.cpu_ms for one in copies), 1),
                 "start_with_ms": round(statistics.median(a.wall_ms for a, _ in pairs), 1),
                 "start_without_ms": round(statistics.median(b.wall_ms for _, b in pairs), 1),
                 "more_wall_ms": difference([(a.wall_ms, b.wall_ms) for a, b in pairs]),
