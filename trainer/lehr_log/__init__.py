@@ -31,6 +31,8 @@ _MOST_VALUES = 10_000
 """Values of one call; more are left out."""
 _MOST_FILES = 1_000
 """Files of a checkpoint whose state is declared with it."""
+_LONGEST_NAMES = 100_000
+"""Characters of their names together: Lehr reads lines of a limited length."""
 _lock = threading.Lock()
 _file: int | None = None
 _torn = False
@@ -110,7 +112,7 @@ def _state_of(path: str) -> dict[str, list[int]] | None:
 
     None if there are too many, or they change now.
     """
-    found = {}
+    found, length = {}, 0
     with contextlib.suppress(OSError):
         if not os.path.isdir(path):
             return {".": _state(os.stat(path))}
@@ -118,8 +120,10 @@ def _state_of(path: str) -> dict[str, list[int]] | None:
             for name in names:
                 file = os.path.join(folder, name)
                 if os.path.isfile(file):
-                    found[os.path.relpath(file, path)] = _state(os.stat(file))
-            if len(found) > _MOST_FILES:
+                    inside = os.path.relpath(file, path)
+                    found[inside] = _state(os.stat(file))
+                    length += len(inside)
+            if len(found) > _MOST_FILES or length > _LONGEST_NAMES:
                 return None
         return found
     return None

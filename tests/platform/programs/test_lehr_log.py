@@ -164,6 +164,35 @@ def test_names_of_the_step_are_those_of_curve_files():
     assert NAMES == OF_FILES
 
 
+def test_checkpoint_declares_the_state_of_its_files_unless_they_are_many(tmp_path):
+    text = f"""
+        import lehr_log, os
+        os.chdir({str(tmp_path)!r})
+        os.makedirs("out/deep")
+        open("out/deep/a", "w").write("abc")
+        os.symlink("nowhere", "out/gone")
+        os.utime("out/deep/a", ns=(5, 7))
+        lehr_log.checkpoint("out", step=1)
+        lehr_log.checkpoint("out/deep/a", step=2)
+        lehr_log.checkpoint("missing", step=3)
+        for n in range(600):
+            open(f"out/{{n:0200}}", "w").close()
+        lehr_log.checkpoint("out", step=4)
+        for n in range(600):
+            os.rename(f"out/{{n:0200}}", f"out/{{n}}")
+        lehr_log.checkpoint("out", step=5)
+        for n in range(600, 1200):
+            open(f"out/{{n}}", "w").close()
+        lehr_log.checkpoint("out", step=6)
+    """
+    run(text, LEHR_LOG=str(tmp_path / "log"))
+    folder, file, missing, long, several, many = lines(tmp_path / "log")
+    assert folder["files"] == {"deep/a": [3, 7]}
+    assert file["files"] == {".": [3, 7]}
+    assert missing["files"] is long["files"] is many["files"] is None
+    assert len(several["files"]) == 601
+
+
 def test_sigterm_sets_should_stop_once_the_program_has_asked(tmp_path):
     text = """
         import lehr_log, os, signal
