@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lehr.analysis.lr_fit import LrFit
+from lehr.analysis.lr_fit import LrFit, to_try
 from lehr.analysis.lr_rules import DEFAULT, RULES, Setting, setting_of
 from lehr.analysis.lr_transfer import DOUBTS, LrTransfer, RuleAnswer, transfer
-from lehr.analysis.sweep_result import outcome, sweep_fit
+from lehr.analysis.next_trials import next_trials, untried
+from lehr.analysis.sweep_result import lower_rates, outcome, sweep_fit
 from lehr.errors import UserError, nearest
 from lehr.parameter_names import is_rate, is_seed
 from lehr.presenters.transfer_yaml import carried_yaml
@@ -124,9 +125,7 @@ def _fit(detail: SweepDetail) -> LrFit:
         )
         raise UserError(
             f"{name} has no trial with a finite {detail.metric}: {why}.",
-            hint=f"Try lower rates: lehr extend {detail.name} train.optimizer.lr=[...]"
-            if diverged
-            else f"Wait for it: lehr watch {detail.name}",
+            hint=_lower(detail, rates[0]) if diverged else f"Wait for it: lehr watch {detail.name}",
         )
     tried = {trial.parameters.get(rates[0]) for trial in detail.trials}
     if len(tried) < 2:
@@ -136,6 +135,15 @@ def _fit(detail: SweepDetail) -> LrFit:
             f"{fit.best * 2:g}]",
         )
     return fit
+
+
+def _lower(detail: SweepDetail, parameter: str) -> str:
+    """Return the advice to try lower rates, with the command that adds them."""
+    rates = untried(detail, lower_rates(detail, parameter), parameter)
+    more = next_trials(detail, rates, parameter)
+    if more is None:
+        return f"Try lower rates: lehr extend {detail.name} {parameter}=[...]"
+    return to_try(rates, more.command)
 
 
 def _require_reachable(detail: SweepDetail, trial: TrainConfig, aim: TrainConfig) -> None:

@@ -179,6 +179,17 @@ def test_sweep_without_a_verdict_is_refused(
         transfer_rate(context, row, target())
 
 
+def test_sweep_that_diverged_gets_lower_rates_to_try_as_its_page_does(context: Context) -> None:
+    row = swept(context, (9e-3, 1.8e-2))
+    with pytest.raises(UserError) as caught:
+        transfer_rate(context, row, target())
+    more = context.presenter.sweeps.detail(row).next_trials
+    assert more is not None
+    assert caught.value.hint == (
+        f"Learning rates to try next: 1.1e-3, 2.2e-3, 4.5e-3. Add them: `{more.command}`"
+    )
+
+
 def test_seeds_do_not_count_as_another_parameter(context: Context) -> None:
     parameters = {LR: {"values": list(RATES)}, "train.seed": {"values": [0, 1]}}
     found = transfer_rate(context, swept(context, parameters=parameters), target())
