@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import socket
 from contextlib import suppress
@@ -76,6 +77,13 @@ def test_the_demo_prints_a_ranked_table_and_reuses_a_running_server(machine):
     address = json.loads((machine.home / "server.json").read_text())["url"]
     client = Client(address, token=(machine.home / "token").read_text().strip())
     [sweep] = client.sweeps()
+    # It ends with what the trials show of the best rate, and what they do not.
+    shown = " ".join(first.stdout.split())
+    for note in sweep.notes:
+        assert " ".join(note.split()) in shown
+    assert re.search(
+        r"The best learning rate is (probably near|above|below) \d|there is no interval", shown
+    )
     runs = {run.id: run.view.attempt for run in client.runs()}
     assert list(runs.values()) == [1, 1, 1]
     best = sweep.best().name
