@@ -147,7 +147,11 @@ class RunReading:
             "run": brief_run(detail),
             "cause": detail.cause,
             "end": clipped(newest.message or "", 2_000) if newest else None,
-            "alerts": run.alerts(),
+            # Once each: the explanation repeats the fields for people.
+            "alerts": [
+                alert.model_dump(mode="json", exclude={"message", "explanation"})
+                for alert in run.alerts()
+            ],
             "next": "logs, search_logs and events have the details; retry continues a failed run.",
         }
 

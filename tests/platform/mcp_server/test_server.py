@@ -78,7 +78,10 @@ async def test_read_only_agent_sees_everything_and_has_no_tool_that_launches(leh
         assert (await ask("overview"))["cluster"]["gpus"] == 8
         listed = await ask("list_runs", state=["failed"])
         assert [one["name"] for one in listed["runs"]] == ["broken"]
-        assert "shard 3" in (await ask("diagnose", ref="broken"))["end"]
+        found = await ask("diagnose", ref="broken")
+        assert "shard 3" in found["end"]
+        [alert] = [one for one in found["alerts"] if one["code"] == "nan"]
+        assert alert.keys() == {"code", "step", "seen", "advice", "sure", "cause", "source"}
         shown = await ask("show_run", ref=run_id)
         assert shown["cause"] == "failed"
         assert shown["train"]["steps"] == 100
