@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from lehr.errors import LehrError
 from lehr_testing.faults.disks import small_disk
 from lehr_testing.faults.fault_server import FaultServer
+from lehr_testing.program_attempts import Attempts
 from lehr_testing.server import alive
 from lehr_testing.specs import text_corpus
 from lehr_testing.waiting import until
+from lehr_trainer.contract import layout
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -47,6 +56,42 @@ def test_streams_wait_while_the_disk_of_the_replica_is_full(tmp_path):
             server.verdict()
         finally:
             server.down()
+
+
+def test_program_trains_on_while_its_disk_is_full_and_nothing_is_lost(tmp_path):
+    (tmp_path / "go").write_text("1")
+    with small_disk(tmp_path / "disk", megabytes=4) as disk:
+        attempts = Attempts(disk.path)
+        attempts.write(f"""
+            import pathlib, time, lehr_log
+            steps = pathlib.Path({str(tmp_path / "go")!r})
+            for step in range(1, 101):
+                while step > int(steps.read_text() or 0):
+                    time.sleep(0.02)
+                lehr_log.log({{"loss": 1.0}}, step=step)
+            steps.with_name("done").touch()
+        """)
+        process = attempts.start()
+        until(lambda: attempts.series("loss"), within_s=60, what="its first step")
+        disk.fill()
+        (tmp_path / "go").write_text("50")
+        time.sleep(2.0)
+        assert process.poll() is None
+        disk.free()
+        (tmp_path / "go").write_text("100")
+        assert process.wait(timeout=60) == 0
+        assert (tmp_path / "done").exists()
+        found = list(whole_records(attempts.attempt / layout.EVENTS))
+        steps = [one["step"] for one in found if one["kind"] == "metrics"]
+        assert steps == list(range(1, 101))
+        assert found[-1]["outcome"] == "completed"
+
+
+def whole_records(events: Path) -> Iterator[dict[str, Any]]:
+    """Yield the records without the lines that were cut off when the disk was full."""
+    for line in events.read_text().splitlines():
+        with contextlib.suppress(ValueError):
+            yield json.loads(line)
 
 
 def test_submissions_are_rejected_while_the_disk_of_the_home_is_full(

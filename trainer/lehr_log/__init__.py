@@ -15,12 +15,14 @@ of them do nothing. ::
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping
 from types import FrameType
 from typing import Any
@@ -33,7 +35,10 @@ _MOST_FILES = 1_000
 """Files of a checkpoint whose state is declared with it."""
 _LONGEST_NAMES = 100_000
 """Characters of their names together: Lehr reads lines of a limited length."""
+_MOST_WAITING = 10_000
+"""Lines that wait for space on the disk."""
 _lock = threading.Lock()
+_waiting: deque[bytes] = deque(maxlen=_MOST_WAITING)
 _file: int | None = None
 _torn = False
 _signalled = False
@@ -140,20 +145,34 @@ def _number(value: Any) -> float:
 
 
 def _write(record: dict[str, Any]) -> None:
-    global _file, _torn  # noqa: PLW0603 - one file a process
+    global _file  # noqa: PLW0603 - one file a process
     path = os.environ.get("LEHR_LOG")
     if not path:
         return
-    line = json.dumps({"time": time.time(), **record}).encode() + b"\n"
     with _lock:
+        # While the disk is full, lines wait here for the next call.
+        _waiting.append(json.dumps({"time": time.time(), **record}).encode() + b"\n")
         if _file is None:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             _file = os.open(path, flags, 0o644)
-        left = memoryview(b"\n" * _torn + line)
+            atexit.register(_write_last)
+        _write_waiting()
+
+
+def _write_waiting() -> None:
+    global _torn  # noqa: PLW0603 - one file a process
+    while _waiting and _file is not None:
+        left = memoryview(b"\n" * _torn + _waiting[0])
         _torn = True
         while left:
             left = left[os.write(_file, left) :]
         _torn = False
+        _waiting.popleft()
+
+
+def _write_last() -> None:
+    with contextlib.suppress(OSError), _lock:
+        _write_waiting()
 
 
 def _on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - signal's own

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from lehr.programs.recorder import Recorder
+from lehr.programs.recorder import Recorder, RecordSink
 from lehr.programs.saves import Declared, Kept, ProgramSave, StillChanging, keep, saved_in
 from lehr.programs.workplace import Workplace
 from lehr.specs.program import Program
@@ -16,7 +16,6 @@ from lehr_trainer.checkpointing.retention import prune
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import read_orders
 from lehr_trainer.contract.records import MOST, Checkpoint, CheckpointRemoved
-from lehr_trainer.runtime.event_stream import EventStream
 
 _MOST_WARNINGS = 20
 """Warnings about checkpoints that changed: each is a lost one."""
@@ -24,7 +23,7 @@ _MOST_WARNINGS = 20
 
 class Keeper:
     def __init__(
-        self, place: Workplace, program: Program, events: EventStream, recorder: Recorder
+        self, place: Workplace, program: Program, events: RecordSink, recorder: Recorder
     ) -> None:
         self._place, self._events, self._recorder = place, events, recorder
         self._tokens_per_step = program.tokens_per_step

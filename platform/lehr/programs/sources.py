@@ -46,7 +46,7 @@ class FileSource:
         began = time.monotonic()
         if not now and began < self._due:
             return
-        for path in sorted(self._folder.rglob(self._pattern))[:_MOST_FILES]:
+        for path in self._paths():
             try:
                 status = path.lstat()
                 ours = stat.S_ISREG(status.st_mode) and status.st_mtime_ns != self._there.get(path)
@@ -59,6 +59,12 @@ class FileSource:
             except OSError as error:
                 self.problem = f"{path}: {error.strerror}"
         self._due = time.monotonic() + max(_PAUSE_S, _SHARE * (time.monotonic() - began))
+
+    def _paths(self) -> list[Path]:
+        try:
+            return sorted(self._folder.rglob(self._pattern))[:_MOST_FILES]
+        except OSError:
+            return []  # A folder was removed meanwhile: the next look finds the others.
 
     def _timed(self, path: Path, changed: float) -> Iterator[CurveRow]:
         began = self._changed.get(path, changed)

@@ -7,14 +7,17 @@ one that does not end within ``stop_grace_s`` is killed.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
+import traceback
 from pathlib import Path
 
 from lehr.node import procfs, subprocesses
 from lehr.programs.keeper import Keeper
 from lehr.programs.log_tail import LogTail
+from lehr.programs.patient_stream import PatientStream
 from lehr.programs.recorder import Recorder
 from lehr.programs.workplace import Resume, Workplace
 from lehr.specs.program import Program
@@ -38,14 +41,15 @@ class Supervisor:
         rank: int,
         resumed: Resume | None,
     ) -> None:
-        self._place, self._program, self._events = place, program, events
+        self._place, self._program = place, program
+        self._events = PatientStream(events)
         self._rank, self._resumed = rank, resumed
         self._recorder = Recorder(
-            events,
+            self._events,
             tokens_per_step=program.tokens_per_step,
             resumed_step=resumed.step if resumed else 0,
         )
-        self._keeper = Keeper(place, program, events, self._recorder)
+        self._keeper = Keeper(place, program, self._events, self._recorder)
         self._tail = LogTail(place, self._recorder, self._keeper)
         self._child: subprocesses.Child | None = None
         self._stopping: str | None = None
@@ -66,9 +70,7 @@ class Supervisor:
         while self._child.poll() is None:
             self._wait()
             self._look()
-        if self._rank == 0:
-            self._tail.read(fully=True)
-            self._keeper.look(self._catch_up, ended=True)
+        self._read(ended=True)
         return self._end(self._child.returncode or 0)
 
     def _wait(self) -> None:
@@ -77,9 +79,7 @@ class Supervisor:
             self._stop("signal")
 
     def _look(self) -> None:
-        if self._rank == 0:
-            self._tail.read()
-            self._keeper.look(self._catch_up)
+        self._read()
         orders = read_orders(self._place.attempt_dir / layout.ORDERS)
         if orders.desired != "run":
             self._stop("pause" if orders.desired == "pause" else orders.reason or "cancel")
@@ -87,6 +87,18 @@ class Supervisor:
             assert self._child is not None
             for pid in [*procfs.children(self._child.pid), self._child.pid]:
                 procfs.send(pid, signal.SIGKILL)
+
+    def _read(self, *, ended: bool = False) -> None:
+        """Record what the program has logged and saved. No fault in it may stop the program."""
+        if self._rank != 0:
+            return
+        self._events.flush()
+        try:
+            self._tail.read(fully=ended)
+            self._keeper.look(self._catch_up, ended=ended)
+        except Exception as error:  # noqa: BLE001 - of whatever kind, the program must go on
+            traceback.print_exc()
+            self._recorder.warn("unreadable_log", f"what it logged cannot be read: {error!r}")
 
     def _catch_up(self) -> None:
         self._tail.read(fully=True)
@@ -98,7 +110,8 @@ class Supervisor:
         self._stopping = reason
         self._kill_at = time.monotonic() + self._program.stop_grace_s
         assert self._child is not None
-        self._place.stop_file.touch()
+        with contextlib.suppress(OSError):  # On a full disk it has SIGTERM alone.
+            self._place.stop_file.touch()
         step = self._recorder.step
         self._events.write(Stopping(time=time.time(), step=step, reason=reason))
         procfs.send(self._child.pid, signal.SIGTERM)
@@ -126,7 +139,8 @@ class Supervisor:
     def _finish(self, outcome: str, message: str | None) -> int:
         cause = "program_failed" if outcome == "failed" else None
         if message:
-            print(f"error: {message}", flush=True)
+            with contextlib.suppress(OSError):
+                print(f"error: {message}", flush=True)
         self._events.write(
             Finished.model_validate(
                 {
@@ -138,7 +152,7 @@ class Supervisor:
                 }
             )
         )
-        self._events.fsync()
+        self._events.finish()
         return int(outcome == "failed")
 
 

@@ -84,6 +84,21 @@ def test_files_of_the_project_and_of_a_checkpoint_are_not_what_the_program_logs(
     assert source.problem is None
 
 
+def test_folder_that_is_removed_while_it_is_searched_hides_nothing_for_long(
+    source, log, monkeypatch
+):
+    """Checkpoint rotation removes folders at any time; Python 3.11 then raises."""
+    log.write_text("step,loss\n1,2.5\n")
+
+    def removed(*_):
+        raise FileNotFoundError(2, "No such file or directory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rglob", removed)
+        assert read(source) == []
+    assert read(source) == [(1, {"loss": 2.5})]
+
+
 def test_csv_with_text_is_a_problem_with_its_line(source, log):
     log.write_text("step,loss\n1,good\n")
     assert read(source) == []
