@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, NamedTuple, TypeVar
 
 from lehr.control import nodes, queue, reconcile, rollouts, sweeps
@@ -63,13 +64,14 @@ Action = (
 )
 
 
-FINALIZING, REQUESTS, JUDGING, DECIDING = (
+FINALIZING, REQUESTS, JUDGING, DECIDING, PLACING = (
     "finalizing it",
     "applying its requests",
     "judging its attempt",
     "deciding on it",
+    "placing it",
 )
-DECISIONS = frozenset({FINALIZING, REQUESTS, JUDGING, DECIDING})
+DECISIONS = frozenset({FINALIZING, REQUESTS, JUDGING, DECIDING, PLACING})
 """The parts of a step, as they are named in faults."""
 
 
@@ -154,12 +156,16 @@ def step(snapshot: Snapshot) -> list[Action]:
         rollouts.actions,
     )
     usable = [node.name for node in snapshot.places if node.usable and not node.excluded]
-    actions += nodes.failing(snapshot.ends, snapshot.readmitted, usable)
+    actions += _part(
+        Subject("node", ""),
+        DECIDING,
+        lambda: nodes.failing(snapshot.ends, snapshot.readmitted, usable),
+    )
     changing = {one.run_id for one in actions if isinstance(one, Finalize | StateChange)}
-    stopped = _maintenance(snapshot, changing)
+    stopped = _part(Subject("queue", ""), DECIDING, lambda: _maintenance(snapshot, changing))
     actions += stopped
-    changing |= {one.run_id for one in stopped}
-    actions += _queue(snapshot, changing)
+    changing |= {one.run_id for one in stopped if isinstance(one, StateChange)}
+    actions += _place(snapshot, changing)
     return actions
 
 
@@ -188,6 +194,24 @@ def _maintenance(snapshot: Snapshot, changing: set[str]) -> list[StateChange]:
         for one in stops(snapshot.holders, snapshot.windows)
         if (one.run_id, one.attempt) in runs
     ]
+
+
+def _place(snapshot: Snapshot, changing: set[str]) -> list[Action]:
+    """Return what the queue decides. A run for which it raises is left out, as its own fault."""
+    queue_itself = Subject("queue", "")
+    found = _part(queue_itself, PLACING, lambda: _queue(snapshot, changing))
+    if not any(isinstance(one, Fault) for one in found):
+        return found
+    waiting = {run.id for run in snapshot.runs if run.waiting is not None} - changing
+    faults: list[Action] = []
+    for run_id in sorted(waiting):
+        others = changing | waiting - {run_id}
+        alone = _part(Subject("run", run_id), PLACING, partial(_queue, snapshot, others))
+        faults += [one for one in alone if isinstance(one, Fault)]
+    if not faults:
+        return found
+    odd = {subject_of(fault).id for fault in faults}
+    return [*faults, *_part(queue_itself, PLACING, lambda: _queue(snapshot, changing | odd))]
 
 
 def _queue(snapshot: Snapshot, changing: set[str]) -> list[Action]:
@@ -244,6 +268,11 @@ def _each(
         except Exception as error:  # noqa: BLE001 - carried in the action, and logged there
             found.append(Fault(subject(item), what, error))
     return found
+
+
+def _part(subject: Subject, what: str, decide: Callable[[], Iterable[Action]]) -> list[Action]:
+    """Decide; if that raises, it is a ``Fault`` of ``subject``."""
+    return _each([subject], lambda one: one, what, lambda _: decide())
 
 
 def _some(action: Action | None) -> Iterator[Action]:

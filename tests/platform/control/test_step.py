@@ -28,6 +28,7 @@ from lehr.control.step import Fault, QueueOrder, Subject, step, subject_of
 from lehr_testing.properties import examples
 
 ONE_GPU = Need(1, 1, None)
+queue_plan = control.queue.plan
 
 
 def queued(name: str, number: int = 1, **changes) -> OpenRun:
@@ -143,6 +144,48 @@ def test_fault_of_one_run_is_its_own(monkeypatch):
     [fault] = [one for one in actions if isinstance(one, Fault)]
     assert (fault.subject, type(fault.error)) == (Subject("run", "odd"), _Odd)
     assert [one.run_id for one in actions if isinstance(one, StateChange)] == ["a", "c"]
+
+
+def test_waiting_run_that_cannot_be_placed_holds_up_no_other(monkeypatch):
+    sound = control.queue.plan
+
+    def odd(waiting, *args):
+        if "odd" in {run.run_id for run in waiting}:
+            raise _Odd
+        return sound(waiting, *args)
+
+    monkeypatch.setattr(control.queue, "plan", odd)
+    runs = [queued(name, number) for number, name in enumerate(("odd", "b", "c"), 1)]
+    actions = step(Snapshot(runs=runs, places=[node()]))
+    [fault] = [one for one in actions if isinstance(one, Fault)]
+    assert (fault.subject, type(fault.error)) == (Subject("run", "odd"), _Odd)
+    assert [one.run_id for one in actions if isinstance(one, StartRun)] == ["b"]
+    [order] = [one for one in actions if isinstance(one, QueueOrder)]
+    assert order.order == ("c",)
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "subject"),
+    [
+        (control.queue, "plan", Subject("queue", "")),
+        (control.nodes, "failing", Subject("node", "")),
+        (control, "stops", Subject("queue", "")),
+    ],
+)
+def test_part_that_fails_for_all_leaves_the_decisions_on_each_run(monkeypatch, part, name, subject):
+    def fail(*_):
+        raise _Odd
+
+    monkeypatch.setattr(part, name, fail)
+    if name == "plan":
+        # It fails for any two runs, so that none alone is at fault.
+        sound = queue_plan
+        monkeypatch.setattr(part, name, lambda w, *args: fail() if len(w) > 1 else sound(w, *args))
+    runs = [replace(queued("a"), desired=Desired.CANCEL), queued("b", 2), queued("c", 3)]
+    actions = step(Snapshot(runs=runs, ended=[exit_of("d")], places=[node()]))
+    assert [one.subject for one in actions if isinstance(one, Fault)] == [subject]
+    assert [one.run_id for one in actions if isinstance(one, StateChange)] == ["a"]
+    assert [one.run_id for one in actions if isinstance(one, Finalize)] == ["d"]
 
 
 # ------------------------------------------------------------------------------- any snapshot
