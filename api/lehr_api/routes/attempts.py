@@ -27,6 +27,7 @@ from lehr_api.problems import OffsetProblem, TooLarge, WrongProtocol, respond
 from lehr_api.responses import described_problem, problem_responses, text_responses
 from lehr_api.routes.health import OLDEST_PROTOCOL, PROTOCOL
 from lehr_api.services import Services
+from lehr_api.worker_threads import in_worker_threads
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import Orders
 
@@ -255,12 +256,14 @@ def mismatch_response(error: OffsetMismatch) -> Response:
 
 
 @router.get("/streams", responses=problem_responses(400, 404))
+@in_worker_threads
 def offsets(attempt_id: AttemptId, store: StoreDep) -> Offsets:
     """Return the offsets to continue from, by stream."""
     return Offsets(offsets=store.streams.sizes(attempt_id))
 
 
 @router.post("/heartbeat", responses=problem_responses(400, 404))
+@in_worker_threads
 def heartbeat(
     report: HeartbeatMessage, attempt_id: AttemptId, dispatcher: DispatcherDep
 ) -> HeartbeatAnswer:
@@ -269,6 +272,7 @@ def heartbeat(
 
 
 @router.post("/exit", responses=problem_responses(400, 404))
+@in_worker_threads
 def exited(report: ExitMessage, attempt_id: AttemptId, dispatcher: DispatcherDep) -> ExitAnswer:
     """Record the exit of an attempt. It closes once all its bytes are stored."""
     return ExitAnswer.model_validate(dispatcher.on_exit(attempt_id, report.model_dump()))
@@ -279,6 +283,7 @@ def exited(report: ExitMessage, attempt_id: AttemptId, dispatcher: DispatcherDep
     response_class=FileResponse,
     responses=text_responses("application/x-tar", 404),
 )
+@in_worker_threads
 def code(attempt_id: AttemptId, services: ServicesDep) -> FileResponse:
     """Return the capsule that the attempt trains with."""
     run = services.store.runs.get(services.store.attempts.get(attempt_id).run_id)
@@ -287,6 +292,7 @@ def code(attempt_id: AttemptId, services: ServicesDep) -> FileResponse:
 
 
 @router.post("/copies", responses=problem_responses(400, 404))
+@in_worker_threads
 def copies(report: CopiesReport, attempt_id: AttemptId, store: StoreDep) -> CopiesAnswer:
     """Record copies of checkpoints that were made, failed or were removed; the answer lists
     those to remove.
