@@ -1,9 +1,9 @@
 """The dispatcher: one loop that observes, decides and acts. Every action is fenced.
 
 A tick records what has arrived, loads one snapshot, gets the actions that follow from it
-(``lehr.control.step``, a pure function) and applies them. No decision depends on memory of an
-earlier tick, so a restarted server just continues. The loop wakes up on every change, and when a
-time limit runs out (``lehr.control.due``).
+(``lehr.control.step``, a pure function) and applies them. What is remembered between ticks may be
+lost (docs/contributing/tick.md lists it), so a restarted server just continues. The loop wakes up
+on every change, and when a time limit runs out (``lehr.control.due``).
 """
 
 from __future__ import annotations
