@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from http import HTTPStatus
@@ -108,7 +109,10 @@ def problem_response(
 
 
 def respond(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
-    body = problem.model_dump_json(exclude_none=True)
+    # A value of the request may hold half a surrogate pair, which UTF-8 has no bytes for.
+    content = problem.model_dump(exclude_none=True)
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    body = text.encode("utf-8", "replace")
     return Response(body, problem.status, dict(headers or {}), media_type=MEDIA_TYPE)
 
 
