@@ -199,6 +199,67 @@ def test_lightning_with_its_own_logger_is_swept_with_pruning_killed_and_resumed(
     assert list(found.items()) == list(expected.items())
 
 
+def transformers(name: str, **args) -> dict:
+    return {
+        "kind": "run",
+        "name": name,
+        "trainer": {
+            "script": "hf.py",
+            "args": {"learning_rate": 1e-3, "max_steps": 12, **args},
+            "steps_arg": "max_steps",
+            "resume_args": {"resume_from_checkpoint": "{checkpoint}"},
+        },
+        "code": {"include": ["*.py"]},
+        "resources": {"gpus": 1},
+    }
+
+
+@pytest.mark.nightly  # test_supervisor.py has the same script without Ray.
+def test_trainer_of_transformers_is_swept_with_pruning_killed_and_resumed(server, project):
+    client = server.client()
+    run = transformers("hf", pause_s=1.0)
+    del run["kind"]
+    rates = [1e-2, 3e-3, 3e-2, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5]
+    spec = {
+        "kind": "sweep",
+        "name": "hf",
+        "metric": {"name": "loss", "goal": "minimize"},
+        "parameters": {"trainer.args.learning_rate": {"values": rates}},
+        "pruning": {"name": "median", "startup_trials": 2, "min_steps": 3},
+        "max_concurrent": 2,
+        "run": run,
+    }
+    sweep = client.sweep(written(project, spec))
+    sweep.wait(timeout_s=800)
+    trials = [client.run(f"hf-{n}") for n in range(1, 9)]
+    assert {trial.state for trial in trials} == {"completed", "pruned"}, [t.reason for t in trials]
+    best = sweep.best()
+    assert best.detail.spec["trainer"]["args"]["learning_rate"] >= 3e-3
+    found = best.history("loss", "train/loss")
+    assert list(found["step"]) == list(range(1, 13))
+    assert list(found["loss"].dropna()) == list(found["train/loss"].dropna())
+    compared = client.compare(*trials[:2])
+    assert [d.path for d in compared.differences if d.factor] == ["trainer.args.learning_rate"]
+
+    whole = client.submit(written(project, transformers("hf-whole")))
+    killed = client.submit(written(project, transformers("hf-killed", pause_s=2.0)))
+    until(
+        lambda: killed.refresh().view.step and killed.view.step >= 6,
+        within_s=200,
+        what="six steps",
+    )
+    for pid, command in marked_processes(f"{killed.id}-1").items():
+        if "lehr.programs" in command or "hf.py" in command:
+            os.kill(pid, signal.SIGKILL)
+    killed.wait(timeout_s=300)
+    whole.wait(timeout_s=300)
+    assert (whole.state, killed.state) == ("completed", "completed"), killed.reason
+    [resumed] = [one for one in events(server.home, f"{killed.id}-2") if one["kind"] == "resumed"]
+    assert resumed["step"] >= 4
+    expected, found = (run.history("train/loss")["train/loss"] for run in (whole, killed))
+    assert list(found.items()) == list(expected.items())
+
+
 def ranks(name: str, **args) -> dict:
     return {
         "kind": "run",

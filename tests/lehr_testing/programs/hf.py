@@ -1,9 +1,16 @@
 """A script with transformers' Trainer on a tiny model, with Lehr's callback."""
 
 import argparse
+import time
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
 
 from lehr_log.transformers import LehrCallback
 
@@ -18,11 +25,20 @@ class Tokens(torch.utils.data.Dataset):
         return {"input_ids": tokens, "labels": tokens}
 
 
+class Pause(TrainerCallback):
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def on_step_end(self, *args: object, **more: object) -> None:
+        time.sleep(self.seconds)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--learning_rate", type=float, default=1e-3)
     parser.add_argument("--max_steps", type=int, default=6)
     parser.add_argument("--resume_from_checkpoint", default=None)
+    parser.add_argument("--pause_s", type=float, default=0.0)
     args = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(1)
@@ -40,7 +56,9 @@ def main() -> None:
         report_to=[],
         disable_tqdm=True,
     )
-    trainer = Trainer(model, arguments, train_dataset=Tokens(), callbacks=[LehrCallback()])
+    trainer = Trainer(
+        model, arguments, train_dataset=Tokens(), callbacks=[LehrCallback(), Pause(args.pause_s)]
+    )
     trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
 
 
