@@ -79,7 +79,9 @@ def _waiting_once(kind: type[Any]) -> type[torch.optim.Optimizer]:
     own parameter only.
     """
 
-    class AdamW8bit(kind):
+    class AdamW8bit(kind):  # type: ignore[misc]
+        initialized: bool
+
         @torch.no_grad()
         def step(self, closure: None = None) -> None:
             assert closure is None
