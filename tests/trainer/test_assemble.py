@@ -302,13 +302,14 @@ def test_run_resumes_only_with_its_own_data(saved: Path, tmp_path: Path, corpus:
     assert again.progress.step == 1
 
 
+@pytest.mark.parametrize("name", ["torch", "torchao", "bitsandbytes"])
 def test_run_resumes_in_another_environment_only_if_it_is_not_deterministic(
-    saved: Path, tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, saved: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = environment.versions()
-    monkeypatch.setattr(environment, "versions", lambda: {**now, "torch": "9.9"})
-    change = f"torch {now['torch']} -> 9.9"
-    with pytest.raises(BadConfig, match=r"saved in another environment: torch .* or fork it"):
+    monkeypatch.setattr(environment, "versions", lambda: {**now, name: "9.9"})
+    change = f"{name} {now[name]} -> 9.9"
+    with pytest.raises(BadConfig, match=rf"saved in another environment: {name} .* or fork it"):
         begin(saved, corpus, **QUIET)
     lines: list[str] = []
     again = begin(saved, corpus, log=lines.append, **{**QUIET, "deterministic": False})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from importlib import metadata
 from pathlib import Path
 
 import psutil
@@ -108,6 +109,21 @@ def test_changes_name_only_versions_that_decide_results() -> None:
     assert environment.changes(before, now) == ["torch 2.12.0 -> 2.13.0", "cuda none -> 12.8"]
     assert environment.changes(now, now) == []
     assert environment.changes({}, now) == []
+
+
+def test_versions_have_the_installed_distributions_that_compute() -> None:
+    found = environment.versions()
+    for name in ("torchao", "bitsandbytes"):
+        assert found[name] == metadata.version(name)
+    assert "pydantic" not in found
+
+
+def test_changes_name_distributions_that_compute() -> None:
+    before = {"torch": "2.13.0", "triton": "3.5.0", "torchao": "0.17.0", "flash-attn": "2.8"}
+    now = {"torch": "2.13.0", "triton": "3.6.0", "torchao": "0.17.0", "liger-kernel": "0.6.2"}
+    assert environment.changes(before, now) == ["triton 3.5.0 -> 3.6.0", "flash-attn 2.8 -> none"]
+    # A checkpoint of an older Lehr has none of them.
+    assert environment.changes({"torch": "2.13.0"}, now) == []
 
 
 def test_every_distribution_is_recorded() -> None:

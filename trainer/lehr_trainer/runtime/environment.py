@@ -6,6 +6,8 @@ import os
 import platform
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
 from importlib import metadata
 from typing import Any
 
@@ -68,7 +70,40 @@ def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
+DISTRIBUTIONS = (
+    "triton",
+    "pytorch-triton",
+    "torchao",
+    "bitsandbytes",
+    "liger-kernel",
+    "cut-cross-entropy",
+    "transformer-engine",
+    "transformer-engine-cu12",
+    "transformer-engine-cu13",
+    "transformer-engine-torch",
+    "flash-attn",
+    "flash-attn-3",
+    "flash-attn-4",
+    "nvidia-cutlass-dsl",
+    "quack-kernels",
+    # Libraries of CUDA that torch loads; their versions can change under the same torch.
+    "nvidia-cublas",
+    "nvidia-cublas-cu12",
+    "nvidia-cuda-nvrtc",
+    "nvidia-cuda-nvrtc-cu12",
+    "nvidia-cudnn-cu12",
+    "nvidia-cudnn-cu13",
+    "nvidia-cusparselt-cu12",
+    "nvidia-cusparselt-cu13",
+    "nvidia-nccl-cu12",
+    "nvidia-nccl-cu13",
+)
+"""Distributions beside torch and numpy whose kernels can change the numbers of a training."""
+_DECIDE_RESULTS = ("python", "torch", "cuda", "cudnn", "driver", "numpy", *DISTRIBUTIONS)
+
+
 def versions() -> dict[str, str]:
+    """Return the versions of Lehr and of all that can change results; installed ones only."""
     return {
         "lehr": metadata.version("lehr"),
         "python": platform.python_version(),
@@ -77,10 +112,18 @@ def versions() -> dict[str, str]:
         "cudnn": str(torch.backends.cudnn.version() or "none"),  # type: ignore[no-untyped-call]
         "driver": driver_version(),
         "numpy": np.__version__,
+        **_computing(),
     }
 
 
-_DECIDE_RESULTS = ("python", "torch", "cuda", "cudnn", "driver", "numpy")
+@cache
+def _computing() -> dict[str, str]:
+    """Return the versions of ``DISTRIBUTIONS`` when first asked: each save records them."""
+    found = {}
+    for name in DISTRIBUTIONS:
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
