@@ -158,6 +158,19 @@ def test_difference_that_changes_only_speed_is_shown_but_is_no_factor():
     assert (found.path, found.factor) == ("train.threads", False)
 
 
+def test_code_is_one_factor_however_its_files_were_chosen():
+    code = {"digest": "a" * 64, "root": ".", "include": ["*.py"], "exclude": [], "limit_mb": 100}
+    other = {"digest": "b" * 64, "root": "src", "include": ["."], "exclude": ["x"], "limit_mb": 200}
+    runs = [
+        dataclasses.replace(run(name, [4, 3]), spec={**spec(), "code": chosen})
+        for name, chosen in (("a", code), ("b", other))
+    ]
+    result = compare(runs)
+    assert len(result.differences) == len(code)
+    assert [one.path for one in result.differences if one.factor] == ["code.digest"]
+    assert result.notes == ()
+
+
 def test_a_field_of_only_one_optimizer_is_not_a_separate_factor():
     fused = {"optimizer": {"name": "adamw", "lr": 3e-4, "fused": True}}
     other = {"optimizer": {"name": "muon", "lr": 3e-4}}
