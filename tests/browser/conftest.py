@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from playwright.sync_api import expect, sync_playwright
@@ -219,9 +219,10 @@ class Watch:
 
 
 def new_context(
-    browser: Browser, *, width: int = 1400, height: int = 900, dark: bool = False
+    browser: Browser, *, width: int = 1400, height: int = 900, dark: bool = False, **more: Any
 ) -> BrowserContext:
     context = browser.new_context(
+        **more,
         viewport={"width": width, "height": height},
         color_scheme="dark" if dark else "light",
         reduced_motion="reduce",
@@ -251,11 +252,12 @@ class Visit:
 
 
 @contextlib.contextmanager
-def visiting(
-    browser: Browser, url: str, *, width: int = 1400, dark: bool = False
-) -> Iterator[Visit]:
-    """Yield a logged-in page; fail at the end if it logged an error or requested another host."""
-    context = new_context(browser, width=width, dark=dark)
+def visiting(browser: Browser, url: str, **options: Any) -> Iterator[Visit]:
+    """Yield a logged-in page; fail at the end if it logged an error or requested another host.
+
+    ``options`` are those of ``new_context``.
+    """
+    context = new_context(browser, **options)
     try:
         page = context.new_page()
         watch = Watch(url)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import re
 from importlib import resources
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -74,34 +75,46 @@ def settle(page: Page) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("width", "dark"),
+    "screen",
     [
-        pytest.param(1400, False, id="1400-light"),
-        pytest.param(375, True, id="375-dark", marks=pytest.mark.nightly),
-        pytest.param(1400, True, id="1400-dark", marks=pytest.mark.nightly),
-        pytest.param(375, False, id="375-light", marks=pytest.mark.nightly),
+        pytest.param({"width": 1400}, id="1400-light"),
+        pytest.param({"width": 375, "dark": True}, id="375-dark", marks=pytest.mark.nightly),
+        pytest.param({"width": 1400, "dark": True}, id="1400-dark", marks=pytest.mark.nightly),
+        pytest.param({"width": 375}, id="375-light", marks=pytest.mark.nightly),
+        pytest.param({"width": 1920, "height": 1080}, id="1920", marks=pytest.mark.nightly),
+        # A browser at 200 % has half of the pixels, each as large as four.
+        pytest.param(
+            {"width": 700, "height": 450, "device_scale_factor": 2},
+            id="zoom-200",
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(
+            {"width": 1400, "forced_colors": "active"},
+            id="forced-colours",
+            marks=pytest.mark.nightly,
+        ),
     ],
 )
 def test_every_page_is_accessible_fits_and_logs_no_error(
-    world: World, browser, width: int, dark: bool
+    world: World, browser, screen: dict[str, Any]
 ):
     """``visiting`` also checks for console errors and requests to other hosts."""
     axe = resources.files("axe_playwright_python").joinpath("axe.min.js").read_text()
-    with visiting(browser, world.lehr.url, width=width, dark=dark) as visit:
+    with visiting(browser, world.lehr.url, **screen) as visit:
         for name, path in pages(world).items():
             page = visit.open(path)
             settle(page)
             wide = page.evaluate(
                 "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
             )
-            assert wide <= 0, f"{name} is {wide} px wider than {width}"
+            assert wide <= 0, f"{name} is {wide} px wider than the page"
             page.evaluate(axe)
             found = page.evaluate(
                 """async () => (await axe.run(document, {resultTypes: ['violations']})).violations
                     .filter((v) => ['serious', 'critical'].includes(v.impact))
                     .map((v) => [v.id, v.nodes.slice(0, 3).map((n) => n.html + ' ' + n.failureSummary)])"""
             )
-            assert found == [], f"{name} at {width}"
+            assert found == [], name
 
 
 def test_pages_have_a_strict_policy_and_no_inline_scripts(look: Visit, world: World):

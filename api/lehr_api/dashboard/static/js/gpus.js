@@ -4,7 +4,7 @@ import * as f from "./format.js";
 
 /** @typedef {import("./types.js").GpuView} GpuView */
 
-export const ABOUT = "Utilization: share of the driver's last sample period in which a kernel ran. Memory: of all processes. The node's agent read both with NVML a few seconds ago; — means unknown.";
+export const ABOUT = "Utilization: share of the driver's last sample period in which a kernel ran. Memory: of all processes. The node's agent read both with NVML a few seconds ago; — means unknown. GB are powers of 1,000, as everywhere in Lehr: nvidia-smi's 81,559 MiB are 85.5 GB.";
 
 /** @param {GpuView} gpu */
 export function memoryUsed(gpu) {

@@ -1,0 +1,65 @@
+"""Screens of other kinds: fingers on a phone, large letters, forced colours, long tables."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import expect
+
+from lehr_testing import seeding
+
+from .conftest import Lehr, Visit, World, visiting
+from .test_policy import pages, settle
+
+pytestmark = pytest.mark.browser
+
+SMALL = """() => [...document.querySelectorAll(
+    'main :is(a, button, input, select, summary), header :is(a, button, input, select, summary)')]
+    .filter((one) => one.checkVisibility({visibilityProperty: true, opacityProperty: false}))
+    .map((one) => [one.closest('label') ?? one, one])
+    .filter(([target]) => {
+      const box = target.getBoundingClientRect();
+      return box.width > 0 && (box.width < 24 || box.height < 24);
+    })
+    .map(([target, one]) => {
+      const box = target.getBoundingClientRect();
+      return `${one.outerHTML.slice(0, 110)}: ${Math.round(box.width)} x ${Math.round(box.height)}`;
+    })"""
+
+
+@pytest.mark.slow
+def test_targets_are_large_enough_for_a_finger(world: World, browser):
+    small = {}
+    with visiting(browser, world.lehr.url, width=375) as visit:
+        for name, path in pages(world).items():
+            page = visit.open(path)
+            settle(page)
+            small[name] = page.evaluate(SMALL)
+    assert {name: targets for name, targets in small.items() if targets} == {}
+
+
+def test_head_of_a_long_table_stays_in_sight(visit: Visit, lehr: Lehr):
+    run = lehr.store.runs.create(seeding.run_spec("long", steps=1000))
+    attempt = seeding.start(lehr.store, run)
+    attempt.train(range(1, 3))
+    for step in range(1, 121):
+        attempt.checkpoint(step)
+    page = visit.open(f"/runs/{run.id}?tab=checkpoints")
+    table = page.get_by_role("table", name="Checkpoints")
+    head = table.locator("thead")
+    expect(head).to_be_visible()
+    table.locator("tbody tr").last.scroll_into_view_if_needed()
+    expect(table.locator("tbody tr").last).to_be_in_viewport()
+    expect(head.locator("th").first).to_be_in_viewport()
+
+
+def test_pages_are_usable_in_forced_colours(world: World, browser):
+    with visiting(browser, world.lehr.url, forced_colors="active") as visit:
+        page = visit.open(f"/runs/{world.runs['big-run'].id}")
+        settle(page)
+        tab = page.get_by_role("tab", selected=True)
+        assert tab.evaluate("(one) => getComputedStyle(one).outlineStyle") == "solid"
+        page.get_by_role("button", name=re.compile("Dark or light")).click()
+        lines = page.locator('[data-metric="train/loss"] .trace.line').first
+        assert lines.evaluate("(one) => getComputedStyle(one).stroke") not in {"none", ""}
