@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from playwright.sync_api import expect
 
 from lehr.capsules.archive import SourceFile
 from lehr.capsules.shelf import Shelf
+from lehr.store.tables import RunRow
 from lehr_testing import seeding
 
 from .conftest import Lehr, Visit
@@ -15,21 +18,26 @@ from .conftest import Lehr, Visit
 pytestmark = [pytest.mark.browser, pytest.mark.nightly]
 
 
-def test_config_tab_shows_the_capsule_and_its_commands(visit: Visit, lehr: Lehr, tmp_path) -> None:
-    (tmp_path / "train.py").write_text("steps = 10\n")
+def with_code(lehr: Lehr, folder: Path, name: str, text: str, **row: str) -> RunRow:
+    """Create a run with two files of the trainer and one of the project."""
+    (folder / "train.py").write_text(text)
     sources = [
-        SourceFile(f"{folder}/{name}.py", str(tmp_path / "train.py"), 0o644)
-        for folder, name in [("trainer", "a"), ("trainer", "b"), ("project", "train")]
+        SourceFile(f"{root}/{file}.py", str(folder / "train.py"), 0o644)
+        for root, file in [("trainer", "a"), ("trainer", "b"), ("project", "train")]
     ]
     digest = Shelf(lehr.store.home).make(sources)
-    spec = seeding.run_spec("pinned")
+    spec = seeding.run_spec(name)
     code = spec.code.model_copy(update={"digest": digest})
-    run = lehr.store.runs.create(spec.model_copy(update={"code": code}))
+    return lehr.store.runs.create(spec.model_copy(update={"code": code}), **row)
+
+
+def test_config_tab_shows_the_capsule_and_its_commands(visit: Visit, lehr: Lehr, tmp_path) -> None:
+    run = with_code(lehr, tmp_path, "pinned", "steps = 10\n")
     old = lehr.store.runs.create(seeding.run_spec("old"))
 
     page = visit.open(f"/runs/{run.id}?tab=config")
     facts = page.locator(".run-code")
-    expect(facts).to_contain_text(digest[:12])
+    expect(facts).to_contain_text(run.spec["code"]["digest"][:12])
     expect(facts).to_contain_text("3 files: 2 of the trainer, 1 of the project")
     expect(facts).to_contain_text("kB")
     expect(facts).to_contain_text(f"lehr code diff OTHER-RUN {run.id}")
@@ -37,3 +45,27 @@ def test_config_tab_shows_the_capsule_and_its_commands(visit: Visit, lehr: Lehr,
 
     visit.open(f"/runs/{old.id}?tab=config")
     expect(page.get_by_text("This run has no capsule")).to_be_visible()
+
+
+def test_config_tab_of_a_fork_shows_what_changed_in_its_code(visit: Visit, lehr: Lehr, tmp_path):
+    parent = with_code(lehr, tmp_path, "parent", "steps = 10\n")
+    fork = with_code(lehr, tmp_path, "fork", "steps = 20\n", forked_from=parent.id)
+    same = with_code(lehr, tmp_path, "same", "steps = 10\n", forked_from=parent.id)
+
+    page = visit.open(f"/runs/{fork.id}?tab=config")
+    summary = page.get_by_text(f"Differences from {parent.id}")
+    expect(summary).to_be_visible()
+    assert not any("/diff?" in path for path in visit.watch.requests), "fetched unasked"
+    summary.click()
+    page.get_by_text("project/train.py", exact=True).click()
+    patch = page.locator(".patch:visible")
+    expect(patch.locator(".patch-removed")).to_have_text("-steps = 10\n")
+    expect(patch.locator(".patch-added")).to_have_text("+steps = 20\n")
+
+    visit.open(f"/runs/{same.id}?tab=config")
+    page.get_by_text(f"Differences from {parent.id}").click()
+    expect(page.get_by_text("The files are the same.")).to_be_visible()
+
+    visit.open(f"/runs/{parent.id}?tab=config")
+    expect(page.locator(".run-code")).to_contain_text("lehr code diff OTHER-RUN")
+    expect(page.get_by_text("Differences from")).to_have_count(0)

@@ -1,13 +1,11 @@
 /** Differences of the code of compared runs: the files that differ from the baseline's, and how. */
 
-import { get } from "../api.js";
+import { codeDiff } from "../code_diff.js";
 import { fill, h } from "../dom.js";
-import { message } from "../notices.js";
 import { refusal } from "../roles.js";
 
 /**
  * @typedef {import("../types.js").ComparisonView} ComparisonView
- * @typedef {import("../types.js").CodeDiff} CodeDiff
  *
  * @typedef {object} Other a capsule that is not the baseline's
  * @property {string} digest
@@ -15,8 +13,6 @@ import { refusal } from "../roles.js";
  */
 
 const DIGEST = /^[0-9a-f]{64}$/;
-/** Lines of a unified diff, by how they begin. */
-const LINES = /** @type {const} */ ([["+++", "file"], ["---", "file"], ["@@", "at"], ["+", "added"], ["-", "removed"]]);
 
 /**
  * Return which other code the runs have than the baseline.
@@ -43,42 +39,6 @@ export function otherCode({ runs, differences }, base) {
     else if (digest !== own) others.set(digest, [...(others.get(digest) ?? []), id]);
   }
   return { base: own, others: [...others].map(([digest, of]) => ({ digest, runs: of })), without };
-}
-
-/** @param {string} line */
-const kindOf = (line) => LINES.find(([begin]) => line.startsWith(begin))?.[1] ?? "same";
-
-/** @param {string} patch a unified diff */
-const drawPatch = (patch) => h("pre.block.patch", { tabindex: "0" }, patch.split("\n").map((line) => h(`span.patch-${kindOf(line)}`, {}, `${line}\n`)));
-
-/** @param {CodeDiff} diff */
-function drawFiles({ changes }) {
-  if (!changes.length) return h("p.hint", {}, "The files are the same.");
-  return h(
-    "div.code-files",
-    {},
-    changes.map((file) =>
-      h(
-        "details",
-        { key: file.name },
-        h("summary", {}, h("span.mono", {}, file.name), " ", h("span.dim", {}, file.change)),
-        file.patch === null ? h("p.hint", {}, "Not text, or too large to show.") : drawPatch(file.patch),
-      ),
-    ),
-  );
-}
-
-/** @param {string} first @param {string} second */
-function fetched(first, second) {
-  const place = h("div");
-  const show = async () => {
-    try {
-      fill(place, drawFiles(await get(`/code/${first}/diff`, { other: second })));
-    } catch (error) {
-      fill(place, h("p.problem", { role: "alert" }, message(error)));
-    }
-  };
-  return { place, show };
 }
 
 /** Draws the differences of the code. What has been fetched and opened stays while the page is live. */
@@ -114,14 +74,7 @@ export class CodeDifferences {
     return [
       own === null
         ? h("p.hint", {}, `${name(base)} has no capsule, so its code cannot be compared.`)
-        : others.map(({ digest, runs }) => {
-            const { place, show } = fetched(own, digest);
-            const open = (/** @type {Event} */ event) => {
-              if (/** @type {HTMLDetailsElement} */ (event.currentTarget).open && !place.childNodes.length) show();
-            };
-            if (refused !== null) fill(place, h("p.hint", {}, refused));
-            return h("details.code-diff", { key: `${own} ${digest}`, ontoggle: open }, h("summary", {}, `${names(runs)} against ${name(base)}`), place);
-          }),
+        : others.map(({ digest, runs }) => codeDiff(own, digest, `${names(runs)} against ${name(base)}`, refused)),
       without.length > 0 && own !== null && h("p.hint", {}, `Without a capsule: ${names(without)}.`),
     ];
   }

@@ -1,6 +1,7 @@
-/** The code that a run trains with: its capsule, and the commands that read it. */
+/** The code that a run trains with: its capsule, the commands that read it, and what a fork changed. */
 
 import { get } from "../api.js";
+import { codeDiff } from "../code_diff.js";
 import { fill, h } from "../dom.js";
 import * as f from "../format.js";
 import { message } from "../notices.js";
@@ -54,6 +55,7 @@ export function codePanel(run) {
           h("dt", {}, "commands"),
           h("dd.mono", {}, commands(run).map((line) => h("div", {}, h("code", {}, line)))),
         ),
+        run.forked_from && h("div.code-differences", {}, codeDiff(run.forked_from, digest, `Differences from ${run.forked_from}, from which it was forked`)),
       );
     } catch (error) {
       fill(place, h("p.hint", {}, `Capsule ${digest.slice(0, SHOWN)} cannot be shown: ${message(error)}`));
