@@ -158,7 +158,7 @@ def receive(context: Context, draft: Path, digest: str) -> CapsuleView:
         raise UserError(f"the capsule was rejected: {error}.") from error
     if limit is not None:
         context.store.capsule_senders.add(digest, limit)
-    collect_garbage(context)
+    context.store.collect_capsules()
     return view(context, digest)
 
 
@@ -189,13 +189,6 @@ def refuse_if_closed(context: Context) -> None:
             "this server accepts no code: it trains with its own installed trainer only.",
             hint="The administrator allows code by LEHR_CODE=any.",
         )
-
-
-def collect_garbage(context: Context) -> list[str]:
-    """Remove capsules that neither a run nor an unfinished sweep or rollout needs."""
-    removed = Shelf(context.home).collect_garbage(context.store.runs.capsules_in_use())
-    context.store.capsule_senders.forget(removed)
-    return removed
 
 
 def _may_read(context: Context, digest: str) -> bool:

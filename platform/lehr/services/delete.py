@@ -11,7 +11,6 @@ from lehr.checkpoints.registry import CheckpointLocations, own_folder
 from lehr.errors import Conflict
 from lehr.schemas.runs import Deletion
 from lehr.schemas.sweeps import SweepDeletion
-from lehr.services import code
 from lehr.services.archive import refuse_unfinished, unfinished_runs
 from lehr.store.records.checkpoints import CopyReport
 from lehr.store.records.run_rows import shown_run
@@ -47,7 +46,7 @@ def delete_run(context: Context, run: RunRow) -> Deletion:
         assert one.copy_url is not None
         one.remove_copy()
         store.checkpoints.note_copies(run.id, [CopyReport(one.row.path, one.copy_url, "removed")])
-    code.collect_garbage(context)
+    store.collect_capsules()
     return freed
 
 

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from lehr import home as homes
+from lehr.capsules.shelf import Shelf
 from lehr.errors import HomeUnusable, InternalError
 from lehr.filesystems import refuse_network_filesystem
 from lehr.store.apply_events import EventApplier
@@ -158,6 +159,13 @@ class Store:
         """Refresh statistics, and remove what is kept for a time only. Called every ten minutes."""
         self.db.optimize()
         self.idempotency.expire()
+        self.collect_capsules()
+
+    def collect_capsules(self) -> list[str]:
+        """Remove capsules that neither a run nor an unfinished sweep or rollout needs."""
+        removed = Shelf(self.home).collect_garbage(self.runs.capsules_in_use())
+        self.capsule_senders.forget(removed)
+        return removed
 
     @classmethod
     def open(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -109,3 +111,20 @@ def test_damaged_capsule_is_found_and_that_of_a_deleted_run_is_not_needed(store:
     with Shelf(store.home).path(digest).open("ab") as file:
         file.write(b"x")
     assert errors(store.home) == [f"code: capsule {digest[:12]} does not match its digest"]
+
+
+def test_capsules_that_no_run_needs_are_removed_from_time_to_time(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used, new, old = (capsule(store.home, f"a = {n}") for n in range(3))
+    recorded(store, "one", used)
+    store.capsule_senders.add(old, ["p"])
+    for digest in (used, old):
+        os.utime(Shelf(store.home).path(digest), (0, 0))
+    queued = threading.Event()
+    store._appender.call(lambda _: queued.wait(20))
+    store._appender._rest_at = 0.0
+    seen = store._appender.call(lambda _: Shelf(store.home).digests())
+    queued.set()
+    assert seen.result() == sorted([used, new])
+    assert not store.capsule_senders.sent(old, ["p"])
