@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 from lehr.node.procfs import start_time
@@ -31,13 +35,16 @@ def project(tmp_path) -> Path:
     return tmp_path / "project"
 
 
+NANO = {"learning_rate": 0.01, "max_iters": 12, "eval_interval": 4, "device": "cpu"}
+
+
 def nano(name: str, **args) -> dict:
     return {
         "kind": "run",
         "name": name,
         "trainer": {
             "script": "nano.py",
-            "args": {"lr": 0.01, "max_iters": 12, "eval_interval": 4, **args},
+            "args": {**NANO, "wandb_log": True, **args},
             "steps_arg": "max_iters",
             "saves": ["out/ckpt.pt"],
             "resume_args": {"init_from": "resume"},
@@ -63,29 +70,52 @@ def test_script_with_wandb_is_swept_over_8_rates_with_pruning(server, project):
         "name": "nano",
         "metric": {"name": "val/loss", "goal": "minimize"},
         "parameters": {
-            "trainer.args.lr": {"values": [1e-1, 3e-2, 1e-2, 3e-1, 3e-3, 1e-3, 3e-4, 1e-4]}
+            "trainer.args.learning_rate": {
+                "values": [3e-2, 1e-2, 1e-1, 3e-1, 3e-3, 1e-3, 3e-4, 1e-4]
+            }
         },
-        "pruning": {"name": "median", "startup_trials": 2, "min_steps": 4},
+        "pruning": {"name": "median", "startup_trials": 4, "min_steps": 4},
         "max_concurrent": 2,
         "run": run,
     }
     sweep = client.sweep(written(project, spec))
+    diverged = client.submit(written(project, nano("diverged", learning_rate=1e20)))
     sweep.wait(timeout_s=800)
     trials = [client.run(f"nano-{n}") for n in range(1, 9)]
     states = [trial.state for trial in trials]
     assert set(states) <= {"completed", "pruned"}, [trial.reason for trial in trials]
     assert "pruned" in states
     best = sweep.best()
-    assert best.detail.spec["trainer"]["args"]["lr"] >= 1e-2
-    losses = best.history("train/loss", "val/loss")
-    assert len(losses["train/loss"].dropna()) == 12
-    assert len(losses["val/loss"].dropna()) == 3
+    assert 1e-2 <= best.detail.spec["trainer"]["args"]["learning_rate"] <= 1e-1
+    losses = best.history("train/loss", "val/loss", "train/lr", "mfu")
+    assert list(losses["train/loss"].dropna().index) == list(range(13))
+    assert list(losses["val/loss"].dropna().index) == [0, 4, 8, 12]
+    assert len(losses["train/lr"].dropna()) == len(losses["mfu"].dropna()) == 13
+    assert any(
+        note.startswith("The best learning rate is probably near") and "with 95 %" in note
+        for note in sweep.refresh().notes
+    ), sweep.notes
+    diverged.wait(timeout_s=300)
+    [nan] = [alert for alert in diverged.alerts() if alert.code == "nan"]
+    assert (nan.step, nan.sure) == (1, "certain")
+    assert "nan" not in [alert.code for alert in best.alerts()]
     compared = client.compare(*trials[:2])
-    assert [d.path for d in compared.differences if d.factor] == ["trainer.args.lr"]
+    assert [d.path for d in compared.differences if d.factor] == ["trainer.args.learning_rate"]
+
+
+def tensors_of(path: Path) -> dict[str, torch.Tensor]:
+    """Load the weights and the optimizer's state of a checkpoint of the script."""
+    saved = torch.load(path)
+    state = saved["optimizer"]["state"]
+    return saved["model"] | {f"{n}.{name}": x for n in state for name, x in state[n].items()}
 
 
 def test_killed_script_resumes_from_what_it_saved_with_its_pinned_code(server, project):
     client = server.client()
+    outside = project.parent / "outside"
+    shutil.copytree(project, outside)
+    command = [sys.executable, "nano.py", *(f"--{name}={value}" for name, value in NANO.items())]
+    subprocess.run(command, cwd=outside, check=True, timeout=300)
     whole = client.submit(written(project, nano("whole")))
     killed = client.submit(written(project, nano("killed", pause_s=2.0)))
     until(
@@ -105,6 +135,11 @@ def test_killed_script_resumes_from_what_it_saved_with_its_pinned_code(server, p
     assert kinds.count("resumed") == 1
     expected, found = (run.history("train/loss")["train/loss"] for run in (whole, killed))
     assert list(found) == list(expected)
+    expected = tensors_of(outside / "out/ckpt.pt")
+    for run in (whole, killed):
+        attempt = layout.attempt_dir(server.home / "runs" / run.id, len(run.detail.attempts))
+        found = tensors_of(attempt / "work/out/ckpt.pt")
+        assert [name for name in expected if not torch.equal(found[name], expected[name])] == []
 
     fork = killed.fork(changes={"trainer.args.max_iters": 16, "trainer.args.pause_s": 0})
     fork.wait(timeout_s=300)
