@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -102,10 +106,43 @@ def test_secret_is_named_before_anything_is_sent(project, name, content, what):
     assert name in names(project, include=["."], send_secrets=[name])
 
 
-def test_unreadable_file_is_named(project, monkeypatch):
-    # Root may read every file, so the answer of the system is replaced.
-    monkeypatch.setattr(os, "access", lambda path, mode: not path.endswith("train.py"))
-    assert "train.py cannot be read" in refused(project, include=["."])
+COLLECT = """
+import os, sys
+from pathlib import Path
+from lehr.capsules.collect import project_sources
+from lehr.errors import SpecError
+from lehr.specs.code import Code
+project, closed = Path(sys.argv[1]), Path(sys.argv[2])
+project_sources(Code(include=["."]), project)  # Imports all that it needs.
+closed.chmod(0)
+if os.getuid() == 0:  # Root reads every file.
+    for path in (project, *project.rglob("*")):
+        os.chown(path, 65534, 65534)
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+try:
+    project_sources(Code(include=["."]), project)
+except SpecError as error:
+    print(error)
+closed.chmod(0o700)
+"""
+
+
+@pytest.mark.parametrize("name", ["train.py", "src/data", ".gitignore"])
+def test_unreadable_file_or_folder_is_named(project, name):
+    (project / ".gitignore").write_text("*.pyc\n")
+    # Folders of pytest are closed to other accounts.
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        copy = shutil.copytree(project, Path(folder) / "project")
+        done = subprocess.run(
+            [sys.executable, "-c", COLLECT, copy, copy / name],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    assert f"{name} cannot be read: Permission denied" in done.stdout.replace("/ cannot", " cannot")
 
 
 def test_pattern_that_matches_nothing_names_the_nearest(project):
