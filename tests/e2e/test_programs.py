@@ -151,6 +151,48 @@ def test_killed_script_resumes_from_what_it_saved_with_its_pinned_code(server, p
     assert killed.detail.spec["code"]["digest"] in config
 
 
+FAILS_ONCE = """
+import lehr_log
+for step in range(lehr_log.resume_step + 1, 7):
+    lehr_log.log({"loss": 1.0 / step}, step=step)
+    if step == 3:
+        with open("saved.txt", "w") as file:
+            file.write(str(step))
+        lehr_log.checkpoint("saved.txt", step=step)
+    if step == 4 and lehr_log.resume_from is None:
+        raise SystemExit("the data is not there")
+"""
+
+
+@pytest.mark.nightly  # The test before this one resumes another script with its pinned code.
+def test_failed_script_that_a_user_retries_resumes_with_its_pinned_code(server, project):
+    (project / "fails.py").write_text(FAILS_ONCE)
+    spec = {
+        "kind": "run",
+        "name": "retried",
+        "trainer": {"script": "fails.py", "steps": 6},
+        "code": {"include": ["*.py"]},
+        "retries": {"user": 0},
+    }
+    run = server.client().submit(written(project, spec))
+    (project / "fails.py").write_text("raise SystemExit('edited')")
+    run.wait(timeout_s=300)
+    assert run.state == "failed"
+    run.retry()
+    run.wait(timeout_s=300)
+    assert run.state == "completed", run.reason
+    assert list(run.history("loss")["loss"]) == [1.0 / step for step in range(1, 7)]
+    [resumed] = [one for one in events(server.home, f"{run.id}-2") if one["kind"] == "resumed"]
+    assert resumed["step"] == 3
+    digests = {
+        one["code"]
+        for number in (1, 2)
+        for one in events(server.home, f"{run.id}-{number}")
+        if one["kind"] == "started"
+    }
+    assert digests == {run.detail.spec["code"]["digest"]}
+
+
 @pytest.mark.nightly  # test_platform.py ends processes that a trainer has started.
 def test_daemon_that_a_script_has_left_is_ended_with_it(server, project):
     spec = {
