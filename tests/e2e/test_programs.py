@@ -184,12 +184,8 @@ def test_failed_script_that_a_user_retries_resumes_with_its_pinned_code(server, 
     assert list(run.history("loss")["loss"]) == [1.0 / step for step in range(1, 7)]
     [resumed] = [one for one in events(server.home, f"{run.id}-2") if one["kind"] == "resumed"]
     assert resumed["step"] == 3
-    digests = {
-        one["code"]
-        for number in (1, 2)
-        for one in events(server.home, f"{run.id}-{number}")
-        if one["kind"] == "started"
-    }
+    written_by = [one for number in (1, 2) for one in events(server.home, f"{run.id}-{number}")]
+    digests = {one["code"] for one in written_by if one["kind"] == "started"}
     assert digests == {run.detail.spec["code"]["digest"]}
 
 
