@@ -224,52 +224,61 @@ def lightning(name: str, **args) -> dict:
     }
 
 
-@pytest.mark.nightly  # tests/platform/programs/test_lightning.py has the same script without Ray.
-def test_lightning_with_its_own_logger_is_swept_with_pruning_killed_and_resumed(server, project):
-    pytest.importorskip("lightning")  # Of the dev extra.
-    client = server.client()
-    run = lightning("pl", pause_s=1.0)
-    del run["kind"]
+def swept_over_eight_rates(client, project, run: dict, argument: str, metric: dict, rates: list):
+    """Sweep with pruning; return the best trial. The rate is all that differs."""
+    name = run["name"]
     spec = {
         "kind": "sweep",
-        "name": "pl",
-        "metric": {"name": "val/loss", "goal": "minimize"},
-        "parameters": {
-            "trainer.args.lr": {"values": [1e-1, 3e-2, 3e-1, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4]}
-        },
+        "name": name,
+        "metric": metric,
+        "parameters": {f"trainer.args.{argument}": {"values": rates}},
         "pruning": {"name": "median", "startup_trials": 2, "min_steps": 3},
         "max_concurrent": 2,
-        "run": run,
+        "run": {key: value for key, value in run.items() if key != "kind"},
     }
     sweep = client.sweep(written(project, spec))
     sweep.wait(timeout_s=800)
-    trials = [client.run(f"pl-{n}") for n in range(1, 9)]
+    trials = [client.run(f"{name}-{n}") for n in range(1, len(rates) + 1)]
     assert {trial.state for trial in trials} == {"completed", "pruned"}, [t.reason for t in trials]
-    best = sweep.best()
+    compared = client.compare(*trials[:2])
+    assert [d.path for d in compared.differences if d.factor] == [f"trainer.args.{argument}"]
+    return sweep.best()
+
+
+def resumed_like_an_undisturbed_one(server, project, whole: dict, killed: dict) -> int:
+    """Kill a run after six steps; it ends with the other's losses. Return where it resumed."""
+    client, script = server.client(), whole["trainer"]["script"]
+    one, other = (client.submit(written(project, spec)) for spec in (whole, killed))
+    until(
+        lambda: other.refresh().view.step and other.view.step >= 6,
+        within_s=200,
+        what="six steps",
+    )
+    for pid, command in marked_processes(f"{other.id}-1").items():
+        if "lehr.programs" in command or script in command:
+            os.kill(pid, signal.SIGKILL)
+    for run in (one, other):
+        run.wait(timeout_s=300)
+        assert run.state == "completed", run.reason
+    expected, found = (run.history("train/loss")["train/loss"] for run in (one, other))
+    assert list(found.items()) == list(expected.items())
+    [resumed] = [r for r in events(server.home, f"{other.id}-2") if r["kind"] == "resumed"]
+    return int(resumed["step"])
+
+
+@pytest.mark.nightly  # tests/platform/programs/test_lightning.py has the same script without Ray.
+def test_lightning_with_its_own_logger_is_swept_with_pruning_killed_and_resumed(server, project):
+    pytest.importorskip("lightning")  # Of the dev extra.
+    rates = [1e-1, 3e-2, 3e-1, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4]
+    metric = {"name": "val/loss", "goal": "minimize"}
+    run = lightning("pl", pause_s=1.0)
+    best = swept_over_eight_rates(server.client(), project, run, "lr", metric, rates)
     assert best.detail.spec["trainer"]["args"]["lr"] >= 3e-2
     losses = best.history("train/loss", "val/loss")
     assert list(losses["train/loss"].dropna().index) == list(range(12))
     assert list(losses["val/loss"].dropna().index) == [3, 7, 11]
-    compared = client.compare(*trials[:2])
-    assert [d.path for d in compared.differences if d.factor] == ["trainer.args.lr"]
-
-    whole = client.submit(written(project, lightning("pl-whole")))
-    killed = client.submit(written(project, lightning("pl-killed", pause_s=2.0)))
-    until(
-        lambda: killed.refresh().view.step and killed.view.step >= 6,
-        within_s=200,
-        what="six steps",
-    )
-    for pid, command in marked_processes(f"{killed.id}-1").items():
-        if "lehr.programs" in command or "pl_own.py" in command:
-            os.kill(pid, signal.SIGKILL)
-    killed.wait(timeout_s=300)
-    whole.wait(timeout_s=300)
-    assert (whole.state, killed.state) == ("completed", "completed"), killed.reason
-    [resumed] = [one for one in events(server.home, f"{killed.id}-2") if one["kind"] == "resumed"]
-    assert resumed["step"] >= 3
-    expected, found = (run.history("train/loss")["train/loss"] for run in (whole, killed))
-    assert list(found.items()) == list(expected.items())
+    pair = lightning("pl-whole"), lightning("pl-killed", pause_s=2.0)
+    assert resumed_like_an_undisturbed_one(server, project, *pair) >= 3
 
 
 def transformers(name: str, **args) -> dict:
@@ -289,48 +298,16 @@ def transformers(name: str, **args) -> dict:
 
 @pytest.mark.nightly  # test_supervisor.py has the same script without Ray.
 def test_trainer_of_transformers_is_swept_with_pruning_killed_and_resumed(server, project):
-    client = server.client()
-    run = transformers("hf", pause_s=1.0)
-    del run["kind"]
     rates = [1e-2, 3e-3, 3e-2, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5]
-    spec = {
-        "kind": "sweep",
-        "name": "hf",
-        "metric": {"name": "loss", "goal": "minimize"},
-        "parameters": {"trainer.args.learning_rate": {"values": rates}},
-        "pruning": {"name": "median", "startup_trials": 2, "min_steps": 3},
-        "max_concurrent": 2,
-        "run": run,
-    }
-    sweep = client.sweep(written(project, spec))
-    sweep.wait(timeout_s=800)
-    trials = [client.run(f"hf-{n}") for n in range(1, 9)]
-    assert {trial.state for trial in trials} == {"completed", "pruned"}, [t.reason for t in trials]
-    best = sweep.best()
+    metric = {"name": "loss", "goal": "minimize"}
+    run = transformers("hf", pause_s=1.0)
+    best = swept_over_eight_rates(server.client(), project, run, "learning_rate", metric, rates)
     assert best.detail.spec["trainer"]["args"]["learning_rate"] >= 3e-3
     found = best.history("loss", "train/loss")
     assert list(found["step"]) == list(range(1, 13))
     assert list(found["loss"].dropna()) == list(found["train/loss"].dropna())
-    compared = client.compare(*trials[:2])
-    assert [d.path for d in compared.differences if d.factor] == ["trainer.args.learning_rate"]
-
-    whole = client.submit(written(project, transformers("hf-whole")))
-    killed = client.submit(written(project, transformers("hf-killed", pause_s=2.0)))
-    until(
-        lambda: killed.refresh().view.step and killed.view.step >= 6,
-        within_s=200,
-        what="six steps",
-    )
-    for pid, command in marked_processes(f"{killed.id}-1").items():
-        if "lehr.programs" in command or "hf.py" in command:
-            os.kill(pid, signal.SIGKILL)
-    killed.wait(timeout_s=300)
-    whole.wait(timeout_s=300)
-    assert (whole.state, killed.state) == ("completed", "completed"), killed.reason
-    [resumed] = [one for one in events(server.home, f"{killed.id}-2") if one["kind"] == "resumed"]
-    assert resumed["step"] >= 4
-    expected, found = (run.history("train/loss")["train/loss"] for run in (whole, killed))
-    assert list(found.items()) == list(expected.items())
+    pair = transformers("hf-whole"), transformers("hf-killed", pause_s=2.0)
+    assert resumed_like_an_undisturbed_one(server, project, *pair) >= 4
 
 
 def ranks(name: str, **args) -> dict:
