@@ -30,6 +30,8 @@ _NARROW = 1.5
 
 _STEP = 2.0
 """Factor to the next rate where only one was tried."""
+_FAR = 1000.0
+"""Factor beyond the finite losses from which a rate that diverged brackets nothing."""
 _DIGITS = 2
 """Digits of a proposed rate."""
 
@@ -183,11 +185,12 @@ def fit_learning_rate(
     best = min(rates, key=means.__getitem__)
     noise = pooled_noise([losses for lr, losses in by_rate.items() if lr in means])
     worse = sorted(set(pruned) - set(by_rate))
-    tried = sorted([*by_rate, *worse])
+    near = sorted(lr for lr in by_rate if rates[0] / _FAR <= lr <= rates[-1] * _FAR)
+    tried = sorted([*near, *worse])
     edge = _edge(best, tried, means)
     trials = (
         RateResult(lr, means.get(lr), len(by_rate[lr]) if lr in means else 1)
-        for lr in sorted([*by_rate, *_brackets(best, sorted(by_rate), worse)])
+        for lr in sorted([*near, *_brackets(best, near, worse)])
     )
     curves = posterior(tuple(trials), None if noise is None else noise.deviation)
     bound = None

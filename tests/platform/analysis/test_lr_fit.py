@@ -279,3 +279,17 @@ def test_rate_that_is_not_finite_is_an_error():
 def test_no_rate_is_proposed_that_no_computer_holds():
     assert fit_learning_rate([(1e-300, 1.0), (1e-3, 2.0)]).next_rates == ()
     assert fit_learning_rate([(1e-3, 2.0), (1e300, 1.0)]).next_rates == ()
+
+
+def test_rate_that_diverged_far_away_does_not_move_the_best():
+    found = fit_learning_rate([(1e-2, 2.7864), (3e-2, 2.4457), (1e-1, 2.4699), (1e20, math.nan)])
+    assert found is not None
+    assert found.recommended is not None
+    assert found.sure is not None
+    assert 1e-2 < found.recommended < 1e-1
+    assert found.sure[1] <= 0.101
+    assert found.diverged == (1e20,)
+    top = fit_learning_rate([(1e-2, 2.8), (3e-2, 2.6), (1e-1, 2.4), (1e20, math.nan)])
+    assert top is not None
+    assert (top.edge, top.recommended) == ("high", None)
+    assert all(rate < 10.0 for rate in top.next_rates)
