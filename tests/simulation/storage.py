@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from simulation.training import Training
     from simulation.world import World
 
+_copies: Any = inspect.unwrap(copies)
+"""The route's handler, without the server's threads."""
 TRIES = 200
 KEEP_LAST = 2
 Key = tuple[str, str]
@@ -84,7 +87,7 @@ class Storage:
         news = CopyNews(path=path, url=self._url(part, path), state=state)
         try:
             answer = part.http(
-                "copies", lambda s: copies(CopiesReport(copies=[news]), part.attempt_id, s.store)
+                "copies", lambda s: _copies(CopiesReport(copies=[news]), part.attempt_id, s.store)
             )
         except Outage:
             again()

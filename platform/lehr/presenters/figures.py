@@ -28,7 +28,8 @@ def sweep_figure(detail: SweepDetail, parameter: str | None) -> SweepFigure:
         )
     chosen = parameter_choice(detail, parameter)
     fit = sweep_fit(detail, chosen)
-    shown = {fit.range_note()} if fit is not None else set()
+    # Intervals are drawn beside the notes; a bound is not.
+    shown = {fit.range_note()} if fit is not None and fit.bound is None else set()
     if detail.held_out == "different":
         shown.add(detail.held_out_note)
     return SweepFigure(

@@ -43,7 +43,7 @@ def attempts(tmp_path: Path) -> Attempts:
 
 def content(folder: Path) -> dict[str, tuple[str, int]]:
     return {
-        str(path.relative_to(folder)): (path.read_text(), path.stat().st_mode)
+        str(path.relative_to(folder)): (path.read_text(errors="replace"), path.stat().st_mode)
         for path in folder.rglob("*")
         if path.is_file()
     }
