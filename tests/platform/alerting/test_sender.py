@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -187,7 +186,7 @@ def test_receiver_that_never_answers_delays_no_other_and_is_tried_again(
     silent = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
     for number, one in enumerate(silent):
         webhooks.put(f"silent-{number}", f"http://127.0.0.1:{one.getsockname()[1]}/")
-    monkeypatch.setattr(delivery, "TIMEOUT_S", 2.0)
+    monkeypatch.setattr(delivery, "TIMEOUT_S", 15.0)
     sender = Sender(store, webhooks, allowed_hosts=["127.0.0.1"])
     with answering() as (port, got):
         webhooks.put("works", f"http://127.0.0.1:{port}/")
@@ -197,9 +196,9 @@ def test_receiver_that_never_answers_delays_no_other_and_is_tried_again(
                 sender.put(f"silent-{number}", {"id": f"silent {number}"})
             for number in range(20):
                 sender.put("works", {"id": str(number)})
-            begun = time.monotonic()
             until(lambda: len(got) == 20, within_s=30, what="the messages of the one that works")
-            took = time.monotonic() - begun
+            # The silent ones have not even used up their first try.
+            assert [one.tries for one in waiting(store) if "silent" in one.webhook] == [0, 0, 0]
             until(
                 lambda: [one.tries for one in waiting(store)] == [1, 1, 1],
                 within_s=30,
@@ -209,7 +208,6 @@ def test_receiver_that_never_answers_delays_no_other_and_is_tried_again(
             sender.stop()
             for one in silent:
                 one.close()
-    assert took < 2.0
     assert [body["id"] for body in got] == [str(number) for number in range(20)]
     assert {one.due_at for one in waiting(store)} == {clock.now + AGAIN_AFTER_S[0]}
     assert sum(thread.name.startswith("webhook") for thread in threading.enumerate()) <= LOOKUPS
@@ -223,9 +221,8 @@ def test_stop_does_not_wait_for_a_receiver_that_never_answers(store: Store, tmp_
         sender.start()
         sender.put("silent", {"id": "a"})
         silent.accept()
-        begun = time.monotonic()
         sender.stop()
-        assert time.monotonic() - begun < delivery.TIMEOUT_S / 2
+    # Otherwise its first try would have ended.
     assert [one.tries for one in waiting(store)] == [0]
 
 
