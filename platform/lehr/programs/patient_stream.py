@@ -52,7 +52,7 @@ class PatientStream:
         deadline = time.monotonic() + _LAST_S
         while not self.flush():
             if time.monotonic() > deadline:
-                self._events.write(self._waiting[0])
+                raise DiskFull(f"no space left for the last {len(self._waiting):,} records")
             time.sleep(0.5)
         self._events.fsync()
 
