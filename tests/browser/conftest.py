@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
@@ -231,6 +232,16 @@ def new_context(
     )
     context.set_default_timeout(60_000)
     return context
+
+
+def viewer_token(url: str) -> str:
+    """Make a token of somebody who may only look."""
+    answer = httpx.post(
+        f"{url}/api/v1/tokens",
+        json={"name": "guest", "role": "viewer"},
+        headers={"Authorization": f"Bearer {TOKEN}"},
+    )
+    return str(answer.json()["token"])
 
 
 def log_in(page: Page, url: str, token: str = TOKEN) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import httpx
 import pytest
 from playwright.sync_api import expect
 
@@ -10,10 +9,9 @@ from lehr.control.lifecycle import RunState
 from lehr.home import runs_dir
 from lehr.store.tables import RunRow
 from lehr_testing import seeding
-from lehr_testing.api import TOKEN
 from lehr_testing.buckets import make_checkpoint
 
-from .conftest import Lehr, Visit, log_in, new_context
+from .conftest import Lehr, Visit, log_in, new_context, viewer_token
 
 pytestmark = pytest.mark.browser
 
@@ -74,14 +72,9 @@ def test_each_checkpoint_can_be_forked_verified_downloaded_and_deleted(visit: Vi
 
 def test_viewer_may_download_but_not_change_a_checkpoint(lehr: Lehr, browser):
     run = saved(lehr, 10)
-    answer = httpx.post(
-        f"{lehr.url}/api/v1/tokens",
-        json={"name": "guest", "role": "viewer"},
-        headers={"Authorization": f"Bearer {TOKEN}"},
-    )
     context = new_context(browser)
     page = context.new_page()
-    log_in(page, lehr.url, answer.json()["token"])
+    log_in(page, lehr.url, viewer_token(lehr.url))
     page.goto(f"{lehr.url}/runs/{run.id}?tab=checkpoints")
     for name in ("Fork from step 10", "Verify step 10", "Delete step 10"):
         button = page.get_by_role("button", name=name)

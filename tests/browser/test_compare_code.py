@@ -7,25 +7,17 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from lehr.capsules.archive import SourceFile
-from lehr.capsules.shelf import Shelf
 from lehr_testing import seeding
 
+from .code_runs import expect_patch, with_code
 from .conftest import Lehr, Visit, World, visiting
 
 pytestmark = pytest.mark.browser
 
 
-def with_code(lehr: Lehr, folder: Path, name: str, text: str) -> str:
-    """Create a run whose project has this text in train.py; return its id."""
-    folder.mkdir()
-    (folder / "train.py").write_text(text)
-    digest = Shelf(lehr.store.home).make(
-        [SourceFile("project/train.py", str(folder / "train.py"), 0o644)]
-    )
-    spec = seeding.run_spec(name, steps=10)
-    code = spec.code.model_copy(update={"digest": digest})
-    run = lehr.store.runs.create(spec.model_copy(update={"code": code}))
+def compared(lehr: Lehr, folder: Path, name: str, text: str) -> str:
+    """Create a run that has trained with such a train.py; return its id."""
+    run = with_code(lehr, folder, name, text)
     seeding.start(lehr.store, run).train(range(1, 11))
     return run.id
 
@@ -33,19 +25,16 @@ def with_code(lehr: Lehr, folder: Path, name: str, text: str) -> str:
 def test_files_that_differ_from_the_baselines_are_shown_with_their_diff(
     visit: Visit, lehr: Lehr, tmp_path: Path
 ):
-    first = with_code(lehr, tmp_path / "1", "first", "steps = 10\n")
-    same = with_code(lehr, tmp_path / "2", "same", "steps = 10\n")
-    other = with_code(lehr, tmp_path / "3", "other", "steps = 20\n")
+    first = compared(lehr, tmp_path / "1", "first", "steps = 10\n")
+    same = compared(lehr, tmp_path / "2", "same", "steps = 10\n")
+    other = compared(lehr, tmp_path / "3", "other", "steps = 20\n")
     page = visit.open(f"/compare?runs={first},{same},{other}&metric=train/loss")
     summary = page.get_by_text("other against first")
     expect(page.locator(".code-diff")).to_have_count(1)
     expect(page.get_by_text("project/train.py", exact=True)).to_be_hidden()
     assert not any("/diff?" in path for path in visit.watch.requests), "fetched unasked"
     summary.click()
-    page.get_by_text("project/train.py", exact=True).click()
-    patch = page.locator(".patch")
-    expect(patch.locator(".patch-removed")).to_have_text("-steps = 10\n")
-    expect(patch.locator(".patch-added")).to_have_text("+steps = 20\n")
+    expect_patch(page)
 
     page.goto(f"{visit.url}/compare?runs={first},{same}&metric=train/loss")
     expect(page.get_by_text("They have the same code.")).to_be_visible()

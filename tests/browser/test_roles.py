@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import httpx
 import pytest
 from playwright.sync_api import expect
 
-from lehr_testing.api import TOKEN
-
-from .conftest import Watch, World, log_in, new_context
+from .conftest import Watch, World, log_in, new_context, viewer_token
 
 pytestmark = pytest.mark.browser
 
 
 def test_buttons_that_a_viewer_may_not_press_are_disabled_with_the_reason(world: World, browser):
-    answer = httpx.post(
-        f"{world.lehr.url}/api/v1/tokens",
-        json={"name": "guest", "role": "viewer"},
-        headers={"Authorization": f"Bearer {TOKEN}"},
-    )
     context = new_context(browser)
     page = context.new_page()
     watch = Watch(world.lehr.url)
     watch.follow(page)
-    log_in(page, world.lehr.url, answer.json()["token"])
+    log_in(page, world.lehr.url, viewer_token(world.lehr.url))
 
     def assert_disabled(*names: str) -> None:
         for name in names:

@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from playwright.sync_api import expect
 
-from lehr.capsules.archive import SourceFile
-from lehr.capsules.shelf import Shelf
-from lehr.store.tables import RunRow
 from lehr_testing import seeding
 
+from .code_runs import expect_patch, with_code
 from .conftest import Lehr, Visit
 
 # The routes are tested in tests/api.
 pytestmark = [pytest.mark.browser, pytest.mark.nightly]
-
-
-def with_code(lehr: Lehr, folder: Path, name: str, text: str, **row: str) -> RunRow:
-    """Create a run with two files of the trainer and one of the project."""
-    (folder / "train.py").write_text(text)
-    sources = [
-        SourceFile(f"{root}/{file}.py", str(folder / "train.py"), 0o644)
-        for root, file in [("trainer", "a"), ("trainer", "b"), ("project", "train")]
-    ]
-    digest = Shelf(lehr.store.home).make(sources)
-    spec = seeding.run_spec(name)
-    code = spec.code.model_copy(update={"digest": digest})
-    return lehr.store.runs.create(spec.model_copy(update={"code": code}), **row)
 
 
 def test_config_tab_shows_the_capsule_and_its_commands(visit: Visit, lehr: Lehr, tmp_path) -> None:
@@ -57,10 +40,7 @@ def test_config_tab_of_a_fork_shows_what_changed_in_its_code(visit: Visit, lehr:
     expect(summary).to_be_visible()
     assert not any("/diff?" in path for path in visit.watch.requests), "fetched unasked"
     summary.click()
-    page.get_by_text("project/train.py", exact=True).click()
-    patch = page.locator(".patch:visible")
-    expect(patch.locator(".patch-removed")).to_have_text("-steps = 10\n")
-    expect(patch.locator(".patch-added")).to_have_text("+steps = 20\n")
+    expect_patch(page)
 
     visit.open(f"/runs/{same.id}?tab=config")
     page.get_by_text(f"Differences from {parent.id}").click()
