@@ -1,4 +1,4 @@
-"""Threads for the routes of workers, so that theirs never take all that answer people."""
+"""Threads for the requests of workers. The other threads remain for the requests of people."""
 
 from __future__ import annotations
 

@@ -328,7 +328,7 @@ class Dispatcher:
             actions = step(snapshot)
             applied = self._executor.apply(actions)
         except BaseException:
-            # Nobody knows which of the changes that were read for this tick were decided on.
+            # Some changes that this tick has read were not decided on. Read all groups again.
             self._loader.enqueue_all()
             raise
         for subject in (*applied.changed, *applied.failed):

@@ -150,7 +150,7 @@ class Launcher:
                 self._answered_all.add(attempt_id)
 
     def answered(self) -> list[str]:
-        """Return the attempts whose start calls are all answered; ``record_start`` ends that."""
+        """Return the attempts whose start calls are all answered, and whose start is not recorded."""
         return sorted(self._answered_all)
 
     def record_start(self, attempt_id: str) -> None:
@@ -163,6 +163,7 @@ class Launcher:
         self.forget_answers(attempt_id)
 
     def forget_answers(self, attempt_id: str) -> None:
+        """Do not try again to record the start of the attempt."""
         self._answered_all.discard(attempt_id)
 
     def _is_started(self, attempt_id: str, nodes: Collection[str]) -> bool:
