@@ -1,4 +1,4 @@
-"""Threads for the requests of workers. The other threads remain for the requests of people."""
+"""Threads for the requests of workers. All other threads remain for people."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ class Launcher:
                 self._answered_all.add(attempt_id)
 
     def answered(self) -> list[str]:
-        """Return the attempts whose start calls are all answered, and whose start is not recorded."""
+        """Return the attempts whose start calls are all answered, and not recorded yet."""
         return sorted(self._answered_all)
 
     def record_start(self, attempt_id: str) -> None:
