@@ -7,115 +7,28 @@ are those for an id that nobody has. Each route must have a declared scope.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import re
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from lehr.capsules import archive
-from lehr.capsules.archive import SourceFile
 from lehr.cluster.membership import Cluster
 from lehr.presenters.cluster import ClusterPresenter
 from lehr.specs import load_spec
 from lehr.store.records import saved_views
 from lehr_api import auth, scopes
 from lehr_api.scopes import Refused, Scope
-from lehr_testing.api import (
-    RUN_SPEC,
-    SWEEP_SPEC,
-    api_client,
-    begin,
-    evaluation,
-    ingest,
-    line,
-    metrics,
-)
-from lehr_testing.api import started as started_record
+from lehr_testing.api import RUN_SPEC, ingest, line
 from lehr_testing.asgi import Request, ask
 from lehr_testing.buckets import make_checkpoint
-from lehr_testing.rollouts import TRAIN
 from lehr_testing.routes import concrete, walk
 
-SECRET = "canary"
-"""In each name and text of the other project."""
+from .projects import API, SECRET, Scene, bearer
+
 UNKNOWN = "zzzzzzzz"
-API = "/api/v1"
 _PARAMETER = re.compile(r"\{(\w+)(:\w+)?\}")
-
-
-def bearer(token: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {token}"}
-
-
-@dataclass
-class Scene:
-    api: Any
-    client: Any
-    token: str
-    """For the project mine."""
-    mine: SimpleNamespace
-    theirs: SimpleNamespace
-
-    def get(self, path: str, token: str | None = None):
-        return self.client.get(f"{API}{path}", headers=bearer(token or self.token))
-
-    def send(self, method: str, path: str, body: Any, **headers: str):
-        given = {**bearer(self.token), **headers}
-        return self.client.request(method, f"{API}{path}", json=body, headers=given)
-
-    def counts(self) -> list[int]:
-        store = self.api.store
-        return [t.page(archived=None).total for t in (store.runs, store.sweeps, store.rollouts)]
-
-
-def project(api, client, name: str, word: str, tmp_path) -> SimpleNamespace:
-    """Submit a run, a sweep and a rollout as the server's owner, each text with the word."""
-
-    def post(kind: str, spec: dict[str, Any]) -> str:
-        spec = {**spec, "kind": kind, "project": name, "name": f"{word}-{kind}", "notes": word}
-        answer = client.post(f"{API}/{kind}s", json={"spec": {**spec, "tags": [f"{word}-tag"]}})
-        assert answer.status_code == 201, answer.text
-        return answer.json()["id"]
-
-    digest, data = capsule(tmp_path, f"print('{word}')\n", f"{word}.py")
-    assert client.put(f"{API}/code/{digest}", content=data).status_code == 200
-    run = post("run", {**RUN_SPEC, "code": {"digest": digest}})
-    attempt = begin(api.store, run)
-    body = started_record() + metrics(1, 5) + evaluation(5, 2.0)
-    ingest(api.store, attempt, body)
-    ingest(api.store, attempt, f"{word}\n".encode(), name="rank-0.log")
-    sweep = post("sweep", SWEEP_SPEC)
-    rollout = post("rollout", {"run": {"train": TRAIN}})
-    return SimpleNamespace(run=run, sweep=sweep, rollout=rollout, attempt=attempt, digest=digest)
-
-
-def capsule(folder, text: str, name: str = "train.py") -> tuple[str, bytes]:
-    (folder / name).write_text(text)
-    output = io.BytesIO()
-    digest, _ = archive.write([SourceFile(f"project/{name}", str(folder / name), False)], output)
-    return digest, output.getvalue()
-
-
-@pytest.fixture
-def scene(tmp_path):
-    with api_client(tmp_path / "home") as (api, client):
-        mine = project(api, client, "mine", "own", tmp_path)
-        theirs = project(api, client, "theirs", SECRET, tmp_path)
-        query = {"query": f"filter={SECRET}"}
-        assert client.put(f"{API}/views/{SECRET}", json=query).status_code == 200
-        assert client.put(f"{API}/quotas/theirs", json={"gpus": 1}).status_code == 200
-        assert client.put(f"{API}/quotas/mine", json={"gpus": 4}).status_code == 200
-        for secret in (f"{SECRET}-shared", "theirs.canary", "mine.hf"):
-            assert client.put(f"{API}/secrets/{secret}", json={"value": "v"}).status_code == 200
-        body = {"name": "eve", "role": "researcher", "projects": ["mine"]}
-        made = client.post(f"{API}/tokens", json=body)
-        assert made.status_code == 201, made.text
-        assert made.json()["projects"] == ["mine"]
-        yield Scene(api, client, made.json()["token"], mine, theirs)
 
 
 def people_routes(app):
@@ -285,47 +198,6 @@ def test_lists_leave_other_projects_out_also_in_their_totals(scene):
     assert [s["name"] for s in scene.get("/secrets").json()["secrets"]] == ["mine.hf"]
 
 
-@pytest.mark.parametrize("kind", ["run", "sweep", "rollout"])
-def test_submission_to_another_project_is_one_clear_error_and_records_nothing(scene, kind):
-    spec = {
-        "run": RUN_SPEC,
-        "sweep": SWEEP_SPEC,
-        "rollout": {"kind": "rollout", "name": "r", "run": {"train": TRAIN}},
-    }[kind]
-    before = scene.counts()
-    for wrong in ({"project": "theirs"}, {}):
-        answer = scene.send("POST", f"/{kind}s", {"spec": {**spec, **wrong}})
-        assert answer.status_code == 422, answer.text
-        [problem] = answer.json()["problems"]
-        assert problem["path"] == "project"
-        assert problem["message"] == (
-            f"project: this token cannot use project {wrong.get('project', 'default')!r}; it is "
-            "limited to project mine."
-        )
-        assert problem["hint"].endswith("project=mine")
-    assert scene.counts() == before
-    answer = scene.send("POST", f"/{kind}s", {"spec": {**spec, "project": "mine"}})
-    assert answer.status_code == 201, answer.text
-
-
-def test_store_records_nothing_of_another_project_whatever_the_route(scene):
-    from lehr import projects
-    from lehr.errors import Forbidden, NotFound
-
-    before = scene.counts()
-    store = scene.api.store
-    with projects.within(frozenset({"mine"})):
-        with pytest.raises(Forbidden, match="cannot use project 'default'; it is limited to"):
-            store.runs.create(load_spec(RUN_SPEC))
-        with pytest.raises(Forbidden):
-            store.sweeps.create(load_spec(SWEEP_SPEC), [({}, load_spec(RUN_SPEC))])
-        with pytest.raises(NotFound):
-            store.runs.set_note(scene.theirs.run, "x")
-        with pytest.raises(NotFound):
-            store.sweeps.set_archived(scene.theirs.sweep, True)
-    assert scene.counts() == before
-
-
 def test_key_of_another_token_does_not_show_what_it_made(scene):
     spec = {**RUN_SPEC, "project": "mine"}
     made = scene.client.post(
@@ -334,86 +206,6 @@ def test_key_of_another_token_does_not_show_what_it_made(scene):
     answer = scene.send("POST", "/runs", {"spec": spec}, **{"Idempotency-Key": "k1"})
     assert answer.status_code == 409
     assert made["id"] not in answer.text
-
-
-def test_capsule_is_read_and_used_by_its_project_only(scene, tmp_path):
-    theirs = scene.theirs.digest
-    for ref in (theirs, theirs[:10], scene.theirs.run):
-        for end in ("", "/archive", f"/diff?other={scene.mine.digest}"):
-            assert scene.get(f"/code/{ref}{end}").status_code == 404, (ref, end)
-    assert scene.get(f"/code/{scene.mine.run}/diff?other={theirs}").status_code == 404
-    for end in ("", "/archive", f"/diff?other={scene.mine.digest}"):
-        assert scene.get(f"/code/{scene.mine.digest}{end}").status_code == 200, end
-    # A run that names it would make it readable.
-    spec = {**RUN_SPEC, "project": "mine", "code": {"digest": theirs}}
-    answer = scene.send("POST", "/runs", {"spec": spec})
-    assert answer.status_code == 422
-    assert "this server has no capsule" in answer.json()["detail"]
-    # Who knows the digest alone has not the code.
-    guess = scene.client.put(f"{API}/code/{theirs}", content=b"x", headers=bearer(scene.token))
-    assert guess.status_code == 422
-    assert SECRET not in guess.text
-    assert scene.get(f"/code/{theirs}").status_code == 404
-    # Code that the token sent can be read and submitted, before any run has it.
-    digest, data = capsule(tmp_path, "print(2)\n")
-    sent = scene.client.put(f"{API}/code/{digest}", content=data, headers=bearer(scene.token))
-    assert sent.status_code == 200
-    assert scene.get(f"/code/{digest}").status_code == 200
-    spec["code"] = {"digest": digest}
-    assert scene.send("POST", "/runs", {"spec": spec}).status_code == 201
-    body = {"name": "ben", "role": "researcher", "projects": ["theirs"]}
-    other = scene.client.post(f"{API}/tokens", json=body).json()["token"]
-    assert scene.get(f"/code/{digest}", other).status_code == 404
-    assert scene.get(f"/code/{theirs}", other).status_code == 200
-
-
-def test_spec_names_only_secrets_of_the_tokens_projects(scene):
-    for name in (f"{SECRET}-shared", "theirs.canary", "nothing"):
-        spec = {**RUN_SPEC, "project": "mine", "secrets": {"TOKEN": name}}
-        answer = scene.send("POST", "/runs", {"spec": spec})
-        assert answer.status_code == 422
-        [problem] = answer.json()["problems"]
-        assert problem["hint"] == (
-            "This token may name only secrets of the form mine.NAME, NAME without a dot."
-        )
-    spec = {**RUN_SPEC, "project": "mine", "secrets": {"TOKEN": "mine.hf"}}
-    assert scene.send("POST", "/runs", {"spec": spec}).status_code == 201
-
-
-def test_secret_of_a_project_whose_name_begins_like_the_tokens_project_is_anothers(scene):
-    for name in ("mine.eu.hf", "mine.eu"):
-        assert scene.client.put(f"{API}/secrets/{name}", json={"value": "v"}).status_code == 200
-    names = [one["name"] for one in scene.get("/secrets").json()["secrets"]]
-    assert names == ["mine.eu", "mine.hf"]
-    spec = {**RUN_SPEC, "project": "mine", "secrets": {"TOKEN": "mine.eu.hf"}}
-    assert scene.send("POST", "/runs", {"spec": spec}).status_code == 422
-    body = {"name": "kim", "role": "researcher", "projects": ["mine.eu"]}
-    token = scene.client.post(f"{API}/tokens", json=body).json()["token"]
-    assert [s["name"] for s in scene.get("/secrets", token).json()["secrets"]] == ["mine.eu.hf"]
-
-
-def test_spec_of_a_limited_token_names_no_webhook_and_learns_of_none(scene):
-    hook = {"url": "https://example.org/hook"}
-    assert scene.client.put(f"{API}/webhooks/{SECRET}", json=hook).status_code == 200
-    for name in (SECRET, f"{SECRET}s", "nothing"):
-        spec = {**RUN_SPEC, "project": "mine", "alerts": {"webhook": name}}
-        answer = scene.send("POST", "/runs", {"spec": spec})
-        assert answer.status_code == 422, answer.text
-        [problem] = answer.json()["problems"]
-        assert problem == {
-            **problem,
-            "path": "alerts.webhook",
-            "message": "alerts.webhook: webhooks are of the whole server, and this token is "
-            "limited to project mine.",
-            "hint": "Leave alerts.webhook out.",
-        }
-        swept = {"alerts.webhook": {"values": [name]}}
-        sweep = {**SWEEP_SPEC, "project": "mine", "parameters": swept}
-        assert scene.send("POST", "/sweeps", {"spec": sweep}).status_code == 422
-    without = {"spec": spec, "overrides": {"alerts.webhook": None}}
-    assert scene.send("POST", "/runs", without).status_code == 201
-    spec = {**RUN_SPEC, "alerts": {"webhook": SECRET}}
-    assert scene.client.post(f"{API}/runs", json={"spec": spec}).status_code == 201
 
 
 def test_saved_views_are_kept_apart(scene):
@@ -553,82 +345,6 @@ def test_rotated_token_and_its_login_keep_the_limit(scene):
     assert browser.get(f"{API}/runs/{scene.mine.run}").status_code == 200
     assert browser.get(f"{API}/runs/{scene.theirs.run}").status_code == 404
     assert browser.get("/").status_code == 200
-
-
-def searched(path: str, first: str, later: str, **run: Any) -> dict[str, Any]:
-    """Return a TPE sweep whose first trial has one value, and a later one may have the other."""
-    spec = {
-        **SWEEP_SPEC,
-        "project": "mine",
-        "method": "tpe",
-        "trials": 1,
-        "parameters": {path: {"values": [first, later]}},
-        "run": {**SWEEP_SPEC["run"], **run},
-    }
-    loaded = (load_spec({**spec, "seed": seed}) for seed in range(100))
-    seed = next(one.seed for one in loaded if next(one.all_points()) == {path: first})
-    return {**spec, "seed": seed}
-
-
-@pytest.mark.parametrize("path", ["secrets.TOKEN", "code.digest"])
-def test_search_names_only_what_the_token_may_use_in_later_trials_too(scene, path):
-    own, other = {
-        "secrets.TOKEN": ("mine.hf", f"{SECRET}-shared"),
-        "code.digest": (scene.mine.digest, scene.theirs.digest),
-    }[path]
-    spec = searched(path, own, other)
-    before = scene.counts()
-    answer = scene.send("POST", "/sweeps", {"spec": spec})
-    assert answer.status_code == 422, answer.text
-    assert [one["path"] for one in answer.json()["problems"]] == [f"run.{path}"]
-    assert scene.counts() == before
-    spec["parameters"] = {path: {"values": [own]}, "train.optimizer.lr": {"min": 1e-4, "max": 1.0}}
-    answer = scene.send("POST", "/sweeps", {"spec": spec})
-    assert answer.status_code == 201, answer.text
-
-
-def test_extension_of_a_search_is_checked_for_the_values_that_no_trial_has_yet(scene):
-    own = [f"mine.s{number}" for number in range(9)]
-    for name in own:
-        assert scene.client.put(f"{API}/secrets/{name}", json={"value": "v"}).status_code == 200
-    spec = {
-        **SWEEP_SPEC,
-        "project": "mine",
-        "method": "tpe",
-        "trials": 12,
-        "parameters": {
-            "secrets.TOKEN": {"values": [*own, f"{SECRET}-shared"]},
-            "train.optimizer.lr": {"min": 1e-4, "max": 1.0},
-        },
-    }
-    loaded = (load_spec({**spec, "seed": seed}) for seed in range(100))
-    seed = next(
-        one.seed
-        for one in loaded
-        if all(point["secrets.TOKEN"] in own for point in one.all_points())
-    )
-    made = scene.client.post(f"{API}/sweeps", json={"spec": {**spec, "seed": seed}})
-    assert made.status_code == 201, made.text
-    before = scene.counts()
-    answer = scene.send("POST", f"/sweeps/{made.json()['id']}/extend", {"trials": 20})
-    assert answer.status_code == 422, answer.text
-    assert scene.counts() == before
-
-
-def test_template_of_a_sweep_is_no_proof_that_its_capsule_may_be_read(scene):
-    theirs = scene.theirs.digest
-    spec = {
-        **SWEEP_SPEC,
-        "project": "mine",
-        "parameters": {"code.digest": {"values": [scene.mine.digest]}},
-        "run": {**SWEEP_SPEC["run"], "code": {"digest": theirs}},
-    }
-    # No trial has the template's capsule, so it is not used.
-    assert scene.send("POST", "/sweeps", {"spec": spec}).status_code == 201
-    for end in ("", "/archive", f"/diff?other={scene.mine.digest}"):
-        assert scene.get(f"/code/{theirs}{end}").status_code == 404, end
-    spec = {**RUN_SPEC, "project": "mine", "code": {"digest": theirs}}
-    assert scene.send("POST", "/runs", {"spec": spec}).status_code == 422
 
 
 def test_saved_views_of_a_token_do_not_use_up_those_of_others(scene, monkeypatch):
