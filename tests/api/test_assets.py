@@ -1,0 +1,57 @@
+"""Addresses of the dashboard's files: one digest of all, counted once for a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from lehr_api.dashboard import assets
+
+
+def test_modules_of_a_page_are_named_after_one_look_at_all_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[str] = []
+    real = assets.digest
+
+    def counted() -> str:
+        looks.append(real())
+        return looks[-1]
+
+    monkeypatch.setattr(assets, "digest", counted)
+    urls = assets.modules("js/pages/run.js")
+    assert len(urls) > 10
+    assert len(looks) == 1
+    assert all(url.startswith(f"/static/{looks[0]}/") for url in urls)
+
+
+def test_digest_is_another_when_a_file_changes_or_is_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assets, "STATIC", tmp_path)
+    found = []
+    for name, text in [("a.js", "1"), ("js/b.js", "2"), ("a.js", "longer"), ("notes.txt", "x")]:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+        found.append(assets.digest())
+    assert len(set(found[:3])) == 3
+    assert found[3] == found[2], "a file that no page uses does not count"
+
+
+def test_only_files_of_the_dashboard_are_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    static = tmp_path / "static"
+    (static / "js").mkdir(parents=True)
+    (static / "js/b.js").write_text("2")
+    (static / "secret.txt").write_text("x")
+    (tmp_path / "outside.js").write_text("x")
+    monkeypatch.setattr(assets, "STATIC", static)
+    client = TestClient(assets.static_app())
+    answer = client.get("/any/js/b.js")
+    assert (answer.status_code, answer.text) == (200, "2")
+    assert answer.headers["content-type"].startswith("text/javascript")
+    for path in ("/any/secret.txt", "/any/%2e%2e/outside.js", "/any/js/", "/any/none.js"):
+        assert client.get(path).status_code == 404, path
