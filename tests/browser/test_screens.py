@@ -29,6 +29,7 @@ SMALL = """() => [...document.querySelectorAll(
 
 
 @pytest.mark.slow
+@pytest.mark.nightly  # It opens every page once more; test_policy.py does so at every change.
 def test_targets_are_large_enough_for_a_finger(world: World, browser):
     small = {}
     with visiting(browser, world.lehr.url, width=375) as visit:

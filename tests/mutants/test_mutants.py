@@ -16,6 +16,8 @@ from mutants.generate import mutants
 from mutants.score import Score, name_of
 
 pytestmark = pytest.mark.slow
+whole = pytest.mark.nightly
+"""It judges mutants in processes, which takes 20 seconds for all that share the result."""
 
 SOURCE = '''\
 """A text."""
@@ -120,20 +122,24 @@ def judged(project: Path) -> dict[str, str]:
     return judge(project)[0]
 
 
+@whole
 def test_mutant_of_an_asserted_line_is_killed(judged):
     assert judged["tested: if x > most: -> if x >= most:"] == "killed"
     assert judged["tested: return x -> return None"] == "killed"
 
 
+@whole
 def test_mutant_of_an_unasserted_line_survives(judged):
     assert judged["untested: return x * 7 -> return x / 7"] == "survived"
     assert judged["untested: return x * 7 -> return x * 8"] == "survived"
 
 
+@whole
 def test_an_endless_loop_is_ended_and_counts_as_killed(judged):
     assert judged["countdown: n -= 1 -> n += 1"] == "timeout"
 
 
+@whole
 def test_mutant_of_import_time_code_is_judged_by_a_new_import(judged):
     name = ': WORD = re.compile("ab+") -> WORD = re.compile("XXab+XX")'
     assert judged[name] == "killed"
@@ -145,26 +151,31 @@ def test_mutant_of_import_time_code_is_judged_by_a_new_import(judged):
     )
 
 
+@whole
 def test_processes_that_tests_start_have_the_mutant(judged):
     assert judged["six: return 6 -> return 7"] == "killed"
 
 
+@whole
 def test_tables_messages_settings_and_annotations_have_no_mutants(judged):
     assert not [name for name in judged if "TABLE" in name and "XX" in name]
     assert not [name for name in judged if "21" in name or "too large" in name.partition("->")[2]]
 
 
+@whole
 def test_sources_are_not_touched(project, judged):
     assert (project / "src/planted/thing.py").read_text() == SOURCE
     assert not [path for path in project.rglob("*") if "XX" in path.name or path.suffix == ".aside"]
 
 
+@whole
 def test_second_run_reuses_the_results(project, judged):
     again, done = judge(project)
     assert "0 to judge" in done.stdout
     assert again == judged
 
 
+@whole
 def test_explained_survivor_counts_and_a_stale_explanation_is_named(project, judged):
     (project / "why.toml").write_text(
         '["src/planted/thing.py"]\n'
@@ -185,6 +196,7 @@ def test_explained_survivor_counts_and_a_stale_explanation_is_named(project, jud
     (project / "why.toml").unlink()
 
 
+@whole
 def test_comparison_with_a_commit_counts_only_changed_lines(project, judged):
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
     for command in (["init", "-q"], ["add", "src"], ["commit", "-qm", "one"]):

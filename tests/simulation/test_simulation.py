@@ -16,7 +16,6 @@ from simulation.watch import INVARIANTS
 from simulation.world import Result, simulate
 
 QUICK = (
-    "an append is taken at any offset",
     "free GPUs are computed without what agents list",
     "the rest of a broken gang goes on",
 )
@@ -35,7 +34,9 @@ def explain(result: Result) -> str:
     return "\n".join([result.line(), *found, *result.tail[-40:]])
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.nightly), 3])
+@pytest.mark.parametrize(
+    "seed", [*(pytest.param(seed, marks=pytest.mark.nightly) for seed in (1, 2)), 3]
+)
 def test_short_seed_breaks_no_invariant(seed: int) -> None:
     result = simulate(seed, nodes=(4, 4), **SHORT)
     assert not result.violations, explain(result)

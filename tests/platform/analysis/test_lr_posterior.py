@@ -27,7 +27,7 @@ def bench() -> dict[str, Any]:
     return runpy.run_path(str(TESTS / "bench/lr_verdict.py"))
 
 
-@pytest.mark.parametrize("size", [268304384, 536872960])
+@pytest.mark.parametrize("size", [268304384, pytest.param(536872960, marks=pytest.mark.nightly)])
 def test_on_published_sweeps_the_verdict_beats_simple_rules_and_its_intervals_hold(
     bench: dict[str, Any], size: int
 ) -> None:

@@ -164,7 +164,6 @@ QUICK = {
     "gpt2-fp32-plain",
     "gpt2-fp32-unfused",
     "gpt2-fp32-small-chunks",
-    "llama-bf16-compiled-block",
     "gpt2-fp32-compiled-mlp",
     "llama-bf16-bitsandbytes",
     "llama-bf16-tensorwise-none-plain",

@@ -100,8 +100,17 @@ def growth(kind: str, optimizer: dict[str, Any], *, mup: bool) -> dict[str, floa
     }
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt2"])
-@pytest.mark.parametrize("optimizer", [ADAMW, MUON, MOONSHOT], ids=["adamw", "muon", "moonshot"])
+@pytest.mark.parametrize(
+    ("kind", "optimizer"),
+    [
+        pytest.param("llama", ADAMW, id="llama-adamw"),
+        pytest.param("gpt2", MUON, id="gpt2-muon"),
+        pytest.param("llama", MOONSHOT, id="llama-moonshot"),
+        pytest.param("gpt2", ADAMW, id="gpt2-adamw", marks=pytest.mark.nightly),
+        pytest.param("llama", MUON, id="llama-muon", marks=pytest.mark.nightly),
+        pytest.param("gpt2", MOONSHOT, id="gpt2-moonshot", marks=pytest.mark.nightly),
+    ],
+)
 def test_changes_of_activations_do_not_depend_on_width(
     kind: str, optimizer: dict[str, Any]
 ) -> None:
@@ -113,7 +122,7 @@ def test_changes_of_activations_do_not_depend_on_width(
     assert -0.5 < found["logits"] < 0.15, found
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+@pytest.mark.parametrize("kind", ["llama", pytest.param("gpt2", marks=pytest.mark.nightly)])
 def test_in_the_standard_parametrization_they_grow_with_width(kind: str) -> None:
     found = growth(kind, ADAMW, mup=False)
     assert all(power > 0.25 for power in found.values()), found
