@@ -26,6 +26,11 @@ def count(value: int | None) -> str:
     return NOTHING if value is None else f"{value:,}"
 
 
+def steps(done: int, total: int) -> str:
+    """Format progress: ``step 412 of 1,000``, or ``step 412`` for a total of 0: not known."""
+    return f"step {done:,} of {total:,}" if total else f"step {done:,}"
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun: ``1 node``, ``8 GPUs``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -184,8 +184,8 @@ def _state(run: RunView) -> str:
 
 
 def _steps(run: RunView) -> str:
-    done = formats.NOTHING if run.step is None else f"{run.step:,}"
-    return f"{done} of {run.total_steps:,}"
+    done = formats.count(run.step)
+    return f"{done} of {run.total_steps:,}" if run.total_steps else done
 
 
 def _latest(run: RunView, name: str) -> float | None:

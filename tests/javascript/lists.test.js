@@ -9,7 +9,7 @@ import { whyNoSamples } from "../../api/lehr_api/dashboard/static/js/run/details
 import { shown } from "../../api/lehr_api/dashboard/static/js/run/terminal.js";
 import { RunList } from "../../api/lehr_api/dashboard/static/js/runs/list.js";
 import { inOrder } from "../../api/lehr_api/dashboard/static/js/sweep/order.js";
-import { timeHeld } from "../../api/lehr_api/dashboard/static/js/status.js";
+import { progress, timeHeld } from "../../api/lehr_api/dashboard/static/js/status.js";
 import { Changes, joined, standing, withNews } from "../../api/lehr_api/dashboard/static/js/sweep/pages.js";
 import { trial, fc, run } from "./support.js";
 
@@ -95,6 +95,16 @@ test("a trend's last point follows the loss, and a new one comes with each part 
   assert.equal(trend.at(-1), 240);
   list.metrics("a", { "train/loss": { value: 0, step: 100 } });
   assert.deepEqual(list.runs.get("a")?.trend, trend);
+});
+
+test("a trend of a run whose number of steps is not known gets a point with each part of the steps so far", () => {
+  const list = listOf(run({ id: "a", step: 0, total_steps: 0 }));
+  for (let step = 1; step <= 2000; step += 1) list.metrics("a", { "train/loss": { value: step, step } });
+  const trend = list.runs.get("a")?.trend ?? [];
+  assert.equal(trend.length, 24);
+  assert.equal(trend.at(-1), 2000);
+  assert.ok(Number(trend[0]) < 1000, `its oldest point is of step ${trend[0]}`);
+  assert.equal(progress(run({ step: 5, total_steps: 0 })), null);
 });
 
 test("trials come by rank, then those that may yet have one, then the rest", () => {

@@ -20,6 +20,7 @@ class GpuHolder:
     name: str
     gpus: int
     steps_left: int | None = None
+    """None if only its program knows it."""
     step_s: float | None = None
     """Median time of a step; None before it is measured."""
 
@@ -28,6 +29,13 @@ class GpuHolder:
         if self.steps_left is None or self.step_s is None:
             return None
         return self.steps_left * self.step_s
+
+    @property
+    def lacks(self) -> str:
+        """Describe why there is no estimate of its end."""
+        if self.step_s is None:
+            return f"no time of a step is measured of {self.name}"
+        return f"the number of steps of {self.name} is not known"
 
     @property
     def basis(self) -> str:
@@ -88,7 +96,7 @@ def forecast(
     def hold(number: int, holder: GpuHolder, since: float) -> None:
         left = holder.seconds_left
         if left is None:
-            unknown.append(holder.name)
+            unknown.append(holder.lacks)
         else:
             basis = f"{holder.name} ends: {holder.basis}"
             heapq.heappush(ends, (_end(since, left, closures), number, holder.gpus, basis))
@@ -103,11 +111,7 @@ def forecast(
             now = max(now, end)
             free += gpus
         if free < run.gpus:
-            reason = (
-                f"no time of a step is measured of {unknown[0]}"
-                if unknown
-                else f"the cluster has fewer than {run.gpus} GPUs"
-            )
+            reason = unknown[0] if unknown else f"the cluster has fewer than {run.gpus} GPUs"
             for later in waiting[number - len(holders) :]:
                 found[later.run_id] = ExpectedStart(None, reason)
             return found

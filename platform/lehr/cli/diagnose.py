@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lehr import formats
 from lehr.cli.alerts import print_alert
 from lehr.cli.connect import connect
 from lehr.cli.output import JsonOption, console, escaped, notes, print_json
@@ -177,7 +178,8 @@ def _need_numpy() -> None:
 def _print(found: dict[str, Any], alerts: list[AlertView]) -> None:
     out = console()
     rows = f"{found['rows']:,} rows, " if found["rows"] is not None else ""
-    step = f"step {found['last_step']:,} of {found['total_steps']:,}" if found["last_step"] else ""
+    last = found["last_step"]
+    step = formats.steps(last, found["total_steps"]) if last else ""
     out.print(f"{escaped(found['source'])}: {found['format']}, {rows}{step or 'no step yet'}")
     for alert in alerts:
         out.print()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from lehr import formats
 from lehr.cli.output import escaped, state_text, unicode_safe
-from lehr.cli.sweep_table import headline, live_table, sweep_eta
+from lehr.cli.sweep_table import DONE, headline, live_table, sweep_eta
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,14 +83,17 @@ def run_frame(view: RunView, seen: LiveState, *, now: float) -> Group:
     lines = [head + state_text(view.state, reason(view) or _launched(view, now))]
     step, total = view.step or 0, view.total_steps
     tokens = formats.millions(step * view.tokens_per_step)
-    whole = formats.millions(total * view.tokens_per_step)
     ended = view.ended_at is not None
     took = None if view.started_at is None else (view.ended_at or now) - view.started_at
     eta = "" if ended or view.eta_s is None else f"   ETA {_until(view.eta_s, now)}"
-    lines.append(
-        f"  {bar(step / total)} {step / total * 100:3.0f} %   step {step:,}/{total:,}   "
-        f"{tokens} of {whole} tokens"
-    )
+    if not total:
+        lines.append(f"  step {step:,}; the number of its steps is not known")
+    else:
+        whole = formats.millions(total * view.tokens_per_step)
+        lines.append(
+            f"  {bar(step / total)} {step / total * 100:3.0f} %   step {step:,}/{total:,}   "
+            f"{tokens} of {whole} tokens"
+        )
     if took is not None:
         lines.append(f"  {_clock(took, ended=ended)}{eta}")
     if latest:
@@ -174,10 +177,13 @@ def _launched(view: RunView, now: float) -> str | None:
 
 
 def _sweep_bar(view: SweepDetail, now: float) -> str:
-    whole, there = view.steps_total, sum(view.counts.values())
+    there = sum(view.counts.values())
+    done, whole = view.steps_done, view.steps_total
+    if not whole:
+        done, whole = sum(view.counts.get(state, 0) for state in DONE), there
     if there and view.trials_remaining:
         whole += view.trials_remaining * whole // there
-    share = view.steps_done / whole if whole else 0.0
+    share = done / whole if whole else 0.0
     text = f"{bar(share)} {share * 100:3.0f} %"
     if view.started_at is not None:
         ended_at = view.ended_at if view.state == "finished" else None

@@ -148,7 +148,7 @@ def _print_runs(runs: list[RunView]) -> None:
             run.name,
             *([run.project] if several else []),
             state_text(run.state),
-            f"{formats.count(run.step)}/{formats.count(run.total_steps)}",
+            _steps(run),
             formats.loss(latest.get("train/loss")),
             formats.sparkline(run.trend, unicode=unicode_safe()),
             formats.loss(latest.get("val/loss")),
@@ -159,6 +159,11 @@ def _print_runs(runs: list[RunView]) -> None:
         trials += [*([eta] if trains else []), formats.ago(run.created_at)[:-4]]
         rows.add_row(*trials)
     print_fitting(rows, fold="name", spare=["trend", "MFU", "tok/s", "project", "age", "ETA"])
+
+
+def _steps(run: RunView) -> str:
+    step = formats.count(run.step)
+    return f"{step}/{run.total_steps:,}" if run.total_steps else step
 
 
 def _print_sweeps(sweeps: list[SweepView]) -> None:

@@ -194,8 +194,9 @@ def _program_text(spec: RunSpec) -> str:
     assert spec.trainer is not None
     gpus = spec.resources.gpus
     where = f"{gpus} GPU{'s' * (gpus != 1)}" if gpus else "the CPU"
+    steps = "steps not known," if spec.steps is None else f"{spec.steps:,} steps"
     return (
-        f"{spec.trainer.entry}, {spec.steps:,} steps on {where}. The model of a program of your "
+        f"{spec.trainer.entry}, {steps} on {where}. The model of a program of your "
         "own is not known, so neither memory nor time is planned."
     )
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lehr.schemas.runs import RunView
     from lehr.schemas.sweeps import SweepDetail, TrialView
 
-_DONE = frozenset({"completed", "failed", "cancelled", "pruned"})
+DONE = frozenset({"completed", "failed", "cancelled", "pruned"})
 _WAITING = frozenset({"queued", "paused"})
 _BAR = 8
 _BEST = "best of all"
@@ -137,7 +137,7 @@ def _cut(markup: str, width: int) -> Text:
 def headline(sweep: SweepDetail) -> str:
     """Return one line: ``lr-grid   running 7 · done 1 · waiting 0   step 412/1,000   ETA 21 m``."""
     counts = sweep.counts
-    running = sum(n for state, n in counts.items() if state not in _DONE | _WAITING)
+    running = sum(n for state, n in counts.items() if state not in DONE | _WAITING)
     parts = [f"running {running}"] if running else []
     parts += [f"done {counts.get('completed', 0)}"]
     parts += [f"waiting {n}" for n in [sum(counts.get(s, 0) for s in _WAITING)] if n]
@@ -145,8 +145,9 @@ def headline(sweep: SweepDetail) -> str:
     text = f"[bold]{sweep.name}[/]   {' · '.join(parts)}"
     totals = {trial.run.total_steps for trial in sweep.trials}
     if len(totals) == 1 and sweep.state != "finished":
-        there = max(sum(counts.values()), 1)
-        text += f"   step {sweep.steps_made // there:,}/{totals.pop():,}"
+        there, total = max(sum(counts.values()), 1), totals.pop()
+        of = f"/{total:,}" if total else ""
+        text += f"   step {sweep.steps_made // there:,}{of}"
     eta = sweep_eta(sweep)
     if eta is not None:
         text += f"   ETA {formats.duration(eta)}"
@@ -175,6 +176,8 @@ def sweep_eta(sweep: SweepDetail) -> float | None:
 
 def _whole_s(run: RunView) -> float:
     """Return seconds from its first step to its last: estimated, or measured once it has ended."""
+    if not run.total_steps:
+        return 0.0
     share = (run.step or 0) / run.total_steps
     if share < 1:
         return (run.eta_s or 0.0) / (1 - share)
@@ -187,6 +190,8 @@ def _rank(trial: TrialView) -> tuple[bool, int, int]:
 
 
 def _done(run: RunView, *, bar: bool) -> str:
+    if not run.total_steps:
+        return formats.NOTHING if run.step is None else f"step {run.step:,}"
     share = min((run.step or 0) / run.total_steps, 1.0)
     text = f"{share * 100:.0f} %"
     if not bar:
@@ -198,7 +203,7 @@ def _done(run: RunView, *, bar: bool) -> str:
 
 def _place(trial: TrialView, several_nodes: bool) -> str:
     places = trial.run.placement
-    if not places or trial.run.state in _DONE | _WAITING:
+    if not places or trial.run.state in DONE | _WAITING:
         return ""
     if several_nodes:
         return ",".join(f"{gpu.node}:{gpu.gpu}" for gpu in places)

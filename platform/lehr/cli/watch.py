@@ -171,7 +171,9 @@ def run_lines(run: RunView) -> str:
     step = run.step or 0
     lines = [f"[bold]{run.name}[/]  [dim]{run.id}[/]   {state_text(run.state, reason(run))}"]
     eta = f"   ETA {formats.duration(run.eta_s)}" if run.eta_s and not run.ended_at else ""
-    lines.append(f"  {bar(step / run.total_steps, 24)}  step {step:,}/{run.total_steps:,}{eta}")
+    whole = f"/{run.total_steps:,}" if run.total_steps else ""
+    done = f"{bar(step / run.total_steps, 24)}  " if run.total_steps else ""
+    lines.append(f"  {done}step {step:,}{whole}{eta}")
     figures = [
         f"loss {formats.loss(latest.get('train/loss'))}",
         f"val {formats.loss(latest.get('val/loss'))}",
@@ -226,7 +228,10 @@ class WatchFeed:
 
 
 class RunLines:
-    """Lines of a run for a pipe: one per change of state, and one per tenth of its steps."""
+    """Lines of a run for a pipe: one per change of state, and one per tenth of its steps.
+
+    Where their number is not known: one each time that the step has doubled.
+    """
 
     def __init__(self) -> None:
         self._state = ""
@@ -237,11 +242,13 @@ class RunLines:
         if state not in {"queued", self._state}:
             _note(f"{view.name}: {state}")
         self._state = state
-        tenth = 10 * (view.step or 0) // view.total_steps
+        step, total = view.step or 0, view.total_steps
+        tenth = 10 * step // total if total else step.bit_length()
         if tenth > self._tenth and view.ended_at is None:
             loss = formats.loss(_newest(view, "train/loss"))
             eta = "" if view.eta_s is None else f", ETA {formats.duration(view.eta_s)}"
-            _note(f"{view.name}: step {view.step:,}/{view.total_steps:,}, loss {loss}{eta}")
+            of = f"/{total:,}" if total else ""
+            _note(f"{view.name}: step {step:,}{of}, loss {loss}{eta}")
         self._tenth = max(tenth, self._tenth)
 
 
@@ -261,7 +268,7 @@ class SweepLines:
                 _note(f"{trial.run.name}: {state}")
             self._states[trial.run.id] = state
         whole = max(view.steps_total, 1)
-        tenth = 10 * view.steps_made // whole
+        tenth = 10 * view.steps_made // whole if view.steps_total else 0
         if tenth > self._tenth and view.state != "finished":
             best = "" if view.best_value is None else f", best {formats.loss(view.best_value)}"
             eta = sweep_eta(view)

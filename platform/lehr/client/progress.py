@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from lehr.schemas.runs import RunView
     from lehr.schemas.sweeps import SweepDetail
 
-Shown = Callable[[float, float, str], None]
-"""Steps done, total steps, and a text beside them."""
+Shown = Callable[[float, float | None, str], None]
+"""Steps done, total steps (None if not known), and a text beside them."""
 
 
 @contextmanager
@@ -33,7 +33,7 @@ def run_progress(name: str, url: str) -> Iterator[Callable[[RunView], None]]:
         yield live
         return
     with _bar(name) as show:
-        yield lambda run: show(run.step or 0, run.total_steps, _run_words(run))
+        yield lambda run: show(run.step or 0, run.total_steps or None, _run_words(run))
 
 
 @contextmanager
@@ -66,7 +66,7 @@ def _bar(name: str) -> Iterator[Shown]:
     with _rich() as progress:
         task = progress.add_task(name, total=None, words="")
 
-        def show(done: float, total: float, words: str) -> None:
+        def show(done: float, total: float | None, words: str) -> None:
             progress.update(task, completed=done, total=total, words=words)
 
         yield show
@@ -86,9 +86,9 @@ def _rich() -> Progress:
     )
 
 
-def _steps(sweep: SweepDetail) -> tuple[float, float]:
+def _steps(sweep: SweepDetail) -> tuple[float, float | None]:
     """Return steps over all its runs; an ended run counts as complete."""
-    return sweep.steps_done, sweep.steps_total
+    return sweep.steps_done, sweep.steps_total or None
 
 
 def _gates(rollout: RolloutDetail) -> tuple[float, float]:
@@ -106,7 +106,8 @@ def _rollout_words(rollout: RolloutDetail) -> str:
 
 def _run_words(run: RunView) -> str:
     loss, speed = run.latest.get("train/loss"), run.latest.get("tokens_per_s")
-    words = [f"{run.step or 0:,} of {run.total_steps:,}"]
+    of = f" of {run.total_steps:,}" if run.total_steps else ""
+    words = [f"{run.step or 0:,}{of}"]
     words += [f"loss {formats.loss(loss.value)}"] if loss else []
     words += [f"{formats.si(speed.value)} tok/s"] if speed else []
     why = run.reason or run.pending_reason

@@ -81,8 +81,10 @@ class RunStateMethods(ObjectMethods[RunView]):
         return self
 
     def __repr__(self) -> str:
-        step = f", step {self.view.step:,}" if self.view.step is not None else ""
-        return f"<Run {self.id} {self.name}: {self.state}{step} of {self.view.total_steps:,}>"
+        step, total = self.view.step, self.view.total_steps
+        done = f", step {step:,}" if step is not None else ""
+        of = f" of {total:,}" if total else ""
+        return f"<Run {self.id} {self.name}: {self.state}{done}{of}>"
 
     def _repr_html_(self) -> str:
         from lehr.notebook import run_html

@@ -55,4 +55,4 @@ class Estimates:
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
             # One spec that cannot be read must not stop the tick of all runs.
             return None
-        return max(0.0, (steps - step) * step_s)
+        return None if steps is None else max(0.0, (steps - step) * step_s)

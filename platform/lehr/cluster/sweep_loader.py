@@ -145,7 +145,7 @@ def _trial(
         cause=one.cause,
         reason=one.reason,
         ended_at=one.ended_at,
-        total_steps=int(one.total_steps),
+        total_steps=one.total_steps,
         reports=reports,
         held_out=held_out,
     )

@@ -104,7 +104,7 @@ def _program_fork(data: dict[str, Any], changes: Overrides, step: int) -> RunSpe
     """
     new = load_spec(data, changes)
     assert isinstance(new, RunSpec)
-    if new.steps <= step:
+    if new.steps is not None and new.steps <= step:
         path = "trainer.steps"
         if new.trainer is not None and new.trainer.steps_arg is not None:
             path = f"trainer.args.{new.trainer.steps_arg}"

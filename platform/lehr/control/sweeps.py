@@ -44,7 +44,8 @@ class TrialState:
     cause: str | None = None
     reason: str | None = None
     ended_at: float | None = None
-    total_steps: int = 0
+    total_steps: int | None = None
+    """None if only its program knows it."""
     reports: tuple[TrialReport, ...] = ()
     """Reports of the sweep's metric."""
     held_out: str | None = None
@@ -256,7 +257,7 @@ def _prunes(spec: SweepSpec, trials: Sequence[TrialState]) -> tuple[PruneTrial, 
     rule = spec.pruning
     if rule is None or not any(_prunable(trial) for trial in trials):
         return ()
-    total = max(trial.total_steps for trial in trials)
+    total = max((trial.total_steps or 0 for trial in trials), default=0)
     verdicts: dict[int, Prune] = {
         verdict.number: verdict
         for group in _comparable(trials)
@@ -301,7 +302,8 @@ def _prunable(trial: TrialState) -> bool:
     """Return whether a report may prune its trial; the last step's may not: nothing is left to
     save.
     """
-    at_end = bool(trial.reports) and trial.reports[-1].step >= trial.total_steps > 0
+    total = trial.total_steps
+    at_end = bool(trial.reports) and total is not None and trial.reports[-1].step >= total
     return trial.state is RunState.RUNNING and trial.desired is Desired.RUN and not at_end
 
 

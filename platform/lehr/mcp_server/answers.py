@@ -60,7 +60,7 @@ def brief_run(view: RunView) -> Answer:
         "why": view.reason or view.pending_reason,
         "liveness": None if view.liveness == "ok" else view.liveness,
         "step": view.step,
-        "of": view.total_steps,
+        "of": view.total_steps or None,
         "eta": formats.duration(view.eta_s) if view.eta_s else None,
         "varied": view.parameters_varied,
         "latest": {

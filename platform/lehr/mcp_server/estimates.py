@@ -68,7 +68,8 @@ class LaunchEstimates:
         spec = load_spec(plain, changes)
         assert isinstance(spec, RunSpec)
         done = step if step is not None else run.step or 0
-        return self.of_run(spec, remaining=max(1 - done / spec.steps, 0.0))
+        left = 1.0 if spec.steps is None else max(1 - done / spec.steps, 0.0)
+        return self.of_run(spec, remaining=left)
 
     def of_retry(self, sweep: Sweep) -> Amount:
         """Return what the trials that did not complete are planned to use, from their start."""

@@ -103,7 +103,8 @@ class Launching:
     def resume(self, request_id: RequestId, ref: Ref) -> Answer:
         """Queue a paused run again, from its checkpoint."""
         run = self._client.run(ref)
-        left = max(1 - (run.step or 0) / run.view.total_steps, 0.0)
+        total = run.view.total_steps
+        left = max(1 - (run.step or 0) / total, 0.0) if total else 1.0
         return self._more(
             request_id,
             "resume",

@@ -44,13 +44,14 @@ class Alerts:
         if step is None or not look:
             return alerts
         ended = RunState(run.state).ended
-        due = step if ended else seen + max(1, int(stored.total_steps(run.spec) * _AGAIN_AFTER))
+        length = stored.total_steps(run.spec) or step
+        due = step if ended else seen + max(1, int(length * _AGAIN_AFTER))
         if seen < 0 or (step >= due and step != seen):
-            alerts = tuple(self._diagnose(run))
+            alerts = tuple(self._diagnose(run, step))
             self._known.put(key, (step, alerts))
         return alerts
 
-    def _diagnose(self, run: RunRow) -> list[Alert]:
+    def _diagnose(self, run: RunRow, step: int) -> list[Alert]:
         train = run.spec.get("train") or {}
         curves = {}
         for name in JUDGED:
@@ -67,7 +68,9 @@ class Alerts:
             earlier = tuple(Curve(one.step, one.y) for one in series.superseded)
             curves[name] = Curve(series.step, series.y, earlier)
         steps = stored.total_steps(run.spec)
-        if not train:
+        if steps is None and run.state == RunState.COMPLETED:
+            steps = step
+        if not train or steps is None:
             return diagnose(curves, total_steps=steps)
         schedule = ScheduleConfig.model_validate(train["schedule"])
         batch = BatchConfig.model_validate(train["batch"])

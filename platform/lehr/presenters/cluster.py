@@ -171,9 +171,9 @@ def _expected_starts(
     }
     at = store.series.latest(known, ["step_time_s"])
 
-    def steps_left(run: RunRow) -> int:
-        newest = at.get(run.id, {}).get("step_time_s")
-        return max(0, stored.total_steps(run.spec) - (newest.step if newest else 0))
+    def steps_left(run: RunRow) -> int | None:
+        total, newest = stored.total_steps(run.spec), at.get(run.id, {}).get("step_time_s")
+        return None if total is None else max(0, total - (newest.step if newest else 0))
 
     of_sweep = {
         run.sweep_id: speeds[run.id]

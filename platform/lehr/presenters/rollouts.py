@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from lehr import formats
 from lehr.analysis.gate_evidence import Expected
 from lehr.analysis.gates import TITLES, expected
 from lehr.analysis.plan import model_name
@@ -229,4 +230,4 @@ def _doing(runs: Sequence[tuple[str, RunRow, RunView]]) -> str | None:
         return f"{view.name} {view.pending_reason or 'waits'}"
     if view.state == "paused":
         return f"{view.name} is paused"
-    return f"{view.name} {what}: step {view.step or 0:,} of {view.total_steps:,}"
+    return f"{view.name} {what}: {formats.steps(view.step or 0, view.total_steps)}"

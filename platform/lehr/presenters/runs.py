@@ -306,17 +306,21 @@ def _run_fields(
         "device": _device(summary.device, resources["gpus"]),
         "placement": _gpus(attempt) if attempt else [],
         "step": step,
-        "total_steps": total,
+        "total_steps": total or 0,
         "tokens_per_step": stored.tokens_per_step(run.spec),
         "parameters": summary.parameters,
         "flops_per_token": flops_per_token(train) if train else None,
         "latest": latest_values(latest),
         "trend": trend,
         "parameters_varied": parameters,
-        "eta_s": max(0, total - (step or 0)) * (step_time_s or 0.0) if moving else None,
+        "eta_s": _eta_s(total, step, step_time_s) if moving else None,
         "liveness": (liveness if state.active else Liveness.OK).value,
         "alerts": _alerts(latest, summary, diagnosed),
     }
+
+
+def _eta_s(total: int | None, step: int | None, step_time_s: float | None) -> float | None:
+    return None if total is None else max(0, total - (step or 0)) * (step_time_s or 0.0)
 
 
 def _device(summary: str | None, gpus: int) -> str | None:

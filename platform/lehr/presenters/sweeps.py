@@ -167,13 +167,14 @@ class SweepPresenter:
             else max((value.step for value in latest.get(trial.run_id, {}).values()), default=0)
             for trial in trials
         ]
+        known = [trial.total_steps for trial in trials if trial.total_steps is not None]
         return {
             "steps_made": sum(steps),
             "steps_done": sum(
-                step if trial.ended_at is None else trial.total_steps
+                step if trial.ended_at is None or trial.total_steps is None else trial.total_steps
                 for trial, step in zip(trials, steps, strict=True)
             ),
-            "steps_total": sum(trial.total_steps for trial in trials),
+            "steps_total": sum(known) if len(known) == len(trials) else 0,
             "started_at": min(
                 (trial.started_at for trial in trials if trial.started_at is not None),
                 default=None,
@@ -316,7 +317,7 @@ def _outline_views(judged: _Judged) -> list[TrialView]:
             project=trial.project,
             state=trial.state,
             cause=trial.cause,
-            total_steps=trial.total_steps,
+            total_steps=trial.total_steps or 0,
             tokens_per_step=trial.tokens_per_step,
             created_at=trial.created_at,
         )

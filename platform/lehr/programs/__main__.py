@@ -48,7 +48,7 @@ def main() -> int:
             attempt=note.attempt,
             world_size=int(os.environ.get("WORLD_SIZE", "1")),
             tokens_per_step=program.tokens_per_step,
-            total_steps=program.total_steps,
+            total_steps=program.total_steps or 0,
             versions=versions(),
             host=host(),
             code=layout.code_digest(),

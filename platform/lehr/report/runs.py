@@ -56,7 +56,7 @@ def run_report(
 
 
 def _headline(run: RunDetail) -> str:
-    done = f"step {run.step:,} of {run.total_steps:,}" if run.step is not None else "no step yet"
+    done = "no step yet" if run.step is None else formats.steps(run.step, run.total_steps)
     losses = [
         f"{name} {parts.number(run.latest[name].value)} at step {run.latest[name].step:,}"
         for name in LOSSES

@@ -54,6 +54,7 @@ class RunView(View):
     placement: list[GpuRef] = []
     step: int | None = None
     total_steps: int
+    """0 for a program whose spec gives no number of steps: it is not known."""
     tokens_per_step: int
     parameters: int | None = None
     flops_per_token: float | None = None

@@ -124,7 +124,7 @@ class SweepDetail(SweepView):
     steps_done: int = 0
     """The same, where each ended run counts as complete."""
     steps_total: int = 0
-    """Steps that all its runs were submitted for."""
+    """Steps that all its runs were submitted for; 0 if those of a program are not known."""
     started_at: float | None = None
     """When its first run started."""
     ended_at: float | None = None

@@ -28,11 +28,26 @@ def method_problems(sweep: SweepSpec, origin: Origin) -> list[SpecProblem]:
 
 
 def pruning_problems(
-    sweep: SweepSpec, steps: Collection[int], origin: Origin
+    sweep: SweepSpec, lengths: Collection[int | None], origin: Origin
 ) -> Iterator[SpecProblem]:
-    """Reject a rule that begins after every trial has ended; ``steps`` are the trials' lengths."""
+    """Reject a rule that begins after every trial has ended, and one that needs their length.
+
+    ``lengths``: the steps of the trials; None where only the program knows them.
+    """
     rule = sweep.pruning
-    if rule is None or rule.min_steps < max(steps):
+    steps = [length for length in lengths if length is not None]
+    if rule is None:
+        return
+    if len(steps) < len(lengths):
+        if rule.needs_length:
+            yield origin.problem(
+                "pruning.name",
+                f"pruning.name is {rule.name}, which needs the number of steps of each trial; "
+                "neither run.trainer.steps nor run.trainer.steps_arg is given.",
+                "Give one of them, or use asha or median.",
+            )
+        return
+    if rule.min_steps < max(steps):
         return
     first = "first prunes" if rule.rung_factor is None else "has its first rung"
     end = "a trial ends" if len(set(steps)) == 1 else "the longest trial ends"
@@ -45,7 +60,8 @@ def _lengths_vary(sweep: SweepSpec) -> bool:
     paths = [*sweep.parameters, *_listed_paths(sweep)]
     program = sweep.run.trainer
     if program is not None:
-        return any(path == f"trainer.args.{program.steps_arg}" for path in paths)
+        lengths = {"trainer.steps", f"trainer.args.{program.steps_arg}"}
+        return any(path in lengths for path in paths)
     train = sweep.run.own
     follow = [*LENGTHS]  # What the steps of a trial follow from.
     if train.has_budget:

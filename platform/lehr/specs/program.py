@@ -55,7 +55,9 @@ class Program(Config):
     For programs that give each one a new name: `out/*.ckpt`, `out/checkpoint-*`.
     """
     steps: Annotated[int, Field(ge=1, lt=2**40)] | None = None
-    """Steps that it trains. Give this, or steps_arg."""
+    """Steps that it trains, or give steps_arg. Without both, progress is the step alone, and no end
+    is estimated.
+    """
     steps_arg: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     """Name of the argument that is the number of steps, e.g. max_iters."""
     tokens_per_step: Annotated[int, Field(ge=1, lt=2**40)] = 1
@@ -117,13 +119,9 @@ class Program(Config):
 
     @model_validator(mode="after")
     def _length(self) -> Self:
-        if (self.steps is None) == (self.steps_arg is None):
-            raise ValueError(
-                "steps and steps_arg are both given; keep one of them"
-                if self.steps is not None
-                else "steps or steps_arg is missing; give one of them, so that progress is known"
-            )
         if self.steps_arg is not None:
+            if self.steps is not None:
+                raise ValueError("steps and steps_arg are both given; keep one of them")
             steps = self.args.get(self.steps_arg)
             if not isinstance(steps, int) or isinstance(steps, bool) or not 1 <= steps < 2**40:
                 raise ValueError(
@@ -133,8 +131,9 @@ class Program(Config):
         return self
 
     @property
-    def total_steps(self) -> int:
-        return self.steps if self.steps is not None else int(self.args[str(self.steps_arg)])
+    def total_steps(self) -> int | None:
+        """Return the number of its steps; None if only the program knows it."""
+        return self.steps if self.steps_arg is None else int(self.args[self.steps_arg])
 
     @property
     def entry(self) -> str:

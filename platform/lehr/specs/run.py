@@ -210,8 +210,8 @@ class RunSpec(Config):
         return self.train
 
     @property
-    def steps(self) -> int:
-        """Return the number of steps that it trains."""
+    def steps(self) -> int | None:
+        """Return the number of steps that it trains; None if only its program knows it."""
         return self.trainer.total_steps if self.trainer is not None else self.own.steps
 
     @model_validator(mode="after")

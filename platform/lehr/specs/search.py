@@ -81,6 +81,11 @@ class BasePruning(Config, ABC):
         """Return how many times as far each rung is; None if it acts at every report."""
 
     @property
+    def needs_length(self) -> bool:
+        """Return whether it needs the number of steps of a trial."""
+        return False
+
+    @property
     @abstractmethod
     def pruned_for(self) -> str:
         """Complete the reason "5.2 at step 100 is ..." of a trial that it prunes."""
@@ -146,6 +151,10 @@ class HyperbandPruning(_Halving):
     """At each rung the best 1/``reduction`` of the trials continue; the next rung is that many
     times as far.
     """
+
+    @property
+    def needs_length(self) -> bool:
+        return True
 
 
 Pruning = Annotated[AshaPruning | MedianPruning | HyperbandPruning, Field(discriminator="name")]

@@ -11,7 +11,8 @@ from lehr_trainer.configs.train import CheckpointConfig
 Stored = Mapping[str, Any]
 
 
-def total_steps(spec: Stored) -> int:
+def total_steps(spec: Stored) -> int | None:
+    """Return the number of its steps; None if only its program knows it."""
     train = spec.get("train")
     return int(train["steps"]) if train else _program_steps(spec["trainer"])
 
@@ -59,10 +60,10 @@ def config(spec: Stored) -> dict[str, Any]:
     return found
 
 
-def _program_steps(trainer: Stored) -> int:
-    if trainer["steps"] is not None:
-        return int(trainer["steps"])
-    return int(trainer["args"][trainer["steps_arg"]])
+def _program_steps(trainer: Stored) -> int | None:
+    named = trainer["steps_arg"]
+    steps = trainer["steps"] if named is None else trainer["args"][named]
+    return None if steps is None else int(steps)
 
 
 def saves_when_stopped(spec: Stored) -> bool:

@@ -46,6 +46,19 @@ def fp32_check(loss, seed, *, every=50, spread=0.35, lie=0.0):
     }
 
 
+def test_only_rules_that_need_no_length_judge_a_run_whose_length_is_not_known():
+    flat = curve([*np.linspace(11.8, 5.0, 200), *(5.0 + 0.01 * healthy(1)[:500])], STEPS[:700])
+    rises = curve([*healthy(0)[:700], *np.linspace(4.5, 9.0, 300)])
+    assert "stagnant" in codes({"train/loss": flat})
+    for found, expected in (
+        (flat, []),
+        (rises, ["diverging"]),
+        (curve([math.nan] * 1000), ["nan"]),
+    ):
+        alerts = diagnose({"train/loss": found}, total_steps=None)
+        assert [alert.code for alert in alerts] == expected
+
+
 @pytest.mark.parametrize("same_tokens", [True, False], ids=["with the same tokens", "without"])
 @pytest.mark.parametrize("seed", range(20))
 def test_a_healthy_run_raises_no_alerts_at_any_point_of_its_life(seed, same_tokens):

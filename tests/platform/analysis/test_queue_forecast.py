@@ -38,6 +38,11 @@ def test_unmeasured_speed_makes_the_rest_of_the_queue_unknown():
     assert found["c"].in_s is None
 
 
+def test_unknown_number_of_steps_is_the_reason():
+    found = forecast(0, [GpuHolder("mine", 1, None, 1.0)], [QueuedRun("a", "a", 1)])
+    assert found["a"] == ExpectedStart(None, "the number of steps of mine is not known")
+
+
 def test_no_later_run_is_expected_before_one_that_is_ahead_of_it():
     holders = [GpuHolder("big", 4, 100, 1.0), GpuHolder("small", 1, 10, 1.0)]
     found = forecast(0, holders, [QueuedRun("a", "a", 4, 5, 1.0), QueuedRun("b", "b", 1)])

@@ -190,6 +190,21 @@ def test_run_frame_matches_its_golden():
     goldens.check("watch/run.txt", drawn(run_frame(run, seen, now=NOW)))
 
 
+def test_frames_without_a_number_of_steps_show_the_step_alone():
+    unknown = {"total_steps": 0, "eta_s": None}
+    seen = LiveState(heard_at=NOW)
+    frame = drawn(run_frame(make_run(1, **unknown), seen, now=NOW))
+    assert "  step 412; the number of its steps is not known\n" in frame
+    assert "%" not in frame.splitlines()[1]
+    assert "step 412\n" in drawn(watch.run_lines(make_run(1, **unknown)))
+    ended = make_run(2, "completed", ended_at=NOW, **unknown)
+    sweep = make_sweep(make_run(1, **unknown), ended, make_run(3, "queued", step=0, **unknown))
+    text = drawn(sweep_frame(sweep, seen, now=NOW))
+    assert "step 274 " in text.replace("\n", " ")
+    assert " 33 %" in text
+    assert "step 412" in text
+
+
 def test_frame_shows_the_reason_of_a_pending_or_starting_run():
     waits = make_run(1, "queued", step=0, pending_reason="waits for 8 x H100")
     assert "queued: waits for 8 x H100" in drawn(run_frame(waits, LiveState(heard_at=NOW), now=NOW))
@@ -293,6 +308,16 @@ def test_pipe_gets_a_line_per_state_change_and_per_tenth_of_the_steps(capsys, mo
     assert printed[3] == "lr-grid-1: step 100/1,000, loss 5.300, ETA 21 m"
     assert printed[-1] == "lr-grid-1: completed"
     assert len(printed) == 3 + 9 + 1
+
+
+def test_pipe_without_a_number_of_steps_gets_a_line_when_the_step_has_doubled(capsys, monkeypatch):
+    views = [make_run(1, step=step, total_steps=0, eta_s=None) for step in range(0, 1000, 50)]
+    printed = piped(watch.RunLines(), views, capsys, monkeypatch)
+    steps = [50, 100, 150, 300, 550]
+    assert printed[1:] == [f"lr-grid-1: step {step:,}, loss 5.300" for step in steps]
+    sweep = make_sweep(*(make_run(n, total_steps=0, eta_s=None) for n in (1, 2)))
+    printed = piped(watch.SweepLines(), [sweep] * 2, capsys, monkeypatch)
+    assert printed == ["lr-grid-1: running", "lr-grid-2: running"]
 
 
 def test_pipe_gets_changes_and_tenths_of_a_sweep(capsys, monkeypatch):

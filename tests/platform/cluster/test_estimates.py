@@ -76,6 +76,13 @@ def test_program_of_a_user_is_estimated_by_its_own_number_of_steps(case):
     assert case.remaining_s() == pytest.approx((100 - 19) * 2.0)
 
 
+def test_program_without_a_number_of_steps_has_no_estimate(case):
+    case.run.spec = RunSpec(name="r", trainer=Program(module="train")).model_dump(mode="json")
+    for number in range(11, 20):
+        case.step(number, after_s=2.0)
+    assert case.remaining_s() is None
+
+
 @pytest.mark.parametrize(
     "spec",
     [{}, {"train": None}, {"trainer": {"steps": "many"}}, {"train": {"steps": 1e999}}, ["x"]],

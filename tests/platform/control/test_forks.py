@@ -38,6 +38,14 @@ def test_unrelated_change_keeps_the_schedule_of_the_source(field):
     assert getattr(made.train.schedule, field) == 0.1
 
 
+def test_fork_of_a_program_without_a_number_of_steps_may_start_at_any_step():
+    program = {"module": "mine.train", "args": {"epochs": 3}}
+    spec = load_spec({"name": "a", "trainer": program}).model_dump(mode="json")
+    assert fork_spec(spec, ["trainer.args.epochs=4"], step=10**6).trainer.args == {"epochs": 4}
+    with pytest.raises(SpecError, match="nothing would be left to train"):
+        fork_spec(spec, ["trainer.steps=5"], step=10)
+
+
 def test_every_problem_names_the_field_that_cannot_change():
     changes = ["train.steps=10", "train.model.hidden_size=256", "train.optimizer.name=muon"]
     with pytest.raises(SpecError) as caught:

@@ -13,7 +13,7 @@ from lehr.presenters.cluster import ClusterPresenter
 from lehr.specs import parse_spec
 from lehr.store import Store
 from lehr_testing import seeding
-from lehr_testing.api import RUN_SPEC
+from lehr_testing.api import RUN_SPEC, ingest, line, metrics
 from lehr_testing.stores import begin
 
 
@@ -54,6 +54,17 @@ def test_queue_has_the_expected_start_and_what_it_rests_on(store):
     assert re.fullmatch(r"running ends: 60 steps left at 2\.\d+ s", first.expected_because)
     assert second.expected_start is None
     assert second.expected_because == "no time of a step is measured of waits"
+
+
+def test_queue_behind_a_program_without_a_number_of_steps_says_so(store):
+    program = {"kind": "run", "trainer": {"module": "mine.train"}, "resources": {"gpus": 1}}
+    mine = store.runs.create(parse_spec({**program, "name": "mine"}))
+    attempt = begin(store, mine.id, placement=[{"node": "n1", "gpus": [0]}])
+    ingest(store, attempt.id, line("started", total_steps=0) + metrics(1, 40))
+    submit(store, "waits")
+    [entry] = ClusterPresenter(store, cluster_of_gpus(1), lambda: (), embedded=True).queue()
+    assert entry.expected_start is None
+    assert entry.expected_because == "the number of steps of mine is not known"
 
 
 def test_queue_of_a_cluster_with_two_kinds_of_gpus_has_no_expected_start(store):

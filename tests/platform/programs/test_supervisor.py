@@ -43,6 +43,17 @@ def test_metrics_are_recorded_with_their_steps_and_standard_names(attempts):
     assert {"python", "torch", "pydantic"} <= started.versions.keys()
 
 
+def test_program_without_a_number_of_steps_is_recorded_to_its_own_end(attempts):
+    attempts.write("""
+        import lehr_log
+        for step in range(1, 4):
+            lehr_log.log({"loss": 3.0 / step}, step=step)
+    """)
+    assert attempts.train(steps=None) == 0
+    assert ended(attempts) == ("completed", 3, None)
+    assert attempts.records("started")[0].total_steps == 0
+
+
 def test_arguments_and_config_reach_the_program(attempts):
     attempts.write("""
         import sys, lehr_log

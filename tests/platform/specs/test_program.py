@@ -47,7 +47,7 @@ def test_arguments_of_a_resumption_are_laid_over_the_others():
         ({"script": "a.sh"}, "match"),
         ({"script": "a.py", "args": {"--lr": 1}}, "leave out dashes"),
         ({"script": "a.py", "saves": ["/out"]}, "not a path below"),
-        ({"script": "a.py", "steps": None}, "steps or steps_arg is missing"),
+        ({"script": "a.py", "args": {"n": 5}, "steps_arg": "n"}, "steps and steps_arg are both"),
         ({"script": "a.py", "steps": None, "steps_arg": "n"}, "args.n is None"),
     ],
 )
@@ -86,6 +86,33 @@ def test_any_argument_is_swept_and_any_metric_ranks():
     runs = [run for _, run in expand(loaded)]
     assert [run.trainer.args["lr"] for run in runs] == [0.1, 0.1, 0.2, 0.2]
     assert [run.trainer.args["seed"] for run in runs] == [1, 2, 1, 2]
+
+
+def without_steps(pruning: dict) -> dict:
+    trainer = {"script": "train.py", "args": {"lr": 0.1, "epochs": 3}}
+    rates = {"trainer.args.lr": {"values": [0.1, 0.2]}}
+    return {"name": "s", "parameters": rates, "pruning": pruning, "run": spec(trainer=trainer)}
+
+
+@pytest.mark.parametrize("name", ["median", "asha"])
+def test_program_may_be_swept_and_pruned_without_a_number_of_steps(name):
+    loaded = load_spec(without_steps({"name": name, "min_steps": 10_000}))
+    assert isinstance(loaded, SweepSpec)
+    assert [run.steps for _, run in expand(loaded)] == [None, None]
+
+
+def test_hyperband_needs_a_number_of_steps():
+    hyperband = without_steps({"name": "hyperband", "min_steps": 4})
+    with pytest.raises(SpecError) as caught:
+        load_spec(hyperband)
+    [problem] = caught.value.problems
+    assert problem.path == "pruning.name"
+    assert "neither run.trainer.steps nor run.trainer.steps_arg is given" in problem.message
+    hyperband["run"]["trainer"]["steps"] = 9
+    assert load_spec(hyperband)
+    hyperband["parameters"] = {"trainer.steps": {"values": [9, None]}}
+    with pytest.raises(SpecError, match="hyperband, which needs the number of steps"):
+        load_spec(hyperband)
 
 
 def test_rollout_takes_no_program():

@@ -31,3 +31,4 @@ def test_values_of_a_program():
     assert stored.config(spec)["module"] == "m"
     spec = recorded({"name": "a", "trainer": {"module": "m", "steps": 3}})
     assert (stored.total_steps(spec), stored.seed(spec)) == (3, None)
+    assert stored.total_steps(recorded({"name": "a", "trainer": {"module": "m"}})) is None

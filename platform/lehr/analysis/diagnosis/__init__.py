@@ -85,7 +85,7 @@ NEEDS = {code: needs for code, (_, needs) in REGISTERED.items() if needs}
 def diagnose(
     curves: Mapping[str, Curve],
     *,
-    total_steps: int,
+    total_steps: int | None,
     warmup_steps: int = 0,
     changes: Sequence[int] = (),
 ) -> list[Alert]:
@@ -94,7 +94,8 @@ def diagnose(
     Args:
         curves: by metric name, of those in ``JUDGED``; what is missing is not judged. Also
             ``params/<part>/...`` of any other part.
-        total_steps: how far the run is to go.
+        total_steps: how far the run is to go; None if that is not known. Then rules that need it
+            do not judge.
         warmup_steps: while the learning rate rises, loss and gradients may do anything.
         changes: steps after which the shape of a batch changes on purpose.
     """

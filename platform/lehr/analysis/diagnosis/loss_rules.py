@@ -64,7 +64,7 @@ def diverging(run: DiagnosedRun) -> Iterator[Sign]:
     """Detect a smoothed loss that has left its lowest value and does not come back.
 
     Recovery from a spike gets a fifth of the run's length; a loss that rises or stays gets a
-    fortieth.
+    fortieth. If the length is not known, both get a fifth of the steps so far.
     """
     loss = run.after_warmup(LOSS)
     if not len(loss):
@@ -85,7 +85,8 @@ def diverging(run: DiagnosedRun) -> Iterator[Sign]:
     half = len(high) // 2
     fell = median(high[:half]) - median(high[half:]) if half else 0.0
     recovers = fell > max(3 * error, 0.1 * float(high.max() - smooth[lowest]))
-    if lasted < run.total_steps * (0.2 if recovers else 0.025):
+    patient = recovers or run.total_steps is None
+    if lasted < run.least_steps * (0.2 if patient else 0.025):
         return
     began = int(ends[first])
     yield Sign(
@@ -168,6 +169,8 @@ def stagnant(run: DiagnosedRun) -> Iterator[Sign]:
     A loss that follows a power law of the steps with an exponent up to 1 falls in each stretch by
     at least half of what it fell in the stretch before whose ends have the same ratio, up to 2.
     """
+    if run.total_steps is None:
+        return
     loss = run.after_warmup(LOSS)
     # In the schedule's last part the rate is near its minimum, so a flat loss is expected.
     loss = loss.until(int(0.7 * run.total_steps))

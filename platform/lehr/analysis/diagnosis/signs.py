@@ -100,10 +100,20 @@ EMPTY = FiniteCurve(np.zeros(0, np.int64), np.zeros(0))
 @dataclass(frozen=True)
 class DiagnosedRun:
     curves: Mapping[str, Curve]
-    total_steps: int
+    total_steps: int | None
+    """None if it is not known."""
     warmup_steps: int = 0
     changes: tuple[int, ...] = ()
     """Steps after which the shape of a batch changes on purpose, and with it the time of a step."""
+
+    @property
+    def least_steps(self) -> int:
+        """Return the number of steps, or the last logged one if the number is not known."""
+        if self.total_steps is not None:
+            return self.total_steps
+        return max(
+            (int(curve.steps[-1]) for curve in self.curves.values() if len(curve)), default=0
+        )
 
     def series(self, name: str) -> FiniteCurve:
         """Return the finite points of a metric; none if it was not logged."""
@@ -140,7 +150,7 @@ class DiagnosedRun:
         The first logged step must be within the first hundredth of the run, or the first five.
         """
         loss = self.series(LOSS)
-        if not len(loss) or loss.steps[0] > max(5, self.total_steps // 100):
+        if not len(loss) or loss.steps[0] > max(5, self.least_steps // 100):
             return None
         return float(loss.values[0])
 

@@ -190,6 +190,8 @@ def _update_ratio(run: DiagnosedRun) -> tuple[float | None, int]:
 
 def _hardly_learnt(run: DiagnosedRun, loss: FiniteCurve) -> bool:
     """Whether the loss still falls, and has hardly left that of untrained weights."""
+    if run.total_steps is None:
+        return False
     first = run.first_loss()
     late = run.warmup_steps + max(LOW_LR_STEPS, 0.15 * run.total_steps)
     if first is None or len(loss) < 30 or loss.steps[-1] < late:
@@ -205,7 +207,7 @@ def _end_of_high_rate(run: DiagnosedRun) -> int:
     """Return the last step at which the rate is above half of its peak."""
     rates = run.series(LR)
     if not len(rates) or rates.values.max() <= 0:
-        return int(0.5 * run.total_steps)
+        return int(0.5 * run.least_steps)
     return int(rates.steps[np.flatnonzero(rates.values >= 0.5 * rates.values.max())[-1]])
 
 

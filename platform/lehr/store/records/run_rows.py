@@ -169,8 +169,8 @@ def waiting_forks(session: Session, run_id: str) -> list[RunRow]:
     return list(session.exec(query.order_by(col(RunRow.number))).all())
 
 
-def total_steps() -> ColumnElement[int]:
-    """Return the number of a run's steps as an expression of its row."""
+def total_steps() -> ColumnElement[int | None]:
+    """Return the number of a run's steps as an expression of its row; null if it is not known."""
     spec = col(RunRow.spec)
     named = func.json_extract(spec, "$.trainer.steps_arg")
     at = literal('$.trainer.args."').concat(named).concat('"')

@@ -40,7 +40,7 @@ class TrialProgress(NamedTuple):
     reason: str | None
     started_at: float | None
     ended_at: float | None
-    total_steps: int
+    total_steps: int | None
 
 
 class SweepProgress:

@@ -36,7 +36,7 @@ class TrialOutline(NamedTuple):
     attempt: int
     last_step: int | None
     """Of the newest attempt."""
-    total_steps: int
+    total_steps: int | None
     sequences: int
     sequence_length: int
 

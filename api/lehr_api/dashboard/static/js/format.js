@@ -68,6 +68,13 @@ export function integer(wire) {
   return Number.isFinite(value) ? minus(WHOLE.format(value)) : notFinite(value);
 }
 
+/**
+ * Return what follows a step: " of 1,000"; nothing where the number of steps is not known.
+ *
+ * @param {number} total 0 where it is not known
+ */
+export const ofTotal = (total) => (total ? ` of ${integer(total)}` : "");
+
 const SI = ["", "k", "M", "G", "T", "P", "E", "Z"];
 const BYTES = ["B", "kB", "MB", "GB", "TB"];
 

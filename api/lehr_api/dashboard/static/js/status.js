@@ -78,7 +78,7 @@ export function runReason(run) {
 }
 
 /**
- * Return the progress, from 0 to 1; null before the first step.
+ * Return the progress, from 0 to 1; null before the first step, and where the number of steps is not known.
  *
  * @param {import("./types.js").RunView} run
  */

@@ -26,7 +26,7 @@
  * @property {string | null} device
  * @property {GpuRef[]} placement
  * @property {number | null} step
- * @property {number} total_steps
+ * @property {number} total_steps 0 where only the program knows it
  * @property {number} tokens_per_step
  * @property {number | null} parameters
  * @property {number | null} flops_per_token

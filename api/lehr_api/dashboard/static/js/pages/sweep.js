@@ -90,7 +90,7 @@ function swatch(run) {
 
 function drawHead() {
   if (!sweep) return;
-  showTabState(sweep.name, sweep.state, sweep.steps_total > 0 ? sweep.steps_done / sweep.steps_total : null);
+  showTabState(sweep.name, sweep.state, sweep.steps_total ? sweep.steps_done / sweep.steps_total : null);
   showNote(`/sweeps/${sweep.id}`, sweep);
   fill(
     head,

@@ -58,7 +58,7 @@ function runLine(run, role) {
     h("a.name", { href: `/runs/${run.id}` }, run.name),
     h("span.dim", {}, ROLES[role]),
     runState(run),
-    h("span", {}, run.step === null ? "no step yet" : `step ${f.integer(run.step)} of ${f.integer(run.total_steps)}`),
+    h("span", {}, run.step === null ? "no step yet" : `step ${f.integer(run.step)}${f.ofTotal(run.total_steps)}`),
     share !== null && run.latest["train/loss"] && h("span", {}, "train/loss ", h("b", {}, f.number(run.latest["train/loss"].value))),
     sparkline(run.trend, `train/loss of ${run.name}`),
     reason && h("span.reason", { title: reason }, reason),

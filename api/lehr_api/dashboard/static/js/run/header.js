@@ -133,7 +133,7 @@ export function drawHeader(place, run, about) {
       about.position !== null && run.state === "queued" && h("span", {}, about.position === 1 ? "next in the queue" : `number ${f.integer(about.position)} in the queue`),
       about.expected && run.state === "queued" && h("span", {}, about.expected),
       run.desired !== "run" && ACTIVE.has(run.state) && h("span", {}, `${run.desired} requested`),
-      h("span", {}, run.step === null ? "no step yet" : ["step ", h("b", {}, f.integer(run.step)), ` of ${f.integer(run.total_steps)}`]),
+      h("span", {}, run.step === null ? "no step yet" : ["step ", h("b", {}, f.integer(run.step)), f.ofTotal(run.total_steps)]),
       done !== null && h("span.progress", { role: "progressbar", "aria-valuemin": "0", "aria-valuemax": "100", "aria-valuenow": String(Math.round(done * 100)), "aria-label": "Progress" }, h("i", { vars: { "--done": done } })),
       run.eta_s !== null && h("span", {}, `ETA ${f.duration(run.eta_s)}`),
       h("span", {}, timing(run)),

@@ -66,7 +66,7 @@ export const COLUMNS = [
     key: "step",
     title: "step",
     num: true,
-    cell: (run) => (run.step === null ? f.NONE : [f.integer(run.step), h("span.dim", {}, `/${f.integer(run.total_steps)}`)]),
+    cell: (run) => (run.step === null ? f.NONE : [f.integer(run.step), run.total_steps > 0 && h("span.dim", {}, `/${f.integer(run.total_steps)}`)]),
     sort: (run) => progress(run),
   },
   {

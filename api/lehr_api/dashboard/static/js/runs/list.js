@@ -114,8 +114,9 @@ export class RunList {
     const step = Math.max(run.step ?? 0, ...Object.values(latest).map((one) => one.step));
     let trend = run.trend;
     if (loss && loss.step > before) {
-      // Update the curve's last point; add a point each time a fixed share of the run has passed.
-      const share = Math.max(1, run.total_steps / TREND);
+      // Update the curve's last point; add a point each time a fixed share of the run has passed: of its steps so far, where
+      // their number is not known.
+      const share = Math.max(1, (run.total_steps || before) / TREND);
       const fresh = trend.length < 2 || Math.floor(loss.step / share) > Math.floor(before / share);
       trend = fresh ? [...trend, loss.value].slice(-TREND) : [...trend.slice(0, -1), loss.value];
     }
