@@ -64,6 +64,7 @@ _OUTCOME_NEUTRAL = (
     "trainer.tokens_per_step",
     "trainer.wandb",
     "trainer.keep",
+    "trainer.deterministic",
     "trainer.stop_grace_s",
 )
 """Fields that change speed or memory, but by contract not the losses."""

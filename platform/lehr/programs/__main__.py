@@ -14,7 +14,7 @@ from lehr_trainer import process_start
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import LaunchNote
 from lehr_trainer.contract.records import Finished, Resumed, Started
-from lehr_trainer.errors import BadCheckpoint
+from lehr_trainer.errors import BadCheckpoint, BadConfig
 from lehr_trainer.runtime.launch import redirect_output
 
 
@@ -29,15 +29,15 @@ def main() -> int:
     events = events_of(attempt_dir, rank)
     place = Workplace(attempt_dir, capsule_folder())
     try:
-        resumed = place.prepare(note)
-    except BadCheckpoint as error:
+        resumed = place.prepare(note, deterministic=program.deterministic)
+    except (BadCheckpoint, BadConfig) as error:
         print(f"error: {error}", flush=True)
         events.write(
             Finished(
                 time=time.time(),
                 step=0,
                 outcome="failed",
-                cause="bad_checkpoint",
+                cause=error.cause,
                 message=str(error),
             )
         )

@@ -6,6 +6,7 @@ import fcntl
 import importlib.util
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,9 @@ from lehr.programs import saves
 from lehr.programs.environment import changes, interpreter, versions
 from lehr.specs.program import Program, arguments, effective_args
 from lehr_trainer.contract import layout
+from lehr_trainer.contract.manifest import read_manifest
 from lehr_trainer.contract.orders import LaunchNote
+from lehr_trainer.errors import BadConfig
 
 _NOT_FOR_PROGRAMS = ("PYTHONSAFEPATH",)
 
@@ -58,22 +61,23 @@ class Workplace:
     def stop_file(self) -> Path:
         return self.attempt_dir / "stop"
 
-    def prepare(self, note: LaunchNote) -> Resume | None:
+    def prepare(self, note: LaunchNote, *, deterministic: bool = False) -> Resume | None:
         """Make the folder, and put back what the checkpoint to resume from holds. Only once.
 
         Raises:
             BadCheckpoint: the checkpoint is missing or damaged.
+            BadConfig: the program is deterministic, and versions differ from its checkpoint's.
         """
         with (self.attempt_dir / ".work.lock").open("a+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             done = self.attempt_dir / ".work.json"
             if not done.exists():
-                resumed = self._make(note)
+                resumed = self._make(note, deterministic=deterministic)
                 done.write_text(json.dumps(resumed.__dict__ if resumed else None))
             found = json.loads(done.read_text())
         return Resume(**found) if found else None
 
-    def _make(self, note: LaunchNote) -> Resume | None:
+    def _make(self, note: LaunchNote, *, deterministic: bool) -> Resume | None:
         self.folder.mkdir(exist_ok=True)
         self.wandb.mkdir(exist_ok=True)
         project = self.code / code_cache.PROJECT if self.code is not None else None
@@ -83,9 +87,13 @@ class Workplace:
         if note.resume_from is None:
             return None
         checkpoint = self.attempt_dir.parent / note.resume_from
+        before = read_manifest(checkpoint).versions
+        changed = changes(before, versions())
+        # A fork may train in another environment; the same run may not.
+        if deterministic and checkpoint.is_relative_to(self.attempt_dir.parent):
+            _refuse_changed(before)
         manifest = saves.restore(checkpoint, self.folder)
         path = saves.saved_path(manifest, self.folder)
-        changed = changes(manifest.versions, versions())
         return Resume(manifest.step, note.resume_from, path, changed)
 
     def _as_wandb(self) -> Path:
@@ -129,6 +137,22 @@ class Workplace:
         if parts:
             found["PYTHONPATH"] = os.pathsep.join(parts)
         return found
+
+
+def _refuse_changed(before: Mapping[str, str]) -> None:
+    """Refuse a resumption under versions other than these. Only the program knows which ones it
+    uses, so all count but Lehr's: what a program imports of it is in its capsule.
+
+    Raises:
+        BadConfig: some differ.
+    """
+    own = {name: version for name, version in before.items() if name != "lehr"}
+    if changed := changes(own, versions()):
+        raise BadConfig(
+            f"the checkpoint was saved in another environment: {', '.join(changed)}. "
+            "deterministic is true, and losses may differ between environments. "
+            "Resume it where its versions are installed, or fork it"
+        )
 
 
 def _write(path: Path, text: str) -> None:

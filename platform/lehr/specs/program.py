@@ -69,6 +69,10 @@ class Program(Config):
     """
     keep: Annotated[int, Field(ge=2, le=1000)] = 2
     """Checkpoints to keep."""
+    deterministic: bool = False
+    """The program trains bitwise the same each time. Then no attempt of the run resumes under other
+    versions of Python, CUDA, the driver or any distribution.
+    """
     stop_grace_s: Annotated[float, Field(gt=0, le=3600)] = 60.0
     """Seconds that the program has to save after SIGTERM, before it is killed."""
 

@@ -180,46 +180,6 @@ def test_pause_lets_the_program_save_and_resume_from_there(attempts):
     assert attempts.series("x") == [(step + 1, step + 1)]
 
 
-ONE_FILE = """
-    import lehr_log, os
-    os.makedirs("out/step-3/deep", exist_ok=True)
-    open("out/step-3/deep/state.txt", "w").write("x")
-    print("from", lehr_log.resume_from and os.path.relpath(lehr_log.resume_from))
-    {call}
-"""
-
-
-@pytest.mark.parametrize(
-    ("call", "trainer", "path"),
-    [
-        ("lehr_log.checkpoint('out/step-3', step=3)", {}, "out/step-3"),
-        ("lehr_log.checkpoint('out/step-3/deep/state.txt', 3)", {}, "out/step-3/deep/state.txt"),
-        ("", {"saves": ["out/step-*"], "saves_newest": True}, "out/step-3"),
-        ("", {"saves": ["out/step-*/"]}, "out/step-3"),
-        ("", {"saves": ["out/**/*.txt"]}, "out/step-3/deep/state.txt"),
-    ],
-)
-def test_saved_folder_is_resumed_from_although_it_holds_one_file(attempts, call, trainer, path):
-    attempts.write(ONE_FILE.format(call=call))
-    assert attempts.train(**trainer) == 0
-    [saved] = attempts.records("checkpoint")
-    assert attempts.train(resume_from=saved.path, **trainer) == 0
-    assert f"from {path}\n" in attempts.output
-
-
-@pytest.mark.parametrize("given", [None, "../..", "/etc", "out/\0"])
-def test_checkpoint_without_a_usable_path_is_resumed_from_what_its_files_share(attempts, given):
-    attempts.write(ONE_FILE.format(call="lehr_log.checkpoint('out/step-3', step=3)"))
-    assert attempts.train() == 0
-    [saved] = attempts.records("checkpoint")
-    manifest = attempts.run / saved.path / "manifest.json"
-    content = json.loads(manifest.read_text())
-    assert content.pop("path", None) == "out/step-3"
-    manifest.write_text(json.dumps(content if given is None else {**content, "path": given}))
-    assert attempts.train(resume_from=saved.path) == 0
-    assert "from out/step-3/deep/state.txt\n" in attempts.output
-
-
 def test_program_that_writes_into_a_folder_of_its_project_leaves_the_capsule_alone(attempts):
     out = attempts.capsule / "project" / "out"
     (out / "deep").mkdir(parents=True)
@@ -244,25 +204,6 @@ def test_program_that_writes_into_a_folder_of_its_project_leaves_the_capsule_alo
     assert [path.name for path in out.rglob("*")] == ["deep", ".gitkeep"]
 
 
-def test_resumption_under_other_versions_is_recorded_and_logged(attempts):
-    attempts.write("""
-        import lehr_log
-        open("state.txt", "w").write("1")
-        lehr_log.checkpoint("state.txt", step=lehr_log.resume_step + 1)
-    """)
-    assert attempts.train() == 0
-    [saved] = attempts.records("checkpoint")
-    path = attempts.run / saved.path / "manifest.json"
-    manifest = json.loads(path.read_text())
-    now = manifest["versions"]["torch"]
-    manifest["versions"] |= {"torch": "1.0", "gone": "3.1"}
-    path.write_text(json.dumps(manifest))
-    assert attempts.train(resume_from=saved.path) == 0
-    [resumed] = attempts.records("resumed")
-    assert resumed.changed == [f"torch 1.0 -> {now}", "gone 3.1 -> none"]
-    assert f"saved in another environment: torch 1.0 -> {now}, gone 3.1" in attempts.output
-
-
 def test_program_that_ignores_sigterm_is_killed_after_its_grace(attempts):
     attempts.write("""
         import signal, time, lehr_log
@@ -276,19 +217,6 @@ def test_program_that_ignores_sigterm_is_killed_after_its_grace(attempts):
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=100)
     assert ended(attempts) == ("stopped", 1, None)
-
-
-def test_damaged_checkpoint_is_refused(attempts):
-    attempts.write("""
-        import lehr_log
-        open("a.txt", "w").write("x")
-        lehr_log.checkpoint("a.txt", step=1)
-    """)
-    attempts.train()
-    [saved] = attempts.records("checkpoint")
-    (attempts.run / saved.path / "a.txt").write_text("y")
-    assert attempts.train(resume_from=saved.path) == 1
-    assert ended(attempts) == ("failed", 0, "bad_checkpoint")
 
 
 def test_tensorboard_files_are_read_where_a_program_writes_only_them(attempts):

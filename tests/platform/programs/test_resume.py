@@ -1,0 +1,120 @@
+"""Attempts of a program that resume: from which path, under which versions, from which state."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from lehr_testing.program_attempts import Attempts
+
+
+@pytest.fixture
+def attempts(tmp_path: Path) -> Attempts:
+    return Attempts(tmp_path)
+
+
+SAVES_ONCE = """
+    import lehr_log
+    open("state.txt", "w").write("1")
+    lehr_log.checkpoint("state.txt", step=lehr_log.resume_step + 1)
+"""
+
+
+def saved_under(attempts: Attempts, **versions: str) -> str:
+    """Save a checkpoint, and change the versions that it names; return its folder."""
+    attempts.write(SAVES_ONCE)
+    assert attempts.train() == 0
+    [saved] = attempts.records("checkpoint")
+    path = attempts.run / saved.path / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["versions"] |= versions
+    path.write_text(json.dumps(manifest))
+    return saved.path
+
+
+def test_resumption_under_other_versions_is_recorded_and_logged(attempts):
+    now = version("torch")
+    saved = saved_under(attempts, torch="1.0", gone="3.1")
+    assert attempts.train(resume_from=saved) == 0
+    [resumed] = attempts.records("resumed")
+    assert resumed.changed == [f"torch 1.0 -> {now}", "gone 3.1 -> none"]
+    assert f"saved in another environment: torch 1.0 -> {now}, gone 3.1" in attempts.output
+
+
+def test_deterministic_program_resumes_under_other_versions_only_as_a_fork(attempts, tmp_path):
+    saved = saved_under(attempts, torch="1.0", lehr="0.1")
+    assert attempts.train(resume_from=saved, deterministic=True) == 1
+    [finished] = attempts.records("finished")
+    assert (finished.outcome, finished.cause, finished.step) == ("failed", "bad_config", 0)
+    assert f"torch 1.0 -> {version('torch')}. deterministic is true" in finished.message
+    assert "or fork it" in finished.message
+    assert not attempts.records("resumed")
+    assert not (attempts.attempt / "work/state.txt").exists()
+
+    (attempts.run / saved).rename(tmp_path / "of-another-run")
+    assert attempts.train(resume_from=str(tmp_path / "of-another-run"), deterministic=True) == 0
+    assert "saved in another environment: torch 1.0" in attempts.output
+
+
+def test_deterministic_program_resumes_under_another_lehr(attempts):
+    saved = saved_under(attempts, lehr="0.1")
+    assert attempts.train(resume_from=saved, deterministic=True) == 0
+    [resumed] = attempts.records("resumed")
+    assert [one.partition(" ")[0] for one in resumed.changed] == ["lehr"]
+
+
+def test_damaged_checkpoint_is_refused(attempts):
+    attempts.write("""
+        import lehr_log
+        open("a.txt", "w").write("x")
+        lehr_log.checkpoint("a.txt", step=1)
+    """)
+    attempts.train()
+    [saved] = attempts.records("checkpoint")
+    (attempts.run / saved.path / "a.txt").write_text("y")
+    assert attempts.train(resume_from=saved.path) == 1
+    [finished] = attempts.records("finished")
+    assert (finished.outcome, finished.step, finished.cause) == ("failed", 0, "bad_checkpoint")
+
+
+ONE_FILE = """
+    import lehr_log, os
+    os.makedirs("out/step-3/deep", exist_ok=True)
+    open("out/step-3/deep/state.txt", "w").write("x")
+    print("from", lehr_log.resume_from and os.path.relpath(lehr_log.resume_from))
+    {call}
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "trainer", "path"),
+    [
+        ("lehr_log.checkpoint('out/step-3', step=3)", {}, "out/step-3"),
+        ("lehr_log.checkpoint('out/step-3/deep/state.txt', 3)", {}, "out/step-3/deep/state.txt"),
+        ("", {"saves": ["out/step-*"], "saves_newest": True}, "out/step-3"),
+        ("", {"saves": ["out/step-*/"]}, "out/step-3"),
+        ("", {"saves": ["out/**/*.txt"]}, "out/step-3/deep/state.txt"),
+    ],
+)
+def test_saved_folder_is_resumed_from_although_it_holds_one_file(attempts, call, trainer, path):
+    attempts.write(ONE_FILE.format(call=call))
+    assert attempts.train(**trainer) == 0
+    [saved] = attempts.records("checkpoint")
+    assert attempts.train(resume_from=saved.path, **trainer) == 0
+    assert f"from {path}\n" in attempts.output
+
+
+@pytest.mark.parametrize("given", [None, "../..", "/etc", "out/\0"])
+def test_checkpoint_without_a_usable_path_is_resumed_from_what_its_files_share(attempts, given):
+    attempts.write(ONE_FILE.format(call="lehr_log.checkpoint('out/step-3', step=3)"))
+    assert attempts.train() == 0
+    [saved] = attempts.records("checkpoint")
+    manifest = attempts.run / saved.path / "manifest.json"
+    content = json.loads(manifest.read_text())
+    assert content.pop("path", None) == "out/step-3"
+    manifest.write_text(json.dumps(content if given is None else {**content, "path": given}))
+    assert attempts.train(resume_from=saved.path) == 0
+    assert "from out/step-3/deep/state.txt\n" in attempts.output
