@@ -130,6 +130,7 @@ def launches(
             "attempt_dir": str(attempt_dir),
             "trainer": PROGRAMS if program else settings.trainer,
             "program": program,
+            "stop_grace_s": stored.stop_grace_s(run.spec),
             "code": (run.spec.get("code") or {}).get("digest"),
             "environment": (run.spec.get("code") or {}).get("environment"),
             "gang": gang._asdict(),

@@ -41,8 +41,6 @@ from lehr.node.gpu_lock import GpuLock, acquire_all
 SIGNALS = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1}
 GPU_WAIT_S = 30.0
 """Limit for processes of an earlier attempt on the GPUs to end."""
-TERM_GRACE_S = 600.0
-"""Time between a SIGTERM from outside Lehr and the kill: long enough to save 15 GB."""
 SHIPPER_PAUSE_S = 2.0
 """Pause between restarts of a shipper that ended early."""
 NOTE_AGAIN_S = 2.0
@@ -208,6 +206,7 @@ class Shim:
 
     def wait_for_trainer(self) -> None:
         assert self.trainer is not None
+        grace_s = trainer_process.term_grace_s(self.launch)
         while self.trainer.poll() is None:
             self.sleep(1.0)
             if self.stop_level_rises():
@@ -215,11 +214,9 @@ class Shim:
             if (
                 self.outside
                 and self.stop_level == "term"
-                and time.monotonic() - self.stop_level_since > TERM_GRACE_S
+                and time.monotonic() - self.stop_level_since > grace_s
             ):
-                self.raise_stop_level(
-                    "kill", f"it did not end within {TERM_GRACE_S:g} s of SIGTERM"
-                )
+                self.raise_stop_level("kill", f"it did not end within {grace_s:g} s of SIGTERM")
                 self.apply_stop_level()
 
     def end(self, failure: tuple[str, str], started_at: float | None) -> None:

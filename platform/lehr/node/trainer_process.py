@@ -11,6 +11,18 @@ from lehr.node import attempt_code, procfs, subprocesses, torchrun
 from lehr.node.attempt_dir import AttemptDir
 from lehr.node.gpu_lock import VARIABLE
 
+TERM_GRACE_S = 600.0
+"""Time between a SIGTERM from outside Lehr and the kill: long enough to save 15 GB."""
+SUPERVISOR_S = 30.0
+"""Time for the supervisor of a program that has had its grace to kill it, and to keep what it has
+saved."""
+
+
+def term_grace_s(launch: dict[str, Any]) -> float:
+    """Return the time between a SIGTERM from outside Lehr and the kill."""
+    grace_s = launch.get("stop_grace_s")
+    return TERM_GRACE_S if grace_s is None else float(grace_s) + SUPERVISOR_S
+
 
 def start(
     launch: dict[str, Any],

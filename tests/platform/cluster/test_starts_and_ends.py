@@ -18,6 +18,7 @@ from lehr.errors import LehrError
 from lehr.node import fetcher
 from lehr.node.attempt_dir import AttemptDir
 from lehr.node.shim import Shim
+from lehr.specs import parse_spec
 from lehr.specs.program import Program
 from lehr_testing.buckets import make_checkpoint
 from lehr_testing.dispatching import Bench
@@ -143,6 +144,16 @@ def test_program_has_the_grace_of_its_spec_when_it_is_stopped(bench):
     program = Program(script="train.py", steps=1, stop_grace_s=120.0)
     found.spec = {"trainer": program.model_dump()}
     assert grace() == 120.0
+
+
+def test_shim_receives_the_grace_of_a_program(bench):
+    bench.waiting("own")
+    trainer = {"module": "train", "stop_grace_s": 120.0}
+    spec = {"kind": "run", "name": "program", "trainer": trainer, "resources": {"gpus": 0}}
+    bench.store.runs.create(parse_spec(spec))
+    bench.tick()
+    launches = [fields["launch"] for op, fields in bench.asked if op == "start"]
+    assert {one["program"]: one["stop_grace_s"] for one in launches} == {False: None, True: 120.0}
 
 
 def test_run_trains_after_its_start_is_finally_confirmed(bench):
