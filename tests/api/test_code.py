@@ -13,6 +13,7 @@ import pytest
 from lehr.capsules import archive
 from lehr.capsules.archive import SourceFile
 from lehr.control.lifecycle import RunState
+from lehr.node import protocol
 from lehr.store.streams import limits
 from lehr_testing import specs
 from lehr_testing.api import api_client, attempt_token, begin, end
@@ -204,6 +205,20 @@ def test_script_that_the_code_lacks_is_refused_with_the_nearest(client, tmp_path
     [problem] = client.post("/api/v1/runs", json={"spec": spec}).json()["problems"]
     assert problem["message"] == "trainer.script: the code has no file trian.py."
     assert problem["hint"] == "Did you mean train.py?"
+
+
+def test_code_whose_trainer_this_lehr_cannot_drive_is_refused(client, corpus, tmp_path):
+    (tmp_path / "protocol.py").write_text("VERSION = 99\n")
+    output = io.BytesIO()
+    source = SourceFile(protocol.FILE, str(tmp_path / "protocol.py"), False)
+    digest, _ = archive.write([source], output)
+    client.put(f"{PATH}/{digest}", content=output.getvalue())
+    answer = submit(client, corpus, digest=digest)
+    assert answer.status_code == 422
+    [problem] = answer.json()["problems"]
+    assert problem["path"] == "code.digest"
+    assert "the trainer in the run's code has version 99 of the protocol" in problem["message"]
+    assert problem["hint"] == "Upgrade Lehr, or fork it with --code current."
 
 
 def test_capsules_leave_the_reserve_of_the_database_free(client, tmp_path, monkeypatch):

@@ -117,10 +117,12 @@ def members(path: str | os.PathLike[str], *, digests: bool = True) -> list[Capsu
     return found
 
 
-def read_files(path: str | os.PathLike[str], names: Iterable[str]) -> dict[str, bytes]:
-    """Return the content of some files of an archive."""
+def read_files(
+    path: str | os.PathLike[str], names: Iterable[str], *, most: int = -1
+) -> dict[str, bytes]:
+    """Return the content of some files of an archive, at most ``most`` bytes of each."""
     wanted = set(names)
-    return {e.name: c.read() for e, c in _entries(path) if e.name in wanted}
+    return {e.name: c.read(most) for e, c in _entries(path) if e.name in wanted}
 
 
 def unpack(path: str | os.PathLike[str], folder: str, *, read_only: bool = False) -> int:

@@ -15,7 +15,7 @@ from lehr.secret_store import SecretStore
 from lehr.specs import stored
 from lehr.store.records.checkpoints import THERE
 from lehr.store.tables import Attempt, CheckpointRow, RunRow
-from lehr_trainer.contract import layout
+from lehr_trainer.contract import layout, protocol
 from lehr_trainer.contract.orders import LaunchNote, Orders
 
 PROGRAMS = "lehr.programs"
@@ -130,6 +130,7 @@ def launches(
             "attempt_dir": str(attempt_dir),
             "trainer": PROGRAMS if program else settings.trainer,
             "program": program,
+            "protocols": [protocol.OLDEST, protocol.VERSION],
             "stop_grace_s": stored.stop_grace_s(run.spec),
             "code": (run.spec.get("code") or {}).get("digest"),
             "environment": (run.spec.get("code") or {}).get("environment"),

@@ -109,6 +109,7 @@ _SHIM_REASONS: dict[str, tuple[Budget, str]] = {
         Budget.INFRASTRUCTURE,
         "the code that it trains with could not be fetched",
     ),
+    "other_protocol": (Budget.NONE, "this Lehr cannot drive the trainer in its code"),
     "environment_failed": (Budget.NONE, "the environment of its code could not be built"),
     "launch_failed": (Budget.INFRASTRUCTURE, "it could not be started"),
     "secret_removed": (Budget.NONE, "a secret that it needs was removed"),

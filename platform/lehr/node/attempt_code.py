@@ -6,7 +6,7 @@ Standard library only.
 import os
 from typing import Any
 
-from lehr.node import code_cache, environments, procfs, project_copy
+from lehr.node import code_cache, environments, procfs, project_copy, protocol
 from lehr.node.attempt_dir import AttemptDir
 
 
@@ -14,6 +14,21 @@ def is_here(launch: dict[str, Any], entry: AttemptDir) -> bool:
     """Return whether the attempt needs no capsule, or the node has it unpacked."""
     digest = launch.get("code")
     return not digest or code_cache.ready(code_cache.node_folder(entry.path), digest)
+
+
+def other_protocol(launch: dict[str, Any], entry: AttemptDir) -> tuple[str, str] | None:
+    """Return the failure if the capsule's trainer is one that this Lehr cannot drive."""
+    digest, driven = launch.get("code"), launch.get("protocols")
+    if not digest or not driven:  # A server of before there were versions.
+        return None
+    where = code_cache.folder(code_cache.node_folder(entry.path), digest)
+    try:
+        with open(os.path.join(where, protocol.FILE), encoding="utf-8", errors="replace") as file:
+            text = file.read(protocol.LONGEST)
+    except OSError:
+        text = ""
+    found = protocol.problem(text, tuple(driven))
+    return None if found is None else ("other_protocol", found)
 
 
 def environment_key(launch: dict[str, Any], entry: AttemptDir) -> str | None:

@@ -82,6 +82,7 @@ class Shim:
             self.start_uploader()
             failure = (
                 self.fetch_code()
+                or attempt_code.other_protocol(self.launch, self.entry)
                 or self.build_environment()
                 or self.fetch_checkpoint()
                 or self.start_trainer()

@@ -20,9 +20,11 @@ from lehr.capsules.collect import (
 )
 from lehr.capsules.shelf import InstalledTrainer, Shelf
 from lehr.errors import NotFound, SpecError, SpecProblem, StoreUnavailable, UserError
+from lehr.node.protocol import FILE, LONGEST, problem
 from lehr.schemas.code import CapsuleFile, CapsuleView, CodeDiff, FileChange
 from lehr.specs import RolloutSpec, RunSpec, Spec, SweepSpec
 from lehr.store.streams import limits
+from lehr_trainer.contract import protocol
 
 if TYPE_CHECKING:
     from lehr.services.context import Context
@@ -78,6 +80,8 @@ def problems(context: Context, specs: Sequence[RunSpec], prefix: str) -> Iterato
             hint = "Leave code.digest out to train with the code as it is now."
             yield SpecProblem(path, message, hint)
             continue
+        if digest != installed(context.home).digest():
+            yield from _other_protocol(shelf, digest, prefix)
         script = spec.trainer.script if spec.trainer is not None else None
         parts = spec.train.parts if spec.train is not None else None
         file = spec.code.environment
@@ -100,6 +104,16 @@ def problems(context: Context, specs: Sequence[RunSpec], prefix: str) -> Iterato
                 f"{digest[:_SHOWN]} differs from it.",
                 "Leave code out of the spec. The administrator allows code by LEHR_CODE=any.",
             )
+
+
+def _other_protocol(shelf: Shelf, digest: str, prefix: str) -> Iterator[SpecProblem]:
+    """Find code whose trainer this Lehr cannot drive: recorded by an older one, or a newer one."""
+    content = archive.read_files(shelf.path(digest), [FILE], most=LONGEST).get(FILE, b"")
+    found = problem(content.decode(errors="replace"), (protocol.OLDEST, protocol.VERSION))
+    if found is not None:
+        path = f"{prefix}code.digest"
+        message, _, hint = found.partition(". ")
+        yield SpecProblem(path, f"{path}: {message}.", f"{hint}.")
 
 
 def _loaded_first(context: Context, spec: RunSpec, prefix: str) -> Iterator[SpecProblem]:

@@ -313,6 +313,15 @@ def test_run_with_an_unreachable_checkpoint_is_retried(bench):
     assert "s3://x: no answer" in row.reason
 
 
+def test_run_whose_trainer_cannot_be_driven_fails_at_once_with_the_reason(bench):
+    run, attempt = bench.running()
+    detail = "the trainer in the run's code has version 1 of the protocol"
+    bench.exited(attempt, code=None, reason="other_protocol", log_tail=detail)
+    row = bench.store.runs.get(run)
+    assert (row.state, row.cause) == ("failed", "other_protocol")
+    assert detail in row.reason
+
+
 def end_by_lost_shim(bench: Bench, run: str, step: int | None) -> None:
     """The newest attempt starts, saves at ``step`` if given, and its shim is killed."""
     bench.tick()

@@ -47,6 +47,7 @@ BY_THE_SHIM = {
     "gpu_busy": "infrastructure",
     "checkpoint_unreachable": "infrastructure",
     "code_unreachable": "infrastructure",
+    "other_protocol": "none",
     "environment_failed": "none",
     "launch_failed": "infrastructure",
     "secret_removed": "none",
