@@ -85,6 +85,14 @@ def test_too_large_project_is_refused_with_its_largest_files(project):
     assert "code.exclude" in text
 
 
+def test_project_of_too_many_files_is_refused(project, monkeypatch):
+    monkeypatch.setattr(collect, "MOST_FILES", 3)
+    text = refused(project, include=["."])
+    assert "the code has 5 files" in text
+    assert "the limit is" in text
+    assert "code.exclude" in text
+
+
 @pytest.mark.parametrize(
     ("name", "content", "what"),
     [

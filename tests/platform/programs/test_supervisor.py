@@ -90,6 +90,11 @@ BAD: dict[str, tuple[str, list[str], Callable[[Attempts], bool]]] = {
         ["too_many_names"],
         lambda a: len({name for m in a.records("metrics") for name in m.values}) <= 1001,
     ),
+    "logs 100,000 names at once": (
+        "import lehr_log; lehr_log.log({f'm{i}': i for i in range(100_000)}, step=1)",
+        ["too_many_names"],
+        lambda a: [len(m.values) for m in a.records("metrics")] == [1000],
+    ),
     "a step that goes back": (
         "import lehr_log\nfor s in (1, 5, 3, 6):\n lehr_log.log({'x': s}, step=s)",
         ["step_back"],
@@ -137,6 +142,13 @@ def test_program_that_fails_ends_the_run_with_its_code(attempts):
     assert attempts.train() == 1
     assert ended(attempts) == ("failed", 0, "program_failed")
     assert "exited with code 3" in attempts.records("finished")[0].message
+
+
+def test_module_that_is_not_there_ends_the_run_with_its_name(attempts):
+    assert attempts.train(script=None, module="nope.train") == 1
+    assert ended(attempts) == ("failed", 0, "program_failed")
+    assert "nope.train exited with code 1" in attempts.records("finished")[0].message
+    assert "No module named 'nope'" in attempts.output
 
 
 def test_program_that_is_killed_ends_the_run_with_the_signal(attempts):
@@ -275,27 +287,6 @@ def test_records_of_the_real_wandb_are_read_at_the_latest_at_the_end(attempts):
     """)
     assert attempts.train(wandb="records") == 0
     assert [step for step, _ in attempts.series("train/loss")] == [1, 2, 3]
-
-
-@pytest.mark.nightly  # The script without transformers resumes at each change.
-def test_trainer_of_transformers_is_recorded_and_resumes_bitwise(attempts):
-    source = Path(__file__).parents[2] / "lehr_testing/programs"
-    attempts.write((source / "hf.py").read_text())
-    program = {
-        "args": {"max_steps": 6},
-        "steps": None,
-        "steps_arg": "max_steps",
-        "resume_args": {"resume_from_checkpoint": "{checkpoint}"},
-    }
-    assert attempts.train(**program) == 0, attempts.output
-    whole = attempts.series("train/loss")
-    assert [step for step, _ in whole] == list(range(1, 7))
-    first = attempts.records("checkpoint")[0]
-    kept = [c for c in attempts.records("checkpoint") if (attempts.run / c.path).is_dir()]
-    assert [c.step for c in kept] == [4, 6]
-    assert first.step == 2
-    assert attempts.train(resume_from=kept[0].path, **program) == 0, attempts.output
-    assert attempts.series("train/loss") == whole[4:]
 
 
 def both_ranks(attempts: Attempts, text: str, **trainer: Any) -> list[subprocess.Popen[bytes]]:
