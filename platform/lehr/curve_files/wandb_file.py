@@ -35,7 +35,8 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def points(path: Path) -> Points:
-    """Yield the history of the run.
+    """Yield the history of the run. The step of a row is the metric that the program declared as
+    the step of all others (``define_metric("*", step_metric=...)``), else W&B's own count.
 
     Raises:
         UserError: wandb is not installed, or the file is none of W&B's.
@@ -51,6 +52,7 @@ def points(path: Path) -> Points:
     from google.protobuf.message import DecodeError
 
     count = 0
+    declared: list[str] = []
     for data in _records(path):
         record = pb.Record()
         try:
@@ -59,12 +61,15 @@ def points(path: Path) -> Points:
             yield Remark(f"{path.name} is damaged after {count:,} records.")
             return
         count += 1
-        if record.WhichOneof("record_type") != "history":
+        kind = record.WhichOneof("record_type")
+        if kind == "metric" and record.metric.glob_name == "*" and record.metric.step_metric:
+            declared.append(record.metric.step_metric)
+        if kind != "history":
             continue
-        values, step = _values(record.history), None
-        step = values.pop("_step", None)
-        if step is None or not math.isfinite(step):
-            step = record.history.step.num
+        values = _values(record.history)
+        counted = values.pop("_step", None)
+        steps = [*(values.get(name) for name in declared), counted, record.history.step.num]
+        step = next(step for step in steps if step is not None and math.isfinite(step))
         if values:
             yield CurveRow(int(step), values, f"record {count:,}")
 

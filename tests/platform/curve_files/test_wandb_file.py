@@ -1,13 +1,14 @@
 """W&B offline files, written by wandb itself."""
 
 import builtins
+import json
 import struct
 import subprocess
 import sys
 
 import pytest
 
-from lehr.curve_files import read_curves
+from lehr.curve_files import read_curves, wandb_file
 from lehr.errors import UserError
 
 WRITE = """
@@ -75,3 +76,29 @@ def test_damaged_record_ends_the_file_with_a_remark(written, tmp_path):
     damaged.write_bytes(bytes(data))
     with pytest.raises(UserError, match="no known metric"):
         read_curves(damaged)
+
+
+def framed(records) -> bytes:
+    """Return an offline file of these records, each within one block."""
+    data = [record.SerializeToString() for record in records]
+    return b":W&B\xe1\xbe\x00" + b"".join(struct.pack("<IHB", 0, len(d), 1) + d for d in data)
+
+
+def test_metric_that_is_declared_as_the_step_of_all_others_is_the_step(tmp_path):
+    from wandb.proto import wandb_internal_pb2 as pb
+
+    records = [pb.Record() for _ in range(5)]
+    records[0].metric.glob_name, records[0].metric.step_metric = "*", "train/global_step"
+    records[1].metric.glob_name, records[1].metric.step_metric = "gpu/*", "seconds"
+    rows = [
+        {"train/loss": 3.0, "train/global_step": 10, "seconds": 7, "_step": 0},
+        {"train/loss": 2.0, "train/global_step": 20, "seconds": 8, "_step": 1},
+        {"gpu/power": 300.0, "seconds": 9, "_step": 25},
+    ]
+    for record, row in zip(records[2:], rows, strict=True):
+        for key, value in row.items():
+            item = record.history.item.add()
+            item.key, item.value_json = key, json.dumps(value)
+    (tmp_path / "run-a.wandb").write_bytes(framed(records))
+    found = list(wandb_file.points(tmp_path / "run-a.wandb"))
+    assert [row.step for row in found] == [10, 20, 25]

@@ -1,0 +1,63 @@
+"""Scripts with transformers' Trainer: with Lehr's callback, and as their users write them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lehr_testing.program_attempts import Attempts
+
+SCRIPTS = Path(__file__).parents[2] / "lehr_testing/programs"
+
+
+@pytest.fixture
+def attempts(tmp_path: Path) -> Attempts:
+    return Attempts(tmp_path)
+
+
+@pytest.mark.nightly  # The script without transformers resumes at each change.
+def test_trainer_of_transformers_is_recorded_and_resumes_bitwise(attempts):
+    attempts.write((SCRIPTS / "hf.py").read_text())
+    program = {
+        "args": {"max_steps": 6},
+        "steps": None,
+        "steps_arg": "max_steps",
+        "resume_args": {"resume_from_checkpoint": "{checkpoint}"},
+    }
+    assert attempts.train(**program) == 0, attempts.output
+    whole = attempts.series("train/loss")
+    assert [step for step, _ in whole] == list(range(1, 7))
+    first = attempts.records("checkpoint")[0]
+    kept = [c for c in attempts.records("checkpoint") if (attempts.run / c.path).is_dir()]
+    assert [c.step for c in kept] == [4, 6]
+    assert first.step == 2
+    assert attempts.train(resume_from=kept[0].path, **program) == 0, attempts.output
+    assert attempts.series("train/loss") == whole[4:]
+
+
+@pytest.mark.nightly  # test_wandb_idioms.py has the calls of W&B, test_sources.py its records.
+@pytest.mark.parametrize("wandb", ["records", "lehr"])
+def test_unchanged_script_that_reports_to_wandb_is_recorded_and_resumes_bitwise(attempts, wandb):
+    pytest.importorskip("wandb.proto")
+    attempts.write((SCRIPTS / "hf_own.py").read_text())
+    program = {
+        "steps": None,  # Its epochs decide.
+        "wandb": wandb,
+        "saves": ["out/checkpoint-4"],
+        "resume_args": {"resume_from_checkpoint": "{checkpoint}"},
+    }
+    assert attempts.train(**program) == 0, attempts.output
+    whole = attempts.series("train/loss")
+    assert [step for step, _ in whole] == [1, 2, 3, 4, 5, 6], attempts.output
+    assert [step for step, _ in attempts.series("val/loss")] == [3, 6]
+    assert len(attempts.series("train/lr")) == 6
+    [finished] = attempts.records("finished")
+    assert (finished.outcome, finished.step) == ("completed", 6)
+    assert attempts.codes == []
+
+    [saved] = attempts.records("checkpoint")
+    assert saved.step in {4, 5}  # The records of both are within a second of the save.
+    assert attempts.train(resume_from=saved.path, **program) == 0, attempts.output
+    assert attempts.records("resumed")[0].step == saved.step
+    assert attempts.series("train/loss") == whole[4:]
