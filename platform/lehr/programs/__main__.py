@@ -24,11 +24,11 @@ def main() -> int:
     attempt_dir = Path(sys.argv[1]).absolute()
     rank = int(os.environ.get("RANK", "0"))
     os.close(redirect_output(layout.rank_log(attempt_dir, rank)))
-    program = read_program(attempt_dir.parent)
     note = LaunchNote.model_validate_json((attempt_dir / layout.LAUNCH).read_bytes())
     events = events_of(attempt_dir, rank)
     place = Workplace(attempt_dir, capsule_folder())
     try:
+        program = read_program(attempt_dir.parent)
         resumed = place.prepare(note, deterministic=program.deterministic)
     except (BadCheckpoint, BadConfig) as error:
         print(f"error: {error}", flush=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
+from pydantic import ValidationError
 
 from lehr.node import code_cache, procfs, project_copy
 from lehr.programs import saves
@@ -169,6 +170,20 @@ def _installed_log() -> Path:
 
 
 def read_program(run_dir: Path) -> Program:
-    """Return the program of a run directory."""
-    raw = yaml.safe_load((run_dir / layout.CONFIG).read_text(encoding="utf-8"))
-    return Program.model_validate(raw)
+    """Return the program of a run directory.
+
+    Raises:
+        BadConfig: this Lehr cannot read it; that of the server may be another.
+    """
+    path = run_dir / layout.CONFIG
+    try:
+        return Program.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except ValidationError as error:
+        problems = [
+            f"{'.'.join(map(str, one['loc'])) or 'the config'}: {one['msg']}"
+            for one in error.errors(include_url=False)
+        ]
+        raise BadConfig(
+            f"{path}: {'; '.join(problems)}. This node has another version of Lehr than the "
+            "server, or the file was changed; `lehr doctor --cluster` compares versions"
+        ) from None

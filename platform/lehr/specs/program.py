@@ -69,7 +69,8 @@ class Program(Config):
     """
     keep: Annotated[int, Field(ge=2, le=1000)] = 2
     """Checkpoints to keep."""
-    deterministic: bool = False
+    # Left out at its default: nodes with an older Lehr read the config as well.
+    deterministic: Annotated[bool, Field(exclude_if=lambda chosen: not chosen)] = False
     """The program trains bitwise the same each time. Then no attempt of the run resumes under other
     versions of Python, CUDA, the driver or any distribution.
     """

@@ -151,6 +151,16 @@ def test_module_that_is_not_there_ends_the_run_with_its_name(attempts):
     assert "No module named 'nope'" in attempts.output
 
 
+def test_config_of_a_server_with_another_version_is_one_clear_error(attempts):
+    attempts.write("print('trains')")
+    assert attempts.train(novel=1) == 1
+    assert ended(attempts) == ("failed", 0, "bad_config")
+    message = attempts.records("finished")[0].message
+    assert "config.yaml: novel: Extra inputs are not permitted" in message
+    assert "another version of Lehr than the server" in message
+    assert "Traceback" not in attempts.output
+
+
 def test_program_that_is_killed_ends_the_run_with_the_signal(attempts):
     attempts.write("import os; os.kill(os.getpid(), 9)")
     assert attempts.train() == 1

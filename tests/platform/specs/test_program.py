@@ -61,6 +61,12 @@ def spec(**more) -> dict:
     return {"name": "a", "trainer": trainer, "code": {"include": ["."]}, **more}
 
 
+def test_field_that_older_nodes_do_not_know_is_left_out_at_its_default():
+    """Nodes keep their Lehr while the server is upgraded, and refuse fields they do not know."""
+    assert "deterministic" not in Program(script="a.py").model_dump()
+    assert Program(script="a.py", deterministic=True).model_dump()["deterministic"] is True
+
+
 def test_run_has_either_train_or_trainer():
     run = load_spec(spec())
     assert isinstance(run, RunSpec)
