@@ -163,6 +163,29 @@ def test_killed_and_forked_runs_train_with_the_code_that_was_pinned(server, corp
     assert "code.digest" in {difference.path for difference in compared.differences}
 
 
+@pytest.mark.nightly  # The test before this one has one rank.
+def test_two_ranks_resume_with_the_code_that_was_pinned(server, corpus, checkout):
+    client = server.client()
+    for name in ("two-whole", "two-killed"):
+        checkout.submit("submit", spec_of(corpus, name, steps=16, gpus=2))
+    whole, killed = client.run("two-whole"), client.run("two-killed")
+    until(
+        lambda: killed.refresh().view.step and killed.view.step >= 6,
+        within_s=200,
+        what="six steps",
+    )
+    checkout.edit(0.25)
+    os.kill(rank_pids(f"{killed.id}-1")[-1], signal.SIGKILL)
+    checkout.submit("submit", spec_of(corpus, "two-edited", steps=16, gpus=2))
+    edited = client.run("two-edited")
+    for one in (whole, killed, edited):
+        one.wait(timeout_s=300)
+        assert one.state == "completed", one.reason
+    assert len(killed.detail.attempts) == 2
+    of = {one.name: weights(server.home / "runs" / one.id) for one in (whole, killed, edited)}
+    assert of["two-killed"] == of["two-whole"] != of["two-edited"]
+
+
 @pytest.mark.nightly  # tests/platform/node/test_code_fetcher.py fetches and verifies.
 def test_run_that_moves_to_another_node_takes_its_code_along(server, corpus, checkout):
     client = server.client()
