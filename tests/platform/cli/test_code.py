@@ -173,3 +173,10 @@ def test_fork_names_the_two_choices_of_code(lehr):
     done = lehr("fork", "a", "--code", "new")
     assert done.returncode == 2
     assert "it must be same or current" in done.stderr
+
+
+def test_plan_of_a_program_without_a_number_of_steps_says_so(lehr, tmp_path):
+    spec = {"name": "p", "trainer": {"script": "train.py"}, "code": {"include": ["."]}}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(spec))
+    plan = lehr("plan", str(tmp_path / "run.yaml")).stdout
+    assert "train.py, steps not known, on 1 GPU." in plan
