@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from lehr.control.liveness import Liveness, Thresholds, liveness, median_step_s
 from lehr.control.reconcile import StopLevel
+from lehr.control.starts import Starts
 
 _HISTORY = 32
 
@@ -39,11 +40,13 @@ class Heartbeat:
     """Start calls without an answer yet."""
     started_on: set[str] = field(default_factory=set)
     """Nodes whose agent has confirmed the start."""
-    failed_starts: int = 0
-    start_error: str = ""
-    start_node: str | None = None
-    """The last node that rejected the start."""
-    start_again: float = 0.0
+    rejected_starts: int = 0
+    rejection: tuple[str, str] | None = None
+    """Why the start was rejected last, and by which node."""
+    start_failed: float | None = None
+    """When a start call failed last."""
+    start_impossible: Exception | None = None
+    """Why its launch spec cannot be written."""
 
 
 class HeartbeatTable:
@@ -127,6 +130,19 @@ class HeartbeatTable:
                 name: now - heartbeat.node_heartbeats.get(rank, heartbeat.first_known)
                 for rank, name in enumerate(nodes)
             }
+
+    def starts(self, attempt_id: str) -> Starts:
+        """Return what has become of its start calls so far."""
+        heartbeat = self.of(attempt_id)
+        why, node = heartbeat.rejection or ("", None)
+        failed = heartbeat.start_failed
+        return Starts(
+            heartbeat.rejected_starts,
+            why,
+            node,
+            None if failed is None else self._clock() - failed,
+            heartbeat.start_impossible,
+        )
 
     def since_request_s(self, attempt_id: str, *, requested: bool) -> float:
         """Return the seconds since it was first asked to stop. ``requested``: whether it is now."""

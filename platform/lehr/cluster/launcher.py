@@ -14,7 +14,6 @@ from typing import Any
 from lehr import killpoints, log_fields
 from lehr.cluster.alarm import GATHER_S, Alarm
 from lehr.cluster.bridge_client import AgentRefused, BridgeClient
-from lehr.cluster.exits import synthetic_exit
 from lehr.cluster.heartbeats import HeartbeatTable
 from lehr.cluster.launch_spec import (
     LaunchSettings,
@@ -27,15 +26,14 @@ from lehr.cluster.membership import Cluster
 from lehr.cluster.tokens import AttemptTokens
 from lehr.control import reconcile as rc
 from lehr.control.resources import Placement
-from lehr.errors import LehrError, NotFound
+from lehr.errors import LehrError
 from lehr.store import Store
 from lehr.store.tables import Attempt, CheckpointRow, RunRow
 
 log = logging.getLogger(__name__)
 
-START_TRIES = 5
 STOP_AGAIN_S = 5.0
-"""Seconds before a request to an agent is repeated."""
+"""Seconds before the same call to stop an attempt is repeated."""
 
 
 class Launcher:
@@ -78,26 +76,19 @@ class Launcher:
             self.launch(run, attempt)
 
     def launch(self, run: RunRow, attempt: Attempt) -> None:
-        """Call the agents of its nodes. Repeating the call is harmless."""
+        """Call the agents of its nodes. Repeating the call is harmless.
+
+        What becomes of it is noted for the next tick, which decides what follows.
+        """
         heartbeat = self._heartbeats.of(attempt.id)
-        if (wait := heartbeat.start_again - self._heartbeats.now()) > 0:
-            self._alarm.within(wait)
-            return
-        if heartbeat.failed_starts >= START_TRIES:
-            words = f"its node did not start it in {START_TRIES} tries: {heartbeat.start_error}"
-            self._give_up(attempt.id, words, heartbeat.start_node)
-            return
         addresses = {name: member.address for name, member in self._cluster.members().items()}
         token = self._tokens.token(attempt.id)
         try:
             saved = self._saved(run, attempt)
             orders = launches(run, attempt, token, self._settings, addresses, saved)
         except (LehrError, ValueError) as error:
-            message = error.message if isinstance(error, LehrError) else str(error)
-            removed = isinstance(error, NotFound)
-            self._give_up(
-                attempt.id, message, reason="secret_removed" if removed else "launch_failed"
-            )
+            heartbeat.start_impossible = error
+            self._alarm.within(GATHER_S)
             return
         heartbeat.in_flight += len(placement_of(attempt))
         for node, launch in orders.items():
@@ -139,11 +130,9 @@ class Launcher:
                 log.warning("start of %s: %s", attempt_id, error, extra=fields)
                 # Only a rejection by an agent counts; a broken bridge is no fault of the node.
                 if isinstance(error, AgentRefused):
-                    heartbeat.failed_starts += 1
-                    heartbeat.start_error, heartbeat.start_node = str(error), node
-                heartbeat.start_again = self._heartbeats.now() + min(
-                    30.0, 2.0**heartbeat.failed_starts
-                )
+                    heartbeat.rejected_starts += 1
+                    heartbeat.rejection = str(error), node
+                heartbeat.start_failed = self._heartbeats.now()
             else:
                 heartbeat.started_on.add(node)
             if heartbeat.in_flight == 0:
@@ -197,14 +186,3 @@ class Launcher:
     def record_exit(self, attempt_id: str, note: Mapping[str, Any]) -> None:
         self._store.attempts.update(attempt_id, exit=dict(note), exited_at=self._store.clock())
         self._alarm.within(GATHER_S)
-
-    def _give_up(
-        self,
-        attempt_id: str,
-        message: str,
-        node: str | None = None,
-        *,
-        reason: str = "launch_failed",
-    ) -> None:
-        at = self._store.clock()
-        self.record_exit(attempt_id, synthetic_exit(reason, message, at, node))

@@ -46,6 +46,7 @@ def open_attempt(
         # A heartbeat of one part of a gang does not prove that the others were started.
         dispatched=attempt.dispatched_at is not None or (alive and len(nodes) == 1),
         in_flight=heartbeat.in_flight > 0,
+        starts=heartbeats.starts(attempt.id),
         exited=attempt.exited_at is not None,
         ended_nodes=frozenset(nodes[int(rank)] for rank in parts),
         ended_well=bool(notes) and all(note.get("code") == 0 for note in notes),

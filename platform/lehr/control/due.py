@@ -23,6 +23,7 @@ from lehr.control.reconcile import (
     stop_limits_s,
 )
 from lehr.control.snapshot import Snapshot
+from lehr.control.starts import pause_left_s
 
 AFTER_S = 0.001
 """Limits are passed, not reached."""
@@ -82,6 +83,8 @@ def _of_attempt(
             yield limit - attempt.since_ended_s
     if attempt.exited:
         return
+    if not attempt.dispatched and (left := pause_left_s(attempt.starts)) > 0.0:
+        yield left
     for name, node in zip(attempt.nodes, nodes, strict=True):
         if membership_known and (node is None or not node.alive):
             yield timeouts.lease_s - attempt.silent_nodes.get(name, attempt.since_contact_s)

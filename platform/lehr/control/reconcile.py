@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from lehr.control.lifecycle import Desired
+from lehr.control.starts import Starts, pause_left_s, start_failure
 
 GANG_KILL_S = 30.0
 """After one node's part of a gang ended: time for the others to stop by themselves."""
@@ -67,6 +68,8 @@ class OpenAttempt:
     """An agent has confirmed its start."""
     in_flight: bool = False
     """A start call is in progress, so the agents' lists mean nothing yet."""
+    starts: Starts = field(default_factory=Starts)
+    """What has become of earlier start calls."""
     exited: bool = False
     """Its exit is recorded; only streams may still arrive."""
     ended_nodes: frozenset[str] = frozenset()
@@ -275,9 +278,11 @@ def _undispatched(
             return []
         # Stopped before it was started: there is no process to wait for.
         return _lost(attempt, live, "never_started", "stopped before it was started")
-    if all(node.answered for node in mine):
-        return [Launch(attempt.id)]
-    return []
+    if not all(node.answered for node in mine):
+        return []
+    if (failure := start_failure(attempt.starts)) is not None:
+        return _lost(attempt, live, *failure)
+    return [Launch(attempt.id)] if pause_left_s(attempt.starts) <= 0.0 else []
 
 
 def _after_exit(

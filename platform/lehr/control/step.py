@@ -102,10 +102,10 @@ def subject_of(action: Action) -> Subject:
 def settled(action: Action) -> bool:
     """Return whether the next tick may repeat the action, and is not needed for it.
 
-    A call to an agent is repeated after a pause of its own; the order of the queue, if it
-    changes no reason, only shows what is.
+    The call that stops an attempt is repeated after a pause of its own; the order of the queue, if
+    it changes no reason, only shows what is.
     """
-    return isinstance(action, reconcile.Launch | reconcile.StopAttempt) or (
+    return isinstance(action, reconcile.StopAttempt) or (
         isinstance(action, QueueOrder) and not action.reasons
     )
 

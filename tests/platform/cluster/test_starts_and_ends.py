@@ -11,9 +11,10 @@ import pytest
 
 from lehr.cluster.bridge_client import AgentRefused
 from lehr.cluster.exits import merge_exit_reports
-from lehr.cluster.launcher import START_TRIES
+from lehr.cluster.node_notes import excluded
 from lehr.cluster.open_attempts import open_attempt
 from lehr.control.lifecycle import RunState
+from lehr.control.starts import START_TRIES
 from lehr.errors import LehrError
 from lehr.node import fetcher
 from lehr.node.attempt_dir import AttemptDir
@@ -79,6 +80,33 @@ def test_run_that_no_node_starts_fails_when_its_retries_are_used(bench):
     row = bench.store.runs.get(run)
     assert (row.state, row.attempt, row.cause) == ("failed", 2, "launch_failed")
     assert "no retry is left" in row.reason
+
+
+def test_node_that_rejects_every_start_is_excluded_at_once(bench, monkeypatch):
+    """No other attempt has to end before the node is checked."""
+    member = {"address": "a", "gpus": 1, "alive": True}
+    nodes = [{"name": name, "ray_id": name, **member} for name in ("n1", "n2")]
+    bench.dispatcher._on_news({"news": "members", "nodes": nodes})
+    gpu = {"index": 0, "name": "logical GPU", "memory_bytes": None, "uuid": None}
+    hello = {"attempts": {}, "gpus": [gpu], "cpus": 2}
+    for name in ("n1", "n2"):
+        bench.dispatcher._on_news({"news": "node", "name": name, "hello": hello})
+
+    def request(op, node, **fields):
+        bench.refusal = "no space left" if node == "n1" else None
+        return bench.request(op, node, **fields)
+
+    monkeypatch.setattr(bench.dispatcher._bridge, "request", request)
+    run = bench.waiting(retries={"infrastructure": 5})
+    for _ in range(200):
+        bench.tick(1.0)
+        if bench.store.runs.get(run).attempt == 3:
+            break
+    causes = [attempt.exit["reason"] for attempt in bench.store.attempts.of_run(run)[:2]]
+    assert causes == ["launch_failed"] * 2
+    assert excluded(bench.store.nodes.notes()) == {
+        "n1": f"it failed 2 attempts in a row: {run}-1 (launch_failed), {run}-2 (launch_failed)"
+    }
 
 
 @pytest.mark.parametrize("refused_first", [True, False])
