@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest.mock import patch
 
-from lehr.cluster import dispatcher, exits, launcher, loader
+from lehr.cluster import dispatcher, exits, loader, run_cache
 from lehr.control import (
     due,
     finalize,
@@ -26,6 +26,7 @@ from lehr.control import (
     requests,
     retries,
     rollouts,
+    saved_points,
     step,
 )
 from lehr.control.gpu_board import GpuBoard
@@ -157,12 +158,12 @@ def _strict_exit(attempt: Any, members: Any) -> Any:
     raise KeyError(attempt.id)
 
 
-def _checkpoint_of_the_future(run: Any, checkpoints: Any) -> str | None:
-    found = _newest_checkpoint(run, checkpoints)
+def _checkpoint_of_the_future(points: Any, base: str | None) -> str | None:
+    found = _point_to_resume(points, base)
     return None if found is None else f"{found[:-3]}{int(found[-3:]) + 1:03d}"
 
 
-_newest_checkpoint = launcher.newest_checkpoint
+_point_to_resume = saved_points.point_to_resume
 
 
 def _every_gate_passes(*arguments: Any) -> Any:
@@ -238,7 +239,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "a run resumes from a checkpoint that does not exist": Mutation(
         ("checkpoint",),
-        replaced(launcher, "newest_checkpoint", _checkpoint_of_the_future),
+        replaced(run_cache, "point_to_resume", _checkpoint_of_the_future),
         plan("trainer_kill", rate=6.0),
     ),
     "time limits are not seen in advance": Mutation(

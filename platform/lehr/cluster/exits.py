@@ -29,6 +29,7 @@ from lehr.control.retries import (
     classify,
     healed,
 )
+from lehr.control.saved_points import has_progressed
 from lehr.store import Store
 from lehr.store.tables import Attempt, RunRow
 
@@ -82,7 +83,7 @@ def ended_attempt(
     spent = {column: int(getattr(run, column)) for column in SPENT.values()}
     preempted, maintenance = is_preempted(run), is_in_maintenance(run)
     counts = preempted or maintenance or any(spent[column] for column in HEALED_BY_PROGRESS)
-    progressed = counts and _progressed(store, attempt)
+    progressed = counts and has_progressed(store.checkpoints.of_run(run.id), attempt.number)
     spent = healed(spent, progressed=progressed)
     used = {budget.value: spent[column] for budget, column in SPENT.items()}
     return EndedAttempt(
@@ -104,17 +105,6 @@ def ended_attempt(
         delivered=not attempt.open or bool(note.get("synthetic")),
         since_exit_s=heartbeats.since_ended_s(attempt.id, ended=True),
     )
-
-
-def _progressed(store: Store, attempt: Attempt) -> bool:
-    """Return whether the attempt has saved a newer checkpoint than all attempts before it."""
-    own, earlier = -1, -1
-    for point in store.checkpoints.of_run(attempt.run_id):
-        if point.attempt == attempt.number:
-            own = max(own, point.step)
-        elif point.attempt < attempt.number:
-            earlier = max(earlier, point.step)
-    return own > earlier
 
 
 def ends_on_nodes(store: Store, attempt: Attempt) -> Iterator[Ended]:

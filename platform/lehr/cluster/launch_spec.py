@@ -43,19 +43,6 @@ def placement_json(placement: Placement) -> list[dict[str, Any]]:
     return [{"node": share.node, "gpus": list(share.gpus)} for share in placement]
 
 
-def newest_checkpoint(run: RunRow, checkpoints: list[CheckpointRow]) -> str | None:
-    """Return the checkpoint that the next attempt resumes from, relative to the run directory or
-    absolute.
-
-    It is the newest checkpoint of the newest attempt. If that attempt fell back to an older
-    checkpoint, the newer ones were damaged.
-    """
-    found = [c for c in checkpoints if layout.checkpoint_at(c.path) is not None]
-    if not found:
-        return run.resume_from
-    return max(found, key=lambda c: (c.attempt, c.step)).path
-
-
 def to_fetch(
     run_id: str, resume_from: str | None, saved: Sequence[CheckpointRow]
 ) -> list[dict[str, Any]]:

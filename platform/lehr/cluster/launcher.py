@@ -18,7 +18,6 @@ from lehr.cluster.heartbeats import HeartbeatTable
 from lehr.cluster.launch_spec import (
     LaunchSettings,
     launches,
-    newest_checkpoint,
     placement_json,
     placement_of,
 )
@@ -59,16 +58,17 @@ class Launcher:
         self._answered_all: set[str] = set()
         self._asked: dict[tuple[str, str, rc.StopLevel], float] = {}
 
-    def begin(self, run_id: str, placement: Placement) -> None:
-        """Record the attempt, then start it: agents only see attempts that are recorded."""
+    def begin(self, run_id: str, placement: Placement, resume_from: str | None) -> None:
+        """Record the attempt, then start it: agents only see attempts that are recorded.
+
+        ``resume_from``: the checkpoint that it resumes from.
+        """
         run = self._store.runs.get(run_id)
         attempt_id = f"{run.id}-{run.attempt + 1}"
         attempt = self._store.transitions.begin_attempt(
             run.id,
             placement=placement_json(placement),
-            resume_from=newest_checkpoint(
-                run, self._store.checkpoints.of_run(run.id) if run.attempt else []
-            ),
+            resume_from=resume_from,
             token_sha256=self._tokens.sha256(attempt_id),
         )
         if attempt is not None:

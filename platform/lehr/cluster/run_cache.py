@@ -14,6 +14,7 @@ from lehr.cluster.saved import can_save, saved
 from lehr.control.lifecycle import ENDED, Desired, RunState
 from lehr.control.queue_entries import Waiting
 from lehr.control.resources import Need
+from lehr.control.saved_points import point_to_resume
 from lehr.control.snapshot import OpenRun
 from lehr.control.step import Subject
 from lehr.store import Store
@@ -154,7 +155,7 @@ class RunCache:
     def _waiting(self, run: RunRow) -> Waiting:
         resources = run.spec["resources"]
         sweep = self._sweep(run.sweep_id) if run.sweep_id is not None else None
-        checkpoints = saved(self._store, run)
+        own = self._store.checkpoints.of_run(run.id) if run.attempt else []
         return Waiting(
             run_id=run.id,
             number=run.number or 0,
@@ -166,7 +167,8 @@ class RunCache:
             sweep_name=sweep.name if sweep is not None else None,
             max_concurrent=sweep.spec.get("max_concurrent") if sweep is not None else None,
             excluded_nodes=excluded_nodes(self._store, run) if run.attempt > 1 else frozenset(),
-            saved=checkpoints,
+            saved=saved(self._store, run),
+            resume_from=point_to_resume(own, run.resume_from),
             can_save=can_save(self._store, run),
             time_limit_s=run.spec.get("time_limit_s"),
         )

@@ -42,6 +42,8 @@ from lehr.control.resources import Node, Placement, can_ever_place, matching
 class StartRun:
     run_id: str
     placement: Placement
+    resume_from: str | None = None
+    """The checkpoint that it resumes from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ def plan(
         placement = None if kind in unplaceable else board.fit(run)
         if placement is not None:
             board.take(placement)
-            starts.append(StartRun(run.run_id, placement))
+            starts.append(StartRun(run.run_id, placement, run.resume_from))
             continue
         unplaceable.add(kind)
         next_in_line = run.priority not in first_of

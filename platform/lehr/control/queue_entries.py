@@ -30,7 +30,9 @@ class Waiting:
     closed_nodes: frozenset[str] = frozenset()
     """Nodes on which it may not start now because of a maintenance window (``maintenance.py``)."""
     saved: Saved | None = None
-    """The checkpoints that it resumes from; None: it starts at step 0."""
+    """Where the checkpoints lie that it may resume from; None: it starts at step 0."""
+    resume_from: str | None = None
+    """The one that it resumes from, relative to the run directory or absolute."""
     can_save: bool = True
     """It saves when it is stopped, or it has a checkpoint: a stop does not cost its work."""
     time_limit_s: float | None = None

@@ -127,8 +127,9 @@ def test_requeued_run_is_placed_on_the_node_that_has_its_checkpoint(bench):
     )
     bench.tick()
     assert bench.state(run.id) == ("starting", 2)
-    [share] = bench.store.attempts.get(f"{run.id}-2").placement
-    assert share == {"node": "n2", "gpus": [0]}
+    second = bench.store.attempts.get(f"{run.id}-2")
+    assert second.placement == [{"node": "n2", "gpus": [0]}]
+    assert second.resume_from == path(1, 5)
 
 
 @pytest.mark.parametrize(
