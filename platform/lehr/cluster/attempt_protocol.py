@@ -9,18 +9,19 @@ from dataclasses import replace
 from typing import Any
 
 from lehr import killpoints
-from lehr.cluster.desired import effective_desired, over_time_limit
 from lehr.cluster.executor import finalize
 from lehr.cluster.exits import ended_attempt, merge_exit_reports
 from lehr.cluster.heartbeats import HeartbeatTable
+from lehr.cluster.run_values import situation
 from lehr.control import finalize as control
+from lehr.control.due import heartbeat_decides
 from lehr.control.exits import sound_exit
-from lehr.control.lifecycle import Desired, RunState
+from lehr.control.lifecycle import RunState
 from lehr.control.pace import STOPPING, Pace, pace
+from lehr.control.situation import orders
 from lehr.errors import StoreUnavailable, UserError
 from lehr.store import Store
 from lehr.store.tables import Attempt, RunRow
-from lehr_trainer.contract.orders import Orders
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ class AttemptProtocol:
         newer = run.attempt != attempt.number or not RunState(run.state).active
         fenced = newer or attempt.exited_at is not None
         keep = self._store.checkpoints.needed_by_forks(run.id)
-        return self._note(run, attempt_id, payload, orders(run, fenced=fenced, keep=keep), fenced)
+        return self._note(run, attempt_id, payload, fenced=fenced, keep=keep)
 
     def publish(self, living: Mapping[str, RunRow], senders: int) -> None:
         """Set what heartbeats are answered from.
@@ -67,13 +68,26 @@ class AttemptProtocol:
         run = self._living.get(attempt_id)
         if run is None:
             return None
-        return self._note(run, attempt_id, payload, orders(run, fenced=False), fenced=False)
+        return self._note(run, attempt_id, payload, fenced=False)
 
     def _note(
-        self, run: RunRow, attempt_id: str, payload: dict[str, Any], given: Orders, fenced: bool
+        self,
+        run: RunRow,
+        attempt_id: str,
+        payload: dict[str, Any],
+        *,
+        fenced: bool,
+        keep: Collection[str] = (),
     ) -> dict[str, Any]:
         elapsed_s = payload.get("elapsed_s")
-        decides = not fenced and self._passes_a_limit(run, attempt_id, elapsed_s)
+        given = orders(situation(run), run.checkpoint_seq, fenced=fenced, keep=keep)
+        decides = not fenced and heartbeat_decides(
+            running=run.state == RunState.RUNNING.value,
+            time_limit_s=run.spec.get("time_limit_s"),
+            elapsed_s=elapsed_s,
+            stall_limit_s=run.spec.get("stall_limit_s"),
+            since_contact_s=self._heartbeats.since_contact_s(attempt_id),
+        )
         self._heartbeats.heartbeat(
             attempt_id,
             step=payload.get("step"),
@@ -93,14 +107,6 @@ class AttemptProtocol:
         asked = self._pace if answer["orders"]["desired"] == "run" else STOPPING
         answer |= {"interval_s": asked.heartbeat_s, "send_s": asked.send_s}
         return answer
-
-    def _passes_a_limit(self, run: RunRow, attempt_id: str, elapsed_s: float | None) -> bool:
-        """Return whether this heartbeat may cause a decision: all others only postpone some."""
-        limit, stall = run.spec.get("time_limit_s"), run.spec.get("stall_limit_s")
-        if limit is not None and elapsed_s is not None and elapsed_s > limit:
-            return RunState(run.state) is RunState.RUNNING
-        # Steps are counted as missing only while heartbeats arrive.
-        return stall is not None and self._heartbeats.since_contact_s(attempt_id) > stall
 
     def on_exit(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
         """Record an exit; close the attempt and finalize its run once all its streams have arrived.
@@ -191,23 +197,3 @@ class AttemptProtocol:
             known = parts
         delivered = sum(bool(one.get("delivered")) for one in known.values())
         return delivered == len(attempt.placement)
-
-
-def orders(run: RunRow, *, fenced: bool, keep: Collection[str] = ()) -> Orders:
-    """Return the orders for an attempt of this run. ``keep``: checkpoints that forks wait for."""
-    orders_now = _orders(run, fenced=fenced)
-    return orders_now.model_copy(update={"keep": tuple(sorted(keep))}) if keep else orders_now
-
-
-def _orders(run: RunRow, *, fenced: bool) -> Orders:
-    seq = run.checkpoint_seq
-    if fenced:
-        return Orders(desired="stop", checkpoint_seq=seq, reason="fenced")
-    if over_time_limit(run):
-        return Orders(desired="pause", checkpoint_seq=seq, reason="time_limit")
-    desired = effective_desired(run)
-    if desired is Desired.RUN and RunState(run.state).active:
-        return Orders(checkpoint_seq=seq)
-    if desired is Desired.PAUSE:
-        return Orders(desired="pause", checkpoint_seq=seq, reason="pause")
-    return Orders(desired="stop", checkpoint_seq=seq, reason=desired.value)

@@ -6,16 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lehr.cluster.desired import (
-    effective_desired,
-    is_in_maintenance,
-    is_preempted,
-    over_time_limit,
-    request_message,
-)
 from lehr.cluster.heartbeats import HeartbeatTable
 from lehr.cluster.membership import Member
 from lehr.cluster.node_notes import readmitted
+from lehr.cluster.run_values import request_message, situation
 from lehr.control.finalize import EndedAttempt
 from lehr.control.lifecycle import RunState
 from lehr.control.maintenance import MAINTENANCE
@@ -76,29 +70,29 @@ def ended_attempt(
     store: Store, run: RunRow, attempt: Attempt, heartbeats: HeartbeatTable
 ) -> EndedAttempt | None:
     """Return the attempt's exit and what decides on it; None if it no longer decides on the run."""
-    state = RunState(run.state)
-    if run.attempt != attempt.number or not state.active or attempt.exited_at is None:
+    now = situation(run)
+    if run.attempt != attempt.number or not now.state.active or attempt.exited_at is None:
         return None
     note = attempt.exit or {}
     spent = {column: int(getattr(run, column)) for column in SPENT.values()}
-    preempted, maintenance = is_preempted(run), is_in_maintenance(run)
-    counts = preempted or maintenance or any(spent[column] for column in HEALED_BY_PROGRESS)
+    moved = now.preempted or now.in_maintenance
+    counts = moved or any(spent[column] for column in HEALED_BY_PROGRESS)
     progressed = counts and has_progressed(store.checkpoints.of_run(run.id), attempt.number)
     spent = healed(spent, progressed=progressed)
     used = {budget.value: spent[column] for budget, column in SPENT.items()}
     return EndedAttempt(
         run_id=run.id,
         attempt=attempt.number,
-        state=state,
-        desired=effective_desired(run),
+        state=now.state,
+        desired=now.wanted,
         report=_report(note),
         finished=_finished(attempt.finished or note.get("finished")),
         budgets=Budgets.left(run.spec["retries"], used),
         spent=spent,
         progressed=progressed,
-        over_time_limit=over_time_limit(run),
-        preempted=preempted,
-        maintenance=maintenance,
+        over_time_limit=now.over_time_limit,
+        preempted=now.preempted,
+        maintenance=now.in_maintenance,
         program=run.spec.get("trainer") is not None,
         time_limit_s=run.spec.get("time_limit_s"),
         message=request_message(store, run),

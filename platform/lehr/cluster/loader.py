@@ -18,12 +18,14 @@ from lehr.cluster.launch_spec import placement_of
 from lehr.cluster.maintenance import windows_at
 from lehr.cluster.membership import Cluster, Member
 from lehr.cluster.node_notes import excluded, readmitted
-from lehr.cluster.open_attempts import may_be_preempted, open_attempt
+from lehr.cluster.open_attempts import open_attempt
 from lehr.cluster.run_cache import RunCache
+from lehr.cluster.run_values import situation
 from lehr.control.finalize import EndedAttempt
 from lehr.control.lifecycle import ACTIVE, RunState
 from lehr.control.maintenance import Window
 from lehr.control.nodes import Ended
+from lehr.control.preemption import may_be_preempted
 from lehr.control.queue_entries import Active
 from lehr.control.reconcile import AttemptPhase, OpenAttempt, Timeouts
 from lehr.control.resources import Node, NodeShare
@@ -248,7 +250,7 @@ class SnapshotLoader:
                     remaining_s=self._estimates.remaining_s(row, run),
                     priority=run.priority if run is not None else 0,
                     attempt=row.number,
-                    preemptible=run is not None and may_be_preempted(run, row),
+                    preemptible=_may_be_preempted(row, run),
                     ending=run is not None and run.state == RunState.STOPPING.value,
                 )
             )
@@ -335,6 +337,19 @@ class SnapshotLoader:
         state, message = self._cluster.state()
         why = "waits for the cluster" + (" to start" if state == "starting" else "")
         return f"{why} ({message})" if message else why
+
+
+def _may_be_preempted(row: Attempt, run: RunRow | None) -> bool:
+    return (
+        run is not None
+        and run.attempt == row.number
+        and may_be_preempted(
+            situation(run),
+            preemptible=bool(run.spec.get("preemptible")),
+            used=run.preemptions,
+            allowed=int(run.spec["retries"]["preemption"]),
+        )
+    )
 
 
 def _is_current(row: Attempt, active: Mapping[str, RunRow]) -> bool:

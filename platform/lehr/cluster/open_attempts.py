@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lehr.cluster.desired import effective_desired, over_time_limit
 from lehr.cluster.heartbeats import HeartbeatTable
 from lehr.cluster.membership import Member
-from lehr.control.lifecycle import Desired, RunState
+from lehr.cluster.run_values import situation
+from lehr.control.lifecycle import Desired
 from lehr.control.reconcile import AttemptPhase, OpenAttempt
 from lehr.specs import stored
 from lehr.store.tables import Attempt, RunRow
@@ -21,8 +21,9 @@ def open_attempt(
     """
     heartbeat = heartbeats.of(attempt.id)
     current = run is not None and run.attempt == attempt.number
-    desired = effective_desired(run) if run is not None and current else Desired.CANCEL
-    over = run is not None and current and over_time_limit(run)
+    found = situation(run) if run is not None and current else None
+    desired = found.wanted if found is not None else Desired.CANCEL
+    over = found is not None and found.over_time_limit
     nodes = [str(share["node"]) for share in attempt.placement]
     listed = [
         member.attempts[attempt.id]
@@ -39,8 +40,8 @@ def open_attempt(
         current=current,
         desired=desired,
         over_time_limit=over,
-        stalled=_stalled(attempt, run, heartbeats),
-        stall_in_s=_stall_in_s(attempt, run, heartbeats),
+        stall_limit_s=run.spec.get("stall_limit_s") if run is not None else None,
+        since_step_s=heartbeats.since_step_s(attempt.id),
         # Events count as contact, too: the first heartbeat comes seconds later.
         contacted=alive or attempt.events_applied > 0,
         # A heartbeat of one part of a gang does not prove that the others were started.
@@ -61,34 +62,3 @@ def open_attempt(
         ),
         elapsed_s=heartbeats.elapsed_s(attempt.id),
     )
-
-
-def may_be_preempted(run: RunRow, attempt: Attempt) -> bool:
-    """Return whether it may be paused now for a run of a higher priority."""
-    return (
-        bool(run.spec.get("preemptible"))
-        and run.state == RunState.RUNNING.value
-        and run.desired == Desired.RUN.value
-        and run.attempt == attempt.number
-        and run.preemptions < int(run.spec["retries"]["preemption"])
-    )
-
-
-def _stalled(attempt: Attempt, run: RunRow | None, heartbeats: HeartbeatTable) -> str | None:
-    limit = run.spec.get("stall_limit_s") if run is not None else None
-    since = heartbeats.since_step_s(attempt.id)
-    # A stopped step counter means something only if heartbeats arrive.
-    if (
-        limit is None
-        or since is None
-        or since <= limit
-        or heartbeats.since_contact_s(attempt.id) > limit
-    ):
-        return None
-    return f"no step for {since:.0f} s: stall_limit_s is {limit:g}"
-
-
-def _stall_in_s(attempt: Attempt, run: RunRow | None, heartbeats: HeartbeatTable) -> float | None:
-    limit = run.spec.get("stall_limit_s") if run is not None else None
-    since = heartbeats.since_step_s(attempt.id) if limit is not None else None
-    return None if limit is None or since is None or since > limit else limit - since

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
-from lehr.cluster.desired import request_message
 from lehr.cluster.dirty_runs import DirtyRuns
 from lehr.cluster.exits import excluded_nodes
 from lehr.cluster.isolation import Isolation
+from lehr.cluster.run_values import request_message
 from lehr.cluster.saved import can_save, saved
 from lehr.control.lifecycle import ENDED, Desired, RunState
 from lehr.control.queue_entries import Waiting

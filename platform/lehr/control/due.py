@@ -37,6 +37,29 @@ def due_in_s(snapshot: Snapshot) -> float | None:
     return None if left is None else max(LEAST_S, left + AFTER_S)
 
 
+def heartbeat_decides(
+    *,
+    running: bool,
+    time_limit_s: float | None,
+    elapsed_s: float | None,
+    stall_limit_s: float | None,
+    since_contact_s: float,
+) -> bool:
+    """Return whether a heartbeat may pass a limit. All others only postpone what is due.
+
+    Args:
+        running: whether its run is running.
+        time_limit_s: the time limit of the run.
+        elapsed_s: seconds since the attempt's start, as the heartbeat says.
+        stall_limit_s: the limit for heartbeats without a step.
+        since_contact_s: seconds since the heartbeat before it.
+    """
+    if time_limit_s is not None and elapsed_s is not None and elapsed_s > time_limit_s:
+        return running
+    # Steps are counted as missing only while heartbeats arrive.
+    return stall_limit_s is not None and since_contact_s > stall_limit_s
+
+
 def _limits(snapshot: Snapshot) -> Iterator[float]:
     """Yield the seconds left of each limit; negative ones have passed."""
     seen = {node.name: node for node in snapshot.members}
@@ -93,8 +116,8 @@ def _of_attempt(
     if attempt.desired is not Desired.RUN or attempt.over_time_limit:
         for limit in stop_limits_s(attempt, timeouts):
             yield limit - attempt.since_request_s
-    if attempt.stall_in_s is not None:
-        yield attempt.stall_in_s
+    if attempt.stall_limit_s is not None and attempt.since_step_s is not None:
+        yield attempt.stall_limit_s - attempt.since_step_s
 
 
 def _lists_end(node: NodeSeen | None, attempt: OpenAttempt) -> bool:

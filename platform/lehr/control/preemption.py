@@ -18,9 +18,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from lehr.control.gpu_board import GpuBoard
+from lehr.control.lifecycle import Desired, RunState
 from lehr.control.queue import StartRun
 from lehr.control.queue_entries import Active, Waiting, shown_name
 from lehr.control.resources import Node
+from lehr.control.situation import Situation
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,19 @@ class _Room:
                 i for i in self.board.matching(node, run.need) if self.becomes_free(node.name, i)
             ]
             self.claimed.update((node.name, index) for index in free[: run.need.per_node])
+
+
+def may_be_preempted(situation: Situation, *, preemptible: bool, used: int, allowed: int) -> bool:
+    """Return whether a run may be paused now for one of a higher priority.
+
+    Args:
+        situation: its situation.
+        preemptible: what its spec says.
+        used: how many of its retries of the kind preemption are used.
+        allowed: how many it has.
+    """
+    trains = situation.state is RunState.RUNNING and situation.desired is Desired.RUN
+    return preemptible and trains and used < allowed
 
 
 def preemptions(

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from lehr.control.lifecycle import Desired
+from lehr.control.liveness import stalled
 from lehr.control.starts import Starts, pause_left_s, start_failure
 
 GANG_KILL_S = 30.0
@@ -62,8 +63,10 @@ class OpenAttempt:
     """It is its run's newest attempt and the run is active; otherwise it is fenced."""
     desired: Desired = Desired.RUN
     over_time_limit: bool = False
-    stalled: str | None = None
-    """Set when it has sent heartbeats without a step for longer than its spec allows."""
+    stall_limit_s: float | None = None
+    """How long its spec allows heartbeats without a step; None: without limit."""
+    since_step_s: float | None = None
+    """Since its step number last grew; None before its first step."""
     dispatched: bool = False
     """An agent has confirmed its start."""
     in_flight: bool = False
@@ -82,8 +85,6 @@ class OpenAttempt:
     """The same for each node's part, where they differ."""
     contacted: bool = False
     """At least one heartbeat or event has arrived."""
-    stall_in_s: float | None = None
-    """Until it counts as stalled if no step comes; None without a limit, or if it has passed."""
     since_request_s: float = 0.0
     """Since it was first asked to stop."""
     stop_grace_s: float | None = None
@@ -261,11 +262,19 @@ def judge(
             "heartbeat: can that node reach this server's address?",
             attempt.nodes[0] if len(attempt.nodes) == 1 else None,
         )
-    elif attempt.stalled is not None:
-        actions += _stop(attempt, live, StopLevel.KILL, attempt.stalled)
+    elif (why := _stalled(attempt)) is not None:
+        actions += _stop(attempt, live, StopLevel.KILL, why)
     elif broken:
         actions += of_gang
     return actions
+
+
+def _stalled(attempt: OpenAttempt) -> str | None:
+    return stalled(
+        limit_s=attempt.stall_limit_s,
+        since_step_s=attempt.since_step_s,
+        since_contact_s=attempt.since_contact_s,
+    )
 
 
 def _undispatched(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lehr.control.due import due_in_s
+from lehr.control.due import due_in_s, heartbeat_decides
 from lehr.control.finalize import FINALIZE_WAIT_S, EndedAttempt, Finalize
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.queue_entries import Waiting
@@ -35,7 +35,7 @@ RUN = OpenRun("r1", RunState.RUNNING, Desired.RUN, attempt=1)
 
 def passed(attempt: OpenAttempt, seconds: float) -> OpenAttempt:
     """Return the attempt after so many seconds in which nothing happened."""
-    stall = None if attempt.stall_in_s is None else attempt.stall_in_s - seconds
+    step = attempt.since_step_s
     return replace(
         attempt,
         since_contact_s=attempt.since_contact_s + seconds,
@@ -43,8 +43,7 @@ def passed(attempt: OpenAttempt, seconds: float) -> OpenAttempt:
         since_request_s=attempt.since_request_s + seconds,
         since_ended_s=attempt.since_ended_s + seconds,
         elapsed_s=None if attempt.elapsed_s is None else attempt.elapsed_s + seconds,
-        stall_in_s=None if stall is not None and stall < 0 else stall,
-        stalled="no step" if stall is not None and stall < 0 else attempt.stalled,
+        since_step_s=None if step is None else step + seconds,
     )
 
 
@@ -87,7 +86,8 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         current=draw(st.booleans()),
         desired=draw(st.sampled_from(Desired)),
         over_time_limit=draw(st.booleans()),
-        stall_in_s=draw(st.none() | durations),
+        stall_limit_s=draw(st.none() | durations),
+        since_step_s=draw(st.none() | durations),
         dispatched=draw(st.booleans()),
         in_flight=draw(st.booleans()),
         exited=draw(st.booleans()),
@@ -203,3 +203,26 @@ def test_healthy_attempt_has_no_limit() -> None:
     )
     node = NodeSeen("n1", alive=True, answered=True, attempts={"r1-1": AttemptPhase.LIVE})
     assert due_in_s(Snapshot([RUN], [attempt], members=[node])) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "decides"),
+    [
+        ({}, False),
+        ({"time_limit_s": 100.0, "elapsed_s": 101.0}, True),
+        ({"time_limit_s": 100.0, "elapsed_s": 101.0, "running": False}, False),
+        ({"time_limit_s": 100.0, "elapsed_s": 99.0}, False),
+        ({"time_limit_s": 100.0}, False),
+        ({"stall_limit_s": 60.0, "since_contact_s": 61.0}, True),
+        ({"stall_limit_s": 60.0, "since_contact_s": 2.0}, False),
+    ],
+)
+def test_only_a_heartbeat_that_passes_a_limit_wakes_the_dispatcher(given, decides) -> None:
+    ordinary = {
+        "running": True,
+        "time_limit_s": None,
+        "elapsed_s": None,
+        "stall_limit_s": None,
+        "since_contact_s": 2.0,
+    }
+    assert heartbeat_decides(**(ordinary | given)) is decides

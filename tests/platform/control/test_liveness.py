@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lehr.control.liveness import Liveness, Thresholds, liveness, median_step_s
+from lehr.control.liveness import Liveness, Thresholds, liveness, median_step_s, stalled
 
 LIMITS = Thresholds(unreachable_s=20, stalled_factor=10, stalled_floor_s=180)
 
@@ -51,3 +51,20 @@ def test_step_time_is_a_median_so_one_long_save_does_not_hide_a_stall():
 def test_median_step_time_needs_three_points_and_ignores_repeated_steps():
     assert median_step_s([(0.0, 0), (10.0, 10), (20.0, 20)]) == pytest.approx(1.0)
     assert median_step_s([(0.0, 0), (10.0, 10), (15.0, 10), (25.0, 20)]) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("limit", "step", "contact", "is_stalled"),
+    [
+        (60.0, 62.0, 1.0, True),
+        (60.0, 60.0, 1.0, False),
+        (None, 1e6, 1.0, False),
+        # Before its first step.
+        (60.0, None, 1.0, False),
+        # Silent: nobody knows whether it steps.
+        (60.0, 300.0, 61.0, False),
+    ],
+)
+def test_stall_limit_counts_heartbeats_without_a_step(limit, step, contact, is_stalled):
+    found = stalled(limit_s=limit, since_step_s=step, since_contact_s=contact)
+    assert found == ("no step for 62 s: stall_limit_s is 60" if is_stalled else None)
