@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest.mock import patch
 
-from lehr.cluster import dispatcher, exits, loader, run_cache
+from lehr.cluster import dispatcher, executor, loader, run_cache
 from lehr.control import (
     due,
     finalize,
@@ -20,6 +20,7 @@ from lehr.control import (
     lifecycle,
     locality,
     maintenance,
+    nodes,
     outcome,
     queue,
     reconcile,
@@ -154,8 +155,8 @@ def _no_limits(waiting: Any, active: Any) -> Any:
     return sorted(waiting, key=lambda run: (-run.priority, run.number)), {}
 
 
-def _strict_exit(attempt: Any, members: Any) -> Any:
-    raise KeyError(attempt.id)
+def _strict_exit(note: Any, listed: Any) -> Any:
+    raise KeyError("code")
 
 
 def _checkpoint_of_the_future(points: Any, base: str | None) -> str | None:
@@ -234,7 +235,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "an exit that only an agent reports cannot be read": Mutation(
         ("internal",),
-        replaced(exits, "merge_exit_reports", _strict_exit),
+        replaced(executor, "listed_exit", _strict_exit),
         plan("power_off", rate=6.0, **gangs),
     ),
     "a run resumes from a checkpoint that does not exist": Mutation(
@@ -286,7 +287,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "any end of an attempt counts against its node": Mutation(
         ("excluded",),
-        replaced(exits, "FAULTS", _Everything()),
+        replaced(nodes, "FAULTS", _Everything()),
         plan(failing=0.5, nodes=(2, 2)),
     ),
     "a run starts in an open maintenance window": Mutation(

@@ -10,12 +10,12 @@ from typing import Any
 
 from lehr import killpoints
 from lehr.cluster.executor import finalize
-from lehr.cluster.exits import ended_attempt, merge_exit_reports
+from lehr.cluster.exits import ended_attempt
 from lehr.cluster.heartbeats import HeartbeatTable
 from lehr.cluster.run_values import situation
 from lehr.control import finalize as control
 from lehr.control.due import heartbeat_decides
-from lehr.control.exits import sound_exit
+from lehr.control.exits import delivered_parts, sound_exit, with_part
 from lehr.control.lifecycle import RunState
 from lehr.control.pace import STOPPING, Pace, pace
 from lehr.control.situation import orders
@@ -175,25 +175,18 @@ class AttemptProtocol:
         """Record the exit of one node's part. Return whether all parts and all streams are
         complete.
         """
-        note = dict(attempt.exit or {})
+        note = attempt.exit or {}
         number = int(payload.get("node_rank") or 0)
         if number >= len(attempt.placement):
             raise UserError(
                 f"node_rank is {number}; {attempt.id} has parts 0 to {len(attempt.placement) - 1}."
             )
         rank = str(number)
-        known = note.get("parts", {})
         part = {**payload["exit"], "delivered": complete}
-        if known.get(rank) != part:
-            parts = {**known, rank: part}
-            if note.get("synthetic"):  # It was given up before; that decision stands.
-                note["parts"] = parts
-            else:
-                note = merge_exit_reports(parts)
+        if note.get("parts", {}).get(rank) != part:
+            note = with_part(note, rank, part)
             ended = attempt.exited_at
-            if ended is None and len(parts) == len(attempt.placement):
+            if ended is None and len(note["parts"]) == len(attempt.placement):
                 ended = self._store.clock()
             self._store.attempts.update(attempt.id, exit=note, exited_at=ended)
-            known = parts
-        delivered = sum(bool(one.get("delivered")) for one in known.values())
-        return delivered == len(attempt.placement)
+        return delivered_parts(note) == len(attempt.placement)

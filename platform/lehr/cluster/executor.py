@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 from lehr import log_fields
 from lehr.analysis.gate_evidence import Judgement
-from lehr.cluster.exits import listed_exit, synthetic_exit
 from lehr.cluster.isolation import Isolation
 from lehr.cluster.launcher import Launcher
 from lehr.cluster.membership import Cluster
 from lehr.cluster.node_notes import EXCLUDED
 from lehr.control import nodes, queue, reconcile, rollouts, sweeps
+from lehr.control.exits import listed_exit, synthetic_exit
 from lehr.control.finalize import Finalize
 from lehr.control.lifecycle import RunState
 from lehr.control.requests import StateChange
@@ -149,7 +149,11 @@ class Executor:
 
     def _record_exit(self, action: reconcile.RecordExit) -> bool:
         attempt = self._store.attempts.get(action.attempt_id)
-        self._launcher.record_exit(attempt.id, listed_exit(attempt, self._cluster.members()))
+        members = self._cluster.members()
+        names = [str(share["node"]) for share in attempt.placement]
+        listed = [members[name].attempts.get(attempt.id) for name in names]
+        reports = [None if one is None else one.exit for one in listed]
+        self._launcher.record_exit(attempt.id, listed_exit(attempt.exit or {}, reports))
         self._note_end()
         return True
 

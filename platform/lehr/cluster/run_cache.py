@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
 from lehr.cluster.dirty_runs import DirtyRuns
-from lehr.cluster.exits import excluded_nodes
+from lehr.cluster.exits import nodes_to_avoid
 from lehr.cluster.isolation import Isolation
 from lehr.cluster.run_values import request_message
 from lehr.cluster.saved import can_save, saved
@@ -166,7 +166,7 @@ class RunCache:
             sweep_id=run.sweep_id,
             sweep_name=sweep.name if sweep is not None else None,
             max_concurrent=sweep.spec.get("max_concurrent") if sweep is not None else None,
-            excluded_nodes=excluded_nodes(self._store, run) if run.attempt > 1 else frozenset(),
+            excluded_nodes=nodes_to_avoid(self._store, run) if run.attempt > 1 else frozenset(),
             saved=saved(self._store, run),
             resume_from=point_to_resume(own, run.resume_from),
             can_save=can_save(self._store, run),

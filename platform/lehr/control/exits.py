@@ -1,12 +1,16 @@
-"""Validation of a node's report about how an attempt ended."""
+"""Reports of how attempts ended: their valid parts, those of a gang as one, and what they say.
+
+Pure: values in, values out. A report is stored as JSON, so it is a mapping here, too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
+from lehr.control.retries import ExitReport, FinishedReport
 from lehr_trainer.contract.records import Count
 
 Text = Annotated[str, Field(max_length=200_000)]
@@ -60,3 +64,83 @@ def sound_exit(report: object) -> dict[str, Any]:
 
 def _named(problem: Mapping[str, Any]) -> str:
     return f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"[:300]
+
+
+def synthetic_exit(cause: str, message: str, at: float, node: str | None = None) -> dict[str, Any]:
+    """Return an exit report for an attempt without its own exit.json. ``node``: the faulty node,
+    if known.
+    """
+    return {
+        "code": None,
+        "signal": None,
+        "reason": cause,
+        "detail": message,
+        "log_tail": message,
+        "ended_at": at,
+        "synthetic": True,
+        "node": node,
+    }
+
+
+def merge_exit_reports(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Merge the exit reports of a gang's parts, given by node rank. The first failure decides."""
+    ranked = sorted(parts.values(), key=lambda part: float(part.get("ended_at") or 0.0))
+    failed = [part for part in ranked if part.get("code") != 0]
+    finished = [part["finished"] for part in ranked if part.get("finished")]
+    return {
+        **(failed or ranked)[0],
+        "finished": finished[0] if finished else None,
+        "parts": {rank: dict(part) for rank, part in parts.items()},
+    }
+
+
+def with_part(note: Mapping[str, Any], rank: str, part: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a gang's exit report with that of one more part.
+
+    If the attempt was given up before, that decision stands: the part is only added.
+    """
+    parts = {**note.get("parts", {}), rank: dict(part)}
+    return {**note, "parts": parts} if note.get("synthetic") else merge_exit_reports(parts)
+
+
+def delivered_parts(note: Mapping[str, Any]) -> int:
+    """Return how many parts of a gang have ended, and sent all of their streams."""
+    return sum(bool(part.get("delivered")) for part in note.get("parts", {}).values())
+
+
+def listed_exit(
+    note: Mapping[str, Any], listed: Sequence[Mapping[str, Any] | None]
+) -> dict[str, Any]:
+    """Return how an attempt ended, from the lists of its agents.
+
+    Args:
+        note: its exit report so far. Reports of its own parts come first.
+        listed: the report in the list of each of its nodes, by node rank.
+    """
+    parts: dict[str, Any] = dict(note.get("parts", {}))
+    for rank, report in enumerate(listed):
+        if report is not None:
+            parts.setdefault(str(rank), report)
+    return merge_exit_reports(parts) if len(listed) > 1 else dict(parts["0"])
+
+
+def exit_report(note: Mapping[str, Any]) -> ExitReport:
+    """Return what a report says about the process."""
+    return ExitReport(
+        code=note.get("code"),
+        signal=note.get("signal"),
+        reason=str(note.get("reason") or ""),
+        log_tail=str(note.get("log_tail") or ""),
+    )
+
+
+def finished_report(record: Mapping[str, Any] | None) -> FinishedReport | None:
+    """Return what the trainer's last record says, if there is one."""
+    if not record:
+        return None
+    return FinishedReport(
+        outcome=str(record.get("outcome")),
+        cause=record.get("cause"),
+        message=record.get("message"),
+        step=int(record.get("step") or 0),
+    )

@@ -1,4 +1,4 @@
-"""Exclude nodes that keep failing.
+"""Find the nodes at fault for the end of an attempt, and exclude those that keep failing.
 
 A node is excluded when its last ``LIMIT`` attempts all failed by a fault of the node, until
 somebody readmits it. Otherwise a broken machine, which is free again soonest, would use up the
@@ -11,11 +11,13 @@ Pure: values in, values out.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from lehr.control.retries import PATTERNS
+from lehr.control.exits import exit_report
+from lehr.control.retries import PATTERNS, classify
 
 LIMIT = 2
 FAULTS = frozenset(
@@ -70,4 +72,55 @@ def failing(
         left.discard(node)
         failures = ", ".join(f"{end.attempt} ({end.fault})" for end in last)
         found.append(Exclude(node, f"it failed {LIMIT} attempts in a row: {failures}"))
+    return found
+
+
+def avoided(ends: Iterable[Ended], readmitted: Mapping[str, float]) -> frozenset[str]:
+    """Return the nodes that failed a run twice by their own fault: it starts on others.
+
+    Args:
+        ends: the ends of the run's attempts on their nodes.
+        readmitted: by node, since when its failures count.
+    """
+    faults = Counter(
+        end.node for end in ends if end.fault is not None and end.at > readmitted.get(end.node, 0.0)
+    )
+    return frozenset(node for node, number in faults.items() if number >= LIMIT)
+
+
+def ends_of(attempt: str, at: float, nodes: Sequence[str], note: Mapping[str, Any]) -> list[Ended]:
+    """Return how an attempt ended on its nodes, where the node has failed or succeeded.
+
+    Args:
+        attempt: its id.
+        at: when it ended.
+        nodes: its nodes, by node rank.
+        note: its exit report.
+    """
+    at_fault = faulty_nodes(nodes, note)
+    # If one node broke a gang, the other nodes neither failed nor succeeded.
+    return [
+        Ended(node, attempt, at, at_fault.get(node))
+        for node in nodes
+        if node in at_fault or not at_fault
+    ]
+
+
+def faulty_nodes(nodes: Sequence[str], note: Mapping[str, Any]) -> dict[str, str]:
+    """Return the nodes at fault for an exit, each with the cause. ``nodes``: by node rank."""
+    if note.get("node") is not None:  # A person or the server decided its end.
+        cause = str(note.get("reason"))
+        return {str(note["node"]): cause} if cause in FAULTS else {}
+    parts = note.get("parts")
+    if not isinstance(parts, dict) or not parts:
+        parts = {"0": note}
+    found = {}
+    for rank, part in parts.items():
+        if not isinstance(part, dict):
+            continue
+        ended = exit_report(part)
+        cause = ended.reason if ended.reason in FAULTS else classify(ended, None).name
+        failed = part.get("code") != 0
+        if failed and cause in FAULTS and int(rank) < len(nodes) and not part.get("synthetic"):
+            found[nodes[int(rank)]] = cause
     return found

@@ -10,7 +10,6 @@ from itertools import pairwise
 import pytest
 
 from lehr.cluster.bridge_client import AgentRefused
-from lehr.cluster.exits import merge_exit_reports
 from lehr.cluster.node_notes import excluded
 from lehr.cluster.open_attempts import open_attempt
 from lehr.control.lifecycle import RunState
@@ -219,33 +218,6 @@ def test_unavailable_bridge_does_not_count_as_a_rejected_start(bench, monkeypatc
 
 def part(at: float, **note) -> dict:
     return {"code": 1, "signal": None, "reason": "", "log_tail": "", "ended_at": at} | note
-
-
-def test_the_first_failure_of_a_gang_decides():
-    parts = {
-        "0": part(12.0, log_tail="NCCL"),
-        "1": part(10.0, log_tail="CUDA out of memory"),
-        "2": part(8.0, code=0),
-    }
-    whole = merge_exit_reports(parts)
-    assert (whole["log_tail"], whole["code"], whole["ended_at"]) == ("CUDA out of memory", 1, 10.0)
-    assert whole["parts"] == parts
-
-
-def test_the_first_exit_of_a_successful_gang_decides():
-    whole = merge_exit_reports({"0": part(9.0, code=0), "1": part(8.0, code=0)})
-    assert (whole["code"], whole["ended_at"], whole["finished"]) == (0, 8.0, None)
-
-
-def test_killed_part_counts_as_failed():
-    whole = merge_exit_reports({"0": part(5.0, code=0), "1": part(9.0, code=None, signal=9)})
-    assert (whole["code"], whole["signal"]) == (None, 9)
-
-
-def test_finished_record_of_a_gang_is_that_of_any_part():
-    detail = {"outcome": "completed", "step": 3}
-    whole = merge_exit_reports({"1": part(1.0, code=0), "0": part(2.0, code=0, finished=detail)})
-    assert whole["finished"] == detail
 
 
 def gang(bench: Bench) -> str:

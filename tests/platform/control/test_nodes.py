@@ -5,10 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lehr.cluster.exits import faulty_nodes
-from lehr.control.nodes import FAULTS, LIMIT, Ended, failing
+from lehr.control.nodes import FAULTS, LIMIT, Ended, avoided, ends_of, failing, faulty_nodes
 from lehr.control.retries import PATTERNS
-from lehr.store.tables import Attempt
 
 BOTH = ("n1", "n2")
 
@@ -71,36 +69,37 @@ def test_one_node_always_remains_and_the_order_of_exits_does_not_matter(seen, us
         assert None not in mine[-LIMIT:]
 
 
-def attempt(note: dict, *nodes: str) -> Attempt:
-    placement = [{"node": name, "gpus": [0]} for name in nodes]
-    return Attempt(
-        id="r-1",
-        run_id="r",
-        number=1,
-        placement=placement,
-        token_sha256="",
-        created_at=0,
-        exit=note,
-    )
-
-
 def test_node_fault_is_read_from_the_exit_report():
-    assert faulty_nodes(attempt({"reason": "gpu_busy", "code": None}, "n1")) == {"n1": "gpu_busy"}
-    assert faulty_nodes(attempt({"reason": "", "code": 0}, "n1")) == {}
-    assert faulty_nodes(attempt({"reason": "", "code": 1, "log_tail": "ValueError: x"}, "n1")) == {}
+    assert faulty_nodes(("n1",), {"reason": "gpu_busy", "code": None}) == {"n1": "gpu_busy"}
+    assert faulty_nodes(("n1",), {"reason": "", "code": 0}) == {}
+    assert faulty_nodes(("n1",), {"reason": "", "code": 1, "log_tail": "ValueError: x"}) == {}
     ecc = {"reason": "", "code": 1, "log_tail": "CUDA error: uncorrectable ECC error encountered"}
-    assert faulty_nodes(attempt(ecc, "n1")) == {"n1": "ecc_error"}
+    assert faulty_nodes(("n1",), ecc) == {"n1": "ecc_error"}
 
 
 def test_only_the_faulty_node_of_a_gang_is_blamed():
     fine = {"reason": "stopped", "code": None, "signal": 15}
     parts = {"0": fine, "1": {"reason": "gpu_busy", "code": None}}
-    assert faulty_nodes(attempt({**fine, "parts": parts}, "n1", "n2")) == {"n2": "gpu_busy"}
+    assert faulty_nodes(("n1", "n2"), {**fine, "parts": parts}) == {"n2": "gpu_busy"}
     lost = {"reason": "node_lost", "synthetic": True, "node": "n2", "code": None}
-    assert faulty_nodes(attempt(lost, "n1", "n2")) == {"n2": "node_lost"}
+    assert faulty_nodes(("n1", "n2"), lost) == {"n2": "node_lost"}
     nobody = {"reason": "shim_lost", "synthetic": True, "node": None, "code": None}
-    assert faulty_nodes(attempt(nobody, "n1", "n2")) == {}
+    assert faulty_nodes(("n1", "n2"), nobody) == {}
 
 
 def test_causes_found_in_the_output_are_hardware_faults():
     assert {pattern.cause for pattern in PATTERNS} & FAULTS == {"ecc_error", "gpu_lost"}
+
+
+def test_run_avoids_a_node_that_failed_it_twice():
+    history = [*ends("gpu_busy", None, "ecc_error"), *ends("gpu_busy", node="n2")]
+    assert avoided(history, {}) == {"n1"}
+    # Readmitted between the two.
+    assert avoided(history, {"n1": 2.0}) == frozenset()
+
+
+def test_attempt_ends_well_on_its_nodes_unless_one_of_them_broke_it():
+    busy = {"reason": "gpu_busy", "code": None}
+    parts = {"parts": {"0": {"code": 0}, "1": busy}}
+    assert ends_of("r-1", 5.0, BOTH, parts) == [Ended("n2", "r-1", 5.0, "gpu_busy")]
+    assert ends_of("r-1", 5.0, BOTH, {"code": 0}) == [Ended(n, "r-1", 5.0, None) for n in BOTH]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lehr.cluster.exits import ends_on_nodes, excluded_nodes
+from lehr.cluster.exits import ends_on_nodes, nodes_to_avoid
 from lehr.cluster.node_notes import excluded, readmitted
 from lehr.control.lifecycle import RunState
 from lehr.control.resources import Node
@@ -98,11 +98,11 @@ def test_readmitted_node_may_run_the_run_that_failed_on_it(store):
     run = store.runs.create(run_spec("unlucky")).id
     for _ in range(2):
         fails(store, run, "n1")
-    assert excluded_nodes(store, store.runs.get(run)) == {"n1"}
+    assert nodes_to_avoid(store, store.runs.get(run)) == {"n1"}
     tick(store, "n1")  # The only node there is: it stays.
     assert excluded(store.nodes.notes()) == {}
     store.nodes.note("n1", "readmitted", "by hand", actor="user")
-    assert excluded_nodes(store, store.runs.get(run)) == frozenset()
+    assert nodes_to_avoid(store, store.runs.get(run)) == frozenset()
     tick(store, "n1", "n2")
     assert excluded(store.nodes.notes()) == {}
     first = readmitted(store.nodes.notes())["n1"]
@@ -124,7 +124,7 @@ def test_readmission_counts_although_the_clock_has_gone_back(store):
     store.nodes.note("n1", "readmitted", "by hand", actor="user")
     tick(store, "n1", "n2")
     assert excluded(store.nodes.notes()) == {}
-    assert excluded_nodes(store, store.runs.get(run)) == frozenset()
+    assert nodes_to_avoid(store, store.runs.get(run)) == frozenset()
 
 
 @pytest.mark.parametrize(("stopped", "faulty"), [("maintenance", False), ("preempted", True)])
@@ -134,7 +134,7 @@ def test_node_that_is_shut_down_for_maintenance_is_not_faulty(store, stopped, fa
         fails(store, run, "n1", reason, stopped=stopped)
     tick(store, "n1", "n2")
     assert bool(excluded(store.nodes.notes())) is faulty
-    assert bool(excluded_nodes(store, store.runs.get(run))) is faulty
+    assert bool(nodes_to_avoid(store, store.runs.get(run))) is faulty
     # A fault before or after it counts as ever.
     for _ in range(2):
         fails(store, run, "n1")

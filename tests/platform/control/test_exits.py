@@ -1,0 +1,75 @@
+"""Exit reports: those of a gang as one, and those that only agents have."""
+
+from __future__ import annotations
+
+import pytest
+
+from lehr.control.exits import (
+    delivered_parts,
+    listed_exit,
+    merge_exit_reports,
+    synthetic_exit,
+    with_part,
+)
+
+
+def part(at: float, **note) -> dict:
+    return {"code": 1, "signal": None, "reason": "", "log_tail": "", "ended_at": at} | note
+
+
+def test_the_first_failure_of_a_gang_decides():
+    parts = {
+        "0": part(12.0, log_tail="NCCL"),
+        "1": part(10.0, log_tail="CUDA out of memory"),
+        "2": part(8.0, code=0),
+    }
+    whole = merge_exit_reports(parts)
+    assert (whole["log_tail"], whole["code"], whole["ended_at"]) == ("CUDA out of memory", 1, 10.0)
+    assert whole["parts"] == parts
+
+
+def test_the_first_exit_of_a_successful_gang_decides():
+    whole = merge_exit_reports({"0": part(9.0, code=0), "1": part(8.0, code=0)})
+    assert (whole["code"], whole["ended_at"], whole["finished"]) == (0, 8.0, None)
+
+
+def test_killed_part_counts_as_failed():
+    whole = merge_exit_reports({"0": part(5.0, code=0), "1": part(9.0, code=None, signal=9)})
+    assert (whole["code"], whole["signal"]) == (None, 9)
+
+
+def test_finished_record_of_a_gang_is_that_of_any_part():
+    detail = {"outcome": "completed", "step": 3}
+    whole = merge_exit_reports({"1": part(1.0, code=0), "0": part(2.0, code=0, finished=detail)})
+    assert whole["finished"] == detail
+
+
+def test_parts_of_a_gang_are_added_one_by_one():
+    second = part(10.0, log_tail="CUDA out of memory", delivered=True)
+    one = with_part({}, "1", second)
+    assert (one["parts"], delivered_parts(one)) == ({"1": second}, 1)
+    both = with_part(one, "0", part(11.0, log_tail="NCCL", delivered=False))
+    assert (both["log_tail"], sorted(both["parts"])) == ("CUDA out of memory", ["0", "1"])
+    assert delivered_parts(both) == 1
+    whole = with_part(both, "0", part(11.0, log_tail="NCCL", delivered=True))
+    assert delivered_parts(whole) == 2
+
+
+def test_part_that_reports_later_does_not_undo_that_its_attempt_was_given_up():
+    lost = synthetic_exit("node_lost", "node n2 was lost", 9.0, "n2")
+    found = with_part(lost, "0", part(10.0, code=0, delivered=True))
+    assert found == {**lost, "parts": {"0": part(10.0, code=0, delivered=True)}}
+
+
+def test_own_reports_come_before_the_lists_of_agents():
+    own = part(10.0, log_tail="its own")
+    listed = [part(11.0, log_tail="an agent's"), part(12.0, code=0)]
+    found = listed_exit({"parts": {"0": own}}, listed)
+    assert found["parts"] == {"0": own, "1": listed[1]}
+    assert found["log_tail"] == "its own"
+    assert listed_exit({}, listed[:1]) == listed[0]
+
+
+def test_exit_that_nobody_has_reported_is_an_error():
+    with pytest.raises(KeyError):
+        listed_exit({}, [None])
