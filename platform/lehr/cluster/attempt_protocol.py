@@ -102,7 +102,7 @@ class AttemptProtocol:
             "fenced": fenced,
         }
         killpoints.reached("server: before a heartbeat is answered")
-        level, reason = self._heartbeats.of(attempt_id).stop_level or (None, None)
+        level, reason = self._heartbeats.stop_level(attempt_id) or (None, None)
         answer |= {"stop_level": level.value if level else None, "stop_reason": reason}
         asked = self._pace if answer["orders"]["desired"] == "run" else STOPPING
         answer |= {"interval_s": asked.heartbeat_s, "send_s": asked.send_s}
@@ -149,7 +149,9 @@ class AttemptProtocol:
         return note
 
     def _finalize(self, attempt_id: str) -> None:
-        """Finalize the run. On failure the dispatcher tries again, so that the shim can end."""
+        """Finalize the run. On failure the dispatcher tries again, so that the shim can end: it
+        logs an error that lasts, once.
+        """
         try:
             self._store.event_applier.apply(attempt_id)
             killpoints.reached("server: before a run is finalized")
@@ -157,7 +159,7 @@ class AttemptProtocol:
         except (StoreUnavailable, OSError, MemoryError):
             raise  # The dispatcher will retry.
         except Exception:
-            log.exception("attempt %s: its run could not be finalized", attempt_id)
+            log.debug("attempt %s: its run is not finalized yet", attempt_id, exc_info=True)
 
     def _decide(self, attempt_id: str) -> None:
         """Give the run the state that follows. If another thread changes the run meanwhile (the

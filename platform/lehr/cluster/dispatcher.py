@@ -161,7 +161,7 @@ class Dispatcher:
 
     def enqueue_all(self) -> None:
         """Look at everything that has not ended with the next tick, as a new server must."""
-        self._inbox.enqueue(attempt.id for attempt in self.store.attempts.list_open())
+        self._inbox.enqueue_all()
         self._loader.enqueue_all()
 
     def stop(self) -> None:
@@ -192,6 +192,7 @@ class Dispatcher:
     def on_exit(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
         """Record the exit of an attempt. The answer lists the bytes that are still missing."""
         answer = self.handlers.on_exit(attempt_id, payload)
+        self._inbox.enqueue([attempt_id])
         self._loader.note_end()
         self.wake()
         return answer
@@ -323,7 +324,8 @@ class Dispatcher:
         self.alarm.clear()
         try:
             self._inbox.record()
-            snapshot = self._loader.load()
+            snapshot = self._loader.load(self._inbox.unread())
+            self.heartbeats.follow(snapshot.attempts, snapshot.unreadable_attempts)
             self.handlers.publish(self._loader.living(), self._loader.senders())
             actions = step(snapshot)
             applied = self._executor.apply(actions)
@@ -345,7 +347,8 @@ class Dispatcher:
         """Return what a tick would do now beside repeating calls to agents. For tests: nothing,
         as long as the alarm is not due.
         """
-        return [action for action in step(self._loader.load()) if not settled(action)]
+        snapshot = self._loader.load(self._inbox.unread())
+        return [action for action in step(snapshot) if not settled(action)]
 
 
 def _summary(members: Mapping[str, Member]) -> list[tuple[Any, ...]]:

@@ -47,7 +47,7 @@ def ended_attempt(
         time_limit_s=run.spec.get("time_limit_s"),
         message=request_message(store, run),
         delivered=not attempt.open or bool(note.get("synthetic")),
-        since_exit_s=heartbeats.since_ended_s(attempt.id, ended=True),
+        since_exit_s=heartbeats.since_ended_s(attempt.id),
     )
 
 

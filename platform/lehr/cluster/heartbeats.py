@@ -8,11 +8,11 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from lehr.control.liveness import Liveness, Thresholds, liveness, median_step_s
-from lehr.control.reconcile import StopLevel
+from lehr.control.reconcile import OpenAttempt, StopLevel
 from lehr.control.starts import Starts
 
 _HISTORY = 32
@@ -35,6 +35,7 @@ class Heartbeat:
     request_since: float | None = None
     """When it was first asked to stop."""
     ended_since: float | None = None
+    """When it was first seen as ended."""
     stop_level: tuple[StopLevel, str] | None = None
     in_flight: int = 0
     """Start calls without an answer yet."""
@@ -59,17 +60,31 @@ class HeartbeatTable:
         return self._clock()
 
     def of(self, attempt_id: str) -> Heartbeat:
+        """Return what is known of the attempt, to add to it."""
         with self._guard:
             found = self._heartbeats.get(attempt_id)
             if found is None:
                 found = self._heartbeats[attempt_id] = Heartbeat(self._clock())
             return found
 
-    def keep_only(self, attempt_ids: Iterable[str]) -> None:
-        kept = set(attempt_ids)
+    def follow(self, attempts: Iterable[OpenAttempt], unreadable: Collection[str] = ()) -> None:
+        """Begin the clocks of these attempts that are due to run, and forget all other attempts.
+
+        Called once a tick: reading begins no clock. ``unreadable``: attempts to keep as they are.
+        """
+        known = {attempt.id: attempt for attempt in attempts}
+        now = self._clock()
         with self._guard:
-            for attempt_id in self._heartbeats.keys() - kept:
+            for attempt_id in self._heartbeats.keys() - known.keys() - set(unreadable):
                 del self._heartbeats[attempt_id]
+            for attempt_id, attempt in known.items():
+                heartbeat = self._heartbeats.get(attempt_id)
+                if heartbeat is None:
+                    heartbeat = self._heartbeats[attempt_id] = Heartbeat(now)
+                if attempt.asked_to_stop and heartbeat.request_since is None:
+                    heartbeat.request_since = now
+                if attempt.ended and heartbeat.ended_since is None:
+                    heartbeat.ended_since = now
 
     def heartbeat(
         self,
@@ -95,13 +110,19 @@ class HeartbeatTable:
 
     def contacted(self, attempt_id: str) -> bool:
         """Return whether a heartbeat has arrived since the server started."""
-        return self.of(attempt_id).last_heartbeat is not None
+        return self._seen(attempt_id).last_heartbeat is not None
+
+    def in_flight(self, attempt_id: str) -> bool:
+        """Return whether a start call has no answer yet."""
+        return self._seen(attempt_id).in_flight > 0
+
+    def stop_level(self, attempt_id: str) -> tuple[StopLevel, str] | None:
+        """Return how hard it is asked to stop, and why."""
+        return self._seen(attempt_id).stop_level
 
     def last_at(self, attempt_id: str) -> float | None:
         """Return the wall-clock time of the last heartbeat since the server started, if any."""
-        with self._guard:
-            heartbeat = self._heartbeats.get(attempt_id)
-        return heartbeat.at if heartbeat is not None else None
+        return self._seen(attempt_id).at
 
     def take_unwritten(self) -> dict[str, tuple[float, int | None]]:
         """Return wall-clock time and step of each heartbeat that is not in the store yet."""
@@ -116,14 +137,14 @@ class HeartbeatTable:
         """Return seconds since the attempt's start; before its first heartbeat, since it was first
         seen: times in the database jump with the machine's clock.
         """
-        heartbeat = self.of(attempt_id)
+        heartbeat = self._seen(attempt_id)
         if heartbeat.elapsed_s is None:
             return self._clock() - heartbeat.first_known
         return heartbeat.elapsed_s
 
     def silent_s(self, attempt_id: str, nodes: Sequence[str]) -> dict[str, float]:
         """Return by node the seconds since its part's last heartbeat. ``nodes``: by node rank."""
-        heartbeat = self.of(attempt_id)
+        heartbeat = self._seen(attempt_id)
         now = self._clock()
         with self._guard:
             return {
@@ -133,7 +154,7 @@ class HeartbeatTable:
 
     def starts(self, attempt_id: str) -> Starts:
         """Return what has become of its start calls so far."""
-        heartbeat = self.of(attempt_id)
+        heartbeat = self._seen(attempt_id)
         why, node = heartbeat.rejection or ("", None)
         failed = heartbeat.start_failed
         return Starts(
@@ -144,24 +165,18 @@ class HeartbeatTable:
             heartbeat.start_impossible,
         )
 
-    def since_request_s(self, attempt_id: str, *, requested: bool) -> float:
-        """Return the seconds since it was first asked to stop. ``requested``: whether it is now."""
-        heartbeat = self.of(attempt_id)
-        if requested and heartbeat.request_since is None:
-            heartbeat.request_since = self._clock()
-        since = heartbeat.request_since
+    def since_request_s(self, attempt_id: str) -> float:
+        """Return the seconds since a tick first saw that it is asked to stop."""
+        since = self._seen(attempt_id).request_since
         return self._clock() - since if since is not None else 0.0
 
-    def since_ended_s(self, attempt_id: str, *, ended: bool) -> float:
-        """Return the seconds since it was first seen as ended. ``ended``: whether it is now."""
-        heartbeat = self.of(attempt_id)
-        if ended and heartbeat.ended_since is None:
-            heartbeat.ended_since = self._clock()
-        since = heartbeat.ended_since
+    def since_ended_s(self, attempt_id: str) -> float:
+        """Return the seconds since a tick first saw that it has ended."""
+        since = self._seen(attempt_id).ended_since
         return self._clock() - since if since is not None else 0.0
 
     def since_contact_s(self, attempt_id: str) -> float:
-        heartbeat = self.of(attempt_id)
+        heartbeat = self._seen(attempt_id)
         last = (
             heartbeat.first_known if heartbeat.last_heartbeat is None else heartbeat.last_heartbeat
         )
@@ -169,24 +184,24 @@ class HeartbeatTable:
 
     def since_step_s(self, attempt_id: str) -> float | None:
         """Return seconds since the last new step; None before the first."""
-        heartbeat = self.of(attempt_id)
+        heartbeat = self._seen(attempt_id)
         with self._guard:
             return self._clock() - heartbeat.steps[-1][0] if heartbeat.steps else None
 
     def step_s(self, attempt_id: str) -> float | None:
         """Return its usual seconds per step."""
-        heartbeat = self.of(attempt_id)
+        heartbeat = self._seen(attempt_id)
         with self._guard:
             return median_step_s(list(heartbeat.steps))
 
     def last_step(self, attempt_id: str) -> int | None:
         """Return the newest step of its heartbeats; None before the first."""
-        heartbeat = self.of(attempt_id)
+        heartbeat = self._seen(attempt_id)
         with self._guard:
             return heartbeat.steps[-1][1] if heartbeat.steps else None
 
     def liveness(self, attempt_id: str, thresholds: Thresholds) -> Liveness:
-        heartbeat = self.of(attempt_id)
+        heartbeat = self._seen(attempt_id)
         with self._guard:
             history = list(heartbeat.steps)
         return liveness(
@@ -195,3 +210,8 @@ class HeartbeatTable:
             median_step_s=median_step_s(history),
             thresholds=thresholds,
         )
+
+    def _seen(self, attempt_id: str) -> Heartbeat:
+        """Return what is known of the attempt; one that is unknown is seen just now."""
+        with self._guard:
+            return self._heartbeats.get(attempt_id) or Heartbeat(self._clock())

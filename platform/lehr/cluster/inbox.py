@@ -9,6 +9,7 @@ from functools import partial
 from lehr.cluster.heartbeats import HeartbeatTable
 from lehr.cluster.isolation import Isolation
 from lehr.cluster.launcher import Launcher
+from lehr.control.lifecycle import ACTIVE
 from lehr.control.step import Subject
 from lehr.store import Change, Store
 from lehr.store.ids import run_of
@@ -40,6 +41,19 @@ class Inbox:
         self._guard = threading.Lock()
         self._attempts: set[str] = set()
         """Attempts with new events since the last tick."""
+
+    def enqueue_all(self) -> None:
+        """Read the events of every attempt on which something may be decided."""
+        self.enqueue(attempt.id for attempt in self._store.attempts.list_open())
+        active = [run.id for run in self._store.runs.by_state(ACTIVE)]
+        self.enqueue(attempt.id for attempt in self._store.attempts.newest(active).values())
+
+    def unread(self) -> set[str]:
+        """Return the attempts whose events have not been read: on their exits nothing is decided
+        yet.
+        """
+        with self._guard:
+            return set(self._attempts)
 
     def enqueue(self, attempt_ids: Iterable[str]) -> None:
         """Read the events of these attempts in the next tick."""

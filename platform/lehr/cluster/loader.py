@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -121,15 +121,17 @@ class SnapshotLoader:
         """Return how many workers send: one for each node's part of an attempt that runs."""
         return self._senders
 
-    def load(self) -> Snapshot:
-        """Return the snapshot. A part that cannot be read is left out, and counts as a fault."""
+    def load(self, unread: Collection[str]) -> Snapshot:
+        """Return the snapshot. A part that cannot be read is left out, and counts as a fault.
+
+        ``unread``: attempts whose events have not been read. Their exits are left out.
+        """
         if self._groups_unknown:
             self._groups.enqueue_all()
             self._groups_unknown = False
         self._runs.refresh()
         self._estimates.refresh()
         rows = self._attempts.rows()
-        self._heartbeats.keep_only(row.id for row in rows)
         active = {run.id: run for run in self._runs.rows(ACTIVE)}
         forked = self._runs.forked()
         self._living = {
@@ -148,7 +150,7 @@ class SnapshotLoader:
             runs=runs,
             attempts=attempts,
             unreadable_attempts=unreadable,
-            ended=self._ended(rows, active),
+            ended=self._ended(rows, active, unread),
             # An attempt that cannot be read is known, so it is no orphan: leave it alone.
             members=[member.seen(but=unreadable) for member in members.values()],
             membership_known=self._cluster.membership_known,
@@ -263,7 +265,9 @@ class SnapshotLoader:
         held.extend(_orphans(known, members.values()))
         return held
 
-    def _ended(self, rows: Sequence[Attempt], active: Mapping[str, RunRow]) -> list[EndedAttempt]:
+    def _ended(
+        self, rows: Sequence[Attempt], active: Mapping[str, RunRow], unread: Collection[str]
+    ) -> list[EndedAttempt]:
         """Return the exits of active runs, each with all events that have arrived."""
         newest = {row.run_id: row for row in rows if _is_current(row, active)}
         closed = [run_id for run_id in active if run_id not in newest]
@@ -271,14 +275,13 @@ class SnapshotLoader:
         found: list[EndedAttempt] = []
 
         def read(row: Attempt) -> None:
-            self._store.event_applier.apply(row.id)
             run, attempt = self._store.runs.get(row.run_id), self._store.attempts.get(row.id)
             ended = ended_attempt(self._store, run, attempt, self._heartbeats)
             if ended is not None:
                 found.append(ended)
 
         for row in newest.values():
-            if row.exited_at is not None:
+            if row.exited_at is not None and row.id not in unread:
                 run = Subject("run", row.run_id)
                 self._isolation.do(run, "reading its exit", partial(read, row))
         return found

@@ -19,7 +19,6 @@ def open_attempt(
     """Return the attempt for the decision. ``run``: the attempt's run if it is active, else
     None.
     """
-    heartbeat = heartbeats.of(attempt.id)
     current = run is not None and run.attempt == attempt.number
     found = situation(run) if run is not None and current else None
     desired = found.wanted if found is not None else Desired.CANCEL
@@ -46,19 +45,16 @@ def open_attempt(
         contacted=alive or attempt.events_applied > 0,
         # A heartbeat of one part of a gang does not prove that the others were started.
         dispatched=attempt.dispatched_at is not None or (alive and len(nodes) == 1),
-        in_flight=heartbeat.in_flight > 0,
+        in_flight=heartbeats.in_flight(attempt.id),
         starts=heartbeats.starts(attempt.id),
         exited=attempt.exited_at is not None,
+        ended=attempt.exited_at is not None or bool(parts) or ended,
         ended_nodes=frozenset(nodes[int(rank)] for rank in parts),
         ended_well=bool(notes) and all(note.get("code") == 0 for note in notes),
         since_contact_s=heartbeats.since_contact_s(attempt.id),
         silent_nodes=heartbeats.silent_s(attempt.id, nodes) if len(nodes) > 1 else {},
-        since_request_s=heartbeats.since_request_s(
-            attempt.id, requested=desired is not Desired.RUN or over
-        ),
+        since_request_s=heartbeats.since_request_s(attempt.id),
         stop_grace_s=stored.stop_grace_s(run.spec) if run is not None else None,
-        since_ended_s=heartbeats.since_ended_s(
-            attempt.id, ended=attempt.exited_at is not None or bool(parts) or ended
-        ),
+        since_ended_s=heartbeats.since_ended_s(attempt.id),
         elapsed_s=heartbeats.elapsed_s(attempt.id),
     )

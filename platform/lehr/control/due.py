@@ -12,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from lehr.control.finalize import FINALIZE_WAIT_S
-from lehr.control.lifecycle import Desired, RunState
+from lehr.control.lifecycle import RunState
 from lehr.control.maintenance import limits_s
 from lehr.control.reconcile import (
     GANG_KILL_S,
-    AttemptPhase,
     NodeSeen,
     OpenAttempt,
     Timeouts,
@@ -95,7 +94,7 @@ def _of_attempt(
     if attempt.in_flight:
         return
     nodes = [seen.get(name) for name in attempt.nodes]
-    if attempt.exited or attempt.ended_nodes or any(_lists_end(node, attempt) for node in nodes):
+    if attempt.ended:
         for limit in (
             timeouts.collect_s,
             timeouts.exit_grace_s,
@@ -113,12 +112,8 @@ def _of_attempt(
             yield timeouts.lease_s - attempt.silent_nodes.get(name, attempt.since_contact_s)
     if not attempt.contacted:
         yield timeouts.first_heartbeat_s - attempt.since_contact_s
-    if attempt.desired is not Desired.RUN or attempt.over_time_limit:
+    if attempt.asked_to_stop:
         for limit in stop_limits_s(attempt, timeouts):
             yield limit - attempt.since_request_s
     if attempt.stall_limit_s is not None and attempt.since_step_s is not None:
         yield attempt.stall_limit_s - attempt.since_step_s
-
-
-def _lists_end(node: NodeSeen | None, attempt: OpenAttempt) -> bool:
-    return node is not None and node.attempts.get(attempt.id) is AttemptPhase.ENDED

@@ -75,6 +75,8 @@ class OpenAttempt:
     """What has become of earlier start calls."""
     exited: bool = False
     """Its exit is recorded; only streams may still arrive."""
+    ended: bool = False
+    """Its exit is recorded, or a part of it has reported its exit or is listed as ended."""
     ended_nodes: frozenset[str] = frozenset()
     """Nodes of a gang whose part has reported its exit."""
     ended_well: bool = False
@@ -90,13 +92,18 @@ class OpenAttempt:
     stop_grace_s: float | None = None
     """Time that a program has to save before it is killed; None for Lehr's trainer."""
     since_ended_s: float = 0.0
-    """Since its agent first listed it as ended, or its exit was recorded."""
+    """Since it was first seen that it has ``ended``."""
     elapsed_s: float | None = None
     """Since its start, by its node's clock; before its first heartbeat, since it was first seen."""
 
     @property
     def run_id(self) -> str:
         return self.id.rpartition("-")[0]
+
+    @property
+    def asked_to_stop(self) -> bool:
+        """Return whether it is to save and end, or to end."""
+        return self.desired is not Desired.RUN or self.over_time_limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +255,7 @@ def judge(
     actions: list[Action] = []
     if not attempt.current:
         actions += _stop(attempt, live, StopLevel.KILL, "superseded by another attempt")
-    elif attempt.desired is not Desired.RUN or attempt.over_time_limit:
+    elif attempt.asked_to_stop:
         stop = _stopping(attempt, live, timeouts)
         killed = any(one.stop_level is StopLevel.KILL for one in stop)
         # What is left of a broken gang cannot save, so it does not get the time for it.

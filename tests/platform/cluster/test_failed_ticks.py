@@ -43,7 +43,7 @@ def test_what_a_failed_tick_has_read_is_decided_on_by_the_next_one(bench, monkey
         patch.setattr(*broken[part], refuse)
         with pytest.raises(StoreUnavailable):
             bench.tick()
-    snapshot = bench.dispatcher._loader.load()
+    snapshot = bench.dispatcher._loader.load(unread=())
     assert [one.id for one in snapshot.sweeps] == [sweep.id]
     assert [one.node for one in snapshot.ends] == ["n1"]
 

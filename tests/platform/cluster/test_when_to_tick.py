@@ -79,7 +79,7 @@ def test_heartbeat_after_a_long_silence_may_show_a_stall(bench):
     bench.elapsed += 60.0
     bench.heartbeat(attempt, step=1)
     assert due_in(bench) < TICK_S
-    assert [type(one).__name__ for one in bench.dispatcher._loader.load().attempts] == [
+    assert [type(one).__name__ for one in bench.dispatcher._loader.load(unread=()).attempts] == [
         "OpenAttempt"
     ]
 
@@ -134,8 +134,8 @@ def test_readmitted_node_is_looked_at_at_once(bench):
     bench.dispatcher.exclude_node("n1", "its fans")
     assert due_in(bench) < TICK_S
     bench.dispatcher.tick()
-    [place] = bench.dispatcher._loader.load().places
+    [place] = bench.dispatcher._loader.load(unread=()).places
     assert place.excluded
     bench.dispatcher.readmit_node("n1")
-    [place] = bench.dispatcher._loader.load().places
+    [place] = bench.dispatcher._loader.load(unread=()).places
     assert not place.excluded

@@ -101,11 +101,10 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         since_ended_s=draw(durations),
         elapsed_s=draw(st.none() | durations),
     )
-    if not (
-        attempt.exited
-        or attempt.ended_nodes
-        or any(AttemptPhase.ENDED in one.attempts.values() for one in members)
-    ):
+    listed_as_ended = any(AttemptPhase.ENDED in one.attempts.values() for one in members)
+    if attempt.exited or attempt.ended_nodes or listed_as_ended:
+        attempt = replace(attempt, ended=True)
+    else:
         attempt = replace(attempt, since_ended_s=0.0)
     run = replace(RUN, time_limit_s=draw(st.none() | durations))
     known = draw(st.booleans())
@@ -144,6 +143,7 @@ def test_rest_of_a_broken_gang_is_due_when_it_is_killed() -> None:
         dispatched=True,
         contacted=True,
         ended_nodes=frozenset({"n1"}),
+        ended=True,
         since_ended_s=25.0,
     )
     node = NodeSeen("n2", alive=True, answered=True, attempts={"r1-1": AttemptPhase.LIVE})

@@ -1,0 +1,87 @@
+"""Loading a snapshot reads: it records nothing, and begins no clock."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from lehr.control.lifecycle import Desired
+from lehr_testing.dispatching import Bench
+from lehr_testing.stores import line
+
+
+@pytest.fixture
+def bench(tmp_path, monkeypatch):
+    made = Bench(tmp_path, monkeypatch)
+    yield made
+    made.store.close()
+
+
+def load(bench: Bench):
+    return bench.dispatcher._loader.load(bench.dispatcher._inbox.unread())
+
+
+def test_exit_is_decided_on_only_when_its_events_are_read(bench):
+    run, attempt = bench.running()
+    bench.listed.pop(attempt)
+    done = line("finished", step=1000, outcome="completed")
+    size = bench.store.streams.sizes(attempt)["events.jsonl"]
+    bench.store.streams.append(attempt, "events.jsonl", size, done)
+    lost = {"code": None, "reason": "node_lost", "synthetic": True, "node": "n1"}
+    bench.store.attempts.update(attempt, exit=lost, exited_at=bench.store.clock())
+    before = bench.store.attempts.get(attempt)
+    assert load(bench).ended == []
+    assert bench.store.attempts.get(attempt) == before
+    bench.tick()
+    assert bench.state(run) == ("completed", 1)
+
+
+def test_exit_whose_events_were_not_read_by_an_earlier_server_is_decided_on(bench):
+    run, attempt = bench.running()
+    bench.listed.pop(attempt)
+    done = line("finished", step=1000, outcome="completed")
+    size = bench.store.streams.sizes(attempt)["events.jsonl"]
+    bench.store.streams.append(attempt, "events.jsonl", size, done)
+    bench.store.attempts.update(attempt, exit={"code": 1}, exited_at=bench.store.clock())
+    bench.store.attempts.close(attempt)
+    bench.restart()
+    bench.tick()
+    assert bench.state(run) == ("completed", 1)
+
+
+def test_clocks_begin_with_a_tick_and_not_with_a_look(bench):
+    run, _ = bench.running()
+    bench.store.requests.set_desired(run, Desired.PAUSE, actor="user")
+
+    def asked_since() -> float:
+        [attempt] = load(bench).attempts
+        return attempt.since_request_s
+
+    assert asked_since() == 0.0
+    bench.elapsed += 10.0
+    assert asked_since() == 0.0
+    bench.tick()
+    bench.elapsed += 5.0
+    assert asked_since() == 5.0
+
+
+def test_look_at_an_unknown_attempt_leaves_no_trace(bench):
+    heartbeats = bench.dispatcher.heartbeats
+    assert heartbeats.since_contact_s("r-1") == heartbeats.elapsed_s("r-1") == 0.0
+    assert not heartbeats.contacted("r-1")
+    bench.elapsed += 10.0
+    assert heartbeats.since_contact_s("r-1") == 0.0
+
+
+def test_exit_that_is_reported_again_is_logged_once(bench, caplog):
+    run, attempt = bench.running()
+    with bench.store.db.write() as session:
+        session.connection().exec_driver_sql(
+            "UPDATE runs SET spec=json_remove(spec, '$.retries') WHERE id=?", (run,)
+        )
+    for _ in range(3):
+        assert bench.exited(attempt, code=1)["closed"]
+    bench.tick()
+    errors = [one.message for one in caplog.records if one.levelno >= logging.ERROR]
+    assert errors == [f"run {run}: reading its exit failed"]
