@@ -18,17 +18,25 @@ GIVE_UP_S = 10.0
 """Minimum time between the first failure and giving up, so that a short error ends no run."""
 
 
+_CAN_END = frozenset({"run", "sweep", "rollout"})
+"""The kinds of subjects that a lasting fault ends."""
+_NAMELESS = {"queue": "the queue", "node": "the check of nodes"}
+"""Parts of a tick that concern no single subject."""
+
+
 @dataclass(slots=True)
 class _Failing:
     since: float
     times: int = 0
+    lasts: bool = False
+    """It was logged that it lasts."""
 
 
 class Isolation:
     """Runs the parts of a tick that concern a single subject: a run, a sweep or a rollout.
 
     An error is logged once and retried with the next tick. When a part keeps failing, ``give_up``
-    is called with the subject and the reason.
+    is called with the subject and the reason. A fault of the queue or of a node ends nothing.
     """
 
     def __init__(
@@ -68,11 +76,17 @@ class Isolation:
         failing.times += 1
         if failing.times == 1:
             fields = log_fields.of(*subject)
-            log.error("%s %s: %s failed", *subject, what, exc_info=error, extra=fields)
+            log.error("%s: %s failed", _name(subject), what, exc_info=error, extra=fields)
         # A full disk or memory concerns the whole machine: it is no reason to end one run.
-        if not isinstance(error, (OSError, MemoryError)) and self._is_over(failing):
+        if isinstance(error, (OSError, MemoryError)) or not self._is_over(failing):
+            return
+        if subject.kind in _CAN_END:
             del self._failing[key]
             self._end(subject, f"{what} failed {failing.times} times: {error!r}")
+        elif not failing.lasts:
+            failing.lasts = True
+            words = "%s: %s has failed %d times, and is tried again with each tick: %r"
+            log.error(words, _name(subject), what, failing.times, error)
 
     def forget_others(self, what: Collection[str], failed: Collection[Subject]) -> None:
         """Forget the failures of these parts of every subject but those that ``failed`` now."""
@@ -96,10 +110,14 @@ class Isolation:
 
     def _end(self, subject: Subject, reason: str) -> None:
         fields = log_fields.of(*subject)
-        log.error("%s %s is given up: %s", *subject, reason, extra=fields)
+        log.error("%s is given up: %s", _name(subject), reason, extra=fields)
         try:
             self._give_up(subject, reason)
         except StoreUnavailable:
             raise
         except Exception:
-            log.exception("%s %s could not be given up", *subject, extra=fields)
+            log.exception("%s could not be given up", _name(subject), extra=fields)
+
+
+def _name(subject: Subject) -> str:
+    return f"{subject.kind} {subject.id}" if subject.id else _NAMELESS[subject.kind]

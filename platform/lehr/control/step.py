@@ -64,14 +64,15 @@ Action = (
 )
 
 
-FINALIZING, REQUESTS, JUDGING, DECIDING, PLACING = (
+FINALIZING, REQUESTS, JUDGING, DECIDING, PLACING, PLANNING = (
     "finalizing it",
     "applying its requests",
     "judging its attempt",
     "deciding on it",
     "placing it",
+    "planning it",
 )
-DECISIONS = frozenset({FINALIZING, REQUESTS, JUDGING, DECIDING, PLACING})
+DECISIONS = frozenset({FINALIZING, REQUESTS, JUDGING, DECIDING, PLACING, PLANNING})
 """The parts of a step, as they are named in faults."""
 
 
@@ -199,7 +200,7 @@ def _maintenance(snapshot: Snapshot, changing: set[str]) -> list[StateChange]:
 def _place(snapshot: Snapshot, changing: set[str]) -> list[Action]:
     """Return what the queue decides. A run for which it raises is left out, as its own fault."""
     queue_itself = Subject("queue", "")
-    found = _part(queue_itself, PLACING, lambda: _queue(snapshot, changing))
+    found = _part(queue_itself, PLANNING, lambda: _queue(snapshot, changing))
     if not any(isinstance(one, Fault) for one in found):
         return found
     waiting = {run.id for run in snapshot.runs if run.waiting is not None} - changing
@@ -211,7 +212,7 @@ def _place(snapshot: Snapshot, changing: set[str]) -> list[Action]:
     if not faults:
         return found
     odd = {subject_of(fault).id for fault in faults}
-    return [*faults, *_part(queue_itself, PLACING, lambda: _queue(snapshot, changing | odd))]
+    return [*faults, *_part(queue_itself, PLANNING, lambda: _queue(snapshot, changing | odd))]
 
 
 def _queue(snapshot: Snapshot, changing: set[str]) -> list[Action]:

@@ -10,7 +10,6 @@ import pytest
 from lehr.cluster import loader
 from lehr.cluster.isolation import GIVE_UP_S, Isolation
 from lehr.control import step as control
-from lehr.control.exits import sound_exit
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.step import Subject
 from lehr.errors import StoreUnavailable, UserError
@@ -307,50 +306,37 @@ def test_error_while_failing_a_run_does_not_block_others():
     assert isolation.do(Subject("run", "r2"), "looking", lambda: None)
 
 
-# ---------------------------------------------------------------------------------- exit notes
-
-SOUND = {
-    "code": 1,
-    "signal": None,
-    "reason": "",
-    "detail": "d",
-    "log_tail": "Traceback",
-    "started_at": 1.0,
-    "ended_at": 2.0,
-    "boot_id": "b",
-    "finished": {"outcome": "failed", "step": 3, "cause": "nan_loss", "message": "m"},
-}
-
-
-def test_valid_exit_report_is_unchanged():
-    assert sound_exit(SOUND) == SOUND
-
-
 @pytest.mark.parametrize(
-    ("part", "value"),
+    ("subject", "name"),
     [
-        *(("code", value) for value in ("x", 2**63, [1], 1.5)),
-        *(("signal", value) for value in ("x", 0, 2**63, {})),
-        *(("reason", value) for value in (1, ["a"], "x" * 300_000, "\ud800")),
-        *(("log_tail", value) for value in (7, {}, "\udfff")),
-        *(("ended_at", value) for value in ("x", float("nan"), float("inf"), 10**400)),
-        *(("finished", value) for value in ([1], "completed", {"outcome": "?"})),
-        ("finished", {"outcome": "completed", "step": 2**63}),
-        ("finished", {"outcome": "completed", "step": "abc"}),
+        (Subject("queue", ""), "the queue"),
+        (Subject("node", ""), "the check of nodes"),
+        (Subject("node", "n1"), "node n1"),
     ],
 )
-def test_invalid_field_of_an_exit_report_is_dropped_and_named(part, value):
-    found = sound_exit(SOUND | {part: value})
-    [errors] = found.pop("dropped")
-    assert errors.startswith(part)
-    assert found == {name: sound for name, sound in SOUND.items() if name != part}
+def test_lasting_fault_of_no_single_run_gives_nothing_up(subject, name, caplog):
+    harness = Harness()
+    for _ in range(20):
+        harness.isolation.failed(subject, "planning it", _Odd("why"))
+        harness.now += 3.0
+    assert harness.ended == []
+    assert harness.isolation.tries_again(subject, "planning it")
+    assert [one.message for one in caplog.records] == [
+        f"{name}: planning it failed",
+        f"{name}: planning it has failed 5 times, and is tried again with each tick: _Odd('why')",
+    ]
 
 
-@pytest.mark.parametrize("report", [None, [], "x", 7])
-def test_exit_report_that_is_not_an_object_is_empty(report):
-    assert sound_exit(report) == {"dropped": [f"exit: {type(report).__name__} is not an object"]}
+def test_queue_that_cannot_be_planned_is_named_as_itself(bench, monkeypatch, caplog):
+    sound = control.queue.plan
 
+    def plan(waiting, *rest):
+        if len(waiting) > 1:  # No run alone is at fault.
+            raise _Odd
+        return sound(waiting, *rest)
 
-@pytest.mark.parametrize("name", ["synthetic", "parts", "node", "dropped", "delivered"])
-def test_exit_report_cannot_set_fields_of_the_server(name):
-    assert sound_exit({"code": 0, name: {"0": {}}}) == {"code": 0}
+    monkeypatch.setattr(control.queue, "plan", plan)
+    bench.waiting("one")
+    bench.waiting("two")
+    bench.tick()
+    assert [one.message for one in caplog.records] == ["the queue: planning it failed"]

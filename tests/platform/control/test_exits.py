@@ -1,4 +1,4 @@
-"""Exit reports: those of a gang as one, and those that only agents have."""
+"""Exit reports: their valid parts, those of a gang as one, and those that only agents have."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from lehr.control.exits import (
     delivered_parts,
     listed_exit,
     merge_exit_reports,
+    sound_exit,
     synthetic_exit,
     with_part,
 )
@@ -73,3 +74,50 @@ def test_own_reports_come_before_the_lists_of_agents():
 def test_exit_that_nobody_has_reported_is_an_error():
     with pytest.raises(KeyError):
         listed_exit({}, [None])
+
+
+SOUND = {
+    "code": 1,
+    "signal": None,
+    "reason": "",
+    "detail": "d",
+    "log_tail": "Traceback",
+    "started_at": 1.0,
+    "ended_at": 2.0,
+    "boot_id": "b",
+    "finished": {"outcome": "failed", "step": 3, "cause": "nan_loss", "message": "m"},
+}
+
+
+def test_valid_exit_report_is_unchanged():
+    assert sound_exit(SOUND) == SOUND
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        *(("code", value) for value in ("x", 2**63, [1], 1.5)),
+        *(("signal", value) for value in ("x", 0, 2**63, {})),
+        *(("reason", value) for value in (1, ["a"], "x" * 300_000, "\ud800")),
+        *(("log_tail", value) for value in (7, {}, "\udfff")),
+        *(("ended_at", value) for value in ("x", float("nan"), float("inf"), 10**400)),
+        *(("finished", value) for value in ([1], "completed", {"outcome": "?"})),
+        ("finished", {"outcome": "completed", "step": 2**63}),
+        ("finished", {"outcome": "completed", "step": "abc"}),
+    ],
+)
+def test_invalid_field_of_an_exit_report_is_dropped_and_named(part, value):
+    found = sound_exit(SOUND | {part: value})
+    [errors] = found.pop("dropped")
+    assert errors.startswith(part)
+    assert found == {name: sound for name, sound in SOUND.items() if name != part}
+
+
+@pytest.mark.parametrize("report", [None, [], "x", 7])
+def test_exit_report_that_is_not_an_object_is_empty(report):
+    assert sound_exit(report) == {"dropped": [f"exit: {type(report).__name__} is not an object"]}
+
+
+@pytest.mark.parametrize("name", ["synthetic", "parts", "node", "dropped", "delivered"])
+def test_exit_report_cannot_set_fields_of_the_server(name):
+    assert sound_exit({"code": 0, name: {"0": {}}}) == {"code": 0}
