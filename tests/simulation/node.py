@@ -130,6 +130,7 @@ class Node:
 
     def touch(self) -> None:
         """Note that its list of attempts, or whether it answers, may change."""
+        self.world.watch.living.touch_node(self)
         if self.watcher is not None:
             self.watcher.touched()
 

@@ -195,12 +195,14 @@ class Server:
             self.die()
             return Down
         except LehrError:
+            self.world.watch.after_call()
             raise
         except Exception as error:
             self.world.watch.fail("internal", f"a call of the server raised {error!r}", error)
             return Down
         finally:
             self.inside = False
+        self.world.watch.after_call()
         self._plan_tick()
         return found
 

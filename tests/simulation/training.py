@@ -268,6 +268,7 @@ class Training:
 
     def left(self, part: Part) -> None:
         """A part's processes are gone: those of the other nodes wait for it, and then fail."""
+        self.world.watch.living.touch_training(self)
         well = part.code == 0 and self.over
         if well:
             return

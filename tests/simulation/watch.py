@@ -11,17 +11,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lehr.cluster.dispatcher import TICK_S
-from lehr.control.lifecycle import ACTIVE, Desired, RunState
+from lehr.control.lifecycle import ACTIVE, RunState
 from lehr.control.nodes import Exclude
 from lehr.control.queue import StartRun
-from lehr.control.reconcile import AttemptPhase, Timeouts
+from lehr.control.reconcile import AttemptPhase
 from lehr.errors import LehrError, StoreUnavailable
+from lehr.store import Change
 from lehr.store.tables import Attempt, RunRow
 from simulation.part import Part
 from simulation.people import READMITTED_S
 from simulation.server import Down
 from simulation.watch_groups import GroupWatch
-from simulation.watch_record import check_bytes, check_history
+from simulation.watch_living import LivingWatch
+from simulation.watch_record import BytesWatch, HistoryWatch, check_bytes
 
 if TYPE_CHECKING:
     from simulation.training import Training
@@ -34,9 +36,6 @@ INVARIANTS = (
     *("maintenance", "excluded"),
 )
 CHECK_S = 60.0
-SLACK_S = 90.0
-"""For reports, ticks and shippers that come more rarely than in reality."""
-LIMITS = Timeouts()
 
 
 @dataclass(frozen=True)
@@ -65,16 +64,17 @@ class Watch:
         self.handler = _Handler(self)
         self.healed_at: float | None = None
         self.groups = GroupWatch(world, self)
-        self.acknowledged = self.groups.acknowledged
+        self.living = LivingWatch(world)
+        self.history = HistoryWatch(self)
+        self.bytes = BytesWatch(self)
         self.power_is_cut = self.groups.power_is_cut
         self.about_to_call = self.groups.about_to_call
         self._begun: Counter[tuple[str, str]] = Counter()
         self._begun_on: dict[tuple[str, int], str] = {}
         self._saved: set[tuple[str, str]] = set()
-        self._completed: set[str] = set()
-        self._since: dict[Any, float] = {}
+        self.completed_runs: set[str] = set()
+        """Runs that a trainer has completed."""
         self._head: tuple[str, float] | None = None
-        self._started_in_tick = False
         self._rng = random.Random(world.seed)
         # Its own, so that these moments do not change the history.
 
@@ -103,6 +103,7 @@ class Watch:
         self.fail("twice", f"{part.attempt_id} writes its streams twice")
 
     def trains(self, part: Part) -> None:
+        self.living.touch_training(part.training)
         for other in part.node.parts():
             if other is not part and other.trainer and set(other.gpus) & set(part.gpus):
                 self.fail("gpu", f"{part.attempt_id} and {other.attempt_id} train on one GPU")
@@ -120,16 +121,21 @@ class Watch:
         self._saved.add((training.run_id, path))
 
     def completed(self, training: Training) -> None:
-        self._completed.add(training.run_id)
+        self.completed_runs.add(training.run_id)
 
     def refused(self, part: Part, what: str, error: LehrError) -> None:
         self.fail("internal", f"{what} of {part.attempt_id} is refused: {error!r}", error)
 
-    # --------------------------------------------------------------------------------- ticks
+    def acknowledged(self, part: Part, name: str, size: int) -> None:
+        self.groups.acknowledged(part, name, size)
+        self.bytes.acknowledged(part, name, size)
+
+    # ------------------------------------------------------------------------ calls and ticks
 
     def watch_server(self) -> None:
         """Look at the actions of each tick before they are applied."""
         self.groups.started()
+        self.world.server.store.subscribe(self._changed)
         executor = self.world.server.dispatcher._executor
         apply = executor.apply
 
@@ -143,7 +149,6 @@ class Watch:
             for action in actions:
                 if isinstance(action, Exclude):
                     self._check_exclusion(action)
-            self._started_in_tick = bool(starts)
             return apply(actions)
 
         executor.apply = checked  # type: ignore[method-assign]
@@ -172,10 +177,24 @@ class Watch:
         if healed or not (node.disturbed_at or node.in_trouble or node.bad_gpu):
             self.fail("excluded", f"{node.name} is excluded: {action.message}")
 
+    def _changed(self, change: Change) -> None:
+        if change.kind == "run" and not change.progress:
+            self.living.run_changed(change.id)
+
+    def after_call(self) -> None:
+        """Check what a call of the server, or a tick, has recorded."""
+        if self.history.after_call():
+            self._check_holders()
+
     def after_tick(self) -> None:
-        if not self._started_in_tick:
-            return
-        self._started_in_tick = False
+        self.living.after_tick()
+        self._check_head()
+
+    def after_event(self) -> None:
+        self.living.after_event()
+
+    def _check_holders(self) -> None:
+        """Each GPU has one attempt, and no sweep more than its limit."""
         store = self.world.server.store
         active = {run.id: run for run in store.runs.by_state(ACTIVE)}
         holders: dict[tuple[str, int], str] = {}
@@ -222,69 +241,16 @@ class Watch:
         )
         self.world.counts["GPU minutes"] += busy
         self.world.counts["idle minutes"] += not busy
-        seen: set[Any] = set()
-        if self.world.server.up and self.world.server.bridge.session:
-            rows = self.world.server.dispatcher._loader._runs._rows
-            for node in self.world.nodes:
-                for part in node.parts():
-                    if part.trainer:
-                        self._check_living(part, rows, seen)
-            self._check_head(rows)
-        for key in [key for key in self._since if key not in seen]:
-            del self._since[key]
+        self.living.look_at_all()
+        self._check_head()
 
-    def _overdue(self, key: Any, seen: set[Any], limit_s: float, *disturbed: float) -> bool:
-        """Return whether ``key`` has held for so long, without a fault that explains it."""
-        seen.add(key)
-        now = self.world.timeline.now
-        since = max(self._since.setdefault(key, now), self.world.disturbed_at, *disturbed)
-        slow = 600.0 if self.world.plan.slow else 0.0
-        lost = 300.0 if self.world.plan.loss else 0.0
-        return now - since > limit_s + SLACK_S + slow + lost
-
-    def _check_living(self, part: Part, rows: dict[str, RunRow], seen: set[Any]) -> None:
-        node = part.node
-        if node.in_trouble or not part.shim:
-            return
-        run = rows.get(part.training.run_id)
-        current = run is not None and run.attempt == part.training.number
-        state = RunState(run.state) if run is not None and current else None
-        name = f"{part.attempt_id} on {node.name}"
-        if state is None or not state.active:
-            if self._overdue((part, "over"), seen, LIMITS.cancel_kill_s + 30, node.disturbed_at):
-                self.fail("left_over", f"{name} still trains, and no run wants it")
-        elif state is RunState.STOPPING:
-            assert run is not None
-            ends = run.desired in {Desired.CANCEL.value, Desired.PRUNE.value}
-            limit = LIMITS.cancel_kill_s if ends else LIMITS.pause_kill_s
-            key = (part, "ends" if ends else "saves")
-            if self._overdue(key, seen, limit + 16, node.disturbed_at):
-                self.fail("requests", f"{name} was asked to stop ({run.desired}), and still trains")
-        elif self.world.windows.open_on(node.name):
-            limit = LIMITS.pause_kill_s + 16
-            if self._overdue((part, "window"), seen, limit, node.disturbed_at):
-                self.fail("maintenance", f"{name} still trains in its maintenance window")
-        self._check_gang(part, seen)
-
-    def _check_gang(self, part: Part, seen: set[Any]) -> None:
-        training = part.training
-        gone = [one for one in training.parts.values() if not one.trainer]
-        nodes = [one.node for one in training.parts.values()]
-        if not gone or any(node.hangs or node.disk_full for node in nodes):
-            return
-        if any(one.shim is False and one.node.on and one.exit is None for one in gone):
-            return  # Its agent is about to end it.
-        well = all(one.code == 0 for one in gone)
-        limit = LIMITS.gang_drain_s + 60 if well else LIMITS.lease_s + 100
-        disturbed = [node.disturbed_at for node in nodes]
-        if self._overdue((part, "gang", well), seen, limit, *disturbed):
-            self.fail(
-                "gang", f"{part.attempt_id} lives on {part.node.name} without its other parts"
-            )
-
-    def _check_head(self, rows: dict[str, RunRow]) -> None:
+    def _check_head(self) -> None:
         """The first of the queue starts once what ran before it has ended."""
-        order = self.world.server.dispatcher.queue_order()
+        server = self.world.server
+        if not server.up or not server.bridge.session:
+            return
+        rows = server.dispatcher._loader._runs._rows
+        order = server.dispatcher.queue_order()
         waits = order[0] if order else None
         run = rows.get(waits) if waits is not None else None
         usable = [node for node in self.world.nodes if node.joined and not node.in_trouble]
@@ -352,9 +318,7 @@ class Watch:
                 self.fail("stuck", f"{run.id} is {run.state} ({run.desired}): {run.pending_reason}")
             if run.cause == "internal":
                 self.fail("internal", f"{run.id} ended with {run.reason}")
-            if state is RunState.COMPLETED and run.id not in self._completed:
-                self.fail("completed", f"{run.id} is completed, and no trainer has completed it")
-            check_history(self, run)
+            self.history.finally_(run)
         for node in self.world.nodes:
             for part in node.parts():
                 if node.joined and (part.trainer or part.shim):

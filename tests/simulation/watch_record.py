@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lehr.store import Store
@@ -27,45 +28,88 @@ LEGAL = {
 """Written down here once more: the product's own table may be wrong."""
 
 
-def check_history(watch: Watch, run: RunRow) -> None:
-    """A run's transitions are legal, have its attempts in order, and keep its budgets."""
-    store = watch.world.server.store
+@dataclass
+class _Known:
+    """What the transitions of a run have shown so far."""
+
     state: str | None = None
-    why = ""
-    attempt = used = 0
-    allowed = sum(run.spec["retries"].values())
-    progressed = _progressed(store, run.id)
-    for one in store.transitions.of_run(run.id):
-        if one.old != state or (one.old, one.new) not in LEGAL:
-            watch.fail("transitions", f"{run.id}: {one.old} to {one.new} after {state}")
-        if one.attempt != attempt + (one.new == "starting"):
-            watch.fail("transitions", f"{run.id}: attempt {one.attempt} after {attempt}")
-        if (one.old, one.new) == ("stopping", "queued"):
+    attempt: int = 0
+    used: int = 0
+    """Retries since a person last queued it, or an attempt progressed."""
+    why: str = ""
+
+
+class HistoryWatch:
+    """Checks each transition when the call that made it has returned."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._runs: dict[str, _Known] = {}
+        self._last = 0
+        """The id of the last transition that was checked."""
+
+    def after_call(self) -> bool:
+        """Check what the call has recorded. Return whether an attempt has begun."""
+        rows = self._watch.world.server.store.db._raw.execute(
+            "SELECT id, run_id, old, new, attempt, cause, actor FROM transitions"
+            " WHERE id > ? ORDER BY id",
+            (self._last,),
+        ).fetchall()
+        for number, run_id, *row in rows:
+            self._last = number
+            self._check(run_id, *row)
+        return any(row[3] == "starting" for row in rows)
+
+    def _check(
+        self, run_id: str, old: str | None, new: str, attempt: int, cause: str, actor: str
+    ) -> None:
+        """It is legal, has the run's attempts in order, and keeps its budgets."""
+        fail = self._watch.fail
+        known = self._runs.setdefault(run_id, _Known())
+        if old != known.state or (old, new) not in LEGAL:
+            fail("transitions", f"{run_id}: {old} to {new} after {known.state}")
+        if attempt != known.attempt + (new == "starting"):
+            fail("transitions", f"{run_id}: attempt {attempt} after {known.attempt}")
+        if new == "queued" and old is not None:
+            self._check_requeued(run_id, known, old, attempt, actor)
+        if new == "completed" and run_id not in self._watch.completed_runs:
+            fail("completed", f"{run_id} is completed, and no trainer has completed it")
+        known.state, known.attempt, known.why = new, attempt, cause
+
+    def _check_requeued(
+        self, run_id: str, known: _Known, old: str, attempt: int, actor: str
+    ) -> None:
+        store = self._watch.world.server.store
+        run = store.runs.get(run_id)
+        allowed = run.spec["retries"]
+        if old == "stopping":
             # Only a run that allows it is paused for another one; maintenance stops any.
-            watch.world.count(f"stopped: {why}")
-            allowed_why = {"maintenance", *(("preempted",) * run.spec["preemptible"])}
-            if why not in allowed_why:
-                watch.fail("transitions", f"{run.id}: {why} led to the queue")
-        why = one.cause
-        state, attempt = one.new, one.attempt
-        if one.new == "queued" and one.actor == "user":
-            used = 0
-        elif one.new == "queued" and one.old in {"starting", "running"}:
-            used = 1 if one.attempt in progressed else used + 1
-            if used > allowed:
-                watch.fail("budget", f"{run.id}: {used} retries, {allowed} allowed")
-    if (state, attempt) != (run.state, run.attempt):
-        watch.fail("transitions", f"{run.id}: its row differs from its transitions")
-    numbers = [row.number for row in store.attempts.of_run(run.id)]
-    if numbers != list(range(1, run.attempt + 1)):
-        watch.fail("transitions", f"{run.id} has attempts {numbers}")
-    for name, column in (
-        ("user", "user_failures"),
-        ("infrastructure", "infrastructure_failures"),
-        ("preemption", "preemptions"),
-    ):
-        if getattr(run, column) > run.spec["retries"][name]:
-            watch.fail("budget", f"{run.id}: {getattr(run, column)} {column}")
+            self._watch.world.count(f"stopped: {known.why}")
+            if known.why not in {"maintenance", *(("preempted",) * run.spec["preemptible"])}:
+                self._watch.fail("transitions", f"{run_id}: {known.why} led to the queue")
+        if actor == "user":
+            known.used = 0
+        elif old in {"starting", "running"}:
+            known.used = 1 if attempt in _progressed(store, run_id) else known.used + 1
+            if known.used > sum(allowed.values()):
+                self._watch.fail("budget", f"{run_id}: {known.used} retries, {allowed} allowed")
+        for name, column in (
+            ("user", "user_failures"),
+            ("infrastructure", "infrastructure_failures"),
+            ("preemption", "preemptions"),
+        ):
+            if getattr(run, column) > allowed[name]:
+                self._watch.fail("budget", f"{run_id}: {getattr(run, column)} {column}")
+
+    def finally_(self, run: RunRow) -> None:
+        """The row of the run, and its attempts, are what its transitions say."""
+        store = self._watch.world.server.store
+        known = self._runs.get(run.id, _Known())
+        if (known.state, known.attempt) != (run.state, run.attempt):
+            self._watch.fail("transitions", f"{run.id}: its row differs from its transitions")
+        numbers = [row.number for row in store.attempts.of_run(run.id)]
+        if numbers != list(range(1, run.attempt + 1)):
+            self._watch.fail("transitions", f"{run.id} has attempts {numbers}")
 
 
 def _progressed(store: Store, run_id: str) -> set[int]:
@@ -77,6 +121,25 @@ def _progressed(store: Store, run_id: str) -> set[int]:
             newest = point.step
             found.add(point.attempt)
     return found
+
+
+class BytesWatch:
+    """Compares each piece of a stream with what was written, when the server has acknowledged it."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._checked: dict[tuple[str, str], int] = {}
+        """How many bytes of each stream were compared."""
+
+    def acknowledged(self, part: Part, name: str, size: int) -> None:
+        key = (part.attempt_id, name)
+        begin = self._checked.get(key, 0)
+        if size <= begin:
+            return
+        self._checked[key] = size
+        streams = self._watch.world.server.store.streams
+        if streams.read(part.attempt_id, name, begin, size - begin) != part.files[name][begin:size]:
+            self._watch.fail("bytes", f"{part.attempt_id}/{name}: bytes {begin} to {size} differ")
 
 
 def check_bytes(watch: Watch, training: Training) -> None:

@@ -189,6 +189,7 @@ class World:
     def _until(self, over: Callable[[], bool]) -> None:
         while not self.watch.violations and not over():
             self.timeline.next()
+            self.watch.after_event()
 
 
 def simulate(
