@@ -13,6 +13,7 @@ from lehr_testing.api import (
     started,
     submit,
 )
+from lehr_testing.statements import read_statements
 
 
 @pytest.fixture
@@ -80,6 +81,34 @@ def test_metrics_of_many_runs_are_those_of_each(api, three):
         for run in three
     ]
     assert found[2]["metrics"] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "params"),
+    [
+        ("series", {"name": "train/loss"}),
+        ("metrics", {}),
+        ("compare", {"metric": "train/loss"}),
+        ("values", {}),
+    ],
+)
+def test_runs_are_found_by_their_ids_in_one_statement(api, three, path, params):
+    api_, client = api
+
+    def reads(runs):
+        with read_statements(api_.store) as found:
+            answer = client.get(f"/api/v1/{path}", params={"run": runs, **params})
+        assert answer.status_code == 200
+        return sum("FROM runs" in one for one in found)
+
+    assert reads(three) == reads(three[:2])
+
+
+def test_runs_are_found_by_id_name_and_beginning_of_an_id(api, three):
+    _, client = api
+    refs = [three[1], "short", three[2][:6]]
+    found = client.get("/api/v1/metrics", params={"run": refs}).json()
+    assert [one["run_id"] for one in found] == [three[1], three[0], three[2]]
 
 
 @pytest.mark.parametrize(

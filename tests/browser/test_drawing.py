@@ -171,3 +171,27 @@ def test_focus_and_cursor_stay_on_a_live_sweep(visit: Visit, lehr: Lehr):
     attempts[0].train(range(103, 201))
     expect(page.locator(f'tr[data-run="{runs[0].id}"]')).to_contain_text("@ 200")
     expect(link).to_be_focused()
+
+
+NO_PAUSES = """(() => {
+  const timeout = window.setTimeout;
+  window.setTimeout = (act, ms = 0, ...args) => (ms >= 1000 ? 0 : timeout(act, ms, ...args));
+})()"""
+
+
+def test_curves_are_fetched_without_a_pause_when_they_come_into_sight(visit: Visit, lehr: Lehr):
+    runs = [lehr.store.runs.create(seeding.run_spec(name, steps=200)) for name in ("a", "b")]
+    for run in runs:
+        seeding.start(lehr.store, run).train(range(1, 101))
+    visit.page.add_init_script(NO_PAUSES)
+    page = visit.open(f"/compare?runs={runs[0].id},{runs[1].id}")
+    for metric in ("train/loss", "train/grad_norm"):
+        chart = page.locator(f'[data-metric="{metric}"]')
+        chart.scroll_into_view_if_needed()
+        expect(chart.locator(".trace.line[data-run]")).to_have_count(2, timeout=10_000)
+    page.get_by_role("button", name="tokens", exact=True).click()
+    page.wait_for_function(
+        """(x) => document.querySelector('[data-metric="train/grad_norm"] .plot').figure.traces.at(-1).x.at(-1) === x""",
+        arg=100 * seeding.TOKENS_PER_STEP,
+        timeout=10_000,
+    )

@@ -12,6 +12,7 @@ from pydantic import Field
 from lehr.errors import NotFound, UserError
 from lehr.presenters.streams import metric_info, series_view
 from lehr.schemas.streams import MetricInfo, MetricsOfRun, Series
+from lehr.services.find_runs import find_runs
 from lehr.store import Store
 from lehr.store.tables import RunRow
 from lehr_api.deps import FoundRun, StoreDep
@@ -62,7 +63,9 @@ def metrics(run: FoundRun, store: StoreDep) -> list[MetricInfo]:
 @router.get("/metrics", responses=problem_responses(404))
 def metrics_of_runs(store: StoreDep, run: Runs) -> list[MetricsOfRun]:
     """Return the metrics of many runs, in the requested order."""
-    return [MetricsOfRun(run_id=one.id, metrics=_metrics(store, one)) for one in _found(store, run)]
+    return [
+        MetricsOfRun(run_id=one.id, metrics=_metrics(store, one)) for one in find_runs(store, run)
+    ]
 
 
 @router.get("/runs/{ref}/series", responses=problem_responses(404))
@@ -133,15 +136,11 @@ def series_of_runs(
         with_superseded=superseded,
     )
     found = []
-    for first_x, one in zip(starts.values(), _found(store, list(starts)), strict=True):
+    for first_x, one in zip(starts.values(), find_runs(store, starts), strict=True):
         for metric in dict.fromkeys(name):
             with suppress(NotFound):  # The run has no such metric.
                 found.append(series_view(read(one.id, metric, first=first_x)))
     return found
-
-
-def _found(store: Store, refs: list[str]) -> list[RunRow]:
-    return [store.runs.find(ref) for ref in dict.fromkeys(refs)]
 
 
 def _metrics(store: Store, run: RunRow) -> list[MetricInfo]:

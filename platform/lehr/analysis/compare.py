@@ -12,6 +12,7 @@ import bisect
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from lehr.analysis.batches import Agreement, BatchesVerdict, agreement, batches_note
@@ -206,6 +207,7 @@ def compare(runs: Sequence[ComparedRun], *, metric: str = "val/loss") -> Compari
     )
 
 
+@lru_cache(maxsize=10_000)  # A comparison asks for each field of each run.
 def _is_factor(path: str) -> bool:
     if _is_own_seed(path) or path.split(".", maxsplit=1)[0] in _NOT_FACTORS:
         return False

@@ -16,6 +16,7 @@ from lehr.errors import NotFound, UserError, nearest
 from lehr.presenters.flops import flops_per_token
 from lehr.presenters.runs import CORE_METRICS
 from lehr.schemas.comparisons import ComparisonView, DifferenceView, GapView, RunResultView
+from lehr.services.find_runs import find_runs
 
 if TYPE_CHECKING:
     from lehr.services.context import Context
@@ -37,7 +38,7 @@ def compare_runs(
         UserError: there are fewer than two different runs.
     """
     store = context.store
-    runs = list({one.id: one for one in map(store.runs.find, refs)}.values())
+    runs = list({one.id: one for one in find_runs(store, refs)}.values())
     if len(runs) < 2:
         given = ", ".join(f"{run.name} ({run.id})" for run in runs) or "none"
         raise UserError(f"a comparison needs two different runs; given: {given}.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lehr.analysis.compare import flatten
 from lehr.schemas.runs import RunValuesView
+from lehr.services.find_runs import find_runs
 
 if TYPE_CHECKING:
     from lehr.services.context import Context
@@ -27,7 +28,7 @@ def values_of_runs(
         NotFound: there is no such run.
     """
     store = context.store
-    runs = list({one.id: one for one in map(store.runs.find, refs)}.values())
+    runs = list({one.id: one for one in find_runs(store, refs)}.values())
     ids = [run.id for run in runs]
     flat = [
         {path: value for path, value in flatten(run.spec).items() if path not in _IDENTITY}

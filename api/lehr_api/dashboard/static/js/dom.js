@@ -136,19 +136,22 @@ export function onceAFrame(act) {
 
 /**
  * Call `act` at most every `ms` milliseconds: at once, and again at the end if called in between.
- * Calls do not overlap: the next begins after the previous one has ended.
+ * Calls do not overlap: the next begins after the previous one has ended. A call with `true` ends the pause.
  *
  * @param {() => void | Promise<void>} act
  * @param {number} ms
- * @returns {() => void}
+ * @returns {(now?: unknown) => void}
  */
 export function throttled(act, ms) {
   let busy = false;
   let again = false;
+  let endPause = () => {};
   const run = async () => {
     busy = true;
     again = false;
+    /** @type {Promise<void>} */
     const pause = new Promise((done) => {
+      endPause = done;
       setTimeout(done, ms);
     });
     try {
@@ -159,7 +162,9 @@ export function throttled(act, ms) {
       if (again) run();
     }
   };
-  return () => {
+  // Strictly true: observers and listeners call it with what they observed.
+  return (now) => {
+    if (now === true) endPause();
     if (busy) again = true;
     else run();
   };

@@ -95,9 +95,10 @@ export class Board {
 
   /** @param {BoardRun[]} runs */
   setRuns(runs) {
+    const drawn = new Set(this.runs.filter((run) => !run.hidden).map((run) => run.id));
     this.runs = runs;
     this.redraw();
-    this.tick();
+    this.tick(runs.some((run) => !run.hidden && !drawn.has(run.id)));
   }
 
   /** @param {import("./chart.js").Marks} marks */
@@ -128,7 +129,7 @@ export class Board {
   reload() {
     for (const feed of this.feeds.values()) feed.reset();
     this.place.querySelectorAll(".charts").forEach((element) => element.classList.toggle("wide", this.view.wide));
-    this.tick();
+    this.tick(true);
   }
 
   /** Fetch the new points of a run. @param {string} id */
@@ -206,11 +207,14 @@ export class Board {
 
   /** @param {IntersectionObserverEntry[]} entries */
   #seen(entries) {
+    let appeared = false;
     for (const entry of entries) {
       const chart = this.charts.get(/** @type {HTMLElement} */ (entry.target).dataset.metric ?? "");
-      if (chart) chart.visible = entry.isIntersecting;
+      if (!chart) continue;
+      appeared ||= entry.isIntersecting && !chart.visible;
+      chart.visible = entry.isIntersecting;
     }
-    this.tick();
+    this.tick(appeared);
   }
 
   async #update() {

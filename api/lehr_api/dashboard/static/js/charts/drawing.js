@@ -109,8 +109,16 @@ function linesOf(traces, px, py) {
   const found = [];
   /** @type {number[]} */
   let before = [];
+  // A line and its band have the same x.
+  /** @type {Map<number[], number[]>} */
+  const placed = new Map();
+  const columns = (/** @type {number[]} */ x) => {
+    const known = placed.get(x) ?? x.map(px);
+    placed.set(x, known);
+    return known;
+  };
   for (const { mode, x, y, line, marker, fill, fillcolor, run } of traces) {
-    const xs = x.map(px);
+    const xs = columns(x);
     const ys = y.map(py);
     const of = { "data-run": run ?? null };
     if (fill) found.push(s("path", { class: "trace band", d: bandPath(xs, before, ys), fill: fillcolor ?? "none", stroke: "none" }));

@@ -67,8 +67,8 @@ export function tracesOf(line, look, unit) {
     ...base,
     run: line.run,
     mode: few ? "lines+markers" : "lines",
-    x: x.slice(fork),
-    y: curve.y.slice(fork),
+    x: fork === 0 ? x : x.slice(fork),
+    y: fork === 0 ? curve.y : curve.y.slice(fork),
     line: { width: 1.75, color: colour, dash },
     marker: { size: 4.5, color: colour },
   });

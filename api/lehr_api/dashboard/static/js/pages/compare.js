@@ -337,6 +337,8 @@ async function load() {
   }
   if (!place.contains(head)) mount(place, head, notes, groups, table, h("h2", {}, "Curves"), sets, bar.element, charts, h("h2", {}, "Config"), differences, h("h2", {}, "Code"), code.element);
   drawHead();
+  // Asked together with the runs; again below for those that the address names otherwise than by their ids.
+  const early = new Map(ids.map((id) => [id, ask("/metrics", id, {}).catch(() => null)]));
   try {
     const { found, missing } = await fetchRuns(ids);
     if (missing && mine === ids) problem.textContent = message(missing);
@@ -344,7 +346,7 @@ async function load() {
       fill(place, h("div.failure", { role: "alert" }, h("p", {}, missing ? message(missing) : `${found[0].name} alone: a comparison needs two different runs.`)), nothing());
       return;
     }
-    const infos = new Map(await Promise.all(found.map(async (run) => /** @type {[string, any[]]} */ ([run.id, await ask("/metrics", run.id, {})]))));
+    const infos = new Map(await Promise.all(found.map(async (run) => /** @type {[string, any[]]} */ ([run.id, (await early.get(run.id)) ?? (await ask("/metrics", run.id, {}))]))));
     if (mine !== ids) return;
     for (const run of found) runs.set(run.id, run);
     ids = [...new Set(found.map((run) => run.id))];
