@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
+from lehr.control.lifecycle import RunState
 from lehr_testing import seeding
 
 from .conftest import Lehr, Visit
@@ -195,3 +196,49 @@ def test_curves_are_fetched_without_a_pause_when_they_come_into_sight(visit: Vis
         arg=100 * seeding.TOKENS_PER_STEP,
         timeout=10_000,
     )
+
+
+QUICK_PAUSES = """(() => {
+  const timeout = window.setTimeout;
+  window.setTimeout = (act, ms = 0, ...args) => timeout(act, Math.min(ms, 20), ...args);
+})()"""
+COUNT_FIGURES = """() => {
+  globalThis.figures = 0;
+  const react = Plotly.react;
+  Plotly.react = (...args) => {
+    globalThis.figures += 1;
+    return react(...args);
+  };
+}"""
+
+
+def test_steps_of_a_live_sweep_draw_and_ask_only_what_changes_with_them(visit: Visit, lehr: Lehr):
+    sweep, runs = seeding.create_sweep(lehr.store, seeding.lr_sweep("grid", [1e-4, 3e-4]))
+    attempts = [seeding.start(lehr.store, run, gpus=[i]) for i, run in enumerate(runs)]
+    for attempt in attempts:
+        attempt.train(range(1, 102))
+    visit.page.add_init_script(QUICK_PAUSES)
+    page = visit.open(f"/sweeps/{sweep.id}")
+    page.locator("#sweep-figure .main-svg").first.wait_for()
+    expect(page.locator("#totals strong").first).to_have_text("2")
+
+    def asked_totals() -> int:
+        return sum("runs?state=queued" in one for one in visit.watch.requests)
+
+    def train(step: int) -> None:
+        with page.expect_response(lambda answer: f"{sweep.id}?run=" in answer.url):
+            for attempt in attempts:
+                attempt.train([step])
+
+    train(102)
+    page.evaluate(COUNT_FIGURES)
+    before = asked_totals()
+    for step in range(103, 107):
+        train(step)
+    assert page.evaluate("figures") == 0
+    assert asked_totals() == before
+    attempts[0].train(range(107, 201))
+    page.wait_for_function("() => figures > 0")
+    attempts[1].end(RunState.FAILED, 106)
+    expect(page.locator("#totals")).to_contain_text("1 failed")
+    assert asked_totals() > before

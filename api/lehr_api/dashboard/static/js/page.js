@@ -70,7 +70,15 @@ export function installPage() {
   });
   // The totals may lag by a few seconds, but must be cheap.
   const refresh = throttled(() => showTotals().catch(() => undefined), TOTALS_MS);
-  on("run", refresh);
+  // Each step of a run is an event, but only another state changes the totals.
+  /** @type {Map<string, string>} */
+  const states = new Map();
+  on("run", ({ id, state, archived }) => {
+    const now = `${state} ${archived}`;
+    if (states.get(id) === now) return;
+    states.set(id, now);
+    refresh();
+  });
   on("cluster", refresh);
   onCatchUp(refresh);
   // Let the page send its own requests first.

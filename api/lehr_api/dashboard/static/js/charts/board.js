@@ -22,6 +22,8 @@ import { showTip } from "./tip.js";
 /** @typedef {import("./run-curves.js").BoardRun} BoardRun */
 
 const TICK_MS = 1000;
+/** The pause between two updates of pages with the curves of several runs: as between those of their tables. */
+export const SEVERAL_MS = 2000;
 
 const PINNED = ["train/loss", "val/loss", "tokens_per_s"];
 
@@ -31,7 +33,7 @@ export class Board {
    * @param {BoardRun[]} runs
    * @param {import("./toolbar.js").View} view
    * @param {{onZoom: (range: [number, number | null] | null) => void,
-   *   onLine?: (run: string | null) => void, pins?: string, open?: string[]}} options `open`: prefixes that are open at first; all by default
+   *   onLine?: (run: string | null) => void, pins?: string, open?: string[], pauseMs?: number}} options `open`: prefixes that are open at first; all by default
    */
   constructor(place, runs, view, options) {
     this.place = place;
@@ -72,7 +74,7 @@ export class Board {
     this.moment = h("div.moment", { hidden: true, "aria-live": "polite" });
     this.pins = memory.get(options.pins ?? "pins", PINNED);
     this.observer = new IntersectionObserver((entries) => this.#seen(entries), { rootMargin: "120px" });
-    this.tick = throttled(() => this.#update(), TICK_MS);
+    this.tick = throttled(() => this.#update(), options.pauseMs ?? TICK_MS);
     this.onTheme = () => this.redraw();
     this.onEscape = (/** @type {KeyboardEvent} */ event) => event.key === "Escape" && this.release();
     document.addEventListener("keydown", this.onEscape);

@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { ask } from "../charts/batch.js";
-import { Board } from "../charts/board.js";
+import { Board, SEVERAL_MS } from "../charts/board.js";
 import { swatch as swatchOf } from "../charts/swatch.js";
 import { toolbar, viewFromAddress } from "../charts/toolbar.js";
 import { CodeDifferences } from "../compare/code.js";
@@ -76,6 +76,7 @@ const board = new Board(charts, [], view, {
   },
   pins: "compare-pins",
   open: ["train", "val"],
+  pauseMs: SEVERAL_MS,
 });
 
 const swatch = (/** @type {string} */ id) => swatchOf(stroke(given.get(id) ?? 0));

@@ -1,7 +1,7 @@
 /** The page of a sweep: the verdict, the evidence, all trials. */
 
 import { get } from "../api.js";
-import { Board } from "../charts/board.js";
+import { Board, SEVERAL_MS } from "../charts/board.js";
 import { drawFigure } from "../charts/figure.js";
 import { toolbar, viewFromAddress } from "../charts/toolbar.js";
 import { byId, coded, fill, h, mount, s, throttled } from "../dom.js";
@@ -23,6 +23,7 @@ import { read, write } from "../urlstate.js";
 /**
  * @typedef {import("../types.js").SweepDetail} SweepDetail
  * @typedef {import("../charts/board.js").BoardRun} BoardRun
+ * @typedef {{parameter: string, verdict: string, notes: string[], figure: any, importance: Record<string, number>}} SweepFigure
  */
 
 /** Of so many runs one request returns the metrics. */
@@ -46,7 +47,7 @@ const more = h("div.bar");
 let shown = PAGE;
 /** @type {SweepDetail | null} */
 let sweep = null;
-/** @type {{parameter: string, verdict: string, notes: string[], figure: any, importance: Record<string, number>} | null} */
+/** @type {SweepFigure | null} */
 let figure = null;
 let parameter = read("parameter");
 const hidden = new Set((read("hide") ?? "").split(",").filter(Boolean));
@@ -76,6 +77,7 @@ const board = new Board(charts, [], view, {
     board.reload();
   },
   open: ["train", "val"],
+  pauseMs: SEVERAL_MS,
 });
 
 const runsNow = () => (sweep ? boardRuns(sweep, parameter, hidden) : []);
@@ -189,8 +191,13 @@ function drawParameterChoice() {
   fill(figureBar, h("label.field", {}, "against", select));
 }
 
+/** The figure as it is in the page. @type {SweepFigure | null} */
+let plotted = null;
 async function drawPlot() {
-  if (figure) await drawFigure(figurePlace, figure.figure, (run) => location.assign(`/runs/${run}`));
+  const drawing = figure;
+  if (!drawing) return;
+  await drawFigure(figurePlace, drawing.figure, (run) => location.assign(`/runs/${run}`));
+  plotted = drawing;
 }
 
 function seedChoice() {
@@ -219,7 +226,7 @@ async function readNews() {
  * Read the sweep and its figure: at first both at once, later the figure only if it has changed.
  *
  * @param {string | null} asked the parameter on the x axis
- * @returns {Promise<[SweepDetail, NonNullable<typeof figure>]>}
+ * @returns {Promise<[SweepDetail, SweepFigure]>}
  */
 async function readBoth(asked) {
   const plot = () => get(`${path}/figure`, { parameter: asked });
@@ -254,7 +261,7 @@ async function load() {
     const curves = boardSign(parameter, runsNow());
     if (curves !== drawn) drawCurves();
     drawn = curves;
-    await Promise.all([drawPlot(), loadMetrics()]);
+    await Promise.all([plotted !== figure && drawPlot(), loadMetrics()]);
     failure.replaceChildren();
   } catch (error) {
     changes.all = true;

@@ -1,6 +1,6 @@
 /** The curves beside the runs table: of the first runs that the filter lets through. */
 
-import { Board } from "../charts/board.js";
+import { Board, SEVERAL_MS } from "../charts/board.js";
 import { toolbar, viewFromAddress } from "../charts/toolbar.js";
 import { slots, stroke } from "../colour.js";
 import { h, mount, throttled } from "../dom.js";
@@ -46,6 +46,7 @@ export class Beside {
       onLine,
       open: ["train", "val"],
       pins: "runs-pins",
+      pauseMs: SEVERAL_MS,
     });
     this.learn = throttled(() => this.#learn(), 5000);
   }
