@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from lehr.analysis.sweep_result import outcome, parameter_choice, sweep_verdict
 from lehr.schemas.runs import RunView
 from lehr.schemas.streams import Series
 from lehr.schemas.sweeps import SweepDetail, TrialView
+from lehr_testing.paths import ROOT
 
 LR = "train.optimizer.lr"
 
@@ -261,3 +263,6 @@ def test_run_colours_match_the_dashboard():
     assert [colours.slot(run) for run in ("k3f9x2ab", "p8w2c4nd", "zürich", "")] == [5, 5, 4, 1]
     given = colours.slots(f"run{n}" for n in range(12))
     assert list(given.values()) == [2, 1, 4, 3, 8, 7, 0, 9, 5, 6, 17, 18]
+    script = (ROOT / "api/lehr_api/dashboard/static/js/colour.js").read_text()
+    light = next(line for line in script.splitlines() if line.startswith("const LIGHT"))
+    assert tuple(re.findall("#[0-9a-f]{6}", light)) == colours.PALETTE
