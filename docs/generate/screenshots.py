@@ -1,15 +1,26 @@
-"""The README's screenshots, taken from a server that has run ``lehr demo`` and a rollout.
+"""The README's screenshots, of real runs: the sweep of ``lehr demo``, and a rollout.
 
-    lehr demo && lehr rollout sweeps/rollout_small.yaml -y
-    python docs/generate/screenshots.py --server http://127.0.0.1:5347 --token-file ~/.lehr/token \
-        --sweep lr-grid-small --rollout rollout-small
+    python docs/generate/screenshots.py
 
-They show real runs: everything in them comes from the server.
+It starts a server with a home of its own in a temporary folder, trains both, takes the pictures and
+stops the server: some ten minutes on two cores. Of a server that has these runs already:
+
+    python docs/generate/screenshots.py --server http://127.0.0.1:5347 --token-file ~/.lehr/token
+
+Everything in the pictures comes from the server.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +31,8 @@ IMAGES = Path(__file__).parents[1] / "images"
 WIDTH, HEIGHT = 1400, 1010
 FIGURE = ".js-plotly-plot .main-svg"
 CHART = ".chart-svg"
+ROLLOUT = Path(__file__).parents[2] / "sweeps/rollout_small.yaml"
+CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 
 
 class Shot(NamedTuple):
@@ -56,21 +69,60 @@ def take(page: Page, server: str, shot: Shot) -> None:
     page.screenshot(path=IMAGES / shot.file)
 
 
+class Server(NamedTuple):
+    url: str
+    token: str
+
+
+@contextmanager
+def trained(gpus: int = 8) -> Iterator[Server]:
+    """Yield a server with a home of its own that has run the demo and a rollout."""
+    with tempfile.TemporaryDirectory(prefix="lehr-") as home:
+        others = {key: value for key, value in os.environ.items() if not key.startswith("LEHR_")}
+        environment = {**others, "LEHR_HOME": home, "COLUMNS": "100"}
+
+        def lehr(*arguments: str) -> str:
+            print("lehr", *arguments, flush=True)
+            command = [str(Path(sys.executable).parent / "lehr"), *arguments]
+            done = subprocess.run(
+                command, env=environment, check=True, stdout=subprocess.PIPE, text=True
+            )
+            return done.stdout
+
+        started = json.loads(lehr("up", "--gpus", str(gpus), "--json"))
+        try:
+            lehr("demo")
+            lehr("rollout", str(ROLLOUT), "-y", "-w")
+            yield Server(started["url"], Path(started["token_file"]).read_text().strip())
+        finally:
+            lehr("down")
+
+
+@contextmanager
+def given(url: str, token_file: Path) -> Iterator[Server]:
+    yield Server(url, token_file.read_text().strip())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--server", default="http://127.0.0.1:5347")
-    parser.add_argument("--token-file", type=Path, required=True)
+    parser.add_argument("--server", help="take them of this server, instead of one of its own")
+    parser.add_argument("--token-file", type=Path, help="the token of --server")
     parser.add_argument("--sweep", default="lr-grid-small")
     parser.add_argument("--run", default="lr-grid-small-6")
     parser.add_argument("--rollout", default="rollout-small")
-    parser.add_argument("--chromium", default="/usr/bin/chromium")
+    parser.add_argument("--chromium", default=next(filter(shutil.which, CHROMIUMS), CHROMIUMS[0]))
     options = parser.parse_args()
-    token = options.token_file.read_text().strip()
+    if options.server and not options.token_file:
+        parser.error("--server needs --token-file")
+    with given(options.server, options.token_file) if options.server else trained() as server:
+        take_all(server, options)
 
+
+def take_all(server: Server, options: argparse.Namespace) -> None:
     def get(path: str) -> dict[str, Any]:
         answer = httpx.get(
-            f"{options.server}/api/v1/{path}",
-            headers={"Authorization": f"Bearer {token}"},
+            f"{server.url}/api/v1/{path}",
+            headers={"Authorization": f"Bearer {server.token}"},
             timeout=60,
         )
         found: dict[str, Any] = answer.raise_for_status().json()
@@ -83,15 +135,15 @@ def main() -> None:
     )
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=options.chromium, args=["--no-sandbox"]
+            executable_path=shutil.which(options.chromium), args=["--no-sandbox"]
         )
         page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
-        page.goto(f"{options.server}/login")
-        page.get_by_label("Token").fill(token)
+        page.goto(f"{server.url}/login")
+        page.get_by_label("Token").fill(server.token)
         page.get_by_role("button", name="Log in").click()
         page.locator("#totals strong").first.wait_for()
         for shot in wanted:
-            take(page, options.server, shot)
+            take(page, server.url, shot)
             print(IMAGES / shot.file)
         browser.close()
 

@@ -20,6 +20,10 @@ def test_waiting_page_follows_its_reason(visit: Visit, lehr: Lehr):
     page = visit.open(f"/runs/{run.id}")
     reason = page.locator(".alert").filter(has_text="waits for")
     expect(reason).to_have_text("waits for 8 x H100")
+    # It has neither curves nor a log yet: no tools for them, no empty box.
+    expect(page.get_by_text("No log yet")).to_be_visible()
+    expect(page.get_by_role("log")).to_be_hidden()
+    expect(page.get_by_role("toolbar", name="Charts")).to_be_hidden()
     lehr.store.runs.set_pending_reasons({run.id: "waits for 2 x H100"})
     page.clock.run_for(16_000)
     expect(reason).to_have_text("waits for 2 x H100")

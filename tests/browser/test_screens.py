@@ -40,6 +40,33 @@ def test_targets_are_large_enough_for_a_finger(world: World, browser):
     assert {name: targets for name, targets in small.items() if targets} == {}
 
 
+OUT_OF_SIGHT = """(row) => [".col-state", ".col-step", ".col-loss"].filter((part) => {
+    const words = document.createRange();
+    words.selectNodeContents(row.querySelector(part));
+    const box = words.getBoundingClientRect();
+    return !(box.width > 0 && box.left >= 0 && box.right <= innerWidth);
+  })"""
+
+
+@pytest.mark.nightly
+def test_phone_shows_state_step_and_loss_of_each_run_and_tabs_apart(world: World, browser):
+    with visiting(browser, world.lehr.url, width=375) as visit:
+        page = visit.open("/?flat=1")
+        rows = page.locator("tbody tr[data-run]")
+        expect(rows.first).to_be_visible()
+        for name in ("big-run", "lr-grid-1", "lr-grid-5"):
+            row = rows.and_(page.locator(f'[data-run="{world.runs[name].id}"]'))
+            assert row.evaluate(OUT_OF_SIGHT) == [], name
+        page = visit.open(f"/runs/{world.runs['big-run'].id}?tab=events")
+        chosen = page.get_by_role("tab", selected=True)
+        expect(chosen).to_have_text("Events")
+        expect(chosen).to_be_in_viewport(ratio=0.9)
+        cut = page.get_by_role("tab").evaluate_all(
+            "(tabs) => tabs.filter((tab) => tab.scrollWidth > tab.clientWidth).length"
+        )
+        assert cut == 0
+
+
 def test_head_of_a_long_table_stays_in_sight(visit: Visit, lehr: Lehr):
     run = lehr.store.runs.create(seeding.run_spec("long", steps=1000))
     attempt = seeding.start(lehr.store, run)

@@ -22,6 +22,14 @@ test("a run's group is its value of a path, its tags, one tag, or its project", 
   assert.equal(groupOf(one, by("project")), "p");
 });
 
+test("a group by several keys has the value of each", () => {
+  const values = /** @type {Record<string, any>} */ ({ "train.optimizer.lr": 0.1, "train.model": "tiny" });
+  const grouping = { value: (/** @type {string} */ _, /** @type {string} */ path) => values[path], text: (/** @type {any} */ v, /** @type {string} */ path) => `${v}@${path.length}` };
+  const one = run({ tags: ["b"], project: "p" });
+  assert.equal(groupOf(one, { by: "train.optimizer.lr, train.model,tag:b", ...grouping }), "lr 0.1@18 · model tiny@11 · b");
+  assert.equal(groupOf(one, { by: "project,train.seed", ...grouping }), "p · no seed");
+});
+
 test("groups are in the order of their first runs", () => {
   assert.deepEqual([...inGroups([3, 1, 4, 5], (n) => (n % 2 ? "odd" : "even"))], [["odd", [3, 1, 5]], ["even", [4]]]);
 });

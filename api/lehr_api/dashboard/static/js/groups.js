@@ -2,9 +2,9 @@
 
 /**
  * @typedef {object} Grouping
- * @property {string} by a path of the config, "tag", "project", or "tag:" and one tag
- * @property {(run: string) => any} value the run's value of that path; undefined if it is not known
- * @property {(value: any) => string} text of a value
+ * @property {string} by paths of the config, "tag", "project", or "tag:" and one tag, with commas between them
+ * @property {(run: string, path: string) => any} value the run's value of a path; undefined if it is not known
+ * @property {(value: any, path: string) => string} text of a value
  */
 
 /**
@@ -14,13 +14,24 @@
  * @param {Grouping} grouping
  * @returns {string}
  */
-export function groupOf(run, { by, value, text }) {
+export const groupOf = (run, { by, value, text }) => keysOf(by).map((key) => partOf(run, key, value, text)).join(" · ");
+
+/** The keys of a group. @param {string} by */
+export const keysOf = (by) => by.split(",").map((key) => key.trim()).filter(Boolean);
+
+/**
+ * @param {{id: string, tags: string[], project: string}} run
+ * @param {string} by one key
+ * @param {Grouping["value"]} value
+ * @param {Grouping["text"]} text
+ */
+function partOf(run, by, value, text) {
   if (by === "tag") return run.tags.length ? [...run.tags].sort().join(", ") : "no tag";
   if (by.startsWith("tag:")) return `${run.tags.includes(by.slice(4)) ? "" : "not "}${by.slice(4)}`;
   if (by === "project") return run.project;
-  const found = value(run.id);
+  const found = value(run.id, by);
   const name = by.split(".").at(-1) ?? by;
-  return found === undefined || found === null ? `no ${name}` : `${name} ${text(found)}`;
+  return found === undefined || found === null ? `no ${name}` : `${name} ${text(found, by)}`;
 }
 
 /**

@@ -25,6 +25,9 @@ const TICK_MS = 1000;
 /** The pause between two updates of pages with the curves of several runs: as between those of their tables. */
 export const SEVERAL_MS = 2000;
 
+/** Events after which all charts look different. */
+const LOOKS = ["lehr:theme", "fullscreenchange"];
+
 const PINNED = ["train/loss", "val/loss", "tokens_per_s"];
 
 export class Board {
@@ -75,10 +78,10 @@ export class Board {
     this.pins = memory.get(options.pins ?? "pins", PINNED);
     this.observer = new IntersectionObserver((entries) => this.#seen(entries), { rootMargin: "120px" });
     this.tick = throttled(() => this.#update(), options.pauseMs ?? TICK_MS);
-    this.onTheme = () => this.redraw();
+    this.onLook = () => this.redraw();
     this.onEscape = (/** @type {KeyboardEvent} */ event) => event.key === "Escape" && this.release();
     document.addEventListener("keydown", this.onEscape);
-    document.addEventListener("lehr:theme", this.onTheme);
+    for (const look of LOOKS) document.addEventListener(look, this.onLook);
     this.resizes = new ResizeObserver(throttled(async () => this.redraw(), 200));
     this.resizes.observe(place);
   }
@@ -86,7 +89,7 @@ export class Board {
   destroy() {
     this.observer.disconnect();
     this.resizes.disconnect();
-    document.removeEventListener("lehr:theme", this.onTheme);
+    for (const look of LOOKS) document.removeEventListener(look, this.onLook);
     document.removeEventListener("keydown", this.onEscape);
     for (const chart of this.charts.values()) {
       chart.visible = false;

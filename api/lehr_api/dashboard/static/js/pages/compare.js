@@ -145,7 +145,7 @@ const select = /** @type {HTMLSelectElement} */ (h("select", { "aria-label": "Me
   write({ metric: metric === "val/loss" ? null : metric });
   compare();
 } }));
-/** What the runs are grouped by: a field in which they differ, "tag" or "project"; "" for each alone. */
+/** What the runs are grouped by: fields in which they differ, "tag" or "project"; "" for each alone. */
 let by = read("by") ?? "";
 const bySelect = /** @type {HTMLSelectElement} */ (h("select", { "aria-label": "Mean by", onchange: () => {
   by = bySelect.value;
@@ -192,15 +192,16 @@ function drawHead() {
 /** The name of a run's group. @param {string} id */
 function groupName(id) {
   const run = runs.get(id);
-  const of = comparison?.differences.find((one) => one.path === by);
-  const value = (/** @type {string} */ one) => of?.values[comparison?.runs.indexOf(one) ?? -1];
-  return run ? groupOf(run, { by, value, text: (v) => f.specValue(v, by) }) : id;
+  const value = (/** @type {string} */ one, /** @type {string} */ path) => comparison?.differences.find((other) => other.path === path)?.values[comparison.runs.indexOf(one)];
+  return run ? groupOf(run, { by, value, text: f.specValue }) : id;
 }
 
 function drawGroups() {
   if (!comparison) return;
   const paths = comparison.differences.map((one) => one.path);
-  fill(bySelect, ["", ...new Set([...(by ? [by] : []), ...paths, "tag", "project"])].map((path) => h("option", { key: path, value: path }, path || "each run")));
+  // All factors together as well: what is left are the seeds.
+  const all = comparison.differences.filter((one) => one.factor).slice(0, FACTORS).map((one) => one.path).join(", ");
+  fill(bySelect, ["", ...new Set([...(by ? [by] : []), ...paths, ...(all.includes(",") ? [all] : []), "tag", "project"])].map((path) => h("option", { key: path, value: path }, path || "each run")));
   bySelect.value = by;
   if (!by) fill(groups);
   if (!by) return;

@@ -48,7 +48,7 @@ let filter = parseFilter(read("filter") ?? "");
 /** What the table is sorted by; nothing: newest first. */
 let orders = ordersOf(read("sort"));
 let grouped = read("flat") !== "1";
-/** What the curves are grouped by: a path of the config or its end, "tag", "tag:name", "project". */
+/** What the curves are grouped by: paths of the config or their ends, "tag", "tag:name", "project", with commas. */
 let by = read("by") ?? "";
 /** The paths by which the shown runs differ. @type {string[]} */
 let varying = [];

@@ -42,6 +42,7 @@ export function openCurves(place, run) {
   const metrics = async () => {
     const infos = /** @type {import("../types.js").MetricInfo[]} */ (await get(`/runs/${run.id}/metrics`));
     any = infos.length > 0;
+    bar.element.hidden = !any;
     if (!any) {
       fill(charts, ENDED.has(current.state) ? empty("No metrics", h("p", {}, "It ended before its first step. The log below has the reason.")) : empty("No metrics yet", h("p", {}, "Curves appear with the first step. Until then, see the log.")));
       return;

@@ -119,8 +119,10 @@ export class LogView {
       this.streams = await get(`/runs/${this.runId}/logs`);
       if (!this.streams.length) {
         this.note.textContent = "No log yet. It appears when the run starts.";
+        this.pre.hidden = true;
         return;
       }
+      this.pre.hidden = false;
       const newest = Math.max(...this.streams.map((stream) => stream.attempt));
       const usual = this.streams.find((one) => one.attempt === newest && one.name === "rank-0.log") ?? this.streams.find((one) => one.attempt === newest);
       const chosen = this.streams.find((one) => keyOf(one) === this.chosen) ?? usual ?? this.streams[0];
