@@ -49,7 +49,7 @@ def test_sweep_has_a_strip_for_stopped_trials_and_every_trials_metrics(visit: Vi
 
     # A drag along an axis chooses trials, and a press on a name moves its axis.
     bar = page.locator(".parallel-bar")
-    expect(bar).to_contain_text("Drag along an axis")
+    expect(bar).to_contain_text("Drag along an axis, or use its arrow keys")
     titles = page.locator(".parallel text.title > title")
     assert titles.all_text_contents()[0] == "train.optimizer.lr"
     grip = page.locator(".parallel .grip").first
@@ -63,6 +63,23 @@ def test_sweep_has_a_strip_for_stopped_trials_and_every_trials_metrics(visit: Vi
     expect(page.locator(".parallel path.off")).to_have_count(2)
     page.locator(".parallel text.title").nth(1).click()
     expect(titles.first).to_have_text("train.seed")
+
+    # The same by keyboard.
+    move = page.get_by_role("button", name="Move the axis of train.optimizer.lr")
+    move.focus()
+    page.keyboard.press("Enter")
+    expect(titles.first).to_have_text("train.optimizer.lr")
+    expect(move).to_be_focused()
+    choose = page.get_by_role("button", name="Choose trials by train.optimizer.lr")
+    choose.focus()
+    page.keyboard.press("Escape")
+    expect(page.locator(".parallel path.off")).to_have_count(0)
+    page.keyboard.press("ArrowDown")
+    expect(bar).to_contain_text("2 of 4 trials chosen")
+    page.keyboard.press("Escape")
+    page.keyboard.press("ArrowUp")
+    expect(choose).to_be_focused()
+    expect(page.locator(".parallel path.off")).to_have_count(2)
 
 
 def test_free_gpus_of_a_node_that_does_not_answer_are_not_free(look: Visit):

@@ -246,6 +246,7 @@ export class Chart {
 
   /** @param {KeyboardEvent} event */
   #walk(event) {
+    if (event.key === "+" || event.key === "-") this.#zoomBy(event.key);
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     const line = this.lines.find(({ run }) => run === this.at?.run) ?? this.lines.find(({ curve }) => curve.step.length);
     if (!by || !line) return;
@@ -254,6 +255,16 @@ export class Chart {
     const last = step.length - 1;
     const i = this.at ? Math.min(last, Math.max(0, indexAt(step, this.at.step) + by * (event.shiftKey ? 10 : 1))) : last;
     this.hooks.onWalk({ step: step[i], x: x[i], run: line.run }, this);
+  }
+
+  /** Zoom by keyboard: into half of the range around the cursor, or out to all. @param {"+" | "-"} key */
+  #zoomBy(key) {
+    if (key === "-") this.hooks.onZoom(null);
+    const axes = this.#axes;
+    if (key === "-" || !axes) return;
+    const at = this.at ? axes.x.pixel(this.at.x / this.scale) : axes.width / 2;
+    const from = Math.min(axes.width / 2, Math.max(0, at - axes.width / 4));
+    this.#zoomTo(axes.x.value(from) * this.scale, axes.x.value(from + axes.width / 2) * this.scale);
   }
 
   /** @param {import("./menu.js").Own} own */

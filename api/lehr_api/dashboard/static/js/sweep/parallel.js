@@ -2,7 +2,7 @@
  * Parallel coordinates: one line per trial, one axis per parameter that varies, the metric last.
  *
  * Drawn as SVG, because Plotly's version needs `unsafe-eval`. A drag along an axis chooses trials; a
- * press on an axis' name moves it to the left.
+ * press on an axis' name moves it to the left. By keyboard, the arrow keys choose and Escape takes the choice away.
  */
 
 import { along } from "../colour.js";
@@ -23,6 +23,8 @@ const BOTTOM = 14;
 const SIDE = 70;
 /** A shorter drag than this share of an axis is a press, which takes its choice away. */
 const LEAST = 0.02;
+/** The share of an axis that a press of an arrow key leaves out. */
+const STEP = 0.1;
 
 /** @param {TrialView} trial */
 const result = (trial) => fromWire(trial.compared_value ?? trial.value);
@@ -69,7 +71,7 @@ export class Parallel {
         "div.bar.parallel-bar",
         {},
         results.length > 1 && h("span.field", { key: "key" }, `${sweep.metric} ${number(low)}`, h("i.colour-key", { vars: { "--from": along(0), "--middle": along(0.5), "--to": along(1) } }), number(high)),
-        h("span.dim", { key: "count" }, this.chosen.size ? `${inside.length} of ${sweep.trials.length} trials chosen` : "Drag along an axis to choose trials; press a name to move its axis."),
+        h("span.dim", { key: "count" }, this.chosen.size ? `${inside.length} of ${sweep.trials.length} trials chosen` : "Drag along an axis, or use its arrow keys, to choose trials; press a name to move its axis."),
         this.chosen.size > 0 && h("button.quiet", { key: "clear", type: "button", onclick: () => this.#choose(null, null) }, "Show all"),
         this.caption,
       ),
@@ -90,6 +92,21 @@ export class Parallel {
     else if (part === null) this.chosen.delete(key);
     else this.chosen.set(key, part);
     if (this.sweep) this.draw(this.sweep);
+  }
+
+  /**
+   * Choose trials by keyboard: up leaves out a tenth of the axis at its lower end, down one at its upper end.
+   *
+   * @param {KeyboardEvent} event
+   * @param {string} key
+   */
+  #step(event, key) {
+    if (!["ArrowUp", "ArrowDown", "Escape"].includes(event.key)) return;
+    event.preventDefault();
+    event.stopPropagation();
+    const [from, to] = this.chosen.get(key) ?? [0, 1];
+    if (event.key === "Escape") this.#choose(key, null);
+    else if (to - from > STEP) this.#choose(key, event.key === "ArrowUp" ? [from + STEP, to] : [from, to - STEP]);
   }
 
   /** @param {number} share */
@@ -152,10 +169,14 @@ export class Parallel {
     return [
       s("line", { class: "axis", x1: x, x2: x, y1: this.#y(0), y2: this.#y(1) }),
       // With many axes the names stand in two rows.
-      s("text", { class: "title", x, y: axes.length > 4 && i % 2 ? 30 : 14, "text-anchor": i === 0 ? "start" : last ? "end" : "middle", onclick: move }, title, s("title", {}, axis.key || axis.title)),
+      s("text", { class: "title", key: `title ${axis.key}`, x, y: axes.length > 4 && i % 2 ? 30 : 14, "text-anchor": i === 0 ? "start" : last ? "end" : "middle", ...(axis.key && { role: "button", tabindex: 0, "aria-label": `Move the axis of ${axis.key}`, onclick: move, onkeydown: (/** @type {KeyboardEvent} */ event) => {
+        if (event.key !== "Enter" && event.key !== " ") return;
+        event.preventDefault();
+        move();
+      } }) }, title, s("title", {}, axis.key || axis.title)),
       ...axis.ticks.map((tick) => s("text", { x: x + (last ? 7 : -7), y: this.#y(tick.at) + 4, "text-anchor": last ? "start" : "end" }, tick.label)),
       part && s("rect", { class: "chosen", x: x - 6, width: 12, y: this.#y(part[1]), height: this.#y(part[0]) - this.#y(part[1]) }),
-      s("rect", { class: "grip", x: x - 10, width: 20, y: TOP - 6, height: HEIGHT - TOP - BOTTOM + 12, onpointerdown: (/** @type {PointerEvent} */ event) => this.#drag(event, axis.key) }),
+      s("rect", { class: "grip", key: `grip ${axis.key}`, role: "button", tabindex: 0, "aria-label": `Choose trials by ${axis.key || axis.title}`, onkeydown: (/** @type {KeyboardEvent} */ event) => this.#step(event, axis.key), x: x - 10, width: 20, y: TOP - 6, height: HEIGHT - TOP - BOTTOM + 12, onpointerdown: (/** @type {PointerEvent} */ event) => this.#drag(event, axis.key) }),
     ].filter((one) => one instanceof SVGElement);
   }
 
