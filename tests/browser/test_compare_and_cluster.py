@@ -35,7 +35,11 @@ def test_runs_are_compared_at_a_step_that_all_have(look: Visit, world: World):
     page.get_by_role("checkbox", name="only what may change the outcome").check()
     expect(differences.locator("tbody tr")).to_have_count(1)
 
-    page.get_by_role("button", name="Make baseline").first.click()
+    # The whole table is in sight: tiny differences of speeds and repeated units take no room.
+    room = page.locator(".results .scroll-x").last
+    assert room.evaluate("(box) => box.scrollWidth - box.clientWidth") <= 0
+
+    page.get_by_role("button", name="Make lr-grid-3 the baseline").click()
     expect(results.locator("tbody tr").first).to_contain_text("lr-grid-3")
     expect(results.locator("tbody tr").nth(1)).to_contain_text("+2.")
 
@@ -171,7 +175,7 @@ def test_a_comparison_shows_the_same_median_speeds_everywhere(visit: Visit, lehr
         ids.append(run.id)
     page = visit.open(f"/compare?runs={','.join(ids)}&metric=train/loss")
     rows = page.get_by_role("table", name="Results").locator("tbody tr")
-    expect(rows.first).to_contain_text("200 tok/s")
+    expect(rows.first.get_by_role("cell", name="200", exact=True)).to_be_visible()
     expect(rows.first).to_contain_text("1.28 s")
     expect(rows.nth(1)).to_contain_text("+50.0 %")
 

@@ -13,6 +13,20 @@ export function delta(value, base, format) {
   return text === null ? null : h("span.delta", {}, text);
 }
 
+/** A smaller share of a speed or of the memory is not worth its room. */
+const NOTABLE = 0.01;
+
+/**
+ * The difference of a speed or of the memory as a share, if there is one to speak of.
+ *
+ * @param {unknown} value
+ * @param {unknown} base
+ */
+export function notable(value, base) {
+  const [one, other] = [value, base].map((v) => (typeof v === "number" ? v : NaN));
+  return Math.abs(one / other - 1) >= NOTABLE ? delta(value, base, null) : null;
+}
+
 /**
  * @param {import("../types.js").RunResultView | undefined} standing
  * @param {import("../types.js").RunResultView | undefined} base

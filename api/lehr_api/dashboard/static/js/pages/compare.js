@@ -7,7 +7,7 @@ import { swatch as swatchOf } from "../charts/swatch.js";
 import { toolbar, viewFromAddress } from "../charts/toolbar.js";
 import { CodeDifferences } from "../compare/code.js";
 import { BESIDES, differencesTable } from "../compare/differences.js";
-import { besideBaseline, delta } from "../compare/delta.js";
+import { besideBaseline, notable } from "../compare/delta.js";
 import { fetchRuns, MOST } from "../compare/fetch_runs.js";
 import { groupTable } from "../compare/group_table.js";
 import { printButton } from "../compare/print.js";
@@ -251,7 +251,7 @@ function drawTable() {
                 "td.row-actions",
                 {},
                 !run.archived && !run.forked_from && h("button.quiet", acts({ type: "button", "aria-label": `Repeat ${run.name} with other seeds`, onclick: async () => repeat(await get(`/runs/${id}`)) }), "Seeds"),
-                id !== base && h("button.quiet", { type: "button", onclick: () => choose([id, ...ids.filter((one) => one !== id)]) }, "Make baseline"),
+                id !== base && h("button.quiet", { type: "button", "aria-label": `Make ${run.name} the baseline`, onclick: () => choose([id, ...ids.filter((one) => one !== id)]) }, "Baseline"),
                 ids.length > 2 && h("button.quiet", { type: "button", "aria-label": `Take ${run.name} out`, onclick: () => choose(ids.filter((one) => one !== id)) }, "×"),
               ),
               h("td", {}, runState(run)),
@@ -259,7 +259,7 @@ function drawTable() {
               h("td.num", {}, id !== base && besideBaseline(standing, results.get(base), format)),
               h("td.num", { title: known.get(id)?.[metric] ? `at step ${f.integer(known.get(id)?.[metric].last_step)}` : null }, format(ofRun(id, "last"))),
               h("td.num", {}, format(ofRun(id, "best"))),
-              besides.map(([field, , , name]) => h("td.num", {}, f.metric(name, standing?.[field]), id !== base && delta(standing?.[field], results.get(base)?.[field], null))),
+              besides.map(([field, , , name]) => h("td.num", {}, f.metric(name, standing?.[field]).replace(" tok/s", ""), id !== base && notable(standing?.[field], results.get(base)?.[field]))),
             );
           }),
         ),
