@@ -35,12 +35,6 @@ def process(home: Path, *args: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.fixture
-def store(tmp_path: Path):
-    with fresh_store(tmp_path / "home") as store:
-        yield store
-
-
 def recorded_attempt(store: Store) -> str:
     attempt = new_attempt(store, "told")
     ingest(

@@ -20,12 +20,6 @@ from lehr_testing.stores import crashed_copy, fresh_store
 
 
 @pytest.fixture
-def store(tmp_path):
-    with fresh_store(tmp_path / "home") as store:
-        yield store
-
-
-@pytest.fixture
 def world(store):
     return World(store)
 

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from lehr.cluster.isolation import Isolation
 from lehr.cluster.run_cache import CHECK_EVERY_S, RunCache
 from lehr.control.lifecycle import Desired, RunState
 from lehr_testing import seeding
 from lehr_testing.statements import read_statements
-from lehr_testing.stores import fresh_store
-
-
-@pytest.fixture
-def store(tmp_path):
-    with fresh_store(tmp_path / "home") as store:
-        yield store
 
 
 def test_slot_of_a_limited_sweep_dates_from_its_last_end(store):

@@ -11,13 +11,7 @@ from lehr.specs import parse_spec
 from lehr.specs.run import Resources
 from lehr.store.records.checkpoints import CopyReport
 from lehr_testing.dispatching import Bench
-from lehr_testing.stores import begin, fresh_store, next_attempt, run_spec
-
-
-@pytest.fixture
-def store(tmp_path):
-    with fresh_store(tmp_path / "home") as store:
-        yield store
+from lehr_testing.stores import begin, next_attempt, run_spec
 
 
 def path(attempt: int, step: int) -> str:

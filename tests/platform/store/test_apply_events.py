@@ -24,12 +24,6 @@ from lehr_testing.stores import (
 )
 
 
-@pytest.fixture
-def store(tmp_path: Path):
-    with fresh_store(tmp_path / "home") as store:
-        yield store
-
-
 def checkpoint(step: int, attempt: int = 1, **fields: object) -> bytes:
     values: dict[str, object] = {"size_bytes": 10, "digest": "d" * 64, "reason": "interval"}
     path = f"attempt-{attempt}/checkpoints/step-{step:08d}"

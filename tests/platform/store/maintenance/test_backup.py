@@ -16,7 +16,6 @@ from lehr.store import Store
 from lehr.store.maintenance import backup, migrate
 from lehr.store.maintenance.integrity import check
 from lehr_testing.stores import (
-    fresh_store,
     ingest,
     line,
     metrics,
@@ -25,12 +24,6 @@ from lehr_testing.stores import (
     run_spec,
     same,
 )
-
-
-@pytest.fixture
-def store(tmp_path: Path):
-    with fresh_store(tmp_path / "home") as store:
-        yield store
 
 
 def recorded_run(store: Store) -> str:

@@ -15,13 +15,7 @@ from lehr.control.lifecycle import RunState
 from lehr.store import Store
 from lehr.store.maintenance import backup
 from lehr.store.maintenance.integrity import check
-from lehr_testing.stores import fresh_store, run_spec
-
-
-@pytest.fixture
-def store(tmp_path: Path):
-    with fresh_store(tmp_path / "home") as store:
-        yield store
+from lehr_testing.stores import run_spec
 
 
 def capsule(home: Path, text: str) -> str:

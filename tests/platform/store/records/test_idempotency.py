@@ -17,12 +17,6 @@ KEYS = "SELECT key FROM idempotency_keys ORDER BY rowid"
 DAY = 24 * 3600.0
 
 
-@pytest.fixture
-def store(tmp_path: Path):
-    with fresh_store(tmp_path / "home") as store:
-        yield store
-
-
 def keys(store: Store) -> list[str]:
     with store.db.read() as session:
         return [str(row[0]) for row in session.connection().exec_driver_sql(KEYS).all()]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -25,12 +23,6 @@ from lehr_testing.statements import read_statements, transactions, written_state
 from lehr_testing.stores import begin, fresh_store, memory_folder, run_spec
 
 FEW, MANY = 3, 60
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with fresh_store(tmp_path / "home") as store:
-        yield store
 
 
 def sweep_spec(trials: int) -> SweepSpec:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -11,13 +10,7 @@ from lehr.control.lifecycle import RunState
 from lehr.errors import Conflict, InternalError, NotFound, UserError
 from lehr.specs import SweepSpec, expand
 from lehr.store import Change, Store
-from lehr_testing.stores import fresh_store, new_attempt, run_spec
-
-
-@pytest.fixture
-def store(tmp_path: Path):
-    with fresh_store(tmp_path / "home") as store:
-        yield store
+from lehr_testing.stores import new_attempt, run_spec
 
 
 def sweep_spec(name: str = "grid", rates: list[float] | None = None) -> SweepSpec:

@@ -9,15 +9,9 @@ from lehr.errors import Conflict
 from lehr.specs import SweepSpec, expand, load_spec
 from lehr.store import Change
 from lehr_testing.groups import Groups
-from lehr_testing.stores import begin, fresh_store, ingest, line, metrics, run_spec
+from lehr_testing.stores import begin, ingest, line, metrics, run_spec
 
 LR = {"min": 1e-5, "max": 1e-1, "distribution": "log_uniform_values"}
-
-
-@pytest.fixture
-def store(tmp_path):
-    with fresh_store(tmp_path / "home") as store:
-        yield store
 
 
 @pytest.fixture

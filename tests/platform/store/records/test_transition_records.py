@@ -14,12 +14,6 @@ from lehr.store.tables import RunRow
 from lehr_testing.stores import begin, fresh_store, new_attempt, run_spec
 
 
-@pytest.fixture
-def store(tmp_path: Path):
-    with fresh_store(tmp_path / "home") as store:
-        yield store
-
-
 def queue_again(store: Store, run_id: str, old: RunState, attempt: int = 1) -> bool:
     return store.transitions.apply(
         run_id, old=old, new=RunState.QUEUED, attempt=attempt, cause="lost", actor="dispatcher"

@@ -27,12 +27,6 @@ from lehr_testing.stores import begin, fresh_store, memory_folder, new_attempt, 
 STATES = st.sampled_from(list(RunState))
 
 
-@pytest.fixture
-def store(tmp_path: Path):
-    with fresh_store(tmp_path / "home") as store:
-        yield store
-
-
 def queue_again(store: Store, run_id: str, old: RunState, attempt: int = 1) -> bool:
     return store.transitions.apply(
         run_id, old=old, new=RunState.QUEUED, attempt=attempt, cause="lost", actor="dispatcher"

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from lehr_testing.stores import fresh_store, ingest, line, metrics, new_attempt, next_attempt
-
-
-@pytest.fixture
-def store(tmp_path):
-    with fresh_store(tmp_path / "home") as store:
-        yield store
+from lehr_testing.stores import ingest, line, metrics, new_attempt, next_attempt
 
 
 def evaluated(step, digest=None):

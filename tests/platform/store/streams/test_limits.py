@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,15 +10,9 @@ import pytest
 from lehr.errors import StoreUnavailable, UserError
 from lehr.store import Store
 from lehr.store.streams import limits
-from lehr_testing.stores import fresh_store, ingest, line, metrics, new_attempt
+from lehr_testing.stores import ingest, line, metrics, new_attempt
 
 EVENTS = "events.jsonl"
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with fresh_store(tmp_path / "home") as store:
-        yield store
 
 
 def test_attempt_has_a_maximum_of_streams(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

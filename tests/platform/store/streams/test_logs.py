@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,19 +9,13 @@ from hypothesis import strategies as st
 from lehr.errors import NotFound, UserError
 from lehr.store import Store
 from lehr.store.streams import log_text as logs
-from lehr_testing.stores import fresh_store, ingest, new_attempt, next_attempt
+from lehr_testing.stores import ingest, new_attempt, next_attempt
 
 TEXT = st.text(st.sampled_from("aß€😀\n\r x"), max_size=200)
 
 
 def reader(data: bytes) -> logs.ReadBytes:
     return lambda offset, limit: data[offset : offset + limit]
-
-
-@pytest.fixture
-def store(tmp_path: Path):
-    with fresh_store(tmp_path / "home") as store:
-        yield store
 
 
 @given(text=TEXT, limit=st.integers(4, 60))

@@ -39,12 +39,6 @@ SLOW = settings(
 )
 
 
-@pytest.fixture
-def store(tmp_path: Path):
-    with fresh_store(tmp_path / "home") as store:
-        yield store
-
-
 def replica(store: Store, attempt_id: str, name: str = "events.jsonl") -> bytes:
     return (store.home / "replica" / attempt_id / name).read_bytes()
 

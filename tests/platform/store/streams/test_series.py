@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,12 +28,6 @@ from lehr_testing.stores import (
 )
 
 QUICK = settings(max_examples=examples(200), deadline=None)
-
-
-@pytest.fixture
-def store(tmp_path: Path):
-    with fresh_store(tmp_path / "home") as store:
-        yield store
 
 
 def losses(*steps: int, of: int = 0) -> list[bytes]:
