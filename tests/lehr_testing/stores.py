@@ -121,6 +121,11 @@ def ingest(store: Store, attempt_id: str, *lines: bytes, name: str = "events.jso
     return store.streams.append(attempt_id, name, offset, b"".join(lines))
 
 
+def replica(store: Store, attempt_id: str, name: str = "events.jsonl") -> bytes:
+    """Read the server's copy of a stream."""
+    return (store.home / "replica" / attempt_id / name).read_bytes()
+
+
 def begin_append(store: Store, attempt_id: str, name: str, offset: int, data: bytes) -> EndOfStream:
     """Queue an append, and do not wait for it."""
     end = EndOfStream()
