@@ -1,8 +1,6 @@
 """Batches: a pure function of the step, the same for any number of ranks and way of loading."""
 
 import hashlib
-import mmap
-import random
 import time
 
 import numpy as np
@@ -11,55 +9,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lehr_testing.corpora import documents, prepare_mix, prepare_texts
+from lehr_testing.batches import SHAPE, STAGED, load, naive_rows, step_rows
+from lehr_testing.corpora import documents, prepare_texts
 from lehr_testing.properties import examples
-from lehr_trainer.configs.train import BatchConfig, LengthStage
-from lehr_trainer.data import Loader, TrainTokens, prepare
+from lehr_trainer.configs.train import BatchConfig
+from lehr_trainer.data import Loader
 from lehr_trainer.data.batch_digest import added, sequences_digest
-from lehr_trainer.data.shuffle import shuffled
 from lehr_trainer.data.token_dataset import read_manifest
-from lehr_trainer.data.tokens import choose_loading
 from lehr_trainer.errors import BadConfig, BadData
-
-SHAPE = BatchConfig(sequences=12, sequence_length=16)
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory):
-    """A corpus of several shards, so that batches are gathered from more than one."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prepare, "SHARD_TOKENS", 3000)
-        patch.setattr(prepare, "_BATCH_BYTES", 700)
-        made = prepare_texts(tmp_path_factory.mktemp("corpus"), documents(300))
-    assert len(read_manifest(made.directory).train) > 3
-    return made
-
-
-def load(prepared, batch=SHAPE, **options):
-    return Loader(prepared, batch, **{"seed": 5, "workers": 0, **options})
-
-
-def step_rows(prepared, step, world_size, batch=SHAPE, **options):
-    """Collect all inputs and targets of a step, over ranks and micro-steps."""
-    parts = []
-    for rank in range(world_size):
-        with load(prepared, batch, rank=rank, world_size=world_size, **options) as loader:
-            parts += [loader.batch(step, micro) for micro in range(loader.micro_steps(step))]
-    return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
-
-
-def naive_rows(prepared, step, batch=SHAPE, seed=5):
-    """Compute the same by the definition: one sequence at a time, from the shards on disk."""
-    length = batch.sequence_length
-    blocks = []
-    for shard in read_manifest(prepared.directory).train:
-        tokens = np.fromfile(prepared.directory / shard.name, dtype=prepared.dtype)
-        blocks += [tokens[at : at + length + 1] for at in range(0, tokens.size - length, length)]
-    rows = []
-    for sequence in range(step * batch.sequences, (step + 1) * batch.sequences):
-        epoch, index = divmod(sequence, len(blocks))
-        rows.append(blocks[shuffled(seed, epoch, len(blocks), np.array([index]))[0]])
-    return torch.from_numpy(np.stack(rows).astype(np.int64))
 
 
 def test_batches_of_a_config_stay_bitwise_the_same(prepared):
@@ -182,9 +139,6 @@ def test_the_wait_for_data_is_measured(prepared, monkeypatch):
         assert loader.waited_s - before >= 0.05
 
 
-# --- what is logged of the data ------------------------------------------------------------------
-
-
 @settings(max_examples=examples(20), deadline=None)
 @given(
     step=st.integers(0, 10**6),
@@ -228,170 +182,6 @@ def test_epoch_is_the_share_of_blocks_that_were_visited(prepared, batch):
         assert loader.epochs(blocks)["data/epoch"] == pytest.approx(12 * 16 / length)
 
 
-# --- longer sequences later ----------------------------------------------------------------------
-
-
-STAGED = BatchConfig(
-    sequences=12, sequence_length=16, stages=[LengthStage(after=0.9, sequence_length=32)]
-)
-
-
-def test_sequences_grow_at_their_share_of_the_steps_and_tokens_stay(prepared):
-    with load(prepared, STAGED, steps=100) as loader:
-        shapes = [tuple(loader.batch(step)[0].shape) for step in (0, 89, 90, 99)]
-    assert shapes == [(12, 16), (12, 16), (6, 32), (6, 32)]
-
-
-def test_a_step_covers_the_same_tokens_at_either_length(prepared):
-    """A change of length neither repeats nor skips anything."""
-    long = BatchConfig(sequences=6, sequence_length=32)
-    for step in (0, 5, 89):
-        short, _ = step_rows(prepared, step, 1, STAGED, steps=100)
-        whole, _ = step_rows(prepared, step, 1, long)
-        assert torch.equal(short.reshape(6, 32), whole)
-
-
-def test_prefetching_crosses_the_change_of_length(prepared):
-    with (
-        load(prepared, STAGED, steps=20, workers=2) as ahead,
-        load(prepared, STAGED, steps=20) as plain,
-    ):
-        for step in range(20):
-            assert torch.equal(ahead.batch(step)[1], plain.batch(step)[1])
-
-
-def test_a_micro_batch_keeps_its_tokens_through_a_change_of_length(prepared):
-    shape = STAGED.model_copy(update={"micro_batch": 4})
-    with load(prepared, shape, steps=10) as loader:
-        assert loader.micro_steps(0) == 3
-        assert loader.batch(9)[0].shape == (2, 32)
-        assert loader.micro_steps(9) == 3
-    assert torch.equal(
-        step_rows(prepared, 9, 3, shape, steps=10)[0],
-        step_rows(prepared, 9, 1, STAGED, steps=10)[0],
-    )
-
-
-@pytest.mark.parametrize(
-    ("stages", "says"),
-    [
-        ([{"after": 0.5, "sequence_length": 24}], "16 does not divide the longest, 24"),
-        ([{"after": 0.5, "sequence_length": 128}], "does not divide the 192 tokens"),
-        (
-            [
-                {"after": 0.5, "sequence_length": 32},
-                {"after": 0.4, "sequence_length": 64},
-            ],
-            "must begin one after another",
-        ),
-    ],
-)
-def test_invalid_stages_are_rejected(stages, says):
-    with pytest.raises(ValueError, match=says):
-        BatchConfig(sequences=12, sequence_length=16, stages=stages)
-
-
-# --- a mix of corpora ----------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def mixed(tmp_path_factory):
-    """A mix of 3 to 1, without equal blocks."""
-    folder = tmp_path_factory.mktemp("mix")
-    rng = random.Random(0)
-    parts = {
-        name: {"weight": weight, "texts": [rng.randbytes(50).hex() for _ in range(count)]}
-        for name, weight, count in (("web", 0.75, 300), ("code", 0.25, 30))
-    }
-    return prepare_mix(folder, parts)
-
-
-def corpus_blocks(prepared, length=16):
-    tokens = TrainTokens.open(prepared, "preload", length)
-    every = np.arange(tokens.blocks)
-    return tokens.windows(every, np.zeros_like(every), length)
-
-
-def test_each_step_has_its_exact_share_of_each_corpus_and_no_block_early(mixed):
-    blocks = {name: corpus_blocks(part) for name, part in mixed.parts.items()}
-    known = {}
-    for name, rows in blocks.items():
-        for number, row in enumerate(rows.astype(np.int64)):
-            known.setdefault(row.tobytes(), (name, number))
-    seen = {name: np.zeros(len(rows), int) for name, rows in blocks.items()}
-    assert len(known) == sum(map(len, blocks.values())), "no two blocks are the same"
-    with load(mixed) as loader:
-        for step in range(120):
-            inputs, targets = loader.batch(step)
-            rows = torch.cat([inputs, targets[:, -1:]], dim=1).numpy()
-            found = [known[row.tobytes()] for row in rows]
-            assert sum(name == "web" for name, _ in found) == 9
-            for name, number in found:
-                seen[name][number] += 1
-            assert all(times.max() - times.min() <= 1 for times in seen.values())
-        metrics = loader.epochs(120)
-    epochs = {name: times.sum() / len(times) for name, times in seen.items()}
-    assert epochs["code"] > 1.5 > epochs["web"] > 0.5
-    assert metrics == pytest.approx(
-        {
-            "data/epoch": epochs["code"],
-            "data/epoch/web": epochs["web"],
-            "data/epoch/code": epochs["code"],
-            "data/share/web": 0.75,
-            "data/share/code": 0.25,
-        }
-    )
-
-
-@settings(max_examples=examples(20), deadline=None)
-@given(
-    step=st.integers(0, 10**7),
-    world_size=st.sampled_from([1, 2, 3, 6]),
-    micro_batch=st.sampled_from([None, 1]),
-    workers=st.sampled_from([0, 2]),
-)
-def test_a_step_of_a_mix_has_the_same_sequences_however_it_is_shared(
-    mixed, step, world_size, micro_batch, workers
-):
-    shape = SHAPE.model_copy(update={"micro_batch": micro_batch})
-    expected = step_rows(mixed, step, 1)
-    shared = step_rows(mixed, step, world_size, shape, workers=workers)
-    assert torch.equal(shared[0], expected[0])
-    assert torch.equal(shared[1], expected[1])
-
-
-def test_sequences_of_a_mix_may_grow_without_a_repetition(mixed):
-    long = BatchConfig(sequences=6, sequence_length=32)
-    for step in (0, 5, 89):
-        short, _ = step_rows(mixed, step, 1, STAGED, steps=100)
-        whole, _ = step_rows(mixed, step, 1, long)
-        assert torch.equal(short.reshape(6, 32), whole)
-
-
-def test_batches_of_a_mix_stay_bitwise_the_same(mixed):
-    digest = hashlib.sha256()
-    for step in (0, 1, 19, 500):
-        inputs, targets = step_rows(mixed, step, 2)
-        digest.update(inputs.numpy().tobytes() + targets.numpy().tobytes())
-    assert digest.hexdigest()[:16] == "bde898cd3c8fc712"
-
-
-def test_the_corpora_of_a_mix_share_the_memory_for_preloading(mixed, monkeypatch):
-    size = sum(part.train_bytes for part in mixed.parts.values())
-    for free, loading in ((2 * size, "preload"), (2 * size - 2, "memmap")):
-        monkeypatch.setattr("lehr_trainer.data.tokens.free_memory", lambda free=free: free)
-        with load(mixed) as loader:
-            assert [one.loading for one in loader.stream.tokens] == [loading] * 2
-
-
-def test_a_corpus_of_a_mix_that_is_too_short_is_named(mixed):
-    with pytest.raises(BadData, match=r"data\.corpus\.parts\.code: .* fewer than one sequence"):
-        load(mixed, BatchConfig(sequences=1, sequence_length=8192))
-
-
-# --- what cannot work -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("shape", "world_size", "says"),
     [
@@ -431,45 +221,6 @@ def test_a_token_outside_the_vocabulary_names_its_shard(tmp_path, workers):
     ):
         loader.batch(0)
     assert str(shard) in str(caught.value)
-
-
-def test_memory_and_disk_have_the_same_tokens(prepared):
-    mapped = TrainTokens.open(prepared, "memmap", 16)
-    loaded = TrainTokens.open(prepared, "preload", 16)
-    assert len(mapped.shards) == len(loaded.shards) > 3
-    for ours, theirs in zip(mapped.shards, loaded.shards, strict=True):
-        assert np.array_equal(ours, theirs)
-    assert not mapped.shards[0].flags.writeable
-
-
-def test_auto_preloads_for_one_rank_what_fits_in_half_of_the_free_memory(monkeypatch):
-    monkeypatch.setattr("lehr_trainer.data.tokens.free_memory", lambda: 1000)
-    assert choose_loading("auto", 500) == "preload"
-    assert choose_loading("auto", 501) == "memmap"
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
-    assert choose_loading("auto", 1) == "memmap"
-    assert choose_loading("preload", 10**9) == "preload"
-
-
-@pytest.mark.parametrize(
-    ("room", "advice"), [(0, "MADV_RANDOM"), (1.5, None), (3, "MADV_WILLNEED")]
-)
-def test_a_map_that_fits_in_half_of_the_free_memory_is_read_ahead(
-    prepared, monkeypatch, room, advice
-):
-    advised = []
-
-    class Watched(mmap.mmap):
-        def madvise(self, kind):
-            advised.append(kind)
-            super().madvise(kind)
-
-    shards = read_manifest(prepared.directory).train
-    size = sum((prepared.directory / shard.name).stat().st_size for shard in shards)
-    monkeypatch.setattr("lehr_trainer.data.tokens.mmap.mmap", Watched)
-    monkeypatch.setattr("lehr_trainer.data.tokens.free_memory", lambda: room * size)
-    TrainTokens.open(prepared, "memmap", 16)
-    assert advised == ([getattr(mmap, advice)] * len(shards) if advice else [])
 
 
 @pytest.mark.parametrize("workers", [0, 2])
