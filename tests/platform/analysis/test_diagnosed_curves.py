@@ -5,7 +5,9 @@ import pytest
 
 from lehr.analysis.curve import Curve
 from lehr.analysis.diagnosis import JUDGED, NEEDS, RULES, diagnose, loss_rules, unjudged
-from lehr_testing.diagnosed_curves import HEALTHY, ILL, Labelled, healthy, ill, real_runs, without
+from lehr_testing.diagnosed_curves import Labelled, healthy, ill, real_runs, without
+from lehr_testing.healthy_families import HEALTHY
+from lehr_testing.illnesses import ILL
 
 MOMENTS = 12
 REAL = {f"{run.name}, seed {run.seed}": run for run in real_runs()}
