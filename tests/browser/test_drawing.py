@@ -9,6 +9,7 @@ from lehr.control.lifecycle import RunState
 from lehr_testing import seeding
 
 from .conftest import Lehr, Visit
+from .curves import wait_for_step
 
 # Unit tests of the drawing are in tests/javascript.
 pytestmark = [pytest.mark.browser, pytest.mark.nightly]
@@ -111,10 +112,7 @@ def test_cursor_and_selected_text_stay_on_a_live_run(visit: Visit, lehr: Lehr):
     for step in range(101, 104):
         attempt.train([step])
         expect(page.locator(".status-line").first).to_contain_text(f"step {step}")
-        page.wait_for_function(
-            """(step) => document.querySelector('[data-metric="train/loss"] .plot').figure.traces.at(-1).x.at(-1) === step""",
-            arg=step,
-        )
+        wait_for_step(page, "train/loss", step)
         expect(cursor).to_have_class("cursor on")
         assert " step " in read_of(page, "train/loss")
     assert page.evaluate("String(getSelection())") == run.id
@@ -164,10 +162,7 @@ def test_focus_and_cursor_stay_on_a_live_sweep(visit: Visit, lehr: Lehr):
             attempt.train([step])
         row = page.locator(f'tr[data-run="{runs[1].id}"]')
         expect(row).to_contain_text("@ 100")
-        page.wait_for_function(
-            """(step) => document.querySelector('[data-metric="train/loss"] .plot').figure.traces.at(-1).x.at(-1) === step""",
-            arg=step,
-        )
+        wait_for_step(page, "train/loss", step)
         expect(tip).to_be_visible()
     attempts[0].train(range(103, 201))
     expect(page.locator(f'tr[data-run="{runs[0].id}"]')).to_contain_text("@ 200")
