@@ -7,10 +7,7 @@ import pytest
 from lehr.errors import SpecError
 from lehr.specs import RunSpec, SweepSpec, dump_yaml, expand, json_schema, load_spec, parse_spec
 from lehr.specs.yaml12 import MAX_CHARACTERS, read_json, read_yaml
-from lehr_testing.paths import DATA
-
-RUN = (DATA / "run.yaml").read_text()
-SWEEP = (DATA / "sweep.yaml").read_text()
+from lehr_testing.spec_texts import RUN, SWEEP
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,8 @@ from lehr.control.forks import fork_spec
 from lehr.errors import MOST_PROBLEMS, SpecError, SpecProblem
 from lehr.specs import RunSpec, SweepSpec, expand, load_spec, stages
 from lehr.specs.overrides import DEEPEST, MOST, parse_overrides, set_path
-from lehr_testing.paths import DATA
+from lehr_testing.spec_texts import RUN
 
-RUN = (DATA / "run.yaml").read_text()
 BUDGET = RUN.replace("steps: 100", "tokens_per_parameter: 20")
 TOKENS = RUN.replace("steps: 100", "tokens: 200k")
 

@@ -1,41 +1,15 @@
-"""Golden texts: the errors of a wrong spec."""
+"""Golden texts: the errors of a wrong run or sweep, each with its line and the remedy."""
 
-from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
-from lehr import examples
-from lehr.errors import SpecError, nearest
-from lehr.specs import RunSpec, SweepSpec, load_spec, synonyms
-from lehr.specs.fields import synonym
-from lehr_testing.paths import DATA
+from lehr.specs import RunSpec
+from lehr_testing.spec_texts import LIST, RANDOM, RUN, SWEEP, fields, message
 from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.train import AdamWConfig, DataConfig, TrainConfig
 
-RUN = (DATA / "run.yaml").read_text()
-SWEEP = (DATA / "sweep.yaml").read_text()
-RANDOM = SWEEP.replace("method: grid", "method: random\ntrials: 2")
-LIST = SWEEP.replace("method: grid", "method: list").replace(
-    "parameters:\n  train.optimizer.lr:\n    values: [1e-4, 1e-3]\n",
-    "points:\n  - {train.optimizer.lr: 1e-2}\n  - {train.optimizer.lr: 1e-3}\n",
-)
-
-
-def fields(model) -> str:
-    return f"Fields here: {', '.join(model.model_fields)}"
-
-
 PRESETS = f"Presets: {', '.join(sorted(MODEL_PRESETS))}"
-
-
-def message(tmp_path: Path, text: str, overrides=(), name="run.yaml") -> str:
-    """The error's text with the file's folder left out."""
-    file = tmp_path / name
-    file.write_text(text)
-    with pytest.raises(SpecError) as caught:
-        load_spec(file, overrides)
-    return str(caught.value).replace(f"{tmp_path}/", "")
 
 
 GOLDEN = {
@@ -312,137 +286,3 @@ GOLDEN = {
 def test_error_names_the_problem_its_place_and_the_remedy(tmp_path, case):
     text, expected = GOLDEN[case]
     assert message(tmp_path, text) == dedent(expected)
-
-
-OVERRIDES = {
-    "a wrong value": (
-        RUN,
-        ["train.steps=-5"],
-        """\
-        override train.steps=-5: train.steps is -5; it must be at least 1.
-          Optimizer steps. Give these, tokens or tokens_per_parameter.""",
-    ),
-    "a misspelt path": (
-        RUN,
-        ["train.optimizer.lrr=1"],
-        f"""\
-        override train.optimizer.lrr=1: train.optimizer.lrr is not a field.
-          Did you mean train.optimizer.lr?   {fields(AdamWConfig)}""",
-    ),
-    "no equals sign": (
-        RUN,
-        ["train.steps"],
-        """\
-        'train.steps' is not an override.
-          Write it as path=value, e.g. train.optimizer.lr=1e-3""",
-    ),
-    "a value that is not YAML": (
-        RUN,
-        ["tags=[a"],
-        """\
-        override tags=[a: this is not YAML: while parsing a flow sequence, expected ',' or ']', but got '<stream end>'.""",
-    ),
-    "a path through a number": (
-        RUN,
-        ["train.steps.more=1"],
-        "override train.steps.more=1: train.steps has no fields.",
-    ),
-    "a path into a list": (
-        RUN + "tags: [a]\n",
-        ["tags.0=b"],
-        "override tags.0=b: tags is a list; set it whole.",
-    ),
-    "an empty learning-rate list": (
-        SWEEP,
-        ["parameters.train.optimizer.lr.values=[]"],
-        """\
-        override parameters.train.optimizer.lr.values=[]: parameters.train.optimizer.lr.values is empty; give at least 1 value.""",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", OVERRIDES, ids=lambda case: case.replace(" ", "-"))
-def test_an_override_is_named_as_it_was_written(tmp_path, case):
-    text, overrides, expected = OVERRIDES[case]
-    assert message(tmp_path, text, overrides) == dedent(expected)
-
-
-def test_a_file_that_comes_with_lehr_is_found_from_an_empty_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SpecError) as caught:
-        load_spec("sweeps/lr_grid_small.yaml")
-    [problem] = caught.value.problems
-    assert problem.hint == f"Lehr has an example of that name: cp {examples.LR_GRID_SMALL} ."
-    assert load_spec(str(examples.LR_GRID_SMALL)).name == "lr-grid-small"
-
-
-def test_a_missing_file_names_the_one_beside_it(tmp_path):
-    (tmp_path / "lr_grid.yaml").write_text(SWEEP)
-    with pytest.raises(SpecError) as caught:
-        load_spec(tmp_path / "lr-grid.yaml")
-    assert str(caught.value) == (
-        f"{tmp_path}/lr-grid.yaml: no such file.\n  Did you mean {tmp_path}/lr_grid.yaml?"
-    )
-
-
-def test_a_folder_or_a_binary_file_is_refused_without_a_traceback(tmp_path):
-    (tmp_path / "weights.yaml").write_bytes(b"\x93\xff\x00")
-    with pytest.raises(SpecError, match="not UTF-8 text"):
-        load_spec(tmp_path / "weights.yaml")
-    with pytest.raises(SpecError, match="cannot be read"):
-        load_spec(tmp_path)
-
-
-def test_errors_in_json_use_the_terms_of_json(tmp_path):
-    assert message(tmp_path, '{"name": "x",}', name="run.json").startswith(
-        "run.json, line 1, column "
-    )
-    assert "given twice" in message(tmp_path, '{"name": "x", "name": "y"}', name="run.json")
-    assert "is not a JSON number" in message(tmp_path, '{"name": NaN}', name="run.json")
-
-
-def test_a_problem_in_a_json_file_has_its_line(tmp_path):
-    text = '{\n\t"name": "x",\n\t"trian": {}\n}'
-    assert message(tmp_path, text, name="run.json").splitlines()[0] == (
-        "run.json, line 3: trian is not a field."
-    )
-
-
-def test_prefix_matches_only_if_it_is_unique():
-    assert nearest("min", ("minimize", "maximize")) == "minimize"
-    assert nearest("seq", ("sequences", "sequence_length")) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "overrides", "meant"),
-    [
-        (RUN + "batch_size: 8\n", [], "train.batch.sequences"),
-        (RUN.replace("  steps: 100", "  steps: 100\n  batch_size: 8"), [], "train.batch.sequences"),
-        (
-            RUN.replace("  steps: 100", "  steps: 100\n  n_layers: 2"),
-            [],
-            "train.model.num_hidden_layers",
-        ),
-        (RUN.replace("  steps: 100", "  max_iters: 100"), [], "train.steps"),
-        (RUN, ["train.batch_size=8"], "train.batch.sequences"),
-        (RUN, ["train.dtype=bf16"], "train.precision.compute"),
-        (RUN, ["n_gpus=8"], "resources.gpus"),
-        (
-            SWEEP.replace("train.optimizer.lr", "train.n_layers"),
-            [],
-            "train.model.num_hidden_layers",
-        ),
-        (SWEEP, ["run_cap=3"], "trials"),
-    ],
-)
-def test_name_of_another_trainer_gives_a_suggestion_but_is_not_accepted(
-    tmp_path, text, overrides, meant
-):
-    assert f"Did you mean {meant}?" in message(tmp_path, text, overrides)
-
-
-def test_every_synonym_suggests_a_field_and_is_no_field_itself():
-    for name, paths in synonyms._BY_NAME.items():
-        root = SweepSpec if paths[0] in SweepSpec.model_fields and len(paths) == 1 else RunSpec
-        assert synonym(root, name) is not None, name
-        assert synonym(SweepSpec, name) is not None, name

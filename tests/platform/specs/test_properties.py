@@ -7,11 +7,8 @@ from hypothesis import strategies as st
 
 from lehr.errors import SpecError
 from lehr.specs import RunSpec, SweepSpec, dump_yaml, load_spec, parse_spec, read_yaml
-from lehr_testing.paths import DATA
+from lehr_testing.spec_texts import RUN, SWEEP
 from lehr_trainer.configs.fields import leaf_paths
-
-RUN = (DATA / "run.yaml").read_text()
-SWEEP = (DATA / "sweep.yaml").read_text()
 
 text = st.text(st.characters(exclude_categories=["Cs", "Cc"], include_characters="\n"), max_size=20)
 scalars = (

@@ -8,10 +8,8 @@ import pytest
 
 from lehr.errors import SpecError
 from lehr.specs import RunSpec, load_spec, read_yaml
-from lehr_testing.paths import DATA
+from lehr_testing.spec_texts import RUN, SWEEP
 
-RUN = (DATA / "run.yaml").read_text()
-SWEEP = (DATA / "sweep.yaml").read_text()
 RUN_DATA = read_yaml(RUN).data
 CORPUS = {"kind": "text", "paths": ["texts"]}
 

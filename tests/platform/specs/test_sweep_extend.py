@@ -7,10 +7,10 @@ import pytest
 from lehr.errors import SpecError, UserError
 from lehr.specs import SweepSpec, expand, load_spec, read_yaml
 from lehr.specs.sweep_extend import extended
-from lehr_testing.paths import DATA
+from lehr_testing.spec_texts import SWEEP
 
 LR = "train.optimizer.lr"
-DATA_OF_GRID = read_yaml((DATA / "sweep.yaml").read_text()).data
+DATA_OF_GRID = read_yaml(SWEEP).data
 RANGE = {LR: {"min": 1e-4, "max": 1e-2}}
 
 

@@ -9,20 +9,8 @@ import pytest
 from lehr.errors import SpecError
 from lehr.specs import RunSpec, expand, load_spec, read_yaml
 from lehr.specs.problems import show
-from lehr_testing.paths import DATA
+from lehr_testing.spec_texts import LIST, PARAMETERS, RANDOM, RUN, SWEEP, fields
 from lehr_trainer.configs.train import TrainConfig
-
-RUN = (DATA / "run.yaml").read_text()
-SWEEP = (DATA / "sweep.yaml").read_text()
-PARAMETERS = "parameters:\n  train.optimizer.lr:\n    values: [1e-4, 1e-3]\n"
-RANDOM = SWEEP.replace("method: grid", "method: random\ntrials: 2")
-LIST = SWEEP.replace("method: grid", "method: list").replace(
-    PARAMETERS, "points:\n  - {train.optimizer.lr: 1e-2}\n  - {train.optimizer.lr: 1e-3}\n"
-)
-
-
-def fields(model) -> str:
-    return f"Fields here: {', '.join(model.model_fields)}"
 
 
 def numbers(count: int) -> str:

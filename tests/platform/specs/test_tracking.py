@@ -7,9 +7,9 @@ import pytest
 from lehr.errors import SpecError
 from lehr.specs import load_spec, read_yaml
 from lehr.specs.tracking import NO_KEY
-from lehr_testing.paths import DATA
+from lehr_testing.spec_texts import RUN
 
-RUN_DATA = read_yaml((DATA / "run.yaml").read_text()).data
+RUN_DATA = read_yaml(RUN).data
 OLD, LOCAL, NEW = "0123456789" * 4, f"local-{'ab' * 20}", f"wandb_v1_{'Ab9_' * 6}"
 
 
