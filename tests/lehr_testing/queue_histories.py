@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 from hypothesis import strategies as st
 
 from lehr.control.locality import Saved
 from lehr.control.queue import Plan, StartRun, plan
 from lehr.control.queue_entries import Active, Waiting
-from lehr.control.resources import Gpu, Need, Node, can_ever_place, matching
+from lehr.control.resources import Gpu, Need, Node, NodeShare, can_ever_place, matching
 
 A100 = "NVIDIA A100-SXM4-80GB"
 H100 = "NVIDIA H100 80GB HBM3"
@@ -21,6 +22,13 @@ def node(
 ) -> Node:
     made = tuple(Gpu(i, kind) for i in range(gpus))
     return Node(name, made, usable=usable, runs_folder=runs_folder)
+
+
+def active(run_id: str, *shares: tuple[str, tuple[int, ...]], **more: Any) -> Active:
+    """A run that holds GPUs: of each node, which ones."""
+    return Active(
+        run_id, tuple(NodeShare(name, gpus) for name, gpus in shares), name=run_id, **more
+    )
 
 
 def can_resume(run: Waiting, there: Node, nodes: list[Node]) -> bool:

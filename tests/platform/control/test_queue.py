@@ -1,4 +1,4 @@
-"""The queue: its invariants over random histories, and the reasons of pending runs."""
+"""The queue: its invariants over random histories, and its order."""
 
 from __future__ import annotations
 
@@ -11,15 +11,9 @@ from hypothesis import strategies as st
 from lehr.control.gpu_board import GpuBoard
 from lehr.control.queue import StartRun, plan
 from lehr.control.queue_entries import Active, Waiting
-from lehr.control.resources import Gpu, Need, Node, NodeShare, can_ever_place, is_type
+from lehr.control.resources import Need, NodeShare, can_ever_place
 from lehr_testing.properties import examples
-from lehr_testing.queue_histories import A100, H100, World, histories, live_through, node
-
-
-def active(run_id: str, *shares: tuple[str, tuple[int, ...]], **more) -> Active:
-    return Active(
-        run_id, tuple(NodeShare(name, gpus) for name, gpus in shares), name=run_id, **more
-    )
+from lehr_testing.queue_histories import World, active, histories, live_through, node
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -136,9 +130,6 @@ def test_backfill_starts_the_large_run_no_later_than_without_it(big, busy, small
     assert starts(small) == starts([])
 
 
-# --- order ----------------------------------------------------------------------------------------
-
-
 def test_higher_priority_goes_first_then_first_come_first_served():
     runs = [
         Waiting("early", 1, Need(1)),
@@ -229,176 +220,6 @@ def test_small_runs_are_packed_so_that_whole_nodes_stay_whole():
     decided = plan([*runs, Waiting("big", 9, Need(8))], held, [node("n0", 8), node("n1", 8)])
     assert len(decided.starts) == 6
     assert decided.starts[5].placement == (NodeShare("n0", tuple(range(8))),)
-
-
-# --- pending reasons -----------------------------------------------------------------------------
-
-
-def test_reason_names_the_node_the_missing_gpus_and_the_expected_time():
-    held = [
-        active("big-run-k3", ("n2", (0, 1)), remaining_s=39.0 * 60),
-        active("whole", ("n1", tuple(range(8))), remaining_s=90_000.0),
-    ]
-    decided = plan([Waiting("r", 1, Need(8, 1, "H100"))], held, [node("n1", 8), node("n2", 8)])
-    assert decided.reasons["r"] == (
-        "waits for 8 x H100 (node n2 has 6 free; big-run-k3 frees 2 in about 40 m); "
-        "next in line at priority 0"
-    )
-
-
-def test_reason_distinguishes_busy_gpus_from_reserved_ones():
-    held = [active("a", ("n0", (0, 1, 2)), remaining_s=130.0)]
-    runs = [Waiting("big", 1, Need(4), name="big"), Waiting("small", 2, Need(1), name="small")]
-    decided = plan(runs, held, [node("n0", 4)])
-    assert not decided.starts
-    assert decided.reasons["small"] == "waits for 1 GPU (1 is free, kept for big)"
-    full = plan([Waiting("s", 1, Need(1))], held, [node("n0", 3)])
-    assert full.reasons["s"] == (
-        "waits for 1 GPU (all 3 are busy; a frees 1 in about 2 m); next in line at priority 0"
-    )
-
-
-def test_reservation_takes_the_gpus_that_are_free_soonest():
-    ends = [1000.0, 900.0, 60.0, 120.0]
-    held = [active(f"r{i}", ("n0", (i,)), remaining_s=left) for i, left in enumerate(ends)]
-    decided = plan([Waiting("big", 1, Need(2))], held, [node("n0", 4)])
-    assert decided.reasons["big"].startswith(
-        "waits for 2 GPUs (all 4 are busy; r2 frees 1 in about 1 m)"
-    )
-    two = [
-        active("slow", ("n0", (0, 1)), remaining_s=900.0),
-        active("quick", ("n1", (0, 1)), remaining_s=300.0),
-        active("unknown", ("n2", (0, 1))),
-    ]
-    nodes = [node("n0", 2), node("n1", 2), node("n2", 2)]
-    decided = plan([Waiting("big", 1, Need(2))], two, nodes)
-    assert decided.reasons["big"].startswith(
-        "waits for 2 GPUs (all 6 are busy; quick frees 2 in about 5 m)"
-    )
-
-
-def test_reasons_show_names_and_ids_only_without_a_name():
-    unnamed = Active("r-7", (NodeShare("n0", (0, 1, 2)),), remaining_s=60.0)
-    runs = [Waiting("r-8", 1, Need(4), name="large"), Waiting("r-9", 2, Need(1), name="small")]
-    reasons = plan(runs, [unnamed], [node("n0", 4)]).reasons
-    assert "; r-7 frees 3 in about 1 m)" in reasons["r-8"]
-    assert reasons["r-9"] == "waits for 1 GPU (1 is free, kept for large)"
-
-
-def test_reasons_count_free_gpus_after_the_starts_of_the_plan():
-    held = [active("x", ("n0", (0,)))]
-    runs = [
-        *(Waiting(name, n, Need(4), name=name) for n, name in enumerate(("a", "b"))),
-        Waiting("one", 2, Need(1)),
-        Waiting("c", 3, Need(4)),
-    ]
-    decided = plan(runs, held, [node("n0", 4), node("n1", 2)])
-    assert [start.run_id for start in decided.starts] == ["one"]
-    assert decided.reasons["b"] == "waits for 4 GPUs (5 are free, kept for a)"
-    assert decided.reasons["c"] == "waits for 4 GPUs (4 are free, kept for a)"
-
-
-def test_free_gpus_are_reserved_for_the_largest_run():
-    held = [active("x", ("n0", (1, 2, 3))), active("y", ("n2", (0, 1, 2)))]
-    runs = [
-        *(Waiting(name, n, Need(4), name=name) for n, name in enumerate(("a", "b"))),
-        Waiting("d", 2, Need(6, 2), name="d"),
-        Waiting("e", 3, Need(4), name="e"),
-    ]
-    reasons = plan(runs, held, [node("n0", 4), node("n1", 3), node("n2", 3)]).reasons
-    assert reasons["b"] == "waits for 4 GPUs (4 are free, kept for a)"
-    assert reasons["e"] == "waits for 4 GPUs (4 are free, kept for d)"
-    # GPUs that are reserved but busy keep nothing free.
-    busy = [active("x", ("n0", tuple(range(1, 8))))]
-    runs = [
-        Waiting(name, n, Need(size), name=name)
-        for n, (name, size) in enumerate((("a", 2), ("b", 6), ("c", 1)))
-    ]
-    assert plan(runs, busy, [node("n0", 8)]).reasons["c"] == (
-        "waits for 1 GPU (1 is free, kept for a)"
-    )
-
-
-def test_only_the_first_of_its_priority_is_next_in_line():
-    runs = [
-        Waiting("all", 0, Need(8), priority=5),
-        Waiting("first", 1, Need(4)),
-        Waiting("second", 2, Need(4)),
-    ]
-    reasons = plan(runs, [active("x", ("n0", (0,)))], [node("n0", 8)]).reasons
-    assert reasons["all"].endswith("; next in line at priority 5")
-    assert reasons["first"].endswith("; next in line at priority 0")
-    assert not reasons["second"].endswith("; next in line at priority 0")
-
-
-def test_an_impossible_run_shows_the_inventory_and_blocks_no_other():
-    logical = Node("n0", tuple(Gpu(i, "logical GPU") for i in range(8)))
-    runs = [Waiting("a100", 1, Need(1, 1, "A100")), Waiting("any", 2, Need(8))]
-    decided = plan(runs, [], [logical])
-    assert [start.run_id for start in decided.starts] == ["any"]
-    assert decided.reasons["a100"] == "needs 1 x A100; this cluster has 8 x logical GPU"
-
-
-def test_reason_names_unreachable_and_excluded_nodes():
-    nodes = [node("n0", 8, usable=False), node("n1", 8)]
-    run = Waiting("r", 1, Need(8), excluded_nodes=frozenset({"n1"}))
-    assert plan([run], [], nodes).reasons["r"] == (
-        "waits for 8 GPUs (node n0 does not answer; node n1 failed this run twice and is excluded for it: "
-        "lehr cluster readmit n1)"
-    )
-
-
-def test_gpu_types_match_by_whole_words():
-    assert is_type(A100, "A100")
-    assert is_type(A100, "a100 80gb")
-    assert is_type("NVIDIA GeForce RTX 4090", "RTX4090")
-    assert is_type("logical GPU", None)
-    assert not is_type("NVIDIA H1000", "H100")
-    assert not is_type(H100, "A100")
-    # Spaces do not matter, parts of words do.
-    assert is_type("NVIDIA RTX 4090", "nvidia rtx 4090")
-    assert is_type("NVIDIA RTX 4090 Ti", "RTX 4090Ti")
-    assert is_type("GH200", "GH200")
-    assert not is_type("NVIDIA RTX 4090", "4090Ti")
-
-
-def test_can_ever_place_returns_the_reason():
-    nodes = [node("n0", 8), node("n1", 8)]
-    assert can_ever_place(Need(16, 2), nodes) is None
-    assert can_ever_place(Need(16), nodes) == (
-        f"needs 16 GPUs on one node; this cluster has 16 x {H100}, at most 8 on one node"
-    )
-    assert can_ever_place(Need(32), nodes) == f"needs 32 GPUs; this cluster has 16 x {H100}"
-    assert can_ever_place(Need(1), []) == "needs 1 GPU; this cluster has no GPUs"
-    uneven = [node("n0", 2), node("n1", 8), node("n2", 4, A100)]
-    assert can_ever_place(Need(9), uneven) == (
-        f"needs 9 GPUs on one node; this cluster has 4 x {A100} and 10 x {H100}, "
-        "at most 8 on one node"
-    )
-    three = [*uneven, node("n3", 1, "L4")]
-    assert can_ever_place(Need(12, 2), three) == (
-        f"needs 12 GPUs on 2 nodes, 6 x GPU on each; this cluster has 1 x L4, 4 x {A100}, "
-        f"10 x {H100} on 4 nodes, at most 8 on one"
-    )
-    pair = [node("n0", 6, A100), node("n1", 2, A100), node("n2", 8)]
-    assert can_ever_place(Need(8, 2, "A100"), pair) == (
-        f"needs 8 x A100 on 2 nodes, 4 x A100 on each; this cluster has 8 x {A100} and "
-        f"8 x {H100} on 3 nodes, at most 6 on one"
-    )
-
-
-def test_an_excluded_node_gets_no_runs_and_reasons_name_readmit():
-    out = Node("n1", tuple(Gpu(i, H100) for i in range(8)), excluded=True)
-    big = Waiting("big", 1, Need(8))
-    assert plan([big], [], [out]).reasons["big"] == (
-        "waits for 8 GPUs (node n1 is excluded: lehr cluster readmit n1)"
-    )
-    both = [node("n0", 8), out]
-    assert [s.placement[0].node for s in plan([big], [], both).starts] == ["n0"]
-    busy = [active("long", ("n0", tuple(range(8))))]
-    assert plan([big], busy, both).reasons["big"] == (
-        "waits for 8 GPUs (all 8 are busy; node n1 is excluded); next in line at priority 0"
-    )
 
 
 def test_run_without_a_gpu_takes_a_cpu_slot_and_no_gpu():

@@ -1,0 +1,136 @@
+"""The reasons that the queue gives for pending runs."""
+
+from __future__ import annotations
+
+from lehr.control.queue import plan
+from lehr.control.queue_entries import Active, Waiting
+from lehr.control.resources import Gpu, Need, Node, NodeShare
+from lehr_testing.queue_histories import H100, active, node
+
+
+def test_reason_names_the_node_the_missing_gpus_and_the_expected_time():
+    held = [
+        active("big-run-k3", ("n2", (0, 1)), remaining_s=39.0 * 60),
+        active("whole", ("n1", tuple(range(8))), remaining_s=90_000.0),
+    ]
+    decided = plan([Waiting("r", 1, Need(8, 1, "H100"))], held, [node("n1", 8), node("n2", 8)])
+    assert decided.reasons["r"] == (
+        "waits for 8 x H100 (node n2 has 6 free; big-run-k3 frees 2 in about 40 m); "
+        "next in line at priority 0"
+    )
+
+
+def test_reason_distinguishes_busy_gpus_from_reserved_ones():
+    held = [active("a", ("n0", (0, 1, 2)), remaining_s=130.0)]
+    runs = [Waiting("big", 1, Need(4), name="big"), Waiting("small", 2, Need(1), name="small")]
+    decided = plan(runs, held, [node("n0", 4)])
+    assert not decided.starts
+    assert decided.reasons["small"] == "waits for 1 GPU (1 is free, kept for big)"
+    full = plan([Waiting("s", 1, Need(1))], held, [node("n0", 3)])
+    assert full.reasons["s"] == (
+        "waits for 1 GPU (all 3 are busy; a frees 1 in about 2 m); next in line at priority 0"
+    )
+
+
+def test_reservation_takes_the_gpus_that_are_free_soonest():
+    ends = [1000.0, 900.0, 60.0, 120.0]
+    held = [active(f"r{i}", ("n0", (i,)), remaining_s=left) for i, left in enumerate(ends)]
+    decided = plan([Waiting("big", 1, Need(2))], held, [node("n0", 4)])
+    assert decided.reasons["big"].startswith(
+        "waits for 2 GPUs (all 4 are busy; r2 frees 1 in about 1 m)"
+    )
+    two = [
+        active("slow", ("n0", (0, 1)), remaining_s=900.0),
+        active("quick", ("n1", (0, 1)), remaining_s=300.0),
+        active("unknown", ("n2", (0, 1))),
+    ]
+    nodes = [node("n0", 2), node("n1", 2), node("n2", 2)]
+    decided = plan([Waiting("big", 1, Need(2))], two, nodes)
+    assert decided.reasons["big"].startswith(
+        "waits for 2 GPUs (all 6 are busy; quick frees 2 in about 5 m)"
+    )
+
+
+def test_reasons_show_names_and_ids_only_without_a_name():
+    unnamed = Active("r-7", (NodeShare("n0", (0, 1, 2)),), remaining_s=60.0)
+    runs = [Waiting("r-8", 1, Need(4), name="large"), Waiting("r-9", 2, Need(1), name="small")]
+    reasons = plan(runs, [unnamed], [node("n0", 4)]).reasons
+    assert "; r-7 frees 3 in about 1 m)" in reasons["r-8"]
+    assert reasons["r-9"] == "waits for 1 GPU (1 is free, kept for large)"
+
+
+def test_reasons_count_free_gpus_after_the_starts_of_the_plan():
+    held = [active("x", ("n0", (0,)))]
+    runs = [
+        *(Waiting(name, n, Need(4), name=name) for n, name in enumerate(("a", "b"))),
+        Waiting("one", 2, Need(1)),
+        Waiting("c", 3, Need(4)),
+    ]
+    decided = plan(runs, held, [node("n0", 4), node("n1", 2)])
+    assert [start.run_id for start in decided.starts] == ["one"]
+    assert decided.reasons["b"] == "waits for 4 GPUs (5 are free, kept for a)"
+    assert decided.reasons["c"] == "waits for 4 GPUs (4 are free, kept for a)"
+
+
+def test_free_gpus_are_reserved_for_the_largest_run():
+    held = [active("x", ("n0", (1, 2, 3))), active("y", ("n2", (0, 1, 2)))]
+    runs = [
+        *(Waiting(name, n, Need(4), name=name) for n, name in enumerate(("a", "b"))),
+        Waiting("d", 2, Need(6, 2), name="d"),
+        Waiting("e", 3, Need(4), name="e"),
+    ]
+    reasons = plan(runs, held, [node("n0", 4), node("n1", 3), node("n2", 3)]).reasons
+    assert reasons["b"] == "waits for 4 GPUs (4 are free, kept for a)"
+    assert reasons["e"] == "waits for 4 GPUs (4 are free, kept for d)"
+    # GPUs that are reserved but busy keep nothing free.
+    busy = [active("x", ("n0", tuple(range(1, 8))))]
+    runs = [
+        Waiting(name, n, Need(size), name=name)
+        for n, (name, size) in enumerate((("a", 2), ("b", 6), ("c", 1)))
+    ]
+    assert plan(runs, busy, [node("n0", 8)]).reasons["c"] == (
+        "waits for 1 GPU (1 is free, kept for a)"
+    )
+
+
+def test_only_the_first_of_its_priority_is_next_in_line():
+    runs = [
+        Waiting("all", 0, Need(8), priority=5),
+        Waiting("first", 1, Need(4)),
+        Waiting("second", 2, Need(4)),
+    ]
+    reasons = plan(runs, [active("x", ("n0", (0,)))], [node("n0", 8)]).reasons
+    assert reasons["all"].endswith("; next in line at priority 5")
+    assert reasons["first"].endswith("; next in line at priority 0")
+    assert not reasons["second"].endswith("; next in line at priority 0")
+
+
+def test_an_impossible_run_shows_the_inventory_and_blocks_no_other():
+    logical = Node("n0", tuple(Gpu(i, "logical GPU") for i in range(8)))
+    runs = [Waiting("a100", 1, Need(1, 1, "A100")), Waiting("any", 2, Need(8))]
+    decided = plan(runs, [], [logical])
+    assert [start.run_id for start in decided.starts] == ["any"]
+    assert decided.reasons["a100"] == "needs 1 x A100; this cluster has 8 x logical GPU"
+
+
+def test_reason_names_unreachable_and_excluded_nodes():
+    nodes = [node("n0", 8, usable=False), node("n1", 8)]
+    run = Waiting("r", 1, Need(8), excluded_nodes=frozenset({"n1"}))
+    assert plan([run], [], nodes).reasons["r"] == (
+        "waits for 8 GPUs (node n0 does not answer; node n1 failed this run twice and is excluded for it: "
+        "lehr cluster readmit n1)"
+    )
+
+
+def test_an_excluded_node_gets_no_runs_and_reasons_name_readmit():
+    out = Node("n1", tuple(Gpu(i, H100) for i in range(8)), excluded=True)
+    big = Waiting("big", 1, Need(8))
+    assert plan([big], [], [out]).reasons["big"] == (
+        "waits for 8 GPUs (node n1 is excluded: lehr cluster readmit n1)"
+    )
+    both = [node("n0", 8), out]
+    assert [s.placement[0].node for s in plan([big], [], both).starts] == ["n0"]
+    busy = [active("long", ("n0", tuple(range(8))))]
+    assert plan([big], busy, both).reasons["big"] == (
+        "waits for 8 GPUs (all 8 are busy; node n1 is excluded); next in line at priority 0"
+    )
