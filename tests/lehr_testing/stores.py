@@ -115,10 +115,21 @@ def metrics(
     )
 
 
+def losses(*steps: int, of: int = 0) -> list[bytes]:
+    """Return losses at these steps, whose values identify the attempt ``of``."""
+    return [metrics(step, time=1000.0 * of + step, train_loss=of + step / 1000) for step in steps]
+
+
 def ingest(store: Store, attempt_id: str, *lines: bytes, name: str = "events.jsonl") -> int:
     """Append at the end of a stream."""
     offset = store.streams.sizes(attempt_id).get(name, 0)
     return store.streams.append(attempt_id, name, offset, b"".join(lines))
+
+
+def drawn(store: Store, run_id: str, **options: Any) -> dict[int, float]:
+    """Return each point of a run's loss, by step."""
+    series = store.series.read(run_id, "train/loss", exact=True, **options)
+    return dict(zip(series.step, series.y, strict=True))
 
 
 def replica(store: Store, attempt_id: str, name: str = "events.jsonl") -> bytes:
