@@ -11,140 +11,24 @@ the copy, and a fork that has not yet imported the package collects the tests an
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import importlib
 import importlib.metadata
 import importlib.util
 import json
-import os
-import resource
-import select
-import signal
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
-import coverage
 import hypothesis
 import pytest
 
+from mutants.baseline import IMPORTED, Baseline, Job, Measure, file_of
+from mutants.forks import end_with_parent, in_fork
 from mutants.generate import Mutant
-
-IMPORTED = ""
-"""coverage.py's name for what ran outside of any test: at import, or while tests were collected."""
-SETUP = "setup of "
-"""Before the name of a test file: what its fixtures reached."""
-
-
-@dataclass
-class Job:
-    copy: Path
-    """Folder of the copied sources, under the paths that they have in the repository."""
-    sources: list[str]
-    tests: list[str]
-    preload: list[str]
-    examples: int
-    """Most examples of a property test."""
-    baseline: Path
-    """Where to keep which test reaches which line, and its processor time; made if missing."""
-    results: Path
-    stamps: dict[str, list[str]]
-    """Scope of a mutant -> what a result is valid for."""
-    mutants: list[Mutant]
-    grace: float = 5
-    """Seconds of processor time that a mutant may take beyond four times its tests'."""
-
-    @classmethod
-    def read(cls, path: Path) -> Job:
-        values = json.loads(path.read_text())
-        values |= {name: Path(values[name]) for name in ("copy", "baseline", "results")}
-        values["mutants"] = [Mutant.from_json(one) for one in values["mutants"]]
-        return cls(**values)
-
-
-@dataclass
-class Baseline:
-    """Results of the tests on unchanged code."""
-
-    seconds: dict[str, float]
-    failed: list[str]
-    reached: dict[str, dict[str, list[str]]]
-    """File -> line -> tests; ``setup of FILE`` means all tests of a test file."""
-
-    def reach(self, mutant: Mutant) -> set[str]:
-        lines = self.reached.get(mutant.file, {})
-        first, last = mutant.statement
-        return {test for line in range(first, last + 1) for test in lines.get(str(line), ())}
-
-    def at_import(self, mutant: Mutant) -> bool:
-        """Whether the line runs only when modules are imported or tests collected."""
-        return mutant.at_import or self.reach(mutant) == {IMPORTED}
-
-    def tests(self, mutant: Mutant) -> list[str]:
-        """Those that reach the mutant, the quickest first."""
-        found = self.reach(mutant)
-        if self.at_import(mutant):  # Who uses a value leaves no trace: whole test files, then.
-            of_file = {t for tests in self.reached.get(mutant.file, {}).values() for t in tests}
-            found = {f"{SETUP}{_file_of(test)}" for test in of_file - {IMPORTED}}
-            if not found:
-                found = set(self.seconds)
-        passing = (name for name in self.seconds if name not in self.failed)
-        wanted = [t for t in passing if t in found or f"{SETUP}{_file_of(t)}" in found]
-        return sorted(wanted, key=lambda name: self.seconds[name])
-
-
-def _file_of(test: str) -> str:
-    return test.removeprefix(SETUP).partition("::")[0]
-
-
-class Measure:
-    """A pytest plugin: which test reaches which line of the copy, and how long each takes."""
-
-    def __init__(self, job: Job) -> None:
-        self.job = job
-        sources = [f"{job.copy}/{source}" for source in job.sources]
-        self.coverage = coverage.Coverage(data_file=None, include=sources, config_file=False)
-        self.coverage.start()
-        self.seconds: dict[str, float] = {}
-        self.failed: list[str] = []
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        start = time.process_time()
-        result = yield
-        self.seconds[item.nodeid] = time.process_time() - start
-        return result
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
-        # What a fixture reaches may count for all tests that share it.
-        self.coverage.switch_context(f"{SETUP}{_file_of(item.nodeid)}")
-        return (yield)
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
-        self.coverage.switch_context(item.nodeid)
-        return (yield)
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed or report.skipped:
-            self.failed.append(report.nodeid)
-
-    def pytest_sessionfinish(self) -> None:
-        self.coverage.stop()
-        data = self.coverage.get_data()
-        reached = {
-            str(Path(file).relative_to(self.job.copy)): data.contexts_by_lineno(file)
-            for file in sorted(data.measured_files())
-        }
-        found = Baseline(self.seconds, self.failed, reached)
-        self.job.baseline.write_text(json.dumps(vars(found)))
 
 
 class Only:
@@ -252,7 +136,7 @@ def judge_all(job: Job) -> None:
         file = job.copy / mutant.file
 
         def attempt(t: list[str] = tests) -> int:
-            return pytest_main(job, Only(t), "-x", *sorted({_file_of(test) for test in t}))
+            return pytest_main(job, Only(t), "-x", *sorted({file_of(test) for test in t}))
 
         with planted(file, mutant.apply(file.read_bytes())):
             _note(job, mutant, *_limited(job, attempt, baseline, tests))
@@ -291,60 +175,12 @@ def planted(file: Path, mutated: bytes) -> Iterator[None]:
         aside.rename(compiled)
 
 
-def in_fork(
-    function: Callable[[], int], *, cpu_s: float | None, wall_s: float | None
-) -> tuple[str, float]:
-    """Run it in a child: ``survived`` for 0, ``timeout``, else ``killed``; and the CPU time."""
-    pid = os.fork()
-    if pid == 0:
-        code = 2
-        try:
-            os.setsid()
-            _end_with_parent()
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            if cpu_s is not None:
-                limit = int(cpu_s) + 1
-                resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 1))
-                _bound_memory()
-            if not os.environ.get("MUTANTS_SHOW"):
-                os.dup2(os.open(os.devnull, os.O_RDWR), 1)
-                os.dup2(1, 2)
-            code = function()
-        finally:
-            os._exit(code)
-    ended = select.poll()
-    watch = os.pidfd_open(pid)
-    ended.register(watch, select.POLLIN)
-    in_time = ended.poll(None if wall_s is None else wall_s * 1000)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)  # What the tests left running, too.
-    _, status, usage = os.wait4(pid, 0)
-    os.close(watch)
-    code = os.waitstatus_to_exitcode(status)
-    seconds = round(usage.ru_utime + usage.ru_stime, 2)
-    if not in_time or code in {-signal.SIGXCPU, -signal.SIGKILL}:
-        return "timeout", seconds
-    return ("killed" if code else "survived"), seconds
-
-
 def _limited(
     job: Job, attempt: Callable[[], int], baseline: Baseline, tests: list[str]
 ) -> tuple[str, float, int]:
     """By processor time, so that a loaded machine kills no mutant."""
     cpu_s = 4 * sum(baseline.seconds[test] for test in tests) + job.grace
     return *in_fork(attempt, cpu_s=cpu_s, wall_s=20 * cpu_s + 30), len(tests)
-
-
-def _end_with_parent() -> None:
-    """Be killed when the process that started this one ends, however that ends."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-
-
-def _bound_memory() -> None:
-    """Two GiB more than there is now: an endless loop may fill a list."""
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    most = pages * os.sysconf("SC_PAGE_SIZE") + 2 * 2**30
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 def _note(job: Job, mutant: Mutant, outcome: str, seconds: float, tests: int) -> None:
@@ -395,7 +231,7 @@ def limit_examples(most: int) -> None:
 
 
 def main() -> None:
-    _end_with_parent()
+    end_with_parent()
     job = Job.read(Path(sys.argv[1]))
     sys.dont_write_bytecode = True
     for plugin in importlib.metadata.entry_points(group="pytest11"):
