@@ -52,12 +52,6 @@ CODE = {
 """Routes that a viewer may not read, and a researcher may."""
 
 
-@pytest.fixture
-def api(tmp_path):
-    with api_client(tmp_path) as pair:
-        yield pair
-
-
 def create(client, name, role, **more):
     answer = client.post("/api/v1/tokens", json={"name": name, "role": role, **more})
     assert answer.status_code == 201, answer.text

@@ -14,12 +14,6 @@ from lehr_testing.routes import concrete, walk
 PROTOCOL = {"Lehr-Protocol": "1"}
 
 
-@pytest.fixture
-def api(tmp_path):
-    with api_client(tmp_path) as pair:
-        yield pair
-
-
 def test_every_route_answers_401_without_a_token_except_the_allowlist(api):
     _, client = api
     client.headers.pop("authorization")

@@ -11,7 +11,7 @@ from lehr.control.forks import choose, fork_spec
 from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound, SpecError
 from lehr.specs import load_spec
-from lehr_testing.api import RUN_SPEC, api_client, begin, end, ingest, line, started
+from lehr_testing.api import RUN_SPEC, begin, end, ingest, line, started
 
 SOURCE = load_spec(RUN_SPEC).model_dump(mode="json")
 
@@ -86,12 +86,6 @@ def test_fork_of_a_run_with_a_long_name_has_a_valid_name():
 
 
 # ------------------------------------------------------------------------------------ over HTTP
-
-
-@pytest.fixture
-def api(tmp_path):
-    with api_client(tmp_path) as pair:
-        yield pair
 
 
 @pytest.fixture

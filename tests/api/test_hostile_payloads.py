@@ -93,7 +93,7 @@ class Worker:
 
 @pytest.mark.parametrize(
     "what",
-    # A run for each of 300 exits takes long; test_attempts.py has some odd ones on every change.
+    # A run for each of 300 exits takes long; test_attempt_exits.py has some odd ones on every change.
     ["heartbeat", "copies", pytest.param("exit", marks=pytest.mark.nightly)],
 )
 def test_hostile_payload_is_answered_and_harms_no_other_run(tmp_path, what):

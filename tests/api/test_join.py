@@ -12,15 +12,9 @@ from lehr.errors import Conflict
 from lehr.schemas.cluster import ClusterView
 from lehr.services.join import LEAVES
 from lehr_api.routes import cluster as routes
-from lehr_testing.api import TOKEN, api_client
+from lehr_testing.api import TOKEN
 
 JOIN, LEAVE = "/api/v1/cluster/join", "/api/v1/cluster/leave"
-
-
-@pytest.fixture
-def api(tmp_path):
-    with api_client(tmp_path) as pair:
-        yield pair
 
 
 @pytest.fixture

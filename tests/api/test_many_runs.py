@@ -4,7 +4,6 @@ import pytest
 
 from lehr.control.lifecycle import RunState
 from lehr_testing.api import (
-    api_client,
     begin,
     end,
     evaluation,
@@ -14,12 +13,6 @@ from lehr_testing.api import (
     submit,
 )
 from lehr_testing.statements import read_statements
-
-
-@pytest.fixture
-def api(tmp_path):
-    with api_client(tmp_path) as pair:
-        yield pair
 
 
 @pytest.fixture

@@ -10,12 +10,6 @@ from lehr_testing.api import (
 )
 
 
-@pytest.fixture
-def api(tmp_path):
-    with api_client(tmp_path) as pair:
-        yield pair
-
-
 def test_reads_have_an_etag_and_unchanged_answers_are_not_sent_again(api):
     _, client = api
     submit(client)

@@ -8,7 +8,6 @@ from lehr.presenters.runs import RunPresenter, no_liveness, no_mirror
 from lehr.schemas.runs import RunView
 from lehr_testing.api import (
     SWEEP_SPEC,
-    api_client,
     begin,
     changed,
     end,
@@ -19,13 +18,6 @@ from lehr_testing.api import (
     started,
     submit,
 )
-
-
-@pytest.fixture
-def api(tmp_path):
-    with api_client(tmp_path) as pair:
-        yield pair
-
 
 # -------------------------------------------------------------------------------------- listing
 

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, api_client
+from lehr_testing.api import RUN_SPEC, SWEEP_SPEC
 from lehr_testing.dispatching import Bench
 
 VALUE = "a-very-secret-value"
-
-
-@pytest.fixture
-def api(tmp_path):
-    with api_client(tmp_path) as pair:
-        yield pair
 
 
 @pytest.fixture

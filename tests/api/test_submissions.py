@@ -13,13 +13,6 @@ from lehr_testing.api import (
     submit,
 )
 
-
-@pytest.fixture
-def api(tmp_path):
-    with api_client(tmp_path) as pair:
-        yield pair
-
-
 # ------------------------------------------------------------------------------------ submitting
 
 

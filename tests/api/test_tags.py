@@ -5,14 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from lehr.control.lifecycle import RunState
-from lehr_testing.api import RUN_SPEC, api_client, begin, end, ingest, line, started
+from lehr_testing.api import RUN_SPEC, begin, end, ingest, line, started
 from lehr_testing.waiting import until
-
-
-@pytest.fixture
-def api(tmp_path):
-    with api_client(tmp_path) as pair:
-        yield pair
 
 
 def submitted(client, **fields):
