@@ -25,6 +25,18 @@ TRAIN: dict[str, Any] = {
     "batch": {"sequences": 16, "sequence_length": 64},
     "steps": 200,
 }
+ALL_RUNS = [
+    (1, "train", "r-cpu"),
+    (1, "resumed", "r-cpu-resumed"),
+    (2, "train", "r-one-gpu"),
+    (2, "whole", "r-one-gpu-whole"),
+    (2, "resumed", "r-one-gpu-resumed"),
+    (3, "train", "r-two-gpus"),
+    (3, "whole", "r-two-gpus-whole"),
+    (3, "resumed", "r-two-gpus-resumed"),
+    (4, "train", "r-all"),
+]
+"""The runs of the rollout of ``spec()``, in order: number of the stage, role, name."""
 
 
 def spec(*, gpus: int = 4, train: Mapping[str, Any] | None = None, **more: Any) -> RolloutSpec:

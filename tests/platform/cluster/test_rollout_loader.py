@@ -3,38 +3,12 @@
 from __future__ import annotations
 
 import math
-import sqlite3
-from contextlib import closing
 
 import pytest
 
 from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound
-from lehr.specs import stages
-from lehr.store import Store
-from lehr.store.maintenance.integrity import check
-from lehr.store.records.rollout_progress import RolloutProgress
-from lehr_testing.groups import Groups
-from lehr_testing.rollouts import Bug, World, create, spec, states, submitted
-from lehr_testing.stores import crashed_copy, fresh_store
-
-
-@pytest.fixture
-def world(store):
-    return World(store)
-
-
-ALL_RUNS = [
-    (1, "train", "r-cpu"),
-    (1, "resumed", "r-cpu-resumed"),
-    (2, "train", "r-one-gpu"),
-    (2, "whole", "r-one-gpu-whole"),
-    (2, "resumed", "r-one-gpu-resumed"),
-    (3, "train", "r-two-gpus"),
-    (3, "whole", "r-two-gpus-whole"),
-    (3, "resumed", "r-two-gpus-resumed"),
-    (4, "train", "r-all"),
-]
+from lehr_testing.rollouts import ALL_RUNS, Bug, create, spec, states, submitted
 
 
 def verdicts(store, rollout):
@@ -249,102 +223,6 @@ def test_stages_with_more_gpus_than_the_run_are_omitted(store, world):
     assert list(states(store, rollout)) == ["cpu", "one_gpu", "all"]
 
 
-# ------------------------------------------------------------------------------ exactly once
-
-
-@pytest.mark.parametrize(
-    "crash_before",
-    # Two of nine moments at each change; the others repeat them with other runs.
-    [at if at in {0, 5} else pytest.param(at, marks=pytest.mark.nightly) for at in range(9)],
-)
-def test_restarted_controller_submits_each_run_once(store, world, crash_before):
-    rollout = create(store, spec())
-    for number in range(9):
-        if number == crash_before:
-            world.restart()
-            world.controller.enqueue_all()
-            world.controller.tick()
-        [run] = world.waiting()
-        world.train(run)
-        Groups(store, world.runs_dir).tick()
-    assert world.play() == []
-    assert submitted(store, rollout) == ALL_RUNS
-    assert store.rollouts.get(rollout.id).outcome == "passed"
-
-
-class Killed(BaseException):
-    """The process ends here."""
-
-
-ACTS = ["submit_run", "record_verdicts", "pass_stage", "end"]
-
-
-@pytest.mark.parametrize(
-    ("when", "act"),
-    [
-        # Each write is met once at each change, and on its other side at night.
-        pytest.param(when, act, marks=() if at % 2 == side else pytest.mark.nightly)
-        for at, act in enumerate(ACTS)
-        for side, when in enumerate(["before", "after"])
-    ],
-)
-def test_controller_killed_at_any_write_continues_from_the_record(tmp_path, monkeypatch, when, act):
-    """The process dies once around each write; the next one continues."""
-    home = tmp_path / "home"
-    bugs = {"r-all": Bug(mfu=0.0)} if act == "end" else {}
-    store = fresh_store(home)
-    rollout = create(store, spec())
-    real = getattr(RolloutProgress, act)
-    due = True
-
-    def dies(self, *args, **options):
-        nonlocal due
-        due = not due
-        if due:
-            return real(self, *args, **options)
-        if when == "after":
-            real(self, *args, **options)
-        raise Killed
-
-    monkeypatch.setattr(RolloutProgress, act, dies)
-    number = kills = 0
-    while True:
-        world = World(store)
-        world.controller.enqueue_all()
-        try:
-            world.play(bugs)
-        except Killed:
-            kills += 1
-            number += 1
-            copy = crashed_copy(store, tmp_path / f"copy-{number}")
-            store.close()
-            store = Store.open(copy)
-            continue
-        break
-    assert kills
-    assert [name for _, _, name in submitted(store, rollout)] == [name for *_, name in ALL_RUNS]
-    assert store.rollouts.get(rollout.id).outcome == ("failed" if bugs else "passed")
-    gates = [(one.stage, one.gate) for one in store.rollouts.verdicts(rollout.id)]
-    assert len(gates) == len(set(gates)) == 3 * 6 + 5
-    store.close()
-
-
-def test_record_rejects_a_premature_stage_and_a_duplicate_run(store):
-    of = spec()
-    rollout = create(store, of)
-    planned = stages(of)
-    assert store.rollout_progress.submit_run(rollout.id, 2, "train", planned[1].train) is None
-    assert store.rollout_progress.submit_run(rollout.id, 1, "train", planned[0].train) is not None
-    assert store.rollout_progress.submit_run(rollout.id, 1, "train", planned[0].train) is None
-    assert not store.rollout_progress.pass_stage(rollout.id, 2)
-    assert store.rollout_progress.end(rollout.id, "cancelled", "cancelled", actor="ada")
-    assert not store.rollout_progress.end(rollout.id, "failed", "late")
-    assert not store.rollout_progress.pass_stage(rollout.id, 1)
-    assert store.rollout_progress.submit_run(rollout.id, 1, "resumed", planned[0].train) is None
-    found = store.rollouts.get(rollout.id)
-    assert (found.outcome, found.reason) == ("cancelled", "cancelled")
-
-
 def test_cancelled_rollout_cancels_its_run_and_starts_no_other(store, world):
     rollout = create(store, spec())
     [run] = world.waiting()
@@ -363,26 +241,6 @@ def test_cancelled_rollout_cancels_its_run_and_starts_no_other(store, world):
         "two_gpus": None,
         "all": None,
     }
-
-
-def test_check_finds_a_premature_stage(tmp_path):
-    home = tmp_path / "home"
-    with fresh_store(home) as store:
-        world = World(store)
-        rollout = create(store, spec())
-        [run] = world.waiting()
-        world.train(run)
-        world.controller.tick()
-        assert check(home) == []
-    with closing(sqlite3.connect(home / "lehr.db")) as connection:
-        connection.execute("UPDATE rollout_stages SET outcome='passed' WHERE name='two_gpus'")
-        connection.commit()
-    [found] = check(home)
-    assert (found.level, found.where, found.message) == (
-        "error",
-        f"rollout {rollout.id}",
-        "stage two_gpus has started, but the earlier stage cpu has not passed",
-    )
 
 
 def test_rollout_is_found_by_name_id_and_id_prefix(store):

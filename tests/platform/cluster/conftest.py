@@ -1,0 +1,14 @@
+"""Fixtures of the tests of the server's side of a cluster."""
+
+from __future__ import annotations
+
+import pytest
+
+from lehr.store import Store
+from lehr_testing.rollouts import World
+
+
+@pytest.fixture
+def world(store: Store) -> World:
+    """A cluster whose runs of rollouts train by records that are written into the store."""
+    return World(store)
