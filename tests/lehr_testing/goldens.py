@@ -2,7 +2,7 @@
 
 To renew them after a change that is meant, and to read what changed:
 
-    LEHR_RENEW_GOLDENS=1 python -m pytest tests/platform/cli/test_goldens.py tests/platform/cli/test_live.py
+    make docs  # Also the reference pages.
     git diff tests/goldens
 
 Of a command's JSON, ``tests/goldens/cli.toml`` holds the values that matter; change them by hand.

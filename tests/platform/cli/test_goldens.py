@@ -1,4 +1,4 @@
-"""The exact output of each command: text, JSON and errors.
+"""The exact output of each command that succeeds: text, and the values of its JSON that matter.
 
 ``tests/lehr_testing/goldens.py`` says how to renew them.
 """
@@ -6,29 +6,16 @@
 from __future__ import annotations
 
 import ast
-import contextlib
-import importlib
 import json
 import re
-from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
-from pathlib import Path
-from pkgutil import iter_modules
 from typing import Any
 
 import pytest
-import typer
-from pydantic import ValidationError
 
-from lehr import formats, schemas
-from lehr.cli import main
-from lehr.client import transport
 from lehr.control.lifecycle import RunState
-from lehr.schemas.base import View
-from lehr.schemas.cluster import QueueEntry
-from lehr_testing import cli, goldens, rollouts, seeding
-from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, TOKEN, served
+from lehr_testing import goldens, seeding
+from lehr_testing.documented_commands import as_documented, command_of, documented
+from lehr_testing.golden_world import World, a_rollout, a_sweep, name_new
 from lehr_testing.paths import ROOT
 
 _DB = "tests/platform/cli/test_db.py"
@@ -103,147 +90,6 @@ NOT_HERE = {
     "db rebuild": f"{_DB}::test_rebuild_and_upgrade_with_a_stopped_server",
     "db upgrade": f"{_DB}::test_rebuild_and_upgrade_with_a_stopped_server",
 }
-RUN_YAML = json.dumps({**RUN_SPEC, "name": "new"}, indent=1)
-SWEEP_YAML = json.dumps({**SWEEP_SPEC, "name": "new-grid"}, indent=1)
-ROLLOUT_YAML = json.dumps(rollouts.plain(name="new-rollout"), indent=1)
-BIG = json.dumps(
-    {
-        **RUN_SPEC,
-        "name": "big",
-        "train": {
-            **RUN_SPEC["train"],
-            "model": "llama-1b",
-            "data": {"corpus": {"kind": "stdlib"}},
-            "batch": {"sequences": 512, "sequence_length": 2048},
-        },
-        "resources": {"gpus": 1, "gpu_type": "A100"},
-    }
-)
-
-
-@dataclass
-class CommandResult:
-    code: int
-    out: str
-    err: str
-
-
-class World:
-    """A server with runs in every state, and the command line."""
-
-    def __init__(self, api: Any, address: str, folder: Path, patch: pytest.MonkeyPatch) -> None:
-        self.api, self.address, self.folder, self._patch = api, address, folder, patch
-        self.names = goldens.Names()
-        self.names.give(str(folder), "FOLDER")
-
-    def run(self, name: str, **changes: Any) -> Any:
-        made = self.api.store.runs.create(seeding.run_spec(name, steps=100, **changes))
-        self.names.give(made.id, f"{name:_<8.8}")
-        return made
-
-    def ended(self, name: str, state: RunState = RunState.COMPLETED, **more: Any) -> Any:
-        made = self.run(name)
-        attempt = seeding.start(self.api.store, made)
-        attempt.train(range(1, 101))
-        attempt.checkpoint(50, val_loss=5.61)
-        attempt.checkpoint(100, val_loss=5.204)
-        attempt.end(state, 100, **more)
-        return made
-
-    def lehr(self, *args: str, stdin: str = "", **environment: str) -> CommandResult:
-        """Run a command in this process, as the entry point does."""
-        known = {"SERVER": self.address, "TOKEN": TOKEN, "HOME": str(self.folder / "home")}
-        given = {f"LEHR_{name}": value for name, value in {**known, **environment}.items()}
-        with self._patch.context() as patch:
-            patch.setattr(formats, "ago", _ago)
-            # A busy machine must not add a notice that the server is slow.
-            patch.setattr(transport, "SLOW_S", 60.0)
-            result = cli.call(*args, cwd=self.folder, stdin=stdin, **given)
-        return CommandResult(result.returncode, result.stdout, result.stderr)
-
-    def shown(self, args: list[str], result: CommandResult) -> str:
-        """Return a command with its output in the format of a golden."""
-        text = f"$ lehr {' '.join(args)}\n{result.out}"
-        if result.err:
-            text += f"--- stderr\n{result.err}"
-        return self.names.text(f"{text}--- exit {result.code}")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("cli")
-    texts = folder / "texts"
-    texts.mkdir()
-    for number in range(60):
-        (texts / f"{number}.txt").write_text(f"text {number} " * 50)
-    texts = {
-        "new.yaml": RUN_YAML,
-        "new-grid.yaml": SWEEP_YAML,
-        "new-rollout.yaml": ROLLOUT_YAML,
-        "big.yaml": BIG,
-    }
-    for name, text in texts.items():
-        (folder / name).write_text(text)
-    (folder / "wrong.yaml").write_text(RUN_YAML.replace('"steps"', '"stpes"'))
-    corpus = {"kind": "text", "paths": ["texts"]}
-    train = {**RUN_SPEC["train"], "data": {"corpus": corpus, "tokenizer": "byte"}}
-    train["validation"] = {"share": 0.1}
-    (folder / "texts.yaml").write_text(json.dumps({**RUN_SPEC, "train": train}))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def patch():
-    with pytest.MonkeyPatch.context() as patch:
-        yield patch
-
-
-@pytest.fixture(scope="module")
-def world(folder, patch):
-    """A server for commands that only read."""
-    with served(folder / "home") as (api, address):
-        world = World(api, address, folder, patch)
-        one = world.ended("one")
-        other = world.run("other", lr=9e-4)
-        seeding.start(api.store, other, gpus=(1,)).train(range(1, 101))
-        world.ended("crashed", RunState.FAILED, cause="oom", message="out of GPU memory")
-        sweep, runs = seeding.create_sweep(
-            api.store, seeding.lr_sweep("grid", [3e-4, 1e-3, 1e-2], steps=100)
-        )
-        world.names.give(sweep.id, "grid____")
-        for number, run in enumerate(runs, start=1):
-            world.names.give(run.id, f"grid-{number}__")
-            attempt = seeding.start(api.store, run, gpus=(number,))
-            attempt.train(range(1, 101))
-            attempt.end(RunState.COMPLETED, 100)
-        waits = world.run("waits", gpus=4)
-        api.dispatcher.waiting = [
-            QueueEntry(
-                position=1,
-                run_id=waits.id,
-                name="waits",
-                gpus=4,
-                nodes=1,
-                gpu_type="H100",
-                priority=0,
-                reason="waits for 4 x H100; next in line at priority 0",
-                queued_at=1_760_000_000.0,
-            )
-        ]
-        a_rollout(world, {"up-one-gpu": rollouts.Bug(mfu=0.04)})
-        assert one.id
-        yield world
-
-
-def a_rollout(world: World, bugs: dict[str, rollouts.Bug] | None = None) -> None:
-    """Create a rollout and run it as far as its bugs allow; without bugs it is not started."""
-    made = rollouts.create(world.api.store, rollouts.spec(name="up"))
-    if bugs is not None:
-        lives = rollouts.World(world.api.store)
-        lives.controller.enqueue_all()
-        lives.play(bugs)
-    world.names.give(made.id, "up______")
-    _name_what_is_new(world)
 
 
 LOOKING = {
@@ -282,7 +128,7 @@ LOOKING = {
 @pytest.mark.parametrize("name", LOOKING)
 def test_text_output_matches_its_golden(world, name):
     result = world.lehr(*LOOKING[name])
-    assert result.code == 0, result.err
+    assert result.returncode == 0, result.stderr
     goldens.check(f"cli/{name}.txt", _steady(name, world.shown(LOOKING[name], result)))
 
 
@@ -290,22 +136,12 @@ def test_text_output_matches_its_golden(world, name):
 def test_json_output_matches_its_golden(world, name):
     args = [*LOOKING[name], "--json"]
     result = world.lehr(*args)
-    assert result.code == 0, result.err
+    assert result.returncode == 0, result.stderr
     # `watch` prints a line whenever something changed; an ended run or sweep is one line.
-    found = json.loads(result.out)
+    found = json.loads(result.stdout)
     if not name.startswith("watch"):
         as_documented(args, found)
     goldens.check_values(name, _steady_json(name, world.names.json(found)))
-
-
-@pytest.fixture
-def acting(tmp_path_factory, folder, patch):
-    """A server of its own for commands that change something."""
-    home = tmp_path_factory.mktemp("acting")
-    with served(home / "home") as (api, address):
-        world = World(api, address, folder, patch)
-        world.names.give(str(home), "ACTING")
-        yield world
 
 
 UNLIKE = {
@@ -325,19 +161,11 @@ def test_messages_about_different_held_out_sets(acting):
         attempt.end(RunState.COMPLETED, 100)
     for name, args in UNLIKE.items():
         result = acting.lehr(*args)
-        assert result.code == 0, result.err
+        assert result.returncode == 0, result.stderr
         goldens.check(f"cli/{name}.txt", acting.shown(args, result))
-        answer = json.loads(acting.lehr(*args, "--json").out)
+        answer = json.loads(acting.lehr(*args, "--json").stdout)
         as_documented(args, answer)
         goldens.check_values(name, acting.names.json(answer))
-
-
-def a_sweep(world: World) -> None:
-    spec = seeding.lr_sweep("grid", [3e-4, 1e-3], steps=100)
-    sweep, runs = seeding.create_sweep(world.api.store, spec)
-    world.names.give(sweep.id, "grid____")
-    for number, run in enumerate(runs, start=1):
-        world.names.give(run.id, f"grid-{number}__")
 
 
 def _with_files(world: World) -> None:
@@ -392,86 +220,18 @@ def test_output_of_commands_with_effects_matches_its_golden(acting, name):
         if before is not None and (not more or name not in {"archive", "unarchive", "delete"}):
             before(acting)
         result = acting.lehr(*args, *more)
-        assert result.code == 0, result.err
+        assert result.returncode == 0, result.stderr
         found.append(result)
-        _name_what_is_new(acting)
+        name_new(acting)
     goldens.check(f"cli/{name}.txt", acting.shown(args, found[0]))
-    answer = json.loads(found[1].out)
+    answer = json.loads(found[1].stdout)
     as_documented(args, answer)
     goldens.check_values(name, acting.names.json(answer))
 
 
-def _name_what_is_new(world: World) -> None:
-    for run in world.api.store.runs.page(archived=None, limit=100).items:
-        if run.id not in world.names._given:
-            world.names.give(run.id, f"{run.name:_<8.8}")
-    for rollout in world.api.store.rollouts.page(limit=100).items:
-        if rollout.id not in world.names._given:
-            world.names.give(rollout.id, f"{rollout.name:_<8.8}")
-    for sweep in world.api.store.sweeps.page(limit=100).items:
-        if sweep.id not in world.names._given:
-            world.names.give(sweep.id, f"{sweep.name:_<8.8}")
-
-
-WRONG = {
-    "no-such-command": ["submitt"],
-    "no-such-run": ["show", "onne"],
-    "no-such-file": ["submit", "neww.yaml"],
-    "no-such-option": ["ls", "--stat", "running"],
-    "no-such-state": ["ls", "--state", "runing"],
-    "a-misspelt-field": ["submit", "wrong.yaml"],
-    "a-misspelt-override": ["submit", "new.yaml", "train.learning_rate=1e-3"],
-    "an-override-without-a-value": ["submit", "new.yaml", "train.steps"],
-    "a-sweep-as-a-run": ["submit", "new-grid.yaml"],
-    "a-run-as-a-sweep": ["sweep", "new.yaml"],
-    "a-run-as-a-rollout": ["rollout", "new.yaml"],
-    "a-rollout-as-a-run": ["submit", "new-rollout.yaml"],
-    "a-misspelt-gate": ["rollout", "new-rollout.yaml", "stages.cpu.gates.mfu.at_leest=0.3"],
-    "a-plan-that-cannot-work": ["submit", "big.yaml"],
-    "nobody-to-ask": ["sweep", "new-grid.yaml"],
-    "a-missing-argument": ["watch"],
-    "one-run-to-compare": ["compare", "one"],
-    "a-transfer-by-an-unknown-rule": ["transfer", "grid", "--to", "big.yaml", "--rule", "quater"],
-    "a-transfer-to-a-sweep": ["transfer", "grid", "--to", "new-grid.yaml"],
-    "a-transfer-over-its-own-spec": ["transfer", "grid", "--to", "big.yaml", "-o", "big.yaml"],
-    "a-metric-that-is-not-there": ["compare", "one", "other", "-m", "train/los"],
-    "resume-of-what-is-not-paused": ["resume", "one"],
-    "fork-without-that-checkpoint": ["fork", "one", "--step", "33"],
-    "a-shell-without-completion": ["--show-completion", "fsh"],
-    "a-tag-without-a-verb": ["tag", "one", "baseline"],
-    "a-tag-that-no-filter-finds": ["tag", "one", "add", "a,b"],
-    "json-that-never-ends": ["logs", "one", "-f", "--json"],
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_error_messages(world, name):
-    result = world.lehr(*WRONG[name])
-    assert result.code in {2, 3}
-    assert "Traceback" not in result.err
-    goldens.check(f"cli/errors/{name}.txt", world.shown(WRONG[name], result))
-    if "--json" in WRONG[name]:
-        assert set(json.loads(result.out)["error"]) == {"code", "message", "hint", "problems"}
-
-
-def test_errors_without_a_server_and_with_a_wrong_token(world):
-    alone = world.lehr("ls", SERVER="http://127.0.0.1:9")
-    text = f"{world.shown(['ls'], alone)}\n"
-    refused = world.lehr("ls", TOKEN="not-it", SERVER=world.address)
-    text += world.shown(["ls"], refused)
-    assert (alone.code, refused.code) == (4, 4)
-    goldens.check("cli/errors/no-server.txt", text)
-
-
-def test_errors_are_json_for_programs(world):
-    result = world.lehr("submit", "wrong.yaml", "--json")
-    assert (result.code, result.err) == (2, "")
-    goldens.check_json("cli/errors/a-misspelt-field.json", world.names.json(json.loads(result.out)))
-
-
 def test_every_command_has_a_golden_or_a_test_elsewhere():
     shown = [*LOOKING.values(), *(args for _, args in ACTING.values())]
-    tried = {_command(args) for args in shown}
+    tried = {command_of(args) for args in shown}
     missing = set(documented()) - tried - set(NOT_HERE)
     assert not missing, f"no golden for {sorted(missing)}: add one, or a test to NOT_HERE"
     assert not set(NOT_HERE) & tried
@@ -498,31 +258,6 @@ def test_every_command_takes_json_and_documents_its_shape():
         assert "JSON" in text["help"], name
 
 
-@cache
-def documented() -> dict[str, dict[str, Any]]:
-    """Return help and options of every command; for groups under names such as ``data prepare``."""
-    found: dict[str, dict[str, Any]] = {}
-
-    def add(name: str, command: Any) -> None:
-        for inner_name, inner in getattr(command, "commands", {}).items():
-            add(f"{name} {inner_name}", inner)
-        if not getattr(command, "commands", None):
-            options = [text for one in command.params for text in one.opts]
-            about = f"{command.help or ''}\n{command.callback.__doc__ or ''}"
-            found[name] = {"help": about, "options": options}
-
-    for name, module in main.MODULES.items():
-        app = importlib.import_module(f"lehr.cli.{module}").app
-        add(name, typer.main.get_group(app).commands[name])
-    return found
-
-
-def _command(args: list[str]) -> str:
-    """Return the command of an argument list; for groups a name such as ``data prepare``."""
-    verb = " ".join(args[:2])
-    return verb if verb in documented() else args[0]
-
-
 def _words(node: ast.AST) -> set[str]:
     """Words of the texts in a piece of code."""
     texts = [
@@ -531,43 +266,6 @@ def _words(node: ast.AST) -> set[str]:
         if isinstance(one, ast.Constant) and isinstance(one.value, str)
     ]
     return {word for text in texts for word in text.split()}
-
-
-def as_documented(args: list[str], found: dict[str, Any]) -> None:
-    """The help of a command lists the keys of its answer, and views follow their schemas."""
-    known, name = documented(), _command(args)
-    text = " ".join(known[name]["help"].partition("JSON")[2].split())
-    if "lehr plan --json" in text and "--dry-run" in args:
-        text = " ".join(known["plan"]["help"].partition("JSON")[2].split())
-    if "{" not in text:
-        assert follows(found, _views(text.partition(".")[0])), f"lehr {name}"
-        return
-    for key, value in found.items():
-        assert re.search(rf"\b{key}\b", text), f"lehr {name}: {key!r} is not in its help: {text}"
-        views = _views(" ".join(re.findall(rf"\b{key}: \[?([A-Z]\w+)", text)))
-        for one in value if isinstance(value, list) else [value]:
-            if views and isinstance(one, dict):
-                assert follows(one, views), f"lehr {name}: {key}"
-
-
-def _views(text: str) -> list[type[View]]:
-    """The schemas that a text names."""
-    modules = [import_module(one.name) for one in iter_modules(schemas.__path__, "lehr.schemas.")]
-    found = [getattr(m, word, None) for word in re.findall(r"[A-Z]\w+", text) for m in modules]
-    return [one for one in found if isinstance(one, type) and issubclass(one, View)]
-
-
-def follows(value: dict[str, Any], views: list[type[View]]) -> bool:
-    """Whether it matches one of these schemas exactly: no more, no fewer, no differently typed fields."""
-    for view in views:
-        with contextlib.suppress(ValidationError):
-            if json.loads(view.model_validate(value).model_dump_json()) == value:
-                return True
-    return False
-
-
-def _ago(at: float | None, _: float | None = None) -> str:
-    return formats.NOTHING if at is None else "N s ago"
 
 
 def _steady(name: str, text: str) -> str:
