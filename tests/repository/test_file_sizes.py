@@ -1,4 +1,4 @@
-"""Each source file of the product is short enough to read at once."""
+"""Each file of the product and of the tests is short enough to read at once."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from lehr_testing.paths import ROOT
 
 LONGEST = 400
 """Lines. A longer file has more than one job: split it by job, and name each part by its job."""
-PLACES = ["platform", "trainer", "api"]
+PLACES = ["platform", "trainer", "api", "tests"]
 SUFFIXES = {".js", ".py"}
+STILL_TOO_LONG = {"tests/platform/programs/test_supervisor.py"}
+"""Files that are to be divided; add none."""
 
 
 def sources(place: Path) -> list[Path]:
     return [
         path
         for path in sorted(place.rglob("*"))
-        if path.suffix in SUFFIXES and "__pycache__" not in path.parts
+        if path.suffix in SUFFIXES and not {"__pycache__", "node_modules"} & set(path.parts)
     ]
 
 
@@ -35,7 +37,12 @@ def too_long(place: Path) -> list[str]:
 @pytest.mark.parametrize("place", PLACES)
 def test_no_source_has_more_than_400_lines(place: str) -> None:
     assert sources(ROOT / place), f"{place} has no sources: correct PLACES"
-    assert too_long(ROOT / place) == [], f"split what has more than {LONGEST} lines, by job"
+    found = [
+        file
+        for file in too_long(ROOT / place)
+        if f"{place}/{file.split(':')[0]}" not in STILL_TOO_LONG
+    ]
+    assert found == [], f"split what has more than {LONGEST} lines, by job"
 
 
 def test_longer_file_is_found(tmp_path: Path) -> None:
