@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
+from lehr_api.pages import PAGES
+
 
 class Scope(StrEnum):
     """How a route that is open to limited tokens treats projects."""
@@ -142,16 +144,9 @@ SCOPES: dict[str, Scope | Refused] = {
     "/api/v1/attempts/{attempt_id}/streams": Scope.WORKER,
     "/api/v1/attempts/{attempt_id}/streams/{name}": Scope.WORKER,
     # Pages: they have no data, and read the API with the token of their reader.
-    "/": Scope.SHARED,
-    "/cluster": Scope.SHARED,
-    "/compare": Scope.SHARED,
+    **{page.address: Scope.SHARED for page in PAGES},
     "/login": Scope.SHARED,
     "/logout": Scope.SHARED,
-    "/rollouts": Scope.SHARED,
-    "/rollouts/{rollout_id}": Scope.SHARED,
-    "/runs/{run_id}": Scope.SHARED,
-    "/sweeps": Scope.SHARED,
-    "/sweeps/{sweep_id}": Scope.SHARED,
     "/static/{file}": Scope.SHARED,
     "/static/{digest}/{file}": Scope.SHARED,
 }

@@ -35,7 +35,7 @@ def login_page(
     """Return the page. With the ``code`` of a login link it asks for no token, but for a click:
     programs that look at links must not use them up.
     """
-    return render("login.html", status=status, target=local_target(target), error=error, code=code)
+    return render("login", status=status, target=local_target(target), error=error, code=code)
 
 
 def login_instead(scope: Scope) -> HTMLResponse:

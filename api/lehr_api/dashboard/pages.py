@@ -1,8 +1,7 @@
-"""The pages: a template each, filled by its module from the public API."""
+"""The pages: each is rendered from its template, and filled by its module from the public API."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from lehr_api.dashboard import assets
 from lehr_api.dashboard.csp import security_headers
+from lehr_api.pages import PAGES, SECTIONS, DashboardPage
 
 if TYPE_CHECKING:
     from starlette.types import Scope
@@ -19,23 +19,6 @@ if TYPE_CHECKING:
     from lehr_api.auth import Person
 
 router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
-
-
-@dataclass(frozen=True)
-class NavigationLink:
-    """A link at the top of every page, and its key after ``g``."""
-
-    name: str
-    address: str
-    key: str
-
-
-SECTIONS = (
-    NavigationLink("runs", "/", "r"),
-    NavigationLink("sweeps", "/sweeps", "s"),
-    NavigationLink("rollouts", "/rollouts", "o"),
-    NavigationLink("cluster", "/cluster", "c"),
-)
 
 _templates = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"),
@@ -47,11 +30,12 @@ _templates = Environment(
 
 
 def render(
-    template: str, *, status: int = 200, person: Person | None = None, **values: Any
+    page: str, *, status: int = 200, person: Person | None = None, **values: Any
 ) -> HTMLResponse:
     """Render a page; never cached, since it names the current files and its reader's role."""
-    entry = f"js/pages/{template.removesuffix('.html')}.js"
-    html = _templates.get_template(template).render(
+    entry = f"js/pages/{page}.js"
+    html = _templates.select_template([f"{page}.html", "page.html"]).render(
+        page=page,
         static=assets.static_url(""),
         plotly=assets.plotly_url(),
         entry=assets.static_url(entry),
@@ -65,46 +49,20 @@ def render(
 
 def missing_page(scope: Scope) -> HTMLResponse:
     """Return the page for an address that there is not."""
-    return render("missing.html", status=404, section="", address=scope["path"])
+    return render("missing", status=404, section="", address=scope["path"])
 
 
-@router.get("/")
-def runs_page(request: Request) -> HTMLResponse:
-    return render("runs.html", person=request.state.person, section="runs")
+def _add(page: DashboardPage) -> None:
+    def show(request: Request) -> HTMLResponse:
+        return render(
+            page.name,
+            person=request.state.person,
+            section=page.section,
+            **request.path_params,
+        )
+
+    router.add_api_route(page.address, show, name=f"{page.name}_page")
 
 
-@router.get("/runs/{run_id}")
-def run_page(run_id: str, request: Request) -> HTMLResponse:
-    return render("run.html", person=request.state.person, section="runs", run_id=run_id)
-
-
-@router.get("/sweeps")
-def sweeps_page(request: Request) -> HTMLResponse:
-    return render("sweeps.html", person=request.state.person, section="sweeps")
-
-
-@router.get("/sweeps/{sweep_id}")
-def sweep_page(sweep_id: str, request: Request) -> HTMLResponse:
-    return render("sweep.html", person=request.state.person, section="sweeps", sweep_id=sweep_id)
-
-
-@router.get("/rollouts")
-def rollouts_page(request: Request) -> HTMLResponse:
-    return render("rollouts.html", person=request.state.person, section="rollouts")
-
-
-@router.get("/rollouts/{rollout_id}")
-def rollout_page(rollout_id: str, request: Request) -> HTMLResponse:
-    return render(
-        "rollout.html", person=request.state.person, section="rollouts", rollout_id=rollout_id
-    )
-
-
-@router.get("/compare")
-def compare_page(request: Request) -> HTMLResponse:
-    return render("compare.html", person=request.state.person, section="runs")
-
-
-@router.get("/cluster")
-def cluster_page(request: Request) -> HTMLResponse:
-    return render("cluster.html", person=request.state.person, section="cluster")
+for _page in PAGES:
+    _add(_page)
