@@ -49,7 +49,7 @@ def create_token(body: TokenRequest, services: ServicesDep) -> CreatedToken:
 
 @router.post("/tokens/{name}/rotate", responses=problem_responses(404, 422))
 def rotate_token(name: Name, services: ServicesDep) -> CreatedToken:
-    """Give a token another value, which is in this answer only. The old one ends at once."""
+    """Replace the value of a token; only this answer has it. The old one stops working at once."""
     return access.rotate_token(services, name)
 
 

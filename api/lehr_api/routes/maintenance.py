@@ -31,14 +31,14 @@ class MaintenanceRequest(BaseModel):
     node: str | None = Field(default=None, max_length=200, examples=["n1"])
     """The node; null: all nodes."""
     repeat: str | None = Field(default=None, max_length=100, examples=["weekly"])
-    """daily or weekly, in steps of 24 hours; null: once."""
+    """daily or weekly; a day always has 24 hours. null: once."""
     note: str = Field(default="", max_length=maintenance.LONGEST_NOTE, examples=["new drivers"])
     """Shown in the reasons of runs that wait."""
 
 
 @router.get("/maintenance", responses=problem_responses())
 def list_windows(services: ServicesDep) -> MaintenancesView:
-    """Return the maintenance windows by their next begin."""
+    """Return the maintenance windows, the next one first."""
     return maintenance.list_windows(services)
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None)
 checkpoints = typer.Typer(
-    help="Checkpoints of a run: save now, list, verify, download, export, delete.",
+    help="Save, list, verify, download, export or delete checkpoints of a run.",
     rich_markup_mode=None,
     no_args_is_help=True,
 )
@@ -50,7 +50,7 @@ AttemptOption = Annotated[
 
 @checkpoints.callback()
 def about() -> None:
-    """Checkpoints of a run: save now, list, verify, download, export, delete.
+    """Save, list, verify, download, export or delete checkpoints of a run.
 
     With `checkpoints: {upload: s3://bucket/prefix}` in its spec, each is copied as it is written.
     """
@@ -66,7 +66,7 @@ def ls(
 ) -> None:
     """List a run's checkpoints.
 
-    By step: size, val/loss, location, why it is kept.
+    Shows the step, size, val/loss and location of each, and why it is kept.
 
     JSON: {run, checkpoints: [CheckpointView]}.
     """
@@ -209,7 +209,7 @@ def export(
     Downloads the weights and converts them on this machine, which needs `lehr[trainer]`. DIR
     appears once it is complete.
 
-    JSON: {exported: {run, path, bytes}}; bytes of DIR.
+    JSON: {exported: {run, path, bytes}}; ``bytes`` is the size of DIR.
     """
     at = parse_step(step)
     run = connect().run(ref)

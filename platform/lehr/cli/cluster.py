@@ -20,7 +20,7 @@ app = typer.Typer(rich_markup_mode=None)
 group = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
-    help="Nodes of the cluster: list, show over time, exclude, readmit.",
+    help="List nodes, show their history, exclude or readmit them.",
 )
 app.add_typer(group, name="cluster")
 

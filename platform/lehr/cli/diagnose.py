@@ -57,8 +57,8 @@ def diagnose(
         int | None,
         typer.Option(
             min=0,
-            help="Number of warmup steps, which are not judged. Default: as in the file, by its "
-            "learning rate, or 2 % of the steps.",
+            help="Number of warmup steps, which are not judged. Default: the number in the file, "
+            "else where its learning rate stops rising, else 2 % of the steps.",
         ),
     ] = None,
     as_json: JsonOption = False,

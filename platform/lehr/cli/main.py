@@ -40,14 +40,14 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
             "compare",
             "Compare configs and metrics of runs, at equal step, tokens or time",
         ),
-        "transfer": ("transfer", "Carry the best learning rate of a sweep to a larger training"),
+        "transfer": ("transfer", "Transfer the best learning rate of a sweep to a larger training"),
         "diagnose": ("diagnose", "Find problems in the curves of a run or of a file"),
         "logs": ("logs", "Print the output of a run; -f follows it"),
         "checkpoints": ("checkpoints", "List, verify, download or delete checkpoints of a run"),
         "system": ("system", "Show the use of CPUs, memory and GPUs while a run trained"),
         "export": ("export", "Export metrics of a run as JSON lines or Parquet"),
         "report": ("report", "Write a report of a run, sweep or rollout: one HTML file"),
-        "code": ("code", "Show, compare and check out the code that trained runs"),
+        "code": ("code", "Show, compare and check out the code of runs"),
         "queue": ("queue", "List queued runs and why they wait"),
     },
     "Manage": {
@@ -132,7 +132,7 @@ root = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
     add_completion=False,
-    help="Pretraining experiments: every run recorded, none lost, none started twice.",
+    help="Run pretraining experiments: every run is recorded, none is lost or started twice.",
     epilog="Runs: id, unique prefix of an id, or name. All commands have --json. Try: lehr demo",
 )
 

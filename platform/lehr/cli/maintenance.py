@@ -28,8 +28,8 @@ def about() -> None:
     """Declare times in which nodes are not used.
 
     When a window begins, trainings on its nodes save, stop and are queued again; none spends a
-    retry. After it they resume. Before it, a run that cannot save starts only if its time limit
-    ends it in time.
+    retry. They resume after the window. Before a window, a run that cannot save starts only if its
+    time limit ends it in time.
     """
 
 
@@ -40,7 +40,7 @@ def add(
         typer.Option(
             "--from",
             metavar="TIME",
-            help="When it begins, e.g. 2026-12-01T02:00 in local time, with an offset, or now.",
+            help="Begin: now, or a local time such as 2026-12-01T02:00. May have a UTC offset.",
         ),
     ],
     length: Annotated[
@@ -52,7 +52,7 @@ def add(
     repeat: Annotated[
         str | None,
         typer.Option(
-            "--repeat", metavar="HOW", help="Repeat daily or weekly, in steps of 24 hours."
+            "--repeat", metavar="HOW", help="Repeat it: daily or weekly. A day always has 24 hours."
         ),
     ] = None,
     note: Annotated[
@@ -74,7 +74,7 @@ def add(
 
 @group.command("ls")
 def list_windows(as_json: JsonOption = False) -> None:
-    """List the windows by their next begin. JSON: {maintenance: [MaintenanceView]}."""
+    """List the windows, the next one first. JSON: {maintenance: [MaintenanceView]}."""
     found = connect().maintenance()
     if as_json:
         print_json({"maintenance": to_jsonable(found)})

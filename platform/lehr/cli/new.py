@@ -1,4 +1,4 @@
-"""``lehr new``: write files to begin with."""
+"""``lehr new``: write a project that replaces a part of the trainer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from lehr.cli.output import JsonOption, console, escaped, print_json
 
 app = typer.Typer(rich_markup_mode=None)
 new = typer.Typer(
-    help="Write a small project to begin with.", rich_markup_mode=None, no_args_is_help=True
+    help="Write a small project that changes a part of Lehr's trainer.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
 )
 app.add_typer(new, name="new")
 
@@ -25,7 +27,7 @@ class ReplacedPart(StrEnum):
 
 @new.callback()
 def about() -> None:
-    """Write a small project to begin with. It trains as it is."""
+    """Write a small project that changes a part of Lehr's trainer. It trains without changes."""
 
 
 @new.command("trainer")
@@ -36,9 +38,9 @@ def trainer(
     ] = ReplacedPart.MODEL,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a project with a part of the trainer.
+    """Write a project that replaces a part of the trainer.
 
-    It replaces that part of Lehr's trainer: its file, and a spec that trains it.
+    It has a file with that part, and a spec that trains with it.
 
     JSON: {folder: PATH, files: [NAME]}.
     """

@@ -19,7 +19,7 @@ app = typer.Typer(rich_markup_mode=None)
 group = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
-    help="This machine as a node of a cluster: join, leave.",
+    help="Join this machine to a server's cluster, or leave it.",
 )
 app.add_typer(group, name="node")
 JOIN_S = 180.0
@@ -50,8 +50,8 @@ def join(
         typer.Option(
             "--token",
             envvar=TOKEN_VARIABLE,
-            help="Token to join, as lehr node token prints it on the server's machine. Other users "
-            "of this machine can read arguments; they cannot read the variable.",
+            help="Token for joining; `lehr node token` prints it. Prefer the variable: other users "
+            "of this machine can read arguments.",
         ),
     ] = None,
     token_file: Annotated[
@@ -66,8 +66,8 @@ def join(
             "--gpus",
             min=1,
             max=1024,
-            help="GPUs to offer. Default: all. Required on a machine without GPUs, for logical "
-            "ones.",
+            help="Number of GPUs to offer. Default: all. Required on a machine without GPUs: the "
+            "number of logical GPUs.",
         ),
     ] = None,
     runs: Annotated[
@@ -105,7 +105,8 @@ def join(
     systemd: Annotated[
         bool,
         typer.Option(
-            "--systemd", help="Write a systemd unit instead of starting a process in background."
+            "--systemd",
+            help="Write a systemd unit instead of starting a process in the background.",
         ),
     ] = False,
     check: Annotated[
@@ -195,7 +196,7 @@ def leave(
 ) -> None:
     """Drain this machine, and take it out of the cluster. Its trainings continue elsewhere.
 
-    On a node of a Ray cluster that did not join by itself (KubeRay, ray up), Ray is not stopped.
+    If KubeRay or `ray up` started the node, Ray is not stopped.
 
     JSON: {node, saved, killed}.
     """

@@ -40,14 +40,15 @@ def plan(
     trace: Annotated[
         bool,
         typer.Option(
-            "--trace", help="Also trace the memory of a run's step, without a GPU: some seconds."
+            "--trace",
+            help="Also trace the memory of a run's step. Takes some seconds, needs no GPU.",
         ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Estimate memory, time and cost of a run, sweep or rollout, without launching it.
 
-    A run that names no gpu_type is planned for the GPU of the cluster, if it has one kind only.
+    If a run names no gpu_type and all GPUs of the cluster are of one kind, it is planned for these.
 
     Exit code 3 if the plan cannot work, e.g. a run does not fit in a GPU.
 
@@ -63,7 +64,7 @@ def plan(
     checkpoint_copy_bytes, replaced_parts, not_counted, fits, fits_in, seconds, gpu_hours, dollars,
     basis}; an unknown value is null. ``corpus_tokens`` has the tokens of each corpus of a mix.
     ``usual_batches`` are published recommendations for such a run. ``replaced_parts`` states what
-    is known of the parts that the project replaces; it is not known whether such a run fits.
+    is known of the parts that the project replaces; ``fits`` is then null.
     ``not_counted`` states what ``memory_bytes`` does not count of this run, e.g. CUDA graphs.
     ``largest_micro_batch`` is the largest one that divides a rank's share of the batch and fits.
     ``checkpoint_copy_bytes`` is the host memory that a background save needs on rank 0;

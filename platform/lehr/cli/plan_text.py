@@ -242,7 +242,7 @@ def _memory_line(plans: list[RunPlan]) -> str:
         room = most.gpu.memory_bytes
         verdict = "fits" if most.fits else "[red]does not fit[/]"
         if most.fits is None:
-            verdict = "of Lehr's own parts"
+            verdict = "as with Lehr's own parts"
         unit = formats.size(need).split(" ")[1]
         text = (
             f"{formats.size(need)[:-3]} of {room / 1e9:.0f} GB a GPU (plan)"

@@ -37,7 +37,8 @@ def rollout(
     The stages are a tiny model on a CPU, one GPU, two GPUs, and the run itself. A stage starts only
     after all gates of the previous stage have passed.
 
-    JSON: {rollout: RolloutDetail}, without confirmation; with --dry-run that of `lehr plan --json`.
+    JSON: {rollout: RolloutDetail}; with --dry-run the JSON of `lehr plan --json`. --json skips the
+    confirmation.
     """
     from lehr.specs import RolloutSpec, stages
 

@@ -73,7 +73,7 @@ def list_secrets(as_json: JsonOption = False) -> None:
 
 @secret.command("rm")
 def remove_secret(name: Name, as_json: JsonOption = False) -> None:
-    """Remove a secret. A run that names it fails if it starts later. Needs the role admin.
+    """Remove a secret. Runs that name it and start later fail. Needs the role admin.
 
     JSON: {secret: SecretView}.
     """

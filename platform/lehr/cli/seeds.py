@@ -34,7 +34,7 @@ def seeds(
     with other runs: lehr compare RUN RUN-seeds OTHER. The comparison then shows whether a
     difference is more than this noise.
 
-    JSON: {sweep: SweepDetail}, without confirmation.
+    JSON: {sweep: SweepDetail}. --json skips the confirmation.
     """
     client = connect()
     run = client.run(ref)

@@ -40,7 +40,7 @@ def submit(
 ) -> None:
     """Submit one run. It is recorded and queued when this command returns.
 
-    JSON: {run: RunDetail}; with --dry-run that of `lehr plan --json`.
+    JSON: {run: RunDetail}; with --dry-run the JSON of `lehr plan --json`.
     """
     from lehr.specs import RunSpec
 

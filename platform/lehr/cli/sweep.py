@@ -33,7 +33,8 @@ def sweep(
 ) -> None:
     """Show the plan of a sweep, ask for confirmation, launch it.
 
-    JSON: {sweep: SweepDetail}, without confirmation; with --dry-run that of `lehr plan --json`.
+    JSON: {sweep: SweepDetail}; with --dry-run the JSON of `lehr plan --json`. --json skips the
+    confirmation.
     """
     from lehr.specs import SweepSpec, expand
 

@@ -52,12 +52,12 @@ def create(
         typer.Option(
             "--project",
             metavar="PROJECT",
-            help="Limit it to this project: it sees and uses no other. Repeatable. Default: all.",
+            help="Limit the token to this project. May be repeated. Default: all projects.",
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Create a token and print it. It is not stored, and cannot be shown again.
+    """Create a token and print it. Only its hash is stored, so it cannot be shown again.
 
     JSON: {token: CreatedToken}.
     """
@@ -87,7 +87,7 @@ def list_tokens(as_json: JsonOption = False) -> None:
 
 @token.command("rotate")
 def rotate(name: Name, as_json: JsonOption = False) -> None:
-    """Give a token another value and print it. The old one ends at once.
+    """Replace the value of a token and print the new one. The old one stops working at once.
 
     JSON: {token: CreatedToken}.
     """
@@ -97,7 +97,10 @@ def rotate(name: Name, as_json: JsonOption = False) -> None:
 
 @token.command("revoke")
 def revoke(name: Name, as_json: JsonOption = False) -> None:
-    """End a token at once, and the logins made with it. JSON: {token: TokenView}."""
+    """Revoke a token. It and the logins made with it stop working at once.
+
+    JSON: {token: TokenView}.
+    """
     ended = connect().revoke_token(name)
     if as_json:
         print_json({"token": to_jsonable(ended)})
@@ -112,7 +115,9 @@ def audit(
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option("--since", metavar="TIME", help="Only entries of the last 12h, 7d, ..."),
+        typer.Option(
+            "--since", metavar="TIME", help="Only entries younger than this, e.g. 12h or 7d."
+        ),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of entries.")] = 50,
     as_json: JsonOption = False,

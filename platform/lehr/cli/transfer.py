@@ -33,8 +33,8 @@ def transfer(
         str | None,
         typer.Option(
             "--rule",
-            help="Rule to carry the rate by: quarter, square_root, width, horizon, keep, step_law "
-            "or deepseek. Default: quarter, which has the least regret on published runs.",
+            help="Rule that scales the rate: quarter, square_root, width, horizon, keep, step_law "
+            "or deepseek. Default: quarter, which cost the least loss on published runs.",
         ),
     ] = None,
     output: Annotated[
@@ -45,7 +45,7 @@ def transfer(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Carry the best learning rate of a sweep to a larger training.
+    """Transfer the best learning rate of a sweep to a larger training.
 
     Shows the rate with its interval, and the rate by each of the other rules. Warns if a rule is
     used outside its domain, and if rules disagree. The sweep may still be running. Nothing is

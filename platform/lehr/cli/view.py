@@ -11,7 +11,7 @@ from lehr.cli.output import JsonOption, console, escaped, print_json, print_resu
 
 app = typer.Typer(rich_markup_mode=None)
 group = typer.Typer(
-    rich_markup_mode=None, no_args_is_help=True, help="Saved views of the runs page."
+    rich_markup_mode=None, no_args_is_help=True, help="List, save or remove views of the runs page."
 )
 app.add_typer(group, name="view")
 

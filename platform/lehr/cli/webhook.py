@@ -39,12 +39,12 @@ def add_webhook(
         str,
         typer.Argument(
             metavar="URL",
-            help="Address; - reads it from standard input, so that the shell does not keep it.",
+            help="Address; - reads it from standard input, so that the shell does not store it.",
         ),
     ],
     as_json: JsonOption = False,
 ) -> None:
-    """Add a webhook, or give it another address. The server stores it and never shows it again.
+    """Add a webhook, or give it another address. The server stores the address and never shows it.
 
     JSON: {webhook: WebhookView}.
     """

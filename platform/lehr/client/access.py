@@ -53,7 +53,7 @@ class AccessMethods:
         return CreatedToken.model_validate_json(self.transport.post("/tokens", body))
 
     def rotate_token(self, name: str) -> CreatedToken:
-        """Give a token another value; the old one ends at once. Needs the role admin."""
+        """Replace the value of a token. The old one stops working at once. Needs the role admin."""
         answer = self.transport.post(f"/tokens/{quote(name, safe='')}/rotate")
         return CreatedToken.model_validate_json(answer)
 

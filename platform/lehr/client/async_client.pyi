@@ -790,7 +790,7 @@ class AsyncClient(AsyncProxy):
         ...
 
     async def rotate_token(self, name: str) -> CreatedToken:
-        """Give a token another value; the old one ends at once. Needs the role admin."""
+        """Replace the value of a token. The old one stops working at once. Needs the role admin."""
         ...
 
     async def revoke_token(self, name: str) -> TokenView:
@@ -827,7 +827,7 @@ class AsyncClient(AsyncProxy):
         ...
 
     async def remove_secret(self, name: str) -> SecretView:
-        """Remove a secret. Needs the role admin. A run that names it fails if it starts later."""
+        """Remove a secret. Needs the role admin. Runs that name it and start later fail."""
         ...
 
     async def quotas(self) -> list[QuotaView]:
@@ -846,7 +846,7 @@ class AsyncClient(AsyncProxy):
         ...
 
     async def maintenance(self) -> list[MaintenanceView]:
-        """Return the maintenance windows by their next begin."""
+        """Return the maintenance windows, the next one first."""
         ...
 
     async def add_maintenance(

@@ -16,7 +16,7 @@ class MaintenanceMethods:
     transport: Transport
 
     def maintenance(self) -> list[MaintenanceView]:
-        """Return the maintenance windows by their next begin."""
+        """Return the maintenance windows, the next one first."""
         answer = self.transport.get("/maintenance")
         return MaintenancesView.model_validate_json(answer).windows
 

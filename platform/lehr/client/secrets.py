@@ -29,6 +29,6 @@ class SecretMethods:
         return SecretView.model_validate_json(self.transport.put(path, {"value": value}))
 
     def remove_secret(self, name: str) -> SecretView:
-        """Remove a secret. Needs the role admin. A run that names it fails if it starts later."""
+        """Remove a secret. Needs the role admin. Runs that name it and start later fail."""
         answer = self.transport.delete(f"/secrets/{quote(name, safe='')}")
         return SecretView.model_validate_json(answer)

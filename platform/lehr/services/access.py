@@ -96,7 +96,7 @@ def _check_projects(role: str, projects: Sequence[str] | None) -> None:
 
 
 def rotate_token(context: Context, name: str) -> CreatedToken:
-    """Give a token another value; the old one ends at once.
+    """Replace the value of a token. The old one stops working at once.
 
     Raises:
         NotFound: there is none of that name.

@@ -15,7 +15,7 @@ EXPERIMENTS: dict[str, str] = {
     "compile": "eager against each way of compiling, with kernel launches",
     "optimizers": "AdamW plain, fused and in 8 bits, and Muon",
     "parts": "kernels and activation memory by part of the model, in fp32 and bf16",
-    "loader": "making a batch the naive way, by np.stack and by the loader",
+    "loader": "time to make a batch by a plain loop, by np.stack and by the loader",
     "batch": "batch size against memory, and the largest batch that fits",
     "gpu": "all published 1.2B configurations, against targets of speed and memory; "
     "continues where it stopped",

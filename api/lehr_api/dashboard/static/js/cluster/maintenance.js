@@ -51,7 +51,7 @@ function declare(nodes, done) {
       field("nodes", node),
       field("from", begin, "in the time zone of this browser"),
       field("hours", hours),
-      field("repeat", repeat, "in steps of 24 hours"),
+      field("repeat", repeat, "a day always has 24 hours"),
       field("note", note, "shown in the reasons of waiting runs"),
     ],
     yes: "Declare",
