@@ -31,7 +31,7 @@ _NARROW = 1.5
 _STEP = 2.0
 """Factor to the next rate where only one was tried."""
 _FAR = 1000.0
-"""Factor beyond the finite losses from which a rate that diverged brackets nothing."""
+"""A diverged rate farther than this factor from all finite losses does not bracket the best."""
 _DIGITS = 2
 """Digits of a proposed rate."""
 
@@ -55,8 +55,8 @@ class LrFit:
     sure: Range | None
     """The interval that holds the best rate with 95 %."""
     bound: float | None
-    """Where the best is at an edge: the best rate lies beyond this with 95 %, above it at the high
-    edge and below it at the low one."""
+    """Set if the best trial is at an edge: with 95 % the best rate is above this (high edge) or
+    below it (low edge)."""
     cheap: Range | None
     """Any rate in it is expected to cost less than ``COST``."""
     curves: Posterior | None
@@ -105,8 +105,8 @@ class LrFit:
         if self.bound is not None:
             side = self.side
             return (
-                f"The best learning rate is {side} {scientific(self.bound, 2)} with 95 %; how far "
-                f"{side}, these trials do not show."
+                f"The best learning rate is {side} {scientific(self.bound, 2)} with 95 %; these "
+                f"trials do not show how far {side}."
             )
         if self.recommended is None or self.likely is None or self.sure is None:
             return None
@@ -161,10 +161,11 @@ def fit_learning_rate(
     """Judge loss over learning rate; None when no loss is finite.
 
     Args:
-        points: (learning rate > 0, loss) pairs; several of one rate are seeds of one trial; a loss
-            that is NaN, infinite or beyond all bounds diverged.
+        points: (learning rate > 0, loss) pairs; several of one rate are seeds of one trial. A trial
+            with a loss that is NaN, infinite or beyond all bounds has diverged.
         pruned: learning rates of trials that were stopped because others were better. They have no
-            loss to compare, but they bracket the best. A rate that also has a loss is not one.
+            loss to compare, but they bracket the best. A rate that also has a loss does not count
+            as pruned.
 
     Raises:
         ValueError: a learning rate is not positive and finite.
@@ -195,8 +196,8 @@ def fit_learning_rate(
     curves = posterior(tuple(trials), None if noise is None else noise.deviation)
     bound = None
     if edge is not None:
-        # The trials do not show what is beyond the edge. Where the best rate is there, it also lies
-        # beyond a bound that holds for the best rate among those tried.
+        # The trials do not show what is beyond the edge. A bound for the best rate among those
+        # tried also holds if the best rate lies beyond the edge.
         bound = None if curves is None else curves.bound(edge, 0.95)
         curves = None
     likely = sure = cheap = None
@@ -235,8 +236,8 @@ def fit_learning_rate(
 def _edge(
     best: float, tried: Sequence[float], means: dict[float, float]
 ) -> Literal["low", "high"] | None:
-    """Return the edge of the grid that the best is on. A diverged or pruned rate beyond the best
-    brackets it.
+    """Return the edge of the grid that the best is on; None if there are rates on both sides, which
+    may have diverged or been pruned.
     """
     if len(tried) < 2 or len(means) == 0:
         return None

@@ -128,8 +128,8 @@ def _of_seeds(sweep: SweepDetail) -> str:
 
 
 def outcome(trial: TrialView) -> Literal["ranked", "diverged", "gave_up", "pending", "silent"]:
-    """Return what a trial shows: a value to compare, that it diverged, that it ended early, a
-    value that cannot be compared yet, or nothing so far.
+    """Return the outcome of a trial. ``pending``: its value cannot be compared yet; ``silent``: it
+    has no value so far.
     """
     if is_finite(trial.compared_value):
         return "ranked"

@@ -77,7 +77,7 @@ class SnapshotLoader:
         self._senders = 0
         self._attempt_ended = threading.Event()
         self._groups_unknown = False
-        """Whether every group must be loaded: what had changed is not known."""
+        """Whether every group must be loaded, because it is not known which ones changed."""
 
     def enqueue_all(self) -> None:
         """Load every open sweep and rollout with the next snapshot, and check all nodes."""
@@ -118,7 +118,7 @@ class SnapshotLoader:
         return self._living
 
     def senders(self) -> int:
-        """Return how many workers send: one for each node's part of an attempt that runs."""
+        """Return the number of workers that send data: one per node of each running attempt."""
         return self._senders
 
     def load(self, unread: Collection[str]) -> Snapshot:
@@ -289,8 +289,9 @@ class SnapshotLoader:
     def _members(self, rows: Sequence[Attempt]) -> dict[str, Member]:
         """Return the members, with attempts that reported their own exit as ended.
 
-        Lists are older than such a report: a shim reports only after its attempt's processes are
-        gone. An attempt that was given up as lost stays as listed, because its processes may live.
+        The list of an agent may be older than such a report: a shim reports only after its
+        attempt's processes are gone. An attempt that was given up as lost stays as listed, because
+        its processes may live.
         """
         members = self._cluster.members()
         by_id = {row.id: row for row in rows}

@@ -41,7 +41,7 @@ class Window:
     """Negative or 0 while it is open."""
     ends_in_s: float
     text: str
-    """For people: of which nodes, from when to when, and the note."""
+    """Text for people: the nodes, the begin, the end, and the note."""
 
     @property
     def open(self) -> bool:
@@ -90,9 +90,9 @@ def reaches(starts_in_s: float, *, can_save: bool, time_limit_s: float | None) -
 def outside_windows(
     waiting: Sequence[Waiting], nodes: Sequence[Node], windows: Sequence[Window]
 ) -> tuple[list[Waiting], dict[str, str]]:
-    """Split runs by whether they may start somewhere now; return the others' reasons.
+    """Return the runs that may start somewhere now, and the reasons of the others.
 
-    Runs that may start know the nodes that are closed to them.
+    A run that may start has the nodes that are closed to it in ``closed_nodes``.
     """
     if not windows:
         return list(waiting), {}

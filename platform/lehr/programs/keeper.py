@@ -18,7 +18,7 @@ from lehr_trainer.contract.orders import read_orders
 from lehr_trainer.contract.records import MOST, Checkpoint, CheckpointRemoved
 
 _MOST_WARNINGS = 20
-"""Warnings about checkpoints that changed: each is a lost one."""
+"""Most warnings about checkpoints that changed. Each one means a lost checkpoint."""
 
 
 class Keeper:
@@ -66,7 +66,7 @@ class Keeper:
     def look(self, catch_up: Callable[[], None], *, ended: bool = False) -> None:
         """Keep declared files that have changed and settled.
 
-        ``catch_up`` records all that the program has logged: the step of the files is in it.
+        ``catch_up`` records all that the program has logged. The step of the files follows from it.
         """
         saved = self._declared.settled(ended=ended)
         if saved is None:

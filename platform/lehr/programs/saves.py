@@ -134,7 +134,7 @@ def restore(folder: Path, base: Path) -> Manifest:
     manifest = read_manifest(folder)
     for flat, entry in manifest.files.items():
         target = base / unquote(flat)
-        # The file itself may be one of the project, which the copy replaces.
+        # The target may be a file of the project; the copy replaces it.
         if not target.parent.resolve().is_relative_to(base.resolve()):
             raise BadCheckpoint(f"{folder} has a file out of the working folder: {flat}")
         target.parent.mkdir(parents=True, exist_ok=True)

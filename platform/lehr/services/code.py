@@ -36,7 +36,7 @@ _SHOWN = 12
 def pin(context: Context, spec: Spec) -> Spec:
     """Return the spec with the capsule that its runs train with.
 
-    A submission without one gets the trainer that is installed with the server, as it is now.
+    A submission without a capsule gets one of the installed trainer, as it is now.
     """
     if not isinstance(spec, RunSpec):
         return _with_run(spec, _pinned(context, spec.run))
@@ -56,12 +56,12 @@ def _pinned(context: Context, run: RunSpec) -> RunSpec:
 
 @lru_cache(maxsize=8)
 def installed(home: Path) -> InstalledTrainer:
-    """Return the maker of capsules of the trainer that is installed with the server."""
+    """Return the object that makes capsules of the installed trainer."""
     return InstalledTrainer(Shelf(home))
 
 
 def problems(context: Context, specs: Sequence[RunSpec], prefix: str) -> Iterator[SpecProblem]:
-    """Find capsules that are not here, and code that this server does not accept."""
+    """Find capsules that are missing, and code that this server does not accept."""
     shelf = Shelf(context.home)
     path = f"{prefix}code.digest"
     for spec in {_program(spec): spec for spec in specs}.values():
@@ -117,7 +117,7 @@ def _other_protocol(shelf: Shelf, digest: str, prefix: str) -> Iterator[SpecProb
 
 
 def _loaded_first(context: Context, spec: RunSpec, prefix: str) -> Iterator[SpecProblem]:
-    """Find variables by which the system's loader runs other code, on a closed server."""
+    """Find environment variables that load code, on a server that accepts none."""
     if context.code == "any":
         return
     for field, names in (("env", spec.env), ("secrets", spec.secrets)):
@@ -132,7 +132,7 @@ def _loaded_first(context: Context, spec: RunSpec, prefix: str) -> Iterator[Spec
 
 
 def _program(spec: RunSpec) -> tuple[object, ...]:
-    """Return what decides on the checks of the run's code."""
+    """Return the parts of a spec on which the checks of its code depend."""
     trainer = (spec.trainer.module, spec.trainer.script) if spec.trainer is not None else None
     parts = spec.train.parts if spec.train is not None else None
     loader = [name for name in (*spec.env, *spec.secrets) if name.startswith("LD_")]
@@ -140,7 +140,7 @@ def _program(spec: RunSpec) -> tuple[object, ...]:
 
 
 def _closed_to(context: Context, spec: RunSpec, prefix: str) -> Iterator[SpecProblem]:
-    """Find a program that a server which is closed to code does not run."""
+    """Find a program that this server does not run because it accepts no code."""
     if context.code == "any" or spec.trainer is None or spec.trainer.module in context.trainers:
         return
     path = f"{prefix}trainer"
@@ -166,7 +166,7 @@ def receive(context: Context, draft: Path, digest: str) -> CapsuleView:
         if not shelf.has(digest):
             shelf.adopt(draft, digest)
         elif limit is not None:
-            # Who names a digest has not shown yet that the code is theirs.
+            # Knowing a digest does not prove that the sender has the code.
             shelf.check(draft, digest)
     except BadArchive as error:
         raise UserError(f"the capsule was rejected: {error}.") from error
@@ -222,7 +222,7 @@ def find(context: Context, ref: str) -> str:
     """Return the digest of a capsule: given as a digest, a prefix of one, or a run.
 
     Raises:
-        NotFound: there is none, or several begin like that.
+        NotFound: no capsule matches, or several begin with that prefix.
     """
     shelf = Shelf(context.home)
     if archive.DIGEST.fullmatch(ref) and shelf.has(ref) and _may_read(context, ref):

@@ -1,4 +1,6 @@
-"""The memory of a config's training step, without its memory: the real step on fake tensors.
+"""Trace the memory of a config's training step without using that memory.
+
+The real step runs on fake tensors.
 
 A fake tensor has a shape, a type and a device, but no values (``FakeTensorMode``). The step is the
 trainer's own ``TrainStep``; ``PhaseMemory`` reads what exists in each phase. With several ranks the
@@ -51,7 +53,7 @@ Shape = tuple[int, int]
 
 @dataclass(frozen=True)
 class StageTrace:
-    """What a step with micro-batches of one shape [B, T] takes on a rank."""
+    """The memory that a step with micro-batches of one shape [B, T] takes on a rank."""
 
     shape: Shape
     phases: dict[str, MemoryMoment]
@@ -87,7 +89,7 @@ def trace_memory(config: TrainConfig, world_size: int = 1) -> MemoryTrace:
     """
     if problem := config.batch.sharing_problem(world_size):
         raise BadConfig(problem)
-    # Asked in this order, nothing of CUDA is started for a run on the CPU.
+    # In this order, CUDA is not initialized for a run on the CPU.
     on_gpu = config.device != "cpu" and not _compiles(config) and torch.cuda.is_available()
     device = torch.device("cuda" if on_gpu else "cpu")
     config, notes = traceable(config, device.type)
@@ -204,7 +206,7 @@ class _Tracer:
     def _stages(self, step: TrainStep) -> tuple[StageTrace, ...]:
         config, ranks = self._config, self._ranks
         shapes = config.batch.shapes_ahead(config.steps, ranks.world_size)
-        # It makes the optimizer's state, and DDP moves gradients to its buckets.
+        # The first step makes the optimizer's state, and DDP moves gradients to its buckets.
         self._take_step(step, shapes[0])
         stages = []
         for shape in shapes:
@@ -257,14 +259,14 @@ class _MockBatches:
 
 
 class _AsWithoutTrace(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Makes a step on fake tensors, under a tracker, go as it goes on real ones.
+    """Makes a tracked step on fake tensors take the same path as one on real tensors.
 
-    What the host reads from a tensor is False, or 1: so no update is skipped, and AdamW without a
-    fused kernel is at its first step.
+    A value that the host reads from a tensor is False or 1. So no update is skipped, and AdamW
+    without a fused kernel is at its first step.
 
-    Where two gradients of one tensor meet, autograd adds the second to the first in place, if
-    nothing else holds that. It does so on no tensor while a tracker watches (``input_buffer.cpp``:
-    ``isTensorSubclassLike``), so here it is done for it. The gradients of tied weights are 1 GB.
+    If a tensor has two gradients, autograd adds the second to the first in place, unless something
+    else refers to the first. Under a tracker it never does (``input_buffer.cpp``:
+    ``isTensorSubclassLike``), so this mode does. The gradients of tied weights are 1 GB.
     """
 
     supports_higher_order_operators = True
@@ -307,7 +309,7 @@ def _sums_gradients(first: object, second: object) -> bool:
 
 @contextmanager
 def _ranks(world_size: int, device: torch.device) -> Iterator[Ranks]:
-    """Be rank 0 of so many ranks; what it sends to the others goes nowhere."""
+    """Act as rank 0 of ``world_size`` ranks; nothing is sent to the others."""
     if world_size == 1:
         yield Ranks(0, 1, device)
         return
@@ -321,7 +323,7 @@ def _ranks(world_size: int, device: torch.device) -> Iterator[Ranks]:
 
 
 def _keep_to_itself(wrapped: DistributedDataParallel, memory: PhaseMemory) -> None:
-    """Let DDP send nothing, and keep its first buckets: for new ones it asks other ranks."""
+    """Let DDP send nothing, and keep its first buckets: new ones need an answer of other ranks."""
 
     def already_mean(bucket: Any) -> torch.futures.Future[Tensor]:
         memory.count_as_gradient(bucket.buffer())

@@ -1,7 +1,7 @@
 """What one layer keeps and allocates for a token, in bytes, by device. Pure.
 
-Operation by operation, a CPU keeps more of a Llama than CUDA does: it has no fused RMSNorm, so
-autograd also keeps each norm's normalised values in fp32.
+Without compilation a CPU keeps more of a Llama than CUDA does: it has no fused RMSNorm, so autograd
+also keeps each norm's normalised values in fp32.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Kernels:
 
     @property
     def layer_norm(self) -> int:
-        """Bytes of a value of LayerNorm's result: fp32 in CUDA's autocast, a CPU's leaves it."""
+        """Bytes of a value of LayerNorm's result: fp32 in CUDA's autocast, not in a CPU's."""
         return self.residual if self.on_cpu else FP32
 
     @property
@@ -93,9 +93,9 @@ class LayerBytes:
     recomputes keeps it as it came: LayerNorm's result is fp32, also in autocast. Compiled, it is
     computed again, and even the rounded copy is not kept."""
     norm_results: int = 0
-    """Both norms' results, if compiled code computes them again where norms are recomputed."""
+    """Both norms' results, where compiled code can compute them again."""
     product: int = 0
-    """Attention's result as it is added to the stream, if it is kept and not the sum."""
+    """Attention's result as it is added to the stream, if this is kept instead of the sum."""
 
     @property
     def all(self) -> int:
@@ -104,8 +104,8 @@ class LayerBytes:
     def dropped(self, policy: str) -> int:
         """Count the bytes that a layer under that policy recomputes instead of keeping.
 
-        A checkpointed part keeps its input, so that of attention and MLP stays: the norm's
-        result. A fused norm and the embedding keep next to nothing that is not another's input.
+        A checkpointed part keeps its input. For attention and the MLP this is the norm's result. A
+        fused norm and the embedding keep almost nothing besides the inputs of other parts.
         """
         return {
             "none": 0,
@@ -117,7 +117,7 @@ class LayerBytes:
         }[policy]
 
     def recomputed_for_mlp(self, policy: str) -> int:
-        """Count what of it exists again while the MLP is differentiated, when most does."""
+        """Count the recomputed bytes while the MLP is differentiated, when most exist."""
         return self.dropped(policy) if policy in {"swiglu", "block"} else 0
 
 
@@ -164,7 +164,8 @@ def _attention_bytes(model: ModelConfig, kernels: Kernels) -> int:
         return 3 * FP32 * hidden + width * hidden + FP32 * heads * kernels.scores
     if kernels.repeated_heads:
         kv = 2 * hidden
-    # The value is a part of the joint product, which so outlives query and key, rotated anew.
+    # The value is a part of the joint product, so the whole product is kept beside the rotated
+    # query and key.
     joint = hidden + kv // 2 if kernels.joint else 0
     return width * (2 * hidden + kv + joint) + FP32 * heads + width * kernels.mask
 

@@ -1,7 +1,7 @@
 """The one thread that writes all streams; appends that arrive together are flushed together.
 
-Each caller gets its answer by a call. While one group is flushed to disk the next one gathers
-(group commit), so that many trainers share each flush.
+Each caller receives its result through a callback. While one group is flushed to disk, the next one
+gathers (group commit). So many trainers share each flush.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 Answer = Callable[[int | LehrError], None]
-"""Gets the new end of the stream, or why nothing was appended. It must be quick."""
+"""Receives the new end of the stream, or why nothing was appended. It must be quick."""
 
 
 class EndOfStream(Future[int]):
@@ -222,13 +222,13 @@ class Appender:
         return self._indexer.advance(stream, item.data, stored).size
 
     def _room(self, stream: IndexedStream, wanted: int) -> int:
-        """Return how many of these bytes are stored. The rest is confirmed, so that its sender goes
-        on.
+        """Return how many of these bytes to store. The rest is confirmed too, so that its sender
+        continues, but dropped.
         """
         if is_events(stream.name):
             if stream.stored + wanted <= limits.EVENTS_CAP:
                 return wanted
-            if stream.stored == stream.size:  # The first ones.
+            if stream.stored == stream.size:  # Only the first bytes over the limit are noted.
                 cause = f"more than {limits.EVENTS_CAP:,} bytes, the maximum of an attempt"
                 gap = Gap(stream.name, stream.size, stream.size + wanted, cause, time.time())
                 self._replica.note_gap(stream.attempt_id, gap)
