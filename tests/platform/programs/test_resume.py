@@ -93,10 +93,17 @@ ONE_FILE = """
     ("call", "trainer", "path"),
     [
         ("lehr_log.checkpoint('out/step-3', step=3)", {}, "out/step-3"),
-        ("lehr_log.checkpoint('out/step-3/deep/state.txt', 3)", {}, "out/step-3/deep/state.txt"),
-        ("", {"saves": ["out/step-*"], "saves_newest": True}, "out/step-3"),
-        ("", {"saves": ["out/step-*/"]}, "out/step-3"),
         ("", {"saves": ["out/**/*.txt"]}, "out/step-3/deep/state.txt"),
+        pytest.param(
+            *("lehr_log.checkpoint('out/step-3/deep/state.txt', 3)", {}),
+            "out/step-3/deep/state.txt",
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(
+            *("", {"saves": ["out/step-*"], "saves_newest": True}, "out/step-3"),
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(*("", {"saves": ["out/step-*/"]}, "out/step-3"), marks=pytest.mark.nightly),
     ],
 )
 def test_saved_folder_is_resumed_from_although_it_holds_one_file(attempts, call, trainer, path):
@@ -107,7 +114,13 @@ def test_saved_folder_is_resumed_from_although_it_holds_one_file(attempts, call,
     assert f"from {path}\n" in attempts.output
 
 
-@pytest.mark.parametrize("given", [None, "../..", "/etc", "out/\0"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        "../..",
+        *(pytest.param(path, marks=pytest.mark.nightly) for path in (None, "/etc", "out/\0")),
+    ],
+)
 def test_checkpoint_without_a_usable_path_is_resumed_from_what_its_files_share(attempts, given):
     attempts.write(ONE_FILE.format(call="lehr_log.checkpoint('out/step-3', step=3)"))
     assert attempts.train() == 0

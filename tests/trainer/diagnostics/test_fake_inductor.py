@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -14,7 +13,6 @@ def double(x: Tensor) -> Tensor:
     return (x.sin() * 2).relu()
 
 
-@pytest.mark.nightly  # test_memory_trace.py traces a compiled model at every change.
 def test_compiled_code_runs_on_fake_tensors_and_afterwards_on_real_ones() -> None:
     x = torch.linspace(0, 1, 64)
     with compiled_on_fake_tensors(), FakeTensorMode():
