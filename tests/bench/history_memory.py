@@ -126,7 +126,8 @@ def sqlite_kb() -> int | None:
 
 
 def serve(home: Path, port: int, trace: int, orders: Any, launched: Any) -> None:
-    dispatcher.BridgeClient = Agent  # type: ignore[misc,assignment]
+    # A default of the constructor: replacing the name in its module has no effect.
+    dispatcher.Dispatcher.__init__.__kwdefaults__["make_bridge"] = Agent
     settings = Settings(home=home, token=TOKEN, port=port, gpus=GPUS)
     config = uvicorn.Config(
         create_app(settings), port=port, log_config=None, access_log=False, http="h11", ws="none"
