@@ -1,6 +1,6 @@
 """How good the diagnosis is: what it finds, by which name, how soon, and its false alarms.
 
-**Simulated runs** of 17 healthy families and 20 illnesses (tests/lehr_testing/diagnosed_curves.py), and
+**Simulated runs** of 20 healthy families and 23 illnesses (tests/lehr_testing/diagnosed_curves.py), and
 **real runs** of small models, healthy and ill on purpose (tests/bench/diagnosis_runs.py). Each run is
 judged at every logged point as if it were live. A false alarm is any alert at any moment in the life of a
 healthy run. An ill run counts as found if an alert with the right name came at any point after the

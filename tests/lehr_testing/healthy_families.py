@@ -98,6 +98,25 @@ def _wsd_flat(sim: Sim) -> None:
     """A slow power law in the stable phase."""
 
 
+def _trained_weights(sim: Sim) -> None:
+    """A low first loss, which rises a little as the rate warms up again, and then falls."""
+    hump = sim.rng.uniform(0.02, 0.06) * sim.first
+    done = sim.steps / sim.total
+    sim.trend = sim.first * (1 - 0.12 * done**0.5) + hump * np.exp(-done / 0.08) * np.minimum(
+        1, sim.steps / sim.warmup
+    )
+
+
+def _early_spike(sim: Sim) -> None:
+    """A spike while the loss is still near that of untrained weights, higher than it."""
+    sim.spike(sim.rng.uniform(0.005, 0.02), 0.4 * sim.first, sim.rng.uniform(1, 3))
+
+
+def _low_first_batch(sim: Sim) -> None:
+    """Small batches: the first one happens to be easy."""
+    sim.trend[0] -= sim.noise * sim.rng.uniform(2, 3)
+
+
 HEALTHY: dict[str, tuple[Change, dict]] = {
     "plain": (_plain, {}),
     "cosine, noisy": (_plain, {"schedule": "cosine", "noise": 0.15}),
@@ -116,4 +135,7 @@ HEALTHY: dict[str, tuple[Change, dict]] = {
     "short": (_short, {"points": 80, "every": 1}),
     "wsd, slow": (_wsd_flat, {"schedule": "wsd", "alpha": 0.25}),
     "steep": (_plain, {"alpha": 1.0, "points": 1200}),
+    "trained weights": (_trained_weights, {"first": 2.6, "noise": 0.03}),
+    "early spike": (_early_spike, {}),
+    "easy first batch": (_low_first_batch, {"noise": 0.3}),
 }

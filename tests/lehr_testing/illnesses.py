@@ -127,6 +127,38 @@ def _other_order(sim: Sim, begin: float) -> None:
     sim.superseded = (Curve(sim.steps[first:last].tolist(), other.tolist()),)
 
 
+def _leaves_at_once(sim: Sim) -> tuple[np.ndarray, float]:
+    """Let the loss jump within the first five points; return the points since, and the height."""
+    sim.began = 0.0
+    jump = int(sim.rng.integers(1, 5))
+    since = np.arange(sim.points) - jump
+    sim.trend[:jump] = sim.first
+    sim.norm = sim.norm * np.where(since < 0, 1.0, 3.0)
+    return since, sim.first * sim.weak * float(np.exp(sim.rng.uniform(np.log(0.5), np.log(8))))
+
+
+def _diverges_at_once(sim: Sim, begin: float) -> None:
+    """The loss jumps, and stays where it is."""
+    since, height = _leaves_at_once(sim)
+    sim.trend[since >= 0] = sim.first + height
+
+
+def _falls_back_to_a_plateau(sim: Sim, begin: float) -> None:
+    """The loss jumps, and falls back to about what the frequency of tokens alone gives."""
+    since, height = _leaves_at_once(sim)
+    lasts = sim.rng.uniform(8, 0.15 * sim.points)
+    level = sim.first * sim.rng.uniform(0.55, 0.95)
+    fall = level + (sim.first + height - level) * np.exp(-since / lasts)
+    sim.trend = np.where(since < 0, sim.trend, fall)
+
+
+def _falls_back_and_learns(sim: Sim, begin: float) -> None:
+    """The loss jumps, falls back, and then falls as that of a healthy run."""
+    since, height = _leaves_at_once(sim)
+    lasts = sim.rng.uniform(12, 0.1 * sim.points)
+    sim.trend += np.where(since < 0, 0.0, (sim.first + height) * np.exp(-since / lasts))
+
+
 ILL: dict[str, tuple[Callable[[Sim, float], None], tuple[str, ...], dict]] = {
     "not finite": (_nan, ("nan",), {}),
     "diverges": (_diverges, ("diverging",), {}),
@@ -148,4 +180,7 @@ ILL: dict[str, tuple[Callable[[Sim, float], None], tuple[str, ...], dict]] = {
     "memory leak": (_leaks, ("memory_creep",), {}),
     "repeated batches": (_repeats, ("repeated_batches",), {}),
     "other order": (_other_order, ("other_data",), {}),
+    "diverges at once": (_diverges_at_once, ("diverging",), {}),
+    "at once, to a plateau": (_falls_back_to_a_plateau, ("diverging",), {}),
+    "at once, and learns": (_falls_back_and_learns, ("diverging",), {}),
 }

@@ -186,6 +186,38 @@ def test_slow_recovery_from_a_spike_is_no_divergence_at_any_moment():
         assert diagnose(curves, total_steps=1000) == []
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_rate_too_high_at_the_first_steps_is_not_called_too_low_from_the_loss_alone(seed):
+    run = ill("at once, to a plateau", seed)
+    alerts = diagnose(
+        {"train/loss": run.curves["train/loss"]},
+        total_steps=run.total_steps,
+        warmup_steps=run.warmup_steps,
+    )
+    assert "diverging" in {alert.code for alert in alerts}
+    assert "low_lr" not in {alert.code for alert in alerts}
+    (found,) = (alert for alert in alerts if alert.code == "diverging")
+    assert found.step <= run.curves["train/loss"].steps[5]
+    assert "above that of untrained weights" in found.seen
+
+
+@pytest.mark.parametrize(("high", "found"), [(4, False), (5, True)])
+def test_few_high_points_at_the_begin_are_no_divergence(high, found):
+    steps = np.arange(1, 201)
+    loss = 3 + 3 * (1 + steps / 20) ** -0.6
+    loss[1 : 1 + high] = 12
+    alerts = diagnose({"train/loss": Curve(list(steps), list(loss))}, total_steps=200)
+    assert ("diverging" in {alert.code for alert in alerts}) == found
+
+
+@pytest.mark.parametrize(("level", "found"), [(6.6, True), (6.2, False)])
+def test_loss_that_stays_a_little_above_its_first_value_is_diverging(level, found):
+    steps = np.arange(1, 301)
+    loss = np.where(steps < 4, 6.24, level) + np.random.default_rng(0).normal(0, 0.01, 300)
+    alerts = diagnose({"train/loss": Curve(list(steps), list(loss))}, total_steps=1000)
+    assert ("diverging" in {alert.code for alert in alerts}) == found
+
+
 def test_oscillation_comes_again_and_a_bump_does_not():
     at = np.arange(96)
     assert loss_rules._returns(np.cos(2 * np.pi * at / 7.3), 7.3) > 0.9

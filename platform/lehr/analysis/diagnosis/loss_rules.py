@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 
@@ -11,6 +12,7 @@ from lehr.analysis.batches import EPOCH
 from lehr.analysis.diagnosis.signs import (
     LASTS,
     LOSS,
+    UNTRAINED_WIDTH,
     DiagnosedRun,
     FiniteCurve,
     Sign,
@@ -27,6 +29,8 @@ SMOOTH = 25
 """A curve is smoothed over a 25th of its points."""
 RISES_BY = 0.05
 """Least rise of the smoothed loss in nats that counts, besides six standard errors."""
+FIRST_SHARE = 0.02
+"""Share of the first loss by which a loss may stay above it, besides four standard deviations."""
 MOST_PERIOD = 16
 """Longest period of a fast oscillation, in logged points."""
 HALF_WINDOW = (64, 96)
@@ -61,10 +65,32 @@ def nan(run: DiagnosedRun) -> Iterator[Sign]:
 
 @rule("diverging")
 def diverging(run: DiagnosedRun) -> Iterator[Sign]:
+    """Detect a loss above that of untrained weights, or one that left its lowest value for long."""
+    yield from itertools.islice(itertools.chain(_above_untrained(run), _left_lowest(run)), 1)
+
+
+def _above_untrained(run: DiagnosedRun) -> Iterator[Sign]:
+    high = run.above_untrained()
+    if high is None:
+        return
+    peak, last = float(high.values.max()), median(run.series(LOSS).values[-UNTRAINED_WIDTH:])
+    yield Sign(
+        int(high.steps[0]),
+        f"the loss rose above that of untrained weights, from {run.first_loss():.3f} to {peak:.3f} "
+        f"by step {int(high.steps[high.values.argmax()]):,}; it is {last:.3f} now",
+        "A tenth of the learning rate, a longer warmup or tighter gradient clipping",
+        "likely",
+        "the learning rate is too high, or the first steps were taken without a warmup",
+        "Kalra & Barkeshli 2024, arXiv:2406.09405",
+    )
+
+
+def _left_lowest(run: DiagnosedRun) -> Iterator[Sign]:
     """Detect a smoothed loss that has left its lowest value and does not come back.
 
     Recovery from a spike gets a fifth of the run's length; a loss that rises or stays gets a
-    fortieth. If the length is not known, both get a fifth of the steps so far.
+    fortieth. If the length is not known, both get a fifth of the steps so far. The first loss
+    counts as a low value, with a margin, since it is a single point.
     """
     loss = run.after_warmup(LOSS)
     if not len(loss):
@@ -73,10 +99,13 @@ def diverging(run: DiagnosedRun) -> Iterator[Sign]:
     if len(loss) < width + LASTS:
         return
     smooth, ends = trailing_median(loss.values, width), loss.steps[width - 1 :]
-    lowest = int(np.argmin(smooth))
+    lowest, least = float(smooth.min()), run.first_loss()
+    spread = noise(loss.values)
+    if least is not None and lowest > least + FIRST_SHARE * abs(least) + 4 * spread:
+        lowest = least
     # 1.25: standard error of a median beside that of a mean.
-    error = 1.25 * noise(loss.values) / math.sqrt(width)
-    up = smooth > smooth[lowest] + RISES_BY + 6 * error
+    error = 1.25 * spread / math.sqrt(width)
+    up = smooth > lowest + RISES_BY + 6 * error
     first = len(up) if not up[-1] else _began(up)
     high = smooth[first:]
     if len(high) < max(LASTS, width // 2):
@@ -84,14 +113,14 @@ def diverging(run: DiagnosedRun) -> Iterator[Sign]:
     lasted = int(ends[-1] - ends[first])
     half = len(high) // 2
     fell = median(high[:half]) - median(high[half:]) if half else 0.0
-    recovers = fell > max(3 * error, 0.1 * float(high.max() - smooth[lowest]))
+    recovers = fell > max(3 * error, 0.1 * float(high.max() - lowest))
     patient = recovers or run.total_steps is None
     if lasted < run.least_steps * (0.2 if patient else 0.025):
         return
     began = int(ends[first])
     yield Sign(
         began,
-        f"the loss rose from {smooth[lowest]:.3f} to {smooth[-1]:.3f} since step {began:,}",
+        f"the loss rose from {lowest:.3f} to {smooth[-1]:.3f} since step {began:,}",
         "A half to a tenth of the learning rate, from a checkpoint before that step",
         "likely",
         "the learning rate is too high",

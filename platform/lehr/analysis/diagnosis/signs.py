@@ -22,6 +22,13 @@ MIN_POINTS = 20
 LASTS = 3
 """Consecutive points that must show a sign, where points are rare (evaluations, fp32 checks)."""
 
+UNTRAINED_WIDTH = 9
+"""Points of which most must be above the loss of untrained weights."""
+UNTRAINED_SHARE = 0.1
+"""Share of the first loss by which they must be above it."""
+MOST_NOISE = 12.0
+"""Nats beyond which noise does not raise this limit: about the loss of untrained weights."""
+
 LEAST_BITS = 0.3
 """Bits per byte that no model of text attains. Shannon 1951 (Prediction and Entropy of Printed
 English) bounds English by 0.6 bits a character; Deletang et al. 2023 (arXiv:2309.10668) measure
@@ -153,6 +160,19 @@ class DiagnosedRun:
         if not len(loss) or loss.steps[0] > max(5, self.least_steps // 100):
             return None
         return float(loss.values[0])
+
+    def above_untrained(self) -> FiniteCurve | None:
+        """Return the points above the loss of untrained weights; None if there are only a few.
+
+        No model that learns is much worse than untrained weights for long, in its warmup neither.
+        """
+        loss, first = self.series(LOSS), self.first_loss()
+        if first is None or len(loss) <= UNTRAINED_WIDTH:
+            return None
+        spread = min(6 * noise(loss.values), MOST_NOISE)
+        limit = first + max(UNTRAINED_SHARE * abs(first), spread)
+        most = trailing_median(loss.values, UNTRAINED_WIDTH) > limit
+        return loss.where(loss.values > limit) if most.any() else None
 
     def epochs(self, name: str) -> float | None:
         """Return the passes over the corpus so far; None if they were not logged."""

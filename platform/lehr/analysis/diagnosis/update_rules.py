@@ -189,8 +189,11 @@ def _update_ratio(run: DiagnosedRun) -> tuple[float | None, int]:
 
 
 def _hardly_learnt(run: DiagnosedRun, loss: FiniteCurve) -> bool:
-    """Whether the loss still falls, and has hardly left that of untrained weights."""
-    if run.total_steps is None:
+    """Whether the loss still falls, and has hardly left that of untrained weights.
+
+    Not one that first rose far above it: there the rate is too high.
+    """
+    if run.total_steps is None or run.above_untrained() is not None:
         return False
     first = run.first_loss()
     late = run.warmup_steps + max(LOW_LR_STEPS, 0.15 * run.total_steps)
