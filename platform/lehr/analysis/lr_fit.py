@@ -31,7 +31,7 @@ _NARROW = 1.5
 _STEP = 2.0
 """Factor to the next rate where only one was tried."""
 _FAR = 1000.0
-"""A diverged rate farther than this factor from all finite losses does not bracket the best."""
+"""Factor beyond the finite losses from which a diverged or pruned rate brackets nothing."""
 _DIGITS = 2
 """Digits of a proposed rate."""
 
@@ -49,7 +49,7 @@ class LrFit:
     """Learning rate with the lowest mean loss."""
     best_loss: float
     recommended: float | None
-    """The lowest point of the mean curve, where the trials bracket a minimum."""
+    """The lowest point of the mean curve between losses, where the trials bracket a minimum."""
     likely: Range | None
     """The interval that holds the best rate with 68 %."""
     sure: Range | None
@@ -185,8 +185,10 @@ def fit_learning_rate(
     rates = list(means)
     best = min(rates, key=means.__getitem__)
     noise = pooled_noise([losses for lr, losses in by_rate.items() if lr in means])
-    worse = sorted(set(pruned) - set(by_rate))
-    near = sorted(lr for lr in by_rate if rates[0] / _FAR <= lr <= rates[-1] * _FAR)
+    near, worse = (
+        sorted(lr for lr in some if rates[0] / _FAR <= lr <= rates[-1] * _FAR)
+        for some in (by_rate, set(pruned) - set(by_rate))
+    )
     tried = sorted([*near, *worse])
     edge = _edge(best, tried, means)
     trials = (

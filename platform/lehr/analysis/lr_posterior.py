@@ -94,6 +94,8 @@ class Posterior:
     """[G]: mean loss."""
     spread: Array
     """[G]: standard deviation of the loss."""
+    judged: tuple[float, float]
+    """The lowest and the highest rate whose loss was used, around the best trial."""
 
     @property
     def risk(self) -> Array:
@@ -103,8 +105,22 @@ class Posterior:
 
     @property
     def recommended(self) -> float:
-        """The lowest point of the mean curve."""
-        return float(self.rates[self.mean.argmin()])
+        """The lowest point of the mean curve between judged rates.
+
+        Between the last of them and a rate that diverged or was pruned, no loss shows where the
+        curve begins to rise.
+        """
+        low, high = self.judged
+        return min(max(float(self.rates[self._lowest]), low), high)
+
+    @property
+    def _lowest(self) -> int:
+        """The index of the recommended rate, or of the next point of the grid beyond it."""
+        import numpy as np
+
+        low, high = np.searchsorted(self.rates, self.judged)
+        first = max(0, int(low) - 1)
+        return first + int(self.mean[first : int(high) + 1].argmin())
 
     @property
     def best_rates(self) -> Array:
@@ -145,7 +161,7 @@ class Posterior:
         None: even the recommended rate is expected to cost more.
         """
         risk = self.risk
-        at = int(self.mean.argmin())
+        at = self._lowest
         if risk[at] >= cost:
             return None
         low, high = at, at
@@ -206,6 +222,7 @@ def posterior(trials: tuple[RateResult, ...], noise: float | None) -> Posterior 
         return None  # Their logarithms are equal.
     points = min(math.ceil((last - first) * _STEPS) + 1, _MOST_POINTS)
     grid = np.linspace(first, last, points)
+    used = [rate for (rate, _, _), counts in zip(known, inside, strict=True) if counts]
     seeds = np.array([count for _, _, count in known])
     mean, spread, drawn = _curves(
         np.concatenate([x[inside], left, right]),
@@ -223,6 +240,7 @@ def posterior(trials: tuple[RateResult, ...], noise: float | None) -> Posterior 
         excess=wide,
         mean=losses.min() + _expanded(mean) * unit,
         spread=spread * unit,
+        judged=(used[0], used[-1]),
     )
 
 

@@ -293,3 +293,31 @@ def test_rate_that_diverged_far_away_does_not_move_the_best():
     assert top is not None
     assert (top.edge, top.recommended) == ("high", None)
     assert all(rate < 10.0 for rate in top.next_rates)
+
+
+def test_pruned_rate_far_away_brackets_nothing():
+    found = fit_learning_rate([(1e-2, 2.8), (3e-2, 2.6), (1e-1, 2.4)], pruned=[1e20])
+    assert found is not None
+    assert (found.edge, found.recommended) == ("high", None)
+
+
+@pytest.mark.parametrize("wall", [0.02, 0.2, 3.0])
+@pytest.mark.parametrize("pruned", [True, False])
+def test_no_rate_is_recommended_between_the_last_loss_and_a_rate_without_one(wall, pruned):
+    """A published sweep: the best trial, below its neighbours' curve, is the last with a loss."""
+    points = [
+        (6.905e-4, 3.0076168), (9.766e-4, 2.9942448), (1.381e-3, 2.9877752),
+        (1.953e-3, 2.9558603), (2.762e-3, 2.9696952), (3.906e-3, 2.9248357),
+    ]  # fmt: skip
+    diverged = [] if pruned else [(wall, math.nan)]
+    fit = fit_learning_rate([*points, *diverged], pruned=[wall] if pruned else [])
+    assert fit is not None
+    assert fit.recommended is not None
+    assert fit.recommended <= 3.906e-3
+    mirrored = fit_learning_rate(
+        [(1 / rate, loss) for rate, loss in [*points, *diverged]],
+        pruned=[1 / wall] if pruned else [],
+    )
+    assert mirrored is not None
+    assert mirrored.recommended is not None
+    assert mirrored.recommended >= 1 / 3.906e-3

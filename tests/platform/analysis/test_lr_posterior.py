@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lehr.analysis.lr_fit import COST
 from lehr.analysis.lr_posterior import CLIFF, RateResult, posterior
 from lehr_testing.paths import TESTS
 
@@ -37,6 +38,8 @@ def test_on_published_sweeps_the_verdict_beats_simple_rules_and_its_intervals_ho
     regret = np.mean([case.cost(one.rate) for case, one in zip(cases, answers, strict=True)])
     for simple in ("best_trial", "three_points"):
         assert regret < np.mean([case.cost(bench[simple](case).rate) for case in cases])
+    for case, one in zip(cases, answers, strict=True):
+        assert case.cost(one.rate) < case.cost(bench["best_trial"](case).rate) + COST
     held = [
         [low / case.slack <= case.best <= high * case.slack for low, high in one.intervals]
         for case, one in zip(cases, answers, strict=True)
