@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from lehr.analysis.lr_posterior import Posterior, RateResult, posterior
+from lehr.analysis.lr_posterior import Posterior, RateResult, high_ground, posterior
 from lehr.analysis.noise import is_value, pooled_noise
 from lehr.analysis.significance import within_noise
 from lehr.formats import scientific
@@ -31,7 +31,7 @@ _NARROW = 1.5
 _STEP = 2.0
 """Factor to the next rate where only one was tried."""
 _FAR = 1000.0
-"""Factor beyond the finite losses from which a diverged or pruned rate brackets nothing."""
+"""Factor beyond the rates with a loss that counts, from which any other rate brackets nothing."""
 _DIGITS = 2
 """Digits of a proposed rate."""
 
@@ -185,8 +185,9 @@ def fit_learning_rate(
     rates = list(means)
     best = min(rates, key=means.__getitem__)
     noise = pooled_noise([losses for lr, losses in by_rate.items() if lr in means])
+    low = [lr for lr, high in zip(rates, high_ground([*means.values()]), strict=True) if not high]
     near, worse = (
-        sorted(lr for lr in some if rates[0] / _FAR <= lr <= rates[-1] * _FAR)
+        sorted(lr for lr in some if low[0] / _FAR <= lr <= low[-1] * _FAR)
         for some in (by_rate, set(pruned) - set(by_rate))
     )
     tried = sorted([*near, *worse])

@@ -244,6 +244,16 @@ def posterior(trials: tuple[RateResult, ...], noise: float | None) -> Posterior 
     )
 
 
+def high_ground(losses: Sequence[float]) -> list[bool]:
+    """Return whether each loss, by ascending rate, counts as high ground only."""
+    import numpy as np
+
+    excess = np.array(losses) - min(losses)
+    if len(excess) < 3:
+        return [False] * len(excess)
+    return [bool(one >= CLIFF * _unit(excess, int(excess.argmin()))) for one in excess]
+
+
 def _unit(excess: Array, best: int) -> float:
     """Return the rise of loss next to the best trial: the mean of the two lowest neighbours."""
     beside = sorted([*excess[max(0, best - 2) : best], *excess[best + 1 : best + 3]])[:2]

@@ -295,6 +295,19 @@ def test_rate_that_diverged_far_away_does_not_move_the_best():
     assert all(rate < 10.0 for rate in top.next_rates)
 
 
+@pytest.mark.parametrize("high", [9.0, 1e6])
+def test_rate_far_away_with_a_finite_but_high_loss_counts_as_one_that_diverged(high):
+    points = [(1e-3, 2.9), (3e-3, 2.8), (1e-2, 2.85)]
+    found = fit_learning_rate([*points, (1e20, high)])
+    assert found is not None
+    assert found.sure == fit_learning_rate([*points, (1e20, math.nan)]).sure
+    assert found.sure[1] <= 1e-2
+    top = fit_learning_rate([(1e-3, 2.9), (3e-3, 2.8), (1e-2, 2.75), (1e20, high)])
+    assert top is not None
+    assert (top.edge, top.recommended) == ("high", None)
+    assert max(top.next_rates) < 1.0
+
+
 def test_pruned_rate_far_away_brackets_nothing():
     found = fit_learning_rate([(1e-2, 2.8), (3e-2, 2.6), (1e-1, 2.4)], pruned=[1e20])
     assert found is not None
