@@ -173,7 +173,8 @@ def cost(view: CostView | None) -> str:
         text += f"; planned {gpu_hours(view.planned_gpu_hours)}"
         if view.planned_dollars is not None:
             text += f", {_dollars(view.planned_dollars)}"
-        text += " at published speeds"
+        if view.planned_basis is not None:
+            text += f" {view.planned_basis}"
     return text
 
 

@@ -84,6 +84,7 @@ def cost_of(view: CostView | None) -> Answer | None:
         "planned_gpu_hours": view.planned_gpu_hours,
         "dollars": view.dollars,
         "planned_dollars": view.planned_dollars,
+        "planned_basis": view.planned_basis,
         "attempts": view.attempts,
     }
 

@@ -13,6 +13,7 @@ from lehr.errors import LehrError
 from lehr.lru import Lru
 from lehr.schemas.cost import CostView
 from lehr.specs.run import RunSpec
+from lehr_trainer.planning.published import usual_mfu
 
 if TYPE_CHECKING:
     from lehr.specs.stages import PlannedStage
@@ -149,6 +150,8 @@ def together(views: Sequence[CostView]) -> CostView | None:
         planned_dollars=_sum(
             [0.0 if view.planned_gpu_hours == 0 else view.planned_dollars for view in views]
         ),
+        planned_basis="; ".join(dict.fromkeys(v.planned_basis for v in views if v.planned_basis))
+        or None,
     )
 
 
@@ -167,7 +170,14 @@ def _view(used: float, attempts: int, gpu: GpuType | None, planned: float | None
         dollars=None if price is None else used * price,
         planned_gpu_hours=planned,
         planned_dollars=None if price is None or planned is None else planned * price,
+        planned_basis=_basis(gpu.kind) if gpu is not None and planned else None,
     )
+
+
+def _basis(kind: str) -> str:
+    """Say how planned GPU-hours on this kind of GPU are obtained."""
+    usual = usual_mfu(kind)
+    return f"at {100 * usual.share:.0f} % MFU ({usual.source})"
 
 
 def _planned_hours(run: RunRow, kind: str) -> float | None:

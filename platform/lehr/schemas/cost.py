@@ -29,3 +29,7 @@ class CostView(View):
     """
     planned_dollars: float | None = None
     """The planned GPU-hours at the price of their kind of GPU."""
+    planned_basis: str | None = None
+    """How the planned GPU-hours were obtained, e.g. `at 42 % MFU (published runs on H100 reach 35
+    to 44 %)`. Runs measured here are not used. Recomputation is added. Null if none are planned.
+    """

@@ -6,7 +6,9 @@ import pytest
 
 from lehr import formats
 from lehr.analysis.plan import plan_run
+from lehr.mcp_server import answers
 from lehr.presenters import cost
+from lehr.report import parts
 from lehr.specs import RolloutSpec, RunSpec
 from lehr.specs.stages import stages
 from lehr_testing import seeding
@@ -47,7 +49,26 @@ def test_sweep_costs_the_gpu_hours_of_all_its_runs_at_the_price_of_the_gpu_that_
     hours = plan_run(spec.model_copy(update={"resources": resources})).gpu_hours
     assert one["cost"]["planned_gpu_hours"] == pytest.approx(hours)
     assert found["planned_gpu_hours"] == pytest.approx(len(runs) * hours)
+    for face in (one["cost"], found):
+        assert face["planned_basis"] == "at 42 % MFU (published runs on H100 reach 35 to 44 %)"
     assert client.get(f"/api/v1/runs/{runs[2]}").json()["cost"] is None
+
+
+@pytest.mark.parametrize(("device", "basis"), [
+    (H100, "at 42 % MFU (published runs on H100 reach 35 to 44 %)"),
+    ("NVIDIA L4", "at 35 % MFU (assumed: no published run on this GPU is known)"),
+])  # fmt: skip
+def test_every_face_says_how_the_planned_cost_was_obtained(api, device, basis):
+    api_, client = api
+    sweep = client.post("/api/v1/sweeps", json={"spec": SWEEP_SPEC}).json()
+    run = sweep["trials"][0]["run"]["id"]
+    trained(api_, run, 0.0, 7200.0, device=device)
+    for kind, ref in (("runs", run), ("sweeps", sweep["id"])):
+        view = cost.CostView.model_validate(client.get(f"/api/v1/{kind}/{ref}").json()["cost"])
+        assert view.planned_basis == basis
+        assert formats.cost(view).endswith(basis)
+        assert parts.cost(view)[0][1].endswith(basis)
+        assert answers.cost_of(view)["planned_basis"] == basis
 
 
 def test_attempt_that_was_given_up_costs_until_its_last_heartbeat(api):
@@ -145,17 +166,16 @@ def test_plan_of_a_stage_has_all_of_its_runs(api):
 def test_stages_on_several_kinds_of_gpu_are_added_up_in_dollars():
     views = [
         cost.CostView(gpu_hours=2.0, attempts=1, gpu="H100", dollars_per_gpu_hour=3.0, dollars=6.0,
-                      planned_gpu_hours=4.0, planned_dollars=12.0),
+                      planned_gpu_hours=4.0, planned_dollars=12.0, planned_basis="at 42 % MFU (a)"),
         cost.CostView(gpu_hours=1.0, attempts=2, gpu="A100", dollars_per_gpu_hour=2.0, dollars=2.0,
-                      planned_gpu_hours=1.0, planned_dollars=2.0),
+                      planned_gpu_hours=1.0, planned_dollars=2.0, planned_basis="at 50 % MFU (b)"),
         cost.CostView(gpu_hours=0.0, attempts=1, planned_gpu_hours=0.0),
     ]  # fmt: skip
     whole = cost.together(views)
     assert (whole.gpu_hours, whole.attempts, whole.gpu) == (3.0, 4, None)
     assert (whole.dollars, whole.planned_gpu_hours, whole.planned_dollars) == (8.0, 5.0, 14.0)
-    assert (
-        formats.cost(whole)
-        == "3.00 GPU-hours, $8.00; planned 5.00 GPU-hours, $14.00 at published speeds"
+    assert formats.cost(whole) == (
+        "3.00 GPU-hours, $8.00; planned 5.00 GPU-hours, $14.00 at 42 % MFU (a); at 50 % MFU (b)"
     )
     # A kind without a price: its dollars are not known, and neither are those of the whole.
     unknown = cost.CostView(gpu_hours=1.0, attempts=1)

@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 
 export const NONE = "—";
 /** What `cost` shows, as a tooltip. */
-export const COST = "GPU-hours of all attempts so far, at the list price of that GPU, and what the plan expects of the whole";
+export const COST = "GPU-hours of all attempts so far, at the list price of that GPU, and what a plan without measured runs expects of the whole";
 
 const WHOLE = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 
@@ -138,7 +138,7 @@ const gpuHours = (value) => (value >= 0.01 ? `${value.toLocaleString("en-US", { 
 const dollars = (value) => (value >= 0.01 ? `$${value.toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 })}` : "under $0.01");
 
 /**
- * Format what was used, beside what was planned: 2.50 GPU-hours, $7.50 (H100); planned 3.10 GPU-hours, $9.30.
+ * Format what was used, beside what was planned: 2.50 GPU-hours, $7.50 (H100); planned 3.10 GPU-hours, $9.30 at 42 % MFU (published ...).
  *
  * @param {import("./types.js").CostView | null} view
  */
@@ -148,7 +148,7 @@ export function cost(view) {
   const kind = view.gpu === null ? "" : ` (${view.gpu})`;
   if (view.planned_gpu_hours === null) return used + kind;
   const planned = [gpuHours(view.planned_gpu_hours), ...(view.planned_dollars === null ? [] : [dollars(view.planned_dollars)])].join(", ");
-  return `${used}${kind}; planned ${planned}`;
+  return `${used}${kind}; planned ${planned}${view.planned_basis === null ? "" : ` ${view.planned_basis}`}`;
 }
 
 /**

@@ -76,6 +76,7 @@
  * @property {number | null} dollars
  * @property {number | null} planned_gpu_hours
  * @property {number | null} planned_dollars
+ * @property {string | null} planned_basis
  *
  * @typedef {object} NextTrials
  * @property {Record<string, any[]> | null} parameters
