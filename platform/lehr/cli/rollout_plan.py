@@ -49,6 +49,13 @@ def rollout_text(spec: RolloutSpec, planned: list[tuple[PlannedStage, RunPlan]])
     lines = [f"[bold]{escaped(spec.name)}[/]  a rollout in {count}; a failed gate stops it"]
     for stage, plan in planned:
         lines += ["", *_stage_lines(stage, plan)]
+    bases = list(dict.fromkeys(plan.basis for _, plan in planned if plan.gpus))
+    for basis in bases:
+        which = [str(stage.number) for stage, plan in planned if plan.gpus and plan.basis == basis]
+        of = (
+            f" of stage{'s' if len(which) > 1 else ''} {', '.join(which)}" if len(bases) > 1 else ""
+        )
+        lines += ["", f"[dim]time{of}: {escaped(basis)}[/]"]
     for name, why in left_out(spec).items():
         lines += ["", f"[dim]{name} is left out: {escaped(why)}[/]"]
     return "\n".join(lines)
