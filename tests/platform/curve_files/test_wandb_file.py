@@ -10,6 +10,7 @@ import pytest
 
 from lehr.curve_files import read_curves, wandb_file
 from lehr.errors import UserError
+from lehr_testing import cli
 
 WRITE = """
 import sys, wandb
@@ -41,6 +42,17 @@ def test_history_of_an_offline_run_is_read(written):
         assert list(loss.steps) == list(range(400))
         assert list(loss.values) == [10 - step / 100 for step in range(400)]
         assert set(found.curves["val/loss"].values) == {3.5}
+
+
+def test_offline_run_is_diagnosed_by_its_folder_and_by_its_file(written, tmp_path):
+    for path in written:
+        done = cli.call("diagnose", str(path), "--json", cwd=tmp_path, HOME=str(tmp_path))
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)["diagnosis"]
+        assert found["last_step"] == 399
+        assert [alert["code"] for alert in found["alerts"]] == ["low_lr"]
+        assert "diverging" not in found["unjudged"]
+        assert "exploding" in found["unjudged"]
 
 
 def test_torn_file_is_read_as_far_as_it_goes(written, tmp_path):
