@@ -19,10 +19,12 @@ A sweep whose best trial is at an edge of the grid has no interval, so it counts
 the intervals: "no interval" is the share of such sweeps. They have a bound on the other side of the best
 rate instead, which the second table judges.
 
+With ``--seeds 3`` each rate of a synthetic sweep has three seeds, so that the noise is known.
+
 With ``--pruned`` the worse half of each real sweep's trials counts as pruned, as a pruning rule that
 makes no mistake would do: their losses are unknown, and their rates bracket the best.
 
-    python tests/bench/lr_verdict.py [--draws 40] [--real | --pruned]
+    python tests/bench/lr_verdict.py [--draws 40] [--real | --pruned | --seeds 3]
 """
 
 from __future__ import annotations
@@ -57,6 +59,8 @@ class Case(NamedTuple):
     slack: float
     """Factor within which the truth is known."""
     pruned: tuple[float, ...] = ()
+    seeds: Array | None = None
+    """Losses of each seed, whose means are ``losses``, [seeds, rates]; None with one seed."""
 
 
 class Answer(NamedTuple):
@@ -65,6 +69,8 @@ class Answer(NamedTuple):
     """With 68 and 95 %."""
     beyond: tuple[float, float] | None = None
     """The rates beyond the bound, where the best trial is at an edge."""
+    cost: float = 0.0
+    """What the verdict expects the rate to cost above the best one."""
 
 
 def main() -> None:
@@ -72,6 +78,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=40, help="of each family, grid, noise, depth")
     parser.add_argument("--real", action="store_true", help="only the published sweeps")
     parser.add_argument("--pruned", action="store_true", help="only those, half of them pruned")
+    parser.add_argument("--seeds", type=int, default=1, help="of each rate; above 1 only synthetic")
     given = parser.parse_args()
     print(
         "| sweeps | n | no interval | regret, best trial | three-point parabola | verdict (1e-3) "
@@ -79,7 +86,7 @@ def main() -> None:
     )
     print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
     bounds = []
-    for size, curves in real_curves().items():
+    for size, curves in real_curves().items() if given.seeds == 1 else ():
         for every in (1, 2, 3, 4):
             name = f"{size / 1e6:.0f}M, every {every}"
             cases = list(thinned(curves, every))
@@ -89,7 +96,9 @@ def main() -> None:
                 name += ", half pruned"
             bounds.append(row(name, cases))
     if not given.real and not given.pruned:
-        bounds.extend(row(family, list(synthetic(family, given.draws))) for family in FAMILIES)
+        bounds.extend(
+            row(family, list(synthetic(family, given.draws, given.seeds))) for family in FAMILIES
+        )
     print("\n| best trial at an edge | n | bound held at 95 % | tried rates inside it |")
     print("|---|---:|---:|---:|")
     print("\n".join(bound for bound in bounds if bound is not None))
@@ -158,7 +167,10 @@ def three_points(case: Case) -> Answer:
 
 def verdict(case: Case) -> Answer:
     """Return what Lehr says; the best trial where it names no other rate."""
-    points = zip(case.rates.tolist(), case.losses.tolist(), strict=True)
+    seeds = case.losses[None] if case.seeds is None else case.seeds
+    points = [
+        point for one in seeds for point in zip(case.rates.tolist(), one.tolist(), strict=True)
+    ]
     fit = fit_learning_rate(points, case.pruned)
     assert fit is not None
     if fit.bound is not None:
@@ -166,7 +178,8 @@ def verdict(case: Case) -> Answer:
         return Answer(fit.best, beyond=beyond)
     if fit.recommended is None or fit.likely is None or fit.sure is None:
         return Answer(fit.best)
-    return Answer(fit.recommended, (fit.likely, fit.sure))
+    assert fit.curves is not None
+    return Answer(fit.recommended, (fit.likely, fit.sure), cost=fit.curves.cost)
 
 
 # ----------------------------------------------------------------------------------- real sweeps
@@ -226,7 +239,7 @@ FAMILIES: dict[str, Callable[[Array], Array]] = {
 """Loss above the best, in units of 0.02, at ``d`` widths of the valley from it."""
 
 
-def synthetic(family: str, draws: int) -> Iterator[Case]:
+def synthetic(family: str, draws: int, seeds: int = 1) -> Iterator[Case]:
     shape = FAMILIES[family]
     draw = np.random.default_rng(1)
     for count, step in ((5, 2.0), (7, 1.0), (8, 1.0), (12, 0.5)):
@@ -245,8 +258,12 @@ def synthetic(family: str, draws: int) -> Iterator[Case]:
                     ) -> float:
                         return float(depth * shape(np.array((math.log2(rate) - truth) / width)))
 
-                    losses = depth * shape((x - truth) / width) + draw.normal(0, noise, count)
-                    yield Case(2.0**x, 3 + losses, 2.0**truth, cost, 1.0)
+                    curve = 3 + depth * shape((x - truth) / width)
+                    each = curve + draw.normal(0, noise, (seeds, count))
+                    yield Case(
+                        2.0**x, each.mean(axis=0), 2.0**truth, cost, 1.0,
+                        seeds=each if seeds > 1 else None,
+                    )  # fmt: skip
 
 
 if __name__ == "__main__":

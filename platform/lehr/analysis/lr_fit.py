@@ -121,9 +121,13 @@ class LrFit:
         return "below" if self.edge == "low" else "above"
 
     def cost_note(self) -> str | None:
-        """Return the range of rates that cost little, as a sentence; None without one."""
+        """Return the range of rates that cost little, else what the recommended one may cost, as a
+        sentence; None where the trials do not show it.
+        """
         if self.cheap is None:
-            return None
+            if self.curves is None:
+                return None
+            return f"That rate is expected to cost {self.curves.cost:.2g} more than the best one."
         low, high = self.cheap
         return (
             f"Any rate from {scientific(low, 2)} to {scientific(high, 2)} is expected to cost less "

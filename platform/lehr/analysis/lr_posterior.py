@@ -114,6 +114,11 @@ class Posterior:
         return min(max(float(self.rates[self._lowest]), low), high)
 
     @property
+    def cost(self) -> float:
+        """The loss that the recommended rate is expected to cost above the best one."""
+        return float(self.risk[self._lowest])
+
+    @property
     def _lowest(self) -> int:
         """The index of the recommended rate, or of the next point of the grid beyond it."""
         import numpy as np

@@ -209,7 +209,18 @@ def test_a_range_of_rates_that_cost_little_is_named():
         assert bowl(lr, at=1.1e-3, width=0.01) - 3.0 == pytest.approx(COST, rel=0.3)
     assert "cost less than 0.01" in fit.cost_note()
     steep = fit_learning_rate([(lr, bowl(lr, at=1.1e-3, width=5)) for lr in GRID])
-    assert (steep.cheap, steep.cost_note()) == (None, None)
+    assert steep.cheap is None
+    assert "cost less" not in steep.cost_note()
+
+
+def test_recommended_rate_that_may_cost_much_says_how_much():
+    fit = fit_learning_rate([(1e-3, 3.3), (4e-3, 3.0), (1.6e-2, 3.4), (6.4e-2, 4.0)])
+    assert fit.cheap is None
+    assert fit.curves.cost >= COST
+    assert fit.cost_note() == (
+        f"That rate is expected to cost {fit.curves.cost:.2g} more than the best one."
+    )
+    assert fit.cost_note() in fit.notes()
 
 
 def test_two_valleys_leave_it_undecided_and_rates_between_trials_are_proposed():
