@@ -118,6 +118,7 @@ def show_run_plan(
     """
     from lehr.analysis.plan import plan_run
     from lehr.cli.built_model import built_model
+    from lehr.cli.plan_data import print_data_problems
     from lehr.cli.plan_server import PlanServer
     from lehr.cli.plan_text import plan_json, run_text
     from lehr.cli.plan_trace import show_trace, traced
@@ -139,6 +140,7 @@ def show_run_plan(
         print_json(answer if found is None else {**answer, "trace": found})
     else:
         console().print(run_text(spec.name, made, server.cluster))
+        print_data_problems([spec])
         if found is not None:
             show_trace(found, made)
     server.refuse_if_impossible(spec, made)
@@ -158,6 +160,7 @@ def show_sweep_plan(
     """
     from lehr.analysis.plan import plan_sweep
     from lehr.cli.built_model import built_model
+    from lehr.cli.plan_data import print_data_problems
     from lehr.cli.plan_server import PlanServer
     from lehr.cli.plan_text import sweep_json, sweep_text, trials_table
     from lehr.specs import expand
@@ -183,6 +186,7 @@ def show_sweep_plan(
         print_json({"kind": "sweep", **sweep_json(made)})
     else:
         console().print(sweep_text(made, server.cluster))
+        print_data_problems(run for _, run in trials)
         if each_trial:
             console().print()
             console().print(trials_table(made))

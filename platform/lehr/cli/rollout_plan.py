@@ -23,6 +23,7 @@ def show_rollout_plan(
     from lehr.analysis.plan import plan_run
     from lehr.cli.built_model import built_model
     from lehr.cli.connect import connect
+    from lehr.cli.plan_data import print_data_problems
     from lehr.cli.plan_server import PlanServer
     from lehr.specs import stages
 
@@ -37,6 +38,7 @@ def show_rollout_plan(
         print_json(rollout_json(spec, planned))
     else:
         console().print(rollout_text(spec, planned))
+        print_data_problems(stage.train for stage, _ in planned)
     for stage, plan in planned:
         server.refuse_if_impossible(stage.train, plan)
 

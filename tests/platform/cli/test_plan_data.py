@@ -1,0 +1,59 @@
+"""A plan names data that a training would not find."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lehr_testing import cli
+
+SPEC = """
+kind: run
+name: a
+train:
+  model: tiny
+  data: {corpus: {kind: text, paths: [texts]}, tokenizer: byte}
+  batch: {sequences: 4, sequence_length: 64}
+  steps: 10
+"""
+SWEEP = """
+kind: sweep
+name: s
+metric: {name: val/loss, goal: minimize}
+parameters: {train.optimizer.lr: {values: [0.001, 0.01]}}
+run:
+  train:
+    model: tiny
+    data: {corpus: {kind: text, paths: [texts]}, tokenizer: byte}
+    batch: {sequences: 4, sequence_length: 64}
+    steps: 10
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [("submit --dry-run", SPEC), ("plan", SPEC), ("plan", SWEEP), ("sweep --dry-run", SWEEP)],
+    ids=["submit", "plan", "plan of a sweep", "sweep"],
+)
+def test_missing_corpus_is_named_once_and_where_it_was_looked_for(tmp_path: Path, command, text):
+    (tmp_path / "spec.yaml").write_text(text)
+    arguments = [*command.split(), "spec.yaml"]
+    found = cli.call(*arguments, cwd=tmp_path, LEHR_HOME=str(tmp_path / "home"))
+    assert found.returncode == 0
+    line = f"! train.data.corpus.paths: {tmp_path}/texts does not exist"
+    output = found.stdout.replace("\n", " ")
+    assert output.count(line) == 1
+    assert output.count("(looked for on this machine)") == 1
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts/a.txt").write_text("text")
+    assert "! " not in cli.call(*arguments, cwd=tmp_path, LEHR_HOME=str(tmp_path / "home")).stdout
+
+
+def test_too_small_vocabulary_is_named(tmp_path: Path):
+    (tmp_path / "spec.yaml").write_text(SPEC.replace("paths: [texts]", "paths: [spec.yaml]"))
+    changes = ["train.data.tokenizer=tekken", "train.model={preset: tiny, vocab_size: 512}"]
+    home = str(tmp_path / "home")
+    found = cli.call("plan", "spec.yaml", *changes, cwd=tmp_path, LEHR_HOME=home, COLUMNS="200")
+    assert "! train.data.tokenizer 'tekken' has 131,072 tokens" in found.stdout
+    assert "looked for" not in found.stdout
