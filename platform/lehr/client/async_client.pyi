@@ -588,7 +588,7 @@ class AsyncSweep(AsyncProxy):
         ...
 
     async def frame(self) -> pd.DataFrame:
-        """Return a pandas frame: one row per trial."""
+        """Return a pandas frame: one row per trial, of a live sweep with its newest values."""
         ...
 
     async def importance(self) -> dict[str, float]:

@@ -246,8 +246,10 @@ class Sweep(ObjectMethods[SweepView]):
         return self.refresh() if watched.partly else self
 
     def frame(self) -> pd.DataFrame:
-        """Return a pandas frame: one row per trial."""
+        """Return a pandas frame: one row per trial, of a live sweep with its newest values."""
         import_pandas("frame()")
+        if not self.ended:
+            self.refresh()
         return trials_frame(self.trials, self.view.metric)
 
     def importance(self) -> dict[str, float]:

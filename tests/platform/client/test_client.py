@@ -249,6 +249,8 @@ def test_sweep_has_best_frame_and_notes(server, client):
         sweep.best()
     for trial, losses in zip(sweep.trials, ([3.0, 2.5], [2.9, 2.1], [4.0, "NaN"]), strict=True):
         train(api.store, trial.run.id, losses)
+    # The table of a live sweep has its newest values, also without a refresh.
+    assert sweep.frame()["val/loss"].tolist()[:2] == [2.5, 2.1]
     sweep.wait(timeout_s=60, progress=lambda view: None)
     assert sweep.state == "finished"
     best = sweep.best()
