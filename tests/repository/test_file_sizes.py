@@ -12,8 +12,6 @@ LONGEST = 400
 """Lines. A longer file has more than one job: split it by job, and name each part by its job."""
 PLACES = ["platform", "trainer", "api", "tests"]
 SUFFIXES = {".js", ".py"}
-STILL_TOO_LONG = {"tests/platform/programs/test_supervisor.py"}
-"""Files that are to be divided; add none."""
 
 
 def sources(place: Path) -> list[Path]:
@@ -37,12 +35,7 @@ def too_long(place: Path) -> list[str]:
 @pytest.mark.parametrize("place", PLACES)
 def test_no_source_has_more_than_400_lines(place: str) -> None:
     assert sources(ROOT / place), f"{place} has no sources: correct PLACES"
-    found = [
-        file
-        for file in too_long(ROOT / place)
-        if f"{place}/{file.split(':')[0]}" not in STILL_TOO_LONG
-    ]
-    assert found == [], f"split what has more than {LONGEST} lines, by job"
+    assert too_long(ROOT / place) == [], f"split what has more than {LONGEST} lines, by job"
 
 
 def test_longer_file_is_found(tmp_path: Path) -> None:
