@@ -228,8 +228,9 @@ def test_the_client_reads_further_pages_when_they_are_used(long_sweep, monkeypat
     assert len(asked) == 7
     assert len(sweep.runs()) == len(sweep.detail.trials) == TRIALS
     assert sweep.results()[0].number == 20
-    assert len(sweep.frame()) == TRIALS
     assert len(asked) == 7
+    assert len(sweep.frame()) == TRIALS
+    assert len(asked) == 14, "the frame of a live sweep has its newest values"
 
 
 def test_acts_on_a_long_sweep_leave_all_of_its_trials_readable(long_sweep):

@@ -80,8 +80,8 @@ def settled(page: Page, wire: Counted) -> int:
 
 @pytest.mark.parametrize(
     "width",
-    # The wide page loads what the other does, and the charts.
-    [1920, pytest.param(1400, marks=pytest.mark.nightly)],
+    # The wide page loads what the other does, and the charts: at night.
+    [1400, pytest.param(1920, marks=pytest.mark.nightly)],
 )
 def test_first_load_of_the_runs_page_is_small(lehr: Lehr, browser: Browser, width: int):
     """60 runs, of which the wide page draws the curves of the first 20."""

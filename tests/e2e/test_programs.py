@@ -110,6 +110,7 @@ def tensors_of(path: Path) -> dict[str, torch.Tensor]:
     return saved["model"] | {f"{n}.{name}": x for n in state for name, x in state[n].items()}
 
 
+@pytest.mark.nightly  # test_supervisor.py and test_resume.py pause, kill and resume programs.
 def test_killed_script_resumes_from_what_it_saved_with_its_pinned_code(server, project):
     client = server.client()
     outside = project.parent / "outside"

@@ -84,14 +84,14 @@ def test_the_same_seed_gives_the_same_history() -> None:
 
 
 def test_preempted_runs_break_no_invariant_although_servers_are_killed() -> None:
-    busy = {"preemptible": 1.0, "load": 1.6, "nodes": (4, 2), "hours": 1.0}
+    busy = {"preemptible": 1.0, "load": 1.6, "nodes": (4, 2), "hours": 0.6}
     result = simulate(1, **(plan("server_kill", rate=10.0) | busy))
     assert not result.violations, explain(result)
     assert result.counts["stopped: preempted"] >= 1
 
 
 def test_maintenance_windows_break_no_invariant_although_servers_are_killed() -> None:
-    busy = {"windows": 6.0, "nodes": (4, 2), "hours": 1.5, "people": 10.0}
+    busy = {"windows": 6.0, "nodes": (4, 2), "hours": 1.0, "people": 10.0}
     result = simulate(1, **(plan("server_kill", "power_off", rate=4.0) | busy))
     assert not result.violations, explain(result)
     assert result.counts["stopped: maintenance"] >= 1
