@@ -154,6 +154,7 @@ class Faults:
 
     def _bad_gpu(self, node: Node) -> None:
         node.bad_gpu = True
+        node.disturb()
         self._for_a_while("bad_gpu", lambda: setattr(node, "bad_gpu", False))
 
     # ------------------------------------------------------------------------------ healing
