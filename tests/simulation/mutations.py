@@ -280,7 +280,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("durable",), replaced(Database, "write", _never_durable), plan("power_cut", rate=12.0)
     ),
     "bytes that a killed server left count without a flush": Mutation(
-        ("durable", "internal"),
+        ("durable", "internal", "bytes"),
         replaced(replica.Replica, "flush", lambda self, attempt_id, name: None),
         plan("power_cut", "server_kill", rate=30.0, load=1.3, hours=1.5),
         seeds=10,
@@ -309,7 +309,8 @@ MUTATIONS: dict[str, Mutation] = {
     "a copy is removed although a fork waits for it": Mutation(
         ("copies",),
         replaced(checkpoints.Checkpoints, "needed_by_forks", lambda self, run_id: set()),
-        plan(verbs=60.0, load=1.5, hours=3.0, storage=True, copies=1.0, shared_storage=False),
+        plan(verbs=60.0, load=1.5, hours=1.0, storage=True, copies=1.0, shared_storage=False),
+        seeds=12,
     ),
     "a run is placed wherever a GPU is free": Mutation(
         ("copies",),
