@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lehr_testing.faults.networked import nodes_in_use
-from lehr_testing.faults.second_node import SecondNode
+from lehr_testing.faults.networked import joined_node
 from lehr_testing.server import events, marked_processes
 from lehr_testing.waiting import until
 
@@ -25,14 +24,7 @@ RANKS = Path(__file__).parents[1] / "lehr_testing/programs/ranks.py"
 
 @pytest.fixture
 def second(server):
-    node = SecondNode(server, "n2", gpus=1)
-    node.start()
-    try:
-        until(lambda: nodes_in_use(server) == 2, within_s=120, what="two nodes that answer")
-        yield node
-    finally:
-        node.kill()
-        until(lambda: nodes_in_use(server) == 1, within_s=120, what="the second node to be gone")
+    yield from joined_node(server, gpus=1)
 
 
 def test_program_trains_over_two_nodes_as_one_and_resumes_with_its_pinned_code(

@@ -7,9 +7,7 @@ import math
 import pytest
 
 from lehr_testing import specs
-from lehr_testing.faults.networked import nodes_in_use
-from lehr_testing.faults.second_node import SecondNode
-from lehr_testing.waiting import until
+from lehr_testing.faults.networked import joined_node
 
 pytestmark = [
     pytest.mark.slow,
@@ -20,14 +18,7 @@ pytestmark = [
 
 @pytest.fixture
 def second(fakes):
-    node = SecondNode(fakes, "n2", gpus=1)
-    node.start()
-    try:
-        until(lambda: nodes_in_use(fakes) == 2, within_s=120, what="two nodes that answer")
-        yield node
-    finally:
-        node.kill()
-        until(lambda: nodes_in_use(fakes) == 1, within_s=120, what="the second node to be gone")
+    yield from joined_node(fakes, gpus=1)
 
 
 @pytest.mark.nightly  # test_cluster_runs.py places gangs at each change.

@@ -13,7 +13,7 @@ import pytest
 from lehr.node import procfs
 from lehr.node.attempt_dir import AttemptDir
 from lehr_testing.fakes import FakeServer, fake_server, gone
-from lehr_testing.faults.networked import nodes_in_use as usable
+from lehr_testing.faults.networked import joined_node
 from lehr_testing.faults.second_node import SecondNode
 from lehr_testing.server import alive, marked_processes
 from lehr_testing.waiting import until
@@ -28,14 +28,7 @@ def fakes(tmp_path_factory) -> Iterator[FakeServer]:
 
 @pytest.fixture
 def second(fakes) -> Iterator[SecondNode]:
-    node = SecondNode(fakes, "n2")
-    node.start()
-    try:
-        until(lambda: usable(fakes) == 2, within_s=120, what="two nodes that answer")
-        yield node
-    finally:
-        node.kill()
-        until(lambda: usable(fakes) == 1, within_s=120, what="the second node to be gone")
+    yield from joined_node(fakes, gpus=2)
 
 
 def gang(fakes: FakeServer, name: str, **more):

@@ -1,4 +1,4 @@
-"""A server and a second node in a network of its own, joined by that network's cable."""
+"""A server and a second node, on one machine or in two networks that are joined by a cable."""
 
 from __future__ import annotations
 
@@ -12,6 +12,18 @@ from lehr_testing.waiting import until
 
 def nodes_in_use(server: Server) -> int:
     return sum(node.alive for node in server.client().cluster().nodes)
+
+
+def joined_node(server: Server, *, gpus: int) -> Iterator[SecondNode]:
+    """Join a second node, n2, to a server that is up, and wait until it has left again."""
+    node = SecondNode(server, "n2", gpus=gpus)
+    node.start()
+    try:
+        until(lambda: nodes_in_use(server) == 2, within_s=120, what="two nodes that answer")
+        yield node
+    finally:
+        node.kill()
+        until(lambda: nodes_in_use(server) == 1, within_s=120, what="the second node to be gone")
 
 
 def with_second_node(server: Server, network: Namespace, *, gpus: int) -> Iterator[SecondNode]:
