@@ -17,7 +17,7 @@ from mutants.score import Score, name_of
 
 pytestmark = pytest.mark.slow
 whole = pytest.mark.nightly
-"""It judges mutants in processes, which takes 20 seconds for all that share the result."""
+"""Marks tests that judge mutants in processes: together they take 20 seconds."""
 
 SOURCE = '''\
 """A text."""

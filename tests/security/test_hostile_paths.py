@@ -148,7 +148,7 @@ def first_of_each_parameter() -> list[tuple[str, str, str]]:
 
 
 def shares() -> Iterator[Any]:
-    """Each parameter with every fourth path, another quarter for each; at night with all of them."""
+    """Yield each parameter twice: with a quarter of the paths, and for the night with all of them."""
     for number, (method, path, which) in enumerate(first_of_each_parameter()):
         name = f"{method}-{path}-{which}"
         yield pytest.param(method, path, which, PATHS[number % 4 :: 4], id=name)
