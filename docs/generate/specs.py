@@ -12,6 +12,7 @@ from pydantic_core import PydanticUndefined
 
 from lehr.specs import RolloutSpec, RunSpec, SweepSpec
 from lehr.specs.rollout import CpuStage, LastStage, Stage, Stages, TwoGpuStage
+from lehr_trainer.configs.documented import field_text
 from lehr_trainer.configs.fields import alternatives, is_model, models
 from lehr_trainer.configs.presets import MODEL_PRESETS
 
@@ -217,8 +218,8 @@ def meaning(model: type[BaseModel], name: str) -> str:
     its tag.
     """
     field = model.model_fields[name]
-    if field.description:
-        return _trial(_prose(field.description))
+    if text := field_text(model, name):
+        return _trial(_prose(text))
     if get_origin(field.annotation) is Literal and name in {"kind", "name"}:
         return "Tells which of these it is."
     for kind in _inner(field.annotation):

@@ -6,7 +6,7 @@ import time
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from lehr.schemas.access import AuditPage, CreatedToken, LoginLink, TokensView, TokenView
 from lehr.services import access
@@ -14,16 +14,17 @@ from lehr_api import auth
 from lehr_api.deps import Cursor, Limit, ServicesDep
 from lehr_api.login_links import LIFETIME_S
 from lehr_api.responses import problem_responses
+from lehr_trainer.configs.documented import Documented
 
 router = APIRouter(tags=["access"])
 
 Name = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9._-]{0,39}$", examples=["anna-laptop"])]
 
 
-class TokenRequest(BaseModel):
+class TokenRequest(Documented):
     """A token to create."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     name: str = Field(max_length=200, examples=["anna-laptop"])
     """Up to 40 small letters, digits, dots, dashes and underscores."""

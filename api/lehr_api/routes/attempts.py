@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from anyio import to_thread
 from fastapi import APIRouter, Depends, Header, Path, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.responses import FileResponse, JSONResponse, Response
 
 from lehr.control.copy_retention import copies_at, copies_to_remove
@@ -28,6 +28,7 @@ from lehr_api.responses import described_problem, problem_responses, text_respon
 from lehr_api.routes.health import OLDEST_PROTOCOL, PROTOCOL
 from lehr_api.services import Services
 from lehr_api.worker_threads import in_worker_threads
+from lehr_trainer.configs.documented import Documented
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import Orders
 
@@ -79,21 +80,17 @@ Sizes = Annotated[
 NodeRank = Annotated[int, Field(ge=0, le=10_000)]
 
 
-class _Answer(BaseModel):
-    model_config = ConfigDict(use_attribute_docstrings=True)
-
-
-class Appended(_Answer):
+class Appended(Documented):
     offset: int
     """The end of the stream now: continue from there."""
 
 
-class Offsets(_Answer):
+class Offsets(Documented):
     offsets: dict[str, int]
     """Stored bytes, by stream."""
 
 
-class HeartbeatMessage(_Answer):
+class HeartbeatMessage(Documented):
     boot_id: Annotated[str, Field(max_length=100)] = ""
     """Boot id of the node's kernel: another one means that the node restarted."""
     pid: int | None = None
@@ -108,7 +105,7 @@ class HeartbeatMessage(_Answer):
     """Seconds since its launch, by its node's clock."""
 
 
-class HeartbeatAnswer(_Answer):
+class HeartbeatAnswer(Documented):
     orders: Orders
     fenced: bool
     """The run has a newer attempt, or should have none: stop."""
@@ -121,7 +118,7 @@ class HeartbeatAnswer(_Answer):
     stop_reason: str | None = None
 
 
-class ExitMessage(_Answer):
+class ExitMessage(Documented):
     exit: dict[str, Any] = Field(
         examples=[{"code": 0, "signal": None, "ended_at": 1_760_000_900.0, "reason": "exited"}]
     )
@@ -131,14 +128,14 @@ class ExitMessage(_Answer):
     """Final bytes, by stream."""
 
 
-class ExitAnswer(_Answer):
+class ExitAnswer(Documented):
     closed: bool
     """All bytes are stored: this part of the attempt is complete."""
     offsets: dict[str, int]
     """Stored bytes, by stream: send the rest, then the exit again."""
 
 
-class CopyNews(_Answer):
+class CopyNews(Documented):
     path: Annotated[str, Field(max_length=200)] = Field(
         examples=["attempt-1/checkpoints/step-00000250"]
     )
@@ -151,7 +148,7 @@ class CopyNews(_Answer):
     error: Annotated[str, Field(max_length=2000)] | None = None
 
 
-class CopiesReport(_Answer):
+class CopiesReport(Documented):
     copies: list[CopyNews] = Field(
         max_length=10_000,
         examples=[
@@ -167,7 +164,7 @@ class CopiesReport(_Answer):
     """Copies whose state changed, or that are new to the server."""
 
 
-class CopiesAnswer(_Answer):
+class CopiesAnswer(Documented):
     unknown: list[str]
     """Not registered yet: report them again."""
     remove: list[str]

@@ -5,21 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
 from lehr.schemas.runs import RunDetail
 from lehr.services.fork import fork_run
 from lehr_api.deps import FoundRun, IdempotencyHeader, ServicesDep
 from lehr_api.responses import problem_responses
+from lehr_trainer.configs.documented import Documented
 
 router = APIRouter(prefix="/runs/{ref}", tags=["runs"])
 
 
-class Fork(BaseModel):
+class Fork(Documented):
     """The checkpoint and the changes."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     step: int | None = Field(default=None, ge=0, examples=[15_000])
     """Step of the checkpoint; the newest checkpoint when it is not given."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Path
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from lehr.schemas.maintenance import MaintenancesView, MaintenanceView
 from lehr.services import maintenance
 from lehr_api.deps import ServicesDep
 from lehr_api.responses import problem_responses
+from lehr_trainer.configs.documented import Documented
 
 router = APIRouter(tags=["cluster"])
 
@@ -19,10 +20,10 @@ WindowId = Annotated[
 ]
 
 
-class MaintenanceRequest(BaseModel):
+class MaintenanceRequest(Documented):
     """A window to declare."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     starts_at: float = Field(allow_inf_nan=False, examples=[1_796_000_400.0])
     """When it begins, in seconds since the epoch."""

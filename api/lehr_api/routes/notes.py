@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from lehr.schemas.rollouts import RolloutDetail
 from lehr.schemas.runs import RunDetail
@@ -11,14 +11,15 @@ from lehr.schemas.sweeps import SweepDetail
 from lehr.services.notes import LONGEST, note_rollout, note_run, note_sweep
 from lehr_api.deps import FoundRollout, FoundRun, FoundSweep, ServicesDep
 from lehr_api.responses import problem_responses
+from lehr_trainer.configs.documented import Documented
 
 router = APIRouter()
 
 
-class Note(BaseModel):
+class Note(Documented):
     """Text of a note. Empty: none."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     note: str = Field(max_length=LONGEST, examples=["The warmup was too short."])
     """Plain text; addresses in it become links on the page."""

@@ -6,21 +6,20 @@ from functools import cache
 from typing import Any
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import TypeAdapter
 from pydantic.fields import FieldInfo
 
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses
+from lehr_trainer.configs.documented import Documented
 from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.train import TrainConfig
 
 router = APIRouter(tags=["specs"], route_class=TaggedRoute)
 
 
-class Presets(BaseModel):
+class Presets(Documented):
     """The defaults of a training config."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     models: dict[str, dict[str, Any]]
     """By name: every field of the model."""

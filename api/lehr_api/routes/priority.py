@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from lehr.schemas.runs import RunDetail
 from lehr.services.priority import set_priority
 from lehr_api.deps import FoundRun, ServicesDep
 from lehr_api.responses import problem_responses
+from lehr_trainer.configs.documented import Documented
 
 router = APIRouter(prefix="/runs/{ref}", tags=["runs"])
 
 
-class Priority(BaseModel):
+class Priority(Documented):
     """Where a run stands in the queue."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     priority: int = Field(ge=-100, le=100, examples=[5])
     """Runs of a higher priority start first; specs have 0 unless they say otherwise."""

@@ -5,22 +5,23 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Path
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from lehr.schemas.quotas import QuotasView, QuotaView
 from lehr.services import quotas
 from lehr_api.deps import ServicesDep
 from lehr_api.responses import problem_responses
+from lehr_trainer.configs.documented import Documented
 
 router = APIRouter(tags=["cluster"])
 
 Project = Annotated[str, Path(max_length=200, examples=["ablations"])]
 
 
-class QuotaRequest(BaseModel):
+class QuotaRequest(Documented):
     """The quota of a project."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     gpus: int = Field(ge=0, le=1_000_000, examples=[16])
     """The most GPUs that its runs hold at a time. 0: none of its runs starts on GPUs."""

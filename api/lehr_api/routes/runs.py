@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
 from lehr.control.lifecycle import RunState
@@ -20,14 +20,15 @@ from lehr.specs import dump_yaml, stored
 from lehr_api.deps import FoundRun, IdempotencyHeader, ListQueryDep, ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses, text_responses
+from lehr_trainer.configs.documented import Documented
 
 router = APIRouter(prefix="/runs", tags=["runs"], route_class=TaggedRoute)
 
 
-class Submission(BaseModel):
+class Submission(Documented):
     """A spec to record, as `lehr schema` describes it."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     spec: dict[str, Any]
     overrides: dict[str, Any] | list[str] = Field(

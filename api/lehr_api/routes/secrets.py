@@ -5,22 +5,23 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Path
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import ConfigDict, Field, SecretStr
 
 from lehr.schemas.secrets import SecretsView, SecretView
 from lehr.services import secrets
 from lehr_api.deps import ServicesDep
 from lehr_api.responses import problem_responses
+from lehr_trainer.configs.documented import Documented
 
 router = APIRouter(tags=["access"])
 
 Name = Annotated[str, Path(max_length=200, examples=["hf-read"])]
 
 
-class SecretRequest(BaseModel):
+class SecretRequest(Documented):
     """The value of a secret."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     value: SecretStr = Field(examples=["hf_read_only"])
     """The value, at most 32,768 bytes."""

@@ -5,21 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
 from lehr.schemas.sweeps import SweepDetail
 from lehr.services.seeds import repeat_run
 from lehr_api.deps import FoundRun, IdempotencyHeader, ServicesDep
 from lehr_api.responses import problem_responses
+from lehr_trainer.configs.documented import Documented
 
 router = APIRouter(prefix="/runs/{ref}", tags=["runs"])
 
 
-class Repetition(BaseModel):
+class Repetition(Documented):
     """How many runs to add."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     n: int = Field(default=3, strict=True, examples=[3])
     """Number of runs, 1 to 20."""

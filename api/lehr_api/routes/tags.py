@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema
 
 from lehr.schemas.runs import RunDetail
 from lehr.services import tags as tagging
 from lehr.services.tags import LONGEST_TAG, MOST_TAGS, checked_tag
 from lehr_api.deps import FoundRun, ServicesDep
 from lehr_api.responses import problem_responses
+from lehr_trainer.configs.documented import Documented
 
 router = APIRouter(prefix="/runs/{ref}", tags=["runs"])
 
@@ -22,19 +23,19 @@ Tag = Annotated[
 ]
 
 
-class Tags(BaseModel):
+class Tags(Documented):
     """All of a run's tags."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     tags: list[Tag] = Field(max_length=MOST_TAGS, examples=[["omk", "baseline"]])
     """Without spaces and commas; duplicates count once."""
 
 
-class TagChange(BaseModel):
+class TagChange(Documented):
     """Tags to add and tags to remove."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     add: list[Tag] = Field([], max_length=MOST_TAGS, examples=[["baseline"]])
     remove: list[Tag] = Field([], max_length=MOST_TAGS, examples=[["omk"]])

@@ -5,21 +5,22 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from lehr.schemas.transfers import TransferView
 from lehr.services.transfer import transfer_rate
 from lehr_api.deps import FoundSweep, ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses
+from lehr_trainer.configs.documented import Documented
 
 router = APIRouter(prefix="/sweeps/{ref}", tags=["sweeps"], route_class=TaggedRoute)
 
 
-class TransferRequest(BaseModel):
+class TransferRequest(Documented):
     """The training that needs a rate: the spec of a run or of a rollout."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     spec: dict[str, Any]
     overrides: dict[str, Any] | list[str] = {}

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Path
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from lehr.schemas.views import SavedView, SavedViews
 from lehr_api.deps import StoreDep
 from lehr_api.responses import problem_responses
+from lehr_trainer.configs.documented import Documented
 
 router = APIRouter(prefix="/views", tags=["views"])
 
@@ -24,10 +25,10 @@ ViewName = Annotated[
 ]
 
 
-class ViewQuery(BaseModel):
+class ViewQuery(Documented):
     """What a view shows."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     query: str = Field(
         max_length=4_000,

@@ -5,22 +5,23 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Path
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from lehr.schemas.webhooks import WebhooksView, WebhookView
 from lehr.services import webhooks
 from lehr_api.deps import ServicesDep
 from lehr_api.responses import problem_responses
+from lehr_trainer.configs.documented import Documented
 
 router = APIRouter(prefix="/webhooks", tags=["webhooks"])
 
 Name = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$", examples=["team"])]
 
 
-class Address(BaseModel):
+class Address(Documented):
     """Where a webhook's messages go."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     url: str = Field(min_length=1, max_length=2000, examples=["https://hooks.example.com/T0/B0"])
     """Address of http or https. It is stored on the server and never shown again."""

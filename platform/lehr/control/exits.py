@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic import ConfigDict, Field, FiniteFloat, ValidationError
 
 from lehr.control.retries import ExitReport, FinishedReport
+from lehr_trainer.configs.documented import Documented
 from lehr_trainer.contract.records import Count
 
 Text = Annotated[str, Field(max_length=200_000)]
 
 
-class _Sound(BaseModel):
-    model_config = ConfigDict(extra="ignore", use_attribute_docstrings=True)
+class _Sound(Documented):
+    model_config = ConfigDict(extra="ignore")
 
 
 class LastWord(_Sound):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
+
+from lehr_trainer.configs.documented import Documented
 
 T = TypeVar("T")
 
 
-class View(BaseModel):
-    model_config = ConfigDict(
-        extra="ignore", ser_json_inf_nan="strings", use_attribute_docstrings=True
-    )
+class View(Documented):
+    model_config = ConfigDict(extra="ignore", ser_json_inf_nan="strings")
 
 
 class Page(View, Generic[T]):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from lehr.schemas.base import View
+from lehr_trainer.configs.documented import Documented
 
 NODE_NAME = r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
 """Names that Ray accepts as the value of a label."""
@@ -87,10 +88,10 @@ class QueueEntry(View):
     """What that rests on, or why it cannot be told."""
 
 
-class LeaveRequest(BaseModel):
+class LeaveRequest(Documented):
     """The machine that leaves."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid")
 
     node: Annotated[
         str, Field(pattern=NODE_NAME, max_length=63, examples=["gpu-2"], description="Its name.")

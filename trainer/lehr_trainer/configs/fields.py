@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
+from lehr_trainer.configs.documented import field_text
+
 
 @dataclass(frozen=True)
 class FieldPath:
@@ -51,9 +53,8 @@ def field_names(owners: tuple[type[BaseModel], ...]) -> list[str]:
 
 def description(owners: tuple[type[BaseModel], ...], name: str) -> str | None:
     for owner in owners:
-        found = owner.model_fields.get(name)
-        if found is not None and found.description:
-            return " ".join(found.description.replace("``", "").split())
+        if text := field_text(owner, name):
+            return " ".join(text.replace("``", "").split())
     return None
 
 
