@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from email.parser import HeaderParser
 from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
@@ -46,9 +47,11 @@ def installed() -> dict[str, str]:
     """
     found = {"python": platform.python_version(), "cuda": _cuda()}
     for distribution in metadata.distributions():
-        name = distribution.metadata["Name"]
-        if name:
-            found.setdefault(name.lower(), distribution.version)
+        # Its ``metadata`` would parse the whole README too, and its ``version`` once more.
+        text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
+        head = HeaderParser().parsestr(text.partition("\n\n")[0])
+        if head["Name"]:
+            found.setdefault(head["Name"].lower(), head["Version"])
     return dict(sorted(found.items()))
 
 

@@ -130,3 +130,7 @@ def test_every_distribution_is_recorded() -> None:
     found = environment.host(torch.device("cpu"))["distributions"]
     assert {"torch", "numpy", "pydantic"} <= found.keys()
     assert found["torch"] == torch.__version__
+    assert found == {
+        name.lower(): metadata.version(name)
+        for name in (one.metadata["Name"] for one in metadata.distributions())
+    }

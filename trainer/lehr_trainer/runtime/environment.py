@@ -7,6 +7,7 @@ import platform
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from email.parser import HeaderParser
 from functools import cache
 from importlib import metadata
 from typing import Any
@@ -138,13 +139,16 @@ def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     ]
 
 
+@cache
 def distributions() -> dict[str, str]:
     """Return the version of every installed distribution."""
     found: dict[str, str] = {}
     for distribution in metadata.distributions():
-        name = distribution.metadata["Name"]
-        if name:
-            found.setdefault(name.lower(), distribution.version)
+        # ``distribution.metadata`` parses the whole README too, and ``.version`` does it again.
+        text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
+        head = HeaderParser().parsestr(text.partition("\n\n")[0])
+        if head["Name"]:
+            found.setdefault(head["Name"].lower(), head["Version"])
     return dict(sorted(found.items()))
 
 
