@@ -22,6 +22,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from threading import Lock
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ _SHARES = {0.68: 0.50, 0.95: 0.97}
 Settings that are not known make the curves wider than they are, so half of them already hold the
 best rate in 68 %. Chosen on the 215M model, parabolas and kinks (docs/judgement.md).
 """
+
+_ONE_AT_A_TIME = Lock()
 
 
 @dataclass(frozen=True)
@@ -192,7 +195,6 @@ class _Shape:
     """The same in the drawn curves."""
 
 
-@lru_cache(maxsize=256)
 def posterior(trials: tuple[RateResult, ...], noise: float | None) -> Posterior | None:
     """Compute the curves that agree with the trials; None with fewer than three finite losses, or
     where rates differ by rounding only.
@@ -201,6 +203,16 @@ def posterior(trials: tuple[RateResult, ...], noise: float | None) -> Posterior 
         trials: by ascending rate.
         noise: standard deviation of loss between seeds; None where no rate has two.
     """
+    from threadpoolctl import threadpool_limits
+
+    # A page asks for a sweep and for its figure at once: the second waits for the first's curves.
+    # The matrices are small: with two threads they took 6 to 10 times as long on a busy machine.
+    with _ONE_AT_A_TIME, threadpool_limits(1, user_api="blas"):
+        return _posterior(trials, noise)
+
+
+@lru_cache(maxsize=256)
+def _posterior(trials: tuple[RateResult, ...], noise: float | None) -> Posterior | None:
     import numpy as np
 
     known = [(trial.rate, trial.loss, trial.seeds) for trial in trials if trial.loss is not None]

@@ -3,11 +3,14 @@
 import itertools
 import math
 import runpy
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
+from lehr.analysis import lr_posterior
 from lehr.analysis.lr_fit import COST
 from lehr.analysis.lr_posterior import CLIFF, RateResult, posterior
 from lehr_testing.paths import TESTS
@@ -122,3 +125,23 @@ def test_more_seeds_at_the_same_noise_narrow_the_interval() -> None:
 
 def test_two_finite_losses_tell_nothing() -> None:
     assert posterior(trials([3.0, 2.9, *[None] * 6]), None) is None
+
+
+def test_curves_are_computed_once_for_all_that_ask_and_on_one_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With more threads, matrices this small take several times as long where others compute."""
+    threads = []
+
+    def counted(*given: Any, **named: Any) -> Any:
+        threads.append([one["num_threads"] for one in threadpool_info()])
+        return curves(*given, **named)
+
+    curves = lr_posterior._curves
+    monkeypatch.setattr(lr_posterior, "_curves", counted)
+    given = trials(valley(at=1.2345e-3))
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: posterior(given, None), range(4)))
+    assert all(one is found[0] for one in found)
+    assert len(threads) == 1
+    assert set(threads[0]) == {1}
