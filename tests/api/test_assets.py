@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import os
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,35 @@ def test_digest_is_another_when_a_file_changes_or_is_added(
         found.append(assets.digest())
     assert len(set(found[:3])) == 3
     assert found[3] == found[2], "a file that no page uses does not count"
+
+
+def test_a_file_is_compressed_once_and_anew_when_it_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "a.js"
+    file.write_text("1")
+    monkeypatch.setattr(assets, "STATIC", tmp_path)
+    compressed: list[bytes] = []
+
+    def counted(body: bytes, **options: int) -> bytes:
+        compressed.append(body)
+        return real(body, **options)
+
+    real = gzip.compress
+    monkeypatch.setattr(gzip, "compress", counted)
+    client = TestClient(assets.static_app())
+    for _ in range(3):
+        answer = client.get("/old/a.js")
+        assert (answer.text, answer.headers["content-encoding"]) == ("1", "gzip")
+    plain = client.get("/old/a.js", headers={"Accept-Encoding": "identity"})
+    assert (plain.text, plain.headers.get("content-encoding")) == ("1", None)
+    assert plain.headers["vary"] == "Accept-Encoding"
+    assert compressed == [b"1"]
+    file.write_text("22")
+    os.utime(file, ns=(0, 1))
+    assert client.get("/old/a.js").text == "22"
+    file.unlink()
+    assert client.get("/old/a.js").status_code == 404
 
 
 def test_only_files_of_the_dashboard_are_served(
