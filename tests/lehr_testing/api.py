@@ -191,7 +191,13 @@ def served(home: Path, **changes: Any) -> Iterator[tuple[Api, str]]:
     port = free_port()
     api = Api(home, port=port, **changes)
     config = uvicorn.Config(
-        api.app, port=port, log_config=None, access_log=False, loop="asyncio", http="h11", ws="none"
+        api.app,
+        port=port,
+        log_config=None,
+        access_log=False,
+        loop="asyncio",
+        http="httptools",
+        ws="none",
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve()), daemon=True)

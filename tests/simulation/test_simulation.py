@@ -65,7 +65,7 @@ def test_the_same_seed_gives_the_same_history() -> None:
             "from simulation.mutations import plan\n"
             "from simulation.world import simulate\n"
             "faults = plan('power_off', 'hang', 'server_kill', 'power_cut', rate=6.0, verbs=20.0)\n"
-            "print(simulate(5, **{**faults, 'hours': 0.35, 'loss': 0.1, 'repeats': 0.1}).digest)"
+            "print(simulate(5, **{**faults, 'hours': 0.2, 'loss': 0.1, 'repeats': 0.1}).digest)"
         )
         environment = {
             **os.environ,
@@ -90,6 +90,7 @@ def test_preempted_runs_break_no_invariant_although_servers_are_killed() -> None
     assert result.counts["stopped: preempted"] >= 1
 
 
+@pytest.mark.nightly  # tests/platform/control has the decisions; the server is killed in the test below.
 def test_maintenance_windows_break_no_invariant_although_servers_are_killed() -> None:
     busy = {"windows": 6.0, "nodes": (4, 2), "hours": 1.0, "people": 10.0}
     result = simulate(1, **(plan("server_kill", "power_off", rate=4.0) | busy))
@@ -97,6 +98,7 @@ def test_maintenance_windows_break_no_invariant_although_servers_are_killed() ->
     assert result.counts["stopped: maintenance"] >= 1
 
 
+@pytest.mark.nightly  # test_failed_ticks has ticks that fail, test_full_disks a full disk.
 def test_ticks_that_the_disk_of_the_server_refuses_break_no_invariant() -> None:
     busy = {"sweeps": 0.5, "failing": 0.3, "people": 10.0, "hours": 0.5}
     result = simulate(3, **plan("server_disk_full", rate=20.0, **busy))

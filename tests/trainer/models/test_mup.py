@@ -122,7 +122,8 @@ def test_changes_of_activations_do_not_depend_on_width(
     assert -0.5 < found["logits"] < 0.15, found
 
 
-@pytest.mark.parametrize("kind", ["llama", pytest.param("gpt2", marks=pytest.mark.nightly)])
+@pytest.mark.nightly  # It shows that the check above can fail.
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
 def test_in_the_standard_parametrization_they_grow_with_width(kind: str) -> None:
     found = growth(kind, ADAMW, mup=False)
     assert all(power > 0.25 for power in found.values()), found
