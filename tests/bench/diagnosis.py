@@ -1,11 +1,11 @@
 """How good the diagnosis is: what it finds, by which name, how soon, and its false alarms.
 
-**Simulated runs** of 20 healthy families and 23 illnesses (tests/lehr_testing/diagnosed_curves.py), and
-**real runs** of small models, healthy and ill on purpose (tests/bench/diagnosis_runs.py). Each run is
-judged at every logged point as if it were live. A false alarm is any alert at any moment in the life of a
-healthy run. An ill run counts as found if an alert with the right name came at any point after the
-illness began, and before the run's end. Thresholds were chosen on even seeds; the table has the odd ones, whose noise
-has heavier tails and whose illnesses are weaker.
+**Simulated runs** of 20 healthy families and 23 anomalies (tests/lehr_testing/diagnosed_curves.py), and
+**real runs** of small models, healthy and with a planted anomaly (tests/bench/diagnosis_runs.py). Each run is
+judged at every logged point as if it were live. A false alarm is any alert at any moment of a
+healthy run. An anomalous run counts as found if an alert with the right name came at any point after the
+anomaly began, and before the run's end. Thresholds were chosen on even seeds; the table has the odd ones, whose noise
+has heavier tails and whose anomalies are weaker.
 
     python tests/bench/diagnosis.py [--seeds 12] [--every 1] [--runs simulated] [--tuned]
 """
@@ -26,7 +26,7 @@ from lehr.analysis.diagnosis import diagnose
 from lehr_testing.diagnosed_curves import Labelled, real_runs, simulated
 
 
-class Life(NamedTuple):
+class Detections(NamedTuple):
     """When each alert was first raised."""
 
     first: dict[str, int]
@@ -34,7 +34,7 @@ class Life(NamedTuple):
     """Alerts at the end."""
 
 
-def live(run: Labelled, every: int) -> Life:
+def judge_live(run: Labelled, every: int) -> Detections:
     """Judge a run at every so many logged points, and at its end."""
     steps = run.curves["train/loss"].steps
     first: dict[str, int] = {}
@@ -49,7 +49,7 @@ def live(run: Labelled, every: int) -> Life:
         found = {alert.code for alert in alerts}
         for code in found:
             first.setdefault(code, step)
-    return Life(first, found)
+    return Detections(first, found)
 
 
 def main() -> None:
@@ -65,38 +65,40 @@ def main() -> None:
         *(real_runs() if given.runs != "simulated" else []),
     ]
     runs = [run for run in runs if run.tuned == given.tuned]
-    lives = [(run, live(run, given.every)) for run in runs]
-    report(lives, listed=given.list)
+    judged = [(run, judge_live(run, given.every)) for run in runs]
+    report(judged, listed=given.list)
 
 
-def report(lives: list[tuple[Labelled, Life]], *, listed: bool = False) -> None:
-    healthy = [(run, life) for run, life in lives if not run.label]
-    alarmed = [(run, life) for run, life in healthy if life.first]
-    print(f"{len(lives)} runs, of which {sum(run.real for run, _ in lives)} are real.")
+def report(judged: list[tuple[Labelled, Detections]], *, listed: bool = False) -> None:
+    healthy = [(run, raised) for run, raised in judged if not run.label]
+    alarmed = [(run, raised) for run, raised in healthy if raised.first]
+    print(f"{len(judged)} runs, of which {sum(run.real for run, _ in judged)} are real.")
     for real in (False, True):
-        among = [life for run, life in healthy if run.real == real]
-        false = sum(bool(life.first) for life in among)
+        among = [raised for run, raised in healthy if run.real == real]
+        false = sum(bool(raised.first) for raised in among)
         print(
-            f"{'Real' if real else 'Simulated'} healthy runs with a false alarm in their life: "
+            f"{'Real' if real else 'Simulated'} healthy runs with a false alarm at any moment: "
             f"{false} of {len(among)} ({false / max(len(among), 1):.1%})"
         )
-    kinds: dict[tuple[bool, str], list[tuple[Labelled, Life]]] = defaultdict(list)
-    for run, life in lives:
+    kinds: dict[tuple[bool, str], list[tuple[Labelled, Detections]]] = defaultdict(list)
+    for run, raised in judged:
         if run.label:
-            kinds[run.real, run.name].append((run, life))
-    print("\n| ill runs | alert | n | found | time to find, median | other alerts besides |")
+            kinds[run.real, run.name].append((run, raised))
+    print("\n| anomaly | alert | n | found | time to find, median | other alerts besides |")
     print("|---|---|---:|---:|---:|---|")
     total = 0
     for (real, name), group in kinds.items():
         times, others = [], Counter()
-        for run, life in group:
+        for run, raised in group:
             right = [
-                step for code, step in life.first.items() if code in run.label and step >= run.began
+                step
+                for code, step in raised.first.items()
+                if code in run.label and step >= run.began
             ]
             times += [(min(right) - run.began) / run.total_steps] if right else []
-            others.update(code for code in life.first if code not in run.label)
+            others.update(code for code in raised.first if code not in run.label)
             if listed and not right:
-                print(f"   missed: {name}, seed {run.seed}: {life.first}", file=sys.stderr)
+                print(f"   missed: {name}, seed {run.seed}: {raised.first}", file=sys.stderr)
         total += len(times)
         took = f"{np.median(times):.0%} of the run" if times else ""
         print(
@@ -104,19 +106,19 @@ def report(lives: list[tuple[Labelled, Life]], *, listed: bool = False) -> None:
             f"| {len(group)} | {len(times) / len(group):.0%} | {took} "
             f"| {', '.join(f'`{c}` {n}' for c, n in others.most_common())} |"
         )
-    ill = sum(len(group) for group in kinds.values())
-    print(f"\nFound with the right name: {total} of {ill} ({total / max(ill, 1):.1%}).")
-    raised: Counter[str] = Counter()
+    anomalous = sum(len(group) for group in kinds.values())
+    print(f"\nFound with the right name: {total} of {anomalous} ({total / max(anomalous, 1):.1%}).")
+    counts: Counter[str] = Counter()
     right: Counter[str] = Counter()
-    for run, life in lives:
-        raised.update([*life.first])
-        right.update(code for code in life.first if code in run.label)
+    for run, raised in judged:
+        counts.update([*raised.first])
+        right.update(code for code in raised.first if code in run.label)
     print("\n| alert | raised | right |\n|---|---:|---:|")
-    for code, count in sorted(raised.items()):
+    for code, count in sorted(counts.items()):
         print(f"| `{code}` | {count} | {right[code] / count:.0%} |")
     if listed:
-        for run, life in alarmed:
-            print(f"   false: {run.name}, seed {run.seed}: {life.first}", file=sys.stderr)
+        for run, raised in alarmed:
+            print(f"   false: {run.name}, seed {run.seed}: {raised.first}", file=sys.stderr)
 
 
 if __name__ == "__main__":

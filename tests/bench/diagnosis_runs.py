@@ -1,7 +1,7 @@
-"""Train small models with the real trainer, healthy and ill on purpose, and keep their curves.
+"""Train small models with the real trainer, healthy and with a planted anomaly, and keep their curves.
 
 A llama of 131 k parameters learns the source text of Python's standard library, byte by byte, on
-one CPU thread. Each illness is a setting of the config, or a fault that is put into the trainer's
+one CPU thread. Each anomaly is a setting of the config, or a fault that is put into the trainer's
 process. The curves become tests/data/diagnosed_runs.json.gz, which tests/bench/diagnosis.py judges.
 
     python tests/bench/diagnosis_runs.py --folder /tmp/runs [--only NAME ...]

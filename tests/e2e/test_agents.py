@@ -23,8 +23,8 @@ async def test_agent_finds_a_learning_rate_and_explains_a_failed_run(
 ):
     grid = specs.lr_sweep(corpus, "agents-grid", [1e-4, 1e-2, 1e-1], steps=20)
     grid["run"]["time_limit_s"] = 1200
-    ill = specs.run(corpus, "agents-ill", steps=20) | {"time_limit_s": 1200}
-    ill["train"]["optimizer"] = {"lr": 1e9}
+    diverging = specs.run(corpus, "agents-diverging", steps=20) | {"time_limit_s": 1200}
+    diverging["train"]["optimizer"] = {"lr": 1e9}
     address = {
         "LEHR_SERVER": f"http://127.0.0.1:{server.port}",
         "LEHR_TOKEN": (server.home / "token").read_text().strip(),
@@ -38,7 +38,7 @@ async def test_agent_finds_a_learning_rate_and_explains_a_failed_run(
         long["run"]["time_limit_s"] = 360_000
         with pytest.raises(Refused, match="over the budget"):
             await ask("launch_sweep", request_id="grid-2", spec=json.dumps(long))
-        failing = await ask("submit_run", request_id="ill", spec=json.dumps(ill))
+        failing = await ask("submit_run", request_id="diverging", spec=json.dumps(diverging))
         client = server.client()
         client.find_sweep(made["launched"]["id"]).wait(timeout_s=600)
         client.run(failing["launched"]["id"]).wait(timeout_s=300)
@@ -47,12 +47,12 @@ async def test_agent_finds_a_learning_rate_and_explains_a_failed_run(
         assert found["best"]["train.optimizer.lr"] in {1e-2, 1e-1}
         assert [one["rank"] for one in found["trials"]] == [1, 2, 3]
         assert found["verdict"]
-        explained = await ask("diagnose", ref="agents-ill")
+        explained = await ask("diagnose", ref="agents-diverging")
         assert explained["alerts"] or explained["run"]["state"] == "failed"
         # What they really used is counted, and is far less than was planned.
         budget = await ask("budget")
         assert budget["promised"]["gpu_hours"] == 0
         cost = client.find_sweep("agents-grid").detail.cost
-        cost_of_ill = client.run("agents-ill").detail.cost
-        total = cost.gpu_hours + cost_of_ill.gpu_hours
+        cost_of_diverging = client.run("agents-diverging").detail.cost
+        total = cost.gpu_hours + cost_of_diverging.gpu_hours
         assert budget["used"]["gpu_hours"] == pytest.approx(total, rel=1e-4)

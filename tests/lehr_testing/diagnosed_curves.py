@@ -1,7 +1,7 @@
-"""Labelled curves: simulated healthy runs, simulated runs with one illness, and real runs.
+"""Labelled curves: simulated healthy runs, simulated runs with one anomaly, and real runs.
 
 A run's seed decides all of it. Even seeds are to tune on, odd ones to report: their noise has heavier
-tails, and their illnesses are weaker.
+tails, and their anomalies are weaker.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from lehr.analysis.curve import Curve
+from lehr_testing.anomalies import ANOMALIES
 from lehr_testing.healthy_families import HEALTHY
-from lehr_testing.illnesses import ILL
 from lehr_testing.simulated_curves import Sim
 
 REAL = Path(__file__).parents[1] / "data" / "diagnosed_runs.json.gz"
@@ -28,7 +28,7 @@ TIMES = ("step_time_s", "tokens_per_s", "data_wait_s")
 @dataclass(frozen=True)
 class Labelled:
     name: str
-    """Family or illness."""
+    """Family or anomaly."""
     seed: int
     curves: dict[str, Curve]
     total_steps: int
@@ -36,7 +36,7 @@ class Labelled:
     label: tuple[str, ...] = ()
     """Names of alerts of which each is right; none for a healthy run."""
     began: int = 0
-    """Step from which on it was ill."""
+    """The first step with the anomaly."""
     tuned: bool = False
     """Whether thresholds were chosen on it."""
     changes: tuple[int, ...] = ()
@@ -72,9 +72,9 @@ def healthy(name: str, seed: int) -> Labelled:
     )
 
 
-def ill(name: str, seed: int) -> Labelled:
-    change, label, options = ILL[name]
-    sim = Sim(seed + 100_000 + 1000 * [*ILL].index(name), **options)
+def anomalous(name: str, seed: int) -> Labelled:
+    change, label, options = ANOMALIES[name]
+    sim = Sim(seed + 100_000 + 1000 * [*ANOMALIES].index(name), **options)
     sim.began = begin = float(sim.rng.uniform(0.25, 0.55))
     change(sim, begin)
     return Labelled(
@@ -120,8 +120,8 @@ def simulated(seeds: range) -> Iterator[Labelled]:
     for seed in seeds:
         for name in HEALTHY:
             yield healthy(name, seed)
-        for name in ILL:
-            yield ill(name, seed)
+        for name in ANOMALIES:
+            yield anomalous(name, seed)
 
 
 def without(run: Labelled, *names: str) -> Labelled:

@@ -10,13 +10,13 @@ PARTS = ("embedding", "head", "first_layer", "last_layer")
 
 
 class Sim:
-    """A healthy run in arrays, which a family or an illness changes before it becomes curves."""
+    """A healthy run in arrays, which a family or an anomaly changes before it becomes curves."""
 
     def __init__(self, seed: int, **options) -> None:
         self.rng = rng = np.random.default_rng(seed * 7919 + 13)
         self.heavy = bool(seed % 2)
         self.weak = 0.6 if self.heavy else 1.0
-        """Factor of an illness's size beyond nothing."""
+        """Factor of an anomaly's size beyond nothing."""
         self.points = int(options.get("points", rng.integers(400, 1000)))
         self.every = int(options.get("every", rng.choice([1, 1, 5, 10])))
         self.steps = np.arange(1, self.points + 1) * self.every
@@ -52,7 +52,7 @@ class Sim:
         self.changes: tuple[int, ...] = ()
         self.spiky = np.zeros(self.points)
         self.began = 0.0
-        """Share of the run after which an illness began."""
+        """Share of the run after which an anomaly began."""
 
     def _schedule(self, name) -> np.ndarray:
         done = self.steps / self.total

@@ -27,14 +27,14 @@ class Bridge:
     def __init__(
         self,
         world: World,
-        life: int,
+        generation: int,
         *,
         on_news: Callable[[dict[str, Any]], None],
         on_state: Callable[[str, str | None], None],
         **_: Any,
     ) -> None:
         self.world = world
-        self.life = life
+        self.generation = generation
         self.on_news = on_news
         self.on_state = on_state
         self.started = False
@@ -76,7 +76,7 @@ class Bridge:
     def _come_up(self) -> None:
         if self.dead:
             return
-        self.session = f"{self.life}.{self.world.rng.randrange(10**9)}"
+        self.session = f"{self.generation}.{self.world.rng.randrange(10**9)}"
         self._known = []
         self._state("up", None)
         self.members_changed()

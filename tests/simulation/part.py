@@ -56,7 +56,7 @@ class Part:
         self.next_heartbeat = self.launched_at + 1.0
         self.orders = ""
         self.backoff = 0.5
-        self.shipper_life = 0
+        self.shipper_generation = 0
         self.training: Training = self.world.training(self)
         self.files: dict[str, bytearray] = self.training.files_of(self)
 
@@ -162,7 +162,7 @@ class Part:
         """Finish it for a shim that was killed."""
         self.shim = True
         self.node.touch()
-        self.shipper_life += 1
+        self.shipper_generation += 1
         self.offsets = None
         if self.exit is not None:
             self._start_shipper()
@@ -177,14 +177,14 @@ class Part:
         """Its training goes on, and keeps the GPUs."""
         self.shim = False
         self.node.touch()
-        self.shipper_life += 1
+        self.shipper_generation += 1
         self.holds = self.trainer
 
     def vanish(self) -> None:
         """Its node loses power."""
         self.shim = self.holds = False
         self.node.touch()
-        self.shipper_life += 1
+        self.shipper_generation += 1
         if self.trainer:
             self.trainer = False
             self.training.left(self)
@@ -192,14 +192,14 @@ class Part:
     # ------------------------------------------------------------------------- the shipper
 
     def _start_shipper(self) -> None:
-        self.shipper_life += 1
-        life = self.shipper_life
+        self.shipper_generation += 1
+        generation = self.shipper_generation
         self.world.after(
-            self.world.rng.uniform(0.5, 2.0), "shipper", lambda: self._ship_round(life)
+            self.world.rng.uniform(0.5, 2.0), "shipper", lambda: self._ship_round(generation)
         )
 
-    def _ship_round(self, life: int) -> None:
-        if life != self.shipper_life or not self.shim or self.delivered or self.erased:
+    def _ship_round(self, generation: int) -> None:
+        if generation != self.shipper_generation or not self.shim or self.delivered or self.erased:
             return
         plan = self.world.plan
         try:
@@ -219,7 +219,7 @@ class Part:
             wait = 1.0 if self.exit is not None else plan.ship_s
             if '"desired": "run"' not in self.orders and self.orders:
                 wait = min(wait, 2.0)
-        self.world.after(wait, "shipper", lambda: self._ship_round(life))
+        self.world.after(wait, "shipper", lambda: self._ship_round(generation))
 
     def _work(self) -> bool:
         if self.offsets is None:

@@ -21,7 +21,7 @@ _FRAME = 24
 
 
 class Disk:
-    """The files of the replica: how much of each is durable. One for all lives of a server."""
+    """The files of the replica: how much of each is durable. One for all starts of a server."""
 
     def __init__(self) -> None:
         self._paths: dict[int, tuple[str, ...]] = {}

@@ -44,10 +44,10 @@ class Server:
         self.store: Store
         self.dispatcher: Dispatcher
         self.context: Context
-        """What the services of the current life use."""
+        """What the services of the current generation use."""
         self.bridge: Bridge
         self.up = False
-        self.lives = 0
+        self.generation = 0
         self.clock_jump_s = 0.0
         self.kill_in: int | None = None
         """Kill points until the server is killed; None: it is not going to be."""
@@ -62,10 +62,10 @@ class Server:
         self._last_tick = 0.0
         self._nobody: threading.Thread = threading.Thread()
 
-    # ------------------------------------------------------------------------- life and death
+    # -------------------------------------------------------------------------- start and kill
 
     def start(self) -> None:
-        self.lives += 1
+        self.generation += 1
         self.inside = True
         try:
             self.store = open_store(self.home, self.clock)
@@ -96,14 +96,14 @@ class Server:
         finally:
             self.inside = False
         self.up = True
-        self.world.note(f"server: life {self.lives}")
+        self.world.note(f"server: generation {self.generation}")
         self.world.watch.watch_server()
         self.bridge.start()
         self.dispatcher.wake()
         self._plan_tick()
 
     def _make_bridge(self, home: Path, **options: Any) -> Bridge:
-        self.bridge = Bridge(self.world, self.lives, **options)
+        self.bridge = Bridge(self.world, self.generation, **options)
         return self.bridge
 
     def clock(self) -> float:
@@ -131,7 +131,7 @@ class Server:
         lose = self._lose if self.power_cut else None
         self.power_cut = False
         self._gone()
-        self.home = killed_copy(self.store, self.folder / f"home-{self.lives}", lose)
+        self.home = killed_copy(self.store, self.folder / f"home-{self.generation}", lose)
         self.world.after(self.world.rng.choice([0.5, 5.0, 20.0, 120.0]), "server", self.start)
 
     def _lose(self, home: Path) -> None:
@@ -216,11 +216,11 @@ class Server:
         if not self.up or (self._tick_due is not None and timeline.now <= self._tick_due <= at):
             return
         self._tick_due = at
-        life = self.lives
-        self.world.after(at - timeline.now, "tick", lambda: self._tick_if(life, at))
+        generation = self.generation
+        self.world.after(at - timeline.now, "tick", lambda: self._tick_if(generation, at))
 
-    def _tick_if(self, life: int, at: float) -> None:
-        if self.up and life == self.lives and self._tick_due == at:
+    def _tick_if(self, generation: int, at: float) -> None:
+        if self.up and generation == self.generation and self._tick_due == at:
             self._tick_due = None
             self.tick()
 

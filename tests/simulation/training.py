@@ -24,7 +24,7 @@ LOGS = {
 }
 
 
-ILLNESSES = ("first_loss", "falling_loss", "memory", "mfu", "no_alerts")
+ANOMALIES = ("first_loss", "falling_loss", "memory", "mfu", "no_alerts")
 """What may be wrong with the training of a rollout's stage: each is named like the gate for it."""
 
 
@@ -52,9 +52,9 @@ class Training:
         self.staged = "SIM_ROLLOUT" in self.env
         """It belongs to a rollout, whose gates judge what it logs."""
         self.log_words = math.log(_number(config, "vocab_size")) if self.staged else 0.0
-        self.ill: str | None = None
+        self.anomaly: str | None = None
         if self.staged and world.rng.random() < world.plan.failing / 2:
-            self.ill = world.rng.choice(ILLNESSES)
+            self.anomaly = world.rng.choice(ANOMALIES)
         self.drifts = self.staged and world.rng.random() < world.plan.failing / 2
         """It does not resume exactly."""
         self.held: list[str] = []
@@ -102,7 +102,7 @@ class Training:
             self.world.watch.written_again(part)
         return {name: self.written.setdefault(name, bytearray()) for name in names}
 
-    # ------------------------------------------------------------------------------- life
+    # ------------------------------------------------------------------------------- steps
 
     def joined(self, part: Part) -> None:
         """A part's processes have started."""
@@ -188,16 +188,16 @@ class Training:
     def _judged(self, step: int) -> dict[str, float | str]:
         """Return what the gates of a rollout read."""
         loss: float | str = self.log_words - step / 40.0
-        if self.ill == "first_loss":
+        if self.anomaly == "first_loss":
             loss = self.log_words + 3.0 - step / 40.0
-        elif self.ill == "falling_loss":
+        elif self.anomaly == "falling_loss":
             loss = self.log_words + step / 100.0
-        elif self.ill == "no_alerts" and step == 2 * STEPS_A_RECORD:
+        elif self.anomaly == "no_alerts" and step == 2 * STEPS_A_RECORD:
             loss = "NaN"
         return {
             "train/loss": loss,
-            "memory/peak_bytes": 1e13 if self.ill == "memory" else 1e5,
-            "mfu": 0.01 if self.ill == "mfu" else 0.4,
+            "memory/peak_bytes": 1e13 if self.anomaly == "memory" else 1e5,
+            "mfu": 0.01 if self.anomaly == "mfu" else 0.4,
         }
 
     def save(self, reason: str) -> None:

@@ -8,7 +8,7 @@ from lehr.services import archive, cancel, delete, extend, fork, submit
 from lehr.services.once import once
 from lehr.specs import SweepSpec
 from lehr.specs.search import point_key
-from simulation.training import ILLNESSES, STEPS_A_RECORD
+from simulation.training import ANOMALIES, STEPS_A_RECORD
 
 if TYPE_CHECKING:
     from lehr.store.tables import RolloutRow, RunRow, SweepRow
@@ -220,12 +220,12 @@ class Verbs:
             "stages": {
                 name: {
                     "steps": steps,
-                    "gates": gates(*ILLNESSES, "exact_resume"),
+                    "gates": gates(*ANOMALIES, "exact_resume"),
                     "enabled": rng.random() < 0.7,
                 }
                 for name in ("cpu", "one_gpu", "two_gpus")
             }
-            | {"all": {"judge_after": rng.choice([40, 60]), "gates": gates(*ILLNESSES)}},
+            | {"all": {"judge_after": rng.choice([40, 60]), "gates": gates(*ANOMALIES)}},
         }
         self._note(f"rollout o{self._made}")
 

@@ -211,8 +211,15 @@ class GroupWatch:
             if run.state != RunState.COMPLETED:
                 self.fail("rollout", f"{name} passed, and its run {run.id} is {run.state}")
             its = self._trainings(run)
-            if row.name != "all" and link.role == "train" and len(its) == 1 and its[0].ill in gates:
-                self.fail("rollout", f"{name} passed, and {run.id} was ill: {its[0].ill}")
+            if (
+                row.name != "all"
+                and link.role == "train"
+                and len(its) == 1
+                and its[0].anomaly in gates
+            ):
+                self.fail(
+                    "rollout", f"{name} passed, and {run.id} had the anomaly {its[0].anomaly}"
+                )
             if link.role == "resumed" and its and its[-1].drifts:
                 self.fail("rollout", f"{name} passed, and {run.id} did not resume exactly")
 
@@ -222,7 +229,9 @@ class GroupWatch:
         bad = {RunState.FAILED, RunState.CANCELLED}
         before = any(one.new in bad for one in self.world.server.store.transitions.of_run(run.id))
         return (
-            before or run.state != RunState.COMPLETED or any(one.ill or one.drifts for one in its)
+            before
+            or run.state != RunState.COMPLETED
+            or any(one.anomaly or one.drifts for one in its)
         )
 
     def _trainings(self, run: RunRow) -> list[Training]:

@@ -1,20 +1,20 @@
-"""The labelled set: each illness raises its alert, and healthy lives raise none."""
+"""The labelled set: each anomaly raises its alert, and healthy runs raise none."""
 
 import numpy as np
 import pytest
 
 from lehr.analysis.curve import Curve
 from lehr.analysis.diagnosis import JUDGED, NEEDS, RULES, diagnose, loss_rules, unjudged
-from lehr_testing.diagnosed_curves import Labelled, healthy, ill, real_runs, without
+from lehr_testing.anomalies import ANOMALIES
+from lehr_testing.diagnosed_curves import Labelled, anomalous, healthy, real_runs, without
 from lehr_testing.healthy_families import HEALTHY
-from lehr_testing.illnesses import ILL
 
 MOMENTS = 12
 REAL = {f"{run.name}, seed {run.seed}": run for run in real_runs()}
 
 
 def raised(run: Labelled, moments: int = MOMENTS) -> dict[str, int]:
-    """The alerts of a run judged at so many moments of its life, with the first of them."""
+    """The alerts of a run judged at so many moments, each with the first step at which it was raised."""
     steps = run.curves["train/loss"].steps
     found: dict[str, int] = {}
     for at in np.linspace(len(steps) / moments, len(steps), moments).astype(int):
@@ -31,39 +31,43 @@ def raised(run: Labelled, moments: int = MOMENTS) -> dict[str, int]:
 
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("name", HEALTHY)
-def test_healthy_family_raises_no_alert_in_its_life(name, seed):
+def test_healthy_family_raises_no_alert_at_any_moment(name, seed):
     assert raised(healthy(name, seed)) == {}
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize("name", ILL)
-def test_illness_is_found_by_its_name(name, seed):
-    run = ill(name, seed)
+@pytest.mark.parametrize("name", ANOMALIES)
+def test_anomaly_is_found_by_its_name(name, seed):
+    run = anomalous(name, seed)
     assert set(raised(run)) & set(run.label)
 
 
 @pytest.mark.parametrize("name", [name for name, run in REAL.items() if not run.label])
-def test_healthy_run_of_the_trainer_raises_no_alert_in_its_life(name):
+def test_healthy_run_of_the_trainer_raises_no_alert_at_any_moment(name):
     assert raised(REAL[name]) == {}
 
 
 @pytest.mark.parametrize("name", [n for n, run in REAL.items() if run.label])
-def test_run_that_the_trainer_made_ill_is_found_by_its_name(name):
+def test_anomaly_of_a_real_run_is_found_by_its_name(name):
     assert set(raised(REAL[name])) & set(REAL[name].label)
 
 
 def test_set_has_more_than_three_hundred_runs_and_every_rule_but_one_is_simulated():
-    simulated = {code for _, label, _ in ILL.values() for code in label}
+    simulated = {code for _, label, _ in ANOMALIES.values() for code in label}
     assert RULES.keys() - simulated == {"high_lr"}
     assert {code for run in REAL.values() for code in run.label} >= {"high_lr"}
-    assert 12 * (len(HEALTHY) + len(ILL)) > 300
+    assert 12 * (len(HEALTHY) + len(ANOMALIES)) > 300
 
 
 @pytest.mark.parametrize("code", NEEDS)
 def test_rule_without_its_metrics_is_named_and_silent(code):
     """Of each group of metrics that a rule needs one, all are taken away."""
     run = (
-        next(ill(name, 0) for name, (_, label, _) in [*ILL.items(), *ILL.items()] if code in label)
+        next(
+            anomalous(name, 0)
+            for name, (_, label, _) in [*ANOMALIES.items(), *ANOMALIES.items()]
+            if code in label
+        )
         if code != "high_lr"
         else REAL["lr x30, seed 0"]
     )
@@ -79,9 +83,9 @@ def test_rule_without_its_metrics_is_named_and_silent(code):
         assert code not in {alert.code for alert in found}
 
 
-def test_every_alert_tells_how_sure_it_is_the_cause_and_what_to_try():
-    for name in ILL:
-        run = ill(name, 0)
+def test_every_alert_has_its_certainty_its_cause_and_advice():
+    for name in ANOMALIES:
+        run = anomalous(name, 0)
         for alert in diagnose(
             run.curves, total_steps=run.total_steps, warmup_steps=run.warmup_steps
         ):
@@ -100,7 +104,7 @@ def test_slower_steps_after_a_change_of_the_batch_are_no_slowdown():
 
 
 def test_parts_of_another_name_are_judged_too():
-    run = ill("a part is dead", 0)
+    run = anomalous("a part is dead", 0)
     renamed = {name.replace("first_layer", "block_7"): c for name, c in run.curves.items()}
     dead = {
         alert.seen.split(" has had")[0]
@@ -188,7 +192,7 @@ def test_slow_recovery_from_a_spike_is_no_divergence_at_any_moment():
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_rate_too_high_at_the_first_steps_is_not_called_too_low_from_the_loss_alone(seed):
-    run = ill("at once, to a plateau", seed)
+    run = anomalous("at once, to a plateau", seed)
     alerts = diagnose(
         {"train/loss": run.curves["train/loss"]},
         total_steps=run.total_steps,
@@ -202,7 +206,7 @@ def test_rate_too_high_at_the_first_steps_is_not_called_too_low_from_the_loss_al
 
 
 @pytest.mark.parametrize(("high", "found"), [(4, False), (5, True)])
-def test_few_high_points_at_the_begin_are_no_divergence(high, found):
+def test_few_high_points_at_the_beginning_are_no_divergence(high, found):
     steps = np.arange(1, 201)
     loss = 3 + 3 * (1 + steps / 20) ** -0.6
     loss[1 : 1 + high] = 12

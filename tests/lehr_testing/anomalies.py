@@ -1,4 +1,4 @@
-"""Illnesses of runs: what each changes in a simulated run, and the alerts that find it."""
+"""Anomalies of runs: what each changes in a simulated run, and the alerts that find it."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _falls_back_and_learns(sim: Sim, begin: float) -> None:
     sim.trend += np.where(since < 0, 0.0, (sim.first + height) * np.exp(-since / lasts))
 
 
-ILL: dict[str, tuple[Callable[[Sim, float], None], tuple[str, ...], dict]] = {
+ANOMALIES: dict[str, tuple[Callable[[Sim, float], None], tuple[str, ...], dict]] = {
     "not finite": (_nan, ("nan",), {}),
     "diverges": (_diverges, ("diverging",), {}),
     "diverges slowly": (_diverges_slowly, ("diverging",), {}),
