@@ -19,6 +19,7 @@ from pathlib import Path
 import async_stub
 import breaking
 import cli
+import js_types
 import specs
 
 import api
@@ -36,6 +37,7 @@ def pages() -> dict[str, str]:
         "specs.md": specs.page(),
         "cli.md": cli.page(),
         "../platform/lehr/client/async_client.pyi": async_stub.stub(),
+        js_types.TYPES: js_types.page(),
     }
 
 

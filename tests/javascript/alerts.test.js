@@ -5,6 +5,7 @@ import { explained } from "../../api/lehr_api/dashboard/static/js/run/alerts.js"
 import { run } from "./support.js";
 
 const explanation = [{ name: "seen", text: "the loss rose" }, { name: "source", text: "Zhang et al. 2022" }];
+/** @type {any} */
 const diverging = { code: "diverging", step: 1200, message: "the loss rose. Lower the rate", explanation };
 
 test("an alert of the diagnosis has its name, its step and its explanation", () => {

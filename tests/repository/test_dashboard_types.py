@@ -1,30 +1,64 @@
-"""The types that the dashboard's JavaScript gives to answers of the API name fields that exist."""
+"""The types of the dashboard's JavaScript are written from the schemas of the API."""
 
 from __future__ import annotations
 
-import json
-import re
+import importlib
+import sys
+from typing import Any, Literal
 
 import pytest
+from pydantic import computed_field
 
+from lehr.schemas.base import Measured, View
 from lehr_testing.paths import ROOT
 
-SCHEMAS = json.loads((ROOT / "docs/openapi.json").read_text())["components"]["schemas"]
-TYPES = (ROOT / "api/lehr_api/dashboard/static/js/types.js").read_text()
-TYPEDEFS = {
-    name: re.findall(r"@property \{.+?\} \[?(\w+)", body)
-    for name, body in re.findall(
-        r"@typedef \{object\} (\w+)\n(.*?)(?=@typedef|\*/)", TYPES, re.DOTALL
+
+@pytest.fixture(scope="module")
+def js_types():
+    sys.path.insert(0, str(ROOT / "docs" / "generate"))
+    try:
+        yield importlib.import_module("js_types")
+    finally:
+        sys.path.pop(0)
+
+
+class Gpu(View):
+    node: str
+
+
+class Example(View):
+    kind: Literal["a", "b"]
+    gpus: list[Gpu] = []
+    loss: Measured | None = None
+    losses: list[Measured | None] = []
+    spec: dict[str, Any]
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def first(self) -> Gpu | None:
+        return next(iter(self.gpus), None)
+
+
+def test_each_field_of_a_schema_has_its_type(js_types):
+    assert js_types.declaration(Example) == (
+        "\nexport interface Example {\n"
+        '  kind: "a" | "b";\n'
+        "  gpus: Gpu[];\n"
+        "  loss: WireNumber | null;\n"
+        "  losses: (WireNumber | null)[];\n"
+        "  spec: Record<string, any>;\n"
+        "  first: Gpu | null;\n"
+        "}\n"
     )
-    if name in SCHEMAS
-}
 
 
-def test_types_of_runs_and_sweeps_are_generated() -> None:
-    assert {"RunView", "SweepView", "RolloutView"} <= TYPEDEFS.keys()
-    assert all(TYPEDEFS.values())
+def test_type_without_a_counterpart_is_an_error(js_types):
+    with pytest.raises(TypeError, match=r"no JavaScript type for .*bytes"):
+        js_types.typed(bytes)
 
 
-@pytest.mark.parametrize("name", TYPEDEFS)
-def test_each_field_of_the_types_is_in_the_api(name: str) -> None:
-    assert set(TYPEDEFS[name]) <= SCHEMAS[name]["properties"].keys()
+def test_types_that_the_dashboard_names_are_written_with_their_parts(js_types):
+    page = js_types.page()
+    for name in ("RunView", "SweepView", "RolloutView", "GpuRef", "WireNumber"):
+        assert f" {name} " in page
+    assert " SystemInfo " not in page

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import ConfigDict, Field
 
 from lehr_trainer.configs.documented import Documented
 
 T = TypeVar("T")
+NON_FINITE = "NaN and infinities are sent as strings"
+Measured = Annotated[float, NON_FINITE]
+"""A number that a training produced, so it may be NaN or infinite."""
 
 
 class View(Documented):

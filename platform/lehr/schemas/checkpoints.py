@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from lehr.schemas.base import View
+from lehr.schemas.base import Measured, View
 
 
 class CheckpointView(View):
@@ -15,7 +15,7 @@ class CheckpointView(View):
     size_bytes: int
     digest: str
     reason: str
-    val_loss: float | None = None
+    val_loss: Measured | None = None
     best: bool = False
     latest: bool = False
     created_at: float

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from lehr.analysis.batches import BatchesVerdict
 from lehr.analysis.held_out import HeldOutVerdict
-from lehr.schemas.base import View
+from lehr.schemas.base import Measured, View
 
 
 class DifferenceView(View):
@@ -23,8 +23,8 @@ class RunResultView(View):
     state: str = ""
     x: float | None = None
     """The run's last point of the metric at or before ``common_x``."""
-    value: float | None = None
-    delta: float | None = None
+    value: Measured | None = None
+    delta: Measured | None = None
     """Difference from the baseline's (the first run); null where ``incomparable`` has the
     reason.
     """
@@ -36,13 +36,13 @@ class RunResultView(View):
     """Whether it trained on the baseline's batches, at the steps that both logged."""
     batches_differ_from: int | None = None
     """First logged step at which its batch is not the baseline's; null where there is none."""
-    tokens_per_s: float | None = None
+    tokens_per_s: Measured | None = None
     """Median over the run."""
-    step_time_s: float | None = None
+    step_time_s: Measured | None = None
     """Median over the run."""
-    mfu: float | None = None
+    mfu: Measured | None = None
     """Median over the run, as a share of the GPUs' dense peak."""
-    memory_bytes: float | None = None
+    memory_bytes: Measured | None = None
     """Peak memory of one GPU; on a CPU, of the process."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from lehr.schemas.alerts import AlertView
-from lehr.schemas.base import View
+from lehr.schemas.base import Measured, View
 from lehr.schemas.cost import CostView
 
 
@@ -17,7 +17,7 @@ class GpuRef(View):
 class Latest(View):
     """A metric's newest value."""
 
-    value: float
+    value: Measured
     step: int
 
 
@@ -61,7 +61,7 @@ class RunView(View):
     """Training FLOPs per token; null when the sequence length changes during the run."""
     latest: dict[str, Latest] = {}
     """Newest values of the core metrics: train/loss, val/loss, tokens_per_s, mfu, ..."""
-    trend: list[float] = []
+    trend: list[Measured] = []
     """At most 24 values of train/loss over the run so far, for a sparkline."""
     parameters_varied: dict[str, Any] = {}
     """For a trial of a sweep: the values of its point."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from lehr.schemas.base import View
+from lehr.schemas.base import Measured, View
 
 
 class MetricInfo(View):
     name: str
     points: int
-    last: float
+    last: Measured
     last_step: int
-    minimum: float | None = None
-    maximum: float | None = None
+    minimum: Measured | None = None
+    maximum: Measured | None = None
 
 
 class MetricsOfRun(View):
@@ -34,10 +34,10 @@ class Series(View):
     exact: bool
     total_points: int
     step: list[int]
-    x: list[float]
-    y: list[float]
-    low: list[float] | None = None
-    high: list[float] | None = None
+    x: list[Measured]
+    y: list[Measured]
+    low: list[Measured] | None = None
+    high: list[Measured] | None = None
     nonfinite: list[int] = []
     """Steps whose value is NaN or infinite (the first 1,000), also where a bucket hides them."""
     superseded: list[Series] = []

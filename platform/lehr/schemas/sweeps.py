@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from lehr.analysis.held_out import HeldOutVerdict
-from lehr.schemas.base import View
+from lehr.schemas.base import Measured, View
 from lehr.schemas.cost import CostView
 from lehr.schemas.runs import RunView
 
@@ -14,11 +14,11 @@ class TrialView(View):
     number: int
     parameters: dict[str, Any]
     run: RunView
-    value: float | None = None
+    value: Measured | None = None
     """The sweep metric's newest value."""
     step: int | None = None
     """The step of that value."""
-    compared_value: float | None = None
+    compared_value: Measured | None = None
     """The metric at the sweep's ``compared_at_step``, which decides the rank."""
     rank: int | None = None
     """1 is best, among trials that have a finite value; ranked at equal step only."""
@@ -33,9 +33,9 @@ class StandingView(View):
     """How a trial stands among the others, without its run."""
 
     number: int
-    value: float | None = None
+    value: Measured | None = None
     step: int | None = None
-    compared_value: float | None = None
+    compared_value: Measured | None = None
     rank: int | None = None
     best: bool = False
 
@@ -60,7 +60,7 @@ class SweepView(View):
     """Why it starts no more trials; None otherwise."""
     state: Literal["waiting", "running", "finished"]
     best_run_id: str | None = None
-    best_value: float | None = None
+    best_value: Measured | None = None
     """Its metric at ``compared_at_step``; its point's mean, where points have several seeds."""
     compared_at_step: int | None = None
     """The step at which trials are compared: the last that half of them have reached. Null where

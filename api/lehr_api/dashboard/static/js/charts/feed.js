@@ -164,7 +164,7 @@ export class Feed {
     if (!this.scale) {
       const there = names.filter((name) => this.known.has(name));
       if (!there.length) return [null, null];
-      const found = /** @type {import("../types.js").SeriesView[]} */ (await ask("/series", this.runId, { name: there, x: axisOf(reading), points: POINTS }));
+      const found = /** @type {import("../types.js").Series[]} */ (await ask("/series", this.runId, { name: there, x: axisOf(reading), points: POINTS }));
       const longest = found.reduce((a, b) => (b.step.length > a.step.length ? b : a));
       this.scale = points(longest, this.#cost(reading));
     }
@@ -194,7 +194,7 @@ export class Feed {
     ]);
     const series = plain.map((/** @type {any} */ one) => smoothed.find((/** @type {any} */ other) => other.name === one.name) ?? one);
     const raw = smooth ? plain.filter((/** @type {any} */ one) => rough.includes(one.name)) : null;
-    return series.map((/** @type {import("../types.js").SeriesView} */ one) => {
+    return series.map((/** @type {import("../types.js").Series} */ one) => {
       const behind = raw?.find((/** @type {any} */ other) => other.name === one.name);
       return [one.name, { ...points(one, cost), raw: behind ? points(behind, cost) : null, superseded: (one.superseded ?? []).map((old) => points(old, cost)) }];
     });

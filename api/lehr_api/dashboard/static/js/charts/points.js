@@ -18,7 +18,7 @@ import { fromWire } from "../format.js";
 const numbers = (wire) => wire.map((value) => (typeof value === "number" ? value : (fromWire(value) ?? NaN)));
 
 /**
- * @param {Pick<import("../types.js").SeriesView, "step" | "x" | "y" | "low" | "high">} series
+ * @param {Pick<import("../types.js").Series, "step" | "x" | "y" | "low" | "high">} series
  * @param {number} [cost] factor from the series' axis to the chart's
  * @returns {Points}
  */
