@@ -208,7 +208,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         *("--insecure", "--insecure-http"),
         action="store_true",
-        help="allow other addresses than loopback without TLS",
+        help="allow addresses other than loopback without TLS",
     )
     return parser
 

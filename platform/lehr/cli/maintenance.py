@@ -1,4 +1,4 @@
-"""``lehr maintenance``: times in which nodes are not used."""
+"""``lehr maintenance``: times when nodes are not used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lehr.schemas.maintenance import MaintenanceView
 
 app = typer.Typer(rich_markup_mode=None)
 group = typer.Typer(
-    help="Declare times in which nodes are not used.",
+    help="Declare maintenance windows: times when nodes are not used.",
     rich_markup_mode=None,
     no_args_is_help=True,
 )
@@ -25,11 +25,11 @@ app.add_typer(group, name="maintenance")
 
 @group.callback()
 def about() -> None:
-    """Declare times in which nodes are not used.
+    """Declare maintenance windows: times when nodes are not used.
 
-    When a window begins, trainings on its nodes save, stop and are queued again; none spends a
-    retry. They resume after the window. Before a window, a run that cannot save starts only if its
-    time limit ends it in time.
+    When a window begins, trainings on its nodes save, stop and are queued again, to resume after
+    the window. A stop spends a retry only if nothing was saved. A run that cannot save starts only
+    if its time limit ends before the window begins.
     """
 
 
@@ -44,7 +44,7 @@ def add(
         ),
     ],
     length: Annotated[
-        str, typer.Option("--for", metavar="TIME", help="How long it is, e.g. 30m, 4h or 2d.")
+        str, typer.Option("--for", metavar="TIME", help="Length of the window, e.g. 30m, 4h or 2d.")
     ],
     node: Annotated[
         str | None, typer.Option("--node", metavar="NODE", help="Only this node. Default: all.")
@@ -52,7 +52,7 @@ def add(
     repeat: Annotated[
         str | None,
         typer.Option(
-            "--repeat", metavar="HOW", help="Repeat it: daily or weekly. A day always has 24 hours."
+            "--repeat", metavar="HOW", help="Repeat it daily (every 24 hours) or weekly (every 168)."
         ),
     ] = None,
     note: Annotated[

@@ -50,12 +50,12 @@ def join(
         typer.Option(
             "--token",
             envvar=TOKEN_VARIABLE,
-            help="Token for joining; `lehr node token` prints it. Prefer the variable: other users "
-            "of this machine can read arguments.",
+            help="Token for joining; `lehr node token` prints it. Better use the environment "
+            f"variable {TOKEN_VARIABLE}: other users of this machine can see arguments.",
         ),
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option("--token-file", help="File that has the token to join.")
+        Path | None, typer.Option("--token-file", help="File with the token for joining.")
     ] = None,
     name: Annotated[
         str | None, typer.Option("--name", help="Name of the node. Default: the host's name.")

@@ -21,7 +21,7 @@ def note(
         str | None,
         typer.Argument(
             metavar="[TEXT]",
-            help="The new note; - reads standard input. Without it: show the note.",
+            help="The new note, or - to read it from standard input. Default: show the note.",
         ),
     ] = None,
     clear: Annotated[bool, typer.Option("--clear", help="Remove the note.")] = False,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode=None)
 
 SpecFile = Annotated[
-    str, typer.Argument(metavar="FILE", help="YAML or JSON file; - reads standard input.")
+    str, typer.Argument(metavar="FILE", help="YAML or JSON file, or - for standard input.")
 ]
 OverridesArgument = Annotated[
     list[str] | None,
@@ -48,7 +48,7 @@ def plan(
 ) -> None:
     """Estimate memory, time and cost of a run, sweep or rollout, without launching it.
 
-    If a run names no gpu_type and all GPUs of the cluster are of one kind, it is planned for these.
+    A run without a gpu_type is planned for the GPUs of the cluster, if these are all of one kind.
 
     Exit code 3 if the plan cannot work, e.g. a run does not fit in a GPU.
 

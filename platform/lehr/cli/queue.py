@@ -28,7 +28,7 @@ app = typer.Typer(rich_markup_mode=None)
 def queue(as_json: JsonOption = False) -> None:
     """List queued runs in the order in which they start: why each one waits, and until when.
 
-    The expected start rests on the measured speed of running trainings.
+    Expected starts are computed from the measured speed of running trainings.
 
     JSON: {queue: [QueueEntry]}.
     """
@@ -67,7 +67,7 @@ def _start(entry: QueueEntry) -> str:
 
 
 def _why(entry: QueueEntry) -> str:
-    """Return why it waits, and what its expected start rests on."""
+    """Return why it waits, and the reason for its expected start."""
     if not entry.expected_because:
         return entry.reason
     when = "" if entry.expected_start is None else "when "

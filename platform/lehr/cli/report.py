@@ -25,8 +25,8 @@ def report(
 ) -> None:
     """Write a report of a run, sweep or rollout: one HTML file to send to somebody or to print.
 
-    It has verdicts with their intervals, figures, config, code, alerts and cost, and needs no
-    network. Values of `env` are hidden.
+    The file contains verdicts with their intervals, figures, config, code, alerts and cost. It
+    needs no network. Values of `env` are hidden.
 
     JSON: {report: {id, name, path, bytes}}.
     """

@@ -28,7 +28,7 @@ def seeds(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Repeat a run with seeds that it does not have yet, as a sweep over train.seed.
+    """Repeat a run with new seeds, as a sweep over train.seed.
 
     Shows the noise between seeds. When its runs have ended, compare the run and its repetitions
     with other runs: lehr compare RUN RUN-seeds OTHER. The comparison then shows whether a

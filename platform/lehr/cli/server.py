@@ -71,7 +71,7 @@ def up(
     insecure: Annotated[
         bool,
         typer.Option(
-            "--insecure", help="Allow listening on other addresses than loopback without TLS."
+            "--insecure", help="Allow addresses other than loopback without TLS."
         ),
     ] = False,
     foreground: Annotated[

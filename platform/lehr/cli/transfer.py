@@ -34,7 +34,7 @@ def transfer(
         typer.Option(
             "--rule",
             help="Rule that scales the rate: quarter, square_root, width, horizon, keep, step_law "
-            "or deepseek. Default: quarter, which cost the least loss on published runs.",
+            "or deepseek. Default: quarter, the best rule on published runs.",
         ),
     ] = None,
     output: Annotated[

@@ -46,7 +46,9 @@ def mirror(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Mirror a run, or each run of a sweep, from its first event. A repeated call starts over.
+    """Mirror a run, or each run of a sweep, from its first event.
+
+    A second call mirrors everything again from the beginning.
 
     JSON: {runs: [RunDetail]}.
     """

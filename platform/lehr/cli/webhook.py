@@ -39,7 +39,7 @@ def add_webhook(
         str,
         typer.Argument(
             metavar="URL",
-            help="Address; - reads it from standard input, so that the shell does not store it.",
+            help="Address, or - to read it from standard input. Then the shell does not store it.",
         ),
     ],
     as_json: JsonOption = False,

@@ -123,7 +123,7 @@ class Run(RunMetricMethods, RunLogMethods, RunCheckpointMethods):
         provenance: Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
     ) -> Sweep:
-        """Repeat it ``n`` times with seeds that it does not have yet, as a sweep over the seed.
+        """Repeat it ``n`` times with new seeds, as a sweep over the seed.
 
         Once they have ended, ``client.compare`` of this run, the sweep's runs and other runs judges
         differences by the noise between seeds.

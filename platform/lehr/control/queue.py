@@ -16,8 +16,8 @@ The rules, in order:
    may start on it.
 6. A sweep runs at most ``max_concurrent`` of its runs at a time. Its other runs reserve nothing and
    do not count in rule 2. A run that had to wait for a slot of its sweep queues from the moment
-   that the slot became free: otherwise each run of the sweep would be placed before a large run
-   that waits, whose reserved GPUs would stay idle until the whole sweep has ended.
+   when the slot became free. Otherwise each run of the sweep would be placed before a large waiting
+   run, and the GPUs reserved for that run would stay idle until the whole sweep has ended.
 7. A project with a quota holds at most so many GPUs (``quotas.py``). Its other runs reserve
    nothing.
 
@@ -54,7 +54,7 @@ class Plan:
     order: tuple[str, ...]
     """All runs that keep waiting, in order."""
     turn: tuple[Waiting, ...] = ()
-    """Those of them that would start if there was room."""
+    """Those that wait only for GPUs: no limit of a sweep or quota stops them."""
 
 
 def plan(
@@ -70,9 +70,9 @@ def plan(
         waiting: the queued runs.
         active: what holds GPUs.
         nodes: the cluster's nodes.
-        slots: by sweep with a limit, the number of the newest run at the moment when a run of the
-            sweep ended last. Runs of the sweep queue behind it.
-        quotas: by project with a quota, the most GPUs that its runs hold.
+        slots: for each sweep with a limit: when its last slot became free, as the number of the run
+            that was the newest at that moment. Runs of the sweep queue behind that run.
+        quotas: for each project with a quota: the maximum number of GPUs that its runs hold.
     """
     board = GpuBoard({node.name: node for node in nodes})
     for holder in active:

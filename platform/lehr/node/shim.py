@@ -44,7 +44,7 @@ GPU_WAIT_S = 30.0
 SHIPPER_PAUSE_S = 2.0
 """Pause between restarts of a shipper that ended early."""
 NOTE_AGAIN_S = 2.0
-"""Pause between tries to write the exit, on a full disk."""
+"""Pause between attempts to write exit.json on a full disk."""
 
 
 class Shim:
@@ -67,7 +67,7 @@ class Shim:
         self.stop_reason = ""
         self.stop_level_since = 0.0
         self.outside = False
-        """Whether the request to stop is a signal from outside Lehr."""
+        """The request to stop was a signal that Lehr did not send."""
 
     # --- course of an attempt ----------------------------------------------------------------
 
