@@ -102,7 +102,7 @@ def test_eight_bit_moments_save_three_quarters_where_they_apply() -> None:
 
 def test_unfused_adamw_takes_one_more_copy_in_its_step() -> None:
     fused, plain = planned(1), planned(1, optimizer={"fused": False})
-    assert plain.optimizer_step - fused.optimizer_step == fused.weights
+    assert plain.stages["optimizer"] - fused.stages["optimizer"] == fused.weights
     assert planned(1, optimizer={"name": "muon"}).optimizer_workspace > 0
 
 

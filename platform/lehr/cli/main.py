@@ -80,7 +80,10 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "cluster": ("cluster", "List nodes, show their history, exclude or readmit them"),
         "node": ("node", "Join this machine to a server's cluster, or leave it"),
         "token": ("token", "Give people and programs tokens of their own, with a role"),
-        "maintenance": ("maintenance", "Declare maintenance windows: times when nodes are not used"),
+        "maintenance": (
+            "maintenance",
+            "Declare maintenance windows: times when nodes are not used",
+        ),
         "quota": ("quota", "Limit how many GPUs the runs of a project hold at a time"),
         "secret": ("secret", "Manage secrets, which specs refer to by name"),
         "audit": ("token", "List changes and refused requests, with who sent them"),

@@ -52,7 +52,9 @@ def add(
     repeat: Annotated[
         str | None,
         typer.Option(
-            "--repeat", metavar="HOW", help="Repeat it daily (every 24 hours) or weekly (every 168)."
+            "--repeat",
+            metavar="HOW",
+            help="Repeat it daily (every 24 hours) or weekly (every 168).",
         ),
     ] = None,
     note: Annotated[

@@ -33,7 +33,9 @@ def about() -> None:
 @quota.command("set")
 def set_quota(
     project: Project,
-    gpus: Annotated[int, typer.Argument(metavar="GPUS", min=0, help="Maximum number of GPUs at a time.")],
+    gpus: Annotated[
+        int, typer.Argument(metavar="GPUS", min=0, help="Maximum number of GPUs at a time.")
+    ],
     as_json: JsonOption = False,
 ) -> None:
     """Set the quota of a project. Running runs continue, even if they hold more.

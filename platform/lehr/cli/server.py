@@ -70,9 +70,7 @@ def up(
     ] = None,
     insecure: Annotated[
         bool,
-        typer.Option(
-            "--insecure", help="Allow addresses other than loopback without TLS."
-        ),
+        typer.Option("--insecure", help="Allow addresses other than loopback without TLS."),
     ] = False,
     foreground: Annotated[
         bool, typer.Option("--foreground", help="Run in this process, for systemd and containers.")

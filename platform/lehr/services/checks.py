@@ -7,7 +7,6 @@ only be known later (a corpus on another node, a GPU type that no node has yet) 
 from __future__ import annotations
 
 import glob
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 Trials = list[tuple[dict[str, Any], RunSpec]]
 _CORPUS = "train.data.corpus"
-_OF_A_CORPUS = re.compile(r"\bdata\.corpus\.(.*\.corpus\.)?paths$")
 
 
 def check_run(context: Context, spec: RunSpec) -> None:

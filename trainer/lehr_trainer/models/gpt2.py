@@ -133,17 +133,6 @@ def to_transformers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return out
 
 
-def from_transformers(state: Mapping[str, Tensor], *, tied: bool) -> dict[str, Tensor]:
-    """Convert a state dict back; a tied head is no parameter of its own here."""
-    out: dict[str, Tensor] = {}
-    for name, tensor in state.items():
-        own = name.removeprefix("transformer.")
-        if own == "lm_head.weight" and tied:
-            continue
-        out[own] = tensor.T.contiguous() if own.endswith(TRANSPOSED) else tensor
-    return out
-
-
 def transformers_config(config: GPT2Config) -> dict[str, object]:
     """Make ``config.json`` for ``transformers``: no dropout, since training uses none."""
     return {

@@ -157,10 +157,6 @@ class MemoryPlan:
         return self.overhead == 0
 
     @property
-    def optimizer_step(self) -> int:
-        return self.stages["optimizer"]
-
-    @property
     def peak(self) -> int:
         return max(self.stages.values())
 
