@@ -369,7 +369,7 @@ class AsyncRun(AsyncProxy):
         provenance: Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
     ) -> AsyncSweep:
-        """Repeat it ``n`` times with seeds that it does not have yet, as a sweep over the seed.
+        """Repeat it ``n`` times with new seeds, as a sweep over the seed.
 
         Once they have ended, ``client.compare`` of this run, the sweep's runs and other runs judges
         differences by the noise between seeds.
