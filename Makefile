@@ -51,7 +51,7 @@ simulate: $(STAMPS)/dev  ## The control plane in virtual time, with faults; SEED
 	PYTHONPATH=tests PYTHONHASHSEED=0 $(BIN)/python -m simulation --seeds $(or $(SEEDS),10) \
 		--first $(or $(FIRST),1) $(if $(HOURS),--hours $(HOURS)) $(if $(GPUS),--gpus $(GPUS)) $(ARGS)
 
-durations: $(STAMPS)/dev $(STAMPS)/chromium  ## Measure anew how long the tests take, which orders them
+durations: $(STAMPS)/dev $(STAMPS)/chromium  ## Measure again how long the tests take, which orders them
 	$(TIER) test -n 4 --dist loadgroup --write-durations $(or $(ARGS),tests)
 
 test-unit: $(STAMPS)/dev  ## The fast tests only

@@ -129,7 +129,7 @@ def test_curve_of_a_fork_continues_that_of_its_parent(visit: Visit, lehr: Lehr):
     at = [dict(zip(one.step, one.y, strict=True)) for one in values.values()]
     drawn = dict(zip(before["x"], before["y"], strict=True))
     assert (drawn[100], drawn[101], drawn[200]) == (at[0][100], at[1][101], at[1][200])
-    # Its clock begins anew.
+    # Its clock begins again.
     page.get_by_role("button", name="time", exact=True).click()
     page.wait_for_function(
         """() => !document.querySelector('[data-metric="train/loss"] .plot').figure.traces

@@ -41,7 +41,7 @@ def table(session: Session) -> Result:
     """Make the table of all that was measured, with the advice for the spec."""
     found = measured(session, *SECTIONS, budget_s=0)
     text = (_folder(session) / "results.md").read_text().strip()
-    # It shows what the sections found until now, so a further call makes it anew.
+    # It shows what the sections found until now, so a further call makes it again.
     left = any(row["note"] == "not measured yet" for row in found["rows"])
     return Result(text=text, unfinished="some rows are not measured yet" if left else "")
 

@@ -130,7 +130,7 @@ def _triton() -> list[Check]:
     """Check for the compiler of kernels, which a torch for CUDA brings along."""
     if torch.version.cuda is None or find_spec("triton"):
         return []
-    return [Check("Triton", "bad", "not installed", "Install torch for CUDA anew.")]
+    return [Check("Triton", "bad", "not installed", "Install torch for CUDA again.")]
 
 
 def _port(port: int) -> Check:

@@ -1,4 +1,4 @@
-/** The points of a run: fetched once after its end, and anew when it is tried again. */
+/** The points of a run: fetched once after its end, and again when it is tried again. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -82,7 +82,7 @@ test("the curves of a sweep know which trials have ended, and by which attempt",
   assert.deepEqual(runs.map(({ id, ended, attempt, hidden }) => [id, ended, attempt, hidden]), [["r1", true, 1, false], ["r2", false, 1, true]]);
 });
 
-test("curves are drawn anew when a trial ends or is tried again", () => {
+test("curves are drawn again when a trial ends or is tried again", () => {
   const sign = (/** @type {Record<string, any>} */ changes) => boardSign("lr", boardRuns(sweepOf([changes]), "lr", new Set()));
   assert.equal(sign({}), sign({ step: 11 }));
   assert.notEqual(sign({}), sign({ ended_at: 9 }));

@@ -173,7 +173,7 @@ test("an expected start is told to the minute with its basis, and a missing one 
   assert.equal(expectation({ expected_start: null, expected_because: "" }, 0), null);
 });
 
-test("news of one trial replace it, and rank all others anew", () => {
+test("news of one trial replace it, and rank all others again", () => {
   const before = sweepOf([trial(1, { rank: 1, best: true }), trial(2, { rank: 2 })], { next_cursor: "2" });
   const changed = trial(2, { rank: 1, run: run({ id: "r2", step: 99 }) });
   const found = withNews(before, sweepOf([changed], { standings: [stands(1, 2), stands(2, 1)], trials_total: 1, counts: { completed: 2 } }));

@@ -1,6 +1,6 @@
 """Small runs whose numbers must not change: golden losses, and a bitwise comparison of commits.
 
-    python tests/lehr_testing/golden_runs.py --renew         # write the golden losses anew
+    python tests/lehr_testing/golden_runs.py --renew         # write the golden losses again
     python tests/lehr_testing/golden_runs.py --base COMMIT   # bitwise, against that commit's trainer
 
 Losses depend in their last digits on the processor's kernels, so the goldens hold to a tolerance.

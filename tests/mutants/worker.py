@@ -5,7 +5,7 @@ mutant to its results. It works on a copy of the sources: the first entries of P
 
 A mutant inside of a function costs a fork and the tests that reach it: the fork has all tests
 collected, and the function gets the mutated code. A mutant of what runs at import is written into
-the copy, and a fork that has not yet imported the package collects the tests anew.
+the copy, and a fork that has not yet imported the package collects the tests again.
 """
 
 from __future__ import annotations

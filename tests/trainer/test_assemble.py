@@ -183,7 +183,7 @@ def test_math_kernel_causes_one_warning(
 def test_gradients_keep_their_memory_if_ranks_accumulate(
     tmp_path: Path, corpus: Path, world_size: int, micro_batch: int | None, kept: bool
 ) -> None:
-    """DDP's buckets hold them: dropped, they would be made anew outside."""
+    """DDP's buckets hold them: dropped, they would be made again outside."""
     batch = {"sequences": 4, "sequence_length": 32, "micro_batch": micro_batch}
     ranks = Ranks(0, world_size, torch.device("cpu"))  # Without a group, so alone with its share.
     training = begin(tmp_path / "run", corpus, ranks=ranks, batch=batch, **QUIET)

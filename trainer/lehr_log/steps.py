@@ -42,7 +42,7 @@ class Steps:
             if step is None or name in self._restarted:
                 continue
             if step < self._last and step <= self._first.get(name, 1):
-                # It counts within an epoch, or anew after a resumption.
+                # It counts within an epoch, or again after a resumption.
                 self._restarted.add(name)
                 continue
             if step >= self._last:

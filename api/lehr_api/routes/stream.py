@@ -31,7 +31,7 @@ async def stream(
     ] = None,
     last_event_id: Annotated[
         str | None,
-        Header(description="Tolerated: after a break, read what is shown anew."),
+        Header(description="Tolerated: after a break, read again what is shown."),
     ] = None,
 ) -> StreamingResponse:
     """Stream server-sent events: `hello` first, then `run`, `sweep`, `rollout`, `metrics`, `log`

@@ -69,7 +69,7 @@ class Closure:
 @dataclass(frozen=True)
 class ExpectedStart:
     in_s: float | None
-    """Seconds until it is expected to start; None if that cannot be told."""
+    """Seconds until it is expected to start; None if that is not known."""
     because: str
     """What the time rests on, or why there is none."""
 

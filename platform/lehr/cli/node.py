@@ -124,7 +124,7 @@ def join(
 
     where = home.ensure_home()
     _refuse_server(where)
-    wish = machine.Wish(
+    options = machine.JoinOptions(
         server,
         _join_token(context, given_token, token_file),
         name,
@@ -135,7 +135,7 @@ def join(
         base_port,
         _file(ca),
     )
-    wanted, view, found = machine.prepare(where, wish)
+    wanted, view, found = machine.prepare(where, options)
     running = daemon.keeper_pid(where) is not None
     before = record.read(where)
     if running and before is not None and before.node != wanted.node:

@@ -54,7 +54,7 @@ class NodeKeeper:
         """Keep the machine joined until it is stopped.
 
         Raises:
-            Unauthorized: the server has another token now: this machine must join anew.
+            Unauthorized: the server has another token now: this machine must join again.
         """
         pause = AGAIN_S[0]
         while not self.stopping.is_set():

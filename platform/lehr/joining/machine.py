@@ -25,7 +25,7 @@ _LONGEST_NAME = 63
 
 
 @dataclass(frozen=True)
-class Wish:
+class JoinOptions:
     """The options of ``lehr node join``; None: choose."""
 
     server_url: str
@@ -39,46 +39,46 @@ class Wish:
     ca_file: Path | None = None
 
 
-def prepare(where: Path, wish: Wish) -> tuple[JoinRecord, JoinView, Machine]:
+def prepare(where: Path, options: JoinOptions) -> tuple[JoinRecord, JoinView, Machine]:
     """Return how the machine would join, what the server answered, and what was found here.
 
     Raises:
         LehrError: the server does not answer, or rejects the token.
         UserError: an option is wrong.
     """
-    name = wish.name or socket.gethostname().partition(".")[0]
+    name = options.name or socket.gethostname().partition(".")[0]
     if not re.fullmatch(NODE_NAME, name) or len(name) > _LONGEST_NAME:
         raise UserError(
             f"--name {name!r} is not a node's name.",
             hint="Use letters, digits, dots, dashes and underscores, at most 63: --name gpu-2",
         )
-    if wish.ca_file is not None:
-        os.environ["SSL_CERT_FILE"] = str(wish.ca_file)
+    if options.ca_file is not None:
+        os.environ["SSL_CERT_FILE"] = str(options.ca_file)
     asked_at = time.time()
-    with Client(wish.server_url, wish.token) as client:
+    with Client(options.server_url, options.token) as client:
         view = client.join_cluster(name)
     answered_at = time.time()
     real = len(gpu_inventory.visible(gpu_inventory.real_gpus(), _visible()))
-    if real and wish.gpus is not None and wish.gpus > real:
+    if real and options.gpus is not None and options.gpus > real:
         raise UserError(
-            f"--gpus {wish.gpus}: this machine has {real} GPU{'s' if real > 1 else ''}.",
+            f"--gpus {options.gpus}: this machine has {real} GPU{'s' if real > 1 else ''}.",
             hint="Omit --gpus to use all.",
         )
-    ports = Ports(wish.base_port or DEFAULT_BASE)
+    ports = Ports(options.base_port or DEFAULT_BASE)
     shared = _shares(Path(view.runs_dir), view.runs_folder)
-    runs_dir = wish.runs_dir or (Path(view.runs_dir) if shared else home.runs_dir(where))
-    data_dir = wish.data_dir or home.data_dir(where)
+    runs_dir = options.runs_dir or (Path(view.runs_dir) if shared else home.runs_dir(where))
+    data_dir = options.data_dir or home.data_dir(where)
     record = JoinRecord(
-        server_url=wish.server_url.rstrip("/"),
+        server_url=options.server_url.rstrip("/"),
         node=name,
         node_token=view.node_token,
-        gpus=(real if wish.gpus is None else wish.gpus) if real else wish.gpus or 0,
+        gpus=(real if options.gpus is None else options.gpus) if real else options.gpus or 0,
         logical=not real,
         runs_dir=str(runs_dir),
         data_dir=str(data_dir),
-        interface=wish.interface,
+        interface=options.interface,
         base_port=ports.base,
-        ca_file=None if wish.ca_file is None else str(wish.ca_file),
+        ca_file=None if options.ca_file is None else str(options.ca_file),
     )
     return record, view, _look(where, record, view, ports, (asked_at, answered_at))
 

@@ -146,7 +146,7 @@ class Ledger:
         except ValidationError as error:
             raise UserError(
                 f"{self._path} is damaged, so what account {self.account} has used is unknown.",
-                hint="Restore the file, or name another --account, whose budget begins anew.",
+                hint="Restore the file, or name another --account, whose budget begins again.",
             ) from error
         if book.server != self._server:
             raise UserError(

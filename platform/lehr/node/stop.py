@@ -58,7 +58,7 @@ def stop_all(where: Path, *, timeout_s: float, deliver_s: float = 0.0) -> Stoppe
     uncopied = _finish_copies(entries, timeout_s)
     if deliver_s:
         _until(lambda: not any(entry.held() for entry in entries), deliver_s)
-    # What is left of a shim now only waits to deliver; the next server has that done anew.
+    # What is left of a shim now only waits to deliver; the next server has that done again.
     for entry in entries:
         _signal_shim(entry, signal.SIGKILL)
     return StoppedTrainings(len(training) - len(late), len(late), uncopied)

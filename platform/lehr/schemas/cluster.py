@@ -82,10 +82,10 @@ class QueueEntry(View):
     queued_at: float
     expected_start: float | None = None
     """When it is expected to start, from the measured speeds of the runs before it and the steps
-    that these have left; null if that cannot be told, or if something else than GPUs is missing.
+    that these have left; null if that is not known, or if something else than GPUs is missing.
     """
     expected_because: str = ""
-    """What that rests on, or why it cannot be told."""
+    """The reason for that time, or why it is not known."""
 
 
 class LeaveRequest(Documented):

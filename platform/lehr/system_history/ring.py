@@ -115,7 +115,7 @@ class Ring:
             return ()
 
     def _widen(self, known: Sequence[str], figures: Mapping[str, float]) -> tuple[str, ...]:
-        """Write the file anew with more columns, and with the rows that it has."""
+        """Write the file again with more columns, and with the rows that it has."""
         columns = (*known, *(name for name in figures if name not in known))[:_MOST_COLUMNS]
         row, before = _Row(columns), _Row(known)
         head = json.dumps({"columns": columns}, separators=(",", ":")).encode()
@@ -152,7 +152,7 @@ class _Row:
         return list(self._form.iter_unpack(data))
 
     def folded(self, old: bytes, slot: int, figures: Mapping[str, float]) -> bytes:
-        """Return the row with the figures in it; a row of an earlier slot is begun anew."""
+        """Return the row with the figures in it; a row of an earlier slot is begun again."""
         count, values = 0, [math.nan] * len(self._columns)
         if len(old) == self.size:
             was, had, *means = self._form.unpack(old)

@@ -47,7 +47,7 @@ def test_node_that_leaves_keeps_its_attempts_and_gets_no_new_ones():
     assert set(member.seen().attempts) == {"a-1"}
     assert member.as_node().problem == "it is leaving the cluster"
     assert not member.as_node().usable
-    # A new server asks the agent anew.
+    # A new server asks the agent again.
     cluster.on_news({"news": "node", "name": "n1", "hello": listed | gpus | {"draining": True}})
     assert not cluster.members()["n1"].as_node().usable
     cluster.on_news({"news": "node", "name": "n1", **listed, "draining": False})

@@ -42,7 +42,7 @@ def test_each_bucket_has_its_own_count(alone) -> None:
     layers = torch.nn.Sequential(*(torch.nn.Linear(4, 4, bias=False) for _ in range(3)))
     model = DistributedDataParallel(layers, bucket_cap_mb=1e-6)
     compress_gradients(model, ParallelConfig(compression="fp16", compression_scale=1024.0))
-    for _ in range(2):  # DDP builds its buckets anew after the first backward.
+    for _ in range(2):  # DDP builds its buckets again after the first backward.
         model(torch.full((1, 4), 1e3)).sum().mul(1e3).backward()
     counts = overflow_counts(model)
     assert counts is not None

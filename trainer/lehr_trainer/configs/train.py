@@ -215,7 +215,7 @@ class TrainConfig(Config):
     def _fits_together(self) -> Self:
         if self.has_budget:
             # They follow from the budget: whoever changes the model or the batch of this config,
-            # for example a sweep, gets them anew.
+            # for example a sweep, gets them again.
             self.__pydantic_fields_set__.discard("steps")
         batch = self.batch
         if batch.micro_batch is not None and batch.sequences % batch.micro_batch:

@@ -101,7 +101,7 @@ class TrainTokens:
             raise BadData(
                 f"{self.names[shard]} holds token {largest}, outside the vocabulary of "
                 f"{self.vocab_size}; delete {Path(self.names[shard]).parent} and the data is "
-                "prepared anew"
+                "prepared again"
             )
         return rows
 

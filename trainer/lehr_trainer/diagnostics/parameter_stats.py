@@ -148,7 +148,7 @@ def sample(
     assert isinstance(head, Tensor)
     generator = torch.Generator(head.device).manual_seed(seed)
     written = torch.tensor([prompt], dtype=torch.int64, device=head.device)
-    # Each step has another length, for which cuDNN would plan anew.
+    # Each step has another length, for which cuDNN would plan again.
     with _plain(model), kernels_for_fp32():
         for _ in range(tokens):
             last_BD = model(written[:, -longest:])[:, -1]

@@ -36,7 +36,7 @@ class Accumulation:
       autograd adopted from there would change with the next micro-batch. So gradients get memory
       of their own before the first backward pass.
     - under DDP with several micro-batches. DDP keeps gradients in its buckets; dropped ones would
-      be made anew outside of them, and held twice until the last micro-batch is reduced.
+      be made again outside of them, and held twice until the last micro-batch is reduced.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What the writer of the index keeps in memory, against what it counts anew."""
+"""What the writer of the index keeps in memory, against what it counts again."""
 
 from __future__ import annotations
 

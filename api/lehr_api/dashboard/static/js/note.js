@@ -37,7 +37,7 @@ function edit(path, of, done) {
 }
 
 /**
- * Put the note below a page's head, outside of what is drawn anew.
+ * Put the note below a page's head, outside of what is drawn again.
  *
  * @param {HTMLElement} head
  * @returns {(path: string, of: {name: string, note: string}) => void} draws it if it has changed

@@ -234,7 +234,7 @@ export class Board {
           .filter((run) => !run.hidden)
           .map(async (run) => {
             await this.#feed(run, names, reading);
-            // The clock of a fork begins anew, so its parent has no place before it.
+            // The clock of a fork begins again, so its parent has no place before it.
             const before = reading.x === "time" ? [] : await ancestorsOf(run.parent);
             this.ancestors.set(run.id, before.map(({ id }) => id));
             const unseen = before.filter(({ id }) => !this.runs.some((other) => other.id === id && !other.hidden));

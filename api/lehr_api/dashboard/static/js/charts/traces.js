@@ -116,11 +116,11 @@ export function shapesOf(marks, curve, unit) {
  */
 export function marksNear(marks, step, distance) {
   const near = (/** @type {{step: number}} */ { step: at }) => Math.abs(at - step) <= distance;
-  const said = (/** @type {{step: number, label: string, cause?: string}} */ { step: at, label, cause }, lead = "") => `step ${integer(at)}: ${label}${cause ? `${lead}${cause}` : ""}`;
+  const line = (/** @type {{step: number, label: string, cause?: string}} */ { step: at, label, cause }, lead = "") => `step ${integer(at)}: ${label}${cause ? `${lead}${cause}` : ""}`;
   return [
-    ...marks.checkpoints.map((at) => ({ step: at, label: "checkpoint saved" })).filter(near).map((one) => said(one)),
-    ...marks.resumes.filter(near).map((one) => said(one, ", after: ")),
-    ...marks.schedule.filter(near).map((one) => said(one)),
-    ...marks.alerts.filter(near).map((one) => said(one, ". Usual cause: ")),
+    ...marks.checkpoints.map((at) => ({ step: at, label: "checkpoint saved" })).filter(near).map((one) => line(one)),
+    ...marks.resumes.filter(near).map((one) => line(one, ", after: ")),
+    ...marks.schedule.filter(near).map((one) => line(one)),
+    ...marks.alerts.filter(near).map((one) => line(one, ". Usual cause: ")),
   ];
 }

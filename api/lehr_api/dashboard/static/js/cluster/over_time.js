@@ -36,7 +36,7 @@ function panel(node) {
 }
 
 /**
- * Keep one panel per node below a part of the page, outside of what is drawn anew.
+ * Keep one panel per node below a part of the page, outside of what is drawn again.
  *
  * @param {HTMLElement} after
  * @param {() => void} changed called after a node was drained or readmitted

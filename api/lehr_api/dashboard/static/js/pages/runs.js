@@ -214,7 +214,7 @@ async function loadConfigs() {
   if (first || metrics.length) redraw(true);
 }
 
-/** @param {boolean} [all] draw every row anew: what the cells show has changed besides the runs */
+/** @param {boolean} [all] draw every row again: what the cells show has changed besides the runs */
 function redraw(all = false) {
   if (!loaded) return;
   arrange();

@@ -17,7 +17,7 @@ const REFRESH_MS = 4000;
  * Make a tab that shows one list of the run, and fetches it again when the run changes.
  *
  * @param {string} path
- * @param {(items: any[], run: RunDetail, again: () => void) => import("../dom.js").Child} draw `again` fetches the list anew
+ * @param {(items: any[], run: RunDetail, again: () => void) => import("../dom.js").Child} draw `again` fetches the list again
  * @returns {(place: HTMLElement, run: RunDetail) => OpenTab}
  */
 export function listTab(path, draw) {

@@ -238,7 +238,7 @@ export class LogView {
     const encoder = new TextEncoder();
     let at = this.first;
     for (let i = 0; i < this.lines.length && at <= offset; i += 1) {
-      // A character that could not be decoded has another length: then the lines are loaded anew.
+      // A character that could not be decoded has another length: then the lines are loaded again.
       if (at === offset) return this.lines[i].toLowerCase().includes(text.toLowerCase()) ? this.rows[i] : null;
       at += encoder.encode(this.lines[i]).length + 1;
     }

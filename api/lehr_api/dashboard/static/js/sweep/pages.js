@@ -37,7 +37,7 @@ export async function readSweep(path, count) {
 }
 
 /**
- * The sweep after some of its runs have changed: their trials are replaced, and all are ranked anew.
+ * The sweep after some of its runs have changed: their trials are replaced, and all are ranked again.
  *
  * @param {SweepDetail} before
  * @param {SweepDetail} news the answer to a request that named those runs
