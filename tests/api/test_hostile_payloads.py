@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,59 +13,7 @@ from lehr_testing import hostile
 from lehr_testing.api import api_client, attempt_token, begin, finished, line, started
 from lehr_testing.stores import run_spec
 
-PATH = "attempt-1/checkpoints/step-00000005"
-EXIT = {
-    "code": 1,
-    "signal": None,
-    "ended_at": 1_760_000_000.0,
-    "reason": "exited",
-    "detail": "",
-    "log_tail": "",
-    "node": "n1",
-    "finished": {"step": 3, "outcome": "failed", "cause": "error", "message": "so"},
-}
-SOUND: dict[str, dict[str, Any]] = {
-    "heartbeat": {
-        "boot_id": "b",
-        "pid": 1,
-        "node_rank": 0,
-        "sizes": {"events.jsonl": 1},
-        "launcher_alive": True,
-        "step": 1,
-        "elapsed_s": 1.0,
-    },
-    "exit": {"exit": EXIT, "node_rank": 0, "sizes": {"events.jsonl": 0}},
-    "copies": {"copies": [{"path": PATH, "url": "s3://b/x", "state": "there", "error": None}]},
-}
 LOGGED = line("metrics", step=1, tokens=1, values={"loss": 2.0})
-_MARK = "@here@"
-
-
-def places(value: Any) -> Iterator[tuple[Any, ...]]:
-    """Yield the path of every value in a payload: containers, and what is in them."""
-    yield ()
-    if isinstance(value, dict | list):
-        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
-            for path in places(inner):
-                yield (key, *path)
-
-
-def marked(value: Any, path: tuple[Any, ...]) -> Any:
-    """Return the payload with a mark in that place."""
-    if not path:
-        return _MARK
-    key, *rest = path
-    if isinstance(value, list):
-        return [marked(v, tuple(rest)) if n == key else v for n, v in enumerate(value)]
-    return {k: marked(v, tuple(rest)) if k == key else v for k, v in value.items()}
-
-
-def payloads(what: str) -> Iterator[tuple[str, bytes]]:
-    """Yield each payload with one hostile value in one place, and the name of both."""
-    for path in places(SOUND[what]):
-        text = json.dumps(marked(SOUND[what], path))
-        for value in hostile.VALUES:
-            yield f"{path} = {value[:40]}", text.replace(f'"{_MARK}"', value).encode()
 
 
 class Worker:
@@ -102,7 +49,7 @@ def test_hostile_payload_is_answered_and_harms_no_other_run(tmp_path, what):
         ends = [one.write(started() + LOGGED, 0) for one in healthy]
         odd = Worker(api, client)
         odd.write(started(), 0)
-        for name, body in payloads(what):
+        for name, body in hostile.messages(what):
             answer = odd.post(what, body)
             assert answer.status_code < 500, f"{name}: {answer.text[:500]}"
             if what == "exit" and answer.status_code == 200:

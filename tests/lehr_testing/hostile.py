@@ -1,7 +1,8 @@
-"""Hostile lines: each kind of record with one invalid field."""
+"""Hostile messages of a worker: each kind of record, and of request, with invalid values."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any, get_args
 
@@ -84,3 +85,65 @@ def lines(kind: str) -> Iterator[tuple[str, bytes]]:
         for text in VALUES:
             yield f"{kind}.{name} = {text[:40]}", line(sound | {name: text})
         yield f"{kind} without {name}", line({k: v for k, v in sound.items() if k != name})
+
+
+PATH = "attempt-1/checkpoints/step-00000005"
+MESSAGES: dict[str, dict[str, Any]] = {
+    "heartbeat": {
+        "boot_id": "b",
+        "pid": 1,
+        "node_rank": 0,
+        "sizes": {"events.jsonl": 1},
+        "launcher_alive": True,
+        "step": 1,
+        "elapsed_s": 1.0,
+    },
+    "exit": {
+        "exit": {
+            "code": 1,
+            "signal": None,
+            "started_at": 1_759_999_000.0,
+            "ended_at": 1_760_000_000.0,
+            "reason": "exited",
+            "detail": "",
+            "log_tail": "",
+            "boot_id": "b",
+            "finished": {"step": 3, "outcome": "failed", "cause": "error", "message": "so"},
+        },
+        "node_rank": 0,
+        "sizes": {"events.jsonl": 0},
+    },
+    "copies": {"copies": [{"path": PATH, "url": "s3://b/x", "state": "there", "error": None}]},
+}
+"""A valid request of each kind, with every field of its schema."""
+_MARK = "@here@"
+
+
+def places(value: Any) -> Iterator[tuple[Any, ...]]:
+    """Yield the path of every value in a message: containers, and what is in them."""
+    yield ()
+    if isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            for path in places(inner):
+                yield (key, *path)
+
+
+def message(value: Any, place: tuple[Any, ...], text: str) -> bytes:
+    """Return the message as JSON, with the text in that place."""
+    return json.dumps(_marked(value, place)).replace(f'"{_MARK}"', text).encode()
+
+
+def _marked(value: Any, place: tuple[Any, ...]) -> Any:
+    if not place:
+        return _MARK
+    key, *rest = place
+    if isinstance(value, list):
+        return [_marked(v, tuple(rest)) if n == key else v for n, v in enumerate(value)]
+    return {k: _marked(v, tuple(rest)) if k == key else v for k, v in value.items()}
+
+
+def messages(what: str) -> Iterator[tuple[str, bytes]]:
+    """Yield each message with one hostile value in one place, and the name of both."""
+    for place in places(MESSAGES[what]):
+        for value in VALUES:
+            yield f"{place} = {value[:40]}", message(MESSAGES[what], place, value)

@@ -167,31 +167,42 @@ class Agent:
         """List every attempt of this node that is not delivered: ``live``, or ``ended`` with its
         exit.
 
-        An attempt with neither shim nor exit gets a shim that finalizes it.
+        An attempt with neither shim nor exit gets a shim that finalizes it. One whose folder cannot
+        be read is listed as live, because its processes may live.
         """
         found: dict[str, dict[str, Any]] = {}
         for path in sorted(self.attempts.iterdir()):
-            if path.name.startswith("."):
+            if path.name.startswith(".") or not path.is_dir():
                 continue
-            entry = AttemptDir(str(path))
-            held = entry.held()
-            if entry.is_done and not held:
-                shutil.rmtree(path, ignore_errors=True)
-                continue
-            ended = entry.exit()
-            if not held and not (path / "shim.json").exists():
-                # The agent was killed before the shim registered: it was never started.
-                shutil.rmtree(path, ignore_errors=True)
-                continue
-            if not held:
-                self._finalize_orphan(entry)
-            launch = entry.launch() or {}
-            found[path.name] = {
-                "state": "live" if ended is None else "ended",
-                "gpus": launch.get("gpus", []),
-                "exit": ended,
-            }
+            try:
+                listed = self._listed(path)
+            except Exception as error:  # noqa: BLE001 - one attempt must not hide the others
+                print(f"{path.name} cannot be read: {error}", file=sys.stderr, flush=True)
+                listed = {"state": "live", "gpus": [], "exit": None}
+            if listed is not None:
+                found[path.name] = listed
         return found
+
+    def _listed(self, path: Path) -> dict[str, Any] | None:
+        """Return an attempt as it is listed; None if nothing of it is left to do."""
+        entry = AttemptDir(str(path))
+        held = entry.held()
+        if entry.is_done and not held:
+            shutil.rmtree(path, ignore_errors=True)
+            return None
+        ended = entry.exit()
+        if not held and not (path / "shim.json").exists():
+            # The agent was killed before the shim registered: it was never started.
+            shutil.rmtree(path, ignore_errors=True)
+            return None
+        if not held:
+            self._finalize_orphan(entry)
+        launch = entry.launch() or {}
+        return {
+            "state": "live" if ended is None else "ended",
+            "gpus": launch.get("gpus", []),
+            "exit": ended,
+        }
 
     # --- internals ---------------------------------------------------------------------------
 

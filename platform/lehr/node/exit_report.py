@@ -7,6 +7,7 @@ from typing import Any
 
 _TAIL_BYTES = 6_000
 _LOGS = 3
+_FINISHED = ("outcome", "step", "cause", "message")
 _ERROR_WORDS = (b"Traceback", b"Error", b"error:", b"Killed", b"Signal ")
 
 
@@ -71,15 +72,23 @@ def log_tail(attempt_dir: str) -> str:
 
 
 def finished(attempt_dir: str) -> dict[str, Any] | None:
-    """Return the ``finished`` record, if events.jsonl ends with one."""
+    """Return what the server reads of the ``finished`` record, if events.jsonl ends with one.
+
+    Other fields are left out. They may be nested as deeply as JSON can be read here, and with the
+    report around them nobody else could read it.
+    """
     tail = last_bytes(os.path.join(attempt_dir, "events.jsonl"), 65_536)
     for line in reversed(tail.splitlines()):
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(record, dict) and record.get("kind") == "finished":
-            return record
+            return {
+                name: value
+                for name, value in record.items()
+                if name in _FINISHED and isinstance(value, str | int | None)
+            }
         return None
     return None
 

@@ -129,9 +129,9 @@ def write_json(path: str, value: Any, *, mode: int = 0o644, durable: bool = Fals
 
 
 def read_json(path: str) -> Any:
-    """Return the file's content; None if it is missing or incomplete."""
+    """Return the file's content; None if it is missing or incomplete, or nested too deeply."""
     try:
         with open(path, "rb") as file:
             return json.loads(file.read())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None

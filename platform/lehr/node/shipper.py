@@ -34,6 +34,7 @@ FIRST_HEARTBEAT_S = 1.0
 """After the start: there are no orders yet, and short trainings need no heartbeat."""
 BACKOFF_S = (0.5, 30.0)
 EVENTS = "events.jsonl"
+_MAX_STEP = 1 << 60
 
 
 class Shipper:
@@ -142,10 +143,12 @@ class Shipper:
             if b'"step"' not in line:
                 continue
             try:
-                step = json.loads(line).get("step")
-            except ValueError:
+                record = json.loads(line)
+            except (ValueError, RecursionError):
                 continue
-            if isinstance(step, int):
+            step = record.get("step") if isinstance(record, dict) else None
+            # Only what the server accepts: an odd step must not stop the heartbeats.
+            if type(step) is int and 0 <= step <= _MAX_STEP:
                 self.step = step
                 return
 

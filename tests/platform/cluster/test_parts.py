@@ -202,7 +202,8 @@ def test_exit_report_has_the_error_lines_and_the_finished_record(tmp_path):
     )
     assert note["log_tail"].index("KeyError") < note["log_tail"].index("ChildFailedError")
     assert "step 1" not in note["log_tail"]
-    assert (note["code"], note["signal"], note["finished"]) == (1, None, finished)
+    assert (note["code"], note["signal"]) == (1, None)
+    assert note["finished"] == {"step": 3, "outcome": "failed", "cause": "error"}
     killed = exit_report.build(
         str(tmp_path), code=-9, reason="", detail="", started_at=1.0, boot_id="b"
     )
