@@ -10,11 +10,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, FiniteFloat, ValidationError
 
-from lehr.control.retries import ExitReport, FinishedReport
+from lehr.control.retries import ExitReport, FinishedReport, classify
 from lehr_trainer.configs.documented import Documented
 from lehr_trainer.contract.records import Count
 
 Text = Annotated[str, Field(max_length=200_000)]
+
+STOPPED = "stopped"
+"""The reason of a part that Lehr has ended."""
+_FOLLOW = frozenset({"nccl_timeout", "nccl_error", "network", "peer_lost"})
+"""Causes that the end of another part has on the rest of its gang."""
 
 
 class _Sound(Documented):
@@ -84,15 +89,25 @@ def synthetic_exit(cause: str, message: str, at: float, node: str | None = None)
 
 
 def merge_exit_reports(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Merge the exit reports of a gang's parts, given by node rank. The first failure decides."""
+    """Merge the exit reports of a gang's parts, given by node rank. The first failure decides.
+
+    Each node has a clock of its own. So parts that failed because another one did come last,
+    whatever their clocks say.
+    """
     ranked = sorted(parts.values(), key=lambda part: float(part.get("ended_at") or 0.0))
-    failed = [part for part in ranked if part.get("code") != 0]
+    failed = sorted((part for part in ranked if part.get("code") != 0), key=_follows)
     finished = [part["finished"] for part in ranked if part.get("finished")]
     return {
         **(failed or ranked)[0],
         "finished": finished[0] if finished else None,
         "parts": {rank: dict(part) for rank, part in parts.items()},
     }
+
+
+def _follows(part: Mapping[str, Any]) -> bool:
+    """Return whether a part failed as the rest of a broken gang does."""
+    report = exit_report(part)
+    return report.reason == STOPPED or classify(report, None).name in _FOLLOW
 
 
 def with_part(note: Mapping[str, Any], rank: str, part: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,6 +29,24 @@ def test_the_first_failure_of_a_gang_decides():
     assert whole["parts"] == parts
 
 
+@pytest.mark.parametrize(
+    "rest",
+    [
+        {"log_tail": "Watchdog caught collective operation timeout: WorkNCCL(...)"},
+        {"log_tail": "torch.distributed.DistBackendError: ncclRemoteError: A call failed"},
+        {"log_tail": "gloo/transport/tcp/pair.cc:534] Connection reset by peer"},
+        {"reason": "peer_lost", "code": None},
+        {"reason": "stopped", "code": None, "signal": 9},
+    ],
+)
+def test_clock_that_is_behind_does_not_make_the_rest_of_a_gang_its_cause(rest):
+    oom = part(70.0, log_tail="torch.OutOfMemoryError: CUDA out of memory")
+    whole = merge_exit_reports({"0": part(10.0, **rest), "1": oom, "2": part(9.0, **rest)})
+    assert (whole["log_tail"], whole["ended_at"]) == (oom["log_tail"], 70.0)
+    alone = merge_exit_reports({"0": part(10.0, **rest), "1": part(9.0, **rest)})
+    assert alone["ended_at"] == 9.0
+
+
 def test_the_first_exit_of_a_successful_gang_decides():
     whole = merge_exit_reports({"0": part(9.0, code=0), "1": part(8.0, code=0)})
     assert (whole["code"], whole["ended_at"], whole["finished"]) == (0, 8.0, None)
