@@ -135,7 +135,7 @@ _shared: dict[int, tuple[APIRouter, BaseRoute]] = {}
 """By the identity of the included router, which is kept."""
 
 
-def _share_routes(app: FastAPI) -> None:
+def share_routes(app: FastAPI) -> None:
     """Use the routes that this process built for its first application.
 
     FastAPI builds the validators of all routes at the first request to an application, which takes
@@ -156,7 +156,7 @@ class Api:
         self.dispatcher = FakeDispatcher()
         self.services: Services | None = None
         self.app = create_app(self.settings, services=self._open)
-        _share_routes(self.app)
+        share_routes(self.app)
 
     @property
     def store(self) -> Store:
