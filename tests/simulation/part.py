@@ -304,7 +304,7 @@ class Part:
         return False
 
     def http(self, what: str, act: Any) -> Any:
-        """Send a request. It may be lost, its answer may be lost, and it may arrive once more."""
+        """Send a request. It may be lost, its answer may be lost, it may arrive once more, or late."""
         world, rng, plan = self.world, self.world.rng, self.world.plan
         if (
             not self.node.on
@@ -313,6 +313,10 @@ class Part:
         ):
             raise Outage(what)
         server = world.server
+        if world.lossy and plan.late and rng.random() < plan.late:
+            world.count("late requests")
+            world.after(rng.choice([5.0, 60.0, 600.0]), f"{what} late", lambda: self._again(act))
+            raise Outage(what)
         if world.lossy and rng.random() < plan.repeats:
             again = rng.choice([0.1, 5.0, 60.0, 600.0])
             world.after(again, f"{what} again", lambda: self._again(act))

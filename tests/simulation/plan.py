@@ -40,6 +40,8 @@ class Plan:
     """Share of HTTP requests of which the request or the answer is lost."""
     repeats: float = 0.0
     """Share of HTTP requests that arrive a second time, later."""
+    late: float = 0.0
+    """Share of HTTP requests that their sender gives up, and that arrive after newer ones."""
     slow: float = 0.0
     """Share of calls to agents that take up to two minutes."""
     people: float = 6.0

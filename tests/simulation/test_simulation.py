@@ -106,6 +106,13 @@ def test_ticks_that_the_disk_of_the_server_refuses_break_no_invariant() -> None:
     assert result.counts["failed ticks"] >= 10
 
 
+def test_requests_that_arrive_after_newer_ones_break_no_invariant():
+    busy = {"late": 0.2, "failing": 0.3, "people": 10.0, "hours": 0.4}
+    result = simulate(2, **plan("trainer_kill", rate=6.0, **busy))
+    assert not result.violations, explain(result)
+    assert result.counts["late requests"] >= 10
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", [1, 3])
 def test_clock_of_the_server_is_set_while_there_are_windows(seed) -> None:

@@ -117,7 +117,7 @@ class Verbs:
         server = self.world.server
         self._note(f"delete {run.id} ({run.state})")
         server.call(lambda: delete.delete_run(server.context, run))
-        self.deleted.add(run.id)
+        self._are_deleted({run.id})
         self.world.note(f"deleted: {run.id}")
         self.world.count("deletions")
 
@@ -129,8 +129,12 @@ class Verbs:
         runs = server.call(lambda: server.store.sweeps.runs(sweep.id))
         self._note(f"delete sweep {sweep.id}")
         server.call(lambda: delete.delete_sweep(server.context, sweep))
-        self.deleted.update(run.id for run in runs)
+        self._are_deleted({run.id for run in runs})
         self.world.count("deletions of sweeps")
+
+    def _are_deleted(self, run_ids: set[str]) -> None:
+        self.deleted |= run_ids
+        self.world.watch.groups.check_deletions(run_ids)
 
     def _delete_of_rollout(self) -> None:
         rollout = self._some_rollout()

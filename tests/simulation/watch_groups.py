@@ -37,6 +37,8 @@ class GroupWatch:
     # ------------------------------------------------------------------------------- durable
 
     def acknowledged(self, part: Part, name: str, offset: int) -> None:
+        if part.training.run_id in self.world.verbs.deleted:
+            self.fail("deleted", f"{part.attempt_id}/{name}: stored, although its run was deleted")
         self._acknowledged[part.attempt_id, name] = offset
 
     def about_to_call(self) -> None:
@@ -130,17 +132,21 @@ class GroupWatch:
     # ------------------------------------------------------------------------------- the end
 
     def finally_(self) -> None:
-        self._check_deletions()
+        self._check_all_deletions()
         self._check_trials()
         self._check_copies()
         for rollout_id in self.world.verbs.rollouts:
             self._check_rollout(rollout_id)
 
-    def _check_deletions(self) -> None:
-        store = self.world.server.store
-        gone = store.runs.deleted_ids()
+    def _check_all_deletions(self) -> None:
+        gone = self.world.server.store.runs.deleted_ids()
         for run_id in sorted(self.world.verbs.deleted - gone):
             self.fail("deleted", f"the deletion of {run_id} was confirmed, and is lost")
+        self.check_deletions(gone)
+
+    def check_deletions(self, gone: set[str]) -> None:
+        """Of a deleted run there are no checkpoints and no streams."""
+        store = self.world.server.store
         for run in store.runs.by_ids(sorted(gone)):
             if not RunState(run.state).ended or not run.archived:
                 self.fail("deleted", f"{run.id} was deleted, and is {run.state}")
