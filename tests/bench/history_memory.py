@@ -1,16 +1,20 @@
 """Memory of the server as it serves many short runs, one after the other.
 
-    python tests/bench/history_memory.py [--runs 2000] [--every 250] [--trace 0] [--json]
+    python tests/bench/history_memory.py [--runs 2000] [--every 250] [--limits N] [--types N]
+        [--trace N] [--json]
 
 The real server (store, dispatcher, presenters, W&B mirror, HTTP on loopback), without Ray: an agent
 in the server's process confirms each start. This process submits the runs and sends what a shipper
 sends for a run of a second: heartbeats, ``started``, 20 metrics, a checkpoint, a log, the exit.
 Every 25 runs it reads what a person's page reads. Prints the resident memory of the server after
-each ``--every`` runs, the part that SQLite holds, and the slope over the last half in KB a run; at the
-end also the memory without what the allocator kept of freed memory.
+each ``--every`` runs, and what it consists of: SQLite's part, what malloc has given out and what it
+keeps of freed memory, and the number of Python's memory blocks. Then their slopes over the last half,
+a run; at the end also the memory without what the allocator kept of freed memory.
 
-``--trace n`` lists the n lines of Python that grew most over the last half. The slope is then
-that of a slower server with more memory: do not compare it.
+``--limits n`` lets no cache of the server keep more than n entries: what still grows is in none of
+them. ``--types n`` lists the n types of which the last half added most objects, ``--trace n`` the
+lines of Python that grew most. With ``--trace`` the slope is that of a slower server with more
+memory: do not compare it.
 """
 
 from __future__ import annotations
@@ -31,16 +35,18 @@ import threading
 import time
 import tracemalloc
 import uuid
+from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import httpx
 import uvicorn
 
+from lehr import lru
 from lehr.cluster import dispatcher
 from lehr_api.app import create_app
 from lehr_api.settings import Settings
@@ -108,6 +114,60 @@ class Agent:
         self._news({"news": "node", "name": self._node, "attempts": listed})
 
 
+class Memory(NamedTuple):
+    """In KB, but for the last."""
+
+    resident: int
+    sqlite: int | None
+    """None where SQLite's library cannot be asked."""
+    malloc_used: int
+    """Of all arenas, with SQLite's. Python's small objects are elsewhere: in blocks."""
+    malloc_free: int
+    blocks: int
+    """Of Python's allocator."""
+
+    def line(self) -> str:
+        sqlite = "" if self.sqlite is None else f"  SQLite {self.sqlite / 1024:5.1f} MB"
+        return (
+            f"{self.resident / 1024:7.1f} MB{sqlite}  malloc {self.malloc_used / 1024:5.1f} MB "
+            f"and {self.malloc_free / 1024:5.1f} free  {self.blocks:,} blocks"
+        )
+
+
+class _Malloc(ctypes.Structure):
+    """``struct mallinfo2`` of glibc."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    ]
+
+
+def memory() -> Memory:
+    ask = ctypes.CDLL(None).mallinfo2
+    ask.restype = _Malloc
+    found = ask()
+    used, free = (found.uordblks + found.hblkhd) // 1024, found.fordblks // 1024
+    return Memory(resident_kb(), sqlite_kb(), used, free, sys.getallocatedblocks())
+
+
+def types() -> Counter[str]:
+    gc.collect()
+    return Counter(f"{type(one).__module__}.{type(one).__qualname__}" for one in gc.get_objects())
+
+
+def limit_caches(entries: int) -> None:
+    create = lru.Lru.__init__
+
+    def limited(self: lru.Lru[Any, Any], size: int) -> None:
+        create(self, min(size, entries))
+
+    lru.Lru.__init__ = limited  # type: ignore[method-assign]
+
+
 def resident_kb() -> int:
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGESIZE") // 1024
@@ -125,7 +185,11 @@ def sqlite_kb() -> int | None:
     return None
 
 
-def serve(home: Path, port: int, trace: int, orders: Any, launched: Any) -> None:
+def serve(
+    home: Path, port: int, limits: int, trace: int, listed: int, orders: Any, launched: Any
+) -> None:
+    if limits:
+        limit_caches(limits)
     # A default of the constructor: replacing the name in its module has no effect.
     dispatcher.Dispatcher.__init__.__kwdefaults__["make_bridge"] = Agent
     settings = Settings(home=home, token=TOKEN, port=port, gpus=GPUS)
@@ -139,22 +203,27 @@ def serve(home: Path, port: int, trace: int, orders: Any, launched: Any) -> None
     Agent.only.launched = launched
     orders.send("ready")
     before: tracemalloc.Snapshot | None = None
+    first: Counter[str] = Counter()
     while (order := orders.recv()) != "stop":
         if order == "memory":
-            orders.send((resident_kb(), sqlite_kb()))
+            orders.send(tuple(memory()))
         elif order == "trim":
             gc.collect()
             ctypes.CDLL(None).malloc_trim(0)
             orders.send(resident_kb())
-        elif order == "trace":
-            tracemalloc.start(8)
-            before = tracemalloc.take_snapshot()
+        elif order == "half":
+            first = types() if listed else first
+            if trace:
+                tracemalloc.start(8)
+                before = tracemalloc.take_snapshot()
             orders.send(None)
         elif order == "grown":
-            grown = tracemalloc.take_snapshot()
-            assert before is not None
-            top = grown.compare_to(before, "traceback")[:trace]
-            orders.send(["\n".join([str(one), *one.traceback.format()]) for one in top])
+            most = (types() - first).most_common(listed) if listed else []
+            grown = [f"{number:+,} {name}" for name, number in most]
+            if before is not None:
+                top = tracemalloc.take_snapshot().compare_to(before, "traceback")[:trace]
+                grown += ["\n".join([str(one), *one.traceback.format()]) for one in top]
+            orders.send(grown)
         else:
             Agent.only.ended(order)
     server.should_exit = True
@@ -251,16 +320,18 @@ class Feeder:
         return {run["state"] for run in answer.raise_for_status().json()["items"]}
 
 
-def slope_kb(sizes: dict[int, int]) -> float:
-    """KB a run over the last half, by least squares."""
-    half = {at: kb for at, kb in sizes.items() if at >= max(sizes) / 2}
-    return statistics.linear_regression(list(half), list(half.values())).slope
+def slope(sizes: dict[int, int]) -> float:
+    """Return the growth a run over the last half, by least squares."""
+    half = {at: size for at, size in sizes.items() if at >= max(sizes) / 2}
+    return round(statistics.linear_regression(list(half), list(half.values())).slope, 2)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=2000)
     parser.add_argument("--every", type=int, default=250)
+    parser.add_argument("--limits", type=int, default=0, metavar="N")
+    parser.add_argument("--types", type=int, default=0, metavar="N")
     parser.add_argument("--trace", type=int, default=0, metavar="N")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -268,20 +339,17 @@ def main() -> None:
     ours, theirs = context.Pipe()
     launched, launches = context.Pipe(duplex=False)
     port = free_port()
-    rss: dict[int, int] = {}
-    held: dict[int, int | None] = {}
     with tempfile.TemporaryDirectory(prefix="lehr-bench-") as home:
-        server = context.Process(
-            target=serve, args=(Path(home), port, options.trace, theirs, launches), daemon=True
-        )
+        given = (Path(home), port, options.limits, options.trace, options.types)
+        server = context.Process(target=serve, args=(*given, theirs, launches), daemon=True)
         server.start()
         assert ours.recv() == "ready"
         feeder = Feeder(f"http://127.0.0.1:{port}", ours, launched)
-        rss[0], held[0] = feeder.ask("memory")
+        held: dict[int, Memory] = {0: Memory(*feeder.ask("memory"))}
         with ThreadPoolExecutor(GPUS) as pool:
             for begin in range(0, options.runs, options.every):
-                if options.trace and begin >= options.runs / 2 > begin - options.every:
-                    feeder.ask("trace")
+                if begin >= options.runs / 2 > begin - options.every:
+                    feeder.ask("half")
                 last = min(begin + options.every, options.runs)
                 list(pool.map(feeder.run, range(begin, last)))
                 until(
@@ -289,31 +357,35 @@ def main() -> None:
                     within_s=60,
                     what="the runs to be completed",
                 )
-                rss[last], held[last] = feeder.ask("memory")
+                held[last] = Memory(*feeder.ask("memory"))
                 if not options.json:
-                    sqlite = held[last]
-                    part = "" if sqlite is None else f"  SQLite {sqlite / 1024:6.1f} MB"
-                    print(f"{last:>6,} runs  {rss[last] / 1024:7.1f} MB{part}", flush=True)
-            grown = feeder.ask("grown") if options.trace else []
+                    print(f"{last:>6,} runs  {held[last].line()}", flush=True)
+            grown = feeder.ask("grown")
             trimmed = feeder.ask("trim")
             list(pool.map(partial(_close, feeder), range(GPUS)))
         ours.send("stop")
         server.join()
-    found = {
-        "runs": options.runs,
-        "rss_kb": rss,
-        "sqlite_kb": held,
-        "trimmed_kb": trimmed,
-        "kb_a_run": round(slope_kb(rss), 2),
-        "sqlite_version": sqlite3.sqlite_version,
+    slopes = {
+        name: slope({at: getattr(one, name) for at, one in held.items()})
+        for name in Memory._fields
+        if held[0]._asdict()[name] is not None
     }
     if options.json:
+        found = {
+            "runs": options.runs,
+            "memory": {at: one._asdict() for at, one in held.items()},
+            "trimmed_kb": trimmed,
+            "slopes": slopes,
+            "sqlite_version": sqlite3.sqlite_version,
+        }
         print(json.dumps(found, indent=1))
         return
     for one in grown:
         print(one)
-    print(f"{found['kb_a_run']} KB a run over the last half; {rss[0] / 1024:.1f} MB at the start")
-    print(f"{trimmed / 1024:.1f} MB without free memory that the allocator kept")
+    words = ", ".join(f"{name} {value}" for name, value in slopes.items())
+    print(f"over the last half, a run (KB, and blocks): {words}")
+    print(f"{held[0].resident / 1024:.1f} MB at the start; at the end {trimmed / 1024:.1f} MB")
+    print("without free memory that the allocator kept")
 
 
 def _close(feeder: Feeder, _: int) -> None:
