@@ -99,7 +99,9 @@ class MirrorController:
         return child.pid if child is not None and child.poll() is None else None
 
     def _on_change(self, change: Change) -> None:
-        if change.kind in {"run", "metrics"}:
+        # Steps only matter to a mirror. A look at each run that trains would cost too much.
+        steps = change.kind == "metrics" or change.progress
+        if change.id in self._requested if steps else change.kind == "run":
             with self._guard:
                 self._changed.add(change.id)
 

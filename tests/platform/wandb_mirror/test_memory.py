@@ -17,7 +17,7 @@ from lehr.wandb_mirror.run_feed import AttemptFeed, RunFeed
 from lehr.wandb_mirror.state_files import MirrorRequest, Notes
 from lehr.wandb_mirror.worker import MirrorWorker
 from lehr_testing.api import end
-from lehr_testing.stores import begin, fresh_store, run_spec
+from lehr_testing.stores import begin, fresh_store, ingest, line, metrics, run_spec
 
 
 def feed(run_id: str, state: str = "completed") -> RunFeed:
@@ -87,6 +87,27 @@ def test_controller_remembers_no_run_that_has_ended(tmp_path: Path) -> None:
         end(store, run.id, RunState.FAILED)
         controller._judge(run.id)
         assert controller._judged == set()
+
+
+def test_steps_of_a_run_without_a_mirror_are_not_looked_at(tmp_path: Path) -> None:
+    wandb = WandbTracking(mode="offline")
+    with fresh_store(tmp_path / "home") as store:
+        controller = MirrorController(store, Presenter(store), store.home)
+        store.subscribe(controller._on_change)
+        plain = store.runs.create(run_spec())
+        mirrored = store.runs.create(run_spec(tracking={"wandb": wandb.model_dump()}))
+        for run in (plain, mirrored):
+            attempt = begin(store, run.id)
+            controller._judge(run.id)
+            controller._changed.clear()
+            ingest(store, attempt.id, line("started"), metrics(1, train_loss=1.0))
+            assert controller._changed == ({mirrored.id} if run is mirrored else set())
+            store.event_applier.apply(attempt.id)  # It runs now.
+            assert run.id in controller._changed
+            controller._changed.clear()
+            ingest(store, attempt.id, metrics(2, train_loss=1.0))
+            store.event_applier.apply(attempt.id)
+            assert controller._changed == ({mirrored.id} if run is mirrored else set())
 
 
 def test_mirror_of_a_deleted_run_is_not_requested_again(tmp_path: Path) -> None:
