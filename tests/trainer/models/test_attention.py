@@ -136,6 +136,31 @@ def test_flex_attention_sees_the_same_mask() -> None:
     assert torch.allclose(flex, dense, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_compiled_block_traces_masks_and_flex_attention_without_a_warning(monkeypatch) -> None:
+    """As on a GPU: there both are compiled by themselves, unless they are traced already."""
+    from torch._dynamo import utils
+
+    ids = some_ids()
+    warnings: list[str] = []
+    monkeypatch.setattr(utils, "warn_once", lambda text, **_: warnings.append(text))
+
+    def block(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        make = documents._block_mask_maker(compiled=True)
+        mask = make(lambda _b, _h, q, k: q >= k, 2, None, 64, 64, device="cpu")
+        flex = attention._flex_attention("cuda")
+        return flex(query, key, value, block_mask=mask, enable_gqa=True) * attend(
+            query, key, value, block_mask(ids)
+        )
+
+    with torch.no_grad():
+        inputs = [t.detach() for t in operands()]
+        out = torch.compile(block, backend="eager", fullgraph=True)(*inputs)
+        causal = attend(*inputs)
+        assert torch.allclose(out, causal * attend(*inputs, dense_mask(ids)), atol=1e-6)
+    assert warnings == []
+
+
 class OnGpu(torch.Tensor):
     """A tensor on the CPU that says that it is on a GPU."""
 
@@ -147,9 +172,9 @@ def test_block_mask_of_a_gpu_is_compiled_by_no_deprecated_name(monkeypatch) -> N
     ids = some_ids()
     compiled = []
     monkeypatch.setattr(torch, "compile", lambda made, **_: compiled.append(made) or made)
-    documents._block_mask_maker.cache_clear()
+    documents._compiled.cache_clear()
     found = block_mask(ids.as_subclass(OnGpu))
-    documents._block_mask_maker.cache_clear()
+    documents._compiled.cache_clear()
     assert [made.__name__ for made in compiled] == ["create_block_mask"]
     assert torch.equal(found.to_dense(), block_mask(ids).to_dense())
 

@@ -8,7 +8,7 @@ torch.compile then sees plain calls.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -42,7 +42,7 @@ _ON_CPU = ("auto", "flash", "math")
 FLASH_PACKAGES = {
     # impl: (compute capabilities, module it comes from, how to get it)
     "fa3": ((9,), "flash_attn_interface", "build flash-attention's hopper/ folder"),
-    "fa4": ((9, 10), "flash_attn.cute.interface", "pip install flash-attn-4"),
+    "fa4": ((9, 10), "flash_attn.cute.interface", "pip install --pre flash-attn-4"),
 }
 
 _GENERATIONS = {9: "Hopper", 10: "Blackwell"}
@@ -112,12 +112,21 @@ def masks_by_blocks(device: torch.device) -> bool:
     return device.type == "cuda" and _switched_to == "auto"
 
 
-@cache
 def _flex_attention(device_type: str) -> Any:
-    """Return FlexAttention: one fused kernel only when compiled; on a CPU it runs eagerly."""
+    """Return FlexAttention: one fused kernel only when compiled; on a CPU it runs eagerly.
+
+    In a compiled block it becomes a part of the block's graph. Dynamo would not use the cache.
+    """
     from torch.nn.attention.flex_attention import flex_attention
 
-    return torch.compile(flex_attention, dynamic=False) if device_type == "cuda" else flex_attention
+    if device_type != "cuda" or torch.compiler.is_compiling():
+        return flex_attention
+    return _compiled(flex_attention)
+
+
+@cache
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    return torch.compile(function, dynamic=False)
 
 
 # --- choosing ------------------------------------------------------------------------------

@@ -65,12 +65,21 @@ def block_mask(ids_BT: Tensor) -> BlockMask:
     return mask
 
 
-@cache
 def _block_mask_maker(*, compiled: bool) -> Any:
-    """Return the function that makes block masks: compiled it holds no T x T mask."""
+    """Return the function that makes block masks: compiled it holds no T x T mask.
+
+    In a compiled model it becomes a part of the model's graph.
+    """
     from torch.nn.attention.flex_attention import create_block_mask
 
-    return torch.compile(create_block_mask) if compiled else create_block_mask
+    if not compiled or torch.compiler.is_compiling():
+        return create_block_mask
+    return _compiled(create_block_mask)
+
+
+@cache
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    return torch.compile(function)
 
 
 def document_mask(ids_BT: Tensor) -> Tensor | BlockMask:
