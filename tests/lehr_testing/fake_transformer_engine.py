@@ -1,7 +1,7 @@
 """A fake of Transformer Engine's delayed scaling on a CPU: its state without its arithmetic.
 
 As in its ``TransformerEngineBaseModule``: histories come to be in the first forward pass within
-``fp8_autocast``, take the largest value of each pass, and scale the next ones; ``get_extra_state``
+``autocast``, take the largest value of each pass, and scale the next ones; ``get_extra_state``
 is a pickle, which ``state_dict`` carries along.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -23,12 +23,17 @@ _within: list[Any] = []
 
 
 @contextmanager
-def fp8_autocast(*, enabled: bool, fp8_recipe: Any) -> Iterator[None]:
-    _within.append(fp8_recipe if enabled else None)
+def autocast(*, enabled: bool, recipe: Any) -> Iterator[None]:
+    _within.append(recipe if enabled else None)
     try:
         yield
     finally:
         _within.pop()
+
+
+def fp8_autocast(*, enabled: bool, fp8_recipe: Any) -> AbstractContextManager[None]:
+    """As releases before 2.9 name it; later ones warn of it."""
+    return autocast(enabled=enabled, recipe=fp8_recipe)
 
 
 class Linear(nn.Module):
@@ -85,10 +90,14 @@ def _rounded(x: Tensor, meta: Any, dtype: torch.dtype, largest: float) -> Tensor
     return rounded
 
 
-def install(patch: pytest.MonkeyPatch) -> None:
+def install(patch: pytest.MonkeyPatch, *, before_2_9: bool = False) -> None:
     """Let ``precision.fp8.recipe: te_delayed`` run here, with this for the library."""
     pytorch = ModuleType("transformer_engine.pytorch")
-    pytorch.Linear, pytorch.fp8_autocast = Linear, fp8_autocast  # type: ignore[attr-defined]
+    pytorch.Linear = Linear  # type: ignore[attr-defined]
+    if before_2_9:
+        pytorch.fp8_autocast = fp8_autocast  # type: ignore[attr-defined]
+    else:
+        pytorch.autocast = autocast  # type: ignore[attr-defined]
     recipes = ModuleType("transformer_engine.common.recipe")
     recipes.DelayedScaling = SimpleNamespace  # type: ignore[attr-defined]
     recipes.Format = SimpleNamespace(HYBRID="hybrid")  # type: ignore[attr-defined]

@@ -61,3 +61,24 @@ def test_fp32_on_a_kernel_for_16_bits_is_refused(backend: str) -> None:
     TrainConfig.model_validate({**values, "precision": {"compute": "auto"}})
     if backend == "flash":
         TrainConfig.model_validate({**values, "device": "cpu"})
+
+
+DELAYED = {"compute": "bf16", "fp8": {"recipe": "te_delayed"}}
+
+
+def test_delayed_scaling_is_never_compiled() -> None:
+    config = TrainConfig.model_validate(train_values(Path("unused"), precision=DELAYED))
+    for device in ("cuda", "cpu"):
+        assert config.on(device).compile.scope == "none"
+    other = {"compute": "bf16", "fp8": {"recipe": "rowwise"}}
+    config = TrainConfig.model_validate(train_values(Path("unused"), precision=other))
+    assert config.on("cuda").compile.scope == "block"
+
+
+@pytest.mark.parametrize(
+    "given", [{"scope": "block"}, {"scope": "model"}, {"mode": "reduce-overhead"}]
+)
+def test_delayed_scaling_that_is_to_be_compiled_is_refused(given: dict[str, str]) -> None:
+    values = train_values(Path("unused"), precision=DELAYED, compile=given)
+    with pytest.raises(ValidationError, match="te_delayed cannot be compiled"):
+        TrainConfig.model_validate(values)

@@ -17,8 +17,12 @@ from lehr_testing.assembled import assembled
 from lehr_testing.specs import text_corpus
 from lehr_testing.specs import train as train_values
 from lehr_trainer.checkpointing.checkpoint import read_manifest, read_tensors
+from lehr_trainer.configs.fp8 import Fp8Config
+from lehr_trainer.configs.presets import MODEL_PRESETS
+from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.contract import layout
-from lehr_trainer.models.fp8 import fp8_state
+from lehr_trainer.models.fp8 import convert_to_fp8, fp8_state
+from lehr_trainer.models.llama import Llama
 from lehr_trainer.train import Training
 
 DELAYED = {"compute": "fp32", "fp8": {"recipe": "te_delayed"}}
@@ -111,3 +115,18 @@ def test_dry_run_and_diagnostics_do_not_change_fp8_histories(tmp_path: Path, con
             training.loader.batch = lambda *_: batch  # type: ignore[method-assign]
             steps(training, 2)
     assert different(fp8_state(rehearsed.model), fp8_state(plain.model)) == []
+
+
+@pytest.mark.parametrize("before_2_9", [True, False])
+def test_both_names_of_the_engines_autocast_make_histories(
+    monkeypatch: pytest.MonkeyPatch, before_2_9: bool
+) -> None:
+    fake_transformer_engine.install(monkeypatch, before_2_9=before_2_9)
+    model = Llama(LlamaConfig(**{**MODEL_PRESETS["tiny"].values, "num_hidden_layers": 1}))
+    convert_to_fp8(model, Fp8Config(recipe="te_delayed"))
+    model.eval()
+    model(torch.zeros(1, 8, dtype=torch.int64))
+    assert fp8_state(model) == {}, "evaluation is not in FP8"
+    model.train()
+    model(torch.zeros(1, 8, dtype=torch.int64))
+    assert fp8_state(model)

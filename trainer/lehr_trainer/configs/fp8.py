@@ -15,7 +15,7 @@ class Fp8Config(Config):
 
     recipe: Literal["none", "tensorwise", "rowwise", "te_delayed"] = "none"
     """tensorwise, rowwise: torchao, one scale a tensor (fastest) or a row (finer).
-    te_delayed: Transformer Engine, scales from past maxima."""
+    te_delayed: Transformer Engine, scales from past maxima; never compiled."""
     emulate: bool = False
     """Compute torchao's recipes without FP8 hardware, slowly: for tests on a CPU."""
 

@@ -239,6 +239,7 @@ class TrainConfig(Config):
                 f"{self.precision.compute}: fp32 products would be rounded as they are added"
             )
         self._check_joint_products()
+        self._check_delayed_scaling()
         self._check_parts()
         self.schedule.check_fits(self.steps)
         if isinstance(self.optimizer, MuonConfig):
@@ -264,6 +265,13 @@ class TrainConfig(Config):
                 f"{self.precision.fp8.recipe} converts; leave one of the two out"
             )
 
+    def _check_delayed_scaling(self) -> None:
+        if self.precision.fp8.recipe == "te_delayed" and self.compile.on("cpu").compiles:
+            raise ValueError(
+                "precision.fp8.recipe te_delayed cannot be compiled: Transformer Engine refuses it "
+                "under torch.compile; leave compile out, or use tensorwise or rowwise"
+            )
+
     def _check_parts(self) -> None:
         if self.parts is None:
             return
@@ -280,7 +288,9 @@ class TrainConfig(Config):
 
     def on(self, device: str) -> Self:
         """Return the config with what depends on the device (``cuda`` or ``cpu``) resolved."""
-        compiling = self.compile.on(device)
+        # Transformer Engine cannot be compiled.
+        compiles = "cpu" if self.precision.fp8.recipe == "te_delayed" else device
+        compiling = self.compile.on(compiles)
         loss = self.loss.on(device, compiles=compiling.compiles)
         return self.model_copy(update={"compile": compiling, "loss": loss})
 

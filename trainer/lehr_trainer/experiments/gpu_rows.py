@@ -163,6 +163,8 @@ def _one_gpu(whole: int) -> Iterator[tuple[str, str, StepShape, dict[str, Any]] 
             "activation_checkpointing": _BLOCK,
             "precision": {**_BF16, "fp8": {"recipe": recipe}},
         }
+        if recipe == "te_delayed":
+            changes["compile"] = {"scope": "none"}
         yield "fp8", recipe, (whole, whole), changes
     for name, way in {
         "eager": {"scope": "none"},

@@ -65,7 +65,8 @@ def _case(plan: BenchPlan, name: str, precision: dict[str, Any], why_not: str, n
         return Case(name, "training", {}, skip=why_not)
     changes: dict[str, Any] = {"precision": precision}
     if plan.on_cuda:
-        changes["compile"] = {"scope": "block"}
+        delayed = precision.get("fp8", {}).get("recipe") == "te_delayed"
+        changes["compile"] = {"scope": "none" if delayed else "block"}
         changes["activation_checkpointing"] = {"policy": "block"}
     slow = precision["compute"] != "fp32" and bool(checks.no_fast_bf16(plan.device))
     values = config(plan.size, plan.device, **changes)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -137,6 +137,14 @@ def _transformer_engine() -> Callable[[nn.Linear], nn.Module]:
     # As published (docs/reference-runs.md): e4m3 forward, e5m2 backward, scales from 16 maxima.
     recipe = recipes.DelayedScaling(margin=1, fp8_format=recipes.Format.HYBRID, amax_history_len=16)
 
+    def in_autocast(*, enabled: bool) -> AbstractContextManager[object]:
+        entered: AbstractContextManager[object]
+        if hasattr(engine, "autocast"):  # since 2.9; the older name warns at each call
+            entered = engine.autocast(enabled=enabled, recipe=recipe)
+        else:
+            entered = engine.fp8_autocast(enabled=enabled, fp8_recipe=recipe)
+        return entered
+
     def convert(linear: nn.Linear) -> nn.Module:
         converted: Any = engine.Linear(
             linear.in_features,
@@ -151,13 +159,13 @@ def _transformer_engine() -> Callable[[nn.Linear], nn.Module]:
         in_fp8 = converted.forward
 
         def forward(x: Tensor) -> Tensor:
-            with engine.fp8_autocast(enabled=converted.training, fp8_recipe=recipe):
+            with in_autocast(enabled=converted.training):
                 out: Tensor = in_fp8(x)
             return out
 
         def begin_histories() -> None:
             # Outside of its autocast it would make no histories.
-            with engine.fp8_autocast(enabled=True, fp8_recipe=recipe):
+            with in_autocast(enabled=True):
                 converted.init_fp8_metadata()
 
         converted.forward = forward
