@@ -195,6 +195,20 @@ def test_formula_and_trace_agree_in_every_phase(name: str) -> None:
     )
 
 
+# Each compiles for seconds. test_not_counted.py shows that a plan names its bounds.
+@pytest.mark.nightly
+@pytest.mark.parametrize("policy", ["plain", "block"])
+@pytest.mark.parametrize("model", ["llama-bf16", "gpt2-bf16"])
+def test_compiled_model_keeps_to_the_bounds_that_a_plan_names(model: str, policy: str) -> None:
+    """Over all layers at once the compiler keeps and computes again what no formula counts."""
+    values = {**GRID[f"{model}-compiled-{policy}"], "compile": {"scope": "model"}}
+    trace = trace_memory(config(**values))
+    (plan,), (stage,) = memory_by_stage(trace.config, 1), trace.stages
+    for phase, moment in plan.phases.items():
+        assert 0.97 <= stage.phases[phase].total / moment.total <= 1.12, phase
+    assert stage.peak.total == pytest.approx(plan.peak, rel=0.03)
+
+
 def test_the_grid_is_large_enough() -> None:
     assert len(GRID) >= 150
     assert GRID.keys() > QUICK

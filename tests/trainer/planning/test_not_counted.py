@@ -48,3 +48,11 @@ def test_only_what_the_formulas_leave_out_is_named(
 ) -> None:
     assert named("cuda", **changes) == named("auto", **changes) == on_cuda
     assert named("cpu", **changes) == on_cpu
+
+
+def test_the_note_on_a_compiled_model_has_the_bounds_of_its_traces() -> None:
+    values = train_values(Path("unused"), device="cuda", compile={"scope": "model"})
+    (note,) = not_counted(TrainConfig.model_validate(values))
+    assert "within 3 %" in note
+    assert "up to 3 % less or 12 % more" in note
+    assert "--trace" in note
