@@ -244,9 +244,13 @@ def test_held_out_set_uses_the_data_and_compute_settings_of_the_run(
     assert values[0] == pytest.approx(values[1], rel=1e-2)
 
 
-@pytest.mark.parametrize("diagnosed", [("quality_every",), ("parts_every",), ()])
-def test_step_time_excludes_diagnostics_evaluations_samples_and_saves(
-    tmp_path: Path, corpus: Path, diagnosed: tuple[str, ...]
+@pytest.mark.filterwarnings("ignore:Profiler won't be using warmup")
+@pytest.mark.parametrize(
+    ("diagnosed", "tool"),
+    [(("quality_every",), "none"), (("parts_every",), "none"), ((), "none"), ((), "torch")],
+)
+def test_step_time_excludes_diagnostics_evaluations_samples_saves_and_profiles(
+    tmp_path: Path, corpus: Path, diagnosed: tuple[str, ...], tool: str
 ) -> None:
     never = {"parts_every": 0, "quality_every": 0}
     training = begin(
@@ -254,6 +258,7 @@ def test_step_time_excludes_diagnostics_evaluations_samples_and_saves(
         corpus,
         steps=1,
         diagnostics={**never, "sample": {"every": 1, "tokens": 1}, **dict.fromkeys(diagnosed, 1)},
+        profile={"tool": tool, "wait": 0, "warmup": 0, "active": 1},
         **QUIET,
     )
     inside: list[str] = []
@@ -292,10 +297,14 @@ def test_step_time_excludes_diagnostics_evaluations_samples_and_saves(
     watch(training.held_out, "batches")
     watch(training.diagnostics_logger, "write_sample")
     watch(training.checkpointer, "save")
+    # The end of a profile: it writes a trace.
+    watch(training.profiler, "step")
     train(training)
-    # A step without diagnostics needs no further moments.
+    # A step without diagnostics needs no further moments, nor one without a profile.
     around = ["before_update", "after_update"] if diagnosed else []
-    assert inside == [*around, "batches", "write_sample", "save"]
+    profiled = ["step"] if tool == "torch" else []
+    assert inside == [*around, *profiled, "batches", "write_sample", "save"]
+    assert (training.events.path.parent / layout.PROFILES).exists() == bool(profiled)  # type: ignore[union-attr]
 
 
 def test_samples_are_written_at_their_interval(tmp_path: Path, corpus: Path) -> None:
