@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable
 
 from lehr.errors import UserError, nearest
@@ -107,9 +108,10 @@ def metric_of(name: str) -> tuple[str, int] | None:
     low = bare(name).lower()
     if _PART.fullmatch(bare(name)):
         return bare(name), 0
-    for metric, names in USUAL.items():
-        if low in names:
-            return metric, names.index(low)
+    for spelled in (low, low.replace(" ", "_")):
+        for metric, names in USUAL.items():
+            if spelled in names:
+                return metric, names.index(spelled)
     return None
 
 
@@ -122,7 +124,7 @@ def nothing_known(path: object, names: Iterable[str]) -> UserError:
     example = near or (have[0] if have else "NAME")
     return UserError(
         f"{path}: no known metric in it. It has: {shown or 'nothing'}.",
-        hint=f"Tell which is which, for example: --metric loss={example}",
+        hint=f"Name the columns, for example: --metric {shlex.quote(f'loss={example}')}",
     )
 
 

@@ -43,6 +43,7 @@ def test_no_usual_name_means_two_metrics():
         ("loss", "train/loss"),
         ("Train/Loss", "train/loss"),
         ("eval_loss", "val/loss"),
+        ("Training loss", "train/loss"),
         ("run-7 - train/loss", "train/loss"),
         ("run-7 - train/loss__MIN", None),
         ("params/block_3/grad_norm", "params/block_3/grad_norm"),
@@ -64,6 +65,13 @@ def test_usual_names_are_known(name, metric):
 def test_wrong_metric_option_is_one_clear_error(text, message):
     with pytest.raises(UserError, match=message):
         overrides([text])
+
+
+def test_example_of_an_unknown_name_can_be_pasted_into_a_shell(tmp_path):
+    path = csv(tmp_path, "step,my own loss\n1,2\n")
+    with pytest.raises(UserError) as found:
+        read_curves(path)
+    assert "--metric 'loss=my own loss'" in str(found.value.hint)
 
 
 def test_metric_given_twice_is_an_error():
