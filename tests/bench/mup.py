@@ -32,6 +32,8 @@ PARAMETRIZATIONS = ("standard", "mup")
 HEAD_SIZE, LAYERS, SEQUENCES, LENGTH = 32, 2, 8, 64
 HELD_OUT = 256
 """Sequences of the held-out loss."""
+BAR = 12
+"""Pixels of the figure for the interval of one width."""
 Results = dict[tuple[str, int], dict[float, float]]
 
 
@@ -164,7 +166,10 @@ def between(both: tuple[float, float] | None) -> str:
 
 
 def draw(results: Results, fits: dict[tuple[str, int], LrFit | None], path: Path) -> None:
-    """Draw loss over rate as SVG: a panel a parametrization, a line a width, a dot at the best."""
+    """Draw loss over rate as SVG: a panel a parametrization, a line a width, a dot at the best.
+
+    Below each panel, for each width: the verdict's interval of 68 %, and the rate of the rule.
+    """
     panel_width, height, left, top = 330, 250, 52, 30
     rates = sorted({rate for curve in results.values() for rate in curve})
     lowest = min(min(curve.values()) for curve in results.values())
@@ -177,13 +182,14 @@ def draw(results: Results, fits: dict[tuple[str, int], LrFit | None], path: Path
     def y(loss: float) -> float:
         return top + (highest - min(loss, highest)) / (highest - lowest) * (height - 20) + 10
 
-    size = f'width="{2 * panel_width + 30}" height="{height + 70}"'
+    widths = sorted({width for _, width in results})
+    caption = top + height + 40 + BAR * len(widths)
+    size = f'width="{2 * panel_width + 30}" height="{caption + 26}"'
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12">',
         '<rect width="100%" height="100%" fill="white"/>',
     ]
     colours = ("#3f90da", "#ffa90e", "#bd1f01", "#832db6", "#94a4a2")
-    widths = sorted({width for _, width in results})
     for panel, name in enumerate(PARAMETRIZATIONS):
         out.append(f'<text x="{x(panel, rates[0]):.0f}" y="18" font-weight="bold">{name}</text>')
         out += [
@@ -201,6 +207,20 @@ def draw(results: Results, fits: dict[tuple[str, int], LrFit | None], path: Path
                     f'<circle cx="{x(panel, fit.best):.1f}" cy="{y(fit.best_loss):.1f}" r="4" '
                     f'fill="{colour}"/>'
                 )
+            below = top + height + 26 + BAR * widths.index(width)
+            if fit is not None and fit.likely is not None:
+                low, high = (x(panel, rate) for rate in fit.likely)
+                out.append(
+                    f'<line x1="{low:.1f}" x2="{high:.1f}" y1="{below}" y2="{below}" '
+                    f'stroke="{colour}" stroke-width="4"/>'
+                )
+            base = fits[name, widths[0]]
+            if base is not None and base.recommended is not None:
+                rule = base.recommended * (widths[0] / width if name == "standard" else 1.0)
+                out.append(
+                    f'<line x1="{x(panel, rule):.1f}" x2="{x(panel, rule):.1f}" y1="{below - 5}" '
+                    f'y2="{below + 5}" stroke="black"/>'
+                )
             if panel == 1:
                 row = top + height - 50 + 15 * widths.index(width)
                 out.append(
@@ -209,8 +229,10 @@ def draw(results: Results, fits: dict[tuple[str, int], LrFit | None], path: Path
     for loss in (lowest, (lowest + highest) / 2, highest):
         out.append(f'<text x="4" y="{y(loss) + 4:.0f}">{loss:.2f}</text>')
     out.append(
-        f'<text x="{left}" y="{top + height + 34}">held-out loss (nats a byte) over learning rate; '
-        "dots: the best trial; at the top: that or more</text></svg>"
+        f'<text x="{left}" y="{caption}">held-out loss (nats a byte) over learning rate; dots: the '
+        "best trial; at the top: that or more</text>"
+        f'<text x="{left}" y="{caption + 16}">bars: where the best rate is with 68 %; black: where '
+        "the rule takes that of the smallest width</text></svg>"
     )
     path.write_text("\n".join(out) + "\n", encoding="utf-8")
 

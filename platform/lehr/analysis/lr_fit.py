@@ -79,7 +79,7 @@ class LrFit:
         """Return what the verdict adds to a ranking, one sentence each.
 
         Args:
-            command: adds the ``next_rates`` to the sweep.
+            command: adds the ``next_rates`` to the sweep, or seeds where rates do not help.
         """
         out = []
         if self.next_rates and not self.undecided:
@@ -137,7 +137,10 @@ class LrFit:
     def _undecided_note(self, command: str | None) -> str:
         if self.next_rates:
             return to_try(self.next_rates, command)
-        return "The trials are close together; more seeds would make the interval narrower."
+        more = "The trials are close together; more seeds would make the interval narrower"
+        if command:
+            return f"{more}. Add them: `{command}`"
+        return f"{more}: give the sweep `seeds: [0, 1, 2]`."
 
 
 def to_try(rates: Iterable[float], command: str | None) -> str:

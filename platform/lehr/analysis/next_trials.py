@@ -8,10 +8,15 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lehr.analysis.lr_fit import rounded
+from lehr.parameter_names import is_seed
 from lehr.schemas.sweeps import NextTrials
 
 if TYPE_CHECKING:
     from lehr.schemas.sweeps import SweepDetail
+
+
+_SEEDS = 2
+"""Seeds to add to each trial at once."""
 
 
 def untried(sweep: SweepDetail, rates: Iterable[float], parameter: str) -> tuple[float, ...]:
@@ -55,5 +60,31 @@ def next_trials(sweep: SweepDetail, rates: Sequence[float], parameter: str) -> N
         parameters=parameters,
         points=points,
         trials=len(rates) * seeds,
+        command=f"lehr extend {sweep.id} {shlex.quote(argument)}",
+    )
+
+
+def next_seeds(sweep: SweepDetail) -> NextTrials | None:
+    """Return the extension that repeats each trial with more seeds.
+
+    None where the sweep has no seeds of its own, or where its method is a search.
+
+    Args:
+        sweep: with its spec and all its trials.
+    """
+    path = next((path for path in sweep.parameters if is_seed(path)), None)
+    if path is None or sweep.method not in {"grid", "list"}:
+        return None
+    if sweep.spec.get("seeds") is None and sweep.method == "list":
+        return None
+    known = {trial.parameters.get(path) for trial in sweep.trials}
+    whole = [seed for seed in known if isinstance(seed, int)]
+    first = max(whole, default=-1) + 1
+    seeds = list(range(first, first + _SEEDS))
+    argument = f"{path}=[{','.join(map(str, seeds))}]"
+    return NextTrials(
+        parameters={path: seeds},
+        points=None,
+        trials=len(sweep.trials) // max(1, len(known)) * _SEEDS,
         command=f"lehr extend {sweep.id} {shlex.quote(argument)}",
     )

@@ -109,7 +109,8 @@ def extend(
         typer.Argument(
             metavar="WHAT...",
             help="What to add. To a grid: PATH=[VALUES, ...]. To a list: points=[{PATH: VALUE}]. "
-            "To a search: trials=N, for N more trials.",
+            "To either, if it has seeds: train.seed=[SEEDS, ...]. To a search: trials=N, for N "
+            "more trials.",
         ),
     ],
     as_json: JsonOption = False,

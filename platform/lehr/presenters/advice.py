@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lehr.analysis.lr_fit import to_try
-from lehr.analysis.next_trials import next_trials, untried
+from lehr.analysis.next_trials import next_seeds, next_trials, untried
 from lehr.analysis.sweep_result import lower_rates, parameter_choice, sweep_fit
 from lehr.presenters.seeds import name, one_seed_note
 
@@ -31,6 +31,8 @@ def with_advice(detail: SweepDetail, verdict: SweepVerdict, goal: Goal) -> Sweep
         undecided = fit.undecided and (bool(rates) or not fit.next_rates)
         fit = replace(fit, next_rates=rates, undecided=undecided)
         more = next_trials(detail, fit.next_rates, parameter)
+        if fit.undecided and not rates:
+            more = next_seeds(detail)
         notes = fit.notes(more.command if more is not None else None)
         return detail.model_copy(update={"notes": [*detail.notes, *notes], "next_trials": more})
     lower = untried(detail, lower_rates(detail, parameter), parameter)

@@ -1,4 +1,4 @@
-"""Extend a sweep: values of a grid, points of a list, trials of a search."""
+"""Extend a sweep: values of a grid, points of a list, trials of a search, seeds of each point."""
 
 from __future__ import annotations
 
@@ -19,10 +19,18 @@ def extended(
 ) -> SweepSpec:
     """Return the spec with these values, points or trials added.
 
+    Seeds of a grid or a list are added by their path among the ``parameters``.
+
     Raises:
         UserError: the sweep's method cannot use them, or there are none.
         SpecError: a value does not fit.
     """
+    seeds: list[Any] = []
+    if parameters is not None and spec.seeds is not None and spec.method in {"grid", "list"}:
+        seeds = list(parameters.get(spec.seed_path, ()))
+        parameters = {path: them for path, them in parameters.items() if path != spec.seed_path}
+        if seeds and not parameters:
+            parameters = None
     given = {"parameters": parameters, "points": points, "trials": trials}
     field = {"grid": "parameters", "list": "points"}.get(spec.method, "trials")
     for name, value in given.items():
@@ -31,7 +39,7 @@ def extended(
                 f"{name} cannot be added to {spec.name}: its method is {spec.method}.",
                 hint=f"Give {field}.",
             )
-    if not given[field]:
+    if not given[field] and not seeds:
         raise UserError(f"nothing to add to {spec.name}.", hint=f"Give {field}.")
     data = spec.model_dump(mode="json", exclude_unset=True)
     if parameters is not None:
@@ -42,9 +50,11 @@ def extended(
                     f"{path} is not a parameter of {spec.name}.",
                     hint=f"Did you mean {near}?"
                     if near
-                    else f"Its parameters: {', '.join(spec.parameters)}.",
+                    else f"Its parameters: {', '.join(spec.paths)}.",
                 )
             data["parameters"][path]["values"] += list(values)
+    if seeds:
+        data["seeds"] += seeds
     if points is not None:
         data["points"] += [dict(point) for point in points]
     if trials is not None:

@@ -8,7 +8,7 @@ import shlex
 import pytest
 
 from lehr.analysis.lr_fit import fit_learning_rate
-from lehr.analysis.next_trials import next_trials, untried
+from lehr.analysis.next_trials import next_seeds, next_trials, untried
 from lehr.presenters.advice import with_advice
 from lehr.presenters.ranking import SweepVerdict
 from lehr.schemas.runs import RunView
@@ -132,3 +132,38 @@ def test_rates_that_are_all_there_are_not_listed():
 @pytest.mark.parametrize("method", ["random", "tpe"])
 def test_a_search_chooses_its_points_itself(method):
     assert advised(sweep(method)) is None
+
+
+def close_together(**changes: object) -> SweepDetail:
+    """Return a sweep of noisy rates, closer than a factor of 1.5, with two seeds of each."""
+    losses = [3.01, 3.03, 2.99, 3.02, 3.0, 3.03, 3.01]
+    made = sweep(seeds=[0, 1]).model_copy(update={"parameters": [LR, "train.seed"], **changes})
+    one = with_trials(made).trials[0]
+    trials = [
+        one.model_copy(
+            update={
+                "number": 2 * number + seed + 1,
+                "parameters": {LR: 1e-3 * 1.4**number, "train.seed": seed},
+                "value": loss + 0.02 * seed,
+                "compared_value": loss + 0.02 * seed,
+            }
+        )
+        for number, loss in enumerate(losses)
+        for seed in (0, 1)
+    ]
+    return made.model_copy(update={"trials": trials})
+
+
+def test_trials_that_are_close_together_get_more_seeds():
+    found = with_advice(close_together(), SweepVerdict(None, {}, {}), "minimize")
+    assert found.next_trials.parameters == {"train.seed": [2, 3]}
+    assert (found.next_trials.points, found.next_trials.trials) == (None, 14)
+    assert found.next_trials.command == "lehr extend k3f9x2ab 'train.seed=[2,3]'"
+    assert any(note.endswith(f"Add them: `{found.next_trials.command}`") for note in found.notes)
+
+
+def test_sweep_without_seeds_of_its_own_is_not_extended_by_seeds():
+    assert next_seeds(close_together(parameters=[LR])) is None
+    assert next_seeds(close_together(method="tpe")) is None
+    points = close_together(method="list", spec={"points": []})
+    assert next_seeds(points) is None

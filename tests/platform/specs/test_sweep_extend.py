@@ -51,6 +51,19 @@ def test_extension_leaves_the_other_fields_unchanged():
     assert more.model_fields_set == spec.model_fields_set
 
 
+@pytest.mark.parametrize("made", [sweep, listed])
+def test_seeds_of_each_point_can_be_added(made):
+    spec = made().model_copy(update={"seeds": [0, 1]})
+    more = extended(spec, parameters={"train.seed": [2, 3]})
+    assert more.seeds == [0, 1, 2, 3]
+    assert more.parameters == spec.parameters
+    assert more.points == spec.points
+    with pytest.raises(UserError, match=r"train\.seed is not a parameter|parameters cannot be"):
+        extended(made(), parameters={"train.seed": [2, 3]})
+    with pytest.raises(SpecError, match="twice"):
+        extended(spec, parameters={"train.seed": [1]})
+
+
 def search() -> SweepSpec:
     return sweep(method="tpe", trials=2, parameters=RANGE)
 

@@ -85,7 +85,8 @@ function extend(sweep) {
  * @param {NonNullable<SweepDetail["next_trials"]>} next
  */
 async function extendAsAdvised(sweep, next) {
-  const rates = next.parameters ? Object.values(next.parameters).flat() : (next.points ?? []).flatMap((point) => Object.values(point));
+  const seeds = Object.keys(next.parameters ?? {}).some(f.isSeed);
+  const added = next.parameters ? Object.values(next.parameters).flat() : (next.points ?? []).flatMap((point) => Object.values(point));
   const done = sweep.counts.completed ?? 0;
   // The hours of trials that ended early do not predict those of a whole one.
   const hours = sweep.cost && done && done === sweep.trials_total ? (next.trials * sweep.cost.gpu_hours) / done : null;
@@ -94,7 +95,7 @@ async function extendAsAdvised(sweep, next) {
     body: h(
       "div",
       {},
-      h("p", {}, `Learning rates ${rates.map((rate) => f.scientific(rate)).join(", ")}. Existing trials do not change.`),
+      h("p", {}, `${seeds ? "Seeds" : "Learning rates"} ${added.map((one) => (seeds ? String(one) : f.scientific(one))).join(", ")}. Existing trials do not change.`),
       h("p", {}, gpuHours(hours)),
       h("p.mono", {}, next.command),
     ),
