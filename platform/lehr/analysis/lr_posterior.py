@@ -5,7 +5,8 @@ model is a Gaussian process in log2(lr) (Rasmussen & Williams 2006, chapter 2) a
 unknown shape. Its smoothness, length, size and noise are not estimated: every setting of a grid is
 weighted by how well it explains the trials. So the intervals include the unknown shape.
 
-Some settings have a kink: a rate at which the slope jumps, as where training begins to diverge.
+Some settings have a kink: a rate at which the slope jumps, as where training begins to diverge. The
+curve has a parabola of its own on each side of it.
 
 Two changes adapt it to learning rates. Loss is measured in units of the rise next to the best
 trial, so nothing depends on the scale of the metric. Losses far above the best are compressed,
@@ -57,20 +58,15 @@ _KINKS = 23
 """Rates around the best trial at which the slope may jump, one at a time."""
 _KINK_SLOPE = 2.0
 """Prior standard deviation of the slope on each side of a kink, in units for each doubling."""
-_KINK_SIZES = (0.1, 0.5)
-"""Standard deviations of a kinked curve around its straight lines, in units."""
+_KINK_SIZES = (0.05, 0.3)
+"""Standard deviations of a kinked curve around its two parabolas, in units."""
 _KINK_WEIGHT = 3.0
-"""Weight of all kinked settings of a size in the mean curve, where each other setting counts as 1.
-"""
-_KINK_DOUBT = 20.0
-"""The same in the curves that are drawn. Trials say little about a kink between two of them, and
-what they cannot exclude must be in the intervals; the mean curve is better off with what is usual.
-"""
-_SHARES = {0.68: 0.50, 0.95: 0.97}
-"""Probability that an interval promises: share of the drawn best rates that it has to hold.
-Settings that are not known make the curves wider than they are, so half of them already hold the
-best rate in 68 %. Chosen on the 215M model, parabolas and kinks (docs/judgement.md).
-"""
+"""Weight of all kinked settings of a size in the mean curve; each other setting counts as 1."""
+_KINK_DOUBT = 5.0
+"""Weight of all kinked settings in the drawn curves, all others having 1. It never falls: trials
+say little about a kink between two of them, and the intervals have to hold what is not excluded."""
+_SHARES = {0.68: 0.70, 0.95: 0.97}
+"""Probability that an interval promises: share of the drawn best rates that it has to hold."""
 
 _ONE_AT_A_TIME = Lock()
 
@@ -187,12 +183,9 @@ class _Shape:
     size: float
     length: float
     kernel: str
-    kink: float | None = None
-    """log2 of the rate at which the slope jumps."""
+    kink: float | None = None  # log2 of the rate at which the slope jumps.
     weight: float = 1.0
     """How much it counts in the mean curve before the trials are seen."""
-    doubt: float = 1.0
-    """The same in the drawn curves."""
 
 
 def posterior(trials: tuple[RateResult, ...], noise: float | None) -> Posterior | None:
@@ -335,23 +328,53 @@ def _curves(
             settings.append((likelihood, shape, shrink.T @ half, on_grid, shrink))
     likelihoods = np.array([one[0] for one in settings])
     explained = np.exp(likelihoods - likelihoods.max())
-    weights, doubts = (
-        explained * [getattr(one[1], which) for one in settings] for which in ("weight", "doubt")
-    )
-    weights, doubts = weights / weights.sum(), doubts / doubts.sum()
+    weights = explained * [one[1].weight for one in settings]
+    doubts = _doubts(likelihoods, np.array([one[1].kink is not None for one in settings]))
     draw = np.random.default_rng(0)  # Always the same, so that a verdict does not change by itself.
     parts = []
     for doubt, (_, _, middle, on_grid, shrink) in zip(doubts, settings, strict=True):
         count = round(doubt * _DRAWS)
         if not count:
             continue
-        rest = on_grid - shrink.T @ shrink
-        values, vectors = np.linalg.eigh(rest)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        root = _root(on_grid - shrink.T @ shrink)
         parts.append(middle + draw.standard_normal((count, len(grid))) @ root.T)
     drawn = np.concatenate(parts)
-    mean = sum(weight * one[2] for weight, one in zip(weights, settings, strict=True))
+    mean = sum(w * one[2] for w, one in zip(weights / weights.sum(), settings, strict=True))
     return np.asarray(mean), drawn.std(axis=0), drawn
+
+
+def _doubts(likelihoods: Array, kinked: NDArray[np.bool_]) -> Array:
+    """Return how much each setting counts in the drawn curves; the sum is 1.
+
+    Args:
+        likelihoods: [S], logarithms of how well each explains the trials.
+        kinked: [S], whether it has a kink.
+    """
+    import numpy as np
+
+    within = np.zeros(len(kinked))
+    evidence = []
+    for members in (kinked, ~kinked):
+        logs = likelihoods[members]
+        explained = np.exp(logs - logs.max())
+        within[members] = explained / explained.sum()
+        evidence.append(float(logs.max() + np.log(explained.mean())))
+    odds = _KINK_DOUBT * math.exp(min(max(evidence[0] - evidence[1], 0.0), 100.0))
+    found: Array = within * np.where(kinked, odds, 1.0) / (1.0 + odds)
+    return found
+
+
+def _root(covariance: Array) -> Array:
+    """Return a matrix whose product with its transpose is the covariance, but for rounding."""
+    import numpy as np
+
+    diagonal = np.eye(len(covariance)) * (1e-7 * np.diag(covariance).mean() + 1e-9)
+    try:
+        root: Array = np.linalg.cholesky(covariance + diagonal)
+    except np.linalg.LinAlgError:
+        values, vectors = np.linalg.eigh(covariance)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+    return root
 
 
 def _shapes(x: Array, y: Array) -> Iterator[_Shape]:
@@ -364,20 +387,20 @@ def _shapes(x: Array, y: Array) -> Iterator[_Shape]:
     low = x[x < best].max(initial=x.min())
     high = x[x > best].min(initial=x.max())
     for size, kink in itertools.product(_KINK_SIZES, np.linspace(low, high, _KINKS + 2)[1:-1]):
-        each = _KINK_WEIGHT / _KINKS, _KINK_DOUBT / _KINKS
-        yield _Shape(size, 2.0, "five halves", float(kink), *each)
+        yield _Shape(size, 2.0, "five halves", float(kink), _KINK_WEIGHT / _KINKS)
 
 
 def _features(at: Array, centre: float, kink: float | None) -> Array:
-    """Return the parabola's terms, and the kink's where there is one, at rates: [3 or 4, N]."""
+    """Return the terms of the parabola, or of the two beside a kink, at rates: [3 or 5, N]."""
     import numpy as np
 
     level, slope, curvature = _PARABOLA
-    away = at - centre
-    terms = [np.full_like(at, level), slope * away, curvature * away**2]
-    if kink is not None:
-        terms.append(_KINK_SLOPE * np.abs(at - kink))
-    return np.stack(terms)
+    if kink is None:
+        away = at - centre
+        return np.stack([np.full_like(at, level), slope * away, curvature * away**2])
+    below, above = np.maximum(kink - at, 0.0), np.maximum(at - kink, 0.0)
+    lines = _KINK_SLOPE * below, _KINK_SLOPE * above
+    return np.stack([np.full_like(at, level), *lines, curvature * below**2, curvature * above**2])
 
 
 def _matern(distance: Array, kernel: str) -> Array:

@@ -112,6 +112,17 @@ def test_gap_around_the_best_rate_is_the_most_probable() -> None:
     assert parts.index(max(parts)) == 3
 
 
+@pytest.mark.parametrize(("left", "right", "at"), [(1, 3, 3.85), (1, 4, 3.7), (1, 4, 3.85)])
+def test_interval_holds_a_best_rate_at_which_the_slope_jumps(
+    left: int, right: int, at: float
+) -> None:
+    losses = [3 + 0.02 * (left * max(at - n, 0) + right * max(n - at, 0)) for n in range(8)]
+    curves = posterior(trials([*losses]), None)
+    low, high = curves.interval(0.68)
+    assert low <= 1e-4 * 2**at <= high
+    assert high / low < 1.5
+
+
 def test_more_seeds_at_the_same_noise_narrow_the_interval() -> None:
     def width(seeds: int) -> float:
         given = tuple(
