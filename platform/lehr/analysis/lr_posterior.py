@@ -290,13 +290,7 @@ def _expanded(height: Array) -> Array:
 
 
 def _curves(
-    x: Array,
-    y: Array,
-    *,
-    margins: Array,
-    seeds: Array,
-    noises: Sequence[float],
-    grid: Array,
+    x: Array, y: Array, *, margins: Array, seeds: Array, noises: Sequence[float], grid: Array
 ) -> tuple[Array, Array, Array]:
     """Return the mean curve [G], the standard deviation [G] of the drawn curves, and these.
 
@@ -333,23 +327,16 @@ def _curves(
     draw = np.random.default_rng(0)  # Always the same, so that a verdict does not change by itself.
     parts = []
     for doubt, (_, _, middle, on_grid, shrink) in zip(doubts, settings, strict=True):
-        count = round(doubt * _DRAWS)
-        if not count:
-            continue
-        root = _root(on_grid - shrink.T @ shrink)
-        parts.append(middle + draw.standard_normal((count, len(grid))) @ root.T)
+        if count := round(doubt * _DRAWS):
+            root = _root(on_grid - shrink.T @ shrink)
+            parts.append(middle + draw.standard_normal((count, len(grid))) @ root.T)
     drawn = np.concatenate(parts)
     mean = sum(w * one[2] for w, one in zip(weights / weights.sum(), settings, strict=True))
     return np.asarray(mean), drawn.std(axis=0), drawn
 
 
 def _doubts(likelihoods: Array, kinked: NDArray[np.bool_]) -> Array:
-    """Return how much each setting counts in the drawn curves; the sum is 1.
-
-    Args:
-        likelihoods: [S], logarithms of how well each explains the trials.
-        kinked: [S], whether it has a kink.
-    """
+    """Return how much each setting counts in the drawn curves, [S]; the sum is 1."""
     import numpy as np
 
     within = np.zeros(len(kinked))
