@@ -15,7 +15,7 @@ export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help demo down install prepare dev test test-nightly test-unit faults gpu gpu-tests simulate durations coverage \
-	constraints check check-js format mutants bench docs clean
+	constraints locks check check-js check-supply soak format mutants bench docs clean
 
 help:  ## What there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -133,6 +133,22 @@ constraints: $(STAMPS)/torch  ## Renew the tested versions: install the newest, 
 	$(PIP) freeze --exclude-editable --exclude torch \
 		| grep -E '^[A-Za-z0-9._-]+==' | grep -vE '^(nvidia|cuda|triton)' >> $(STAMPS)/constraints
 	mv $(STAMPS)/constraints $(CONSTRAINTS)
+	$(MAKE) locks
+
+# What the images install: every package in one version, with the digests of its files.
+UV_LOCK = $(BIN)/uv pip compile --quiet --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
+	--custom-compile-command "make locks" --no-emit-index-url --no-annotate --generate-hashes -c $(CONSTRAINTS)
+locks: $(STAMPS)/dev  ## Renew the locks of the images from the tested versions
+	$(UV_LOCK) --extra server pyproject.toml -o deploy/server.lock
+	$(UV_LOCK) --extra server --extra trainer --extra gpu pyproject.toml -o deploy/trainer.lock
+	echo hatchling | $(UV_LOCK) - -o deploy/build.lock
+
+check-supply: $(STAMPS)/dev  ## Images: locks, licences, vulnerabilities, bills of materials; ARGS=--offline
+	PYTHONPATH=tests $(BIN)/python -m supply $(ARGS)
+
+soak: $(STAMPS)/dev  ## Two machines under faults for HOURS more, and a report of what grew; FOLDER=, SEED=
+	PYTHONPATH=tests nice -n 10 $(BIN)/python -m soak --hours $(or $(HOURS),1) \
+		$(if $(FOLDER),--folder $(FOLDER)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 $(STAMPS)/node: $(STAMPS)/dev tests/javascript/package-lock.json
 	PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --prefix tests/javascript
