@@ -52,7 +52,7 @@ def gather(
         acknowledged=tuple(acknowledged),
         requests=requests,
         processes=_processes({one.id for one in attempts}),
-        held_locks=_held_locks(home),
+        held_locks=held_locks(home),
     )
 
 
@@ -90,7 +90,12 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _steps(spec: str) -> int:
-    return int(json.loads(spec)["train"]["steps"])
+    """Return how many steps a run has; a program's number is among its arguments."""
+    found = json.loads(spec)
+    if found.get("train"):
+        return int(found["train"]["steps"])
+    trainer = found["trainer"]
+    return int(trainer["args"][trainer["steps_arg"]])
 
 
 def _attempt(row: sqlite3.Row) -> AttemptRow:
@@ -131,13 +136,22 @@ def _processes(attempts: set[str]) -> dict[str, int]:
     return found
 
 
-def _held_locks(home: Path) -> dict[str, str | None]:
-    """GPU locks that are held, by the attempt whose entry has a living shim with that GPU."""
+def held_locks(home: Path) -> dict[str, str | None]:
+    """GPU locks that are held, by the attempt whose entry has a living shim with that GPU.
+
+    A home of a machine of namespaces has another path here than in its own files.
+    """
     holders: dict[str, str] = {}
     for path in home.glob("node/*/attempts/*"):
         entry = AttemptDir(str(path))
         launch = entry.launch() if path.is_dir() else None
         if launch is not None and entry.exit() is None:
-            holders |= dict.fromkeys(launch["gpu_locks"], entry.attempt_id)
+            holders |= {_in_home(one): entry.attempt_id for one in launch["gpu_locks"]}
     locks = [str(path) for path in home.glob("node/*/gpus/*.lock")]
-    return {path: holders.get(path) for path in locks if not gpu_lock.is_free(path)}
+    return {path: holders.get(_in_home(path)) for path in locks if not gpu_lock.is_free(path)}
+
+
+def _in_home(lock: str) -> str:
+    """Return node/gpus/lock, which a lock's path ends in."""
+    node, _, gpu = Path(lock).parts[-3:]
+    return f"{node}/{gpu}"

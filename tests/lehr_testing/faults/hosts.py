@@ -26,7 +26,7 @@ set -e
 hostname "$1"
 mount -t tmpfs none /mnt && mkdir /mnt/python /mnt/shared
 mount --bind "$2" /mnt/python
-[ -z "$3" ] || mount --bind "$3" /mnt/shared
+[ -z "$3" ] || mount --rbind "$3" /mnt/shared
 mount -t tmpfs none /root && mkdir -p "$2" && mount --bind /mnt/python "$2"
 : > /mnt/resolv && mount --bind /mnt/resolv /etc/resolv.conf
 mount -t tmpfs none /tmp && mount -t tmpfs none /var/tmp && chmod 1777 /tmp /var/tmp
