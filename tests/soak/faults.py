@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lehr_testing.server import alive
 from lehr_testing.waiting import until
-from soak.machines import FAILED, Machines, SoakHost
+from soak.machines import FAILED, STEADY_S, Machines, SoakHost
 
 RECOVER_S = 420.0
 """Within which both nodes are in use again: a lost node has a lease of 60 s, and Ray starts anew."""
@@ -67,7 +67,7 @@ class Faults:
         done = strike()
         begun = time.monotonic()
         self.recover(kind)
-        return done, time.monotonic() - begun
+        return done, max(0.0, time.monotonic() - begun - STEADY_S)
 
     def recover(self, after: str) -> None:
         machines = self.machines

@@ -24,6 +24,8 @@ GPUS = 4
 """Logical GPUs of each machine."""
 HOME = "/root/.lehr"
 DISK_MB = 1500
+STEADY_S = 10.0
+"""For which both nodes must be in use to count as recovered."""
 UP_S = 600.0
 """Within which a server must start, also on a busy machine: `lehr up` gives up earlier."""
 FAILED = (LehrError, OSError, AssertionError, subprocess.SubprocessError, ValueError, IndexError)
@@ -148,7 +150,8 @@ class Machines:
     def unmount(self) -> None:
         for host in (self.alpha, self.beta):
             if host.home.is_mount():
-                _call("umount", str(host.home))
+                # Lazily: a machine that was just switched off may still hold it for a moment.
+                _call("umount", "--lazy", str(host.home))
 
     def note_started(self) -> None:
         """Write down what runs, by id and start time, so that the next call can end it."""
@@ -214,10 +217,18 @@ class Machines:
         return {node.name for node in nodes if node.alive and not node.problems}
 
     def wait_for_both(self, *, within_s: float) -> None:
+        """Wait until both are in use, and stay so: a loss is not noticed at once."""
+        since: list[float] = []
+
         def both() -> bool:
+            found: set[str] = set()
             with contextlib.suppress(*FAILED):
-                return self.in_use() == {"alpha", "beta"}
-            return False
+                found = self.in_use()
+            if found != {"alpha", "beta"}:
+                since.clear()
+                return False
+            since.append(time.monotonic())
+            return since[-1] - since[0] >= STEADY_S
 
         until(both, within_s=within_s, what="alpha and beta to be in use", every_s=1.0)
 

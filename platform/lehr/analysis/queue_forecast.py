@@ -7,8 +7,10 @@ queue's decision. So a run may start earlier or later; the basis tells what the 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from lehr.control.maintenance import reaches
 
@@ -23,6 +25,7 @@ class GpuHolder:
     """None if only its program knows it."""
     step_s: float | None = None
     """Median time of a step; None before it is measured."""
+    project: str = ""
 
     @property
     def seconds_left(self) -> float | None:
@@ -53,6 +56,7 @@ class QueuedRun:
     can_save: bool = True
     """A maintenance window does not cost its work."""
     time_limit_s: float | None = None
+    project: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,7 @@ def forecast(
     holders: Sequence[GpuHolder],
     waiting: Sequence[QueuedRun],
     closures: Sequence[Closure] = (),
+    quotas: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, ExpectedStart]:
     """Return when each waiting run is expected to start, by its id.
 
@@ -89,38 +94,73 @@ def forecast(
         holders: the runs that hold GPUs.
         waiting: the waiting runs, in the order of the queue.
         closures: maintenance windows. Runs pause during those of all GPUs.
+        quotas: by project with a quota, the most GPUs that its runs hold. A run over it waits for
+            runs of its project, and those behind it pass.
     """
-    ends: list[tuple[float, int, int, str]] = []
+    ends: list[tuple[float, int, GpuHolder, str]] = []
     unknown: list[str] = []
+    held: Counter[str] = Counter()
 
     def hold(number: int, holder: GpuHolder, since: float) -> None:
+        held[holder.project] += holder.gpus
         left = holder.seconds_left
         if left is None:
             unknown.append(holder.lacks)
         else:
             basis = f"{holder.name} ends: {holder.basis}"
-            heapq.heappush(ends, (_end(since, left, closures), number, holder.gpus, basis))
+            heapq.heappush(ends, (_end(since, left, closures), number, holder, basis))
 
     for number, holder in enumerate(holders):
         hold(number, holder, 0.0)
     found: dict[str, ExpectedStart] = {}
-    now, basis = 0.0, ""
-    for number, run in enumerate(waiting, len(holders)):
-        while free < run.gpus and ends:
-            end, _, gpus, basis = heapq.heappop(ends)
+    left = []
+    for run in waiting:
+        if run.gpus > quotas.get(run.project, run.gpus):
+            found[run.run_id] = ExpectedStart(
+                None, f"its project may hold {quotas[run.project]} GPUs"
+            )
+        else:
+            left.append(run)
+    now, basis, number = 0.0, "", len(holders)
+    while left:
+        first = _first_within(left, held, quotas)
+        if first is None or free < first.gpus:
+            if not ends:
+                needed = (first or left[0]).gpus
+                reason = unknown[0] if unknown else f"the cluster has fewer than {needed} GPUs"
+                return found | {run.run_id: ExpectedStart(None, reason) for run in left}
+            end, _, ended, basis = heapq.heappop(ends)
             now = max(now, end)
-            free += gpus
-        if free < run.gpus:
-            reason = unknown[0] if unknown else f"the cluster has fewer than {run.gpus} GPUs"
-            for later in waiting[number - len(holders) :]:
-                found[later.run_id] = ExpectedStart(None, reason)
-            return found
-        start, because = _start(now, basis, run, free, closures)
+            free += ended.gpus
+            held[ended.project] -= ended.gpus
+            continue
+        left.remove(first)
+        start, because = _start(now, basis, first, free, closures)
         if start > 0.0:
-            found[run.run_id] = ExpectedStart(start, because)
-        free -= run.gpus
-        hold(number, GpuHolder(run.name, run.gpus, run.steps, run.step_s), start)
+            found[first.run_id] = ExpectedStart(start, because)
+        free -= first.gpus
+        hold(number, _holder(first), start)
+        number += 1
     return found
+
+
+def _first_within(
+    waiting: Sequence[QueuedRun], held: Mapping[str, int], quotas: Mapping[str, int]
+) -> QueuedRun | None:
+    """Return the first run whose project stays within its quota; no smaller one of it overtakes."""
+    full: set[str] = set()
+    for run in waiting:
+        quota = quotas.get(run.project)
+        if quota is None or not run.gpus:
+            return run
+        if run.project not in full and held.get(run.project, 0) + run.gpus <= quota:
+            return run
+        full.add(run.project)
+    return None
+
+
+def _holder(run: QueuedRun) -> GpuHolder:
+    return GpuHolder(run.name, run.gpus, run.steps, run.step_s, run.project)
 
 
 def _end(since: float, left: float, closures: Sequence[Closure]) -> float:

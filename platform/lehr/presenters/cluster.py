@@ -186,7 +186,9 @@ def _expected_starts(
     return forecast(
         total - sum(held.values()),
         [
-            GpuHolder(_shown_name(run), held[run.id], steps_left(run), speeds.get(run.id))
+            GpuHolder(
+                _shown_name(run), held[run.id], steps_left(run), speeds.get(run.id), run.project
+            )
             for run in running.values()
         ],
         [
@@ -198,6 +200,7 @@ def _expected_starts(
                 speeds.get(run.id, of_sweep.get(run.sweep_id or "")),
                 can_save=not windows or can_save(store, run),
                 time_limit_s=run.spec.get("time_limit_s"),
+                project=run.project,
             )
             for run in waiting
         ],
@@ -205,6 +208,7 @@ def _expected_starts(
             Closure(one.starts_in_s, one.ends_in_s, _closed_gpus(one, nodes, out), one.text)
             for one in windows
         ],
+        {row.project: row.gpus for row in store.quotas.all()},
     )
 
 

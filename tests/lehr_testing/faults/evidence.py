@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 from collections.abc import Callable, Iterable
@@ -23,7 +24,7 @@ def gather(
     first: int = 0,
 ) -> History:
     """Of the home's runs from number ``first`` on; ``series`` is read from the server."""
-    with sqlite3.connect(f"file:{home / 'lehr.db'}?mode=ro", uri=True) as database:
+    with _record(home) as database:
         database.row_factory = sqlite3.Row
         runs = [
             RunRow(r["id"], r["name"], r["state"], r["attempt"], _steps(r["spec"]))
@@ -56,9 +57,13 @@ def gather(
     )
 
 
+def _record(home: Path) -> contextlib.closing[sqlite3.Connection]:
+    return contextlib.closing(sqlite3.connect(f"file:{home / 'lehr.db'}?mode=ro", uri=True))
+
+
 def next_number(home: Path) -> int:
     """The number that the next run will have."""
-    with sqlite3.connect(f"file:{home / 'lehr.db'}?mode=ro", uri=True) as database:
+    with _record(home) as database:
         [[last]] = database.execute("SELECT max(number) FROM runs")
     return (last or 0) + 1
 

@@ -84,3 +84,28 @@ def test_window_of_a_node_closes_only_its_gpus():
     found = forecast(4, [], waiting, [opened])
     assert "small" not in found
     assert found["large"] == ExpectedStart(60.0, "the maintenance of node n1 ends")
+
+
+def test_run_over_its_quota_waits_for_its_project_and_others_pass():
+    holders = [
+        GpuHolder("mine", 2, 100, 1.0, project="small"),
+        GpuHolder("other", 2, 50, 1.0, project="large"),
+    ]
+    waiting = [
+        QueuedRun("over", "over", 2, 10, 1.0, project="small"),
+        QueuedRun("behind", "behind", 1, 10, 1.0, project="small"),
+        QueuedRun("free", "free", 2, 10, 1.0, project="large"),
+        QueuedRun("next", "next", 2, 10, 1.0, project="large"),
+    ]
+    found = forecast(2, holders, waiting, quotas={"small": 2})
+    assert "free" not in found  # It could start now.
+    assert found["next"] == ExpectedStart(10.0, "free ends: 10 steps left at 1 s")
+    assert found["over"] == ExpectedStart(100.0, "mine ends: 100 steps left at 1 s")
+    assert found["behind"].in_s == 110.0
+
+
+def test_run_above_the_whole_quota_is_never_expected_and_holds_nobody_up():
+    waiting = [QueuedRun("a", "a", 4, project="small"), QueuedRun("b", "b", 1, project="small")]
+    found = forecast(0, [GpuHolder("h", 8, 10, 1.0)], waiting, quotas={"small": 2})
+    assert found["a"] == ExpectedStart(None, "its project may hold 2 GPUs")
+    assert found["b"].in_s == 10.0
