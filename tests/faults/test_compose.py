@@ -45,6 +45,8 @@ class Container:
         host.run(
             *("bash", "-ec"),
             "cp -a /etc /mnt/etc && mount --bind /mnt/etc /etc\n"
+            # As in the base image, nobody has the number of the image's user.
+            "sed -i '/:x:1000:/d' /etc/passwd /etc/group && sed -i '/^lehr:/d' /etc/shadow\n"
             f"printf '127.0.0.1 localhost\\n%b' {shlex.quote(lines)} > /etc/hosts\n"
             "mount -t tmpfs none /var/lib && mkdir -p /mnt/opt && mount -t tmpfs none /home\n",
         )
