@@ -124,7 +124,7 @@ def composition(tmp_path_factory):
             until(answers, within_s=200, what="the server to answer", every_s=1)
             # Logical ones in place of the machine's GPUs.
             gpus.start("--gpus", "2")
-            until_nodes(client, "gpus", within_s=400)
+            until_nodes(client, "gpus", "server", within_s=400)
         except AssertionError:
             print(server.log(), gpus.log())
             raise
@@ -156,7 +156,7 @@ def test_server_that_is_killed_comes_back_with_its_runs_and_its_node(composition
         return False
 
     until(restarted, within_s=200, what="the server to be back", every_s=1)
-    until_nodes(client, "gpus", within_s=400)
+    until_nodes(client, "gpus", "server", within_s=400)
     run = client.submit(run_spec(f"{SHARED}/corpus", "after", steps=6))
     run.wait(timeout_s=400)
     assert run.state == "completed", run.reason
