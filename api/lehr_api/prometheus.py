@@ -5,6 +5,8 @@ Counted from the store at each request; nothing is kept between requests.
 
 from __future__ import annotations
 
+import shutil
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
@@ -13,6 +15,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.responses import Response
 
 from lehr import __version__
+from lehr import home as homes
 from lehr.control.lifecycle import RunState
 from lehr_api.deps import ServicesDep
 from lehr_api.responses import text_responses
@@ -32,7 +35,7 @@ _FILES = ("lehr.db", "streams.db", "lehr.db-wal", "streams.db-wal")
 )
 def prometheus(services: ServicesDep) -> Response:
     """Return metrics of the server in Prometheus' text format: runs, queue, GPUs, attempts,
-    files, process.
+    control loop, disks, files, process.
     """
     return Response(generate_latest(_registry(services)), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
@@ -63,6 +66,14 @@ def _registry(services: Services) -> CollectorRegistry:
     runs = gauge("runs_by_liveness", "Runs that have a living attempt.", ("liveness",))
     for liveness in services.dispatcher.liveness().values():
         runs.labels(liveness.value).inc()
+    gauge("since_tick_seconds", "Seconds since the control loop last succeeded.").set(
+        services.dispatcher.since_tick_s()
+    )
+    free = gauge("disk_free_bytes", "Free space of the folder's disk.", ("folder",))
+    home = services.settings.home
+    for name, folder in (("home", home), ("runs", homes.runs_dir(home))):
+        with suppress(OSError):  # No run has begun, so the folder is not there yet.
+            free.labels(name).set(shutil.disk_usage(folder).free)
     size = gauge("file_bytes", "Size of the databases.", ("file",))
     for name in _FILES:
         path = services.settings.home / name

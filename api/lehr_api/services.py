@@ -51,6 +51,8 @@ class ApiDispatcher(context.Dispatching, Protocol):
     def heartbeat_at(self, attempt_id: str) -> float | None:
         """Return when the attempt's last heartbeat came; None if none has since the start."""
 
+    def since_tick_s(self) -> float: ...
+
     def liveness(self, attempts: Iterable[Attempt] | None = None) -> dict[str, Liveness]:
         """Return the liveness by run id, for runs that have a living attempt.
 

@@ -26,6 +26,8 @@ def test_prometheus_metrics_describe_the_control_plane(tmp_path):
         assert (found[("lehr_gpus",)], found[("lehr_gpus_busy",)]) == (8, 0)
         assert found[("lehr_attempts_open",)] == 1
         assert found["lehr_file_bytes", "lehr.db"] > 0
+        assert found[("lehr_since_tick_seconds",)] == 2.5
+        assert found["lehr_disk_free_bytes", "home"] > 0
         assert found[("process_resident_memory_bytes",)] > 0
         assert not re.search(ids[0], answer.text)
         bare = client.get("/metrics", headers={"Authorization": "Bearer wrong"})

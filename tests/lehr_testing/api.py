@@ -105,6 +105,9 @@ class FakeDispatcher:
     def heartbeat_at(self, attempt_id: str) -> float | None:
         return self.handlers._heartbeats.last_at(attempt_id)
 
+    def since_tick_s(self) -> float:
+        return 2.5
+
     def liveness(self, attempts: Any = None) -> dict[str, Any]:
         return self.silent
 

@@ -16,7 +16,13 @@ from lehr_testing.api import api_client
 from lehr_testing.paths import ROOT
 
 DEPLOY = ROOT / "deploy"
-VALUES = {"state": {*RunState}, "liveness": {*Liveness}, "job": {"lehr"}, "node": {"$node"}}
+VALUES = {
+    "state": {*RunState},
+    "liveness": {*Liveness},
+    "job": {"lehr"},
+    "node": {"$node"},
+    "folder": {"home", "runs"},
+}
 """The values that a selector may name, by label."""
 OF_PROMETHEUS = {"up"}
 

@@ -146,6 +146,7 @@ class Dispatcher:
             store, self._cluster, self._launcher, isolation, self._loader.note_end
         )
         self._announced = _summary(self._cluster.members())
+        self._ticked_at = self.heartbeats.now()
         self._stopping = threading.Event()
         self._unsubscribe = store.subscribe(self._changed)
         self._thread = threading.Thread(target=self._loop, name="dispatcher", daemon=True)
@@ -258,6 +259,10 @@ class Dispatcher:
         """Return when the attempt's last heartbeat came; None if none has since the start."""
         return self.heartbeats.last_at(attempt_id)
 
+    def since_tick_s(self) -> float:
+        """Return the seconds since the last tick that succeeded, or since the start."""
+        return self.heartbeats.now() - self._ticked_at
+
     def liveness(self, attempts: Iterable[Attempt] | None = None) -> dict[str, Liveness]:
         """Return the liveness by run id, for runs that have a living attempt.
 
@@ -333,6 +338,7 @@ class Dispatcher:
             # Some changes that this tick has read were not decided on. Read all groups again.
             self._loader.enqueue_all()
             raise
+        self._ticked_at = self.heartbeats.now()
         for subject in (*applied.changed, *applied.failed):
             self._loader.enqueue(subject)
         if applied.changed:
