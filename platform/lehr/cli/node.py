@@ -143,8 +143,7 @@ def join(
             f"this machine has joined {before.server_url} as {before.node}.",
             hint="Leave first: lehr node leave",
         )
-    if running:
-        found = machine.without_own_ports(found)
+    found = machine.without_own_ports(where, found)
     checks = check_machine(found, view, Ports(base_port or DEFAULT_BASE))
     bad = check_list.bad(checks)
     unit_path: Path | None = None

@@ -14,6 +14,7 @@ from lehr import filesystems, home
 from lehr.client import Client
 from lehr.cluster.ray_ports import DEFAULT_BASE, Ports
 from lehr.errors import UserError
+from lehr.joining import daemon, record
 from lehr.joining.checks import Machine, head_error
 from lehr.joining.keeper import own_address
 from lehr.joining.record import JoinRecord
@@ -107,9 +108,14 @@ def _look(
     )
 
 
-def without_own_ports(machine: Machine) -> Machine:
-    """Return the machine as if its ports were free: its own Ray node uses them."""
-    return replace(machine, ports_taken=())
+def without_own_ports(where: Path, machine: Machine) -> Machine:
+    """Return the machine as if its ports were free, if its own Ray node uses them.
+
+    The keeper of that node may have been killed; the next one adopts the node.
+    """
+    process = record.read_ray(where)
+    own = daemon.keeper_pid(where) is not None or (process is not None and process.running())
+    return replace(machine, ports_taken=()) if own else machine
 
 
 def _shares(folder: Path, identity: str | None) -> bool:

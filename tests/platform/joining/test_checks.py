@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lehr.cluster.ray_ports import Ports
+from lehr.cluster.ray_process import RayProcess
+from lehr.joining import machine, record
 from lehr.joining.checks import Machine, check_machine, head_error
+from lehr.node import procfs
 from lehr.schemas.cluster import JoinView
 from lehr_testing.server import free_port
 
@@ -100,3 +104,16 @@ def test_first_node_of_a_cluster_has_nothing_to_agree_with():
 
 def test_head_that_does_not_listen_is_an_error():
     assert head_error(f"127.0.0.1:{free_port()}") == "Connection refused"
+
+
+def test_own_ray_node_does_not_keep_a_machine_from_joining_after_its_keeper_was_killed(tmp_path):
+    taken = replace(SOUND, ports_taken=[6380])
+    assert machine.without_own_ports(tmp_path, taken) == taken
+    pid = os.getpid()
+    started = procfs.start_time(pid)
+    assert started is not None
+    own = RayProcess("10.0.0.1:6379", 1, "mark", pid, started, procfs.boot_id())
+    record.write_ray(tmp_path, own)
+    assert not machine.without_own_ports(tmp_path, taken).ports_taken
+    record.write_ray(tmp_path, replace(own, start_time=started - 1))
+    assert machine.without_own_ports(tmp_path, taken) == taken
