@@ -15,13 +15,11 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request
 from pydantic import Field
 from starlette.responses import FileResponse, JSONResponse, Response
 
-from lehr.control.copy_retention import copies_at, copies_to_remove
 from lehr.control.reconcile import StopLevel
 from lehr.errors import OffsetMismatch, UserError
 from lehr.services import code as capsules
-from lehr.specs import stored
+from lehr.services.copies import record_copies
 from lehr.store.records.checkpoints import CopyReport
-from lehr.store.tables import RunRow
 from lehr_api.deps import AttemptId, DispatcherDep, ServicesDep, StoreDep
 from lehr_api.problems import OffsetProblem, TooLarge, WrongProtocol, respond
 from lehr_api.responses import described_problem, problem_responses, text_responses
@@ -29,7 +27,6 @@ from lehr_api.routes.health import OLDEST_PROTOCOL, PROTOCOL
 from lehr_api.services import Services
 from lehr_api.worker_threads import in_worker_threads
 from lehr_trainer.configs.documented import Documented
-from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import Orders
 
 STREAM = re.compile(r"events\.jsonl|launcher(-[0-9]{1,4})?\.log|rank-[0-9]{1,5}\.log")
@@ -294,34 +291,6 @@ def copies(report: CopiesReport, attempt_id: AttemptId, store: StoreDep) -> Copi
     """Record copies of checkpoints that were made, failed or were removed; the answer lists
     those to remove.
     """
-    attempt = store.attempts.get(attempt_id)
-    run = store.runs.get(attempt.run_id)
-    for place, one in enumerate(report.copies):
-        _refuse_stray(run, attempt.number, f"copies[{place}]", one)
     news = [CopyReport(one.path, one.url, one.state, one.error) for one in report.copies]
-    with store.transaction():
-        # A node may still copy the last checkpoint of an ended run while it is deleted.
-        if store.runs.is_deleted(run.id):
-            left = [one.path for one in report.copies if one.state != "removed"]
-            return CopiesAnswer(unknown=[], remove=left)
-        unknown = store.checkpoints.note_copies(run.id, news)
-    policy = stored.checkpoint_policy(run.spec)
-    superfluous = copies_to_remove(
-        store.checkpoints.copied(run.id), policy, store.checkpoints.needed_by_forks(run.id)
-    )
+    unknown, superfluous = record_copies(store, attempt_id, news)
     return CopiesAnswer(unknown=unknown, remove=superfluous)
-
-
-def _refuse_stray(run: RunRow, attempt: int, field: str, one: CopyNews) -> None:
-    """Reject a copy outside the spec's location: recorded copies are later read and removed."""
-    at = layout.checkpoint_at(one.path)
-    if at is None or at[0] > attempt:
-        raise UserError(
-            f"{field}.path is {one.path!r}; a checkpoint's is "
-            f"attempt-<1 to {attempt}>/{layout.CHECKPOINTS}/step-<8 digits>."
-        )
-    place = copies_at(run.spec, run.id, one.path)
-    if place is None:
-        raise UserError(f"{field}.url is {one.url!r}; the run's spec names no place for copies.")
-    if one.url != place:
-        raise UserError(f"{field}.url is {one.url!r}; this copy lies at {place}.")
