@@ -112,7 +112,7 @@ def test_gap_around_the_best_rate_is_the_most_probable() -> None:
     assert parts.index(max(parts)) == 3
 
 
-@pytest.mark.parametrize(("left", "right", "at"), [(1, 3, 3.85), (1, 4, 3.7), (1, 4, 3.85)])
+@pytest.mark.parametrize(("left", "right", "at"), [(1, 3, 3.8), (1, 4, 3.75), (1, 4, 3.8)])
 def test_interval_holds_a_best_rate_at_which_the_slope_jumps(
     left: int, right: int, at: float
 ) -> None:
