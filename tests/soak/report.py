@@ -133,7 +133,9 @@ def _runs(events: Sequence[dict[str, Any]]) -> list[str]:
 def _faults(events: Sequence[dict[str, Any]]) -> list[str]:
     took: dict[str, list[float]] = defaultdict(list)
     for one in events:
-        if one["what"] == "fault":
+        if one["what"] == "fault" and not one["done"].startswith(
+            "no "
+        ):  # Nothing was there to kill.
             took[one["kind"]].append(one["recovered_s"])
     lines = ["| fault | times | both nodes in use after, median | longest |", "|---|---|---|---|"]
     for kind, seconds in sorted(took.items()):
