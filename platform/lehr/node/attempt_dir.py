@@ -7,6 +7,7 @@ Standard library only. ::
       alive          held (flock) by the shim while it lives
       shim.json      boot id, pid, start time of the shim
       control.json   the requested stop level
+      processes.json the training's processes, in case the shim is killed
       exit.json      how it ended: its processes are gone
       delivered      the server has everything
       copying.json   checkpoints that are not copied yet

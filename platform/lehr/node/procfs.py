@@ -55,17 +55,22 @@ def marked(variable: str, value: str) -> list[int]:
     return found
 
 
-def children(parent: int) -> list[int]:
-    found = []
+def parents() -> dict[int, int]:
+    """Return the parent of each living process of the machine."""
+    found = {}
     for pid in pids():
         try:
             with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
                 fields = file.read().rpartition(")")[2].split()
         except OSError:
             continue
-        if int(fields[1]) == parent and fields[0] != "Z":
-            found.append(pid)
+        if fields[0] != "Z":
+            found[pid] = int(fields[1])
     return found
+
+
+def children(parent: int) -> list[int]:
+    return [pid for pid, its_parent in parents().items() if its_parent == parent]
 
 
 def send(pid: int, number: int) -> bool:

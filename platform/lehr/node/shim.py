@@ -37,6 +37,7 @@ from lehr.node import (
 from lehr.node.attempt_dir import STOP_LEVELS, AttemptDir
 from lehr.node.background import into_background
 from lehr.node.gpu_lock import GpuLock, acquire_all
+from lehr.node.leftovers import Leftovers
 
 SIGNALS = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1}
 GPU_WAIT_S = 30.0
@@ -58,6 +59,7 @@ class Shim:
         self.python: str | None = None
         """Interpreter of the environment that the spec names; None: that of the node."""
         self.locks: list[GpuLock] = []
+        self.leftovers = Leftovers(entry, str(launch["nonce"]))
         self.trainer: subprocesses.Child | None = None
         self.shipper: subprocesses.Child | None = None
         self.shipper_due = 0.0
@@ -210,6 +212,7 @@ class Shim:
         grace_s = trainer_process.term_grace_s(self.launch)
         while self.trainer.poll() is None:
             self.sleep(1.0)
+            self.leftovers.record(self.trainer.pid)
             if self.stop_level_rises():
                 self.apply_stop_level()
             if (
@@ -271,19 +274,11 @@ class Shim:
                 return
 
     def kill_all(self) -> list[int]:
-        """Kill every process with the attempt's mark, and orphans; return those that survive."""
+        """Kill every process of the attempt; return those that survive."""
         mine = {os.getpid()}
         if self.shipper is not None:
             mine.add(self.shipper.pid)
-        deadline = time.monotonic() + 60
-        while True:
-            marked = procfs.marked(procfs.MARK, self.launch["nonce"])
-            left = [pid for pid in (*marked, *subprocesses.orphans()) if pid not in mine]
-            if not left or time.monotonic() > deadline:
-                return left
-            for pid in left:
-                procfs.send(pid, signal.SIGKILL)
-            self.sleep(0.02)
+        return self.leftovers.kill(mine, lambda: self.sleep(0.02))
 
     def deliver(self) -> None:
         if self.shipper is not None:

@@ -12,6 +12,7 @@ from textwrap import dedent
 
 import pytest
 
+from lehr.node import leftovers, procfs
 from lehr_testing.waiting import until
 
 PROGRAM = """
@@ -64,12 +65,55 @@ SHIM = """
 """
 
 
+HIDDEN = """
+    import os, subprocess, sys, time
+
+    folder = sys.argv[1]
+    note = f"import os, time; open({folder!r} + '/' + str(os.getpid()), 'w').close(); time.sleep(600)"
+    subprocess.Popen([sys.executable, "-c", note], env={})
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.execve(sys.executable, [sys.executable, "-c", note], {})
+        os._exit(0)
+    time.sleep(600)
+"""
+KILLED_SHIM = """
+    import os, sys, time
+    from lehr.node import leftovers, procfs, subprocesses
+    from lehr.node.attempt_dir import AttemptDir
+
+    folder, program = sys.argv[1:]
+    procfs.adopt_orphans()
+    leftovers.EACH_S = 0.1
+    found = leftovers.Leftovers(AttemptDir(folder), "n0nce")
+    environment = {**os.environ, procfs.MARK: "n0nce"}
+    command = [sys.executable, "-c", program, folder]
+    child = subprocesses.start(command, environment=environment, folder="/")
+    while True:
+        found.record(child.pid)
+        time.sleep(0.05)
+"""
+NEXT_SHIM = """
+    import os, sys, time
+    from lehr.node.attempt_dir import AttemptDir
+    from lehr.node.leftovers import Leftovers
+
+    found = Leftovers(AttemptDir(sys.argv[1]), "n0nce")
+    print(found.kill({os.getpid()}, lambda: time.sleep(0.02)))
+"""
+
+
 def alive(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
         return False
     return state != "Z"
+
+
+def daemons_of(folder: Path) -> list[int]:
+    return [int(path.name) for path in folder.iterdir() if path.name.isdigit()]
 
 
 @pytest.mark.parametrize("how", ["cleared", "child of a daemon"])
@@ -82,7 +126,7 @@ def test_daemon_with_a_cleared_environment_ends_with_the_training(tmp_path, how)
         check=False,
         timeout=60,
     )
-    daemons = [int(path.name) for path in tmp_path.iterdir() if path.name.isdigit()]
+    daemons = daemons_of(tmp_path)
     try:
         assert done.stderr == ""
         assert len(daemons) == (1 if how == "cleared" else 2)
@@ -92,6 +136,52 @@ def test_daemon_with_a_cleared_environment_ends_with_the_training(tmp_path, how)
     finally:
         for pid in filter(alive, daemons):
             os.kill(pid, signal.SIGKILL)
+
+
+def finalize(folder: Path) -> None:
+    """Kill what is left of an attempt whose shim was killed."""
+    done = subprocess.run(
+        [sys.executable, "-c", dedent(NEXT_SHIM), str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_processes_with_a_cleared_environment_are_found_when_the_shim_was_killed(tmp_path):
+    record = tmp_path / leftovers.RECORD
+
+    def recorded() -> bool:
+        known = json.loads(record.read_text())["processes"] if record.exists() else {}
+        daemons = daemons_of(tmp_path)
+        return len(daemons) == 2 and all(str(pid) in known for pid in daemons)
+
+    command = [sys.executable, "-c", dedent(KILLED_SHIM), str(tmp_path), dedent(HIDDEN)]
+    with subprocess.Popen(command) as shim:
+        until(recorded, within_s=60, what="the record of two processes")
+        shim.kill()
+    daemons = daemons_of(tmp_path)
+    try:
+        assert all(map(alive, daemons))
+        finalize(tmp_path)
+        until(lambda: not any(map(alive, daemons)), within_s=30, what="the end of the daemons")
+    finally:
+        for pid in filter(alive, daemons):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_record_of_another_process_with_the_same_pid_or_boot_kills_nothing(tmp_path):
+    with subprocess.Popen(["sleep", "600"]) as other:
+        started = procfs.start_time(other.pid)
+        assert started is not None
+        for boot, time in (("another", started), (procfs.boot_id(), started - 1)):
+            content = {"boot_id": boot, "processes": {str(other.pid): time}}
+            procfs.write_json(str(tmp_path / leftovers.RECORD), content)
+            finalize(tmp_path)
+            assert other.poll() is None
+        other.kill()
 
 
 def test_children_that_end_are_reaped_and_keep_their_exit_code():
