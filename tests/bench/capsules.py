@@ -3,13 +3,21 @@
 The first submission of a tree sends it over HTTP; an unchanged one packs it again, to find that the
 server has it.
 
-A start with a capsule that the node has checks its files and imports from it; it is compared with
-the same start from the installed packages. Both are done in turn, and every second pair in the
-other order. The figure is the median of the differences, with the interval that holds it with at
-least 95 % (order statistics, no assumption on their shape), of wall time and of processor time. An
-attempt of a program also copies its project; that is timed apart.
+A start with a capsule that the node has does four things more than one from the installed packages,
+and each is timed alone:
 
-    python tests/bench/capsules.py [--pairs 41] [--mb 50] [--modules 100]
+- it compares the capsule's files with their index;
+- it looks for each module in two more folders;
+- it imports the trainer's packages from the capsule, in a fork of a process that has imported
+  everything else; in turn with the same import from the installed packages;
+- for a program, it copies the project.
+
+With ``--pairs``, whole starts are compared, too. Importing torch is nearly all of them, so their
+difference is small against its own noise. They are done in turn, and every second pair in the other
+order. Differences are medians, with the interval that holds them with at least 95 % (order
+statistics, no assumption on their shape), of wall time and of processor time.
+
+    python tests/bench/capsules.py [--imports 41] [--pairs 0] [--mb 50] [--modules 100]
 """
 
 from __future__ import annotations
@@ -26,7 +34,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -41,6 +49,64 @@ from lehr_testing.api import TOKEN, served
 CODE = Code(include=["."])
 START = "import lehr_trainer.__main__, lehr_trainer.assemble, lehr_trainer.train"
 """All that an attempt imports before its first step, torch too."""
+PARTS = f"""
+import importlib, importlib.machinery, json, os, sys, time
+
+START = {START!r}
+"""
+PARTS += """
+folders, pairs = json.loads(sys.argv[1]), int(sys.argv[2])
+
+def forked(task):
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        os.write(writer, json.dumps(task()).encode())
+        os._exit(0)
+    os.close(writer)
+    with open(reader, "rb") as file:
+        answer = file.read()
+    os.wait()
+    return json.loads(answer)
+
+def imported():
+    exec(START)
+    return [name for name in sys.modules if not name.startswith(("lehr", "_lehr", "__main__"))]
+
+def took(extra):
+    def task():
+        sys.path[:0] = extra
+        wall, cpu = time.perf_counter(), time.process_time()
+        exec(START)
+        origin = sys.modules["lehr_trainer"].__file__
+        assert not extra or origin.startswith(extra[0]), origin
+        return [1000 * (time.perf_counter() - wall), 1000 * (time.process_time() - cpu)]
+    return forked(task)
+
+def lookups(names):
+    for folder in folders:
+        sys.path_importer_cache.pop(folder, None)
+    began = time.process_time()
+    for name in names:
+        importlib.machinery.PathFinder.find_spec(name, folders)
+    return 1000 * (time.process_time() - began)
+
+others = forked(imported)
+for name in others:
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        pass
+found = []
+for number in range(-1, pairs):  # The first one, which compiles, does not count.
+    if number % 2:
+        without, with_capsule = took([]), took(folders)
+    else:
+        with_capsule, without = took(folders), took([])
+    found.append([with_capsule, without])
+top = sorted({name for name in others if "." not in name} - set(sys.builtin_module_names))
+print(json.dumps({"pairs": found[1:], "modules": len(top), "lookups": [lookups(top) for _ in range(15)]}))
+"""
+"""Times the imports of the trainer's own packages, with a capsule and without."""
 
 
 def tree(folder: Path, size_mb: int, modules: int) -> None:
@@ -89,6 +155,34 @@ def pair(node: str, digest: str, number: int) -> tuple[Took, Took]:
     return start(node, digest), start(node, None)
 
 
+def whole_starts(node: str, digest: str, count: int) -> dict[str, Any]:
+    """Return how long whole starts take with the capsule and without."""
+    pair(node, digest, 0)  # Not counted: bytecode, the disk's cache.
+    pairs = [pair(node, digest, n) for n in range(count)]
+    return {
+        "start_with_ms": round(statistics.median(a.wall_ms for a, _ in pairs), 1),
+        "start_without_ms": round(statistics.median(b.wall_ms for _, b in pairs), 1),
+        "more_wall_ms": difference([(a.wall_ms, b.wall_ms) for a, b in pairs]),
+        "more_cpu_ms": difference([(a.cpu_ms, b.cpu_ms) for a, b in pairs]),
+    }
+
+
+def parts(node: str, digest: str, pairs: int) -> dict[str, Any]:
+    """Return what a start with a capsule takes more, by parts that do not import torch."""
+    folders = json.dumps(code_cache.python_path(node, digest).split(os.pathsep))
+    command = [sys.executable, "-P", "-c", PARTS, folders, str(pairs)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    found = json.loads(done.stdout)
+    wall, cpu = ([(a[k], b[k]) for a, b in found["pairs"]] for k in (0, 1))
+    return {
+        "modules": found["modules"],
+        "lookups_cpu_ms": round(statistics.median(found["lookups"]), 2),
+        "imports_without_cpu_ms": round(statistics.median(b for _, b in cpu), 1),
+        "imports_more_wall_ms": difference(wall),
+        "imports_more_cpu_ms": difference(cpu),
+    }
+
+
 def copying(project: str, scratch: Path) -> Took:
     """Do what a program's supervisor does before the program starts: copy its project."""
     folder = scratch / "work"
@@ -127,7 +221,8 @@ class FromShelf:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=41)
+    parser.add_argument("--imports", type=int, default=41)
+    parser.add_argument("--pairs", type=int, default=0)
     parser.add_argument("--mb", type=int, default=50)
     parser.add_argument("--modules", type=int, default=100)
     given = parser.parse_args()
@@ -158,8 +253,8 @@ def main() -> None:
             checks.append(spent_ms() - before)
         unpacked_project = f"{code_cache.folder(str(node), digest)}/{code_cache.PROJECT}"
         copies = [copying(unpacked_project, root / "copy") for _ in range(15)]
-        pair(str(node), digest, 0)  # Not counted: bytecode, the disk's cache.
-        pairs = [pair(str(node), digest, n) for n in range(given.pairs)]
+        of_parts = parts(str(node), digest, given.imports)
+        whole = whole_starts(str(node), digest, given.pairs) if given.pairs > 1 else {}
         files = len(code_cache.state_of(code_cache.folder(str(node), digest)))
     ratios = [new / old for old, new in zip(first, unchanged, strict=True)]
     print(
@@ -175,10 +270,8 @@ def main() -> None:
                 "check_cpu_ms": round(statistics.median(checks), 2),
                 "copy_ms": round(statistics.median(one.wall_ms for one in copies), 1),
                 "copy_cpu_ms": round(statistics.median(one.cpu_ms for one in copies), 1),
-                "start_with_ms": round(statistics.median(a.wall_ms for a, _ in pairs), 1),
-                "start_without_ms": round(statistics.median(b.wall_ms for _, b in pairs), 1),
-                "more_wall_ms": difference([(a.wall_ms, b.wall_ms) for a, b in pairs]),
-                "more_cpu_ms": difference([(a.cpu_ms, b.cpu_ms) for a, b in pairs]),
+                **of_parts,
+                **whole,
                 "load": round(os.getloadavg()[0], 1),
             }
         )

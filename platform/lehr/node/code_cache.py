@@ -5,10 +5,10 @@
     <node folder>/code/<digest>/         trainer/ and project/, unpacked once; files are read-only
     <node folder>/code/<digest>.index    sizes and times of its files as they were unpacked
 
-A program gets a copy of the project (`project_copy.py`). Otherwise Python keeps the bytecode in the
-capsule's own folder, so two versions of a file never share it. A folder whose files are not those
-of its index is set aside, and the capsule is fetched again. So is one that was unpacked before the
-machine started: its last files may not have reached the disk.
+A program gets a copy of the project and its bytecode (`project_copy.py`, `bytecode.py`). Otherwise
+Python keeps the bytecode in the capsule's own folder, so two versions of a file never share it. A
+folder whose files are not those of its index is set aside, and the capsule is fetched again. So is
+one that was unpacked before the machine started: its last files may not have reached the disk.
 """
 
 import os
@@ -16,6 +16,7 @@ import os
 from lehr.node import procfs
 
 TRAINER, PROJECT = "trainer", "project"
+BYTECODE = "__pycache__"
 WORK = "work"
 """Folder of an attempt with a program's own copy of its project."""
 
@@ -33,10 +34,19 @@ def ready(node: str, digest: str) -> bool:
     """Return whether the capsule is unpacked here, with all its files as they were unpacked."""
     where = folder(node, digest)
     files = index(node, digest)
-    if files is None or files != state_of(where):
+    if files is None or files != _without_new_bytecode(state_of(where), files):
         return False
     os.utime(f"{where}.index")
     return True
+
+
+def _without_new_bytecode(
+    found: dict[str, list[int]], known: dict[str, list[int]]
+) -> dict[str, list[int]]:
+    """Leave out the bytecode that Python has written since."""
+    return {
+        name: state for name, state in found.items() if name in known or f"{BYTECODE}/" not in name
+    }
 
 
 def index(node: str, digest: str) -> dict[str, list[int]] | None:
@@ -61,7 +71,7 @@ def python_path(node: str, digest: str) -> str:
 
 
 def state_of(where: str) -> dict[str, list[int]]:
-    """Return size and time of each file, except for bytecode."""
+    """Return size and time of each file."""
     found: dict[str, list[int]] = {}
     pending = [where]
     above = len(where) + 1
@@ -73,8 +83,7 @@ def state_of(where: str) -> dict[str, list[int]]:
             return {}
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
-                if entry.name != "__pycache__":
-                    pending.append(entry.path)
+                pending.append(entry.path)
             else:
                 status = entry.stat(follow_symlinks=False)
                 found[entry.path[above:]] = [status.st_size, status.st_mtime_ns]

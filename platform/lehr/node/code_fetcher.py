@@ -19,7 +19,7 @@ sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(
 from lehr import killpoints
 from lehr.capsules import archive
 from lehr.capsules.archive import BadArchive
-from lehr.node import code_cache
+from lehr.node import bytecode, code_cache
 from lehr.node.attempt_dir import AttemptDir
 from lehr.node.http_client import Outage, ServerConnection
 
@@ -58,6 +58,7 @@ def fetch(entry: AttemptDir, digest: str, server: ServerConnection) -> None:
             killpoints.reached("code fetcher: after the verification")
             os.mkdir(draft, 0o700)
             archive.unpack(packed, draft, read_only=True)
+            bytecode.compile_project(os.path.join(draft, code_cache.PROJECT))
             killpoints.reached("code fetcher: after the unpacking")
             adopt(node, digest, draft)
         finally:

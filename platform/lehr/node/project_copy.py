@@ -2,16 +2,18 @@
 
 A node unpacks a capsule once for all attempts. A program may write beside its own files, so it runs
 in a copy. When the attempt has ended, the files that it left as they were are removed again: the
-capsule has them, and a sweep would keep one copy for each trial.
+capsule has them, and a sweep would keep one copy for each trial. The project's bytecode, which the
+node has made once, is copied with it.
 """
 
 import contextlib
 import os
 
-from lehr.node import procfs
+from lehr.node import code_cache, procfs
 
 INDEX = ".project.json"
 """File of the attempt: folders of the copy, and size and time of its files."""
+_BYTECODE = ".pyc"
 _PIECE = 1 << 20
 
 
@@ -29,15 +31,23 @@ def make(project: str, folder: str, index: str) -> None:
         for entry in os.scandir(os.path.join(project, inside)):
             name = os.path.join(inside, entry.name)
             own = os.path.join(folder, name)
-            if entry.name == "__pycache__":
-                continue
-            if entry.is_dir():
+            if entry.is_dir() and entry.name == code_cache.BYTECODE:
+                _copy_bytecode(entry.path, own)
+            elif entry.is_dir():
                 os.makedirs(own, exist_ok=True)
                 folders.append(name)
                 pending.append(name)
             else:
                 files[name] = _copy(entry.path, own)
     procfs.write_json(index, {"folders": folders, "files": files})
+
+
+def _copy_bytecode(source: str, target: str) -> None:
+    os.makedirs(target, exist_ok=True)
+    for entry in os.scandir(source):
+        # An import by another process may be writing; its draft has another ending.
+        if entry.name.endswith(_BYTECODE):
+            _copy(entry.path, os.path.join(target, entry.name))
 
 
 def _copy(source: str, target: str) -> list[int]:
@@ -81,7 +91,7 @@ def remove_unchanged(folder: str, index: str) -> None:
                 os.unlink(path)
     for name in [*sorted(listed["folders"], reverse=True), ""]:
         path = os.path.join(folder, name)
-        _remove_bytecode(os.path.join(path, "__pycache__"))
+        _remove_bytecode(os.path.join(path, code_cache.BYTECODE))
         with contextlib.suppress(OSError):
             os.rmdir(path)
 
@@ -89,6 +99,6 @@ def remove_unchanged(folder: str, index: str) -> None:
 def _remove_bytecode(folder: str) -> None:
     with contextlib.suppress(OSError):
         for entry in os.scandir(folder):
-            if entry.name.endswith(".pyc"):
+            if entry.name.endswith(_BYTECODE):
                 os.unlink(entry.path)
         os.rmdir(folder)

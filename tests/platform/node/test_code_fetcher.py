@@ -73,6 +73,7 @@ def test_capsule_is_fetched_once_and_is_read_only(entry, capsule):
     file = Path(code_cache.folder(node(entry), digest)) / "project/y.py"
     assert file.read_text() == "VALUE = 1\n"
     assert file.stat().st_mode & 0o222 == 0
+    assert len(list(file.parent.glob("__pycache__/y.*.pyc"))) == 1
     paths = code_cache.python_path(node(entry), digest).split(os.pathsep)
     assert [Path(path).name for path in paths] == ["trainer", "project"]
 
@@ -89,13 +90,18 @@ def test_capsule_that_was_edited_on_the_node_is_fetched_again(entry, capsule):
     assert file.read_text() == "VALUE = 1\n"
 
 
-def test_bytecode_does_not_count_as_an_edit(entry, capsule):
+def test_bytecode_that_python_adds_is_no_edit_and_a_change_of_the_nodes_own_is(entry, capsule):
     digest, server = capsule
     code_fetcher.fetch(entry, digest, server)
-    cache = Path(code_cache.folder(node(entry), digest)) / "project/__pycache__"
-    cache.mkdir()
-    (cache / "y.cpython-311.pyc").write_bytes(b"x")
+    folder = Path(code_cache.folder(node(entry), digest))
+    [made] = folder.glob("project/__pycache__/y.*.pyc")
+    made.with_name("other.cpython-311.pyc").write_bytes(b"x")
+    (folder / "trainer/lehr_trainer/__pycache__").mkdir()
+    (folder / "trainer/lehr_trainer/__pycache__/x.cpython-311.pyc").write_bytes(b"x")
     assert code_cache.ready(node(entry), digest)
+    made.unlink()
+    made.write_bytes(b"x")
+    assert not code_cache.ready(node(entry), digest)
 
 
 def test_attempts_that_start_together_fetch_it_once(entry, capsule):
