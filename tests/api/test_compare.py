@@ -129,6 +129,26 @@ def test_the_first_step_with_other_batches_is_shown(api):
     assert compare(client, *ids[:2], metric="train/loss")["batches"] == "same"
 
 
+def test_runs_are_grouped_by_config_metric_or_both(api, trained):
+    ids = [trained(name, loss, DOCS) for name, loss in (("a", 3.0), ("b", 2.5), ("c", 2.0))]
+    ids.append(trained("few-tokens", 1.0, FEW))
+    found = compare(api[1], *ids, by="val/loss<2.5")
+    assert [
+        (one["name"], one["run_ids"], one["count"], one["mean"]) for one in found["groups"]
+    ] == [
+        ("val/loss from 2.5", ids[:2], 2, 2.75),
+        # Its value is of another held-out set than the baseline's.
+        ("val/loss below 2.5", ids[2:], 1, 2.0),
+    ]
+    assert found["groups"][0]["deviation"] == pytest.approx(0.3536, abs=1e-4)
+    [one] = compare(api[1], *ids, by="lr,project")["groups"]
+    assert (one["name"], one["run_ids"]) == ("lr 3.0e-4 · default", ids)
+    assert compare(api[1], *ids)["groups"] == []
+    answer = api[1].get("/api/v1/compare", params={"run": ids, "by": "val/los"})
+    assert answer.status_code == 404
+    assert answer.json()["hint"] == "Did you mean val/loss?"
+
+
 def test_trials_of_different_held_out_sets_are_not_ranked(api):
     sweep = grid(api, (3.0, DOCS), (2.0, FEW), (2.5, DOCS))
     assert sweep["held_out"] == "different"

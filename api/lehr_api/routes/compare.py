@@ -74,9 +74,18 @@ def compare(
     ],
     metric: str = "val/loss",
     x: Annotated[CompareAxis, Query(description="What is held equal.")] = "step",
+    by: Annotated[
+        str,
+        Query(
+            max_length=500,
+            description="Group the runs by a path of the config, a metric, tag, tag:NAME or "
+            "project; several with commas. A metric has a group for each value if these are few "
+            "and whole, else parts with about equally many runs; val/loss<2.5 divides at 2.5.",
+        ),
+    ] = "",
 ) -> ComparisonView:
     """Compare configs, and the metric where all runs have it.
 
     A metric under ``val/`` has no delta between runs of different held-out sets.
     """
-    return compare_runs(services, run, metric=metric, x_axis=x)
+    return compare_runs(services, run, metric=metric, x_axis=x, by=by)

@@ -56,6 +56,14 @@ def compare(
         typer.Option("--x", help="Axis on which the runs are compared."),
     ] = "step",
     metric: Annotated[str, typer.Option("--metric", "-m", help="Metric to compare.")] = "val/loss",
+    by: Annotated[
+        str,
+        typer.Option(
+            "--by",
+            help="Group the runs by a path of the config, a metric, tag or project; several with "
+            "commas. Metrics are divided into equal parts, val/loss<2.5 at 2.5.",
+        ),
+    ] = "",
     factors: Annotated[
         bool, typer.Option("--factors", help="Show only differences that may change the outcome.")
     ] = False,
@@ -77,7 +85,7 @@ def compare(
                 f"a comparison needs at least two runs; got {len(ids)}.",
                 hint="lehr compare BASELINE OTHER...   The last runs: lehr ls",
             )
-        found = client.compare(*ids, metric=metric, x=x)
+        found = client.compare(*ids, metric=metric, x=x, by=by)
     if as_json:
         print_json({"comparison": found})
         return
@@ -87,6 +95,9 @@ def compare(
     out.print(_headline(found))
     spare = ["memory", "MFU", "tok/s", "id", "state"]
     out.print(fitting(_standings(found), out, fold="run", spare=spare))
+    if found.groups:
+        out.print()
+        out.print(fitting(_groups(found), out, fold="group"))
     shown = [one for one in found.differences if one.factor or not (factors or one.path == "name")]
     out.print()
     if shown:
@@ -158,6 +169,23 @@ def _standings(found: ComparisonView) -> Table:
         memory = formats.size(one.memory_bytes)
         trials += [_beside(one.memory_bytes, base.memory_bytes, memory, one is base)]
         rows.add_row(*trials, style="bold" if best is not None and one.value == best else None)
+    return rows
+
+
+def _groups(found: ComparisonView) -> Table:
+    metric = escaped(found.metric)
+    rows = table("group", "runs", metric, "±", "delta", right=("runs", metric, "±", "delta"))
+    base = found.groups[0]
+    for one in found.groups:
+        delta = None if one.mean is None or base.mean is None else one.mean - base.mean
+        every = one.count == len(one.run_ids)
+        rows.add_row(
+            escaped(one.name),
+            str(one.count) if every else f"{one.count} of {len(one.run_ids)}",
+            formats.loss(one.mean),
+            formats.loss(one.deviation),
+            "first group" if one is base else signed(delta),
+        )
     return rows
 
 

@@ -967,14 +967,17 @@ class AsyncClient(AsyncProxy):
         *refs: str | Identified,
         metric: str = "val/loss",
         x: Literal["step", "tokens", "time", "flops"] = "step",
+        by: str = "",
     ) -> AsyncComparison:
         """Compare runs: differences of their configs, and the metric at equal ``x``.
 
         The first is the baseline. ``notes`` lists limits of the comparison: more than one factor
-        differs, or a difference is within the noise between seeds.
+        differs, or a difference is within the noise between seeds. ``by`` groups the runs by paths
+        of the config, metrics (``val/loss``, or ``val/loss<2.5``), ``tag`` or ``project``, with
+        commas between them; ``groups`` then has their means.
 
         Raises:
-            NotFound: no such run, or none of them has the metric.
+            NotFound: no such run, or none of them has the metric or what ``by`` names.
         """
         ...
 

@@ -106,16 +106,18 @@ def gates_frame(stages: Sequence[StageView]) -> pd.DataFrame:
 
 
 def comparison_frame(found: ComparisonView) -> pd.DataFrame:
-    """Return one row per run, the baseline first: its value and figures, and each factor that
-    differs.
+    """Return one row per run, the baseline first: its value and figures, its group if they were
+    grouped, and each factor that differs.
     """
     import pandas as pd
 
     factors = [difference for difference in found.differences if difference.factor]
+    group_of = {run_id: group.name for group in found.groups for run_id in group.run_ids}
     rows: list[dict[str, Any]] = [
         {
             "run": one.run_id,
             "name": one.name,
+            **({"group": group_of[one.run_id]} if group_of else {}),
             "state": one.state,
             found.x_axis: one.x,
             found.metric: one.value,

@@ -66,6 +66,20 @@ class GapView(View):
     sentence: str
 
 
+class RunGroupView(View):
+    """Runs with the same values of what they are grouped by (``by``)."""
+
+    name: str
+    """Such as ``lr 3.0e-3`` or ``val/loss 1.8 to 2``."""
+    run_ids: list[str]
+    count: int
+    """Runs with a value of the compared metric that can be compared with the baseline's."""
+    mean: float | None = None
+    """Of the compared metric, where all runs have it."""
+    deviation: float | None = None
+    """Sample standard deviation; null for a single value."""
+
+
 class ComparisonView(View):
     runs: list[str]
     metric: str
@@ -78,6 +92,8 @@ class ComparisonView(View):
     """Standard deviation between runs that differ only in their seed, if there are any."""
     gaps: list[GapView] = []
     """The baseline's group of seeds against each other group; none between held-out sets."""
+    groups: list[RunGroupView] = []
+    """The groups that were asked for with ``by``, in the order of their first runs."""
     means: list[str] = []
     """The mean of each group with several seeds, as a sentence."""
     held_out: HeldOutVerdict = "unknown"

@@ -8,14 +8,21 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from lehr.analysis.batches import DIGEST
-from lehr.analysis.compare import ComparedRun
+from lehr.analysis.compare import ComparedRun, RunOutcome, flatten
 from lehr.analysis.compare import compare as compare_curves
 from lehr.analysis.curve import Curve
 from lehr.analysis.held_out import is_measured
+from lehr.analysis.run_groups import GroupedRun, UnknownKey, group_names, spread
 from lehr.errors import NotFound, UserError, nearest
 from lehr.presenters.flops import flops_per_token
 from lehr.presenters.runs import CORE_METRICS
-from lehr.schemas.comparisons import ComparisonView, DifferenceView, GapView, RunResultView
+from lehr.schemas.comparisons import (
+    ComparisonView,
+    DifferenceView,
+    GapView,
+    RunGroupView,
+    RunResultView,
+)
 from lehr.services.find_runs import find_runs
 
 if TYPE_CHECKING:
@@ -29,12 +36,15 @@ ComparedPoints = list[tuple[float, float]]
 
 
 def compare_runs(
-    context: Context, refs: Sequence[str], *, metric: str, x_axis: CompareAxis
+    context: Context, refs: Sequence[str], *, metric: str, x_axis: CompareAxis, by: str = ""
 ) -> ComparisonView:
     """Compare configs, and ``metric`` where all runs have it. The first run is the baseline.
 
+    ``by`` is what the runs are grouped by: paths of the config, metrics, ``tag``, ``tag:NAME`` or
+    ``project``, with commas between them.
+
     Raises:
-        NotFound: there is no such run, or none of the runs has the metric.
+        NotFound: there is no such run, or none of the runs has the metric or what ``by`` names.
         UserError: there are fewer than two different runs.
     """
     store = context.store
@@ -88,6 +98,7 @@ def compare_runs(
             for one in result.differences
         ],
         noise=result.noise,
+        groups=_groups(runs, infos, result.results, by) if by else [],
         means=list(result.means),
         gaps=[
             GapView(
@@ -161,6 +172,42 @@ def _points(
         last=None if last is None else last / cost + (0.5 if x_axis == "flops" else 0.0),
     )
     return [(at * cost, value) for at, value in zip(series.x, series.y, strict=True)]
+
+
+def _groups(
+    runs: Sequence[RunRow],
+    infos: Sequence[Sequence[MetricSummary]],
+    outcomes: Sequence[RunOutcome],
+    by: str,
+) -> list[RunGroupView]:
+    grouped = [
+        GroupedRun(
+            run.id,
+            flatten(run.spec),
+            run.project,
+            run.tags,
+            {one.name: one.last for one in names},
+        )
+        for run, names in zip(runs, infos, strict=True)
+    ]
+    try:
+        names = group_names(grouped, by)
+    except UnknownKey as unknown:
+        known = {path for run in grouped for path in (*run.config, *run.metrics)}
+        near = nearest(str(unknown), [*known, *(path.rpartition(".")[2] for path in known)])
+        raise NotFound(
+            f"by: none of these runs has a config path or a metric {str(unknown)!r}.",
+            hint=f"Did you mean {near}?" if near else "Use a path of the config, such as lr.",
+        ) from None
+    found = []
+    for name in dict.fromkeys(names):
+        members = [one for one, its in zip(outcomes, names, strict=True) if its == name]
+        count, mean, deviation = spread(None if one.incomparable else one.value for one in members)
+        ids = [one.run_id for one in members]
+        found.append(
+            RunGroupView(name=name, run_ids=ids, count=count, mean=mean, deviation=deviation)
+        )
+    return found
 
 
 def _digests(store: Store, run: RunRow, known: Sequence[MetricSummary]) -> Curve:

@@ -95,6 +95,21 @@ def test_json_output_is_the_view_of_the_api_for_each_axis(lehr):
         assert all(one.value is not None and one.tokens_per_s for one in view.results)
 
 
+def test_runs_are_shown_in_groups(lehr):
+    output = lehr("compare", "base", "reseeded", "faster", "--by", "lr").stdout
+    table = [line.split() for line in output.splitlines()]
+    head = table.index(["group", "runs", "val/loss", "±", "delta"])
+    first, second = table[head + 1], table[head + 2]
+    assert first[:3] == ["lr", "3.0e-4", "2"]
+    assert first[-2:] == ["first", "group"]
+    assert second[:3] == ["lr", "9.0e-4", "1"]
+    assert float(second[-1]) == pytest.approx(float(second[3]) - float(first[3]), abs=2e-3)
+    refused = lehr("compare", "base", "faster", "--by", "learning")
+    assert refused.returncode == 2
+    assert "no" not in refused.stdout
+    assert "by: none of these runs has a config path or a metric 'learning'." in refused.stderr
+
+
 def test_sweep_is_compared_as_its_runs(lehr):
     done = json.loads(lehr("compare", "base", "grid", "--json").stdout)["comparison"]
     assert [one["name"] for one in done["results"]] == ["base", "grid-2", "grid-1"]

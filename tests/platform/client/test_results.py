@@ -102,6 +102,10 @@ def test_runs_are_compared_by_reference_or_object(client, sweep):
     html = found._repr_html_()
     assert "train.optimizer.lr" in html
     assert "val/loss at step 10" in html
+    assert "group" not in frame
+    grouped = client.compare(one, two, three, by="val/loss<2.75")
+    assert list(grouped.frame()["group"]) == ["val/loss from 2.75"] * 2 + ["val/loss below 2.75"]
+    assert [group.mean for group in grouped.groups] == [2.875, 2.5]
     by_step = found.plot()
     assert [list(trace.x) for trace in by_step.data] == [[10]] * 3
     by_flops = client.compare(one, two, metric="train/loss", x="flops").plot()

@@ -188,6 +188,14 @@ export interface GapView {
   sentence: string;
 }
 
+export interface RunGroupView {
+  name: string;
+  run_ids: string[];
+  count: number;
+  mean: number | null;
+  deviation: number | null;
+}
+
 export interface ComparisonView {
   runs: string[];
   metric: string;
@@ -197,6 +205,7 @@ export interface ComparisonView {
   differences: DifferenceView[];
   noise: number | null;
   gaps: GapView[];
+  groups: RunGroupView[];
   means: string[];
   held_out: "same" | "different" | "unknown";
   held_out_note: string | null;

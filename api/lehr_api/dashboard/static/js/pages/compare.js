@@ -1,6 +1,6 @@
 /** Compare runs: differing fields, curves at equal step, tokens or time, deltas to a baseline. */
 
-import { get } from "../api.js";
+import { ApiError, get } from "../api.js";
 import { ask } from "../charts/batch.js";
 import { Board, SEVERAL_MS } from "../charts/board.js";
 import { swatch as swatchOf } from "../charts/swatch.js";
@@ -14,7 +14,6 @@ import { printButton } from "../compare/print.js";
 import { slots, stroke } from "../colour.js";
 import { byId, coded, fill, h, mount, scrollable, throttled } from "../dom.js";
 import * as f from "../format.js";
-import { groupOf } from "../groups.js";
 import { empty, message, showFailure } from "../notices.js";
 import { installPage } from "../page.js";
 import { shortName } from "../runs/configs.js";
@@ -145,13 +144,12 @@ const select = /** @type {HTMLSelectElement} */ (h("select", { "aria-label": "Me
   write({ metric: metric === "val/loss" ? null : metric });
   compare();
 } }));
-/** What the runs are grouped by: fields in which they differ, "tag" or "project"; "" for each alone. */
+/** What the runs are grouped by: fields in which they differ, metrics, "tag" or "project"; "" for each alone. */
 let by = read("by") ?? "";
 const bySelect = /** @type {HTMLSelectElement} */ (h("select", { "aria-label": "Mean by", onchange: () => {
   by = bySelect.value;
   write({ by });
-  drawTable();
-  drawCurves();
+  compare();
 } }));
 const ref = /** @type {HTMLInputElement} */ (h("input", { type: "search", placeholder: "add a run: name or id", "aria-label": "Add a run" }));
 const problem = h("span.problem", { role: "alert" });
@@ -190,18 +188,16 @@ function drawHead() {
 }
 
 /** The name of a run's group. @param {string} id */
-function groupName(id) {
-  const run = runs.get(id);
-  const value = (/** @type {string} */ one, /** @type {string} */ path) => comparison?.differences.find((other) => other.path === path)?.values[comparison.runs.indexOf(one)];
-  return run ? groupOf(run, { by, value, text: f.specValue }) : id;
-}
+const groupName = (id) => comparison?.groups.find((one) => one.run_ids.includes(id))?.name ?? id;
 
 function drawGroups() {
   if (!comparison) return;
   const paths = comparison.differences.map((one) => one.path);
   // All factors together as well: what is left are the seeds.
   const all = comparison.differences.filter((one) => one.factor).slice(0, FACTORS).map((one) => one.path).join(", ");
-  fill(bySelect, ["", ...new Set([...(by ? [by] : []), ...paths, ...(all.includes(",") ? [all] : []), "tag", "project"])].map((path) => h("option", { key: path, value: path }, path || "each run")));
+  const option = (/** @type {string} */ path) => h("option", { key: path, value: path }, path || "each run");
+  const own = ["", ...new Set([...paths, ...(all.includes(",") ? [all] : []), "tag", "project"])];
+  fill(bySelect, own.map(option), by && !own.includes(by) && !names.includes(by) && option(by), h("optgroup", { key: "metrics", label: "metrics, in equal parts" }, names.map(option)));
   bySelect.value = by;
   if (!by) fill(groups);
   if (!by) return;
@@ -314,17 +310,26 @@ function drawCurves() {
 }
 
 async function compare() {
-  const request = { run: ids, metric, x: view.x };
+  const request = { run: ids, metric, x: view.x, by: by || null };
   try {
     const answer = await get("/compare", request);
-    if (request.run !== ids || request.metric !== metric || request.x !== view.x) return;
+    if (request.run !== ids || request.metric !== metric || request.x !== view.x || request.by !== (by || null)) return;
     comparison = answer;
     drawTable();
     drawCurves();
     drawDifferences();
     code.draw(answer, ids[0], (id) => runs.get(id)?.name ?? id);
   } catch (error) {
-    if (request.run === ids) showFailure(table, error);
+    if (request.run !== ids) return;
+    if (!request.by || !(error instanceof ApiError) || error.status !== 404) {
+      showFailure(table, error);
+      return;
+    }
+    // The address names what no run has: compare without groups.
+    problem.textContent = message(error);
+    by = "";
+    write({ by });
+    await compare();
   }
 }
 

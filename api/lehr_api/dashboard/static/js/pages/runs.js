@@ -5,13 +5,13 @@ import { byId, fill, h, mount, scrollable, throttled } from "../dom.js";
 import { integer } from "../format.js";
 import { empty, showFailure } from "../notices.js";
 import { installPage } from "../page.js";
-import { Beside } from "../runs/beside.js";
+import { Beside, forGroups } from "../runs/beside.js";
 import { COLUMNS } from "../runs/columns.js";
 import { columnNames, columnOf, forLabels, varyingPaths } from "../runs/config-columns.js";
 import { Configs } from "../runs/configs.js";
 import { parseFilter, unknownKey } from "../runs/filter.js";
 import { grouped as inGroups, newestSweep } from "../runs/groups.js";
-import { grouper } from "../runs/grouping.js";
+import { grouper, namesIn } from "../runs/grouping.js";
 import { runsKeys } from "../runs/keyboard.js";
 import { fits, RunList } from "../runs/list.js";
 import { drawOptions } from "../runs/options.js";
@@ -48,7 +48,7 @@ let filter = parseFilter(read("filter") ?? "");
 /** What the table is sorted by; nothing: newest first. */
 let orders = ordersOf(read("sort"));
 let grouped = read("flat") !== "1";
-/** What the curves are grouped by: paths of the config or their ends, "tag", "tag:name", "project", with commas. */
+/** What the curves are grouped by: paths of the config or their ends, metrics, "tag", "tag:name", "project", with commas. */
 let by = read("by") ?? "";
 /** The paths by which the shown runs differ. @type {string[]} */
 let varying = [];
@@ -204,7 +204,7 @@ async function complete() {
 /** The configs and metrics that filter, order and columns need. */
 async function loadConfigs() {
   const own = new Set(COLUMNS.map((column) => column.key));
-  const names = [...(chosen ?? "").split(","), ...orders.map(({ key }) => key).filter((key) => !own.has(key)), ...filter.keys].filter((name) => name && name !== "none");
+  const names = [...(chosen ?? "").split(","), ...orders.map(({ key }) => key).filter((key) => !own.has(key)), ...filter.keys, ...namesIn(by)].filter((name) => name && name !== "none");
   const wide = names.length > 0;
   const ids = [...list.runs.keys()].slice(0, wide ? undefined : FIRST_CONFIGS);
   const first = await configs.load(ids);
@@ -230,8 +230,8 @@ function redraw(all = false) {
     rows.renew();
     drawOptionsNow();
   }
-  const group = grouper(by, configs);
-  const noGroup = by && !group && beside && configs.runs.size ? `mean by: no config has ${by}` : null;
+  const group = grouper(by, configs, forGroups(shown));
+  const noGroup = by && !group && beside && configs.runs.size ? `mean by: no run has ${by}` : null;
   showProblem(filter.problem ?? (filter.keys.length ? unknownKey(filter, list.runs.values(), configs) : null) ?? noGroup);
   const paths = forLabels(varying);
   beside?.show(shown, (run) => configs.label(run.id, paths) || run.name, group);
@@ -318,11 +318,12 @@ const drawOptionsNow = () =>
     values: columnNames(chosen, varying),
     varying,
     by,
-    paths: [...configs.paths],
+    paths: [...configs.paths, ...new Set(shown.flatMap((run) => Object.keys(run.latest)))],
     onBy: (next) => {
       by = next;
       write({ by });
       redraw();
+      loadConfigs().catch(() => undefined);
     },
     onGrouped: (yes) => {
       grouped = yes;

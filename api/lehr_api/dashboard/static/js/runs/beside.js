@@ -13,9 +13,16 @@ import { swatch } from "../charts/swatch.js";
  */
 
 /** The most runs that are drawn: more lines cannot be distinguished, and each is a request. */
-export const MOST_DRAWN = 20;
+const MOST_DRAWN = 20;
 /** As means of groups, more runs make few lines. */
 const MOST_GROUPED = 60;
+
+/**
+ * Return the runs whose curves may be drawn as means: groups by a metric divide these.
+ *
+ * @param {RunView[]} all
+ */
+export const forGroups = (all) => all.filter((run) => run.step !== null).slice(0, MOST_GROUPED);
 
 export class Beside {
   /**
