@@ -51,30 +51,52 @@ class Event(NamedTuple):
     run_id: str | None = None
 
     def line(self, number: int) -> bytes:
-        return b"id: %d\nevent: %s\ndata: %s\n\n" % (number, self.kind.encode(), self.data)
+        return _line(number, self.kind.encode(), self.data)
+
+    def item(self) -> bytes:
+        """Return it as one item of a gathered event."""
+        return b'["%s",%s]' % (self.kind.encode(), self.data)
 
 
 class Listener:
     """One open connection. Used only in the event loop's thread."""
 
-    def __init__(self, run_id: str | None, limit: projects.Limit = None) -> None:
+    def __init__(
+        self,
+        run_id: str | None,
+        limit: projects.Limit = None,
+        kinds: frozenset[str] | None = None,
+        *,
+        gathered: bool = False,
+    ) -> None:
         self.run_id = run_id
         self.limit = limit
         """The projects whose events it gets; None: all."""
+        self.kinds = kinds
+        """The kinds of events that it gets; None: all."""
+        self.gathered = gathered
+        """Whether events that wait together are sent as one: each costs a browser the same again,
+        however short it is.
+        """
+        self._number = 0
+        self._missed = False
         self._pending: dict[tuple[str, str, str], bytes] = {}
         self._ready = asyncio.Event()
         self._closed = False
 
-    def offer(self, event: Event, line: bytes) -> None:
+    def offer(self, event: Event, number: int, line: bytes) -> None:
         if self.run_id is not None and event.run_id != self.run_id:
+            return
+        if self.kinds is not None and event.kind not in self.kinds:
             return
         key = (event.kind, event.id, event.name)
         # Removed first, so that a replaced event also moves to the end: ids stay in order.
         self._pending.pop(key, None)
-        self._pending[key] = line
+        self._pending[key] = event.item() if self.gathered else line
+        self._number = number
         if len(self._pending) > MAX_PENDING:
             self._pending.clear()
-            self._pending["hello", "", ""] = _hello(missed=True)
+            self._missed = True
         self._ready.set()
 
     def close(self) -> None:
@@ -89,8 +111,11 @@ class Listener:
         if self._closed:
             return None
         self._ready.clear()
-        lines, self._pending = self._pending, {}
-        return b"".join(lines.values()) or HEARTBEAT
+        pending, self._pending = list(self._pending.values()), {}
+        first, self._missed = _hello(missed=True) if self._missed else b"", False
+        if self.gathered and pending:
+            pending = [_line(self._number, b"batch", b"[%s]" % b",".join(pending))]
+        return first + b"".join(pending) or HEARTBEAT
 
 
 class Hub:
@@ -156,15 +181,22 @@ class Hub:
                 self._loop.call_soon_threadsafe(self._wake.set)
 
     async def listen(
-        self, run_id: str | None, limit: projects.Limit = None
+        self,
+        run_id: str | None,
+        limit: projects.Limit = None,
+        kinds: frozenset[str] | None = None,
+        *,
+        gathered: bool = False,
     ) -> AsyncGenerator[bytes]:
         """Yield the bytes of one client's stream, until it or the server ends.
 
         Args:
             run_id: only events of this run.
             limit: only events of these projects, and the cluster as they may see it; None: all.
+            kinds: only events of these kinds; None: all.
+            gathered: send events that wait together as one, whose kind is ``batch``.
         """
-        listener = Listener(run_id, limit)
+        listener = Listener(run_id, limit, kinds, gathered=gathered)
         if self._closed:
             return
         self._listeners.add(listener)
@@ -211,7 +243,7 @@ class Hub:
             line = event.line(self._number)
             for listener in self._listeners:
                 if listener.limit == limit:
-                    listener.offer(event, line)
+                    listener.offer(event, self._number, line)
 
     def _build(
         self,
@@ -273,6 +305,10 @@ class Hub:
         if projects.current() is None or not run_ids:
             return run_ids
         return {run.id for run in self._store.runs.by_ids(run_ids)}
+
+
+def _line(number: int, kind: bytes, data: bytes) -> bytes:
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (number, kind, data)
 
 
 def _latest_json(run_id: str, latest: dict[str, Latest]) -> bytes:

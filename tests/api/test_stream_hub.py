@@ -15,7 +15,7 @@ def event(kind="run", id_="a", data=b"{}", run_id=None, name=""):
 
 def offer(listener, *events):
     for number, one in enumerate(events):
-        listener.offer(one, one.line(number))
+        listener.offer(one, number, one.line(number))
 
 
 async def test_subscriber_gets_the_newest_event_of_each_object_in_order():
@@ -50,6 +50,22 @@ async def test_subscriber_of_one_run_gets_only_its_events():
     assert b'"mine"' in lines
 
 
+async def test_subscriber_of_some_kinds_gets_only_these():
+    listener = Listener(None, kinds=frozenset({"run", "metrics"}))
+    offer(listener, event("log", "a", name="rank-0.log@1"), event("run"), event("cluster", ""))
+    lines = await listener.take(5)
+    assert lines == b"id: 1\nevent: run\ndata: {}\n\n"
+
+
+async def test_events_that_wait_together_are_sent_as_one_if_asked_for():
+    listener = Listener(None, gathered=True)
+    offer(listener, event(data=b'{"n":1}'), event("metrics", data=b'{"n":2}'), event(data=b"3"))
+    assert await listener.take(5) == (
+        b'id: 2\nevent: batch\ndata: [["metrics",{"n":2}],["run",3]]\n\n'
+    )
+    assert await listener.take(0.01) == HEARTBEAT
+
+
 async def test_subscriber_gets_heartbeats_until_it_is_closed():
     listener = Listener(None)
     assert await listener.take(0.01) == HEARTBEAT
@@ -63,8 +79,12 @@ async def test_slow_subscriber_misses_events_and_its_backlog_stays_small():
         offer(listener, event(id_=str(n)))
     assert len(listener._pending) <= MAX_PENDING
     lines = await listener.take(5)
-    assert b"event: hello" in lines
-    assert b'"missed":true' in lines
+    assert lines.startswith(b'event: hello\ndata: {"missed":true}\n\n')
+    gathered = Listener(None, gathered=True)
+    for n in range(MAX_PENDING + 2):
+        offer(gathered, event(id_=str(n)))
+    lines = await gathered.take(5)
+    assert lines.startswith(b'event: hello\ndata: {"missed":true}\n\nid: 0\nevent: batch\n')
 
 
 class Views:

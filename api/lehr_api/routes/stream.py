@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Query, Request
 from starlette.concurrency import run_in_threadpool
@@ -16,6 +16,8 @@ from lehr_api.responses import text_responses
 from lehr_api.services import Services
 
 router = APIRouter(tags=["stream"])
+
+EventKind = Literal["run", "sweep", "rollout", "metrics", "log", "cluster"]
 
 
 @router.get(
@@ -29,6 +31,16 @@ async def stream(
     run: Annotated[
         str | None, Query(description="Only what concerns this run.", max_length=100)
     ] = None,
+    kind: Annotated[
+        list[EventKind] | None, Query(description="Only events of these kinds.", max_length=6)
+    ] = None,
+    gathered: Annotated[
+        bool,
+        Query(
+            description="Send the events that are ready together as one event `batch`, whose data "
+            "is a list of [kind, data]."
+        ),
+    ] = False,
     last_event_id: Annotated[
         str | None,
         Header(description="Tolerated: after a break, read again what is shown."),
@@ -45,8 +57,10 @@ async def stream(
     if run is not None:
         run_id = (await run_in_threadpool(services.store.runs.find, run)).id
     person: auth.Person = request.state.person
+    kinds = None if kind is None else frozenset(kind)
+    events = services.hub.listen(run_id, person.projects, kinds, gathered=gathered)
     return StreamingResponse(
-        _while_valid(services, person, services.hub.listen(run_id, person.projects)),
+        _while_valid(services, person, events),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )

@@ -5,18 +5,22 @@
  * tab would load nothing. Visible tabs join; hidden tabs leave, unless they notify.
  */
 
-const EVENTS = ["hello", "run", "sweep", "rollout", "metrics", "log", "cluster"];
+const KINDS = ["run", "sweep", "rollout", "metrics", "cluster"];
 const RETRY_MS = 3000;
 
-/** @type {Set<MessagePort>} */
-const ports = new Set();
+/** The ports, and whether each needs the growth of logs: few pages do, and it is half of all events. @type {Map<MessagePort, boolean>} */
+const ports = new Map();
+/** Whether the stream has the growth of logs. */
+let logs = false;
 /** @type {EventSource | null} */
 let source = null;
+/** The stream that `source` takes over from: it goes on until then, so that no event is lost. @type {EventSource | null} */
+let older = null;
 let state = "connecting";
 
 /** @param {unknown} message */
 function post(message) {
-  for (const port of ports) port.postMessage(message);
+  for (const port of ports.keys()) port.postMessage(message);
 }
 
 /** @param {string} next */
@@ -26,34 +30,42 @@ function become(next) {
 }
 
 function connect() {
-  if (source) return;
-  const opened = new EventSource("/api/v1/stream");
+  const needed = [...ports.values()].includes(true);
+  if (source && (logs || !needed)) return;
+  older?.close();
+  older = source;
+  logs = needed;
+  const opened = new EventSource(`/api/v1/stream?gathered=true&${[...KINDS, ...(logs ? ["log"] : [])].map((kind) => `kind=${kind}`).join("&")}`);
   source = opened;
   opened.onopen = () => become("live");
   opened.onerror = () => {
-    become("lost");
     // The browser reconnects by itself, except when the server answered with an error.
+    if (opened.readyState === EventSource.CLOSED && source === opened) disconnect();
+    become("lost");
     if (opened.readyState !== EventSource.CLOSED) return;
-    opened.close();
-    if (source === opened) source = null;
     setTimeout(() => ports.size && connect(), RETRY_MS);
   };
-  for (const name of EVENTS) {
-    opened.addEventListener(name, (event) => post({ event: name, data: JSON.parse(event.data) }));
-  }
+  opened.addEventListener("hello", (event) => {
+    older?.close();
+    older = null;
+    post({ events: [["hello", JSON.parse(event.data)]] });
+  });
+  opened.addEventListener("batch", (event) => post({ events: JSON.parse(event.data) }));
 }
 
 function disconnect() {
   source?.close();
+  older?.close();
   source = null;
+  older = null;
   state = "connecting";
 }
 
 /** @type {any} */ (globalThis).onconnect = (/** @type {MessageEvent} */ event) => {
   const port = event.ports[0];
   port.onmessage = ({ data }) => {
-    if (data === "join") {
-      ports.add(port);
+    if (data === "join" || data === "join logs") {
+      ports.set(port, data === "join logs");
       port.postMessage({ state });
       connect();
     } else if (data === "leave") {

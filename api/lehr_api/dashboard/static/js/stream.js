@@ -5,9 +5,9 @@
  * @typedef {"connecting" | "live" | "lost"} Connection
  */
 
-const EVENTS = ["hello", "run", "sweep", "rollout", "metrics", "log", "cluster"];
-
 const target = new EventTarget();
+/** The events that this page listens to. @type {Set<EventName>} */
+const heard = new Set();
 /** @type {Connection} */
 let connection = "connecting";
 let wasLost = false;
@@ -39,10 +39,10 @@ function shared() {
   const worker = new SharedWorker(new URL("./stream-worker.js", import.meta.url));
   worker.port.onmessage = ({ data }) => {
     if (data.state) become(data.state);
-    else emit(data.event, data.data);
+    else for (const [name, detail] of data.events) emit(name, detail);
   };
   return {
-    join: () => worker.port.postMessage("join"),
+    join: () => worker.port.postMessage(heard.has("log") ? "join logs" : "join"),
     leave: () => worker.port.postMessage("leave"),
   };
 }
@@ -56,16 +56,17 @@ function own() {
   /** @type {EventSource | null} */
   let source = null;
   const join = () => {
-    const opened = new EventSource("/api/v1/stream");
+    const opened = new EventSource(`/api/v1/stream?gathered=true&${[...heard].map((name) => `kind=${name}`).join("&")}`);
     source = opened;
     opened.onopen = () => become("live");
     opened.onerror = () => {
       become("lost");
       if (opened.readyState === EventSource.CLOSED) setTimeout(() => source === opened && join(), 3000);
     };
-    for (const name of EVENTS) {
-      opened.addEventListener(name, (event) => emit(name, JSON.parse(/** @type {MessageEvent} */ (event).data)));
-    }
+    opened.addEventListener("hello", ({ data }) => emit("hello", JSON.parse(data)));
+    opened.addEventListener("batch", ({ data }) => {
+      for (const [name, detail] of JSON.parse(data)) emit(name, detail);
+    });
   };
   return {
     join,
@@ -122,6 +123,7 @@ queueMicrotask(attend);
  * @param {{hidden?: boolean}} [options] `hidden`: also while the page is hidden, if `attendHidden` keeps the stream
  */
 export function on(name, listener, { hidden = false } = {}) {
+  heard.add(name);
   target.addEventListener(name, (event) => {
     if (hidden || !document.hidden) listener(/** @type {CustomEvent} */ (event).detail);
   });

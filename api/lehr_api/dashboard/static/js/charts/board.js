@@ -7,6 +7,7 @@ import { h, mount, throttled } from "../dom.js";
 import { keep } from "../patch.js";
 import { showFailure } from "../notices.js";
 import { memory, read, write } from "../urlstate.js";
+import { alike } from "./alike.js";
 import { ancestorsOf } from "./ancestors.js";
 import { Chart } from "./chart.js";
 import { isComputed, metricsIn } from "./expression.js";
@@ -15,7 +16,7 @@ import { linesOf } from "./lines.js";
 import { ownFromAddress, ownToAddress } from "./menu.js";
 import { grouped, MetricGroups } from "./metric_groups.js";
 import { momentOf, showMoment } from "./moment.js";
-import { curveOf, spanOf } from "./run-curves.js";
+import { curveOf, roomy, spanOf } from "./run-curves.js";
 import { Search } from "./search.js";
 import { showTip } from "./tip.js";
 
@@ -50,6 +51,8 @@ export class Board {
     this.ancestors = new Map();
     /** @type {Map<string, Chart>} */
     this.charts = new Map();
+    /** What each chart shows. @type {WeakMap<Chart, import("./alike.js").Drawn>} */
+    this.drawn = new WeakMap();
     /** @type {import("./chart.js").Marks | null} */
     this.marks = null;
     /** @type {string[]} */
@@ -139,8 +142,13 @@ export class Board {
 
   /** Fetch the new points of a run. @param {string} id */
   announce(id) {
-    this.feeds.get(id)?.announce();
+    this.expect(id);
     this.tick();
+  }
+
+  /** Let the next fetch include the new points of a run. @param {string} id */
+  expect(id) {
+    this.feeds.get(id)?.announce();
   }
 
   redraw() {
@@ -224,8 +232,13 @@ export class Board {
 
   async #update() {
     if (document.hidden) return;
-    const drawn = [...this.charts.values()].filter((chart) => chart.visible).map((chart) => chart.name);
-    const names = [...new Set(drawn.flatMap(metricsIn))];
+    await this.fetch();
+    this.drawNews();
+  }
+
+  /** Fetch what is missing of the curves of visible charts. */
+  async fetch() {
+    const names = [...new Set([...this.charts.values()].filter((chart) => chart.visible).flatMap(({ name }) => metricsIn(name)))];
     if (!names.length) return;
     const reading = { x: this.view.x, smooth: this.view.smooth, old: this.view.old, range: this.view.range };
     try {
@@ -245,11 +258,11 @@ export class Board {
     } catch (error) {
       this.failed(error);
     }
-    for (const name of drawn) {
-      // The list is empty if the tab was closed in the meantime.
-      const chart = this.charts.get(name);
-      if (chart) this.#draw(chart);
-    }
+  }
+
+  /** Draw the visible charts that would look different. */
+  drawNews() {
+    for (const chart of this.charts.values()) if (chart.visible) this.#draw(chart, true);
   }
 
   /**
@@ -272,7 +285,9 @@ export class Board {
   #span() {
     const shown = this.runs.filter((run) => !run.hidden);
     const curves = shown.flatMap((run) => [...(this.feeds.get(run.id)?.curves.keys() ?? [])].map((name) => this.#curve(run.id, name)));
-    return spanOf(curves.map((curve) => curve?.x ?? []), this.view.logx);
+    const xs = curves.map((curve) => curve?.x ?? []);
+    const found = spanOf(xs, this.view.logx);
+    return shown.some((run) => run.ended === false) && !this.view.logx ? roomy(found) : found;
   }
 
   /** @param {string} run @param {string} name of a metric, or an expression */
@@ -280,13 +295,16 @@ export class Board {
     return curveOf([run, ...(this.ancestors.get(run) ?? [])].map((id) => this.feeds.get(id)?.curves), name);
   }
 
-  /** @param {Chart} chart */
-  #draw(chart) {
+  /** @param {Chart} chart @param {boolean} [ifChanged] not if it would look as it does */
+  #draw(chart, ifChanged = false) {
     const { lines, drawnAs } = linesOf(chart.name, this.runs, (run, part) => this.#curve(run, part), this.meanOfGroups ? "runs" : this.meanOfSeeds ? "seeds" : null);
     this.drawnAs = drawnAs;
     const fetched = this.runs.some((run) => run.hidden || this.view.x === "flops" || isComputed(chart.name) || this.feeds.get(run.id)?.curves.has(chart.name));
     if (!fetched) return;
-    chart.draw(lines, { ...this.view, span: this.#span() }, this.runs.length === 1 ? this.marks : null);
+    const look = { ...this.view, span: this.#span() };
+    if (ifChanged && alike(this.drawn.get(chart), { lines, look })) return;
+    if (chart.element.isConnected) this.drawn.set(chart, { lines, look });
+    chart.draw(lines, look, this.runs.length === 1 ? this.marks : null);
     this.#light(chart);
     if (this.#cursor?.at === chart) this.#showTip();
   }

@@ -50,3 +50,20 @@ export function spanOf(xs, logarithmic) {
   }
   return first < last ? [first, last] : null;
 }
+
+/** Steps of the end of an axis that grows, as a share of its length. */
+const STEPS = 32;
+
+/**
+ * Return a range with room at its end, up to a thirty-second of it: an axis that followed each point
+ * would move all curves each time, also those without a new one.
+ *
+ * @param {[number, number] | null} span
+ * @returns {[number, number] | null}
+ */
+export function roomy(span) {
+  if (!span) return null;
+  const [first, last] = span;
+  const step = 2 ** Math.floor(Math.log2(last - first)) / STEPS;
+  return [first, first + Math.ceil((last - first) / step - 1e-9) * step];
+}

@@ -236,13 +236,16 @@ async function readBoth(asked) {
   return [found, `${asked} ${standing(found)}` === judged ? drawnBefore : await plot()];
 }
 
+/** Fetch new points with the table, to draw both in one frame: most of its cost does not depend on how much is new. */
+const fetchCurves = () => (document.hidden ? null : board.fetch());
+
 let metricsKnown = "";
 /** What decided the drawn curves. */
 let drawn = "";
 async function load() {
   try {
     const asked = parameter;
-    const [found, next] = await readBoth(asked);
+    const [[found, next]] = await Promise.all([readBoth(asked), fetchCurves()]);
     // The user has chosen another parameter in the meantime: discard this figure.
     if (parameter !== asked) {
       changes.all = true;
@@ -259,7 +262,8 @@ async function load() {
     board.meanOfSeeds = seeds && read("seeds") !== "each";
     if (seeds && !seedBar.children.length) fill(seedBar, seedChoice());
     const curves = boardSign(parameter, runsNow());
-    if (curves !== drawn) drawCurves();
+    if (curves === drawn) board.drawNews();
+    else drawCurves();
     drawn = curves;
     await Promise.all([plotted !== figure && drawPlot(), loadMetrics()]);
     failure.replaceChildren();
@@ -297,14 +301,14 @@ on("sweep", ({ id }) => {
 on("run", (run) => {
   if (isOurs(run.id)) {
     changes.add(run.id);
-    board.announce(run.id);
+    board.expect(run.id);
     reload();
   }
 });
 on("metrics", ({ run_id: id }) => {
   if (!isOurs(id)) return;
   changes.add(id);
-  board.announce(id);
+  board.expect(id);
   reload();
 });
 onCatchUp(async () => {
