@@ -70,7 +70,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "delete": ("archive", "Delete the files of an ended run or sweep, after confirmation"),
     },
     "Prepare": {
-        "new": ("new", "Write a small project that changes a part of Lehr's trainer"),
+        "new": ("new", "Write a spec to begin with, or a project that changes the trainer"),
         "data": ("data", "Prepare token shards of a corpus before training"),
         "schema": ("schema", "Print the JSON Schema of a run, sweep or rollout file, for editors"),
         "presets": ("presets", "List model presets and their sizes"),

@@ -1,4 +1,4 @@
-"""``lehr new``: write a project that replaces a part of the trainer."""
+"""``lehr new``: write a spec to begin with, or a project that replaces a part of the trainer."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Annotated
 import typer
 
 from lehr.cli.output import JsonOption, console, escaped, print_json
+from lehr.errors import UserError
 
 app = typer.Typer(rich_markup_mode=None)
 new = typer.Typer(
-    help="Write a small project that changes a part of Lehr's trainer.",
+    help="Write a spec to begin with, or a project that changes a part of Lehr's trainer.",
     rich_markup_mode=None,
     no_args_is_help=True,
 )
@@ -25,9 +26,56 @@ class ReplacedPart(StrEnum):
     OPTIMIZER = "optimizer"
 
 
+class SpecKind(StrEnum):
+    RUN = "run"
+    SWEEP = "sweep"
+    ROLLOUT = "rollout"
+
+
+_LAUNCH = {SpecKind.RUN: "submit", SpecKind.SWEEP: "sweep", SpecKind.ROLLOUT: "rollout"}
+
+
 @new.callback()
 def about() -> None:
-    """Write a small project that changes a part of Lehr's trainer. It trains without changes."""
+    """Write a spec to begin with, or a small project that changes a part of Lehr's trainer.
+
+    Both train without changes.
+    """
+
+
+@new.command("spec")
+def spec(
+    kind: Annotated[SpecKind, typer.Argument(help="The kind of the spec.")] = SpecKind.RUN,
+    file: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The new file. Default: the kind, as in run.yaml."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a small spec with comments, which trains in some minutes on any machine.
+
+    JSON: {file: PATH}.
+    """
+    from lehr.examples import example
+
+    path = file or Path(f"{kind.value}.yaml")
+    try:
+        with path.open("x") as output:
+            output.write(example(kind.value))
+    except FileExistsError:
+        raise UserError(
+            f"{path} exists already.", hint=f"lehr new spec {kind.value} -o OTHER.yaml"
+        ) from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}.") from None
+    if as_json:
+        print_json({"file": str(path)})
+        return
+    out = console()
+    name = escaped(str(path))
+    out.print(f"{name} is written.")
+    out.print(f"  Plan it: lehr plan {name}", style="dim", soft_wrap=True)
+    out.print(f"  Train it: lehr {_LAUNCH[kind]} {name} --watch", style="dim", soft_wrap=True)
 
 
 @new.command("trainer")

@@ -1,9 +1,10 @@
-"""Sweeps and rollouts that come with Lehr, so that ``lehr demo`` has them wherever it is installed.
+"""Specs that come with Lehr, so that ``lehr demo`` has them wherever it is installed.
 
 ``sweeps/`` in the repository points here.
 """
 
 from pathlib import Path
+from typing import Literal
 
 FOLDER = Path(__file__).parent
 LR_GRID = FOLDER / "lr_grid.yaml"
@@ -14,3 +15,25 @@ TECHNIQUES = FOLDER / "techniques_1000_steps.yaml"
 TECHNIQUES_SMALL = FOLDER / "techniques_small.yaml"
 ROLLOUT_LLAMA_1B = FOLDER / "rollout_llama_1b.yaml"
 ROLLOUT_SMALL = FOLDER / "rollout_small.yaml"
+_RUN = """\
+name: first
+train:
+  model: tiny                       # a preset: lehr presets lists them
+  data:
+    corpus: {kind: stdlib}          # text that every machine has
+    tokenizer: byte
+  batch: {sequences: 8, sequence_length: 128}
+  steps: 200
+  optimizer: {lr: 1e-3}
+  validation: {every: 50}
+  checkpoint: {every: 100}
+resources: {gpus: 1}
+time_limit_s: 600                   # seconds, after which it is stopped
+"""
+
+
+def example(kind: Literal["run", "sweep", "rollout"]) -> str:
+    """Return a small working spec as YAML, with comments."""
+    if kind == "run":
+        return _RUN
+    return (LR_GRID_SMALL if kind == "sweep" else ROLLOUT_SMALL).read_text()

@@ -1,4 +1,4 @@
-"""Short forms of queue entries, trials, stages and plans, and an example of a spec."""
+"""Short forms of queue entries, trials, stages and plans."""
 
 from __future__ import annotations
 
@@ -10,22 +10,6 @@ from lehr.mcp_server.answers import Answer, ago, brief_run
 if TYPE_CHECKING:
     from lehr.schemas.rollouts import StageView
     from lehr.schemas.sweeps import TrialView
-
-EXAMPLE_RUN = """\
-name: first
-train:
-  model: tiny                       # a preset: lehr presets lists them
-  data:
-    corpus: {kind: stdlib}          # text that every machine has
-    tokenizer: byte
-  batch: {sequences: 8, sequence_length: 128}
-  steps: 200
-  optimizer: {lr: 1e-3}
-  validation: {every: 50}
-  checkpoint: {every: 100}
-resources: {gpus: 1}
-time_limit_s: 600                   # the budget counts this time where no plan of it exists
-"""
 
 
 def brief_queued(one: Any) -> Answer:

@@ -12,7 +12,6 @@ from lehr.cli.connect import find_any
 from lehr.errors import NotFound
 from lehr.mcp_server.answers import Answer, ago, brief_run, clipped, cost_of
 from lehr.mcp_server.briefs import (
-    EXAMPLE_RUN,
     brief_plan,
     brief_queued,
     brief_stage,
@@ -32,7 +31,6 @@ Limit = Annotated[int, Field(ge=1, le=100)]
 Offset = Annotated[int, Field(ge=0, description="Skip so many, to read on.")]
 _REPORT_PIECE = 8_000
 _LINE = 500
-_EXAMPLES = {"sweep": "lr_grid_small.yaml", "rollout": "rollout_small.yaml"}
 
 
 class Reading:
@@ -121,8 +119,9 @@ class Reading:
             ],
             "checkpoints_at": [one.step for one in saved][-20:],
             "warnings": detail.warnings,
-            "train": detail.spec["train"],
-            "notes": clipped(detail.spec.get("notes", ""), 600),
+            "train": detail.spec.get("train"),
+            "trainer": detail.spec.get("trainer"),
+            "note": clipped(detail.note, 600),
             "url": run.url,
         }
 
@@ -202,10 +201,14 @@ class Reading:
         refs: Annotated[list[str], Field(min_length=2, max_length=20)],
         metric: str = "val/loss",
         x: Literal["step", "tokens", "time", "flops"] = "step",
+        by: str = "",
     ) -> Answer:
-        """Compare runs at equal x: configs, values, noise. The first is the baseline."""
+        """Compare runs at equal x: configs, values, noise. The first is the baseline.
+
+        by: group them by config paths, metrics (val/loss, val/loss<2.5), tag or project.
+        """
         runs = [self._client.run(ref) for ref in refs]
-        found = self._client.compare(*runs, metric=metric, x=x)
+        found = self._client.compare(*runs, metric=metric, x=x, by=by)
         return {
             "metric": found.metric,
             f"compared_at_{found.x_axis}": found.common_x,
@@ -221,6 +224,7 @@ class Reading:
                 }
                 for one in found.results
             ],
+            "groups": [group.model_dump() for group in found.groups],
             "differences": [
                 {"path": one.path, "values": one.values, "may_change_outcome": one.factor}
                 for one in sorted(found.differences, key=lambda one: not one.factor)[:30]
@@ -253,6 +257,17 @@ class Reading:
         made = self._estimates.plan(load_spec(f"{spec}\n", overrides or {}))
         return brief_plan(made)
 
+    def transfer(
+        self,
+        ref: Ref,
+        spec: SpecText,
+        overrides: Overrides = None,
+        rule: Annotated[str | None, Field(description="One of the answer's rules.")] = None,
+    ) -> Answer:
+        """Estimate the learning rate of a larger run or rollout from a sweep's verdict (ref)."""
+        found = self._client.find_sweep(ref).transfer(f"{spec}\n", overrides or {}, rule=rule)
+        return found.model_dump(mode="json", exclude={"sweep_id", "from_likely", "from_sure"})
+
     def report(self, ref: Ref, offset: Offset = 0) -> Answer:
         """Read the report of a run, sweep or rollout as text, a piece at a time."""
         found = find_any(self._client, ref)
@@ -266,12 +281,9 @@ class Reading:
 
     def example_spec(self, kind: Literal["run", "sweep", "rollout"]) -> Answer:
         """Return a small working spec as YAML, with comments. The schema is a resource."""
-        from lehr.examples import FOLDER
+        from lehr.examples import example
 
-        if kind == "run":
-            return {"yaml": EXAMPLE_RUN, "schema": "lehr://schema/run"}
-        text = (FOLDER / _EXAMPLES[kind]).read_text()
-        return {"yaml": text, "schema": f"lehr://schema/{kind}"}
+        return {"yaml": example(kind), "schema": f"lehr://schema/{kind}"}
 
     def _verdict(self, sweep: Sweep) -> str | None:
         """Return the result of the sweep as a sentence; None before there is one."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lehr.client import Client
 
 _LINE = 500
+_PATCH = 2_000
 
 
 class RunReading:
@@ -136,6 +137,49 @@ class RunReading:
                 for one in found[-limit:]
             ],
             "earlier": max(len(found) - limit, 0) or None,
+        }
+
+    def checkpoints(self, ref: Ref, limit: Limit = 20) -> Answer:
+        """List the newest checkpoints of a run that exist, and why each is kept."""
+        saved = [one for one in self._client.run(ref).checkpoints() if one.removed_at is None]
+        fields = {
+            "attempt", "step", "size_bytes", "reason", "val_loss", "best", "latest", "kept",
+            "copy_state", "copy_error",
+        }  # fmt: skip
+        return {
+            "checkpoints": [one.model_dump(mode="json", include=fields) for one in saved[-limit:]],
+            "earlier": max(len(saved) - limit, 0) or None,
+        }
+
+    def code(self, ref: Ref) -> Answer:
+        """List the files of the code that a run trains with, and its digest."""
+        found = self._client.code(ref)
+        return {
+            "digest": found.digest,
+            "installed": found.installed,
+            "files": [{"name": one.name, "bytes": one.bytes} for one in found.files],
+        }
+
+    def code_diff(
+        self,
+        ref: Ref,
+        other: Ref,
+        name: Annotated[str | None, Field(description="Only this file, in full.")] = None,
+    ) -> Answer:
+        """Show how the code of another run differs from that of a run, by file."""
+        changes = self._client.code_diff(ref, other).changes
+        most = None if name else _PATCH
+        return {
+            "changes": [
+                {
+                    "name": one.name,
+                    "change": one.change,
+                    "patch": one.patch and clipped(one.patch, most or len(one.patch)),
+                }
+                for one in changes
+                if name in (None, one.name)
+            ],
+            "same": not changes or None,
         }
 
     def diagnose(self, ref: Ref) -> Answer:

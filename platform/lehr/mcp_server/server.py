@@ -27,9 +27,13 @@ if TYPE_CHECKING:
 
 GENERAL_READS = (
     "overview", "list_runs", "show_run", "list_sweeps", "show_sweep", "list_rollouts",
-    "show_rollout", "compare", "queue", "cluster", "node_history", "plan", "report", "example_spec",
+    "show_rollout", "compare", "queue", "cluster", "node_history", "plan", "transfer", "report",
+    "example_spec",
 )  # fmt: skip
-RUN_READS = ("metrics", "history", "logs", "search_logs", "events", "diagnose", "system")
+RUN_READS = (
+    "metrics", "history", "logs", "search_logs", "events", "checkpoints", "code", "code_diff",
+    "diagnose", "system",
+)  # fmt: skip
 READS = (*GENERAL_READS, *RUN_READS)
 LAUNCHES = (
     "submit_run", "launch_sweep", "launch_rollout", "retry", "resume", "extend_sweep",

@@ -47,6 +47,7 @@ NOT_HERE = {
     "quota rm": f"{_QUOTAS}::test_quota_is_set_listed_and_removed",
     "audit": f"{_TOKENS}::test_audit_lists_who_did_what",
     "login-link": f"{_TOKENS}::test_login_link_is_an_address_without_the_token",
+    "new spec": "tests/platform/cli/test_new.py::test_spec_to_begin_with_is_written_and_planned",
     "new trainer": "tests/platform/cli/test_new.py::"
     "test_project_is_written_planned_and_pinned_by_its_capsule",
     "code show": "tests/platform/cli/test_code.py::test_code_of_a_run_is_shown_compared_and_checked_out",

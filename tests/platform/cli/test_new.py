@@ -1,4 +1,4 @@
-"""``lehr new trainer``: its project is planned, sent as a capsule, and refused where it cannot work."""
+"""``lehr new``: what it writes is planned, sent as a capsule, and refused where it cannot work."""
 
 from __future__ import annotations
 
@@ -15,6 +15,21 @@ def lehr(tmp_path):
     with served(tmp_path / "home") as (_, address):
         known = {"LEHR_SERVER": address, "LEHR_TOKEN": TOKEN}
         yield lambda *args: call(*args, cwd=tmp_path, LEHR_HOME=str(tmp_path / "home"), **known)
+
+
+def test_spec_to_begin_with_is_written_and_planned(lehr, tmp_path):
+    for kind in ("run", "sweep", "rollout"):
+        done = lehr("new", "spec", kind)
+        assert f"lehr {'submit' if kind == 'run' else kind} {kind}.yaml --watch" in done.stdout
+        assert json.loads(lehr("plan", f"{kind}.yaml", "--json").stdout)["plan"]
+    (tmp_path / "run.yaml").write_text("mine")
+    again = lehr("new", "spec")
+    assert (again.returncode, (tmp_path / "run.yaml").read_text()) == (2, "mine")
+    assert "run.yaml exists already" in again.stderr
+    other = lehr("new", "spec", "-o", "other.yaml", "--json")
+    assert json.loads(other.stdout) == {"file": "other.yaml"}
+    nowhere = lehr("new", "spec", "-o", "no/where.yaml")
+    assert (nowhere.returncode, "cannot be written" in nowhere.stderr) == (2, True)
 
 
 def test_project_is_written_planned_and_pinned_by_its_capsule(lehr, tmp_path):
