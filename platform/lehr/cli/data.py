@@ -1,4 +1,4 @@
-"""``lehr data``: prepare token shards before a run needs GPUs."""
+"""``lehr data``: prepare token shards before a run needs GPUs, and list them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from lehr.cli.output import JsonOption, console, notes, print_json
+from lehr import formats
+from lehr.cli.narrow import fitting
+from lehr.cli.output import JsonOption, console, escaped, notes, print_json, table
 from lehr.cli.plan import OverridesArgument, SpecFile, read_spec
 from lehr.errors import LehrError, UserError
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None)
 data = typer.Typer(
-    help="Prepare token shards of a corpus before training.",
+    help="Prepare token shards of a corpus before training, and list them.",
     rich_markup_mode=None,
     no_args_is_help=True,
 )
@@ -31,7 +33,7 @@ app.add_typer(data, name="data")
 
 @data.callback()
 def about() -> None:
-    """Prepare token shards of a corpus before training."""
+    """Prepare token shards of a corpus before training, and list them."""
 
 
 @data.command("prepare")
@@ -50,6 +52,40 @@ def prepare(
     else:
         for text in summaries:
             console().print(text, markup=False)
+
+
+@data.command("ls")
+def ls(as_json: JsonOption = False) -> None:
+    """List the prepared corpora of this machine, the newest first.
+
+    A folder can be removed while no run uses it: the next run that needs it prepares it again.
+
+    JSON: {folder: PATH, prepared: [{folder, corpus, tokenizer, tokens, size_bytes, written_at,
+    finished}]}.
+    """
+    from lehr.cli.data_list import prepared_corpora
+
+    folder = _data_dir()
+    found = prepared_corpora(folder)
+    if as_json:
+        print_json({"folder": str(folder), "prepared": [one.json() for one in found]})
+        return
+    if not found:
+        notes().print(f"No corpus is prepared in {folder}.", markup=False)
+        return
+    out = console()
+    rows = table("folder", "corpus", "tokenizer", "tokens", "size", "age", right=("tokens", "size"))
+    for one in found:
+        rows.add_row(
+            one.folder,
+            escaped(one.corpus) if one.finished else "not finished",
+            escaped(one.tokenizer),
+            formats.millions(one.tokens),
+            formats.size(one.size_bytes),
+            formats.ago(one.written_at),
+        )
+    out.print(fitting(rows, out, fold="corpus", spare=["age", "tokenizer"]))
+    notes().print(f"They are in {folder}.", markup=False, style="dim")
 
 
 def corpora(spec: Spec) -> list[TrainConfig]:

@@ -47,6 +47,7 @@ NOT_HERE = {
     "quota rm": f"{_QUOTAS}::test_quota_is_set_listed_and_removed",
     "audit": f"{_TOKENS}::test_audit_lists_who_did_what",
     "login-link": f"{_TOKENS}::test_login_link_is_an_address_without_the_token",
+    "data ls": "tests/platform/cli/test_data.py::test_corpus_of_a_sweep_is_prepared_once_and_reused",
     "new spec": "tests/platform/cli/test_new.py::test_spec_to_begin_with_is_written_and_planned",
     "new trainer": "tests/platform/cli/test_new.py::"
     "test_project_is_written_planned_and_pinned_by_its_capsule",
