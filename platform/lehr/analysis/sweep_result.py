@@ -96,7 +96,7 @@ def sweep_verdict(sweep: SweepDetail, parameter: str) -> str:
     if fit is not None and len(sweep.trials) > 2:
         if fit.edge is None:
             parts.append("not at the edge of what was tried")
-        else:
+        elif not _comes_beyond(sweep, parameter, fit.edge):
             side = "lowest" if fit.edge == "low" else "highest"
             beyond = f"it is the {side} that was tried, so the best may lie beyond"
             if fit.bound is not None:
@@ -105,6 +105,19 @@ def sweep_verdict(sweep: SweepDetail, parameter: str) -> str:
     if sweep.state != "finished" and sweep.compared_at_step is not None:
         parts.append(f"compared at step {sweep.compared_at_step:,}, still running")
     return "; ".join(parts) + "."
+
+
+def _comes_beyond(sweep: SweepDetail, parameter: str, edge: str) -> bool:
+    """Return whether a trial beyond the best one is not yet where trials are compared."""
+    best = (sweep.best_parameters or {}).get(parameter)
+    for trial in sweep.trials:
+        rate = trial.parameters.get(parameter)
+        if not is_number(rate) or not is_number(best) or trial.run.ended_at is not None:
+            continue
+        beyond = rate < best if edge == "low" else rate > best
+        if beyond and outcome(trial) in {"pending", "silent"}:
+            return True
+    return False
 
 
 def _without_best(sweep: SweepDetail) -> str:

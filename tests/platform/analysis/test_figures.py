@@ -99,6 +99,16 @@ def test_best_at_the_edge_of_the_grid_has_a_note():
     assert "minimum" not in [shape["name"] for shape in sweep_figure_data(grid)["layout"]["shapes"]]
 
 
+def test_best_of_a_live_sweep_is_not_at_the_edge_while_trials_beyond_are_behind():
+    trials = [
+        trial(0, 3.3, compared=False, parameters={LR: 1e-3}, state="running"),
+        *parabola([2e-3, 4e-3, 8e-3]),
+    ]
+    assert "that was tried" not in sweep_verdict(sweep(trials, state="running"), LR)
+    trials[0] = trial(0, None, compared=False, parameters={LR: 1e-2}, state="queued")
+    assert "it is the lowest that was tried" in sweep_verdict(sweep(trials, state="running"), LR)
+
+
 def test_best_below_pruned_rates_is_not_at_the_edge():
     trials = [
         *parabola([5e-4, 1e-3, 2e-3], at=2e-3),

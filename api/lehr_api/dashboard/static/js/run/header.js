@@ -69,22 +69,34 @@ function actions(run, canFork) {
  */
 const figure = (label, value, note) => h("div", {}, h("div.k", {}, label), h("div.v", {}, value, note && h("small", {}, ` ${note}`)));
 
+/** So many metrics of its own a program's run shows in its head. */
+const OWN = 5;
+
 /** @param {RunDetail} run */
 function figures(run) {
   const latest = (/** @type {string} */ name) => run.latest[name];
   const memory = ["memory/peak_bytes", "memory/allocated_bytes", "memory/rss_bytes"].find((name) => latest(name));
   const val = latest("val/loss");
+  const program = run.spec.trainer !== null && run.spec.trainer !== undefined;
   const kind = { "memory/peak_bytes": "peak", "memory/allocated_bytes": "now", "memory/rss_bytes": "of the process" }[memory ?? ""];
+  /** @type {[metric: string, label: string, value: string, note?: string][]} */
+  const usual = [
+    ["train/loss", "train/loss", f.number(latest("train/loss")?.value)],
+    ["val/loss", "val/loss", f.number(val?.value), val && `at step ${f.integer(val.step)}`],
+    ["tokens_per_s", "tokens/s", f.si(latest("tokens_per_s")?.value)],
+    ["data/epoch", "epoch", f.number(latest("data/epoch")?.value), "passes over the data"],
+    ["mfu", "MFU", f.percent(latest("mfu")?.value)],
+    [memory ?? "memory", "memory", f.bytes(memory && latest(memory).value), kind],
+    ["train/lr", "lr", f.scientific(latest("train/lr")?.value)],
+  ];
+  // A program of the user's logs what it likes: show that, and no dashes for what it does not log.
+  const known = new Set(usual.map(([name]) => name));
+  const own = program ? Object.keys(run.latest).filter((name) => !known.has(name)).slice(0, OWN) : [];
   return h(
     "div.figures",
     {},
-    figure("train/loss", f.number(latest("train/loss")?.value)),
-    figure("val/loss", f.number(val?.value), val && `at step ${f.integer(val.step)}`),
-    figure("tokens/s", f.si(latest("tokens_per_s")?.value)),
-    figure("epoch", f.number(latest("data/epoch")?.value), "passes over the data"),
-    figure("MFU", f.percent(latest("mfu")?.value)),
-    figure("memory", f.bytes(memory && latest(memory).value), kind),
-    figure("lr", f.scientific(latest("train/lr")?.value)),
+    usual.filter(([name]) => !program || latest(name)).map(([, label, value, note]) => figure(label, value, note)),
+    own.map((name) => figure(name, f.metric(name, latest(name)?.value))),
   );
 }
 
