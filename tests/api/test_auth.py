@@ -5,6 +5,7 @@ from http.cookies import SimpleCookie
 
 import httpx
 import pytest
+from starlette.datastructures import Headers
 
 from lehr import proof
 from lehr_api import auth
@@ -132,6 +133,27 @@ def test_configured_host_name_is_accepted(tmp_path):
     with api_client(tmp_path, allowed_hosts=("lehr.example",)) as (_, client):
         headers = {"Host": "lehr.example"}
         assert client.get("/api/v1/health", headers=headers).status_code == 200
+
+
+def test_a_host_that_was_judged_is_judged_anew_for_other_settings():
+    """The verdict is kept, and with it what it depends on."""
+
+    def passes(names, *, loopback):
+        try:
+            auth.check_host(
+                Headers({"host": "192.0.2.7:5347"}), frozenset(names), loopback=loopback
+            )
+        except auth.WrongHost:
+            return False
+        return True
+
+    asked = [({"a"}, True), ({"a"}, False), ({"192.0.2.7"}, True), ({"a"}, True)]
+    assert [passes(names, loopback=loopback) for names, loopback in asked] == [
+        False,
+        True,
+        True,
+        False,
+    ]
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ def test_selection_is_kept_over_filters_and_in_the_address(visit: Visit, lehr: L
     expect(bar).to_contain_text("3 selected")
 
 
-def test_curves_and_comparisons_are_grouped_by_any_path_or_tag(visit: Visit, lehr: Lehr):
+def test_curves_and_comparisons_are_grouped_by_any_path_tag_or_metric(visit: Visit, lehr: Lehr):
     """Two learning rates with two seeds each, of which one has a tag."""
     rates = (3e-4, 3e-4, 1e-3, 1e-3)
     runs = []
@@ -221,7 +221,11 @@ def test_curves_and_comparisons_are_grouped_by_any_path_or_tag(visit: Visit, leh
     page.wait_for_function(f"() => ({drawn})() === '3,1'")
     field.fill("nothing.like.it")
     field.press("Enter")
-    expect(page.locator("#filter-problem")).to_have_text("mean by: no config has nothing.like.it")
+    expect(page.locator("#filter-problem")).to_have_text("mean by: no run has nothing.like.it")
+    field.fill("val/loss")
+    field.press("Enter")
+    page.wait_for_function(f"() => ({drawn})() === '2,2'")
+    expect(page.locator("#filter-problem")).to_be_hidden()
 
     page = visit.open(f"/compare?runs={','.join(run.id for run in runs)}")
     page.get_by_role("combobox", name="Mean by").select_option("train.optimizer.lr")
@@ -240,3 +244,6 @@ def test_curves_and_comparisons_are_grouped_by_any_path_or_tag(visit: Visit, leh
     page.locator('[data-metric="train/loss"]').scroll_into_view_if_needed()
     page.wait_for_function(f"() => ({drawn})() === '2,2'")
     expect(page).to_have_url(re.compile(r"by=train.optimizer.lr"))
+    page.get_by_role("combobox", name="Mean by").select_option("val/loss")
+    expect(rows.nth(0)).to_contain_text(re.compile(r"val/loss (below|from) \d"))
+    expect(rows).to_have_count(2)

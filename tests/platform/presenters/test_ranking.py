@@ -41,6 +41,12 @@ def test_trial_ahead_of_the_others_is_compared_at_their_step():
     assert verdict.best == "r2"
 
 
+def test_two_live_trials_are_both_ranked_at_the_step_that_both_have_reached():
+    trials = [trial_status(1, 2.0, 200), trial_status(2, 1.9, 220)]
+    verdict = rank(trials, "minimize", lambda run_id, step: {("r2", 200): 2.1}[run_id, step])
+    assert (verdict.step, verdict.ranks) == (200, {"r1": 1, "r2": 2})
+
+
 def test_only_finished_trials_are_ranked_once_half_have_finished():
     trials = [
         trial_status(1, 1.5, 1000, "completed"),

@@ -7,6 +7,21 @@ import { integer, metric } from "../format.js";
 const READINGS = 12;
 
 /**
+ * Return the values that the list shows, the best first, and how many are left out on each side.
+ *
+ * @template {{line: {run: string}}} T
+ * @param {T[]} values the best first
+ * @param {string | null} run whose value is in the list
+ * @returns {{better: number, shown: T[], more: number}}
+ */
+export function around(values, run) {
+  const near = Math.max(0, values.findIndex(({ line }) => line.run === run));
+  const better = Math.max(0, Math.min(near - Math.floor(READINGS / 2), values.length - READINGS));
+  const shown = values.slice(better, better + READINGS);
+  return { better, shown, more: values.length - better - shown.length };
+}
+
+/**
  * @param {HTMLElement} tip
  * @param {import("./chart.js").Place} place
  * @param {import("./chart.js").Chart} chart the one under the pointer
@@ -16,18 +31,16 @@ export function showTip(tip, place, chart, many) {
   const values = many || chart.lines.length > 1 ? chart.values(place.step) : [];
   const marks = chart.marksAt(place);
   tip.hidden = !values.length && !marks.length;
-  const near = Math.max(0, values.findIndex(({ line }) => line.run === place.run));
-  const first = Math.max(0, Math.min(near - Math.floor(READINGS / 2), values.length - READINGS));
-  const shown = values.slice(first, first + READINGS);
-  const more = (/** @type {number} */ n, /** @type {string} */ word) => n > 0 && h("div.dim", {}, `${n} ${word}`);
+  const { better, shown, more } = around(values, place.run);
+  const leftOut = (/** @type {number} */ n, /** @type {string} */ word) => n > 0 && h("div.dim", {}, `${n} ${word}`);
   fill(
     tip,
     values.length > 0 && h("div.tip-step", { key: "step" }, `step ${integer(place.step)}`),
-    more(first, "better"),
+    leftOut(better, "better"),
     shown.map(({ line, value }) =>
       h(line.run === place.run ? "div.tip-row.near" : "div.tip-row", { key: `${line.run} ${line.metric ?? ""}` }, h("i.tip-key", { vars: { "--key": line.colour } }), h("b", {}, metric(line.metric ?? chart.name, value)), ` ${line.label}`),
     ),
-    more(values.length - first - shown.length, "more"),
+    leftOut(more, "more"),
     marks.map((text) => h("div.tip-mark", {}, text)),
   );
   if (tip.parentElement !== chart.plot) chart.plot.append(tip);
