@@ -17,7 +17,10 @@ def lehr(tmp_path):
         yield lambda *args: call(*args, cwd=tmp_path, LEHR_HOME=str(tmp_path / "home"), **known)
 
 
-def test_spec_to_begin_with_is_written_and_planned(lehr, tmp_path):
+def test_spec_to_begin_with_is_written_and_planned(tmp_path):
+    def lehr(*args):
+        return call(*args, cwd=tmp_path, LEHR_HOME=str(tmp_path / "home"))
+
     for kind in ("run", "sweep", "rollout"):
         done = lehr("new", "spec", kind)
         assert f"lehr {'submit' if kind == 'run' else kind} {kind}.yaml --watch" in done.stdout

@@ -51,7 +51,7 @@ export class Board {
     this.ancestors = new Map();
     /** @type {Map<string, Chart>} */
     this.charts = new Map();
-    /** What each chart shows. @type {WeakMap<Chart, import("./alike.js").Drawn>} */
+    /** What each chart shows; nothing of those that must be drawn anew. @type {WeakMap<Chart, import("./alike.js").Drawn>} */
     this.drawn = new WeakMap();
     /** @type {import("./chart.js").Marks | null} */
     this.marks = null;
@@ -152,6 +152,8 @@ export class Board {
   }
 
   redraw() {
+    // Charts out of sight are drawn when they come back, in their new size and colours.
+    this.drawn = new WeakMap();
     this.place.querySelectorAll(".charts").forEach((element) => element.classList.toggle("wide", this.view.wide));
     for (const chart of this.charts.values()) if (chart.visible) this.#draw(chart);
   }
