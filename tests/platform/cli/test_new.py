@@ -24,7 +24,8 @@ def test_spec_to_begin_with_is_written_and_planned(tmp_path):
     for kind in ("run", "sweep", "rollout"):
         done = lehr("new", "spec", kind)
         assert f"lehr {'submit' if kind == 'run' else kind} {kind}.yaml --watch" in done.stdout
-        assert json.loads(lehr("plan", f"{kind}.yaml", "--json").stdout)["plan"]
+        planned = lehr("plan", f"{kind}.yaml", "--json")
+        assert planned.returncode == 0, planned.stderr
     (tmp_path / "run.yaml").write_text("mine")
     again = lehr("new", "spec")
     assert (again.returncode, (tmp_path / "run.yaml").read_text()) == (2, "mine")
