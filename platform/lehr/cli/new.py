@@ -26,13 +26,13 @@ class ReplacedPart(StrEnum):
     OPTIMIZER = "optimizer"
 
 
-class SpecKind(StrEnum):
+class ExampleKind(StrEnum):
     RUN = "run"
     SWEEP = "sweep"
     ROLLOUT = "rollout"
 
 
-_LAUNCH = {SpecKind.RUN: "submit", SpecKind.SWEEP: "sweep", SpecKind.ROLLOUT: "rollout"}
+_LAUNCH = {ExampleKind.RUN: "submit", ExampleKind.SWEEP: "sweep", ExampleKind.ROLLOUT: "rollout"}
 
 
 @new.callback()
@@ -45,7 +45,7 @@ def about() -> None:
 
 @new.command("spec")
 def spec(
-    kind: Annotated[SpecKind, typer.Argument(help="The kind of the spec.")] = SpecKind.RUN,
+    kind: Annotated[ExampleKind, typer.Argument(help="The kind of the spec.")] = ExampleKind.RUN,
     file: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="The new file. Default: the kind, as in run.yaml."),
