@@ -4,7 +4,6 @@
 """
 
 from pathlib import Path
-from typing import Literal
 
 FOLDER = Path(__file__).parent
 LR_GRID = FOLDER / "lr_grid.yaml"
@@ -32,8 +31,8 @@ time_limit_s: 600                   # seconds, after which it is stopped
 """
 
 
-def example(kind: Literal["run", "sweep", "rollout"]) -> str:
-    """Return a small working spec as YAML, with comments."""
+def example(kind: str) -> str:
+    """Return a small working run, sweep or rollout as YAML, with comments."""
     if kind == "run":
         return _RUN
     return (LR_GRID_SMALL if kind == "sweep" else ROLLOUT_SMALL).read_text()
