@@ -52,7 +52,7 @@ def spec(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a small spec with comments, which trains in some minutes on any machine.
+    """Write a small spec with comments that trains within minutes.
 
     JSON: {file: PATH}.
     """
