@@ -19,6 +19,7 @@ RECORD = "processes.json"
 EACH_S = 10.0
 """Pause between records. Each one reads the parents of all processes of the machine."""
 _LIMIT_S = 60.0
+_LONGEST_PID = 10
 
 
 class Leftovers:
@@ -27,9 +28,7 @@ class Leftovers:
     def __init__(self, entry: AttemptDir, nonce: str) -> None:
         self._file = entry.file(RECORD)
         self._nonce = nonce
-        before = procfs.read_json(self._file)
-        same_boot = isinstance(before, dict) and before.get("boot_id") == procfs.boot_id()
-        self._of_killed_shim: dict[str, int] = before["processes"] if same_boot else {}
+        self._of_killed_shim = _recorded(procfs.read_json(self._file))
         self._recorded: dict[int, int] = {}
         self._due = 0.0
 
@@ -70,14 +69,27 @@ class Leftovers:
         """
         if not self._of_killed_shim:
             return {}
-        recorded = {int(pid): started for pid, started in self._of_killed_shim.items()}
-        roots = _living(recorded) + procfs.marked(procfs.MARK, self._nonce)
+        roots = _living(self._of_killed_shim) + procfs.marked(procfs.MARK, self._nonce)
         stopped: set[int] = set()
         while new := (found := descendants(roots)).keys() - stopped:
             for pid in new:
                 procfs.send(pid, signal.SIGSTOP)
             stopped |= new
         return found
+
+
+def _recorded(content: object) -> dict[int, int]:
+    """Return the processes of a record of this boot; the training may have written anything."""
+    if not isinstance(content, dict) or content.get("boot_id") != procfs.boot_id():
+        return {}
+    processes = content.get("processes")
+    if not isinstance(processes, dict):
+        return {}
+    return {
+        int(pid): started
+        for pid, started in processes.items()
+        if len(pid) <= _LONGEST_PID and pid.isdecimal() and isinstance(started, int)
+    }
 
 
 def descendants(roots: Iterable[int]) -> dict[int, int]:

@@ -13,6 +13,7 @@ from textwrap import dedent
 import pytest
 
 from lehr.node import leftovers, procfs
+from lehr.node.attempt_dir import AttemptDir
 from lehr_testing.waiting import until
 
 PROGRAM = """
@@ -182,6 +183,23 @@ def test_record_of_another_process_with_the_same_pid_or_boot_kills_nothing(tmp_p
             finalize(tmp_path)
             assert other.poll() is None
         other.kill()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"processes": None},
+        {"processes": [1]},
+        {"processes": {"x": 1, "-1": 1, "9" * 5000: 1, "1": None, "": 3, "\u0663": [1]}},
+    ],
+)
+def test_record_that_a_training_has_written_is_read_for_what_it_is(tmp_path, content):
+    entry = AttemptDir(str(tmp_path))
+    record = {"boot_id": procfs.boot_id(), **content}
+    Path(entry.file(leftovers.RECORD)).write_text(json.dumps(record))
+    found = leftovers.Leftovers(entry, "n0nce")
+    assert found.kill(set(), lambda: None) == []
 
 
 def test_children_that_end_are_reaped_and_keep_their_exit_code():
