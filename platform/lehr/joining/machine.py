@@ -13,7 +13,7 @@ from pathlib import Path
 from lehr import filesystems, home
 from lehr.client import Client
 from lehr.cluster.ray_ports import DEFAULT_BASE, Ports
-from lehr.errors import UserError
+from lehr.errors import Conflict, UserError
 from lehr.joining import daemon, record
 from lehr.joining.checks import Machine, head_error
 from lehr.joining.keeper import own_address
@@ -22,6 +22,8 @@ from lehr.node import facts, gpu_inventory
 from lehr.node.runs_folder import folder_id
 from lehr.schemas.cluster import NODE_NAME, JoinView
 
+HEAD_S = 60.0
+AGAIN_S = 1.0
 _LONGEST_NAME = 63
 
 
@@ -40,6 +42,22 @@ class JoinOptions:
     ca_file: Path | None = None
 
 
+def ask(client: Client, name: str) -> tuple[JoinView, tuple[float, float]]:
+    """Return what the server tells a machine that joins, and the times around its answer.
+
+    A server that was just started has no Ray yet: it is asked again, for at most ``HEAD_S``.
+    """
+    deadline = time.monotonic() + HEAD_S
+    while True:
+        asked_at = time.time()
+        try:
+            return client.join_cluster(name), (asked_at, time.time())
+        except Conflict:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(AGAIN_S)
+
+
 def prepare(where: Path, options: JoinOptions) -> tuple[JoinRecord, JoinView, Machine]:
     """Return how the machine would join, what the server answered, and what was found here.
 
@@ -55,10 +73,8 @@ def prepare(where: Path, options: JoinOptions) -> tuple[JoinRecord, JoinView, Ma
         )
     if options.ca_file is not None:
         os.environ["SSL_CERT_FILE"] = str(options.ca_file)
-    asked_at = time.time()
     with Client(options.server_url, options.token) as client:
-        view = client.join_cluster(name)
-    answered_at = time.time()
+        view, between = ask(client, name)
     real = len(gpu_inventory.visible(gpu_inventory.real_gpus(), _visible()))
     if real and options.gpus is not None and options.gpus > real:
         raise UserError(
@@ -81,7 +97,7 @@ def prepare(where: Path, options: JoinOptions) -> tuple[JoinRecord, JoinView, Ma
         base_port=ports.base,
         ca_file=None if options.ca_file is None else str(options.ca_file),
     )
-    return record, view, _look(where, record, view, ports, (asked_at, answered_at))
+    return record, view, _look(where, record, view, ports, between)
 
 
 def _look(

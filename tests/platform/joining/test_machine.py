@@ -1,0 +1,43 @@
+"""What a machine asks of the server before it joins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lehr.errors import Conflict
+from lehr.joining import machine
+
+
+class StartingServer:
+    """Answers like a server whose Ray is up after some requests."""
+
+    def __init__(self, refusals: int) -> None:
+        self.refusals = refusals
+        self.asked: list[str] = []
+
+    def join_cluster(self, name: str) -> str:
+        self.asked.append(name)
+        if len(self.asked) <= self.refusals:
+            raise Conflict("Ray is still starting.")
+        return f"view of {name}"
+
+
+def test_server_whose_ray_is_starting_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "AGAIN_S", 0.0)
+    server: Any = StartingServer(refusals=3)
+    view, (asked, answered) = machine.ask(server, "gpu-2")
+    assert str(view) == "view of gpu-2"
+    assert asked <= answered
+    assert server.asked == ["gpu-2"] * 4
+
+
+def test_server_whose_ray_never_starts_is_an_error_in_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(machine, "HEAD_S", -1.0)
+    server: Any = StartingServer(refusals=10)
+    with pytest.raises(Conflict, match="still starting"):
+        machine.ask(server, "gpu-2")
+    assert len(server.asked) == 1
