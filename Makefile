@@ -106,7 +106,7 @@ $(STAMPS)/torch: $(STAMPS)/venv
 	$(INSTALL) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch==2.13.0
 	@touch $@
 
-# The versions that were tested together: with them nothing need search among releases.
+# The versions that were tested together: with them, no installer searches among releases.
 CONSTRAINTS = deploy/constraints.txt
 
 # pip takes half a second of processor time for each of 240 distributions, uv a tenth of it. uv reads

@@ -258,21 +258,21 @@ def log_in(page: Page, url: str, token: str = TOKEN) -> None:
 
 @dataclass
 class Visit:
-    at_first: Page
-    """Without a page of Lehr in it, until ``open`` or ``page``."""
+    tab: Page
+    """Empty until ``open`` or ``page`` is used."""
     watch: Watch
     url: str
 
     @property
     def page(self) -> Page:
         """The page; with the list of runs in it where nothing else was opened."""
-        if self.at_first.url == "about:blank":
+        if self.tab.url == "about:blank":
             self.open("/")
-        return self.at_first
+        return self.tab
 
     def open(self, path: str) -> Page:
-        self.at_first.goto(f"{self.url}{path}")
-        return self.at_first
+        self.tab.goto(f"{self.url}{path}")
+        return self.tab
 
 
 @contextlib.contextmanager
