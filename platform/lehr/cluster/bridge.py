@@ -39,6 +39,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from lehr import killpoints
 from lehr.cluster.ray_nodes import RayNode, current_nodes
 from lehr.control.pace import report_s
+from lehr.node import own_log
 from lehr.node.agent import Agent
 
 NAMESPACE = "lehr"
@@ -92,6 +93,13 @@ class NodeThread(threading.Thread):
         self.hello_at = 0.0
 
     def run(self) -> None:
+        try:
+            self.serve()
+        except BaseException:  # noqa: BLE001 - the process ends with it
+            _end_process()
+
+    def serve(self) -> None:
+        """Answer requests and report the agent's list, until the node leaves."""
         look_at = time.monotonic()
         while True:
             try:
@@ -197,8 +205,8 @@ class NodeThread(threading.Thread):
             try:
                 ray.kill(agent, no_restart=True)
             except Exception as second:  # noqa: BLE001 - it is dead; only its name is wanted
-                print(f"{self.member.name}: {_brief(second)}", file=sys.stderr, flush=True)
-        print(f"{self.member.name}: {_brief(error)}", file=sys.stderr, flush=True)
+                own_log.write(f"{self.member.name}: {_brief(second)}")
+        own_log.write(f"{self.member.name}: {_brief(error)}")
         self.output.send(news="node", name=self.member.name, error=_brief(error))
         time.sleep(0.2)
 
@@ -280,6 +288,15 @@ def clock_offset_s(hello: dict[str, Any], asked_at: float, answered_at: float) -
     return float(there) - min(max(float(there), asked_at), answered_at)
 
 
+def _end_process() -> None:
+    """End the bridge with the current error: without one of its threads it answers nobody.
+
+    The server starts another.
+    """
+    own_log.write(traceback.format_exc())
+    os._exit(1)
+
+
 def _brief(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[-1] if lines else ''}"
@@ -305,9 +322,8 @@ def main() -> None:
     def watch() -> None:
         try:
             bridge.watch()
-        except BaseException:  # noqa: BLE001 - the process ends with it, and prints it
-            traceback.print_exc()
-            os._exit(1)
+        except BaseException:  # noqa: BLE001 - the process ends with it
+            _end_process()
 
     threading.Thread(target=watch, name="members", daemon=True).start()
     for line in sys.stdin:

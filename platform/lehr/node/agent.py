@@ -22,7 +22,7 @@ from typing import Any
 
 from lehr import killpoints
 from lehr.node import attempt_secrets as secrets_of
-from lehr.node import facts, own_folders, procfs, stop
+from lehr.node import facts, own_folders, own_log, procfs, stop
 from lehr.node.attempt_dir import AttemptDir
 from lehr.node.gpu_inventory import GpuInfo, gpu_problem, node_gpus
 from lehr.node.gpu_lock import lock_path
@@ -177,7 +177,7 @@ class Agent:
             try:
                 listed = self._listed(path)
             except Exception as error:  # noqa: BLE001 - one attempt must not hide the others
-                print(f"{path.name} cannot be read: {error}", file=sys.stderr, flush=True)
+                own_log.write(f"{path.name} cannot be read: {error}")
                 listed = {"state": "live", "gpus": [], "exit": None}
             if listed is not None:
                 found[path.name] = listed

@@ -10,7 +10,6 @@ superseded (fenced); then the shim ends it. The last request is the exit with th
 sizes, repeated until the server has everything.
 """
 
-import contextlib
 import json
 import math
 import os
@@ -23,7 +22,7 @@ from typing import Any
 sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 from lehr import killpoints
-from lehr.node import procfs, torchrun
+from lehr.node import own_log, procfs, torchrun
 from lehr.node.attempt_dir import AttemptDir
 from lehr.node.http_client import Outage, ServerConnection
 
@@ -72,8 +71,7 @@ class Shipper:
                 self.offsets, self.next_send = None, 0.0
                 wait = outage.wait_s or pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
                 pause = min(pause * 2, BACKOFF_S[1])
-                with contextlib.suppress(OSError):  # The disk of its log may be full.
-                    print(f"{time.time():.0f} {outage}; again in {wait:.1f} s", flush=True)
+                own_log.write(f"{time.time():.0f} {outage}; again in {wait:.1f} s")
             signal.sigtimedwait({signal.SIGUSR1}, wait)
 
     def work(self) -> bool:

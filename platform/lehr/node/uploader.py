@@ -22,7 +22,7 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from lehr.node import procfs
+from lehr.node import own_log, procfs
 from lehr.node.attempt_dir import AttemptDir
 from lehr.node.http_client import Outage, ServerConnection
 from lehr_trainer.contract import layout
@@ -197,7 +197,7 @@ class Uploader:
 
     @staticmethod
     def log(line: str) -> None:
-        print(f"{time.time():.0f} uploader: {line}", flush=True)
+        own_log.write(f"{time.time():.0f} uploader: {line}")
 
 
 def main() -> None:

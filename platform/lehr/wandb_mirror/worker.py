@@ -13,6 +13,7 @@ import time
 import traceback
 from pathlib import Path
 
+from lehr.node import own_log
 from lehr.wandb_mirror.run_feed import RunFeed
 from lehr.wandb_mirror.state_files import MirrorProgress, Notes
 
@@ -92,7 +93,7 @@ class MirrorWorker:
             self._failures.pop(run_id, None)
             self._not_before.pop(run_id, None)
         except Exception as error:  # noqa: BLE001 - whatever W&B raises, other runs continue
-            traceback.print_exc()
+            own_log.write(traceback.format_exc())
             self._failures[run_id] = failures = self._failures.get(run_id, 0) + 1
             pause = min(_AGAIN_S[0] * 2 ** (failures - 1), _AGAIN_S[1])
             self._not_before[run_id] = time.monotonic() + pause
