@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,15 @@ def last_lines() -> list[bytes]:
             for value in values
         ),
     ]
+
+
+@pytest.fixture(autouse=True)
+def usual_recursion_limit():
+    """Python's own limit: libraries that other tests import raise it."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(1000)
+    yield
+    sys.setrecursionlimit(before)
 
 
 def build(folder: Path) -> dict[str, Any]:
