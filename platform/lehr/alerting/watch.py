@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from lehr import log_fields
 from lehr.alerting.messages import about_alert, about_end
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.requests import ALERT
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from lehr.specs.alerts import AlertAction
     from lehr.store import Store
     from lehr.store.tables import RunRow
-
-_log = logging.getLogger("lehr.alerting")
 
 GATHER_S = 2.0
 """Changes are gathered for so long."""
@@ -75,13 +72,8 @@ class AlertWatch:
         self._changed.stop()
 
     def _look(self, run_id: str) -> None:
-        try:
+        with contextlib.suppress(NotFound):  # Deleted meanwhile.
             self.act(run_id)
-        except NotFound:
-            pass  # Deleted meanwhile.
-        except Exception:  # noqa: BLE001 - logged; one run must not end the watch
-            fields = log_fields.of("run", run_id)
-            _log.exception("the alerts of %s could not be carried out", run_id, extra=fields)
 
     def act(self, run_id: str) -> None:
         """Carry out what the run's alerts and its end ask for, as far as that was not done."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from typing import TYPE_CHECKING
 
-from lehr import log_fields
 from lehr.control.lifecycle import RunState
-from lehr.errors import LehrError
+from lehr.errors import NotFound
 from lehr.store.changed_runs import ChangedRuns
 from lehr.store.changes import Change
 
@@ -16,7 +14,6 @@ if TYPE_CHECKING:
     from lehr.presenters.runs import RunPresenter
     from lehr.store import Store
 
-_log = logging.getLogger("lehr.presenters.background_diagnosis")
 
 NEWEST = 300
 """Number of runs that had ended before the start to diagnose."""
@@ -36,7 +33,7 @@ class BackgroundDiagnosis:
         self.changed = ChangedRuns(
             store,
             self._look,
-            name="rounds",
+            name="diagnoses",
             gather_s=GATHER_S,
             of_interest=lambda change: change.kind == "run",
             choose=self._ended,
@@ -52,21 +49,9 @@ class BackgroundDiagnosis:
 
     def _ended(self, changed: list[str]) -> list[str]:
         """Return the runs to diagnose. A live one changes with each step: its row is not read."""
-        try:
-            return self._store.runs.ended_among(changed)
-        except LehrError:
-            _log.exception("the runs to diagnose could not be read")
-            return []
+        return self._store.runs.ended_among(changed)
 
     def _look(self, run_id: str) -> None:
-        # A run may be deleted meanwhile.
-        with contextlib.suppress(LehrError):
-            run = self._store.runs.get(run_id)
-            try:
-                news = self._runs.diagnose(run)
-            except Exception:  # noqa: BLE001 - logged; one run's curves must not end the rounds
-                fields = log_fields.of("run", run_id)
-                _log.exception("%s could not be diagnosed", run_id, extra=fields)
-                return
-            if news:
+        with contextlib.suppress(NotFound):  # Deleted meanwhile.
+            if self._runs.diagnose(self._store.runs.get(run_id)):
                 self._store.notify(Change("run", run_id))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from lehr import log_fields
+
 if TYPE_CHECKING:
     from lehr.store.changes import Change
     from lehr.store.store import Store
 
+_log = logging.getLogger("lehr.store")
 SHARE = 0.2
 """Largest share of one thread's time."""
 
@@ -33,8 +37,9 @@ class ChangedRuns:
     ) -> None:
         """Args:
         store: its changes are observed.
-        handle: called with a run's id, in the thread. It must not raise.
-        name: of the thread.
+        handle: called with a run's id, in the thread. An error is logged, and the next run
+            follows.
+        name: of the thread, and what the log calls its work.
         gather_s: seconds for which changes are gathered before any is handled.
         of_interest: whether a change is one of a run to handle.
         choose: picks the gathered runs that are handled; all of them, if not given.
@@ -81,12 +86,23 @@ class ChangedRuns:
         while self._wait():
             with self._changed:
                 changed, self.due = list(self.due), {}
-            for run_id in changed if self._choose is None else self._choose(changed):
+            for run_id in self._chosen(changed):
                 began = time.monotonic()
-                self._handle(run_id)
+                try:
+                    self._handle(run_id)
+                except Exception:  # noqa: BLE001 - logged; the other runs follow
+                    fields = log_fields.of("run", run_id)
+                    _log.exception("%s: %s failed", self._thread.name, run_id, extra=fields)
                 took = time.monotonic() - began
                 if self._stopped.wait(took / SHARE - took):
                     return
+
+    def _chosen(self, changed: list[str]) -> Iterable[str]:
+        try:
+            return changed if self._choose is None else self._choose(changed)
+        except Exception:  # noqa: BLE001 - logged; changes may follow
+            _log.exception("%s: %d changed runs could not be read", self._thread.name, len(changed))
+            return []
 
     def _wait(self) -> bool:
         """Wait for changes; return False at the end."""

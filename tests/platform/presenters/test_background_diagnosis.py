@@ -92,7 +92,8 @@ def test_rows_of_live_runs_are_not_read(scene, monkeypatch):
     assert not set(read).intersection(live)
 
 
-def test_unreadable_store_does_not_end_the_diagnoses(scene, monkeypatch):
+@pytest.mark.parametrize("error", [StoreUnavailable("no"), OSError(28, "No space left on device")])
+def test_unreadable_store_does_not_end_the_diagnoses(scene, monkeypatch, error):
     api, client, looks, rounds = scene
     looks.let.set()
     failed = threading.Event()
@@ -100,7 +101,7 @@ def test_unreadable_store_does_not_end_the_diagnoses(scene, monkeypatch):
     def fail(run_ids):
         monkeypatch.undo()
         failed.set()
-        raise StoreUnavailable("no")
+        raise error
 
     monkeypatch.setattr(api.store.runs, "ended_among", fail)
     rounds.start()
@@ -109,6 +110,17 @@ def test_unreadable_store_does_not_end_the_diagnoses(scene, monkeypatch):
     second = ended(api, client)
     until(lambda: second in looks.seen, within_s=20, what="the look at the second")
     assert first != second
+
+
+def test_curve_that_cannot_be_diagnosed_does_not_end_the_diagnoses(scene, monkeypatch, caplog):
+    api, client, looks, rounds = scene
+    looks.let.set()
+    odd, sound = ended(api, client), ended(api, client)
+    real = looks.diagnose
+    monkeypatch.setattr(looks, "diagnose", lambda run: 1 // (run.id != odd) and real(run))
+    rounds.start()
+    until(lambda: looks.seen == [sound], within_s=20, what="the look at the other")
+    until(lambda: f"{odd} failed" in caplog.text, within_s=20, what="the line about the first")
 
 
 def test_stop_does_not_wait_for_pending_diagnoses(scene):
