@@ -129,6 +129,7 @@ def start(
 
     Raises:
         InternalError: Ray did not start; the message has its last lines.
+        OSError: it could not be recorded, and was ended.
     """
     log_path.parent.mkdir(parents=True, exist_ok=True)
     log_path.write_bytes(b"")
@@ -154,7 +155,11 @@ def start(
         base_port=base_port,
     )
     # Recorded before it is up, so that whoever stops it finds it in any case.
-    record(started)
+    try:
+        record(started)
+    except BaseException:
+        end(started)
+        raise
     deadline = time.monotonic() + START_S
     while _UP not in log_path.read_bytes():
         if process.poll() is not None or time.monotonic() > deadline:

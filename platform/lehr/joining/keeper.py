@@ -64,8 +64,8 @@ class NodeKeeper:
                 process = self._found_or_started(view)
             except Unauthorized:
                 raise
-            except LehrError as error:
-                log.warning("cannot join: %s", error.message)
+            except (LehrError, OSError) as error:  # The disk may be full for a while.
+                log.warning("cannot join: %s", error)
                 self.stopping.wait(pause)
                 pause = min(pause * 2, AGAIN_S[1])
                 continue

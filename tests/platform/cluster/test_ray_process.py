@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
+
+import pytest
 
 from lehr.cluster import ray_process
 from lehr.node import procfs
@@ -38,3 +41,26 @@ def test_process_that_loses_its_environment_while_it_ends_is_waited_for(monkeypa
     finally:
         process.kill()
         process.wait()
+
+
+def test_node_that_cannot_be_recorded_is_ended(tmp_path):
+    found: list[ray_process.RayProcess] = []
+
+    def record(process: ray_process.RayProcess) -> None:
+        found.append(process)
+        assert process.running()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        ray_process.start(
+            [sys.executable, "-c", "import time; time.sleep(600)"],
+            environment={ray_process.MARK: ray_process.new_mark()},
+            address="127.0.0.1:1",
+            gpus=1,
+            base_port=1,
+            temporary=tmp_path,
+            log_path=tmp_path / "ray.log",
+            versions="",
+            record=record,
+        )
+    assert not found[0].running()
