@@ -20,11 +20,16 @@ class Groups:
     """Loads the sweeps and rollouts that have changed, decides, and acts."""
 
     def __init__(self, store: Store, runs_dir: Path | None = None) -> None:
+        self.elapsed_s = 0.0
         isolation = Isolation(partial(give_up, store), time.monotonic)
-        self.loader = GroupLoader(store, runs_dir or store.home / "runs", isolation)
+        self.loader = GroupLoader(
+            store, runs_dir or store.home / "runs", isolation, lambda: self.elapsed_s
+        )
         self.changed, self.enqueue_all = self.loader.changed, self.loader.enqueue_all
         no_launcher = cast("Any", None)
-        self.executor = Executor(store, Cluster({}), no_launcher, isolation, lambda: None)
+        self.executor = Executor(
+            store, Cluster({}), no_launcher, isolation, lambda attempt_id: None
+        )
 
     def tick(self) -> None:
         """Ticks until nothing changes any more, as the dispatcher's loop does."""

@@ -194,7 +194,7 @@ class Dispatcher:
         """Record the exit of an attempt. The answer lists the bytes that are still missing."""
         answer = self.handlers.on_exit(attempt_id, payload)
         self._inbox.enqueue([attempt_id])
-        self._loader.note_end()
+        self._loader.note_end(attempt_id)
         self.wake()
         return answer
 

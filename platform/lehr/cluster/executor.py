@@ -48,9 +48,9 @@ class Executor:
         cluster: Cluster,
         launcher: Launcher,
         isolation: Isolation,
-        note_end: Callable[[], None],
+        note_end: Callable[[str], None],
     ) -> None:
-        """``note_end`` is called when an attempt has ended."""
+        """``note_end`` is called with the id of an attempt that has ended."""
         self._store = store
         self._cluster = cluster
         self._launcher = launcher
@@ -144,7 +144,7 @@ class Executor:
         at = self._store.clock()
         note = synthetic_exit(action.cause, action.message, at, action.node)
         self._launcher.record_exit(action.attempt_id, note)
-        self._note_end()
+        self._note_end(action.attempt_id)
         return True
 
     def _record_exit(self, action: reconcile.RecordExit) -> bool:
@@ -154,7 +154,7 @@ class Executor:
         listed = [members[name].attempts.get(attempt.id) for name in names]
         reports = [None if one is None else one.exit for one in listed]
         self._launcher.record_exit(attempt.id, listed_exit(attempt.exit or {}, reports))
-        self._note_end()
+        self._note_end(attempt.id)
         return True
 
     def _publish_order(self, action: QueueOrder) -> None:

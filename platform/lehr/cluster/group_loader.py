@@ -21,8 +21,11 @@ T = TypeVar("T")
 class GroupLoader:
     """Sweeps and rollouts are groups of runs: each decides which runs come next."""
 
-    def __init__(self, store: Store, runs_dir: Path, isolation: Isolation) -> None:
-        self._sweeps = SweepLoader(store)
+    def __init__(
+        self, store: Store, runs_dir: Path, isolation: Isolation, now: Callable[[], float]
+    ) -> None:
+        """``now``: a monotonic clock."""
+        self._sweeps = SweepLoader(store, now)
         self._rollouts = RolloutLoader(store, runs_dir)
         self._isolation = isolation
 
@@ -49,6 +52,10 @@ class GroupLoader:
             find = partial(self._sweeps.enqueue_pruned, run_id)
             self._isolation.do(Subject("run", run_id), "finding its sweep", find)
         return self._load("sweep", self._sweeps.take_changed(), self._sweeps.load)
+
+    def sweeps_in_s(self) -> float | None:
+        """Return seconds until a sweep is to be loaded although nothing changes; None: never."""
+        return self._sweeps.judges_in_s()
 
     def rollouts(self) -> list[OpenRollout]:
         """Return the rollouts that have changed since the last call, and have not ended."""

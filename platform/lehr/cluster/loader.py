@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lehr.cluster.attempt_cache import AttemptCache
 from lehr.cluster.estimates import Estimates
-from lehr.cluster.exits import ended_attempt, ends_on_nodes
+from lehr.cluster.exits import ended_attempt
 from lehr.cluster.group_loader import GroupLoader
 from lehr.cluster.heartbeats import HeartbeatTable
 from lehr.cluster.isolation import Isolation
@@ -19,12 +19,12 @@ from lehr.cluster.maintenance import windows_at
 from lehr.cluster.membership import Cluster, Member
 from lehr.cluster.node_notes import excluded, readmitted
 from lehr.cluster.open_attempts import open_attempt
+from lehr.cluster.recent_ends import RecentEnds
 from lehr.cluster.run_cache import RunCache
 from lehr.cluster.run_values import situation
 from lehr.control.finalize import EndedAttempt
 from lehr.control.lifecycle import ACTIVE, RunState
 from lehr.control.maintenance import Window
-from lehr.control.nodes import Ended
 from lehr.control.preemption import may_be_preempted
 from lehr.control.queue_entries import Active
 from lehr.control.reconcile import AttemptPhase, OpenAttempt, Timeouts
@@ -60,7 +60,7 @@ class SnapshotLoader:
         self._runs = RunCache(store, isolation, heartbeats.now)
         self._attempts = AttemptCache(store, heartbeats.now)
         self._estimates = Estimates(heartbeats)
-        self._groups = GroupLoader(store, runs_dir, isolation)
+        self._groups = GroupLoader(store, runs_dir, isolation, heartbeats.now)
         self._places: dict[str, tuple[object, Node]] = {}
         self._notes: dict[str, NodeNote] = {}
         self._notes_changed = threading.Event()
@@ -75,14 +75,14 @@ class SnapshotLoader:
         """Attempts that reported their own exit and are still listed by agents."""
         self._living: dict[str, RunRow] = {}
         self._senders = 0
-        self._attempt_ended = threading.Event()
+        self._recent_ends = RecentEnds(store, isolation)
         self._groups_unknown = False
         """Whether every group must be loaded, because it is not known which ones changed."""
 
     def enqueue_all(self) -> None:
         """Load every open sweep and rollout with the next snapshot, and check all nodes."""
         self._groups_unknown = True
-        self._attempt_ended.set()
+        self._recent_ends.note_all()
 
     def enqueue(self, subject: Subject) -> None:
         """Load the sweep or rollout again with the next snapshot."""
@@ -102,9 +102,9 @@ class SnapshotLoader:
         if change.kind == "run":
             self._runs.changed(change.id)
 
-    def note_end(self) -> None:
-        """Note that an attempt has ended: its node is checked. May be called from any thread."""
-        self._attempt_ended.set()
+    def note_end(self, attempt_id: str) -> None:
+        """Note that the attempt has ended: its nodes are checked. May be called from any thread."""
+        self._recent_ends.note(attempt_id)
 
     def forget_waiting(self) -> None:
         """Read again what each queued run waits for: the nodes that it avoids have changed."""
@@ -160,8 +160,9 @@ class SnapshotLoader:
             quotas=self._project_quotas(),
             windows=self._maintenance(),
             sweeps=self._groups.sweeps(),
+            sweeps_in_s=self._groups.sweeps_in_s(),
             rollouts=self._groups.rollouts(),
-            ends=self._ends(out),
+            ends=[end for end in self._recent_ends.take() if end.node not in out],
             readmitted=readmitted(notes),
             estimates_in_s=self._estimates.renewed_in_s(),
             no_cluster=self._why_no_cluster(members),
@@ -323,18 +324,6 @@ class SnapshotLoader:
         self._self_reported_exits.add(attempt_id)
         return True
 
-    def _ends(self, out: Mapping[str, str]) -> list[Ended]:
-        """Return recent ends if an attempt has ended since the last call."""
-        if not self._attempt_ended.is_set():
-            return []
-        self._attempt_ended.clear()
-        found: list[Ended] = []
-        for attempt in self._store.attempts.recently_ended():
-            run = Subject("run", attempt.run_id)
-            read = partial(_read_ends, self._store, attempt, found)
-            self._isolation.do(run, "reading which nodes failed it", read)
-        return [end for end in found if end.node not in out]
-
     def _why_no_cluster(self, members: Mapping[str, Member]) -> str | None:
         if self._cluster.has_no_gpus or any(member.usable for member in members.values()):
             return None
@@ -359,10 +348,6 @@ def _may_be_preempted(row: Attempt, run: RunRow | None) -> bool:
 def _is_current(row: Attempt, active: Mapping[str, RunRow]) -> bool:
     run = active.get(row.run_id)
     return run is not None and run.attempt == row.number
-
-
-def _read_ends(store: Store, attempt: Attempt, found: list[Ended]) -> None:
-    found.extend(ends_on_nodes(store, attempt))
 
 
 def _orphans(known: set[str], members: Iterable[Member]) -> Iterable[Active]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from lehr.analysis.held_out import is_measured
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.search import TrialReport
-from lehr.control.sweeps import OpenSweep, TrialState, needs_reports
+from lehr.control.sweeps import OpenSweep, TrialState, needs_reports, pause_of_pruning_s
 from lehr.errors import NotFound
 from lehr.lru import Lru
 from lehr.specs.sweep import SweepSpec
@@ -27,11 +27,17 @@ _Reports = tuple[tuple[int, int], tuple[TrialReport, ...]]
 class SweepLoader:
     """Loads only sweeps of which something has changed."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, now: Callable[[], float]) -> None:
+        """``now``: a monotonic clock."""
         self._store = store
+        self._now = now
         self._guard = threading.Lock()
         self._dirty: set[str] = set()
         self._measured_runs: set[str] = set()
+        self._paused_until: dict[str, float] = {}
+        """By large sweep: when its trials are judged again."""
+        self._to_judge: set[str] = set()
+        """Paused sweeps of which something has changed."""
         self._sweep_of: Lru[str, str] = Lru(_KNOWN_RUNS)
         self._reports: Lru[tuple[str, str], _Reports] = Lru(_KEPT)
         """By run and metric."""
@@ -56,9 +62,16 @@ class SweepLoader:
 
     def take_changed(self) -> list[str]:
         """Return the ids of the sweeps to load now, and forget them."""
+        due = {sweep_id for sweep_id in self._to_judge if not self._is_paused(sweep_id)}
+        self._to_judge -= due
         with self._guard:
             dirty, self._dirty = self._dirty, set()
-        return sorted(dirty)
+        return sorted(dirty | due)
+
+    def judges_in_s(self) -> float | None:
+        """Return seconds until a paused sweep is to be loaded; None if there is none."""
+        until = [self._paused_until.get(sweep_id, 0.0) for sweep_id in self._to_judge]
+        return max(0.0, min(until) - self._now()) if until else None
 
     def take_measured(self) -> list[str]:
         """Return the ids of the runs that have new metrics, and forget them."""
@@ -69,7 +82,11 @@ class SweepLoader:
     def enqueue_pruned(self, run_id: str) -> None:
         """Enqueue the run's sweep if new metrics of the run may prune a trial of it."""
         sweep_id = self._pruned_sweep(run_id)
-        if sweep_id is not None:
+        if sweep_id is None:
+            return
+        if self._is_paused(sweep_id):
+            self._to_judge.add(sweep_id)
+        else:
             self.enqueue(sweep_id)
 
     def load(self, sweep_id: str) -> OpenSweep:
@@ -79,7 +96,12 @@ class SweepLoader:
         progress = self._store.sweep_progress.trials(sweep_id)
         stopped = sweep.stopped is not None
         trials = [_trial(one) for one in progress]
-        if needs_reports(spec, trials, stopped=stopped):
+        judged = not self._is_paused(sweep_id)
+        if judged:
+            self._to_judge.discard(sweep_id)
+        else:
+            self._to_judge.add(sweep_id)
+        if needs_reports(spec, trials, stopped=stopped, judged=judged):
             reports = self._read_reports(spec, progress)
             reporting = [one.run_id for one, seen in zip(progress, reports, strict=True) if seen]
             held_out = (
@@ -89,7 +111,15 @@ class SweepLoader:
                 _trial(one, seen, held_out.get(one.run_id))
                 for one, seen in zip(progress, reports, strict=True)
             ]
-        return OpenSweep(sweep_id, spec, trials, stopped, sweep.reopened_at or 0.0)
+            if judged and (pause_s := pause_of_pruning_s(spec, trials)) > 0.0:
+                self._paused_until[sweep_id] = self._now() + pause_s
+        return OpenSweep(sweep_id, spec, trials, stopped, sweep.reopened_at or 0.0, judged)
+
+    def _is_paused(self, sweep_id: str) -> bool:
+        if self._now() < self._paused_until.get(sweep_id, 0.0):
+            return True
+        self._paused_until.pop(sweep_id, None)
+        return False
 
     def _pruned_sweep(self, run_id: str) -> str | None:
         """Return the run's sweep if new metrics of the run may prune it or other trials."""

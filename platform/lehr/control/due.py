@@ -82,6 +82,8 @@ def _limits(snapshot: Snapshot) -> Iterator[float]:
     yield from limits_s(snapshot.windows, waiting)
     if waiting:
         yield snapshot.estimates_in_s
+    if snapshot.sweeps_in_s is not None:
+        yield snapshot.sweeps_in_s
 
 
 def _of_attempt(

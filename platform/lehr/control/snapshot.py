@@ -65,6 +65,8 @@ class Snapshot:
     """The current and next times of maintenance windows."""
     sweeps: Collection[OpenSweep] = ()
     """Sweeps of which something has changed."""
+    sweeps_in_s: float | None = None
+    """Seconds until a large sweep is judged again; None if none is to be."""
     rollouts: Collection[OpenRollout] = ()
     """Rollouts of which something has changed."""
     ends: Collection[Ended] = ()

@@ -21,6 +21,10 @@ from lehr.specs.search import Pruning, point_key, random_points
 from lehr.specs.sweep import SweepSpec
 from lehr.specs.sweep_expand import trials_at
 
+REPLAY_PAUSE_S = 1e-6
+"""Pause after a replay for pruning, per report and trial: about ten times what the replay takes."""
+_PAUSES_S = (1.0, 300.0)
+"""A shorter pause is none, since ticks are not closer; no pause is longer."""
 SAME_CAUSE = 3
 """This many equal failures without any success stop the sweep."""
 _OF_THE_TRIAL = frozenset({"nan_loss"})
@@ -66,6 +70,8 @@ class OpenSweep:
     """It starts no more trials, for whatever reason."""
     reopened_at: float = 0.0
     """Earlier failures do not count: somebody requested another try."""
+    judged: bool = True
+    """Whether to look for trials to prune. A large sweep is not judged at each new report."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +118,11 @@ class Decision:
 def actions(sweep: OpenSweep) -> list[Action]:
     """Return what follows from the trials: stop the sweep, prune trials, create the next ones."""
     decision = decide(
-        sweep.spec, sweep.trials, stopped=sweep.stopped, reopened_at=sweep.reopened_at
+        sweep.spec,
+        sweep.trials,
+        stopped=sweep.stopped,
+        reopened_at=sweep.reopened_at,
+        judged=sweep.judged,
     )
     found: list[Action] = []
     if decision.stop is not None:
@@ -133,7 +143,12 @@ def _next_trials(sweep: OpenSweep, points: Sequence[dict[str, Any]]) -> AddTrial
 
 
 def decide(
-    spec: SweepSpec, trials: Sequence[TrialState], *, stopped: bool, reopened_at: float = 0.0
+    spec: SweepSpec,
+    trials: Sequence[TrialState],
+    *,
+    stopped: bool,
+    reopened_at: float = 0.0,
+    judged: bool = True,
 ) -> Decision:
     """Decide what follows from the trials.
 
@@ -142,17 +157,35 @@ def decide(
         trials: in its order.
         stopped: it starts no more trials, for whatever reason.
         reopened_at: earlier failures do not count: somebody requested another try.
+        judged: look for trials to prune.
     """
     stop = None if stopped else _why_stop(spec, trials, reopened_at)
     points: tuple[dict[str, Any], ...] = ()
     if stop is None and not stopped and wants_point(spec, trials):
         points = tuple(spec.seeded(next_point(spec, trials)))
-    return Decision(stop, _prunes(spec, trials), points)
+    return Decision(stop, _prunes(spec, trials) if judged else (), points)
 
 
-def needs_reports(spec: SweepSpec, trials: Sequence[TrialState], *, stopped: bool) -> bool:
+def pause_of_pruning_s(spec: SweepSpec, trials: Sequence[TrialState]) -> float:
+    """Return how long not to look again for trials to prune; 0 for all but large sweeps.
+
+    Each look replays all reports of all trials, so its time grows with both. Without a pause, a
+    sweep of 1,000 trials that report all the time would fill the dispatcher's thread.
+    """
+    if spec.pruning is None:
+        return 0.0
+    reports = sum(len(_trial(trial, {}, spec.pruning).reports) for trial in trials)
+    least, most = _PAUSES_S
+    pause_s = min(most, reports * len(trials) * REPLAY_PAUSE_S)
+    return pause_s if pause_s > least else 0.0
+
+
+def needs_reports(
+    spec: SweepSpec, trials: Sequence[TrialState], *, stopped: bool, judged: bool = True
+) -> bool:
     """Return whether the decision needs the metric; reading it is expensive."""
-    if spec.pruning is not None and any(trial.state is RunState.RUNNING for trial in trials):
+    prunes = judged and spec.pruning is not None
+    if prunes and any(trial.state is RunState.RUNNING for trial in trials):
         return True
     if stopped:
         return False

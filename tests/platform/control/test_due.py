@@ -197,6 +197,11 @@ def test_queue_is_due_when_its_estimates_are_made_again() -> None:
     assert due_in_s(Snapshot([RUN], estimates_in_s=12.0)) is None
 
 
+def test_paused_sweep_is_due_when_its_trials_are_judged_again() -> None:
+    assert due_in_s(Snapshot([RUN], sweeps_in_s=12.0)) == pytest.approx(12.0, abs=0.01)
+    assert due_in_s(Snapshot([RUN], sweeps_in_s=None)) is None
+
+
 def test_healthy_attempt_has_no_limit() -> None:
     attempt = OpenAttempt(
         "r1-1", ("n1",), current=True, dispatched=True, contacted=True, since_contact_s=3.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lehr.control import sweeps
 from lehr.control.lifecycle import RunState
 from lehr.errors import Conflict
 from lehr.specs import SweepSpec, expand, load_spec
@@ -180,6 +181,25 @@ def test_pruner_prunes_only_the_running_attempt(store, controller):
     )
     assert not store.requests.prune(bad.id, 1, "twice")
     assert len(store.requests.of_run(bad.id)) == 1
+
+
+def test_large_sweep_is_judged_again_after_a_pause(store, controller, monkeypatch):
+    """Each look replays all reports: without a pause these would fill the dispatcher's thread."""
+    monkeypatch.setattr(sweeps, "REPLAY_PAUSE_S", 1.0)
+    sweep = made(store, pruning={"name": "asha", "min_steps": 2, "reduction": 2})
+    *good, bad = runs(store, sweep)
+    for run in good:
+        ingest(store, start(store, run.id).id, metrics(2, train_loss=1.0))
+    controller.tick()
+    assert controller.loader.sweeps_in_s() is None  # Nothing has changed since.
+    attempt = start(store, bad.id)
+    ingest(store, attempt.id, metrics(2, train_loss=9.0))
+    controller.tick()
+    assert store.runs.get(bad.id).desired == "run"
+    assert controller.loader.sweeps_in_s() == 20.0  # Four reports of five trials.
+    controller.elapsed_s += 20.0
+    controller.tick()
+    assert store.runs.get(bad.id).desired == "prune"
 
 
 RATES = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
