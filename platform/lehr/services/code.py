@@ -23,6 +23,7 @@ from lehr.errors import NotFound, SpecError, SpecProblem, StoreUnavailable, User
 from lehr.node.protocol import FILE, LONGEST, problem
 from lehr.schemas.code import CapsuleFile, CapsuleView, CodeDiff, FileChange
 from lehr.specs import RolloutSpec, RunSpec, Spec, SweepSpec
+from lehr.specs.sweep_expand import TrialSpec
 from lehr.store.streams import limits
 from lehr_trainer.contract import protocol
 
@@ -43,6 +44,15 @@ def pin(context: Context, spec: Spec) -> Spec:
     return _pinned(context, spec)
 
 
+def pin_trials(sweep: SweepSpec, trials: Sequence[TrialSpec]) -> Sequence[TrialSpec]:
+    """Return the trials with the capsule of their sweep, which ``pin`` has returned."""
+    digest = sweep.run.code.digest
+    return [
+        (point, run if run.code.digest is not None else _with_digest(run, digest))
+        for point, run in trials
+    ]
+
+
 def _with_run(spec: SweepSpec | RolloutSpec, run: RunSpec) -> Spec:
     return spec.model_copy(update={"run": run})
 
@@ -50,7 +60,10 @@ def _with_run(spec: SweepSpec | RolloutSpec, run: RunSpec) -> Spec:
 def _pinned(context: Context, run: RunSpec) -> RunSpec:
     if run.code.digest is not None:
         return run
-    digest = installed(context.home).digest()
+    return _with_digest(run, installed(context.home).digest())
+
+
+def _with_digest(run: RunSpec, digest: str | None) -> RunSpec:
     return run.model_copy(update={"code": run.code.model_copy(update={"digest": digest})})
 
 

@@ -9,7 +9,8 @@ from lehr.errors import UserError
 from lehr.services import checks, code
 from lehr.services.once import Operation, Record
 from lehr.specs import RolloutSpec, RunSpec, SweepSpec, load_spec, stages
-from lehr.specs.sweep_expand import trials_at, value_trials
+from lehr.specs.load import Spec, load_with_trials
+from lehr.specs.sweep_expand import value_trials
 from lehr.store.records.trial_rows import TrialRows
 
 if TYPE_CHECKING:
@@ -55,11 +56,12 @@ def launch_sweep(
     Raises:
         SpecError: with every problem of the spec.
     """
-    loaded = _read(context, spec, overrides, SweepSpec)
+    checks.refuse_relative_paths(overrides)
+    read = load_with_trials(spec, overrides)
+    loaded = _pinned(context, read.spec, SweepSpec)
 
     def prepare() -> Record:
-        # Reading the spec has checked each point already.
-        trials = trials_at(loaded, list(loaded.all_points()))
+        trials = code.pin_trials(loaded, read.trials)
         checks.check_sweep(context, [*trials, *value_trials(loaded)])
         rows = TrialRows(trials)
         sweeps = context.store.sweeps
@@ -102,7 +104,11 @@ def launch_rollout(
 
 def _read(context: Context, spec: Plain, overrides: Overrides, kind: type[AnySpec]) -> AnySpec:
     checks.refuse_relative_paths(overrides)
-    loaded = code.pin(context, load_spec(spec, overrides))
+    return _pinned(context, load_spec(spec, overrides), kind)
+
+
+def _pinned(context: Context, spec: Spec, kind: type[AnySpec]) -> AnySpec:
+    loaded = code.pin(context, spec)
     if not isinstance(loaded, kind):
         raise UserError(
             f"this is the spec of a {loaded.kind}.", hint=f"Send it to /api/v1/{loaded.kind}s."

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from lehr.specs.rollout import RolloutSpec
 from lehr.specs.run import RunSpec
 from lehr.specs.stages import stage_problems
 from lehr.specs.sweep import SweepSpec
-from lehr.specs.sweep_expand import trial_problems
+from lehr.specs.sweep_expand import TrialSpec, check_trials
 from lehr.specs.yaml12 import YamlDocument, read_json, read_yaml
 
 Spec = RunSpec | SweepSpec | RolloutSpec
@@ -33,6 +34,15 @@ _PATHS = re.compile(r"(run\.)?train\.data\.corpus(\.parts\.[^.]+\.corpus)?\.path
 """The paths of a corpus, or of a corpus of a mix."""
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """A valid spec."""
+
+    spec: Spec
+    trials: Sequence[TrialSpec] = ()
+    """Of a sweep: its trials, as ``sweep_expand.expand`` returns them."""
+
+
 def load_spec(source: Path | str | dict[str, Any], overrides: Overrides = ()) -> Spec:
     """Load a run, sweep or rollout from a YAML or JSON file, YAML text (several lines) or a dict.
 
@@ -41,6 +51,11 @@ def load_spec(source: Path | str | dict[str, Any], overrides: Overrides = ()) ->
     Raises:
         SpecError: with every problem found, each with its line when it came from a file.
     """
+    return load_with_trials(source, overrides).spec
+
+
+def load_with_trials(source: Path | str | dict[str, Any], overrides: Overrides = ()) -> Loaded:
+    """Do what ``load_spec`` does, and return the trials too, which are made for the checks."""
     if isinstance(source, dict):
         document, folder = YamlDocument(data=source), None
     elif isinstance(source, str) and "\n" in source:
@@ -73,23 +88,24 @@ def parse_spec(data: dict[str, Any]) -> Spec:
     return load_spec(data)
 
 
-def _validate(data: dict[str, Any], kind: str, origin: Origin) -> Spec:
+def _validate(data: dict[str, Any], kind: str, origin: Origin) -> Loaded:
     root = KINDS[kind]
     problems = check_plain(data, root, origin)
     reported = {problem.path for problem in problems}
     spec: Spec | None = None
+    trials: Sequence[TrialSpec] = ()
     try:
         spec = root.model_validate(data)
     except ValidationError as error:
         found = translate(error, _as_model(root), origin)
         problems += [problem for problem in found if problem.path not in reported]
     if isinstance(spec, SweepSpec) and not problems:
-        problems += trial_problems(spec, origin)
+        problems, trials = check_trials(spec, origin)
     if isinstance(spec, RolloutSpec) and not problems:
         problems += stage_problems(spec, origin)
     if problems or spec is None:
         raise SpecError(_ordered(problems))
-    return spec
+    return Loaded(spec, trials)
 
 
 def _as_model(root: type[Spec]) -> type[BaseModel]:

@@ -23,6 +23,8 @@ from lehr.specs.yaml12 import YamlDocument
 from lehr_trainer.configs.fields import place
 
 MAX_TRIALS = 10_000
+TrialSpec = tuple[dict[str, Any], RunSpec]
+"""The values of a point, and the spec of its run."""
 _NOT_SWEPT = {
     "kind": "it is the type of the spec",
     "name": "each trial is named after the sweep",
@@ -38,7 +40,7 @@ class _Trial:
     data: dict[str, Any]
 
 
-def expand(sweep: SweepSpec) -> list[tuple[dict[str, Any], RunSpec]]:
+def expand(sweep: SweepSpec) -> list[TrialSpec]:
     """Return each trial's parameter values and run, named ``<sweep>-<n>`` from 1.
 
     For TPE: only the first trials, which do not depend on results.
@@ -46,15 +48,15 @@ def expand(sweep: SweepSpec) -> list[tuple[dict[str, Any], RunSpec]]:
     Raises:
         SpecError: a path is not in the spec, a value does not fit, or two trials are equal.
     """
-    problems = trial_problems(sweep, Origin(YamlDocument(data=None)))
+    problems, trials = check_trials(sweep, Origin(YamlDocument(data=None)))
     if problems:
         raise SpecError(problems)
-    return trials_at(sweep, list(sweep.all_points()))
+    return trials
 
 
 def trials_at(
     sweep: SweepSpec, points: Sequence[dict[str, Any]], *, first: int = 1
-) -> list[tuple[dict[str, Any], RunSpec]]:
+) -> list[TrialSpec]:
     """Return the trials of these points, their runs numbered from ``first``.
 
     Raises:
@@ -70,7 +72,7 @@ def trials_at(
     return found
 
 
-def value_trials(sweep: SweepSpec) -> list[tuple[dict[str, Any], RunSpec]]:
+def value_trials(sweep: SweepSpec) -> list[TrialSpec]:
     """Return one trial for each value of each parameter that TPE may choose later, for the checks.
 
     The later trials are added without checks. Values of the others are those of the first trial. Of
@@ -84,22 +86,27 @@ def value_trials(sweep: SweepSpec) -> list[tuple[dict[str, Any], RunSpec]]:
     return trials_at(sweep, list(_single_values(sweep, list(sweep.all_points()))))
 
 
-def trial_problems(sweep: SweepSpec, origin: Origin) -> list[SpecProblem]:
-    """Return the problems of a sweep's parameters, each once, with the value that causes it."""
+def check_trials(sweep: SweepSpec, origin: Origin) -> tuple[list[SpecProblem], list[TrialSpec]]:
+    """Return the problems of a sweep's parameters, each once, with the value that causes it.
+
+    If there are none, return the trials as ``expand`` does: a sweep may have thousands, and reading
+    each takes as long as checking it.
+    """
     problems = [
         *_path_problems(sweep, origin),
         *method_problems(sweep, origin),
         *metric_problems(sweep, origin),
     ]
     if problems:
-        return problems
+        return problems, []
     count = sweep.trial_count
     if count > MAX_TRIALS:
         message = f"the parameters make {count:,} trials; at most {MAX_TRIALS:,}."
-        return [origin.problem("parameters" if sweep.parameters else "points", message)]
+        at = "parameters" if sweep.parameters else "points"
+        return [origin.problem(at, message)], []
     problems = _repeated_values(sweep, origin)
-    seen: dict[str, _Trial] = {}
-    made: list[tuple[dict[str, Any], RunSpec]] = []
+    seen = _Seen(sweep)
+    made: list[TrialSpec] = []
     points = list(sweep.all_points())
     for trial in _trials(sweep, points):
         try:
@@ -108,9 +115,8 @@ def trial_problems(sweep: SweepSpec, origin: Origin) -> list[SpecProblem]:
             problems += _in_trial(error, trial, sweep, origin)
             continue
         made.append((trial.parameters, run))
-        digest = run.model_dump_json(exclude={"name"})
-        if digest in seen and not problems:
-            first = seen[digest]
+        first = seen.add(trial, run)
+        if first is not None and not problems:
             problems.append(
                 origin.problem(
                     "parameters"
@@ -120,7 +126,6 @@ def trial_problems(sweep: SweepSpec, origin: Origin) -> list[SpecProblem]:
                     f"{_point(first.parameters)} and {_point(trial.parameters)}.",
                 )
             )
-        seen.setdefault(digest, trial)
     for trial in _trials(sweep, list(_single_values(sweep, points))):
         try:
             RunSpec.model_validate(trial.data)
@@ -129,7 +134,44 @@ def trial_problems(sweep: SweepSpec, origin: Origin) -> list[SpecProblem]:
     if not problems:
         problems += budget_problems(sweep, made, origin)
         problems += pruning_problems(sweep, [run.steps for _, run in made], origin)
-    return list(dict.fromkeys(problems))
+    return list(dict.fromkeys(problems)), made
+
+
+class _Seen:
+    """The trials so far, to find one whose run is the same.
+
+    Trials differ at swept paths only. So whole runs are compared only where these values are equal.
+    """
+
+    def __init__(self, sweep: SweepSpec) -> None:
+        self._paths = [path.split(".") for path in sweep.paths]
+        self._alone: dict[str, tuple[_Trial, RunSpec] | None] = {}
+        """By the values at the swept paths: the only trial with them; None if there are more."""
+        self._compared: dict[str, _Trial] = {}
+        """By the whole run."""
+
+    def add(self, trial: _Trial, run: RunSpec) -> _Trial | None:
+        """Add a trial. Return the earlier one that has the same run, if there is one."""
+        values = repr([_value(run, path) for path in self._paths])
+        if values not in self._alone:
+            self._alone[values] = (trial, run)
+            return None
+        alone, self._alone[values] = self._alone[values], None
+        if alone is not None:
+            self._compared[_whole(alone[1])] = alone[0]
+        first = self._compared.setdefault(_whole(run), trial)
+        return None if first is trial else first
+
+
+def _whole(run: RunSpec) -> str:
+    return run.model_dump_json(exclude={"name"})
+
+
+def _value(run: RunSpec, path: Sequence[str]) -> object:
+    found: Any = run
+    for name in path:
+        found = found.get(name) if isinstance(found, dict) else getattr(found, name, None)
+    return found
 
 
 def _single_values(sweep: SweepSpec, points: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:

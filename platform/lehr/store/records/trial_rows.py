@@ -14,15 +14,12 @@ from sqlalchemy import TableClause, column, insert, table
 from sqlmodel import Session, SQLModel
 
 from lehr import projects
-from lehr.specs.run import RunSpec
+from lehr.specs.sweep_expand import TrialSpec
 from lehr.store.changes import Change
 from lehr.store.database import Database
 from lehr.store.ids import unlike_ids
 from lehr.store.records.run_rows import insert_with_ids, queued_columns, submission
 from lehr.store.tables import RunRow, Transition, Trial
-
-TrialSpec = tuple[dict[str, Any], RunSpec]
-"""The values of a point, and the spec of its run."""
 
 
 class TrialRows:
