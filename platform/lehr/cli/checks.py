@@ -193,11 +193,7 @@ def check_disk() -> list[Check]:
 
 def check_filesystem() -> list[Check]:
     """Check the file system: SQLite's locks are unreliable on network file systems."""
-    try:
-        mounts = filesystems.MOUNTS.read_text("utf-8", "surrogateescape")
-    except OSError:
-        mounts = ""  # Not Linux: /proc has no answer.
-    kind = filesystems.filesystem_type(_existing(home.home()).resolve(), mounts)
+    kind = filesystems.kind_of(_existing(home.home()))
     if kind in filesystems.NETWORK:
         return [
             Check(

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from lehr import home
-from lehr.cli.processes import ProcessId, identify
+from lehr.cli.processes import ProcessId, identify, processor_s
 from lehr.errors import Conflict, LehrError, UserError
 from lehr_trainer.files import write_atomically
 
@@ -29,6 +29,13 @@ if TYPE_CHECKING:
     from lehr.client import Client
 
 START_TIMEOUT_S = 60.0
+"""Limit for a server that does nothing. One that works has as long as it needs: it may build its
+index again.
+"""
+_IDLE_S = 10.0
+_WORK_S = 0.05
+"""A server that used less processor time than this in ``_IDLE_S`` does nothing."""
+_STILL_STARTING = "Starting the server: it is still reading its records. Ctrl-C leaves it running"
 _LOG_LINES = 12
 
 
@@ -74,12 +81,16 @@ def running_server(where: Path) -> RunningServer | None:
     return RunningServer(where, info.url, process, _recorded(where, process))
 
 
-def start(where: Path, options: ServerOptions) -> RunningServer:
+def start(
+    where: Path, options: ServerOptions, notify: Callable[[str], object] | None = None
+) -> RunningServer:
     """Start the server as a daemon, and wait until it answers.
+
+    ``notify`` is called with a message when that takes long.
 
     Raises:
         Conflict: another program uses the port.
-        LehrError: it ended, or did not answer in time; with the last lines of its log.
+        LehrError: it ended, or did nothing and did not answer; with the last lines of its log.
     """
     home.ensure_home(where)
     port = _port(options)
@@ -101,6 +112,7 @@ def start(where: Path, options: ServerOptions) -> RunningServer:
     if process is not None:
         _record(where, process, options)
     deadline = time.monotonic() + START_TIMEOUT_S
+    worked_s = 0.0
     while True:
         server = running_server(where)
         if server is not None and server.process.pid == child.pid and answers(server.url):
@@ -108,9 +120,14 @@ def start(where: Path, options: ServerOptions) -> RunningServer:
         if child.poll() is not None:
             raise _did_not_start(f"it ended with exit code {child.returncode}", log, begin)
         if time.monotonic() > deadline:
-            child.terminate()
-            child.wait()
-            raise _did_not_start(f"it did not answer within {START_TIMEOUT_S:.0f} s", log, begin)
+            before, worked_s = worked_s, processor_s(child.pid)
+            if worked_s - before < _WORK_S:
+                child.terminate()
+                child.wait()
+                raise _did_not_start("it does not answer, and does nothing", log, begin)
+            if notify is not None:
+                notify(_STILL_STARTING)
+            deadline = time.monotonic() + _IDLE_S
         time.sleep(0.05)
 
 

@@ -35,6 +35,15 @@ def identify(pid: int) -> ProcessId | None:
     return ProcessId(pid, f"{_boot_id()}:{fields[19]}")
 
 
+def processor_s(pid: int) -> float:
+    """Return the processor time that the process has used; 0 if that is unknown."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (OSError, UnicodeDecodeError):
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def alive(process: ProcessId) -> bool:
     return identify(process.pid) == process
 

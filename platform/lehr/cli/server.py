@@ -155,8 +155,8 @@ def bring_up(options: ServerOptions, *, as_it_stands: bool = False) -> tuple[Run
     with one_at_a_time(where):
         server = running_server(where)
         if server is None:
-            with notes().status("Starting the server"):
-                return start(where, options), True
+            with notes().status("Starting the server") as status:
+                return start(where, options, status.update), True
     if not answers(server.url):
         raise LehrError(
             f"the server, process {server.process.pid}, does not answer at {server.url}.",
