@@ -1,4 +1,4 @@
-"""Detect network file systems, where SQLite's locks are unreliable."""
+"""Detect network file systems, where locks are unreliable: those of SQLite and of attempts."""
 
 from __future__ import annotations
 
@@ -32,17 +32,22 @@ def filesystem_type(path: Path, mountinfo: str) -> str | None:
     return best[1] if best else None
 
 
+def kind_of(folder: Path) -> str | None:
+    """Return the type of the file system of ``folder``, if known."""
+    try:
+        mountinfo = MOUNTS.read_text("utf-8", "surrogateescape")
+    except OSError:
+        return None  # Not Linux.
+    return filesystem_type(folder.resolve(), mountinfo)
+
+
 def refuse_network_filesystem(folder: Path) -> str | None:
     """Return the type of the file system of ``folder``, if known.
 
     Raises:
         HomeUnusable: it is a network file system.
     """
-    try:
-        mountinfo = MOUNTS.read_text("utf-8", "surrogateescape")
-    except OSError:
-        return None  # Not Linux: the type is unknown.
-    kind = filesystem_type(folder.resolve(), mountinfo)
+    kind = kind_of(folder)
     if kind in NETWORK:
         raise HomeUnusable(
             f"{folder} is on a network file system ({kind}); SQLite databases may break there.",

@@ -149,13 +149,9 @@ def _own_name_s() -> float:
 
 
 def _kind(path: Path) -> str:
-    try:
-        mounts = filesystems.MOUNTS.read_text("utf-8", "surrogateescape")
-    except OSError:
-        return ""
     while not path.exists():
         path = path.parent
-    return filesystems.filesystem_type(path.resolve(), mounts) or ""
+    return filesystems.kind_of(path) or ""
 
 
 def _visible() -> str | None:

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from lehr import killpoints
+from lehr import filesystems, killpoints
 from lehr.node import attempt_secrets as secrets_of
 from lehr.node import facts, own_folders, own_log, procfs, stop
 from lehr.node.attempt_dir import AttemptDir
@@ -43,6 +43,10 @@ _HIDDEN = (
     "WANDB_API_KEY",  # Only the server mirrors runs; a trainer must not see its key.
 )
 """Prefixes of variables of Ray or this process; trainers must not see them."""
+
+
+class NetworkFolder(Exception):
+    """The folder of this node is on a network file system."""
 
 
 class StaleSession(Exception):
@@ -75,7 +79,17 @@ class Agent:
         self.samples = GpuSampler(self.gpus)
 
     def hello(self, session: str, server_url: str) -> dict[str, Any]:
-        """Begin a session with a new server at this address."""
+        """Begin a session with a new server at this address.
+
+        Raises:
+            NetworkFolder: the locks of attempts may be lost: a living training would be killed.
+        """
+        kind = filesystems.kind_of(self.folder)
+        if kind in filesystems.NETWORK:
+            raise NetworkFolder(
+                f"{self.folder} is on {kind}, a network file system, where locks are unreliable: "
+                "set LEHR_NODE to a folder on a local disk, then restart Ray on this node"
+            )
         self.session = session
         if len(self.gpus) < self.granted:
             self.look_at_gpus()

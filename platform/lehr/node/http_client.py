@@ -22,6 +22,10 @@ class Outage(Exception):
         self.wait_s = wait_s
 
 
+class Rejected(Outage):
+    """The server does not know the attempt, or its token."""
+
+
 class BadReply(http.client.HTTPException):
     """The body of an answer is cut short, or does not end."""
 
@@ -113,6 +117,8 @@ class ServerConnection:
             if answer.status in {429, 503}:
                 message = f"{what}: answered {answer.status} {_detail(answer)}".rstrip()
                 raise Outage(message, _retry_after(answer))
+            if answer.status == 401:
+                raise Rejected(f"{what}: answered 401 {_detail(answer)}".rstrip())
             return answer
         raise AssertionError("the second try always uses a new connection")
 

@@ -24,7 +24,7 @@ sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(
 from lehr import killpoints
 from lehr.node import own_log, procfs, torchrun
 from lehr.node.attempt_dir import AttemptDir
-from lehr.node.http_client import Outage, ServerConnection
+from lehr.node.http_client import Outage, Rejected, ServerConnection
 
 CHUNK = 1 << 20
 SEND_S = 0.5
@@ -32,6 +32,12 @@ SEND_S = 0.5
 FIRST_HEARTBEAT_S = 1.0
 """After the start: there are no orders yet, and short trainings need no heartbeat."""
 BACKOFF_S = (0.5, 30.0)
+REJECTED_S = 7 * 24 * 3600.0
+"""How long the server rejects an attempt that has ended until its rest is given up.
+
+The server may have been restored from a backup that lacks the attempt, or another one may use its
+port for some time.
+"""
 EVENTS = "events.jsonl"
 _MAX_STEP = 1 << 60
 
@@ -52,6 +58,7 @@ class Shipper:
         self.next_heartbeat = time.monotonic() + FIRST_HEARTBEAT_S
         self.send_s = SEND_S
         self.next_send = 0.0
+        self.rejected_since: float | None = None
 
     def address(self) -> str:
         return self.entry.server_url(self.launch)
@@ -60,7 +67,9 @@ class Shipper:
         pause = BACKOFF_S[0]
         while os.getppid() == self.parent:
             try:
-                if self.work():
+                done = self.work()
+                self.rejected_since = None
+                if done:
                     killpoints.reached("shipper: before the delivery is recorded")
                     procfs.write_atomically(self.entry.file("delivered"), b"")
                     return
@@ -72,7 +81,18 @@ class Shipper:
                 wait = outage.wait_s or pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
                 pause = min(pause * 2, BACKOFF_S[1])
                 own_log.write(f"{time.time():.0f} {outage}; again in {wait:.1f} s")
+                if isinstance(outage, Rejected) and self.gives_up():
+                    # The streams stay in the run directory.
+                    procfs.write_atomically(self.entry.file("delivered"), b"")
+                    return
             signal.sigtimedwait({signal.SIGUSR1}, wait)
+
+    def gives_up(self) -> bool:
+        """Return whether the server has rejected the ended attempt for too long."""
+        now = time.monotonic()
+        if self.rejected_since is None:
+            self.rejected_since = now
+        return now - self.rejected_since >= REJECTED_S and self.entry.exit() is not None
 
     def work(self) -> bool:
         """Send a heartbeat and new data if they are due. Return True once everything is

@@ -24,7 +24,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from lehr.node import own_log, procfs
 from lehr.node.attempt_dir import AttemptDir
-from lehr.node.http_client import Outage, ServerConnection
+from lehr.node.http_client import Outage, Rejected, ServerConnection
 from lehr_trainer.contract import layout
 
 LOOK_S = 0.5
@@ -186,7 +186,9 @@ class Uploader:
             reply = answer.json()
         except Outage as outage:
             self.log(str(outage))
-            return False
+            if isinstance(outage, Rejected) and self.entry.delivered:
+                self.unreported.clear()  # The shipper has given up, too.
+            return not self.unreported
         if answer.status != 200:
             self.unreported.clear()  # The run was deleted: there is nobody to report to.
             return True

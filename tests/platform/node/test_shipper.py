@@ -6,9 +6,9 @@ import json
 import time
 from pathlib import Path
 
-from lehr.node import procfs
+from lehr.node import procfs, shipper
 from lehr.node.attempt_dir import AttemptDir
-from lehr.node.shipper import Shipper
+from lehr.node.shipper import REJECTED_S, Shipper
 from lehr.node.torchrun import Gang
 from lehr_testing.scripted_http import Scripted, reply
 
@@ -41,7 +41,7 @@ def requested(server: Scripted) -> list[str]:
 
 def test_shipper_sends_as_often_as_the_server_asks(tmp_path):
     ends = [reply(b'{"offset": %d}' % end) for end in (7, 14, 21)]
-    server, shipper = shipper_of(
+    server, sender = shipper_of(
         tmp_path,
         reply(b'{"offsets": {}}'),
         heartbeat_reply(send_s=600),
@@ -52,38 +52,65 @@ def test_shipper_sends_as_often_as_the_server_asks(tmp_path):
         reply(b'{"closed": true}'),
     )
     log = tmp_path / "attempt-1" / "launcher.log"
-    shipper.next_heartbeat = 0.0
-    assert not shipper.work()
+    sender.next_heartbeat = 0.0
+    assert not sender.work()
     first = ["streams", "heartbeat", "launcher.log?offset=0"]
     assert requested(server) == first
     with log.open("a") as file:
         file.write("a line\n")
-    assert not shipper.work()  # It is not due.
+    assert not sender.work()  # It is not due.
     assert requested(server) == first
-    shipper.next_heartbeat = 0.0
-    assert not shipper.work()  # A stopping attempt does not wait as long.
+    sender.next_heartbeat = 0.0
+    assert not sender.work()  # A stopping attempt does not wait as long.
     time.sleep(0.01)
-    assert not shipper.work()
+    assert not sender.work()
     assert requested(server) == [*first, "heartbeat", "launcher.log?offset=7"]
-    shipper.next_send = time.monotonic() + 600
+    sender.next_send = time.monotonic() + 600
     with log.open("a") as file:
         file.write("a line\n")
     (tmp_path / "run-1" / "exit.json").write_text('{"code": 0}')
-    assert shipper.work()  # The end does not wait at all.
+    assert sender.work()  # The end does not wait at all.
     server.listener.close()
     assert requested(server)[-2:] == ["launcher.log?offset=14", "exit"]
 
 
 def test_shipper_of_a_deleted_run_reports_the_exit_without_streams(tmp_path, monkeypatch):
-    server, shipper = shipper_of(
+    server, sender = shipper_of(
         tmp_path, reply(b'{"offsets": {}}'), reply(b"{}", b"410 Gone"), reply(b'{"closed": true}')
     )
-    entry = shipper.entry
+    entry = sender.entry
     (tmp_path / "run-1" / "exit.json").write_text('{"code": 0}')
     monkeypatch.setattr(procfs, "send", lambda pid, number: True)
-    assert shipper.work()
+    assert sender.work()
     server.listener.close()
     assert b"PUT" in server.requests[1]
     report = json.loads(server.requests[2].partition(b"\r\n\r\n")[2])
     assert report == {"exit": {"code": 0}, "sizes": {}, "node_rank": 0}
     assert entry.stop_level() == ("kill", "its run was deleted")
+
+
+REJECTED = reply(b'{"detail": "the token is not this attempt"}', b"401 Unauthorized")
+
+
+def test_ended_attempt_that_the_server_rejects_for_a_week_is_given_up(tmp_path):
+    """The server was restored from a backup without it. Its shim waits for the delivery."""
+    server, sender = shipper_of(tmp_path, REJECTED)
+    sender.rejected_since = time.monotonic() - REJECTED_S
+    assert not sender.gives_up()  # It still trains.
+    (tmp_path / "run-1" / "exit.json").write_text('{"code": 0}')
+    sender.run()
+    server.listener.close()
+    assert sender.entry.delivered
+    sender.rejected_since = None
+    assert not sender.gives_up()
+
+
+def test_server_that_knows_the_attempt_again_gets_the_rest(tmp_path, monkeypatch):
+    monkeypatch.setattr(shipper, "BACKOFF_S", (0.0, 0.0))
+    rest = [b'{"offsets": {}}', b'{"offset": 7}', b'{"closed": true}']
+    server, sender = shipper_of(tmp_path, REJECTED, *map(reply, rest))
+    (tmp_path / "run-1" / "exit.json").write_text('{"code": 0}')
+    sender.run()
+    server.listener.close()
+    assert requested(server) == ["streams", "streams", "launcher.log?offset=0", "exit"]
+    assert sender.rejected_since is None
