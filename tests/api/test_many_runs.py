@@ -137,3 +137,15 @@ def test_runs_are_listed_by_id_archived_or_not(api):
     page = client.get("/api/v1/runs", params={"run": [ids[0], ids[2], "absent"]}).json()
     assert {run["id"] for run in page["items"]} == {ids[0], ids[2]}
     assert page["total"] == 2
+
+
+def test_page_of_live_runs_reads_only_their_attempts(api, three):
+    """A cluster may have thousands of open attempts, and pages are asked for all the time."""
+    api_, client = api
+    with read_statements(api_.store) as found:
+        page = client.get("/api/v1/runs", params={"limit": 2}).json()
+    asked = [one.run_id for one in api_.dispatcher.liveness_of]
+    assert asked == [one["id"] for one in page["items"]]
+    of_attempts = [one for one in found if "FROM attempts" in one]
+    assert len(of_attempts) == 1
+    assert "attempts.open" not in of_attempts[0].partition("WHERE")[2]

@@ -66,6 +66,8 @@ class FakeDispatcher:
     largest: int = 8
     woken: int = 0
     silent: dict[str, Any] = field(default_factory=dict)
+    liveness_of: Any = None
+    """The attempts whose liveness was asked for last; None: of all."""
     handlers: Any = None
     waiting: list[QueueEntry] = field(default_factory=list)
     excluded: dict[str, str] = field(default_factory=dict)
@@ -109,6 +111,7 @@ class FakeDispatcher:
         return 2.5
 
     def liveness(self, attempts: Any = None) -> dict[str, Any]:
+        self.liveness_of = attempts
         return self.silent
 
     def queue(self) -> list[QueueEntry]:
