@@ -107,6 +107,19 @@ def test_runs_without_an_evaluation_have_no_note(api):
     assert (found["held_out"], found["notes"]) == ("same", [])
 
 
+def test_without_a_metric_one_that_all_runs_have_is_compared_and_named(api, trained):
+    api_, client = api
+    program = client.post("/api/v1/runs", json={"spec": {**RUN_SPEC, "name": "program"}})
+    attempt = begin(api_.store, program.json()["id"])
+    ingest(api_.store, attempt, started(), metrics(1, 4.0))
+    found = compare(client, trained("docs", 3.0, DOCS), program.json()["id"])
+    assert (found["metric"], found["common_x"]) == ("train/loss", 1)
+    assert found["notes"][0] == (
+        "train/loss is compared, which all these runs have; some have val/loss."
+    )
+    assert all(one["value"] is not None for one in found["results"])
+
+
 def test_the_first_step_with_other_batches_is_shown(api):
     api_, client = api
     ids = []

@@ -72,7 +72,10 @@ def compare(
             examples=[["k3f9x2ab", "p8w2c4nd"]],
         ),
     ],
-    metric: str = "val/loss",
+    metric: Annotated[
+        str,
+        Query(description="Default: val/loss; where not all runs have it, one that they have."),
+    ] = "",
     x: Annotated[CompareAxis, Query(description="What is held equal.")] = "step",
     by: Annotated[
         str,

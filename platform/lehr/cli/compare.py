@@ -55,7 +55,15 @@ def compare(
         Literal["step", "tokens", "time", "flops"],
         typer.Option("--x", help="Axis on which the runs are compared."),
     ] = "step",
-    metric: Annotated[str, typer.Option("--metric", "-m", help="Metric to compare.")] = "val/loss",
+    metric: Annotated[
+        str,
+        typer.Option(
+            "--metric",
+            "-m",
+            help="Metric to compare. Default: val/loss; where not all runs have it, one that "
+            "they have.",
+        ),
+    ] = "",
     by: Annotated[
         str,
         typer.Option(

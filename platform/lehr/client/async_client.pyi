@@ -965,14 +965,15 @@ class AsyncClient(AsyncProxy):
     async def compare(
         self,
         *refs: str | Identified,
-        metric: str = "val/loss",
+        metric: str = "",
         x: Literal["step", "tokens", "time", "flops"] = "step",
         by: str = "",
     ) -> AsyncComparison:
         """Compare runs: differences of their configs, and the metric at equal ``x``.
 
-        The first is the baseline. ``notes`` lists limits of the comparison: more than one factor
-        differs, or a difference is within the noise between seeds. ``by`` groups the runs by paths
+        The first is the baseline. Without ``metric`` it is ``val/loss``, or another one that all
+        runs have. ``notes`` lists limits of the comparison: more than one factor differs, or a
+        difference is within the noise between seeds. ``by`` groups the runs by paths
         of the config, metrics (``val/loss``, or ``val/loss<2.5``), ``tag`` or ``project``, with
         commas between them; ``groups`` then has their means.
 

@@ -199,12 +199,13 @@ class Reading:
     def compare(
         self,
         refs: Annotated[list[str], Field(min_length=2, max_length=20)],
-        metric: str = "val/loss",
+        metric: str = "",
         x: Literal["step", "tokens", "time", "flops"] = "step",
         by: str = "",
     ) -> Answer:
         """Compare runs at equal x: configs, values, noise. The first is the baseline.
 
+        metric: val/loss if all runs have it, else another one that they have.
         by: group them by config paths, metrics (val/loss, val/loss<2.5), tag or project.
         """
         runs = [self._client.run(ref) for ref in refs]

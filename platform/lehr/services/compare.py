@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Literal
 from lehr.analysis.batches import DIGEST
 from lehr.analysis.compare import ComparedRun, RunOutcome, flatten
 from lehr.analysis.compare import compare as compare_curves
+from lehr.analysis.compared_metric import compared_metric
+from lehr.analysis.compared_metric import note as metric_note
 from lehr.analysis.curve import Curve
 from lehr.analysis.held_out import is_measured
 from lehr.analysis.run_groups import GroupedRun, UnknownKey, group_names, spread
@@ -40,6 +42,7 @@ def compare_runs(
 ) -> ComparisonView:
     """Compare configs, and ``metric`` where all runs have it. The first run is the baseline.
 
+    Without a ``metric`` it is ``val/loss``, or one that all runs have, which a note then names.
     ``by`` is what the runs are grouped by: paths of the config, metrics, ``tag``, ``tag:NAME`` or
     ``project``, with commas between them.
 
@@ -53,7 +56,13 @@ def compare_runs(
         given = ", ".join(f"{run.name} ({run.id})" for run in runs) or "none"
         raise UserError(f"a comparison needs two different runs; given: {given}.")
     infos = [store.series.metrics(run.id) for run in runs]
-    _refuse_unknown(metric, infos)
+    logged = [[one.name for one in known] for known in infos]
+    chosen = None
+    if metric:
+        _refuse_unknown(metric, infos)
+    else:
+        metric = compared_metric(logged, CORE_METRICS)
+        chosen = metric_note(metric, logged)
     curves = _curves(store, runs, infos, metric, x_axis)
     held_out = store.events.held_out(run.id for run in runs)
     compared = [
@@ -116,7 +125,7 @@ def compare_runs(
         held_out_note=result.held_out_note,
         batches=result.batches,
         batches_note=result.batches_note,
-        notes=list(result.notes),
+        notes=[*([chosen] if chosen else []), *result.notes],
     )
 
 

@@ -39,7 +39,9 @@ const asked = [...new Set((read("runs") ?? "").split(",").filter(Boolean))];
 let ids = asked.slice(0, MOST);
 /** What the address names beyond that. */
 const leftOut = asked.length - ids.length;
-let metric = read("metric") ?? "val/loss";
+/** The metric that the user has chosen; "": the server chooses one that all runs have. */
+let chosen = read("metric") ?? "";
+let metric = chosen || "val/loss";
 /** @type {Map<string, RunView>} */
 const runs = new Map();
 /** @type {Map<string, number>} */
@@ -140,8 +142,8 @@ function sortHead(key, text, hint) {
 
 const title = h("h1");
 const select = /** @type {HTMLSelectElement} */ (h("select", { "aria-label": "Metric", onchange: () => {
-  metric = select.value;
-  write({ metric: metric === "val/loss" ? null : metric });
+  chosen = metric = select.value;
+  write({ metric });
   compare();
 } }));
 /** What the runs are grouped by: fields in which they differ, metrics, "tag" or "project"; "" for each alone. */
@@ -310,11 +312,15 @@ function drawCurves() {
 }
 
 async function compare() {
-  const request = { run: ids, metric, x: view.x, by: by || null };
+  const request = { run: ids, metric: chosen, x: view.x, by: by || null };
   try {
     const answer = await get("/compare", request);
-    if (request.run !== ids || request.metric !== metric || request.x !== view.x || request.by !== (by || null)) return;
+    if (request.run !== ids || request.metric !== chosen || request.x !== view.x || request.by !== (by || null)) return;
     comparison = answer;
+    if (metric !== answer.metric) {
+      metric = answer.metric;
+      drawHead();
+    }
     drawTable();
     drawCurves();
     drawDifferences();
