@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import platform
 import shutil
@@ -21,6 +20,7 @@ from lehr import home as homes
 from lehr.check import Check
 from lehr.errors import NotFound, UserError, nearest
 from lehr.secret_text import is_secret_name
+from lehr_trainer.runtime.installed import distributions
 
 _LOG_BYTES = 4_000_000
 """The end of each log: one file of a server's log has at most 20 MB, which pack to a tenth."""
@@ -136,9 +136,7 @@ def _machine(home: Path) -> dict[str, Any]:
         "executable": sys.executable,
         "platform": platform.platform(),
         "home": str(home),
-        "packages": {
-            found.metadata["Name"]: found.version for found in importlib.metadata.distributions()
-        },
+        "packages": distributions(),
     }
 
 

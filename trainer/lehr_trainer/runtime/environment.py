@@ -7,7 +7,6 @@ import platform
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from email.parser import HeaderParser
 from functools import cache
 from importlib import metadata
 from typing import Any
@@ -19,6 +18,7 @@ import torch
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.runtime.driver import driver_version
+from lehr_trainer.runtime.installed import distributions
 
 _WORKSPACES = (":4096:8", ":16:8")
 """With these alone cuBLAS adds in the same order each time."""
@@ -137,19 +137,6 @@ def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
         for name in _DECIDE_RESULTS
         if name in before and before[name] != now.get(name, "none")
     ]
-
-
-@cache
-def distributions() -> dict[str, str]:
-    """Return the version of every installed distribution."""
-    found: dict[str, str] = {}
-    for distribution in metadata.distributions():
-        # ``distribution.metadata`` parses the whole README too, and ``.version`` does it again.
-        text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
-        head = HeaderParser().parsestr(text.partition("\n\n")[0])
-        if head["Name"]:
-            found.setdefault(head["Name"].lower(), head["Version"])
-    return dict(sorted(found.items()))
 
 
 def host(device: torch.device) -> dict[str, Any]:
