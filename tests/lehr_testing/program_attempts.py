@@ -20,7 +20,8 @@ from lehr_trainer.contract.records import record_adapter
 class Attempts:
     """Attempts of one run of a program, each supervised as the shim would start it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, limit_s: float = 200) -> None:
+        self._limit_s = limit_s
         self.run = folder / "run"
         self.run.mkdir()
         self.capsule = folder / "capsule"
@@ -62,7 +63,7 @@ class Attempts:
 
     def train(self, **trainer: Any) -> int:
         process = self.start(**trainer)
-        _, errors = process.communicate(timeout=200)
+        _, errors = process.communicate(timeout=self._limit_s)
         assert not errors, errors.decode()
         return process.returncode
 

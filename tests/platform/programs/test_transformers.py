@@ -10,13 +10,23 @@ from lehr_testing.program_attempts import Attempts
 
 SCRIPTS = Path(__file__).parents[2] / "lehr_testing/programs"
 
+pytestmark = [
+    pytest.mark.nightly,  # test_supervisor.py and test_resume.py have scripts without transformers.
+    pytest.mark.timeout(1200),  # Two attempts, each with 10 s of imports on an idle machine.
+]
+
+UNUSED = ("datasets", "pandas", "sklearn", "torchao", "wandb.sdk.launch")
+"""What transformers and wandb import without a need, where it is installed: a third of the time."""
+
 
 @pytest.fixture
 def attempts(tmp_path: Path) -> Attempts:
-    return Attempts(tmp_path)
+    made = Attempts(tmp_path, limit_s=600)
+    # Python imports this module by itself, from the folder of the script.
+    made.write(f"import sys\nsys.modules.update(dict.fromkeys({UNUSED}))", "sitecustomize.py")
+    return made
 
 
-@pytest.mark.nightly  # The script without transformers resumes at each change.
 def test_trainer_of_transformers_is_recorded_and_resumes_bitwise(attempts):
     attempts.write((SCRIPTS / "hf.py").read_text())
     program = {
@@ -36,7 +46,6 @@ def test_trainer_of_transformers_is_recorded_and_resumes_bitwise(attempts):
     assert attempts.series("train/loss") == whole[4:]
 
 
-@pytest.mark.nightly  # test_wandb_idioms.py has the calls of W&B, test_sources.py its records.
 @pytest.mark.parametrize("wandb", ["records", "lehr"])
 def test_unchanged_script_that_reports_to_wandb_is_recorded_and_resumes_bitwise(attempts, wandb):
     pytest.importorskip("wandb.proto")
