@@ -3,6 +3,7 @@
 import { h } from "../dom.js";
 import { integer } from "../format.js";
 import { read, write } from "../urlstate.js";
+import { whyNot } from "./offered.js";
 
 /**
  * @typedef {object} View
@@ -51,7 +52,8 @@ function toAddress(view, step = false) {
  * @param {View} view changed in place
  * @param {(change: "data" | "look") => void} onChange "data" if points must be fetched again
  * @param {{superseded?: boolean}} [options]
- * @returns {{element: HTMLElement, show: () => void}} call `show` after other code has changed `view`
+ * @returns {{element: HTMLElement, show: () => void, offer: (runs: import("./offered.js").Counted[]) => void}}
+ *   call `show` after other code has changed `view`, and `offer` with the runs that are drawn
  */
 export function toolbar(view, onChange, options = {}) {
   const { superseded = true } = options;
@@ -110,6 +112,14 @@ export function toolbar(view, onChange, options = {}) {
     reset.setAttribute("aria-label", "Show all steps");
   }
   show();
+  /** @param {import("./offered.js").Counted[]} runs */
+  function offer(runs) {
+    for (const button of axes) {
+      const why = whyNot(button.dataset.x ?? "", runs);
+      /** @type {HTMLButtonElement} */ (button).disabled = why !== null;
+      button.title = why ?? "";
+    }
+  }
   const element = h(
     "div.toolbar",
     { role: "toolbar", "aria-label": "Charts" },
@@ -129,7 +139,7 @@ export function toolbar(view, onChange, options = {}) {
     onChange("data");
   };
   addEventListener("popstate", back);
-  return { element, show: () => {
+  return { element, offer, show: () => {
     toAddress(view, true);
     show();
   } };

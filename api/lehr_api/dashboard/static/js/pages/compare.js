@@ -298,6 +298,7 @@ function drawDifferences() {
 
 function drawCurves() {
   board.meanOfGroups = by !== "";
+  bar.offer(ids.flatMap((id) => runs.get(id) ?? []));
   board.setRuns(ids.filter((id) => runs.has(id)).map((id) => ({
     id,
     label: factors(id) || runs.get(id)?.name || id,

@@ -126,6 +126,7 @@ function drawHead() {
 function drawCurves() {
   const runs = runsNow();
   board.setRuns(runs);
+  bar.offer(sweep?.trials.map((trial) => trial.run) ?? []);
   /** @type {Map<string, BoardRun[]>} */
   const entries = new Map();
   for (const run of runs) {

@@ -26,6 +26,7 @@ export function openCurves(place, run) {
   const view = viewFromAddress();
   const marksLine = h("p.hint");
   const bar = toolbar(view, (kind) => (kind === "data" ? board.reload() : board.redraw()));
+  bar.offer([run]);
   mount(place, bar.element, marksLine, charts, h("h2", {}, "Log tail"), tailPlace);
   const board = new Board(charts, [{ id: run.id, label: run.name, parent: run.forked_from, flopsPerToken: run.flops_per_token, stroke: () => stroke(slot(run.id)) }], view, {
     onZoom: (range) => {

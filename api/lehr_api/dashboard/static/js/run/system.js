@@ -145,6 +145,7 @@ export function openSystem(place, run) {
   const gpus = h("div");
   const machine = h("div");
   const bar = toolbar(view, (kind) => (kind === "data" ? board.reload() : board.redraw()));
+  bar.offer([run]);
   mount(place, h("h2", {}, "Attempts"), attemptsPlace, gpus, h("h2", {}, "Time and memory"), breakdown, bar.element, charts, machine, utilization, h("h2", {}, "Device"), facts);
   const board = new Board(charts, [{ id: run.id, label: run.name, flopsPerToken: run.flops_per_token, stroke: () => stroke(slot(run.id)) }], view, {
     onZoom: (range) => {

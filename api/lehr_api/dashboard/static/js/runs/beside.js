@@ -42,12 +42,12 @@ export class Beside {
     this.view = viewFromAddress();
     this.view.old = false;
     const charts = h("div");
-    const bar = toolbar(this.view, (kind) => (kind === "data" ? this.board.reload() : this.board.redraw()), { superseded: false });
-    mount(place, bar.element, this.note, charts);
+    this.bar = toolbar(this.view, (kind) => (kind === "data" ? this.board.reload() : this.board.redraw()), { superseded: false });
+    mount(place, this.bar.element, this.note, charts);
     this.board = new Board(charts, [], this.view, {
       onZoom: (range) => {
         this.view.range = range;
-        bar.show();
+        this.bar.show();
         this.board.reload();
       },
       onLine,
@@ -75,6 +75,7 @@ export class Beside {
     const now = this.runs.map((run) => `${run.id} ${label(run)} ${key(run)} ${this.hidden.has(run.id)} ${run.attempt} ${run.ended_at !== null}`).join();
     if (now !== this.drawn) {
       this.drawn = now;
+      this.bar.offer(this.runs);
       this.board.meanOfGroups = group !== null;
       this.board.setRuns(this.runs.map((run) => ({ id: run.id, label: label(run), group: key(run), hidden: this.hidden.has(run.id), stroke: () => this.strokeOf(run.id), parent: run.forked_from, flopsPerToken: run.flops_per_token, attempt: run.attempt, ended: run.ended_at !== null })));
       this.learn();
