@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Annotated
 
 from anyio import to_thread
@@ -84,12 +85,21 @@ async def send(digest: Digest, request: Request, services: ServicesDep) -> Capsu
     """Keep a capsule: a tar of plain files whose SHA-256 is the digest. Idempotent."""
     await to_thread.run_sync(service.refuse_if_closed, services)
     with service.draft(services) as draft:
-        size = 0
         with draft.open("xb", buffering=0) as file:
-            async for piece in request.stream():
-                size += len(piece)
-                if size > services.settings.capsule_limit:
-                    limit = services.settings.capsule_limit
-                    raise TooLarge(f"the capsule is larger than {limit:,} bytes, the limit.")
+            async for piece in _pieces(request, services.settings.capsule_limit):
                 await to_thread.run_sync(service.append, services, file, piece)
         return await to_thread.run_sync(service.receive, services, draft, digest)
+
+
+async def _pieces(request: Request, limit: int) -> AsyncIterator[bytes]:
+    """Yield the body in pieces.
+
+    Raises:
+        TooLarge: it is larger than ``limit``.
+    """
+    size = 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > limit:
+            raise TooLarge(f"the capsule is larger than {limit:,} bytes, the limit.")
+        yield piece

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import parse_qs
 
@@ -18,6 +19,8 @@ from lehr_api.problems import error_response
 
 if TYPE_CHECKING:
     from starlette.requests import Request
+
+    from lehr_api.services import Services
 
 router = APIRouter(include_in_schema=False)
 
@@ -44,31 +47,13 @@ async def log_in(request: FastAPIRequest, services: ServicesDep) -> Response:
 
     The form of a login link has its code in place of the token.
     """
-    body = await request.body()
-    is_json = request.headers.get("content-type", "").startswith("application/json")
-    token, code, target = _from_json(body) if is_json else _from_form(body)
-    keys = auth.Keys(services.settings.token)
+    login = await _read(request)
     try:
-        if code:
-            person = services.login_links.take(code)
-        else:
-            person = auth.person_with(token, keys, services.store.access_tokens)
+        person = login.person(services)
     except Unauthorized as error:
-        if is_json:
-            return error_response(Unauthorized(error.message))
-        text = f"{error.message[0].upper()}{error.message[1:]}"
-        return login_page(target, error=text, status=401)
-    answer = Response(status_code=204) if is_json else RedirectResponse(local_target(target), 303)
-    answer.set_cookie(
-        keys.cookie_name,
-        keys.cookie_of(person),
-        max_age=auth.COOKIE_DAYS * 86_400,
-        httponly=True,
-        # Lax, so that a link to a run in a message opens it. Pages of other sites gain nothing:
-        # every request's origin is checked.
-        samesite="lax",
-        secure=_is_https(request),
-    )
+        return login.refusal(error)
+    answer = login.success()
+    _set_cookie(answer, request, services, person)
     return answer
 
 
@@ -80,21 +65,74 @@ async def log_out(request: FastAPIRequest, services: ServicesDep) -> Response:
     return answer
 
 
-def _is_https(request: Request) -> bool:
-    return request.url.scheme == "https"
+@dataclass(frozen=True)
+class _Login:
+    """What a browser or a program sent to log in."""
+
+    token: str
+    code: str = ""
+    """Of a login link, in place of a token."""
+    target: str | None = None
+    """The page to open afterwards."""
+    is_json: bool = False
+
+    def person(self, services: Services) -> auth.Person:
+        """Return who logs in. A code is valid once.
+
+        Raises:
+            Unauthorized: the token or the code is not valid.
+        """
+        if self.code:
+            return services.login_links.take(self.code)
+        keys = auth.Keys(services.settings.token)
+        return auth.person_with(self.token, keys, services.store.access_tokens)
+
+    def success(self) -> Response:
+        if self.is_json:
+            return Response(status_code=204)
+        return RedirectResponse(local_target(self.target), 303)
+
+    def refusal(self, error: Unauthorized) -> Response:
+        if self.is_json:
+            return error_response(Unauthorized(error.message))
+        text = f"{error.message[0].upper()}{error.message[1:]}"
+        return login_page(self.target, error=text, status=401)
 
 
-def _from_form(body: bytes) -> tuple[str, str, str | None]:
-    """Return token, code and target."""
+async def _read(request: Request) -> _Login:
+    body = await request.body()
+    if request.headers.get("content-type", "").startswith("application/json"):
+        return _Login(_token(body), is_json=True)
     fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
     token, code = (fields.get(name, [""])[0].strip() for name in ("token", "code"))
-    return token, code, fields.get("next", [None])[0]
+    return _Login(token, code, fields.get("next", [None])[0])
 
 
-def _from_json(body: bytes) -> tuple[str, str, str | None]:
+def _token(body: bytes) -> str:
+    """Return the token of a JSON body; "" if it has none."""
     try:
         fields = orjson.loads(body)
     except orjson.JSONDecodeError:
-        return "", "", None
+        return ""
     token = fields.get("token") if isinstance(fields, dict) else None
-    return (token.strip() if isinstance(token, str) else ""), "", None
+    return token.strip() if isinstance(token, str) else ""
+
+
+def _set_cookie(
+    answer: Response, request: Request, services: Services, person: auth.Person
+) -> None:
+    keys = auth.Keys(services.settings.token)
+    answer.set_cookie(
+        keys.cookie_name,
+        keys.cookie_of(person),
+        max_age=auth.COOKIE_DAYS * 86_400,
+        httponly=True,
+        # Lax, so that a link to a run in a message opens it. Pages of other sites gain nothing:
+        # every request's origin is checked.
+        samesite="lax",
+        secure=_is_https(request),
+    )
+
+
+def _is_https(request: Request) -> bool:
+    return request.url.scheme == "https"

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import partial
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from lehr.errors import NotFound, UserError
 from lehr.presenters.streams import metric_info, series_view
 from lehr.schemas.streams import MetricInfo, MetricsOfRun, Series
+from lehr.services.curves import curves_of_runs
 from lehr.services.find_runs import find_runs
 from lehr.store import Store
 from lehr.store.tables import RunRow
@@ -121,26 +120,17 @@ def series_of_runs(
 
     A run without one of the metrics has no curve of it.
     """
-    froms: list[float | None] = [*first] if first else [None]
-    if len(froms) not in {1, len(run)}:
-        raise UserError(
-            f"from has {len(froms)} values for {len(run)} runs: give one, or one for each run."
-        )
-    starts = dict(zip(run, froms * len(run) if len(froms) == 1 else froms, strict=True))
-    read = partial(
-        store.series.read,
+    return curves_of_runs(
+        store,
+        run,
+        name,
+        firsts=first or (),
         x_axis=x,
         points=points,
         last=last,
         smoothing=smoothing,
         with_superseded=superseded,
     )
-    found = []
-    for first_x, one in zip(starts.values(), find_runs(store, starts), strict=True):
-        for metric in dict.fromkeys(name):
-            with suppress(NotFound):  # The run has no such metric.
-                found.append(series_view(read(one.id, metric, first=first_x)))
-    return found
 
 
 def _metrics(store: Store, run: RunRow) -> list[MetricInfo]:

@@ -53,10 +53,8 @@ async def stream(
     repeated.
     """
     del last_event_id  # Nothing is repeated: every event contains the newest state.
-    run_id = None
-    if run is not None:
-        run_id = (await run_in_threadpool(services.store.runs.find, run)).id
     person: auth.Person = request.state.person
+    run_id = None if run is None else (await run_in_threadpool(services.store.runs.find, run)).id
     kinds = None if kind is None else frozenset(kind)
     events = services.hub.listen(run_id, person.projects, kinds, gathered=gathered)
     return StreamingResponse(
