@@ -66,6 +66,9 @@ class Agent:
         self.folder = Path(folder) if folder else node_folder(node)
         self.attempts = self.folder / "attempts"
         self.attempts.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Drafts of starts during which an agent was killed.
+        for draft in self.attempts.glob(".*"):
+            shutil.rmtree(draft, ignore_errors=True)
         # Left by a container that was drained and started again.
         (self.folder / stop.DRAINING).unlink(missing_ok=True)
         self.look_at_gpus()
@@ -124,6 +127,7 @@ class Agent:
 
         Raises:
             StaleSession: another server has called hello since.
+            OSError: it could not be recorded, as on a full disk. Nothing of it is left.
         """
         if session != self.session:
             raise StaleSession(f"session {session} is over")
@@ -143,16 +147,19 @@ class Agent:
             "threads": launch.get("threads") or self.threads(),
         }
         draft = self.attempts / f".{attempt_id}.{secrets.token_hex(4)}"
-        draft.mkdir(mode=0o700)
-        procfs.write_json(str(draft / "launch.json"), full, mode=0o600, durable=True)
-        if hidden:
-            procfs.write_json(str(draft / secrets_of.FILE), hidden, mode=0o600, durable=True)
-        killpoints.reached("agent: before an attempt is recorded")
         try:
+            draft.mkdir(mode=0o700)
+            procfs.write_json(str(draft / "launch.json"), full, mode=0o600, durable=True)
+            if hidden:
+                procfs.write_json(str(draft / secrets_of.FILE), hidden, mode=0o600, durable=True)
+            killpoints.reached("agent: before an attempt is recorded")
             draft.rename(entry.path)  # Written atomically, and only once.
         except OSError:
+            # The draft holds secrets, and the disk may be full.
             shutil.rmtree(draft, ignore_errors=True)
-            return "known"
+            if os.path.isdir(entry.path):  # noqa: PTH112 - AttemptDir uses strings
+                return "known"
+            raise
         killpoints.reached("agent: before a shim is started")
         self._spawn(entry)
         killpoints.reached("agent: after a shim is started")

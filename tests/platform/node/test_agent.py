@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from lehr import filesystems
+from lehr.node import procfs
 from lehr.node.agent import Agent, NetworkFolder
+from lehr.node.attempt_secrets import FILE
 
 
 def test_agent_whose_folder_is_on_a_network_file_system_begins_no_session(tmp_path, monkeypatch):
@@ -17,3 +21,30 @@ def test_agent_whose_folder_is_on_a_network_file_system_begins_no_session(tmp_pa
     with pytest.raises(NetworkFolder, match=r"nfs4, a network file system.*LEHR_NODE"):
         agent.hello("session", "http://127.0.0.1:1")
     assert agent.session == ""
+
+
+@pytest.mark.parametrize("full_at", ["launch.json", FILE])
+def test_start_on_a_full_disk_is_an_error_and_leaves_no_secrets(tmp_path, monkeypatch, full_at):
+    agent = Agent("n1", 0, str(tmp_path / "node"))
+    write_json = procfs.write_json
+
+    def write(path, *args, **options):
+        write_json(path, *args, **options)
+        if path.endswith(full_at):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(procfs, "write_json", write)
+    run_dir = str(tmp_path / "runs" / "a")
+    launch = {"attempt_id": "a-1", "run_dir": run_dir, "gpus": [], "env": {}, "files": {}}
+    with pytest.raises(OSError, match="No space left"):
+        agent.start("", launch | {"secrets": {"TOKEN": "hidden"}})
+    assert list(agent.attempts.iterdir()) == []
+    assert agent.list() == {}
+
+
+def test_draft_of_a_killed_agent_is_removed_by_the_next_one(tmp_path):
+    draft = tmp_path / "node" / "attempts" / ".a-1.0123abcd"
+    draft.mkdir(parents=True)
+    (draft / FILE).write_text('{"TOKEN": "hidden"}')
+    Agent("n1", 0, str(tmp_path / "node"))
+    assert not draft.exists()

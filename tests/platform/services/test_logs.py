@@ -51,7 +51,10 @@ def test_a_whole_log_comes_in_pieces(
 def test_a_missing_log_is_answered_with_those_that_exist(context: Context, run: RunRow):
     with pytest.raises(NotFound, match=r"has no log 'rank-7\.txt'") as refused:
         attempt_with_log(context.store, run, "rank-7.txt", None)
-    assert refused.value.hint == "Did you mean rank-7.log?   It has: rank-0.log, rank-7.log, rank-8.log"
+    assert (
+        refused.value.hint
+        == "Did you mean rank-7.log?   It has: rank-0.log, rank-7.log, rank-8.log"
+    )
     with pytest.raises(NotFound, match="attempt 7 of one") as refused:
         attempt_with_log(context.store, run, LOG, 7)
     assert refused.value.hint == "Attempts that wrote it: 1"
