@@ -6,7 +6,7 @@ import re
 import statistics
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from lehr.control.lifecycle import RunState
 from lehr_testing import seeding
@@ -219,10 +219,19 @@ def test_curves_and_comparisons_are_grouped_by_any_path_tag_or_metric(visit: Vis
     field.fill("lr, tag:probe")
     field.press("Enter")
     page.wait_for_function(f"() => ({drawn})() === '3,1'")
+    # An answer that comes late does not overwrite what is typed meanwhile.
+    held: list[Route] = []
+    page.route("**/values?*nothing.like.it*", lambda route: held.append(route))  # noqa: PLW0108 - Playwright marks it
     field.fill("nothing.like.it")
     field.press("Enter")
     expect(page.locator("#filter-problem")).to_have_text("mean by: no run has nothing.like.it")
     field.fill("val/loss")
+    while not held:
+        page.wait_for_timeout(50)
+    with page.expect_response(held[0].request.url):
+        held[0].continue_()
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
+    expect(field).to_have_value("val/loss")
     field.press("Enter")
     page.wait_for_function(f"() => ({drawn})() === '2,2'")
     expect(page.locator("#filter-problem")).to_be_hidden()

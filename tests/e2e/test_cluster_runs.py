@@ -266,7 +266,7 @@ def test_sweep_respects_its_limit_of_concurrent_trials(fakes):
 
 
 def test_leftover_processes_are_ended_before_their_gpu_is_reused(fakes):
-    run = fakes.client().submit(fakes.spec("leaver", steps=40, CHILDREN=4))
+    run = fakes.client().submit(fakes.spec("leaver", steps=120, CHILDREN=4))
     running(run)
     left = marked_processes(f"{run.id}-1")
     assert len(left) == 5

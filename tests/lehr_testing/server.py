@@ -111,7 +111,7 @@ class Server:
         client = self.client()
         until(
             lambda: client.cluster().gpus_total == self.gpus,
-            within_s=90,
+            within_s=300,
             what=f"a cluster with {self.gpus} GPUs",
         )
 

@@ -322,6 +322,7 @@ const drawOptionsNow = () =>
     onBy: (next) => {
       by = next;
       write({ by });
+      drawOptionsNow(); // A later drawing would put this value over what is typed meanwhile.
       redraw();
       loadConfigs().catch(() => undefined);
     },
