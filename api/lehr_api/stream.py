@@ -35,7 +35,7 @@ PACE_S = 0.25
 BUILD_SHARE = 0.25
 """Maximum share of one thread's time for building events."""
 MAX_PENDING = 5_000
-"""Events that a listener may be behind; beyond that it must read everything again."""
+"""Maximum number of pending events of a listener; beyond it, its client reads all again."""
 HEARTBEAT = b": heartbeat\n\n"
 
 
@@ -75,8 +75,8 @@ class Listener:
         self.kinds = kinds
         """The kinds of events that it gets; None: all."""
         self.gathered = gathered
-        """Whether events that wait together are sent as one: each costs a browser the same again,
-        however short it is.
+        """Whether pending events are sent as one event. In a browser each event has a cost that
+        does not depend on its length.
         """
         self._number = 0
         self._missed = False
@@ -148,7 +148,7 @@ class Hub:
         # A separate thread: building events neither waits for requests nor delays them.
         self._limiter = CapacityLimiter(1)
         self._unsubscribe = self._store.subscribe(self.on_change)
-        self._task = self._loop.create_task(self._tell_changes())
+        self._task = self._loop.create_task(self._send_changes())
 
     async def stop(self) -> None:
         self.close()
@@ -211,7 +211,7 @@ class Hub:
     def listening(self) -> int:
         return len(self._listeners)
 
-    async def _tell_changes(self) -> None:
+    async def _send_changes(self) -> None:
         while True:
             await self._wake.wait()
             # Gather changes that belong together.
@@ -316,7 +316,7 @@ def _latest_json(run_id: str, latest: dict[str, Latest]) -> bytes:
 
 
 def _hello(*, missed: bool) -> bytes:
-    """Return the first event of every connection: earlier changes must be read by other means."""
+    """Return the first event of a connection, or the one after events were ``missed``."""
     return b"event: hello\ndata: %s\n\n" % _json(missed=missed)
 
 

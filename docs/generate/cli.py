@@ -26,8 +26,8 @@ _ENVIRONMENT = {
     "LEHR_HOME": "Folder of everything that Lehr stores. Default: `~/.lehr`. Needs a local disk.",
     "LEHR_SERVER": "Address of the server, like `--server`.",
     "LEHR_TOKEN": "Token of the server. Default: the file `token` in the home.",
-    "LEHR_RUNS": "Run directories. Default: `runs` in the home. May be shared storage.",
-    "LEHR_DATA": "Prepared corpora. Default: `data` in the home.",
+    "LEHR_RUNS": "Folder of run directories. Default: `runs` in the home. May be shared storage.",
+    "LEHR_DATA": "Folder of the prepared corpora. Default: `data` in the home.",
     "NO_COLOR": "Set to anything to switch off colours.",
 }
 _INTRODUCTION = """\
@@ -43,7 +43,8 @@ $ lehr COMMAND --help
 A run, sweep or rollout is given by id, by a unique prefix of an id, or by name (the newest of
 that name). Results go to stdout, everything else (questions, progress, errors) to stderr. A
 terminal gets colours and live progress, a pipe gets plain text that is never cut, and `--json`
-prints one JSON document. Ctrl-C leaves a watch and stops nothing."""
+prints one JSON document. Ctrl-C ends `--watch` and `lehr watch`, but not
+the run."""
 _JSON = """\
 ## JSON
 

@@ -1,4 +1,4 @@
-"""The proof that a server knows a token, checked before a client sends the token.
+"""The proof that a server has a token, checked before a client sends the token.
 
 The client sends ``GET /api/v1/health?nonce=...`` without the token. The server answers with an HMAC
 under its token, over the nonce and the address at which the connection reached it. The client
@@ -20,7 +20,7 @@ def prove(token: str, nonce: str, host: str, port: int) -> str:
 
 
 def holds(proof: str, token: str, nonce: str, host: str, port: int) -> bool:
-    """Return whether ``proof`` is the answer of a server that knows the token."""
+    """Return whether ``proof`` is the answer of a server that has the token."""
     right = prove(token, nonce, host, port)
     return hmac.compare_digest(proof.encode("utf-8", "replace"), right.encode())
 

@@ -31,7 +31,7 @@ def take_steps(training: Training, count: int = 1) -> dict[int, dict[str, float]
         training.metrics_logger.start_at(training.progress.step)
         for _ in range(count):
             training.take_step()
-        training.metrics_logger.settle()
+        training.metrics_logger.flush()
     return {record["step"]: record["values"] for record in recorded(training, "metrics")}
 
 

@@ -87,7 +87,7 @@ def test_step_times_are_those_of_the_device(
                 device.launch(0.5)
                 device.wait(device.mark())
                 device.host += 0.2
-    logger.settle()
+    logger.flush()
     records = logged.records()
     assert [record["step"] for record in records] == [
         step for step in range(1, 61) if step % log_every == 0 or step == 60
@@ -113,7 +113,7 @@ def test_waits_for_data_are_averaged_over_the_same_steps_as_the_step_time(
         # A step with further values is logged at once, and ends a window early.
         extra = {"train/skipped_steps": torch.tensor(0.0)} if step == 13 else None
         logged.note(step, wait, extra)
-    logged.logger.settle()
+    logged.logger.flush()
     before = 0
     for record in logged.records():
         window = [waits[step] for step in range(before + 1, record["step"] + 1)]
@@ -152,6 +152,6 @@ def test_diagnostics_are_left_out_of_step_times_without_a_wait(
                 device.launch(0.5)
             assert device.host == pytest.approx(host + 0.001)
         logged.note(step)
-    logger.settle()
+    logger.flush()
     times = [record["values"]["step_time_s"] for record in logged.records()]
     assert times == [pytest.approx(STEP_S, abs=2e-4)] * 6

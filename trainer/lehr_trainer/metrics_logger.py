@@ -2,9 +2,9 @@
 
 On a GPU the loss of a step is not known when the next step is launched; reading it would stop the
 device until the host has caught up. So figures are copied to host memory without waiting, and read
-one logged step later, or before anything that has to wait anyway. Step times are measured on the
-device's own clock, between events that are recorded as the figures are: when they are read does not
-matter.
+one logged step later, or earlier where the host waits anyway (an evaluation, a save). Step times
+are measured by the device's own clock, between events in its stream of work. So they do not depend
+on when the host reads them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DataValues = Callable[[], Mapping[str, float]]
 
 
 class Clock:
-    """Marks moments in the device's stream of work; on a CPU, of the host."""
+    """Marks moments in the device's stream of work; on a CPU, by the host's clock."""
 
     def __init__(self, device: torch.device) -> None:
         self._on_cuda = device.type == "cuda"
@@ -64,7 +64,7 @@ class Clock:
 class _Pending:
     step: int
     steps: int
-    """Number of steps since the record before."""
+    """Number of steps since the previous record."""
     spans: tuple[tuple[Moment, Moment], ...]
     """When they ran: from, to. Several, if an evaluation or a save came between."""
     lr: float
@@ -97,13 +97,14 @@ class MetricsLogger:
         Args:
             config: the run's.
             events: where records go; on ranks other than 0 nowhere.
-            device: where losses live.
+            device: the device that the losses are on.
             peak_flops: the dense peak of all ranks' devices, if known.
-            flops_per_token: the model's in a step, the first of which is 0: a sequence-length
-                schedule changes it.
+            flops_per_token: FLOPs of a token in a step, counted from 0. They change with the
+                sequence length.
             log: prints a line of progress.
-            gradients_may_overflow: fp16's do now and then; such a step is skipped, no more.
-            clock: the device's, if not given.
+            gradients_may_overflow: an infinite gradient norm is normal, as with fp16: its step is
+                skipped, and the training goes on.
+            clock: default: the device's.
         """
         self._clock = clock or Clock(device)
         self._may_overflow = gradients_may_overflow
@@ -122,7 +123,7 @@ class MetricsLogger:
         self._waited_s, self._noted = 0.0, 0
 
     def due(self, step: int) -> bool:
-        """Whether ``step`` gets a record."""
+        """Return whether ``step`` gets a record."""
         return step % self._config.diagnostics.log_every == 0 or step == self._config.steps
 
     def note(
@@ -135,15 +136,15 @@ class MetricsLogger:
         extra: Mapping[str, Tensor] | None = None,
         data: DataValues = dict,
     ) -> None:
-        """Record a step's figures, the same on all ranks, and write those of the step before.
+        """Record a step's figures, the same on all ranks, and write those of the last logged step.
 
         Args:
             step: steps taken, this one included.
             loss: its mean over all ranks.
             grad_norm: the global gradient norm before clipping.
-            lr: that it used.
+            lr: the learning rate of the step.
             waited_s: how long the host waited for the step's data. The record has the mean over
-                the steps since the record before, as for the step time.
+                the steps since the previous record, as for the step time.
             extra: further values by metric name, 0-d; a step that has some is always logged.
             data: called when the record is written.
         """
@@ -174,11 +175,11 @@ class MetricsLogger:
         self._timed_step, self._spans, self._span_began = step, [], now
         self._waited_s, self._noted = 0.0, 0
         if before is not None:
-            self._settle(before)
+            self._write(before)
         if self._device.type != "cuda":
-            self.settle()
+            self.flush()
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Write the pending figures, waiting for the device if necessary.
 
         Raises:
@@ -186,7 +187,7 @@ class MetricsLogger:
         """
         if self._pending is not None:
             pending, self._pending = self._pending, None
-            self._settle(pending)
+            self._write(pending)
         if self._latest is not None and self._config.diagnostics.stop_on_nan:
             step, values = self._latest
             loss, grad_norm = values[:2].tolist()
@@ -196,7 +197,7 @@ class MetricsLogger:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Write the pending figures; exclude the time spent within from step times."""
-        self.settle()
+        self.flush()
         with self.untimed():
             yield
 
@@ -214,7 +215,7 @@ class MetricsLogger:
 
     # --- one record --------------------------------------------------------------------------
 
-    def _settle(self, pending: _Pending) -> None:
+    def _write(self, pending: _Pending) -> None:
         self._clock.wait(pending.spans[-1][1])
         loss, grad_norm, *extra = pending.values.tolist()
         took = sum(self._clock.seconds(first, last) for first, last in pending.spans)
@@ -267,7 +268,7 @@ class MetricsLogger:
 
 
 def _copied_to_host(values: Tensor) -> Tensor:
-    """Start a copy to host memory; it is whole when the device has done all work until now."""
+    """Start a copy to host memory; it is complete once the device has done its work until now."""
     copy = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
     return copy.copy_(values, non_blocking=True)
 

@@ -160,7 +160,7 @@ class Training(TrainStep):
             if reason is not None:
                 self.save(reason, val_loss, final=last)
         self.checkpointer.wait()
-        self.metrics_logger.settle()
+        self.metrics_logger.flush()
         return Finished(time=time.time(), step=progress.step, outcome="completed")
 
     def take_step(self) -> None:
@@ -256,5 +256,5 @@ class Training(TrainStep):
             self.checkpointer.wait()
         else:
             self.checkpointer.discard_pending_save()
-        self.metrics_logger.settle()
+        self.metrics_logger.flush()
         return Finished(time=time.time(), step=step, outcome="stopped", cause=stop.reason)

@@ -73,7 +73,7 @@ async def deliver(
 
 
 async def _post(url: str, body: Mapping[str, Any], *, internal_allowed: bool) -> httpx.Response:
-    """Return the answer without its body, which says nothing and may have no end."""
+    """Return the answer without its body, which has no meaning here and may have no end."""
     address = httpx.URL(url)
     port = address.port or (443 if address.scheme == "https" else 80)
     pinned = await _public_address(address.host, port, internal_allowed=internal_allowed)

@@ -17,7 +17,6 @@ GateResult = Literal["passed", "failed", "not_judged"]
 class Pair:
     """The last checkpoints of a whole run and of one resumed from its middle."""
 
-    whole_id: str
     resumed_id: str
     step: int
     whole: Mapping[str, str] = field(default_factory=dict)

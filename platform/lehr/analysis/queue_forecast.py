@@ -1,7 +1,7 @@
 """When waiting runs are expected to start, from measured speeds and the steps that are left.
 
 GPUs are counted, not placed: which node they are on, and whether a later run may fill a gap, is the
-queue's decision. So a run may start earlier or later; the basis tells what the estimate rests on.
+queue's decision. So a run may start earlier or later; ``basis`` has the figures that were used.
 """
 
 from __future__ import annotations

@@ -50,11 +50,6 @@ def group_names(runs: Sequence[GroupedRun], by: str) -> list[str]:
     return [" · ".join(parts) for parts in zip(*columns, strict=True)]
 
 
-def metric_keys(by: str) -> list[str]:
-    """Return the names in ``by`` that may be metrics."""
-    return [_divided(key.strip())[0] for key in by.split(",") if key.strip()]
-
-
 def spread(values: Iterable[float | None]) -> tuple[int, float | None, float | None]:
     """Return number, mean and sample standard deviation of the finite values."""
     known = [value for value in values if value is not None and math.isfinite(value)]

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from lehr.schemas.sweeps import SweepDetail, TrialView
 
 
-def parameter_choice(sweep: SweepDetail, asked: str | None = None) -> str:
+def parameter_choice(sweep: SweepDetail, requested: str | None = None) -> str:
     """Return the parameter for the figure's x axis: the requested one, else a learning rate, else
     the first.
 
     Raises:
         KeyError: the sweep does not vary the requested one.
     """
-    if asked is not None:
-        if asked not in sweep.parameters:
-            raise KeyError(asked)
-        return asked
+    if requested is not None:
+        if requested not in sweep.parameters:
+            raise KeyError(requested)
+        return requested
     rates = [path for path in sweep.parameters if is_rate(path)]
     return (rates or sweep.parameters)[0]
 

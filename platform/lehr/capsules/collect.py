@@ -215,10 +215,10 @@ class _Tree:
                 raise _problem("code.root", message, "Name a smaller folder.")
             name = f"{inside}{entry.name}"
             is_folder = entry.is_dir(follow_symlinks=False)
-            asked = f"{name}/" if is_folder else name
-            ours = any(one == name or one.startswith(asked) for one in self._environment)
+            path = f"{name}/" if is_folder else name
+            ours = any(one == name or one.startswith(path) for one in self._environment)
             if not ours and (
-                self._exclude.match_file(asked) or self._is_ignored(Path(entry.path), is_folder)
+                self._exclude.match_file(path) or self._is_ignored(Path(entry.path), is_folder)
             ):
                 continue
             if is_folder:

@@ -27,7 +27,8 @@ _ABOUT = "\n\n".join(f"{name}: {text}." for name, text in EXPERIMENTS.items())
 
 @app.command(
     "bench",
-    help="Repeat a published experiment (docs/reference-runs.md) on this machine, as a table.\n\n"
+    help="Repeat a published experiment (docs/reference-runs.md) on this machine. Prints a table."
+    "\n\n"
     f"{_ABOUT}\n\nOn a CPU it takes a minute or two; each row is measured in a separate process.",
 )
 def bench(

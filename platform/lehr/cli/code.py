@@ -25,7 +25,8 @@ code = typer.Typer(
 app.add_typer(code, name="code")
 
 Capsule = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run, or the digest of a capsule (6 or more digits).")
+    str,
+    typer.Argument(metavar="RUN", help="A run, or 6 or more characters of a capsule's digest."),
 ]
 
 

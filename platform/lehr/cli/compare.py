@@ -69,7 +69,7 @@ def compare(
         typer.Option(
             "--by",
             help="Group the runs by a path of the config, a metric, tag or project; several with "
-            "commas. Metrics are divided into equal parts, val/loss<2.5 at 2.5.",
+            "commas. val/loss makes groups of equal size, val/loss<2.5 the runs below and above.",
         ),
     ] = "",
     factors: Annotated[
@@ -77,7 +77,7 @@ def compare(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare runs: their configs, a metric at equal step (or --x), batches, speed and memory.
+    """Compare runs: their configs, a metric at equal step (or by --x), batches, speed and memory.
 
     Warns when runs were evaluated on different held-out sets (a metric under val/ then has no
     delta), and when they differ in more than one factor. Runs that differ only in their seed are

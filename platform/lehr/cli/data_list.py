@@ -67,5 +67,5 @@ def _described(corpus: dict[str, Any]) -> str:
     """Describe a corpus by its kind and what else identifies it to people."""
     files = [Path(one).name for one in corpus.get("files", [])]
     more = f" and {len(files) - _MOST_NAMES} more" if len(files) > _MOST_NAMES else ""
-    told = ", ".join(files[:_MOST_NAMES]) + more
-    return " ".join(filter(None, [str(corpus["kind"]), told or str(corpus.get("dataset", ""))]))
+    names = ", ".join(files[:_MOST_NAMES]) + more
+    return " ".join(filter(None, [str(corpus["kind"]), names or str(corpus.get("dataset", ""))]))

@@ -203,7 +203,7 @@ def rebuild(home: Home = None, as_json: JsonOption = False) -> None:
 def upgrade(home: Home = None, as_json: JsonOption = False) -> None:
     """Upgrade the tables of lehr.db to this version. Keeps all rows, and a copy of the old file.
 
-    The server also does this itself at each start. This command needs the server stopped.
+    The server also does this at each start. For this command, it must be stopped.
 
     JSON: {before, after}: revisions.
     """

@@ -153,7 +153,7 @@ def _warmup(file: FileCurves, total: int, given: int | None) -> tuple[int, list[
     if known is not None:
         return known, []
     rates = file.curves.get("train/lr")
-    # A rate that is not finite says nothing.
+    # A rate that is not finite cannot be judged.
     points = zip(rates.steps, rates.values, strict=True) if rates is not None else ()
     known_rates = [(step, value) for step, value in points if math.isfinite(value)]
     if known_rates:

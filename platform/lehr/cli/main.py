@@ -86,8 +86,8 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "quota": ("quota", "Limit how many GPUs the runs of a project hold at a time"),
         "secret": ("secret", "Manage secrets, which specs refer to by name"),
-        "audit": ("token", "List changes and refused requests, with who sent them"),
-        "login-link": ("token", "Print an address that logs a browser in once"),
+        "audit": ("token", "List who changed something or was refused"),
+        "login-link": ("token", "Print a link that logs a browser in once"),
         "db": ("db", "Check, back up, restore, rebuild and upgrade the databases"),
         "support-bundle": (
             "support_bundle",
@@ -140,8 +140,8 @@ root = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         from lehr import __version__
 
         typer.echo(f"lehr {__version__}")

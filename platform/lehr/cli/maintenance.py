@@ -59,7 +59,7 @@ def add(
     ] = None,
     note: Annotated[
         str,
-        typer.Option("--note", metavar="TEXT", help="Show this in the reasons of waiting runs."),
+        typer.Option("--note", metavar="TEXT", help="Text to show in the reason why a run waits."),
     ] = "",
     as_json: JsonOption = False,
 ) -> None:

@@ -30,7 +30,7 @@ TOKEN_VARIABLE = "LEHR_JOIN_TOKEN"  # noqa: S105 - the name of a variable
 def token(as_json: JsonOption = False) -> None:
     """Print the command that adds another machine.
 
-    It joins this server's cluster. The command works for a day.
+    Run it there: that machine joins this server's cluster. The command is valid for a day.
 
     JSON: {command, expires_at}.
     """

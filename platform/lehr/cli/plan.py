@@ -41,7 +41,7 @@ def plan(
         bool,
         typer.Option(
             "--trace",
-            help="Also trace the memory of a run's step. Takes some seconds, needs no GPU.",
+            help="Also trace the memory of one training step. Takes some seconds, needs no GPU.",
         ),
     ] = False,
     as_json: JsonOption = False,
@@ -66,7 +66,8 @@ def plan(
     ``usual_batches`` are published recommendations for such a run. ``replaced_parts`` states what
     is known of the parts that the project replaces; ``fits`` is then null.
     ``not_counted`` states what ``memory_bytes`` does not count of this run, e.g. CUDA graphs.
-    ``largest_micro_batch`` is the largest one that divides a rank's share of the batch and fits.
+    ``largest_micro_batch`` is the largest micro-batch that fits in memory and divides a rank's
+    share of the batch.
     ``checkpoint_copy_bytes`` is the host memory that a background save needs on rank 0;
     it is 0 if saves block training. ``phases`` has, for each phase of a step, the bytes of
     parameters, gradients, optimizer, activations, temporaries and their total. With --trace a run
@@ -111,7 +112,7 @@ def show_run_plan(
     as_json: bool = False,
     trace: bool = False,
 ) -> None:
-    """Print the plan, with a trace of its memory if asked, then fail if it cannot work.
+    """Print the plan, with a trace of its memory if requested, then fail if it cannot work.
 
     Raises:
         PlanRefused: it does not fit in the requested GPU.
@@ -153,7 +154,7 @@ def show_sweep_plan(
     as_json: bool = False,
     each_trial: bool = False,
 ) -> None:
-    """Print the plan, with its trials if asked, then fail if one of them cannot work.
+    """Print the plan, with its trials if requested, then fail if one of them cannot work.
 
     Raises:
         PlanRefused: a trial does not fit in the requested GPU.

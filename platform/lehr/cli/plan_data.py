@@ -1,4 +1,4 @@
-"""What a plan says of a run's data: paths, tokenizers and vocabularies that cannot work."""
+"""What a plan shows of a run's data: paths, tokenizers and vocabularies that cannot work."""
 
 from __future__ import annotations
 

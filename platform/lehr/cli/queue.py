@@ -26,9 +26,9 @@ app = typer.Typer(rich_markup_mode=None)
 
 @app.command("queue")
 def queue(as_json: JsonOption = False) -> None:
-    """List queued runs in the order in which they start: why each one waits, and until when.
+    """List queued runs in the order of their start, with the reason why each waits.
 
-    Expected starts are computed from the measured speed of running trainings.
+    Also shows expected starts, computed from the measured speed of running trainings.
 
     JSON: {queue: [QueueEntry]}.
     """

@@ -90,10 +90,10 @@ def _steps(stage: StageView) -> str:
 
 
 def _judged(gates: list[GateView]) -> str:
-    asked = [gate for gate in gates if gate.state != "off"]
-    passed = sum(gate.state == "passed" for gate in asked)
-    parts = [f"{passed} of {len(asked)} passed"]
+    enabled = [gate for gate in gates if gate.state != "off"]
+    passed = sum(gate.state == "passed" for gate in enabled)
+    parts = [f"{passed} of {len(enabled)} passed"]
     for state in ("failed", "not_judged"):
-        number = sum(gate.state == state for gate in asked)
+        number = sum(gate.state == state for gate in enabled)
         parts += [f"{number} {state.replace('_', ' ')}"] if number else []
     return ", ".join(parts)

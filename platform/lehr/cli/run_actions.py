@@ -85,7 +85,7 @@ def priority(
     number: Annotated[
         int,
         typer.Argument(
-            metavar="PRIORITY", min=-100, max=100, help="From -100 to 100. The usual one is 0."
+            metavar="PRIORITY", min=-100, max=100, help="From -100 to 100. Default of a run: 0."
         ),
     ],
     as_json: JsonOption = False,
@@ -109,8 +109,8 @@ def extend(
         typer.Argument(
             metavar="WHAT...",
             help="What to add. To a grid: PATH=[VALUES, ...]. To a list: points=[{PATH: VALUE}]. "
-            "To either, if it has seeds: train.seed=[SEEDS, ...]. To a search: trials=N, for N "
-            "more trials.",
+            "To a grid or list with several seeds: train.seed=[SEEDS, ...]. To a search: trials=N, "
+            "for N more trials.",
         ),
     ],
     as_json: JsonOption = False,

@@ -171,15 +171,15 @@ def _check_same(server: RunningServer, options: ServerOptions) -> None:
     """Check that explicitly given options match the running server."""
     if server.options is None:
         return
-    asked, has = options, server.options
-    gpus = has.gpus if has.gpus is not None or asked.gpus is None else _gpus_by_default(server, has)
+    given, has = options, server.options
+    gpus = has.gpus if has.gpus is not None or given.gpus is None else _gpus_by_default(server, has)
     differs = [
         f"{option} {now} (it has {before if before is not None else 'none'})"
         for option, now, before, default in (
-            ("--gpus", asked.gpus, gpus, None),
-            ("--ray-address", asked.ray_address, has.ray_address, None),
-            ("--host", asked.host, has.host, ServerOptions.host),
-            ("--port", asked.port, _port_of(server.url), None),
+            ("--gpus", given.gpus, gpus, None),
+            ("--ray-address", given.ray_address, has.ray_address, None),
+            ("--host", given.host, has.host, ServerOptions.host),
+            ("--port", given.port, _port_of(server.url), None),
         )
         if now not in {default, before}
     ]
@@ -213,7 +213,7 @@ def down(
     ] = 120.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Stop all that `up` started: trainings (saved first), server, Ray. Nothing else.
+    """Stop only what `up` started: trainings (saved first), server, Ray.
 
     After the next `up`, stopped trainings resume from where they were saved. Pending copies of
     checkpoints are finished first, unless their storage fails. Unfinished copies are listed, and

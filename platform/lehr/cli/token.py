@@ -122,7 +122,7 @@ def audit(
     limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of entries.")] = 50,
     as_json: JsonOption = False,
 ) -> None:
-    """List changes and refused requests with who sent them, newest first. Needs the role admin.
+    """List who changed something or was refused, newest first. Needs the role admin.
 
     Requests that only read are not listed. The newest 100,000 entries are kept.
 

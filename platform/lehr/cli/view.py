@@ -41,7 +41,8 @@ def save(
     query: Annotated[
         str,
         typer.Argument(
-            metavar="QUERY", help="Query of the page's address, e.g. filter=state:running"
+            metavar="QUERY",
+            help="Part of the page's address after the ?, e.g. filter=state:running",
         ),
     ],
     as_json: JsonOption = False,

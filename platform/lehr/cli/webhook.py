@@ -39,7 +39,7 @@ def add_webhook(
         str,
         typer.Argument(
             metavar="URL",
-            help="Address, or - to read it from standard input. Then the shell does not store it.",
+            help="Address, or - for standard input, to keep it out of the shell's history.",
         ),
     ],
     as_json: JsonOption = False,

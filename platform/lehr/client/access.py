@@ -78,10 +78,10 @@ class AccessMethods:
         found: list[AuditEntry] = []
         cursor: str | None = None
         while len(found) < limit:
-            asked: dict[str, Any] = {"name": name, "since": since, "cursor": cursor}
-            asked = {key: value for key, value in asked.items() if value is not None}
-            asked["limit"] = min(1000, limit - len(found))
-            page = AuditPage.model_validate_json(self.transport.get("/audit", asked))
+            query: dict[str, Any] = {"name": name, "since": since, "cursor": cursor}
+            query = {key: value for key, value in query.items() if value is not None}
+            query["limit"] = min(1000, limit - len(found))
+            page = AuditPage.model_validate_json(self.transport.get("/audit", query))
             found += page.items
             cursor = page.next_cursor
             if cursor is None:

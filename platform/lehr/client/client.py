@@ -184,8 +184,8 @@ class Client(AccessMethods, SecretMethods, QuotaMethods, MaintenanceMethods, Clu
         Raises:
             NotFound: no such run, or none of them has the metric or what ``by`` names.
         """
-        asked = {"run": ids(refs), "metric": metric or None, "x": x, "by": by or None}
-        answer = self.transport.get("/compare", asked)
+        query = {"run": ids(refs), "metric": metric or None, "x": x, "by": by or None}
+        answer = self.transport.get("/compare", query)
         return Comparison.read(self.transport, answer)
 
     # --- sweeps ----------------------------------------------------------------------------

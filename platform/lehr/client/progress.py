@@ -94,8 +94,8 @@ def _steps(sweep: SweepDetail) -> tuple[float, float | None]:
 def _gates(rollout: RolloutDetail) -> tuple[float, float]:
     """Return how many gates were judged, of all that are switched on."""
     states = [gate.state for stage in rollout.stages for gate in stage.gates]
-    asked = [state for state in states if state != "off"]
-    return sum(state not in {"waiting", "skipped"} for state in asked), len(asked)
+    enabled = [state for state in states if state != "off"]
+    return sum(state not in {"waiting", "skipped"} for state in enabled), len(enabled)
 
 
 def _rollout_words(rollout: RolloutDetail) -> str:

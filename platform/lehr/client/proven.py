@@ -1,4 +1,4 @@
-"""Authentication that sends a token only after the server has proven that it knows it."""
+"""Authentication that sends a token only after the server has proven that it has it."""
 
 from __future__ import annotations
 

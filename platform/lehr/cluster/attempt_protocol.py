@@ -104,8 +104,8 @@ class AttemptProtocol:
         killpoints.reached("server: before a heartbeat is answered")
         level, reason = self._heartbeats.stop_level(attempt_id) or (None, None)
         answer |= {"stop_level": level.value if level else None, "stop_reason": reason}
-        asked = self._pace if answer["orders"]["desired"] == "run" else STOPPING
-        answer |= {"interval_s": asked.heartbeat_s, "send_s": asked.send_s}
+        pace = self._pace if answer["orders"]["desired"] == "run" else STOPPING
+        answer |= {"interval_s": pace.heartbeat_s, "send_s": pace.send_s}
         return answer
 
     def on_exit(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class Heartbeat:
     steps: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_HISTORY))
     """(time, step) of heartbeats with a new step."""
     request_since: float | None = None
-    """When it was first asked to stop."""
+    """When it first got an order to stop."""
     ended_since: float | None = None
     """When it was first seen as ended."""
     stop_level: tuple[StopLevel, str] | None = None
@@ -117,7 +117,7 @@ class HeartbeatTable:
         return self._seen(attempt_id).in_flight > 0
 
     def stop_level(self, attempt_id: str) -> tuple[StopLevel, str] | None:
-        """Return how hard it is asked to stop, and why."""
+        """Return its stop level, and why it is stopped."""
         return self._seen(attempt_id).stop_level
 
     def last_at(self, attempt_id: str) -> float | None:
@@ -166,7 +166,7 @@ class HeartbeatTable:
         )
 
     def since_request_s(self, attempt_id: str) -> float:
-        """Return the seconds since a tick first saw that it is asked to stop."""
+        """Return the seconds since a tick first ordered it to stop."""
         since = self._seen(attempt_id).request_since
         return self._clock() - since if since is not None else 0.0
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from lehr.cluster.attempt_cache import AttemptCache
 from lehr.cluster.estimates import Estimates
@@ -24,7 +25,6 @@ from lehr.cluster.run_cache import RunCache
 from lehr.cluster.run_values import situation
 from lehr.control.finalize import EndedAttempt
 from lehr.control.lifecycle import ACTIVE, RunState
-from lehr.control.maintenance import Window
 from lehr.control.preemption import may_be_preempted
 from lehr.control.queue_entries import Active
 from lehr.control.reconcile import AttemptPhase, OpenAttempt, Timeouts
@@ -33,8 +33,33 @@ from lehr.control.snapshot import Snapshot
 from lehr.control.step import Subject
 from lehr.errors import NotFound
 from lehr.store import Change, Store
-from lehr.store.records.maintenance import MaintenanceRow
-from lehr.store.tables import Attempt, NodeNote, RunRow
+from lehr.store.tables import Attempt, RunRow
+
+Value = TypeVar("Value")
+
+
+class _UntilChanged(Generic[Value]):
+    """A value of the store, read again only after a change. ``changed`` works in any thread."""
+
+    _value: Value
+
+    def __init__(self, read: Callable[[], Value]) -> None:
+        self._read = read
+        self._changed = threading.Event()
+        self._changed.set()
+
+    def changed(self) -> None:
+        self._changed.set()
+
+    def read(self) -> Value:
+        if self._changed.is_set():
+            self._changed.clear()
+            try:
+                self._value = self._read()
+            except BaseException:
+                self._changed.set()
+                raise
+        return self._value
 
 
 class SnapshotLoader:
@@ -62,15 +87,9 @@ class SnapshotLoader:
         self._estimates = Estimates(heartbeats)
         self._groups = GroupLoader(store, runs_dir, isolation, heartbeats.now)
         self._places: dict[str, tuple[object, Node]] = {}
-        self._notes: dict[str, NodeNote] = {}
-        self._notes_changed = threading.Event()
-        self._notes_changed.set()
-        self._quotas: dict[str, int] = {}
-        self._quotas_changed = threading.Event()
-        self._quotas_changed.set()
-        self._windows: list[MaintenanceRow] = []
-        self._windows_changed = threading.Event()
-        self._windows_changed.set()
+        self._notes = _UntilChanged(store.nodes.notes)
+        self._quotas = _UntilChanged(lambda: {one.project: one.gpus for one in store.quotas.all()})
+        self._windows = _UntilChanged(store.maintenance.all)
         self._self_reported_exits: set[str] = set()
         """Attempts that reported their own exit and are still listed by agents."""
         self._living: dict[str, RunRow] = {}
@@ -95,9 +114,8 @@ class SnapshotLoader:
         if change.progress:
             return  # No decision depends on a step; metrics are announced on their own.
         if change.kind == "cluster":
-            self._notes_changed.set()
-            self._quotas_changed.set()
-            self._windows_changed.set()
+            for cached in (self._notes, self._quotas, self._windows):
+                cached.changed()
         self._groups.changed(change)
         if change.kind == "run":
             self._runs.changed(change.id)
@@ -141,7 +159,7 @@ class SnapshotLoader:
         }
         self._senders = sum(len(row.placement) for row in rows if row.exited_at is None)
         members = self._members(rows)
-        notes = self._node_notes()
+        notes = self._notes.read()
         out = excluded(notes)
         attempts, unreadable = self._open_attempts(rows, active, members)
         runs = self._runs.open_runs()
@@ -157,8 +175,8 @@ class SnapshotLoader:
             places=[self._place(member, excluded=name in out) for name, member in members.items()],
             holders=self._holders(rows, active, members),
             slots=self._runs.slots(run.waiting for run in runs if run.waiting is not None),
-            quotas=self._project_quotas(),
-            windows=self._maintenance(),
+            quotas=self._quotas.read(),
+            windows=windows_at(self._windows.read(), self._store.clock()),
             sweeps=self._groups.sweeps(),
             sweeps_in_s=self._groups.sweeps_in_s(),
             rollouts=self._groups.rollouts(),
@@ -170,42 +188,12 @@ class SnapshotLoader:
         )
 
     def _place(self, member: Member, *, excluded: bool) -> Node:
-        """Return ``member.as_node``; most of a large cluster is the same as in the last tick."""
+        """Return ``member.as_node``, made anew only if the member has changed."""
         key = (member.usable, member.draining, excluded, member.gpus, member.hello)
         before = self._places.get(member.name)
         if before is None or before[0] != key:
             before = self._places[member.name] = (key, member.as_node(excluded=excluded))
         return before[1]
-
-    def _project_quotas(self) -> dict[str, int]:
-        if self._quotas_changed.is_set():
-            self._quotas_changed.clear()
-            try:
-                self._quotas = {one.project: one.gpus for one in self._store.quotas.all()}
-            except BaseException:
-                self._quotas_changed.set()
-                raise
-        return self._quotas
-
-    def _maintenance(self) -> list[Window]:
-        if self._windows_changed.is_set():
-            self._windows_changed.clear()
-            try:
-                self._windows = self._store.maintenance.all()
-            except BaseException:
-                self._windows_changed.set()
-                raise
-        return windows_at(self._windows, self._store.clock())
-
-    def _node_notes(self) -> dict[str, NodeNote]:
-        if self._notes_changed.is_set():
-            self._notes_changed.clear()
-            try:
-                self._notes = self._store.nodes.notes()
-            except BaseException:
-                self._notes_changed.set()
-                raise
-        return self._notes
 
     def _open_attempts(
         self,
@@ -317,7 +305,7 @@ class SnapshotLoader:
                 row = self._store.attempts.get(attempt_id)
             except NotFound:
                 return False
-        # An exit that is no object was not reported by the attempt; ``_ended`` fails its run.
+        # An exit that is not an object was not reported by the attempt; ``_ended`` fails its run.
         reported = row.exit if row.exited_at is not None else None
         if not isinstance(reported, dict) or reported.get("synthetic"):
             return False

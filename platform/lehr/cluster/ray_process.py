@@ -173,9 +173,9 @@ def start(
 def end(process: RayProcess) -> list[int]:
     """End all processes with its mark and their descendants, raylets first.
 
-    A raylet ends at once when asked, with its agents and workers. If all were asked together with
-    the GCS, it would wait for processes that are gone. The rest has nothing to save, and Ray's own
-    parent process would take seconds to notice.
+    A raylet that gets SIGTERM ends at once, with its agents and workers. If the GCS got the signal
+    at the same time, the raylet would wait for processes that are gone. The other processes have
+    nothing to save, and Ray's own parent process would take seconds to end them.
 
     Ray's agents overwrite their environment with their titles, including the mark. And a process
     that ends loses its environment before it is gone. So all that were found once are watched by

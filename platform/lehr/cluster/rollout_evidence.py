@@ -79,20 +79,20 @@ def pair(
     for run in (whole, resumed):
         if run is not None and run.state != RunState.COMPLETED:
             why = f"{run.name} {run.state}: {run.reason or run.cause or 'no reason was given'}"
-            return Pair(whole.id, run.id, step, problem=why, failed=True)
+            return Pair(run.id, step, problem=why, failed=True)
     assert resumed is not None
     found: list[Mapping[str, str]] = []
     rows = [_last(store, run.id, step) for run in (whole, resumed)]
     for run, row in zip((whole, resumed), rows, strict=True):
         if row is None:
             why = f"{run.name} has no checkpoint at step {step:,}"
-            return Pair(whole.id, resumed.id, step, problem=why, failed=True)
+            return Pair(resumed.id, step, problem=why, failed=True)
         try:
             files = CheckpointLocations(runs_dir, run, row).files().files
         except LehrError as error:
-            return Pair(whole.id, resumed.id, step, problem=str(error))
+            return Pair(resumed.id, step, problem=str(error))
         found.append({one.name: one.sha256 for one in files if one.name.endswith(_TENSORS)})
-    return Pair(whole.id, resumed.id, step, whole=found[0], resumed=found[1])
+    return Pair(resumed.id, step, whole=found[0], resumed=found[1])
 
 
 def middle_checkpoint(store: Store, stage: PlannedStage, whole: RunRow) -> CheckpointRow | None:

@@ -49,7 +49,7 @@ def heartbeat_decides(
     Args:
         running: whether its run is running.
         time_limit_s: the time limit of the run.
-        elapsed_s: seconds since the attempt's start, as the heartbeat says.
+        elapsed_s: seconds since the attempt's start, by its heartbeat.
         stall_limit_s: the limit for heartbeats without a step.
         since_contact_s: seconds since the heartbeat before it.
     """

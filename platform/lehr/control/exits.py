@@ -141,7 +141,7 @@ def listed_exit(
 
 
 def exit_report(note: Mapping[str, Any]) -> ExitReport:
-    """Return what a report says about the process."""
+    """Return what a report contains about the process."""
     return ExitReport(
         code=note.get("code"),
         signal=note.get("signal"),
@@ -151,7 +151,7 @@ def exit_report(note: Mapping[str, Any]) -> ExitReport:
 
 
 def finished_report(record: Mapping[str, Any] | None) -> FinishedReport | None:
-    """Return what the trainer's last record says, if there is one."""
+    """Return what the trainer's last record contains, if there is one."""
     if not record:
         return None
     return FinishedReport(

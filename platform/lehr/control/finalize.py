@@ -41,7 +41,7 @@ class EndedAttempt:
     """The attempt has saved a newer checkpoint than the attempts before it."""
     over_time_limit: bool = False
     preempted: bool = False
-    """It was stopped for a run of a higher priority, and nobody has asked for anything else."""
+    """It was stopped for a run of a higher priority, and nobody has requested anything else."""
     maintenance: bool = False
     """The same for a maintenance window."""
     program: bool = False

@@ -20,8 +20,8 @@ REPORT_S = 2.0
 HEARTBEATS_PER_S = 300.0
 SENDS_PER_S = 600.0
 REPORTS_PER_S = 150.0
-"""What all workers or nodes together are asked to stay under. A worker has one stream with new data
-most of the time: its events. ``tests/bench/live_attempts.py`` measures what this costs."""
+"""Limits for all workers or nodes together. A worker has one stream with new data most of the
+time: its events. ``tests/bench/live_attempts.py`` measures what this costs."""
 LONGEST_S = 10.0
 """Half of the silence after which an attempt is shown as unreachable (``liveness.py``)."""
 

@@ -234,10 +234,10 @@ def _in_turn(
         for holder in active:
             size = sum(len(share.gpus) for share in holder.placement)
             held.setdefault(holder.project, []).append((holder.number, size))
-        asked: Counter[tuple[str, int]] = Counter()
+        requested: Counter[tuple[str, int]] = Counter()
         for run in sorted(waiting, key=place):
             at = place(run)[0]
             earlier = sum(n for number, n in held.get(run.project, ()) if number < at)
-            ahead[run.run_id] = earlier + asked[run.project, run.priority]
-            asked[run.project, run.priority] += run.need.gpus
+            ahead[run.run_id] = earlier + requested[run.project, run.priority]
+            requested[run.project, run.priority] += run.need.gpus
     return sorted(waiting, key=lambda run: (-run.priority, ahead.get(run.run_id, 0), *place(run)))

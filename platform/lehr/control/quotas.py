@@ -33,7 +33,7 @@ def within_quotas(
     if not quotas:
         return list(waiting), {}
     held = held_by_project(active)
-    asked: Counter[str] = Counter()
+    requested: Counter[str] = Counter()
     full: set[str] = set()
     allowed, why = [], {}
     for run in sorted(waiting, key=lambda run: (-run.priority, run.number)):
@@ -42,11 +42,11 @@ def within_quotas(
             allowed.append(run)
         elif need > quota:
             why[run.run_id] = pending_reasons.above_quota(run.need, run.project, quota)
-        elif run.project in full or held[run.project] + asked[run.project] + need > quota:
+        elif run.project in full or held[run.project] + requested[run.project] + need > quota:
             full.add(run.project)
             used = held[run.project]
             why[run.run_id] = pending_reasons.over_quota(run.project, used, quota)
         else:
-            asked[run.project] += need
+            requested[run.project] += need
             allowed.append(run)
     return allowed, why

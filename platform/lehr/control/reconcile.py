@@ -35,7 +35,7 @@ class AttemptPhase(StrEnum):
 
 
 class StopLevel(StrEnum):
-    """How hard a process is asked to stop. Each level includes the previous ones."""
+    """How forcefully a process is stopped. Each level includes the previous ones."""
 
     ORDER = "order"
     """Through orders.json, read at the next step boundary."""
@@ -88,7 +88,7 @@ class OpenAttempt:
     contacted: bool = False
     """At least one heartbeat or event has arrived."""
     since_request_s: float = 0.0
-    """Since it was first asked to stop."""
+    """Since it first got an order to stop."""
     stop_grace_s: float | None = None
     """Time that a program has to save before it is killed; None for Lehr's trainer."""
     since_ended_s: float = 0.0
@@ -322,7 +322,7 @@ def _after_exit(
 def _stopping(attempt: OpenAttempt, live: tuple[str, ...], timeouts: Timeouts) -> list[StopAttempt]:
     term, kill = stop_limits_s(attempt, timeouts)
     if attempt.since_request_s > kill:
-        return _stop(attempt, live, StopLevel.KILL, "it did not stop when asked")
+        return _stop(attempt, live, StopLevel.KILL, "it did not stop when requested")
     if attempt.since_request_s > term:
         return _stop(attempt, live, StopLevel.TERM, "it did not stop when ordered")
     return []

@@ -61,7 +61,7 @@ def orders(
 
     Args:
         situation: that of its run.
-        checkpoint_seq: how many checkpoints people have asked for.
+        checkpoint_seq: how many checkpoints people have requested.
         fenced: another attempt has followed, or its run is over.
         keep: paths of the checkpoints that forks wait for.
     """

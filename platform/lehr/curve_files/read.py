@@ -32,7 +32,7 @@ class FileCurves:
     """Rows or records that were read."""
     last_step: int
     total_steps: int | None
-    """As the file knows it."""
+    """As the file has it."""
     warmup_steps: int | None
     changes: tuple[int, ...]
     remarks: list[str]

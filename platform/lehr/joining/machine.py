@@ -43,9 +43,9 @@ class JoinOptions:
 
 
 def ask(client: Client, name: str) -> tuple[JoinView, tuple[float, float]]:
-    """Return what the server tells a machine that joins, and the times around its answer.
+    """Return the server's answer to a machine that joins, and the times around its answer.
 
-    A server that was just started has no Ray yet: it is asked again, for at most ``HEAD_S``.
+    A server that was just started has no Ray yet: the request is repeated, for at most ``HEAD_S``.
     """
     deadline = time.monotonic() + HEAD_S
     while True:
@@ -101,7 +101,7 @@ def prepare(where: Path, options: JoinOptions) -> tuple[JoinRecord, JoinView, Ma
 
 
 def _look(
-    where: Path, record: JoinRecord, view: JoinView, ports: Ports, asked: tuple[float, float]
+    where: Path, record: JoinRecord, view: JoinView, ports: Ports, between: tuple[float, float]
 ) -> Machine:
     runs, data = Path(record.runs_dir or ""), Path(record.data_dir or "")
     host = view.ray_address.rpartition(":")[0]
@@ -114,7 +114,7 @@ def _look(
         ports_taken=ports.taken(head=False),
         head_error=head_error(view.ray_address),
         # The server read its clock at some moment between the two.
-        clock_offset_s=min(max(view.time, asked[0]), asked[1]) - view.time,
+        clock_offset_s=min(max(view.time, between[0]), between[1]) - view.time,
         own_name_s=_own_name_s(),
         home=where,
         home_kind=_kind(where),

@@ -75,7 +75,7 @@ def visible(gpus: list[GpuInfo], variable: str | None) -> list[GpuInfo]:
     ]
 
 
-def gpus_to_offer(asked: int | None, home: Path) -> int:
+def gpus_to_offer(requested: int | None, home: Path) -> int:
     """Return the number of GPUs that this machine's Ray node should offer.
 
     All real ones. On a machine without GPUs: as many logical ones as requested, else as requested
@@ -86,18 +86,18 @@ def gpus_to_offer(asked: int | None, home: Path) -> int:
         UserError: more than a machine with real GPUs has.
     """
     real = len(visible(real_gpus(), os.environ.get("CUDA_VISIBLE_DEVICES")))
-    if real and asked is not None and asked > real:
+    if real and requested is not None and requested > real:
         raise UserError(
-            f"--gpus {asked}: this machine has {real} GPU{'s' if real > 1 else ''}.",
+            f"--gpus {requested}: this machine has {real} GPU{'s' if real > 1 else ''}.",
             hint="Logical GPUs are for machines without GPUs; omit --gpus to use all.",
         )
     if real:
-        return real if asked is None else asked
+        return real if requested is None else requested
     declared = _declared(home)
-    if asked is not None:
-        if asked not in {0, declared}:
-            procfs.write_json(str(_declaration(home)), {"gpus": asked})
-        return asked
+    if requested is not None:
+        if requested not in {0, declared}:
+            procfs.write_json(str(_declaration(home)), {"gpus": requested})
+        return requested
     if declared is not None:
         return declared
     return 0 if has_driver() else LOGICAL_GPUS

@@ -41,7 +41,7 @@ from lehr.node.leftovers import Leftovers
 
 SIGNALS = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1}
 GPU_WAIT_S = 30.0
-"""Limit for processes of an earlier attempt on the GPUs to end."""
+"""Time to wait until processes of an earlier attempt have left the GPUs."""
 SHIPPER_PAUSE_S = 2.0
 """Pause between restarts of a shipper that ended early."""
 NOTE_AGAIN_S = 2.0
@@ -55,7 +55,7 @@ class Shim:
         self.gang = torchrun.Gang(**launch["gang"])
         self.attempt_dir = str(launch["attempt_dir"])
         self.environment: dict[str, str] = dict(launch["env"])
-        """Variables of the spec, with the values of secrets once it runs."""
+        """Variables of the spec. ``prepare`` adds the values of its secrets."""
         self.python: str | None = None
         """Interpreter of the environment that the spec names; None: that of the node."""
         self.locks: list[GpuLock] = []
@@ -246,7 +246,7 @@ class Shim:
         try:
             procfs.write_json(os.path.join(self.attempt_dir, name), note, durable=True)
         except OSError as error:
-            # The disk may be full. The copy that note_end writes for the agent still has it.
+            # The disk may be full. ``note_end`` also writes the exit, on the disk of the agent.
             log_line(f"{name}: {error}")
         killpoints.reached("shim: before exit.json is written")
         self.note_end(note)
@@ -258,7 +258,7 @@ class Shim:
     def note_end(self, note: dict[str, Any]) -> None:
         """Record the exit for the agent; on a full disk, try again and again.
 
-        Giving up would lose how the training ended. Its GPUs are already free.
+        Otherwise the exit of the training would be lost. Its GPUs are already free.
         """
         while True:
             try:
@@ -344,8 +344,8 @@ class Shim:
     # --- stop requests -----------------------------------------------------------------------
 
     def stop_level_rises(self) -> bool:
-        asked = self.entry.stop_level()
-        return asked is not None and self.raise_stop_level(*asked)
+        requested = self.entry.stop_level()
+        return requested is not None and self.raise_stop_level(*requested)
 
     def raise_stop_level(self, stop_level: str, reason: str) -> bool:
         if self.stop_level and STOP_LEVELS.index(stop_level) <= STOP_LEVELS.index(self.stop_level):

@@ -196,7 +196,7 @@ class Shipper:
             return
         if reply.get("stop_level"):
             self.request_stop(
-                str(reply["stop_level"]), str(reply.get("stop_reason") or "asked to end")
+                str(reply["stop_level"]), str(reply.get("stop_reason") or "stop requested")
             )
         orders = json.dumps(reply["orders"]).encode()
         killpoints.reached("shipper: before orders are written")

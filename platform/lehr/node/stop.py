@@ -25,7 +25,7 @@ _POLL_S = 0.1
 @dataclass(frozen=True)
 class StoppedTrainings:
     saved: int = 0
-    """Trainings that ended by themselves when asked: they had saved, or had nothing to save."""
+    """Trainings that ended by themselves when requested: they had saved, or had nothing to save."""
     killed: int = 0
     uncopied: dict[str, tuple[int, str | None]] = field(default_factory=dict)
     """By place, how many checkpoints are not there yet (at least), and why, where that is known."""
@@ -71,9 +71,9 @@ def _live(where: Path) -> list[AttemptDir]:
 
 
 def _finish_copies(entries: list[AttemptDir], within_s: float) -> dict[str, tuple[int, str | None]]:
-    """Have what was saved just now copied, where that is asked for; not for a place that fails.
+    """Wait until what was saved just now is copied, if the spec requests copies.
 
-    Whoever takes everything down may be about to give the machine back.
+    A storage that fails is not waited for: the machine may be given back soon.
     """
     copied = [entry for entry in entries if (entry.launch() or {}).get("upload")]
 

@@ -46,7 +46,7 @@ def start(
         keep: descriptors that stay open in it.
 
     Raises:
-        OSError: the output cannot be written, or the command cannot be run; ``filename`` tells
+        OSError: the output cannot be written, or the command cannot be run; ``filename`` shows
             which.
     """
     # A program's supervisor is of the platform: only the program trains in the environment.

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 PAGE = 100
-"""How many trials an answer has, unless another number is requested."""
+"""Default number of trials in an answer."""
 BEST = 10
-"""How many of the best trials each answer has."""
+"""Number of best trials in each answer."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class SweepPresenter:
         verdict = judged.verdict
         noise = between_seeds(verdict.points)
         fields = _fields(sweep, judged)
-        # Before the end, trials are compared early in their training: too early for a fit.
+        # Until the sweep ends, trials are compared at an early step: too early for a fit.
         fitted = fields["state"] == "finished" and fields["parameters"]
         outlines = _outline_views(judged) if outlined or fitted else []
         detail = SweepDetail(
@@ -158,7 +158,7 @@ class SweepPresenter:
         return with_advice(detail, verdict, sweep.spec["metric"]["goal"]) if fitted else detail
 
     def _progress_of(self, trials: Sequence[TrialOutline]) -> dict[str, Any]:
-        # Before the newest attempt's first step, a run is at the last step of the one before.
+        # Until the newest attempt has made a step, the previous attempt's last step counts.
         before = [trial.run_id for trial in trials if trial.attempt and trial.last_step is None]
         latest = self._runs.latest(before)
         steps = [

@@ -93,7 +93,7 @@ class ComparisonView(View):
     gaps: list[GapView] = []
     """The baseline's group of seeds against each other group; none between held-out sets."""
     groups: list[RunGroupView] = []
-    """The groups that were asked for with ``by``, in the order of their first runs."""
+    """The groups that ``by`` requests, in the order of their first runs."""
     means: list[str] = []
     """The mean of each group with several seeds, as a sentence."""
     held_out: HeldOutVerdict = "unknown"

@@ -207,8 +207,8 @@ def _webhook_problems(
 
 def _mirror_problems(specs: Sequence[RunSpec], prefix: str) -> Iterator[SpecProblem]:
     """Find W&B mirrors that this server cannot make."""
-    asked = [spec.tracking.wandb for spec in specs if spec.tracking.wandb is not None]
-    for mode in dict.fromkeys(wandb.mode for wandb in asked):
+    mirrored = [spec.tracking.wandb for spec in specs if spec.tracking.wandb is not None]
+    for mode in dict.fromkeys(wandb.mode for wandb in mirrored):
         lack = preflight.lack(mode)
         if lack is not None:
             path = f"{prefix}tracking.wandb.mode"

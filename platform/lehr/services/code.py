@@ -77,15 +77,15 @@ def problems(context: Context, specs: Sequence[RunSpec], prefix: str) -> Iterato
     """Find capsules that are missing, and code that this server does not accept."""
     shelf = Shelf(context.home)
     path = f"{prefix}code.digest"
-    for spec in {_program(spec): spec for spec in specs}.values():
+    for spec in {_code_of(spec): spec for spec in specs}.values():
         digest = spec.code.digest
         if spec.code.sends_files and digest in {None, installed(context.home).digest()}:
             message = "the project's files were not sent with the spec, or none is included."
             hint = "Submit it by the command line or the client, which send them."
             field = f"{prefix}code.{'include' if spec.code.include else 'environment'}"
             yield SpecProblem(field, f"{field}: {message}", hint)
-        yield from _closed_to(context, spec, prefix)
-        yield from _loaded_first(context, spec, prefix)
+        yield from _refused_program(context, spec, prefix)
+        yield from _loader_variables(context, spec, prefix)
         if digest is None:
             continue
         if not (shelf.has(digest) and _may_read(context, digest)):
@@ -120,7 +120,7 @@ def problems(context: Context, specs: Sequence[RunSpec], prefix: str) -> Iterato
 
 
 def _other_protocol(shelf: Shelf, digest: str, prefix: str) -> Iterator[SpecProblem]:
-    """Find code whose trainer this Lehr cannot drive: recorded by an older one, or a newer one."""
+    """Find code of a Lehr that is too old or too new for this server."""
     content = archive.read_files(shelf.path(digest), [FILE], most=LONGEST).get(FILE, b"")
     found = problem(content.decode(errors="replace"), (protocol.OLDEST, protocol.VERSION))
     if found is not None:
@@ -129,7 +129,7 @@ def _other_protocol(shelf: Shelf, digest: str, prefix: str) -> Iterator[SpecProb
         yield SpecProblem(path, f"{path}: {message}.", f"{hint}.")
 
 
-def _loaded_first(context: Context, spec: RunSpec, prefix: str) -> Iterator[SpecProblem]:
+def _loader_variables(context: Context, spec: RunSpec, prefix: str) -> Iterator[SpecProblem]:
     """Find environment variables that load code, on a server that accepts none."""
     if context.code == "any":
         return
@@ -144,7 +144,7 @@ def _loaded_first(context: Context, spec: RunSpec, prefix: str) -> Iterator[Spec
                 )
 
 
-def _program(spec: RunSpec) -> tuple[object, ...]:
+def _code_of(spec: RunSpec) -> tuple[object, ...]:
     """Return the parts of a spec on which the checks of its code depend."""
     trainer = (spec.trainer.module, spec.trainer.script) if spec.trainer is not None else None
     parts = spec.train.parts if spec.train is not None else None
@@ -152,7 +152,7 @@ def _program(spec: RunSpec) -> tuple[object, ...]:
     return spec.code.model_dump_json(), trainer, parts and parts.model_dump_json(), *loader
 
 
-def _closed_to(context: Context, spec: RunSpec, prefix: str) -> Iterator[SpecProblem]:
+def _refused_program(context: Context, spec: RunSpec, prefix: str) -> Iterator[SpecProblem]:
     """Find a program that this server does not run because it accepts no code."""
     if context.code == "any" or spec.trainer is None or spec.trainer.module in context.trainers:
         return

@@ -94,10 +94,10 @@ def _plain(view: BaseModel) -> dict[str, Any]:
 
 
 def _digest(operation: Operation[Any]) -> str:
-    asked: list[Any] = [operation.name, operation.request]
+    hashed: list[Any] = [operation.name, operation.request]
     limit = projects.current()
     if limit is not None:
         # A key of another token may stand for something that this one may not see.
-        asked.append(sorted(limit))
-    canonical = orjson.dumps(asked, option=orjson.OPT_SORT_KEYS)
+        hashed.append(sorted(limit))
+    canonical = orjson.dumps(hashed, option=orjson.OPT_SORT_KEYS)
     return hashlib.sha256(canonical).hexdigest()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _LOOK_S = 1.0
 _NOTE_EVERY = 500
-"""Rows between two records of progress."""
+"""Number of rows between two writes of the progress."""
 _TAG_LIMIT = 64
 _SAMPLE_COLUMNS = ["step", "attempt", "prompt", "text"]
 _QUIET: dict[str, Any] = {
@@ -51,7 +51,7 @@ _QUIET: dict[str, Any] = {
 
 
 class _Superseded(Exception):
-    """Raised when rows were written that no longer count."""
+    """Rows were written that no longer count."""
 
 
 class MirrorSession:
@@ -115,13 +115,13 @@ class _Writing:
         """By attempt, its last step that was sent to W&B."""
         self._rows_at_start = 0
         """Rows that W&B had at the start."""
-        self._told_late = False
+        self._began_late = False
         """Whether the run had ended when mirroring began: then no alerts are sent."""
 
     def keep(self) -> None:
         feed = self._feed()
         self.progress = self._beginning(feed)
-        self._told_late = feed.resting
+        self._began_late = feed.resting
         self._run = self._open(feed)
         self._rows_at_start = 0 if self._offline else int(self._run.starting_step)
         self.progress.url = None if self._offline else self._run.url
@@ -136,8 +136,8 @@ class _Writing:
             self._run.finish()
 
     def _beginning(self, feed: RunFeed) -> MirrorProgress:
-        """Return the first progress: offline always new; online with the decisions of the first
-        time.
+        """Return the progress to begin with. Online, it has the limits and ends of the earlier one:
+        they decided which rows W&B has.
         """
         known = None if self._offline else self._notes.progress()
         return MirrorProgress(
@@ -234,7 +234,7 @@ class _Writing:
         record = what.record
         if isinstance(record, Sample):
             self._samples.append([record.step, what.attempt, record.prompt, record.text])
-        elif self.progress.rows >= self._rows_at_start and not self._told_late:
+        elif self.progress.rows >= self._rows_at_start and not self._began_late:
             self._run.alert(title=record.code, text=record.message, level="WARN")
 
     # ---------------------------------------------------------------------------------- end
@@ -258,7 +258,7 @@ class _Writing:
             f"checkpoint-{feed.run_id}", type="model", metadata=saved.model_dump(mode="json")
         )
         folder = Path(run_directory) / saved.path
-        # W&B accepts file:// references only to files it can see, so not to a node's own disk.
+        # W&B accepts file:// references only to files that exist here, not on the disk of a node.
         uri = folder.as_uri() if folder.is_dir() else f"lehr://{feed.run_id}/{saved.path}"
         made.add_reference(uri, name=saved.path, checksum=False)
         marks = [word for word, is_it in (("best", saved.best), ("latest", saved.latest)) if is_it]

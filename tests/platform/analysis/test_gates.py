@@ -222,16 +222,16 @@ def test_spike_at_the_end_does_not_fail_the_falling_loss_gate():
 @pytest.mark.parametrize(
     ("pair", "found", "wording"),
     [
-        (Pair("w", "r", 20, {"a": "1", "b": "2"}, {"a": "1", "b": "2"}), "passed", "all 2 files"),
+        (Pair("r", 20, {"a": "1", "b": "2"}, {"a": "1", "b": "2"}), "passed", "all 2 files"),
         (
-            Pair("w", "r", 20, {"a": "1", "b": "2"}, {"a": "1", "b": "3"}),
+            Pair("r", 20, {"a": "1", "b": "2"}, {"a": "1", "b": "3"}),
             "failed",
             "files differ: b",
         ),
-        (Pair("w", "r", 20, {"a": "1", "b": "2"}, {"a": "1"}), "failed", "1 of 2 files differ: b"),
-        (Pair("w", "r", 20, problem="r failed: boom", failed=True), "failed", "r failed: boom"),
-        (Pair("w", "r", 20, problem="it cannot be read"), "not_judged", "cannot be read"),
-        (Pair("w", "r", 20), "not_judged", "no file"),
+        (Pair("r", 20, {"a": "1", "b": "2"}, {"a": "1"}), "failed", "1 of 2 files differ: b"),
+        (Pair("r", 20, problem="r failed: boom", failed=True), "failed", "r failed: boom"),
+        (Pair("r", 20, problem="it cannot be read"), "not_judged", "cannot be read"),
+        (Pair("r", 20), "not_judged", "no file"),
     ],
 )
 def test_exact_resume_fails_if_any_file_differs(pair, found, wording):
@@ -244,5 +244,5 @@ def test_exact_resume_fails_if_any_file_differs(pair, found, wording):
 @pytest.mark.parametrize("gate", list(ONE.gates))
 def test_disabled_gate_has_no_verdict(gate):
     off = with_gate(ONE, gate, enabled=False)
-    pair = Pair("w", "r", 20, {"a": "1"}, {"a": "2"})
+    pair = Pair("r", 20, {"a": "1"}, {"a": "2"})
     assert judge(gate, off, seen(losses=[math.nan], pair=pair)) is None

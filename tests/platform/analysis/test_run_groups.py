@@ -14,7 +14,6 @@ from lehr.analysis.run_groups import (
     bin_name,
     edges,
     group_names,
-    metric_keys,
     spread,
 )
 
@@ -73,7 +72,6 @@ def test_a_metric_is_divided_into_equal_parts_or_at_a_named_value():
     ]
     assert group_names(RUNS, "val/loss<3") == ["val/loss below 3"] * 2 + ["val/loss from 3"]
     assert group_names(RUNS, "tag:x,val/loss<3")[1] == "not x · val/loss below 3"
-    assert metric_keys("lr, val/loss<3") == ["lr", "val/loss"]
 
 
 def test_a_run_without_the_path_or_metric_is_in_a_group_of_its_own():

@@ -317,7 +317,7 @@ def test_prepared_data_is_refused_to_a_model_with_a_smaller_vocabulary(tmp_path)
     ("texts", "says"),
     [
         (["", "  \n"], r"holds no text: .* blank.* field text .*corpus.jsonl; .*text_field"),
-        (["only one"], "no document fell into|every document of the corpus was held out"),
+        (["only one"], "no document was held out|every document of the corpus was held out"),
     ],
 )
 def test_too_small_corpus_is_an_error_with_a_remedy(tmp_path, texts, says):

@@ -88,7 +88,7 @@ def write_checkpoint(
         manifest: its description; ``files`` is filled in here.
 
     Raises:
-        DiskFull: there was no space; what had been written is gone again.
+        DiskFull: there was no space. The unfinished folder was removed.
     """
     temporary = directory.with_name(directory.name + ".tmp")
     try:
@@ -157,8 +157,8 @@ def _parts(named: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
 def _write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> FileEntry:
     """Write the safetensors format by hand.
 
-    The library offers none of this: the digest is of the data in memory, not of data read back from
-    a disk; no second copy of everything is held; and a full disk is an ``OSError`` with its number.
+    The library does not do this: the digest is computed from memory, not from data read back from a
+    disk; there is no second copy of the tensors; and a full disk is an ``OSError`` with its number.
     """
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0

@@ -43,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("stopped; what is finished is reused next time", file=sys.stderr)
+        print("stopped; finished shards are reused next time", file=sys.stderr)
         return 130
     # If a program reads standard output, it must hold records only.
     print(

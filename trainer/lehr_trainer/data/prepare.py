@@ -66,12 +66,12 @@ def prepare_dataset(
     started_by: str = "",
     hash_everything: bool = False,
 ) -> PreparedData:
-    """Return the token shards of a corpus, or of all of a mix; prepare what does not exist yet.
+    """Return the token shards of a corpus or a mix; prepare those that do not exist yet.
 
     May be called by any number of processes at once: one prepares, the others wait.
 
     Args:
-        data: corpus, tokenizer and how much of it.
+        data: corpus, tokenizer, and how much of the corpus.
         validation: what is held out.
         vocab_size: the model's.
         root: folder of all prepared corpora.
@@ -148,7 +148,7 @@ def _prepare_mix(
 def cache_key(
     corpus: CorpusReader, tokenizer: Tokenizer, data: DataConfig, validation: ValidationConfig
 ) -> str:
-    """Name the folder for exactly this corpus, tokenizer and split."""
+    """Return the name of the folder for this corpus, tokenizer and held-out share."""
     identity = {
         "format": 1,
         "corpus": corpus.identity(),
@@ -200,7 +200,7 @@ class _Preparation:
             if error.errno in _NO_ROOM:
                 raise DiskFull(
                     f"no space left for the token shards in {building}: {error.strerror}; "
-                    "free some space or set LEHR_DATA to another disk, what is finished is reused"
+                    "free some space or set LEHR_DATA to another disk; finished shards are reused"
                 ) from None
             raise
 
@@ -284,14 +284,15 @@ class _Preparation:
             raise BadData(f"the corpus holds no text: {_blank(self.data.corpus)}")
         if writer.train_tokens == 0:
             raise BadData(
-                "every document of the corpus was held out for validation: it has too few; take "
-                "a larger corpus, or for text files set data.corpus.document to paragraph"
+                "every document of the corpus was held out for validation: it has too few "
+                "documents; use a larger corpus, or for text files set data.corpus.document to "
+                "paragraph"
             )
         limited = " or data.max_tokens" if self.data.max_tokens else ""
         raise BadData(
-            f"no document fell into the {self.validation.share:.1%} that is held out: too few were "
-            f"read; raise validation.share{limited}, or for text files set data.corpus.document to "
-            "paragraph"
+            f"no document was held out for validation (a share of {self.validation.share:.1%}): "
+            f"too few were read; raise validation.share{limited}, or for text files set "
+            "data.corpus.document to paragraph"
         )
 
     def _publish(self, building: Path, manifest: DatasetManifest) -> None:
@@ -318,19 +319,19 @@ def is_held_out(name: bytes, share: float) -> bool:
 
 
 def _blank(corpus: Corpus) -> str:
-    """Describe what was read of a corpus without text, and what to look at."""
+    """Describe what was read of a corpus without text, and which setting to check."""
     match corpus:
         case FilesCorpus(kind="text"):
             return f"all documents of {_some(corpus.paths)} are blank"
         case FilesCorpus():
             return (
                 f"all documents are blank in the field {corpus.text_field} of "
-                f"{_some(corpus.paths)}; if it is another one, set data.corpus.text_field"
+                f"{_some(corpus.paths)}; if another field has the text, set data.corpus.text_field"
             )
         case HubCorpus():
             return (
                 f"all documents are blank in the field {corpus.text_field} of dataset "
-                f"{corpus.id}, split {corpus.split}; look at data.corpus.text_field and split"
+                f"{corpus.id}, split {corpus.split}; check data.corpus.text_field and split"
             )
         case _:
             return "all of its documents are blank"

@@ -93,9 +93,9 @@ def attend(
 def _kernel_shares_heads(
     device: torch.device, dtype: torch.dtype, *, dense_mask: bool, flex: bool = False
 ) -> bool:
-    """Return whether the kernel takes fewer key and value heads as they are.
+    """Return whether the kernel accepts fewer key and value heads than query heads.
 
-    A CPU's does, and FlexAttention, and CUDA's flash and cuDNN, which need 16-bit operands and no
+    The CPU's kernel and FlexAttention do. CUDA's flash and cuDNN do with 16-bit operands and no
     dense mask. CUDA's efficient kernel does not; with fewer heads SDPA would fall back to the math
     kernel, which holds all T x T scores: 22.5 GB instead of 6.2 in docs/reference-runs.md.
     """
@@ -107,15 +107,16 @@ def _kernel_shares_heads(
 def masks_by_blocks(device: torch.device) -> bool:
     """Return whether documents are masked by blocks, and so by FlexAttention: CUDA's ``auto``.
 
-    Kernels that were asked for by name take a dense mask. A CPU has no backward pass for blocks.
+    Kernels that the config names take a dense mask. A CPU has no backward pass for blocks.
     """
     return device.type == "cuda" and _switched_to == "auto"
 
 
 def _flex_attention(device_type: str) -> Any:
-    """Return FlexAttention: one fused kernel only when compiled; on a CPU it runs eagerly.
+    """Return FlexAttention: compiled on CUDA, where only that is one fused kernel; eager on a CPU.
 
-    In a compiled block it becomes a part of the block's graph. Dynamo would not use the cache.
+    In a compiled block it becomes a part of the block's graph; there it must not be compiled again,
+    because Dynamo ignores ``cache``.
     """
     from torch.nn.attention.flex_attention import flex_attention
 
@@ -228,9 +229,7 @@ def _activate(name: str) -> None:
     field = f"attention.backend: {name}"
     activate = getattr(torch_attention, "activate_flash_attention_impl", None)
     if activate is None:
-        raise BadConfig(
-            f"{field}: torch {torch.__version__} cannot switch it on; 2.11 and later can"
-        )
+        raise BadConfig(f"{field} needs torch 2.11 or later, but this is torch {torch.__version__}")
     try:
         activate(name.upper())
     except ModuleNotFoundError as error:
@@ -253,7 +252,7 @@ def _restore() -> None:
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """The facts of a call that decide which kernel takes it."""
+    """The properties of a call by which PyTorch chooses its kernel."""
 
     device: torch.device
     dtype: torch.dtype
@@ -285,16 +284,16 @@ class AttentionCall:
 
 
 def chosen_kernel(call: AttentionCall) -> str:
-    """Return flash, efficient, cudnn or math: PyTorch's present choice for such a call."""
+    """Return the kernel that PyTorch would use for such a call: flash, efficient, cudnn or math."""
     query, key, value = call.tensors()
     mask = None
     if call.dense_mask:
         mask = torch.ones(1, 1, call.length, call.length, dtype=torch.bool, device=call.device)
     try:
-        choice = torch._fused_sdp_choice(  # noqa: SLF001 - the only way to ask without a profile
+        choice = torch._fused_sdp_choice(  # noqa: SLF001 - needs no profile
             query, key, value, attn_mask=mask, is_causal=mask is None, enable_gqa=call.grouped
         )
-    except RuntimeError as error:  # "No available kernel": the one that is switched on refuses.
+    except RuntimeError as error:  # "No available kernel": the selected one refuses.
         kind = str(call.dtype).removeprefix("torch.")
         raise BadConfig(
             f"attention.backend: {_switched_to} cannot compute attention in {kind} with a head "
@@ -334,7 +333,7 @@ def fallback_message(call: AttentionCall, refusals: list[str]) -> str:
             f"and at most 256 (it is {call.head_size})"
         )
     else:
-        remedy = "set attention.backend: auto, and see lehr_trainer's memory table for the kernel"
+        remedy = "set attention.backend: auto"
     why = f" PyTorch reports: {'; '.join(refusals)}." if refusals else ""
     gib = call.score_bytes / 2**30
     return (

@@ -112,17 +112,17 @@ def cancel_runs(
     statements does not depend on the number of runs.
     """
     living = col(RunRow.state).not_in([state.value for state in ENDED])
-    asked = session.execute(
+    requested = session.execute(
         update(RunRow)
         .where(where, living, col(RunRow.desired) != Desired.CANCEL.value)
         .values(desired=Desired.CANCEL.value)
         .returning(col(RunRow.id), col(RunRow.attempt), col(RunRow.sweep_id)),
         execution_options={"synchronize_session": "fetch"},
     ).all()
-    if asked:
-        runs = [(run_id, attempt) for run_id, attempt, _ in asked]
+    if requested:
+        runs = [(run_id, attempt) for run_id, attempt, _ in requested]
         add_requests(session, runs, Desired.CANCEL.value, message, actor, at)
-        announce_runs(db, [(run_id, sweep_id) for run_id, _, sweep_id in asked])
+        announce_runs(db, [(run_id, sweep_id) for run_id, _, sweep_id in requested])
     for state in WITHOUT_ATTEMPT:
         transition_runs(
             session,

@@ -113,7 +113,7 @@ def insert_with_ids(
     connection = session.connection()
     while True:
         try:
-            # A savepoint of the session would begin only when it is next asked for its connection.
+            # A savepoint of the session would begin only when its connection is next requested.
             with connection.begin_nested():
                 insert(ids)
         except IntegrityError as error:

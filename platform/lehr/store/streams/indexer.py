@@ -23,14 +23,14 @@ _log = logging.getLogger("lehr.store")
 MAX_LINE = 8 << 20
 """A line longer than this is malformed; it is skipped unread."""
 _KNOWN = 2_048
-"""Streams, runs and metrics to keep in memory. Any other is read again in some 10 us."""
+"""Number of streams, runs and metrics kept in memory. Reading another one takes about 10 us."""
 _FEW_METRICS = 100
-"""Attempts with more are not kept in memory with their newest points: some 300 bytes each."""
+"""The newest points of an attempt with more metrics are not kept in memory: 300 bytes each."""
 
 
 @dataclass(frozen=True)
 class IndexedStream:
-    """One stream as the index knows it."""
+    """One stream as it is in the index."""
 
     run: int
     attempt_id: str
@@ -66,7 +66,7 @@ class Indexer:
             return
         self.connection.execute("BEGIN IMMEDIATE")
         for table in ("metrics", "blocks", "latest", "starts", "records", "streams"):
-            self.connection.execute(f"DELETE FROM {table} WHERE run=?", row)  # noqa: S608 - its own
+            self.connection.execute(f"DELETE FROM {table} WHERE run=?", row)  # noqa: S608 - own names
         self.connection.execute("DELETE FROM runs WHERE id=?", row)
         self.connection.execute("COMMIT")
         self.to_seal = {key for key in self.to_seal if key[0] != row[0]}
@@ -320,7 +320,7 @@ class Indexer:
         except BaseException:
             self.connection.execute("ROLLBACK")
             raise
-        self._newest.drop((key[0], key[2]))  # It counts other points as loose now.
+        self._newest.drop((key[0], key[2]))  # Its counts of loose points are outdated.
 
     # ------------------------------------------------------------------------------- numbers
 
@@ -345,7 +345,7 @@ class Indexer:
 
 
 def _axes(parsed: Parsed, newest: dict[int, NewestPoint]) -> dict[int, dict[int, float]]:
-    """Index each step's tokens and time: those of its first record."""
+    """Index the tokens and time of each step, from its first record."""
     known = newest.get(index.TIME)
     top = -1 if known is None else known.step
     tokens: dict[int, float] = {}

@@ -204,5 +204,5 @@ class Streams:
         if self._attempts.of_deleted_run(attempt_id):
             raise Fenced(f"{run_of(attempt_id)} was deleted; its streams are closed.")
         with self._guard:
-            if deletions == self._deletions:  # A run that was deleted meanwhile is asked for again.
+            if deletions == self._deletions:  # After a deletion, the next call checks again.
                 self._open.put(attempt_id, True)
