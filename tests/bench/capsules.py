@@ -38,7 +38,7 @@ from typing import IO, Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from lehr.capsules.shelf import Shelf
+from lehr.capsules.capsule_store import CapsuleStore
 from lehr.client.capsules import send
 from lehr.client.transport import Transport
 from lehr.node import code_cache, code_fetcher, project_copy
@@ -211,9 +211,9 @@ def difference(pairs: list[tuple[float, float]]) -> dict[str, object]:
     }
 
 
-class FromShelf:
-    def __init__(self, shelf: Shelf, digest: str) -> None:
-        self._path = shelf.path(digest)
+class FromServer:
+    def __init__(self, capsules: CapsuleStore, digest: str) -> None:
+        self._path = capsules.path(digest)
 
     def download(self, _path: str, file: IO[bytes], _most: int) -> None:
         file.write(self._path.read_bytes())
@@ -243,7 +243,7 @@ def main() -> None:
         entry.mkdir(parents=True)
         (entry / "launch.json").write_text("{}")
         began = time.perf_counter()
-        server = FromShelf(Shelf(root / "home"), digest)
+        server = FromServer(CapsuleStore(root / "home"), digest)
         code_fetcher.fetch(AttemptDir(str(entry)), digest, server)  # type: ignore[arg-type]
         unpacked = time.perf_counter() - began
         checks = []

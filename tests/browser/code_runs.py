@@ -7,7 +7,7 @@ from pathlib import Path
 from playwright.sync_api import Page, expect
 
 from lehr.capsules.archive import SourceFile
-from lehr.capsules.shelf import Shelf
+from lehr.capsules.capsule_store import CapsuleStore
 from lehr.store.tables import RunRow
 from lehr_testing import seeding
 
@@ -27,7 +27,7 @@ def with_code(lehr: Lehr, folder: Path, name: str, text: str, **row: str) -> Run
             ("project/train.py", "train.py"),
         ]
     ]
-    digest = Shelf(lehr.store.home).make(sources)
+    digest = CapsuleStore(lehr.store.home).make(sources)
     spec = seeding.run_spec(name, steps=10)
     code = spec.code.model_copy(update={"digest": digest})
     return lehr.store.runs.create(spec.model_copy(update={"code": code}), **row)

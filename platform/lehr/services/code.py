@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from lehr import projects
 from lehr.capsules import archive
 from lehr.capsules.archive import BadArchive
+from lehr.capsules.capsule_store import CapsuleStore, InstalledTrainer
 from lehr.capsules.changes import changes_between
 from lehr.capsules.collect import (
     refuse_missing_environment,
     refuse_missing_parts,
     refuse_missing_script,
 )
-from lehr.capsules.shelf import InstalledTrainer, Shelf
 from lehr.errors import NotFound, SpecError, SpecProblem, StoreUnavailable, UserError
 from lehr.node.protocol import FILE, LONGEST, problem
 from lehr.schemas.code import CapsuleFile, CapsuleView, CodeDiff, FileChange
@@ -70,12 +70,12 @@ def _with_digest(run: RunSpec, digest: str | None) -> RunSpec:
 @lru_cache(maxsize=8)
 def installed(home: Path) -> InstalledTrainer:
     """Return the object that makes capsules of the installed trainer."""
-    return InstalledTrainer(Shelf(home))
+    return InstalledTrainer(CapsuleStore(home))
 
 
 def problems(context: Context, specs: Sequence[RunSpec], prefix: str) -> Iterator[SpecProblem]:
     """Find capsules that are missing, and code that this server does not accept."""
-    shelf = Shelf(context.home)
+    capsules = CapsuleStore(context.home)
     path = f"{prefix}code.digest"
     for spec in {_code_of(spec): spec for spec in specs}.values():
         digest = spec.code.digest
@@ -88,18 +88,18 @@ def problems(context: Context, specs: Sequence[RunSpec], prefix: str) -> Iterato
         yield from _loader_variables(context, spec, prefix)
         if digest is None:
             continue
-        if not (shelf.has(digest) and _may_read(context, digest)):
+        if not (capsules.has(digest) and _may_read(context, digest)):
             message = f"{path}: this server has no capsule {digest[:_SHOWN]}."
             hint = "Leave code.digest out to train with the code as it is now."
             yield SpecProblem(path, message, hint)
             continue
         if digest != installed(context.home).digest():
-            yield from _other_protocol(shelf, digest, prefix)
+            yield from _other_protocol(capsules, digest, prefix)
         script = spec.trainer.script if spec.trainer is not None else None
         parts = spec.train.parts if spec.train is not None else None
         file = spec.code.environment
         if script is not None or parts is not None or file is not None:
-            names = [m.name for m in archive.members(shelf.path(digest), digests=False)]
+            names = [m.name for m in archive.members(capsules.path(digest), digests=False)]
             try:
                 if script is not None:
                     refuse_missing_script(script, names)
@@ -119,9 +119,9 @@ def problems(context: Context, specs: Sequence[RunSpec], prefix: str) -> Iterato
             )
 
 
-def _other_protocol(shelf: Shelf, digest: str, prefix: str) -> Iterator[SpecProblem]:
+def _other_protocol(capsules: CapsuleStore, digest: str, prefix: str) -> Iterator[SpecProblem]:
     """Find code of a Lehr that is too old or too new for this server."""
-    content = archive.read_files(shelf.path(digest), [FILE], most=LONGEST).get(FILE, b"")
+    content = archive.read_files(capsules.path(digest), [FILE], most=LONGEST).get(FILE, b"")
     found = problem(content.decode(errors="replace"), (protocol.OLDEST, protocol.VERSION))
     if found is not None:
         path = f"{prefix}code.digest"
@@ -173,14 +173,14 @@ def receive(context: Context, draft: Path, digest: str) -> CapsuleView:
         UserError: this server accepts no code, or the archive is not a capsule.
     """
     refuse_if_closed(context)
-    shelf = Shelf(context.home)
+    capsules = CapsuleStore(context.home)
     limit = projects.current()
     try:
-        if not shelf.has(digest):
-            shelf.adopt(draft, digest)
+        if not capsules.has(digest):
+            capsules.adopt(draft, digest)
         elif limit is not None:
             # Knowing a digest does not prove that the sender has the code.
-            shelf.check(draft, digest)
+            capsules.check(draft, digest)
     except BadArchive as error:
         raise UserError(f"the capsule was rejected: {error}.") from error
     if limit is not None:
@@ -191,7 +191,7 @@ def receive(context: Context, draft: Path, digest: str) -> CapsuleView:
 
 def draft(context: Context) -> AbstractContextManager[Path]:
     """Return the path of a new file for an archive that is being received."""
-    return Shelf(context.home).draft()
+    return CapsuleStore(context.home).draft()
 
 
 def append(context: Context, draft: FileIO, piece: bytes) -> None:
@@ -237,12 +237,12 @@ def find(context: Context, ref: str) -> str:
     Raises:
         NotFound: no capsule matches, or several begin with that prefix.
     """
-    shelf = Shelf(context.home)
-    if archive.DIGEST.fullmatch(ref) and shelf.has(ref) and _may_read(context, ref):
+    capsules = CapsuleStore(context.home)
+    if archive.DIGEST.fullmatch(ref) and capsules.has(ref) and _may_read(context, ref):
         return ref
     matching = [
         digest
-        for digest in shelf.digests()
+        for digest in capsules.digests()
         if len(ref) >= 6 and digest.startswith(ref) and _may_read(context, digest)
     ]
     if len(matching) == 1:
@@ -268,17 +268,17 @@ def of_run(context: Context, run: RunRow) -> str:
     digest: str | None = (run.spec.get("code") or {}).get("digest")
     if digest is None:
         raise NotFound(f"{run.name} ({run.id}) has no capsule: an older Lehr recorded it.")
-    if not Shelf(context.home).has(digest):
+    if not CapsuleStore(context.home).has(digest):
         raise NotFound(f"capsule {digest[:_SHOWN]} of {run.name} is gone.")
     return digest
 
 
 def path(context: Context, digest: str) -> Path:
     """Return the file of a capsule that is here."""
-    shelf = Shelf(context.home)
-    if not archive.DIGEST.fullmatch(digest) or not shelf.has(digest):
+    capsules = CapsuleStore(context.home)
+    if not archive.DIGEST.fullmatch(digest) or not capsules.has(digest):
         raise NotFound(f"this server has no capsule {digest[:_SHOWN]}.")
-    return shelf.path(digest)
+    return capsules.path(digest)
 
 
 def view(context: Context, digest: str) -> CapsuleView:

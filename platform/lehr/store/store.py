@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from lehr import home as homes
-from lehr.capsules.shelf import Shelf
+from lehr.capsules.capsule_store import CapsuleStore
 from lehr.errors import HomeUnusable, InternalError
 from lehr.filesystems import refuse_network_filesystem
 from lehr.store.apply_events import EventApplier
@@ -163,7 +163,7 @@ class Store:
 
     def collect_capsules(self) -> list[str]:
         """Remove capsules that neither a run nor an unfinished sweep or rollout needs."""
-        removed = Shelf(self.home).collect_garbage(self.runs.capsules_in_use())
+        removed = CapsuleStore(self.home).collect_garbage(self.runs.capsules_in_use())
         self.capsule_senders.forget(removed)
         return removed
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from lehr.capsules import archive
-from lehr.capsules.shelf import Shelf
+from lehr.capsules.capsule_store import CapsuleStore
 from lehr.store.streams.replica import sync_folder
 
 FOLDER = "capsules"
@@ -59,9 +59,9 @@ def copied(home: Path, folder: Path, database: Path) -> Iterator[Path]:
 
     Missing ones are left out: a run may have been deleted after its database was copied.
     """
-    shelf = Shelf(home)
+    capsules = CapsuleStore(home)
     for digest in sorted(needed(database)):
-        source = shelf.path(digest)
+        source = capsules.path(digest)
         folder.mkdir(mode=0o700, exist_ok=True)
         try:
             shutil.copyfile(source, folder / source.name, follow_symlinks=False)
@@ -98,21 +98,21 @@ def link(home: Path, kept: Path) -> None:
 
 def missing(database: Path, home: Path) -> list[str]:
     """Return a sentence for each capsule that the record needs and the home lacks."""
-    shelf = Shelf(home)
+    capsules = CapsuleStore(home)
     return [
         f"{_title(digest)} is missing; {_of(subjects)}"
         for digest, subjects in needed(database).items()
-        if not shelf.path(digest).is_file()
+        if not capsules.path(digest).is_file()
     ]
 
 
 def damaged(home: Path) -> list[str]:
     """Return a sentence for each capsule whose content is not what its name is the digest of."""
-    shelf = Shelf(home)
+    capsules = CapsuleStore(home)
     found = []
-    for digest in shelf.digests():
+    for digest in capsules.digests():
         try:
-            is_one = archive.digest_of(shelf.path(digest)) == digest
+            is_one = archive.digest_of(capsules.path(digest)) == digest
         except FileNotFoundError:  # Removed meanwhile: its last run was deleted.
             continue
         except OSError as error:

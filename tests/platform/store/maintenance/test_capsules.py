@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lehr.capsules.archive import SourceFile
-from lehr.capsules.shelf import Shelf
+from lehr.capsules.capsule_store import CapsuleStore
 from lehr.control.lifecycle import RunState
 from lehr.store import Store
 from lehr.store.maintenance import backup
@@ -21,7 +21,7 @@ from lehr_testing.stores import run_spec
 def capsule(home: Path, text: str) -> str:
     path = home / "source.py"
     path.write_text(text)
-    digest = Shelf(home).make([SourceFile("project/train.py", str(path), 0o644)])
+    digest = CapsuleStore(home).make([SourceFile("project/train.py", str(path), 0o644)])
     path.unlink()
     return digest
 
@@ -45,7 +45,7 @@ def test_backup_has_the_capsules_of_its_runs_and_a_restore_brings_them_back(
     assert made.missing == ()
     put = backup.restore(tmp_path / "backup", tmp_path / "other")
     assert put.missing == ()
-    assert Shelf(tmp_path / "other").digests() == [mine]
+    assert CapsuleStore(tmp_path / "other").digests() == [mine]
     assert errors(tmp_path / "other") == []
     assert not (tmp_path / "other/.restoring").exists()
 
@@ -55,7 +55,7 @@ def test_missing_capsule_is_named_with_its_runs_by_backup_restore_and_check(
 ) -> None:
     digest = capsule(store.home, "a = 1")
     ids = [recorded(store, f"r{n}", digest) for n in range(5)]
-    Shelf(store.home).path(digest).unlink()
+    CapsuleStore(store.home).path(digest).unlink()
     text = f"capsule {digest[:12]} is missing; run {ids[0]}, run {ids[1]}, run {ids[2]} and 2 more"
     made = backup.backup(store.home, tmp_path / "backup")
     assert made.missing == (f"{text} need it",)
@@ -79,10 +79,10 @@ def test_restore_over_a_home_keeps_the_capsules_of_both_records(
     # As a backup of an earlier version, which holds no capsules.
     manifest.write_text(text[:start].rstrip(", \n") + text[end + 1 :])
     assert backup.restore(tmp_path / "backup", store.home, replace=True).missing == ()
-    assert Shelf(store.home).digests() == sorted([old, new])
+    assert CapsuleStore(store.home).digests() == sorted([old, new])
     [kept] = store.home.glob("replaced-*")
     assert sorted(path.stem for path in (kept / "capsules").iterdir()) == sorted([old, new])
-    Shelf(store.home).collect_garbage({old}, unused_s=-1)
+    CapsuleStore(store.home).collect_garbage({old}, unused_s=-1)
     assert (kept / f"capsules/{new}.tar").is_file()
 
 
@@ -101,8 +101,8 @@ def test_damaged_capsule_is_found_and_that_of_a_deleted_run_is_not_needed(store:
         actor="ada",
     )
     store.runs.mark_deleted(run_id)
-    Shelf(store.home).path(gone).unlink()
-    with Shelf(store.home).path(digest).open("ab") as file:
+    CapsuleStore(store.home).path(gone).unlink()
+    with CapsuleStore(store.home).path(digest).open("ab") as file:
         file.write(b"x")
     assert errors(store.home) == [f"code: capsule {digest[:12]} does not match its digest"]
 
@@ -114,11 +114,11 @@ def test_capsules_that_no_run_needs_are_removed_from_time_to_time(
     recorded(store, "one", used)
     store.capsule_senders.add(old, ["p"])
     for digest in (used, old):
-        os.utime(Shelf(store.home).path(digest), (0, 0))
+        os.utime(CapsuleStore(store.home).path(digest), (0, 0))
     queued = threading.Event()
     store._appender.call(lambda _: queued.wait(20))
     store._appender._rest_at = 0.0
-    seen = store._appender.call(lambda _: Shelf(store.home).digests())
+    seen = store._appender.call(lambda _: CapsuleStore(store.home).digests())
     queued.set()
     assert seen.result() == sorted([used, new])
     assert not store.capsule_senders.sent(old, ["p"])

@@ -23,7 +23,7 @@ _looking = threading.Lock()
 """Held while the age of a capsule is read and changed: a submission that has found it keeps it."""
 
 
-class Shelf:
+class CapsuleStore:
     """Keep capsules by digest. Its methods may be called from any thread."""
 
     def __init__(self, home: Path) -> None:
@@ -110,8 +110,8 @@ class Shelf:
 class InstalledTrainer:
     """The capsule of the trainer that is installed with the server, made again when it changes."""
 
-    def __init__(self, shelf: Shelf) -> None:
-        self._shelf = shelf
+    def __init__(self, capsules: CapsuleStore) -> None:
+        self._capsules = capsules
         self._guard = threading.Lock()
         self._seen: tuple[object, str] | None = None
 
@@ -119,6 +119,10 @@ class InstalledTrainer:
         sources = trainer_sources()
         state = [(name, (s := os.stat(path)).st_size, s.st_mtime_ns) for name, path, _ in sources]  # noqa: PTH116
         with self._guard:
-            if self._seen is None or self._seen[0] != state or not self._shelf.has(self._seen[1]):
-                self._seen = (state, self._shelf.make(sources))
+            if (
+                self._seen is None
+                or self._seen[0] != state
+                or not self._capsules.has(self._seen[1])
+            ):
+                self._seen = (state, self._capsules.make(sources))
             return self._seen[1]
