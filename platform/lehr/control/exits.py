@@ -19,7 +19,7 @@ Text = Annotated[str, Field(max_length=200_000)]
 STOPPED = "stopped"
 """The reason of a part that Lehr has ended."""
 _FOLLOW = frozenset({"nccl_timeout", "nccl_error", "network", "peer_lost"})
-"""Causes that the end of another part has on the rest of its gang."""
+"""Causes of failure that follow when another part of the gang has ended."""
 
 
 class _Sound(Documented):

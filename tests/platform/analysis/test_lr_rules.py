@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from lehr.analysis.lr_rules import (
     step_law,
     usual,
 )
+from lehr_testing.paths import ROOT
 from lehr_testing.seeding import train
 from lehr_trainer.configs.train import TrainConfig
 
@@ -144,3 +146,9 @@ def test_setting_counts_a_training():
 def test_usual_rates_are_of_models_of_about_the_size():
     assert [row.name for row in usual(7e9)] == ["GPT-3 6.7B", "Llama 7B", "Llama 3 8B"]
     assert usual(1e6) == []
+
+
+def test_help_of_the_option_names_every_rule() -> None:
+    [row] = [line for line in (ROOT / "docs/cli.md").read_text().splitlines() if "`--rule`" in line]
+    listed = row.partition("the rate: ")[2].partition(". Default")[0]
+    assert re.split(r", | or ", listed) == list(RULES)

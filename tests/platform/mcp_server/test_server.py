@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +32,7 @@ from lehr_testing.api import (
     started,
 )
 from lehr_testing.cli import call
+from lehr_testing.paths import ROOT
 
 HOUR = 3600.0
 ONE_HOUR = {"time_limit_s": HOUR}
@@ -195,3 +197,14 @@ async def test_agent_with_a_token_for_a_project_sees_only_its_runs(lehr, tmp_pat
         with pytest.raises(Refused) as refused:
             await ask("show_run", ref="hidden")
         assert "theirs" not in str(refused.value)
+
+
+def test_documented_tools_are_those_that_exist() -> None:
+    rows = re.findall(
+        r"^\| (read|launch|stop|account) \| (.+) \|$",
+        (ROOT / "docs/mcp.md").read_text(),
+        re.MULTILINE,
+    )
+    found = {kind: set(re.findall(r"`(\w+)`", tools)) for kind, tools in rows}
+    expected = {"read": READS, "launch": LAUNCHES, "stop": STOPS, "account": ("budget",)}
+    assert found == {kind: set(tools) for kind, tools in expected.items()}
