@@ -82,21 +82,21 @@ def test_metrics_of_the_last_step_are_written_before_the_end(tmp_path: Path, cor
     """On a GPU they arrive one step later; here they are delayed in the same way."""
     for outcome, orders in (("completed", None), ("stopped", "pause"), ("stopped", "stop")):
         training = begin(tmp_path / f"{outcome}-{orders}", corpus, steps=3, **QUIET)
-        settled: list[int] = []
-        settle = training.metrics_logger.settle
+        flushed: list[int] = []
+        flush = training.metrics_logger.flush
 
         def noted(
-            settle: Any = settle, settled: list[int] = settled, training: Training = training
+            flush: Any = flush, flushed: list[int] = flushed, training: Training = training
         ) -> None:
-            settled.append(len(recorded(training, "checkpoint")))
-            settle()
+            flushed.append(len(recorded(training, "checkpoint")))
+            flush()
 
-        training.metrics_logger.settle = noted  # type: ignore[method-assign]
+        training.metrics_logger.flush = noted  # type: ignore[method-assign]
         if orders is not None:
             give_orders(training, desired=orders)
         assert train(training).outcome == outcome
         # Once more after the last save.
-        assert settled[-1] == len(recorded(training, "checkpoint"))
+        assert flushed[-1] == len(recorded(training, "checkpoint"))
         assert recorded(training, "metrics")[-1]["step"] == (3 if orders is None else 1)
 
 

@@ -105,7 +105,7 @@ class RankProcess:
 
     def run(self) -> int:
         if self.place is not None:
-            self._settle_in(self.place)
+            self._open_files(self.place)
         try:
             finished = self._train()
         except Exception as error:  # noqa: BLE001 - whatever it is, the run has to report how it ended
@@ -135,7 +135,7 @@ class RankProcess:
         if self.terminal is not None:
             os.write(self.terminal, f"{line}\n".encode())
 
-    def _settle_in(self, place: launch.RunPaths) -> None:
+    def _open_files(self, place: launch.RunPaths) -> None:
         terminal = launch.redirect_output(layout.rank_log(place.attempt_dir, self.rank))
         if place.standalone and self.rank == 0:
             self.terminal = terminal
@@ -169,7 +169,7 @@ class RankProcess:
             if self.place is None:
                 found = launch.find_place(Path(attempt_dir), make_attempt=False)
                 assert found is not None
-                self._settle_in(found)
+                self._open_files(found)
             place = self._known_place()
             if self.ranks.world_size > 1:
                 # So that every rank has a log, and a reader sees which process it was.

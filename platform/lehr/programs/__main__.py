@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 from lehr.programs.environment import host, versions
+from lehr.programs.program_dir import ProgramDir, read_program
 from lehr.programs.supervisor import Supervisor, capsule_folder, events_of
-from lehr.programs.workplace import Workplace, read_program
 from lehr_trainer import process_start
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import LaunchNote
@@ -26,7 +26,7 @@ def main() -> int:
     os.close(redirect_output(layout.rank_log(attempt_dir, rank)))
     note = LaunchNote.model_validate_json((attempt_dir / layout.LAUNCH).read_bytes())
     events = events_of(attempt_dir, rank)
-    place = Workplace(attempt_dir, capsule_folder())
+    place = ProgramDir(attempt_dir, capsule_folder())
     try:
         program = read_program(attempt_dir.parent)
         resumed = place.prepare(note, deterministic=program.deterministic)

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from lehr.programs.program_dir import ProgramDir
 from lehr.programs.recorder import Recorder, RecordSink
 from lehr.programs.saves import Declared, Kept, ProgramSave, StillChanging, keep, saved_in
-from lehr.programs.workplace import Workplace
 from lehr.specs.program import Program
 from lehr.specs.stored import program_policy
 from lehr_trainer.checkpointing.retention import prune
@@ -23,7 +23,7 @@ _MOST_WARNINGS = 20
 
 class Keeper:
     def __init__(
-        self, place: Workplace, program: Program, events: RecordSink, recorder: Recorder
+        self, place: ProgramDir, program: Program, events: RecordSink, recorder: Recorder
     ) -> None:
         self._place, self._events, self._recorder = place, events, recorder
         self._tokens_per_step = program.tokens_per_step

@@ -6,9 +6,9 @@ import time
 from collections.abc import Mapping
 from typing import Protocol
 
+from lehr.programs.program_dir import ProgramDir
 from lehr.programs.recorder import Recorder, parse_line
 from lehr.programs.sources import FileSource, csv_source, tensorboard_source, wandb_source
-from lehr.programs.workplace import Workplace
 
 _PIECE = 4 << 20
 _LONGEST_LINE = 1 << 20
@@ -30,7 +30,7 @@ class LogTail:
     programs that log by several ways log the same values.
     """
 
-    def __init__(self, place: Workplace, recorder: Recorder, saves: Saves) -> None:
+    def __init__(self, place: ProgramDir, recorder: Recorder, saves: Saves) -> None:
         self._path = place.log_file(0)
         self._recorder, self._saves = recorder, saves
         self._offset = 0

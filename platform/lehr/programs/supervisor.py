@@ -18,8 +18,8 @@ from lehr.node import procfs, subprocesses
 from lehr.programs.keeper import Keeper
 from lehr.programs.log_tail import LogTail
 from lehr.programs.patient_stream import PatientStream
+from lehr.programs.program_dir import ProgramDir, Resume
 from lehr.programs.recorder import Recorder
-from lehr.programs.workplace import Resume, Workplace
 from lehr.specs.program import Program
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import read_orders
@@ -34,7 +34,7 @@ _SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
 class Supervisor:
     def __init__(
         self,
-        place: Workplace,
+        place: ProgramDir,
         program: Program,
         events: EventStream,
         *,

@@ -9,8 +9,8 @@ import pytest
 
 from lehr.programs import saves
 from lehr.programs.keeper import Keeper
+from lehr.programs.program_dir import ProgramDir
 from lehr.programs.recorder import Recorder
-from lehr.programs.workplace import Workplace
 from lehr.specs.program import Program
 from lehr_testing.program_attempts import Attempts
 from lehr_trainer.contract.orders import LaunchNote
@@ -135,7 +135,7 @@ class Kept:
     def __init__(self, folder: Path, program: Program) -> None:
         attempt = folder / "attempt-1"
         attempt.mkdir(parents=True)
-        self.place = Workplace(attempt, None)
+        self.place = ProgramDir(attempt, None)
         self.place.prepare(LaunchNote(run_id="r", attempt=1))
         self.records: list[object] = []
         events = EventStream(None)

@@ -10,8 +10,8 @@ import pytest
 from lehr.curve_files.points import CurveRow
 from lehr.programs.keeper import Keeper
 from lehr.programs.log_tail import LogTail
+from lehr.programs.program_dir import ProgramDir
 from lehr.programs.recorder import Recorder
-from lehr.programs.workplace import Workplace
 from lehr.specs.program import Program
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.records import record_adapter
@@ -22,7 +22,7 @@ class Attempt:
     """An attempt whose log the test writes."""
 
     def __init__(self, folder: Path) -> None:
-        self.place = Workplace(folder / "run" / "attempt-1", None)
+        self.place = ProgramDir(folder / "run" / "attempt-1", None)
         self.place.folder.mkdir(parents=True)
         (self.place.folder / "state.txt").write_text("1")
         (self.place.attempt_dir.parent / "secret").write_text("2")

@@ -338,7 +338,7 @@ def test_refused_pinning_is_warned_of_once_in_a_run(
     def refuse(copy: HostCopy) -> None:
         copy.pin_refusal = "CUDA error: operation not supported"
 
-    monkeypatch.setattr(HostCopy, "_settle", refuse)
+    monkeypatch.setattr(HostCopy, "_touch_pages", refuse)
     run = Run(tmp_path)
     for _ in range(3):
         run.step()

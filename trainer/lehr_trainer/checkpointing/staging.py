@@ -89,7 +89,7 @@ class HostCopy:
             self._block = torch.empty(end, dtype=torch.uint8)
         except RuntimeError:  # The system knows of a limit that we do not.
             raise TooLittleMemory(end, free) from None
-        self._settle()
+        self._touch_pages()
         for (kind, name, dtype, shape, nbytes), place in zip(layout, places, strict=True):
             view = self._block[place : place + nbytes].view(dtype).view(shape)
             self._views.setdefault(kind, {})[name] = view
@@ -109,7 +109,7 @@ class HostCopy:
             torch.cuda.current_stream(self._device).synchronize()
         return self._views
 
-    def _settle(self) -> None:
+    def _touch_pages(self) -> None:
         """Touch every page, so that the system provides it now rather than during a copy."""
         if self._device.type == "cuda" and self._block.nbytes:
             # Registered, not allocated as pinned memory: that would round up to a power of two.

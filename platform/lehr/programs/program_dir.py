@@ -1,4 +1,4 @@
-"""The working folder of a program, its command and its environment."""
+"""The folder of a program, its command and its environment."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Resume:
 
 
 @dataclass(frozen=True)
-class Workplace:
+class ProgramDir:
     """Folders and files of one attempt. All its ranks on a node share them."""
 
     attempt_dir: Path
