@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import nsmallest
 
 from lehr.control.locality import Reach, Saved, reach
 from lehr.control.pending_reasons import Blocker
 from lehr.control.queue_entries import Active, Waiting, shown_name
 from lehr.control.resources import Need, Node, NodeShare, Placement, matching
 
+_Option = tuple[int, float, str, list[int], int]
+"""GPUs of a node that may be reserved: how many are busy, and for how long; the node; the GPUs; how
+many of them are missing now. The smallest option is the best.
+"""
+_Excludes = tuple[frozenset[str], frozenset[str], frozenset[str] | None]
+"""Excluded nodes, closed nodes, and the only allowed ones; see ``Waiting`` and ``Reach``."""
 _ANYWHERE = Reach(frozenset())
 _SOON_S = 0.001
 """A run that is estimated to end now has not ended yet."""
@@ -32,16 +39,57 @@ class GpuBoard:
     on_cpu: Counter[str] = field(default_factory=Counter)
     """Number of runs without a GPU, by node."""
     reached: dict[tuple[Saved, Need], Reach] = field(default_factory=dict)
+    allowed: dict[_Excludes, list[Node]] = field(default_factory=dict)
+    """Nodes on which a run may be placed, by what excludes nodes for it."""
+    totals: dict[tuple[object, ...], int] = field(default_factory=dict)
+    """Number of GPUs on these nodes, by type."""
+    opened: dict[tuple[str | None, bool], dict[str, list[int]]] = field(default_factory=dict)
+    """``open`` by node, for each type of GPU; without nodes that have changed since."""
+    options: dict[Need, dict[str, _Option | None]] = field(default_factory=dict)
+    """What ``reserve`` may choose by node; without nodes that have changed since."""
 
     def open(self, node: Node, need: Need, *, held: bool = False) -> list[int]:
         """Return GPUs that are available for the need now; ``held`` includes reserved ones."""
-        busy, taken = self.busy.get(node.name, {}), self.taken.get(node.name, set())
-        kept: Mapping[int, str] = {} if held else self.held.get(node.name, {})
-        return [
-            index
-            for index in self.matching(node, need)
-            if index not in busy and index not in taken and index not in kept
-        ]
+        known = self.opened.setdefault((need.gpu_type, held), {})
+        found = known.get(node.name)
+        if found is None:
+            busy, taken = self.busy.get(node.name, {}), self.taken.get(node.name, set())
+            kept: Mapping[int, str] = {} if held else self.held.get(node.name, {})
+            found = known[node.name] = [
+                index
+                for index in self.matching(node, need)
+                if index not in busy and index not in taken and index not in kept
+            ]
+        return found
+
+    def open_on(
+        self, nodes: Sequence[Node], need: Need, *, held: bool = False
+    ) -> list[tuple[Node, list[int]]]:
+        """Return ``open`` of each of these nodes."""
+        known = self.opened.setdefault((need.gpu_type, held), {})
+        for node in nodes:
+            if node.name not in known:
+                self.open(node, need, held=held)
+        return [(node, known[node.name]) for node in nodes]
+
+    def total(self, run: Waiting) -> int:
+        """Return how many GPUs there are for the run, free or not."""
+        key = (*self.excludes(run), run.need.gpu_type)
+        if key not in self.totals:
+            nodes = self.candidates(run)
+            self.totals[key] = sum(len(self.matching(node, run.need)) for node in nodes)
+        return self.totals[key]
+
+    def _change(self, name: str) -> None:
+        """Forget what is known of the free GPUs of a node.
+
+        All others stay known: thousands of runs may wait for thousands of nodes, and most runs
+        change a single one.
+        """
+        for known in self.opened.values():
+            known.pop(name, None)
+        for options in self.options.values():
+            options.pop(name, None)
 
     def matching(self, node: Node, need: Need) -> tuple[int, ...]:
         """Return ``resources.matching``, cached: thousands of runs have only a few needs."""
@@ -71,16 +119,23 @@ class GpuBoard:
         return self.reached[key]
 
     def candidates(self, run: Waiting) -> list[Node]:
-        allowed = self.reach(run).allowed
-        return [
-            node
-            for node in self.nodes.values()
-            if node.usable
-            and not node.excluded
-            and node.name not in run.excluded_nodes
-            and node.name not in run.closed_nodes
-            and (allowed is None or node.name in allowed)
-        ]
+        key = self.excludes(run)
+        allowed = key[-1]
+        if key not in self.allowed:
+            self.allowed[key] = [
+                node
+                for node in self.nodes.values()
+                if node.usable
+                and not node.excluded
+                and node.name not in run.excluded_nodes
+                and node.name not in run.closed_nodes
+                and (allowed is None or node.name in allowed)
+            ]
+        return self.allowed[key]
+
+    def excludes(self, run: Waiting) -> _Excludes:
+        """Return what decides on ``candidates``."""
+        return run.excluded_nodes, run.closed_nodes, self.reach(run).allowed
 
     def fit(self, run: Waiting) -> Placement | None:
         """Place the whole gang on free, unreserved GPUs; None if it does not fit."""
@@ -88,17 +143,16 @@ class GpuBoard:
         if not need.gpus:
             return self._fit_on_cpu(run)
         near = self.reach(run).near
-        choices: list[tuple[bool, int, str, list[int]]] = []
-        for node in self.candidates(run):
-            free = self.open(node, need)
-            if len(free) >= need.per_node:
-                choices.append((node.name not in near, len(free), node.name, free))
+        choices = [
+            (node.name not in near, len(free), node.name, free)
+            for node, free in self.open_on(self.candidates(run), need)
+            if len(free) >= need.per_node
+        ]
         if len(choices) < need.nodes:
             return None
-        choices.sort()
         return tuple(
             NodeShare(name, tuple(free[: need.per_node]))
-            for _, _, name, free in choices[: need.nodes]
+            for _, _, name, free in nsmallest(need.nodes, choices)
         )
 
     def _fit_on_cpu(self, run: Waiting) -> Placement | None:
@@ -116,6 +170,7 @@ class GpuBoard:
         for share in placement:
             self.on_cpu[share.node] += not share.gpus
             self.taken.setdefault(share.node, set()).update(share.gpus)
+            self._change(share.node)
 
     def reserve(self, run: Waiting) -> list[Blocker]:
         """Reserve GPUs for the whole gang, free ones first, on the nodes that lack the fewest.
@@ -123,37 +178,45 @@ class GpuBoard:
         Return what each node lacks; an empty list if earlier reservations leave too little.
         """
         need = run.need
-        options: list[tuple[int, float, str, list[int], int]] = []
+        known = self.options.setdefault(need, {})
+        options: list[_Option] = []
         for node in self.candidates(run):
-            kept = self.held.get(node.name, {})
-            free = self.open(node, need)
-            # GPUs allocated in this plan are freed last: the end of their runs is unknown.
-            later = sorted(
-                (
-                    (self._remaining(node.name, index), index)
-                    for index in self.matching(node, need)
-                    if index not in kept and index not in free
-                ),
-            )
-            chosen = free[: need.per_node]
-            wait, late = 0.0, 0
-            for remaining, index in later[: need.per_node - len(chosen)]:
-                chosen.append(index)
-                wait = max(wait, remaining)
-                # What is ending is as good as free: it may be ending for this very run.
-                late += remaining > 0.0
-            if len(chosen) == need.per_node:
-                missing = need.per_node - min(len(free), need.per_node)
-                options.append((late, wait, node.name, chosen, missing))
+            if node.name not in known:
+                known[node.name] = self._option(node, need)
+            if (option := known[node.name]) is not None:
+                options.append(option)
         if len(options) < need.nodes:
             return []
-        options.sort()
         self.version += 1
         blockers = []
-        for _, _, name, chosen, missing in options[: need.nodes]:
+        for _, _, name, chosen, missing in nsmallest(need.nodes, options):
             self.held.setdefault(name, {}).update(dict.fromkeys(chosen, run.run_id))
+            self._change(name)
             blockers.append(self._blocker(name, run, missing, chosen))
         return blockers
+
+    def _option(self, node: Node, need: Need) -> _Option | None:
+        """Return which GPUs of a node to reserve; None if too few are left."""
+        kept = self.held.get(node.name, {})
+        free = self.open(node, need)
+        # GPUs allocated in this plan are freed last: the end of their runs is unknown.
+        later = sorted(
+            (
+                (self._remaining(node.name, index), index)
+                for index in self.matching(node, need)
+                if index not in kept and index not in free
+            ),
+        )
+        chosen = free[: need.per_node]
+        wait, late = 0.0, 0
+        for remaining, index in later[: need.per_node - len(chosen)]:
+            chosen.append(index)
+            wait = max(wait, remaining)
+            # What is ending is as good as free: it may be ending for this very run.
+            late += remaining > 0.0
+        if len(chosen) < need.per_node:
+            return None
+        return late, wait, node.name, chosen, need.per_node - min(len(free), need.per_node)
 
     def _remaining(self, node: str, index: int) -> float:
         holder = self.busy.get(node, {}).get(index)

@@ -137,11 +137,12 @@ def _reason(
     if not need.gpus:
         places = sum(node.cpu_places for node in candidates if node.gpus)
         return pending_reasons.cpu_places(places) + only
-    free_on = [(node, board.open(node, need, held=True)) for node in candidates]
+    free_on = board.open_on(candidates, need, held=True)
     free = sum(len(indices) for _, indices in free_on)
     kept = Counter(
         holder
         for node, indices in free_on
+        if indices
         for index, holder in board.held.get(node.name, {}).items()
         if index in indices
     )
@@ -151,7 +152,7 @@ def _reason(
         need,
         blockers,
         free=free,
-        total=sum(len(board.matching(node, need)) for node in candidates),
+        total=board.total(run),
         keeper=shown_name(keeper, to=run.project) if keeper else None,
         next_at=run.priority if next_in_line else None,
         out=sorted(n.name for n in board.nodes.values() if n.excluded and matching(n, need)),
@@ -168,9 +169,9 @@ def _possible_now(
     """
     possible: list[Waiting] = []
     why: dict[str, str] = {}
-    known: dict[Kind, str | None] = {}
+    known: dict[object, str | None] = {}
     for run in waiting:
-        kind = run.kind
+        kind = (run.need, *board.excludes(run))
         if kind not in known:
             known[kind] = _impossible(run, board)
         reason = known[kind]
