@@ -13,8 +13,8 @@ import yaml
 from lehr_trainer.checkpointing import checkpoint
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract import layout
-from lehr_trainer.models.init import initialise
-from lehr_trainer.models.llama import Llama
+from lehr_trainer.models import build_model
+from lehr_trainer.models.module_map import Decoder
 
 CONFIG: dict[str, Any] = {
     "model": {"preset": "tiny", "hidden_size": 32, "num_hidden_layers": 2, "intermediate_size": 64},
@@ -69,10 +69,9 @@ def state_of(config: TrainConfig, **changes: Any) -> dict[str, Any]:
     }
 
 
-def save(folder: Path, config: TrainConfig, step: int, seed: int, **fields: Any) -> Llama:
+def save(folder: Path, config: TrainConfig, step: int, seed: int, **fields: Any) -> Decoder:
     """Write a checkpoint of a model with new weights; returns the model."""
-    model = Llama(config.model)
-    initialise(model, seed=seed)
+    model = build_model(config.model, device="cpu", seed=seed)
     checkpoint.write_checkpoint(
         folder,
         tensors={"model": model.state_dict(), "optimizer": {"x": torch.zeros(3)}},
@@ -84,7 +83,7 @@ def save(folder: Path, config: TrainConfig, step: int, seed: int, **fields: Any)
 
 def run_with(
     tmp_path: Path, steps: list[tuple[int, int]], losses: dict[int, float] | None = None, **changes
-) -> tuple[Path, dict[int, Llama]]:
+) -> tuple[Path, dict[int, Decoder]]:
     """Make a run directory with a checkpoint for each (attempt, step); returns models by step."""
     run = tmp_path / "run"
     config = TrainConfig.model_validate({**CONFIG, **changes})
