@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -14,6 +15,15 @@ from lehr_trainer.experiments.gpu_rows import SECTIONS
 
 GROUP = "Bench"
 _REPORTED = "bench: table"
+REHEARSED = ("--sequences=2", "--timeout-s=1800")
+"""Options of a rehearsal: with two sequences most rows share their shapes, and so compiled code."""
+QUICK_COMPILER = {
+    "ATEN_CPU_CAPABILITY": "default",
+    "OMP_NUM_THREADS": "1",
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    "TORCHINDUCTOR_DEBUG_COMPILE": "1",
+}
+"""Variables of a rehearsal: C++ kernels without vectors and optimization, no pool of compilers a row."""
 
 
 def section(session: Session, *, name: str) -> Result:
@@ -61,7 +71,11 @@ def measured(session: Session, *sections: str, budget_s: float | None = None) ->
         *(f"--only={name}" for name in sections),
         *["--eager"] * (not settings.compile),
     ]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    environment = dict(os.environ)
+    if not session.machine.on_cuda:
+        command += REHEARSED
+        environment |= QUICK_COMPILER
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
         raise Failed(f"the bench ended with {done.returncode}; its reason is above")
     found: dict = json.loads(done.stdout)

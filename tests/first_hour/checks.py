@@ -15,6 +15,7 @@ from first_hour import devices, smi
 from first_hour.parts import Failed, NotHere, Part, Result, Session
 from lehr.cli import checks as doctor
 from lehr.cli.checks import Check
+from lehr_trainer.models.attention import FLASH_PACKAGES
 from lehr_trainer.planning.hardware import find_gpu, peak_flops
 
 GROUP = "Machine"
@@ -150,13 +151,20 @@ def _optional_packages() -> Check:
         "liger-kernel": "liger_kernel",
         "torchao": "torchao",
         "transformer-engine": "transformer_engine",
-        "FlashAttention 3": "flash_attn_interface",
+        **{f"FlashAttention {name[-1]}": module for name, (_, module, _) in FLASH_PACKAGES.items()},
     }
-    missing = [name for name, module in names.items() if find_spec(module) is None]
+    missing = [name for name, module in names.items() if not _is_installed(module)]
     if not missing:
         return Check("options", "ok", "all optional packages are installed")
     fix = "docs/gpu.md has the commands; parts that need them are not run."
     return Check("options", "note", f"not installed: {', '.join(missing)}", fix)
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # of its package
+        return False
 
 
 def _known(name: str, memory_bytes: int) -> Check:

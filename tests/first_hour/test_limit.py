@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
+from collections import Counter
+from fnmatch import fnmatchcase
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +17,7 @@ import pytest
 from first_hour import __main__, bench, gpu_tests, trained
 from first_hour.parts import Machine, OutOfTime, Part, Result, Session, Settings
 from first_hour.session import run
+from lehr_testing.paths import ROOT
 
 HERE = Machine("cpu", (), "2.13.0", "abc")
 
@@ -151,6 +156,24 @@ def test_bench_begins_no_row_after_the_limit(
     assert f"--budget-s={budget_s}" in commands[0]
 
 
+@pytest.mark.parametrize("gpus", [(), ("NVIDIA H100 80GB HBM3",)], ids=["rehearsal", "gpu"])
+def test_only_a_rehearsal_measures_two_sequences_and_compiles_without_optimization(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpus: tuple[str, ...]
+) -> None:
+    calls: list[tuple[list[str], dict[str, str]]] = []
+
+    def process(command: list[str], *, env: dict[str, str], **_: Any) -> SimpleNamespace:
+        calls.append((command, env))
+        return SimpleNamespace(returncode=0, stdout='{"rows": []}')
+
+    monkeypatch.setattr(bench.subprocess, "run", process)
+    machine = Machine("cuda" if gpus else "cpu", gpus, "2.13.0", None)
+    bench.measured(Session(tmp_path, machine, Settings("tiny", 60.0), print), "target")
+    [(command, environment)] = calls
+    assert set(bench.REHEARSED).isdisjoint(command) is bool(gpus)
+    assert environment == os.environ | ({} if gpus else bench.QUICK_COMPILER)
+
+
 @pytest.mark.parametrize("gpus", [1, 8])
 def test_parts_are_ordered_by_value_after_what_they_need(tmp_path: Path, gpus: int) -> None:
     machine = Machine("cuda", ("NVIDIA H100 80GB HBM3",) * gpus, "2.13.0", None)
@@ -170,6 +193,17 @@ def test_parts_are_ordered_by_value_after_what_they_need(tmp_path: Path, gpus: i
     for count in {4, 8} & {gpus}:
         assert place[f"ranks: like one, {count}"] < place[f"ranks: fast, {count}"]
     assert names[-1] == "bench: table"
+
+
+def test_documents_have_the_number_of_parts(tmp_path: Path) -> None:
+    rows = re.findall(r"^\| `(.+?)` \| (\d+) \|", (ROOT / "docs/gpu.md").read_text(), re.MULTILINE)
+    machine = Machine("cuda", ("NVIDIA H100 80GB HBM3",) * 2, "2.13.0", None)
+    session = Session(tmp_path, machine, Settings("tiny", 60.0), print)
+    names = [part.name for part in __main__.every_part(session)]
+    patterns = sorted((pattern for pattern, _ in rows), key=len, reverse=True)
+    # A part belongs to the longest pattern.
+    found = Counter(next((p for p in patterns if fnmatchcase(n, p)), n) for n in names)
+    assert found == {pattern: int(number) for pattern, number in rows}
 
 
 def test_limit_is_an_option_and_must_be_positive(

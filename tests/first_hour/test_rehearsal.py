@@ -12,6 +12,7 @@ from first_hour.__main__ import main
 from first_hour.parts import Failed, Machine, NotHere, Session, Settings
 from lehr.cli.checks import Check
 from lehr_testing.trainer import records
+from lehr_trainer.experiments.gpu_rows import SECTIONS
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -56,19 +57,9 @@ def test_rehearsal_runs_parts_of_each_kind_and_goes_on(
     assert again == found
 
 
-# The other sections of the bench have tests of their own; all of them together take ten minutes.
-SECTIONS = ("ranks", "masks", "attention", "context")
-
-
-@pytest.mark.nightly
-def test_whole_rehearsal_has_no_failed_part(tmp_path: Path) -> None:
-    names = [
-        "checks: *",
-        "tests: *",
-        "run: *",
-        "ranks: *",
-        *(f"bench: {name}" for name in SECTIONS),
-    ]
+@pytest.mark.nightly  # Parts that compile nothing are rehearsed above.
+def test_whole_rehearsal_but_the_bench_has_no_failed_part(tmp_path: Path) -> None:
+    names = ["checks: *", "tests: *", "run: *", "ranks: *"]
     assert main(["--rehearse", f"--out={tmp_path}", *only(*names)]) == 0
     found = report(tmp_path)
     statuses = {name: part["status"] for name, part in found.items()}
@@ -79,9 +70,28 @@ def test_whole_rehearsal_has_no_failed_part(tmp_path: Path) -> None:
             for name in ("like one", "fast", "overlap", "resume", "killed", "on one")
         ),
         *(f"run: {name}" for name in ("masks", "blocks compiled", "FP8 rowwise", "Muon", "fp16")),
-        *(f"bench: {name}" for name in SECTIONS),
     }
     assert found["ranks: killed"]["figures"] == {"resumed at step": 4, "bitwise": "equal"}
+
+
+@pytest.mark.nightly  # It compiles for minutes; test_limit.py has its command.
+@pytest.mark.timeout(3600)
+def test_rehearsed_bench_passes_each_section_with_compiled_rows(tmp_path: Path) -> None:
+    assert main(["--rehearse", f"--out={tmp_path}", *only("bench: *")]) == 0
+    found = report(tmp_path)
+    assert {name: part["status"] for name, part in found.items()} == {
+        **{f"bench: {name}": "passed" for name in SECTIONS},
+        "bench: table": "passed",
+    }
+    compiled = set()
+    for path in (tmp_path / "bench").glob("*.json"):
+        row = json.loads(path.read_text())
+        if not row["error"] and row["config"]["compile"]["scope"] != "none":
+            compiled.add(row["key"].split("/")[0])
+    # Attention by sequence length is measured eagerly.
+    assert compiled == SECTIONS.keys() - {"context"}
+    text = (tmp_path / "bench" / "results.md").read_text()
+    assert "not measured yet" not in text
 
 
 @pytest.fixture(scope="module")
@@ -161,6 +171,18 @@ def test_bad_check_fails_its_part_with_the_fix() -> None:
     assert checks.judged([good]).text == "- disk (ok): much"
     with pytest.raises(Failed, match=r"GPU 0: MIG is on\. nvidia-smi -mig 0"):
         checks.judged([good, bad])
+
+
+def test_each_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(module: str) -> None:
+        if "." in module:
+            raise ModuleNotFoundError(module)
+
+    monkeypatch.setattr(checks, "find_spec", found)
+    check = checks._optional_packages()
+    assert check.status == "note"
+    assert check.found.startswith("not installed: bitsandbytes, cut-cross-entropy, liger-kernel")
+    assert check.found.endswith("transformer-engine, FlashAttention 3, FlashAttention 4")
 
 
 def test_names_of_parts_are_unique_and_configs_valid(session: Session) -> None:

@@ -30,8 +30,6 @@ class TrainingSubject:
         ranks = Ranks.join(config.device)
         config = config.on(ranks.device.type)
         self.device = ranks.device
-        if self.device.type == "cpu" and config.compile.compiles:
-            _name_generated_kernels()
         precision = Precision.choose(config.precision, self.device)
         self._batches = step_batches(case.batches, config, self.device, ranks)
         parts = build_parts(config, ranks, precision)
@@ -97,10 +95,3 @@ class TrainingSubject:
 
     def _state_bytes(self) -> int:
         return memory.held_bytes(self._state())
-
-
-def _name_generated_kernels() -> None:
-    """Let a profile show each kernel that inductor wrote for the CPU."""
-    from torch._inductor import config as inductor
-
-    inductor.cpp.enable_kernel_profile = True

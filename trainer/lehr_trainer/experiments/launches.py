@@ -19,6 +19,16 @@ ON_CPU = (
 ON_CUDA = "kernels that the device ran in one profiled step"
 
 
+def name_generated_kernels() -> None:
+    """Let a profile show each kernel that Inductor writes for the CPU, from now on.
+
+    Each kernel then includes headers that take longer to compile than the kernel itself.
+    """
+    from torch._inductor import config as inductor
+
+    inductor.cpp.enable_kernel_profile = True
+
+
 def count(act: Callable[[], None], device: torch.device) -> dict[str, float]:
     """Count ``kernels``, and on CUDA ``launches``: calls of the host; a replayed graph is one."""
     activities = [ProfilerActivity.CPU]

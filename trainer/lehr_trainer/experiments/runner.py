@@ -197,7 +197,8 @@ def _measure(
         warm_up = 1 if outcome.case.slow else WARM_UP_STEPS
 
         def setup(process: BenchProcess) -> None:
-            outcome.setup_s = process.ask("setup", warm_up=warm_up)["seconds"]
+            answer = process.ask("setup", warm_up=warm_up, launches=launches)
+            outcome.setup_s = answer["seconds"]
 
         attempt(outcome, setup)
 

@@ -24,6 +24,7 @@ from lehr_trainer.experiments.bench_loss import LossSubject
 from lehr_trainer.experiments.bench_parts import PartsSubject
 from lehr_trainer.experiments.bench_training import TrainingSubject
 from lehr_trainer.experiments.case import Case
+from lehr_trainer.experiments.launches import name_generated_kernels
 
 
 class BenchSubject(Protocol):
@@ -58,6 +59,8 @@ class RowWorker:
 
     def setup(self, order: dict[str, Any]) -> dict[str, Any]:
         """Build, and take the steps that compile, allocate and fill caches."""
+        if order.get("launches"):
+            name_generated_kernels()
         began = time.perf_counter()
         self._subject = build(self._case)
         self._take(int(order["warm_up"]))
