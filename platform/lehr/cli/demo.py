@@ -166,7 +166,7 @@ def _next(client: Client, sweep: Sweep, token_hint: str) -> None:
     width = max(len(command) for command, _ in commands)
     out = console()
     out.print(f"\n  dashboard  {client.server}   ({token_hint})")
-    out.print(f"  log in     {one_time_login(client.server)}", soft_wrap=True)
+    out.print(f"  log in     {one_time_login(client)}", soft_wrap=True)
     for index, (command, what) in enumerate(commands):
         out.print(f"  {'next' if index == 0 else '':<9}  {command:<{width}}   [dim]{what}[/]")
 

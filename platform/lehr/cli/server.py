@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
 import typer
@@ -20,6 +20,9 @@ from lehr.cli.daemon import (
 )
 from lehr.cli.output import JsonOption, console, escaped, notes, own_name, print_json
 from lehr.errors import Conflict, LehrError, UserError
+
+if TYPE_CHECKING:
+    from lehr.client import Client
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -112,7 +115,8 @@ def up(
     out = console()
     out.print(f"Lehr {'is running' if started else 'is already running'}.")
     out.print(f"  dashboard  {server.url}   ({server.token_hint})")
-    out.print(f"  log in     {one_time_login(server.url)}", soft_wrap=True)
+    with server.client() as client:
+        out.print(f"  log in     {one_time_login(client)}", soft_wrap=True)
     if started and (taken := port_taken(options, server)):
         out.print(f"  port       {taken}")
     for line in join_lines(server.where, public_url):
@@ -131,13 +135,10 @@ def join_lines(where: Path, public_url: str | None) -> list[str]:
     return ["  add a node, within a day, by this command on it:", f"    {command}"]
 
 
-def one_time_login(server: str) -> str:
+def one_time_login(client: Client) -> str:
     """Return the address that logs a browser in once, or where to get one."""
-    from lehr.client import Client
-
     try:
-        with Client(server) as client:
-            return f"{client.login_link().url}   (works once, within 5 minutes)"
+        return f"{client.login_link().url}   (works once, within 5 minutes)"
     except LehrError as error:
         return escaped(f"lehr login-link prints an address ({error.message})")
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from lehr.cli import server
 from lehr.cli.daemon import RunningServer, ServerOptions
 from lehr.cli.processes import ProcessId
 from lehr.cli.server import port_taken
+from lehr.errors import Unauthorized
+from lehr_testing.cli import call
 
 
 @pytest.mark.parametrize(
@@ -24,3 +28,31 @@ from lehr.cli.server import port_taken
 def test_fallback_port_is_explained(options, url, printed):
     there = RunningServer(Path("home"), url, ProcessId(1, "x"), options)
     assert port_taken(options, there) == printed
+
+
+class OfTheNetwork:
+    """A client of a server that other machines reach; it gives links to who has the token."""
+
+    def __init__(self, server, token=None):
+        self.server, self.token = server, token
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_): ...
+
+    def login_link(self):
+        if self.token != "the token of the home":
+            raise Unauthorized("a token is required.")
+        return SimpleNamespace(url=f"{self.server}/login?code=x")
+
+
+def test_login_address_is_printed_also_for_a_server_with_a_public_url(tmp_path, monkeypatch):
+    """The token of a home is sent to other machines only where it is given on purpose."""
+    url = "http://10.0.0.1:5347"
+    running = RunningServer(tmp_path, url, ProcessId(1, "x"), ServerOptions())
+    (tmp_path / "token").write_text("the token of the home")
+    monkeypatch.setattr("lehr.client.Client", OfTheNetwork)
+    monkeypatch.setattr(server, "bring_up", lambda _: (running, True))
+    printed = call("up", cwd=tmp_path, LEHR_HOME=str(tmp_path)).stdout
+    assert f"log in     {url}/login?code=x   (works once, within 5 minutes)" in printed
