@@ -120,6 +120,9 @@ def test_machine_does_not_join_while_ray_starts(api, monkeypatch):
     monkeypatch.setattr(api[0].dispatcher, "cluster", lambda: starting)
     answer = api[1].post(JOIN, json={"node": "gpu-2"})
     assert (answer.status_code, answer.json()["detail"]) == (409, "Ray is still starting.")
+    starting.message = "the last try failed: no space left"
+    answer = api[1].post(JOIN, json={"node": "gpu-2"})
+    assert answer.json()["detail"] == "Ray is still starting (the last try failed: no space left)."
 
 
 def test_ray_that_has_not_started_cannot_be_joined_yet(tmp_path):

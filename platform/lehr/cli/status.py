@@ -75,7 +75,7 @@ def _print_node(name: str, cluster: ClusterView) -> None:
     out = console()
     out.print()
     gone = "" if node.alive else "  [red]not reachable[/]"
-    if cluster.state == "starting":
+    if cluster.state == "starting" and not cluster.message:
         gone = "  [dim]starting; its GPUs will be available in a few seconds[/]"
     if node.excluded is not None:
         gone += f"  [red]excluded: {escaped(node.excluded)}[/]"

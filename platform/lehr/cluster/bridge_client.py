@@ -116,11 +116,13 @@ class BridgeClient:
 
     def _keep(self) -> None:
         pause = RESTART_S[0]
+        message: str | None = None
         while not self._stopping.is_set():
             began = time.monotonic()
-            message: str | None = None
+            # Else a Ray that never starts would look like one that needs a little more time.
+            last = None if message is None else f"the last try failed: {message}"
             try:
-                self._on_state("starting", None)
+                self._on_state("starting", last)
                 message = self._one_life()
             except LehrError as error:
                 message = str(error)

@@ -45,7 +45,8 @@ def join(
     view = context.cluster_views.cluster()
     if view.state != "up":
         # A machine that joins a head whose own node is missing would wait for a minute, and fail.
-        raise Conflict("Ray is still starting.", hint="Try again in a few seconds.")
+        why = f" ({view.message})" if view.message else ""
+        raise Conflict(f"Ray is still starting{why}.", hint="Try again in a few seconds.")
     known = next((one for one in view.nodes if one.name == node), None)
     if readmit and known is not None and known.excluded == LEAVES:
         context.dispatcher.readmit_node(node)

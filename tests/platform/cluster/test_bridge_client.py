@@ -80,12 +80,15 @@ def client(tmp_path, monkeypatch):
 
 def test_frozen_bridge_is_killed_and_replaced(client):
     first = client.pids.get(timeout=SOON_S)
+    assert client.until("starting") is None
     assert client.client.request("stop", "n7").result(timeout=SOON_S) == "n7"
     os.kill(first, signal.SIGSTOP)
     asked = client.client.request("stop", "n8")
     with pytest.raises(BridgeDown):
         asked.result(timeout=SOON_S)
-    assert "did not answer" in client.until("down")
+    why = client.until("down")
+    assert "did not answer" in why
+    assert client.until("starting") == f"the last try failed: {why}"
     second = client.pids.get(timeout=SOON_S)
     assert second != first
     assert client.client.request("stop", "n9").result(timeout=SOON_S) == "n9"
