@@ -206,7 +206,9 @@ def check_plain(data: Any, root: type[BaseModel], origin: Origin) -> list[SpecPr
     while todo:
         value, path, kinds, depth = todo.pop()
         count += 1
-        if depth > MAX_DEPTH or count > MAX_VALUES:
+        # Before they are looked at one by one, which takes seconds for the largest body.
+        inside = len(value) if isinstance(value, dict | list | tuple) else 0
+        if depth > MAX_DEPTH or count + len(todo) + inside > MAX_VALUES:
             limit = f"nested more than {MAX_DEPTH} deep" if depth > MAX_DEPTH else "too many values"
             raise SpecError([origin.problem(path, f"{show_path(path)}: {limit}.")])
         if isinstance(value, bool):

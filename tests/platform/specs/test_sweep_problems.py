@@ -325,7 +325,7 @@ def test_data_is_bounded_in_size_and_depth():
     deep: list = []
     for _ in range(40):
         deep = [deep]
-    with pytest.raises(SpecError, match=r"^tags\[\d+\]: too many values\.$"):
+    with pytest.raises(SpecError, match=r"^tags: too many values\.$"):
         load_spec({"tags": ["a"] * 100_001})
     with pytest.raises(SpecError, match=r"^tags(\[0\]){32}: nested more than 32 deep\.$"):
         load_spec({"tags": deep})
