@@ -111,7 +111,8 @@ def start(
     process = identify(child.pid)
     if process is not None:
         _record(where, process, options)
-    deadline = time.monotonic() + START_TIMEOUT_S
+    began = time.monotonic()
+    deadline = began + START_TIMEOUT_S
     worked_s = 0.0
     while True:
         server = running_server(where)
@@ -128,7 +129,8 @@ def start(
             if notify is not None:
                 notify(_STILL_STARTING)
             deadline = time.monotonic() + _IDLE_S
-        time.sleep(0.05)
+        # Each look takes some milliseconds of the processor that the server needs.
+        time.sleep(min(0.5, 0.05 + (time.monotonic() - began) / 20))
 
 
 def server_command(where: Path, options: ServerOptions, port: int) -> list[str]:

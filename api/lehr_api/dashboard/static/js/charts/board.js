@@ -199,6 +199,8 @@ export class Board {
       chart.setPinned(pinned.includes(name));
       this.observer.observe(chart.element);
     }
+    // A group with few charts has wider ones: all may have another width now.
+    this.drawn = new WeakMap();
   }
 
   /**
