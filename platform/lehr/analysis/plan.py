@@ -68,7 +68,7 @@ class RunPlan:
     usual_batches: list[UsualBatch]
     """Batch sizes that publications recommend for this run."""
     replaced_parts: list[str]
-    """What the plan knows of the parts that the project replaces, and what it does not."""
+    """What is known of the parts that the project replaces, and what is not."""
     not_counted: list[str]
     """What ``memory`` does not count of this run, in words."""
 

@@ -22,7 +22,7 @@ class GpuHolder:
     name: str
     gpus: int
     steps_left: int | None = None
-    """None if only its program knows it."""
+    """None if only its program determines it."""
     step_s: float | None = None
     """Median time of a step; None before it is measured."""
     project: str = ""

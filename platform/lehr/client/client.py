@@ -89,7 +89,7 @@ class Client(AccessMethods, SecretMethods, QuotaMethods, MaintenanceMethods, Clu
             address,
             given or own,
             # An explicit server with an explicit token is trusted. Any other server must prove that
-            # it knows the token.
+            # it has the token.
             prove_first=None if given and named else whose,
             timeout_s=timeout_s,
             on_silence=on_silence,

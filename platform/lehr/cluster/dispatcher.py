@@ -284,7 +284,7 @@ class Dispatcher:
             and not change.progress
             and threading.current_thread() is not self._thread
         ):
-            self.wake()  # The tick itself knows whether its changes need another tick.
+            self.wake()  # The tick itself decides whether its changes need another tick.
         elif change.kind in {"metrics", "sweep", "rollout", "cluster"}:
             self.alarm.within(TICK_S)
 

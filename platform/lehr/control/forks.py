@@ -97,7 +97,7 @@ def fork_spec(source: dict[str, Any], changes: Overrides, *, step: int) -> RunSp
 
 
 def _program_fork(data: dict[str, Any], changes: Overrides, step: int) -> RunSpec:
-    """Return the spec of a fork of a program's run; only the program knows what it may change.
+    """Return the spec of a fork of a program's run; only the program determines what may change.
 
     Raises:
         SpecError: a change is wrong, or leaves no step.

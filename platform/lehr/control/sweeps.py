@@ -49,7 +49,7 @@ class TrialState:
     reason: str | None = None
     ended_at: float | None = None
     total_steps: int | None = None
-    """None if only its program knows it."""
+    """None if only its program determines it."""
     reports: tuple[TrialReport, ...] = ()
     """Reports of the sweep's metric."""
     held_out: str | None = None

@@ -30,7 +30,7 @@ class Resumption:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What a file knows of its run besides curves; None where it does not."""
+    """What a file contains about its run besides curves; None where it does not."""
 
     total_steps: int | None = None
     warmup_steps: int | None = None

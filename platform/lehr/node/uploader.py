@@ -6,8 +6,8 @@ it may be killed at any moment, and it never touches the training. Its errors ar
 server, shown, and retried.
 
 The newest checkpoint goes first, in case copying is slower than saving. A checkpoint is held open
-while it is copied, so that retention may remove it. The server, which knows of forks, decides which
-copies to remove.
+while it is copied, so that retention may remove it. The server has the list of forks, so it decides
+which copies to remove.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class ClusterPresenter:
     ) -> None:
         """Args:
         store: for the runs that hold GPUs or wait for them.
-        cluster: its nodes, as the dispatcher knows them.
+        cluster: its nodes, from the dispatcher.
         order: the ids of the waiting runs, in the order of their turn.
         embedded: the cluster is this server's own, on this machine.
         """

@@ -32,7 +32,7 @@ def pruning_problems(
 ) -> Iterator[SpecProblem]:
     """Reject a rule that begins after every trial has ended, and one that needs their length.
 
-    ``lengths``: the steps of the trials; None where only the program knows them.
+    ``lengths``: the steps of the trials; None where only the program determines them.
     """
     rule = sweep.pruning
     steps = [length for length in lengths if length is not None]

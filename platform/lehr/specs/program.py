@@ -137,7 +137,7 @@ class Program(Config):
 
     @property
     def total_steps(self) -> int | None:
-        """Return the number of its steps; None if only the program knows it."""
+        """Return the number of its steps; None if only the program determines it."""
         return self.steps if self.steps_arg is None else int(self.args[self.steps_arg])
 
     @property

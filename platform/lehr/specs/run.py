@@ -211,7 +211,7 @@ class RunSpec(Config):
 
     @property
     def steps(self) -> int | None:
-        """Return the number of steps that it trains; None if only its program knows it."""
+        """Return the number of steps that it trains; None if only its program determines it."""
         return self.trainer.total_steps if self.trainer is not None else self.own.steps
 
     @model_validator(mode="after")

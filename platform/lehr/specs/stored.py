@@ -12,7 +12,7 @@ Stored = Mapping[str, Any]
 
 
 def total_steps(spec: Stored) -> int | None:
-    """Return the number of its steps; None if only its program knows it."""
+    """Return the number of its steps; None if only its program determines it."""
     train = spec.get("train")
     return int(train["steps"]) if train else _program_steps(spec["trainer"])
 

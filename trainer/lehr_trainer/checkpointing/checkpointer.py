@@ -68,7 +68,7 @@ class Checkpointer:
     # --- for the loop ------------------------------------------------------------------------
 
     def poll(self) -> bool:
-        """Return whether a save has failed in the background (only rank 0 knows).
+        """Return whether a save has failed in the background; False on other ranks than 0.
 
         The loop calls this after each step. After the first one, when all state exists, memory for
         its copy is reserved.
@@ -127,7 +127,7 @@ class Checkpointer:
 
     @property
     def saving(self) -> bool:
-        """Whether a save is in progress in the background (only rank 0 knows)."""
+        """Whether a save is in progress in the background; False on other ranks than 0."""
         return self._background.busy
 
     @property

@@ -43,7 +43,7 @@ class Started(Record):
     parameters: Count = 0
     tokens_per_step: Count = 0
     total_steps: Count = 0
-    """0 if only the program knows it."""
+    """0 if only the program determines it."""
     data_digest: str | None = None
     validation_digest: str | None = None
     versions: dict[str, str] = Field(default_factory=dict)
