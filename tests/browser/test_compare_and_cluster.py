@@ -91,7 +91,7 @@ def test_groups_of_seeds_have_the_sentence_of_the_api(visit: Visit, lehr: Lehr):
     expect(page.get_by_text("slow-0: val/loss 3.010 ± 0.025 (mean of 3 seeds).")).to_be_visible()
     expect(page.get_by_text("± is half of the 95 % interval")).to_be_visible()
     page.get_by_role("button", name="Repeat fast-0 with other seeds").click()
-    expect(page.get_by_role("dialog")).to_contain_text("The same spec, as a sweep over train.seed")
+    expect(page.get_by_role("dialog")).to_contain_text("The same spec, as a sweep over its seed")
 
 
 def test_runs_of_different_held_out_sets_have_a_note_and_no_delta(visit: Visit, lehr: Lehr):

@@ -28,7 +28,7 @@ def seeds(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Repeat a run with new seeds, as a sweep over train.seed.
+    """Repeat a run with new seeds, as a sweep over train.seed, or over the seed of a program.
 
     Shows the noise between seeds. When its runs have ended, compare the run and its repetitions
     with other runs: lehr compare RUN RUN-seeds OTHER. The comparison then shows whether a
@@ -48,7 +48,8 @@ def seeds(
         count = sum(made.view.counts.values())
         runs = "1 run" if count == 1 else f"{count} runs"
         out.print(f"[bold]{escaped(made.name)}[/]  {made.id}  {runs} queued")
-        listed = ", ".join(str(trial.parameters["train.seed"]) for trial in made.trials)
+        # Of a program it is the argument that is its seed.
+        listed = ", ".join(str(*trial.parameters.values()) for trial in made.trials)
         out.print(f"  seeds {listed}")
         out.print(f"  {made.url}", style="dim")
         out.print(f"  When they have ended: lehr compare {run.id} {made.id} OTHER", style="dim")

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lehr import actor
+from lehr.analysis.compared_metric import compared_metric
 from lehr.errors import Conflict, InternalError, UserError
 from lehr.parameter_names import PROGRAM_SEED, SEED, seed_path
+from lehr.presenters.runs import CORE_METRICS
 from lehr.services import checks
 from lehr.services.delete import refuse_deleted
 from lehr.services.once import Operation, Record
@@ -80,7 +82,7 @@ def _refuse(context: Context, run: RunRow) -> None:
     if stored.seed(run.spec) is None:
         raise Conflict(
             f"{run.name} ({run.id}) has no argument that is a seed.",
-            hint="Give its program one: trainer.args.seed",
+            hint="Submit it with one, such as trainer.args.seed=0, and repeat that run.",
         )
     if context.store.runs.get(run.id).archived:
         raise Conflict(
@@ -99,7 +101,8 @@ def _sweep(context: Context, run: RunRow, n: int) -> SweepSpec:
     name = f"{run.name[: _LONGEST - len(_SUFFIX)]}{_SUFFIX}"
     fresh = _unused(_seeds_there(context, run, name), n)
     path = SEED if spec.trainer is None else seed_path(spec.trainer.args) or PROGRAM_SEED
-    metric = {"name": "val/loss", "goal": "minimize"}
+    logged = [one.name for one in context.store.series.metrics(run.id)]
+    metric = {"name": compared_metric([logged], CORE_METRICS), "goal": "minimize"}
     if run.sweep_id is not None:
         metric = context.store.sweeps.get(run.sweep_id).spec["metric"]
     return SweepSpec.model_validate(

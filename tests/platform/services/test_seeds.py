@@ -15,7 +15,7 @@ from lehr.services.seeds import repeat_run
 from lehr.services.submit import launch_sweep, submit_run
 from lehr.specs import RunSpec
 from lehr.store.tables import RunRow
-from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, begin, end
+from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, begin, end, ingest, line, metrics
 
 
 def submitted(context: Context, **changes: object) -> RunRow:
@@ -51,6 +51,20 @@ def test_repetitions_differ_in_the_seed_alone_and_compare_groups_them(context: C
     ]
     [mean] = compare(compared).means
     assert mean.endswith("(mean of 4 seeds).")
+
+
+def test_seeds_of_a_program_are_ranked_by_a_metric_that_it_logs(context: Context) -> None:
+    program = {"module": "mine.train", "args": {"lr": 0.1, "seed": 0}}
+    run = submitted(context, train=None, trainer=program)
+    attempt = begin(context.store, run.id)
+    ingest(context.store, attempt, line("started", device="cpu", total_steps=0) + metrics(1, 3))
+    operation = repeat_run(context, run, n=2, provenance={})
+    made = once(context.store, None, operation, status=201).body
+    assert made["metric"] == "train/loss"
+    assert [one["parameters"] for one in made["trials"]] == [
+        {"trainer.args.seed": 1},
+        {"trainer.args.seed": 2},
+    ]
 
 
 def test_each_request_takes_seeds_that_none_had(context: Context) -> None:

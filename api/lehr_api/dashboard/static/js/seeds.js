@@ -26,7 +26,7 @@ export function repeat(run) {
   show();
   openForm({
     title: `Repeat ${run.name} with other seeds`,
-    about: "The same spec, as a sweep over train.seed. It shows the noise between seeds, by which comparisons are judged.",
+    about: "The same spec, as a sweep over its seed. It shows the noise between seeds, by which comparisons are judged.",
     fields: [field("runs", number), cost],
     yes: "Queue them",
     act: async () => {
