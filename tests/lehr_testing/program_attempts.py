@@ -20,7 +20,7 @@ from lehr_trainer.contract.records import record_adapter
 class Attempts:
     """Attempts of one run of a program, each supervised as the shim would start it."""
 
-    def __init__(self, folder: Path, *, limit_s: float = 200) -> None:
+    def __init__(self, folder: Path, *, limit_s: float | None = 200) -> None:
         self._limit_s = limit_s
         self.run = folder / "run"
         self.run.mkdir()

@@ -73,7 +73,7 @@ class Keeper:
             return
         catch_up()
         newest = max(changed_ns for _, changed_ns in saved.files.values()) / 1e9
-        step = self._recorder.step_of_file(newest)
+        step = self._recorder.step_of_file(newest, saved.path)
         try:
             if self._keep(saved, step, "declared"):
                 self._declared.note_kept(saved)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import bisect
 import json
+import re
 import time
 from collections import Counter, deque
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any, Protocol
 
 from lehr.curve_files.names import metric_of
@@ -21,6 +23,9 @@ _CLOCK_S = 0.02
 """A file's time of change may be so much older than the clock showed when it was written."""
 _SOON_S = 1.0
 """Time after a save within which the record of its own step comes."""
+_AROUND = 10
+"""Records before and after a save that its name may refer to."""
+_STEP_IN_NAME = re.compile(r"(?:checkpoint|ckpt|step|iter)[-_=]?(\d{1,15})(?!\d)", re.IGNORECASE)
 _REMEMBERED = 100_000
 """Records whose times are kept, to find the step of a file."""
 
@@ -87,14 +92,20 @@ class Recorder:
         self.warn("bad_step", f"step {str(step)[:30]} is not a number of steps; it was left out")
         return False
 
-    def step_of_file(self, changed: float) -> int:
-        """Return the step at which a file was saved, by the records before and after it.
+    def step_of_file(self, changed: float, path: str | None = None) -> int:
+        """Return the step at which a file was saved, by its name and the records around it.
 
+        A step in its name, as of transformers' ``checkpoint-400``, counts if it is one of theirs.
         Programs log a step just before they save it, or just after, as Lightning does. So the
         nearest record decides. In doubt the later step is the better answer: a resumed attempt
         may record a step once more, but what is between its checkpoint and its first step is lost.
         """
         index = bisect.bisect_right(self._history, (changed + _CLOCK_S, MOST))
+        around = islice(self._history, max(0, index - _AROUND), index + _AROUND)
+        steps = {step for at, step in around if at <= changed + _SOON_S}
+        for number in _STEP_IN_NAME.findall((path or "").rpartition("/")[2]):
+            if int(number) in steps:
+                return int(number)
         before, step = self._history[max(0, index - 1)]
         if index < len(self._history):
             next_at, next_step = self._history[index]

@@ -124,3 +124,21 @@ def test_step_of_a_file_is_that_of_the_nearest_record(attempt, changed, step, wh
     for number, at in enumerate((10.0, 20.0, 30.0, 30.018), 1):
         attempt.recorder.metrics(number, {"loss": 1.0}, at=at)
     assert attempt.recorder.step_of_file(changed) == step, why
+
+
+@pytest.mark.parametrize(
+    ("path", "step"),
+    [
+        ("out/checkpoint-4", 4),
+        ("out/epoch=1-step=5.ckpt", 5),
+        ("iter_000004.pt", 4),
+        ("step-900/last.ckpt", 6),
+        ("checkpoint-900", 6),
+        ("last-v4.ckpt", 6),
+        (None, 6),
+    ],
+)
+def test_step_in_the_name_of_a_file_counts_if_a_record_near_it_has_that_step(attempt, path, step):
+    for number in range(1, 7):
+        attempt.recorder.metrics(number, {"loss": 1.0}, at=10.0 + 0.001 * number)
+    assert attempt.recorder.step_of_file(10.01, path) == step

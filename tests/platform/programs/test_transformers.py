@@ -12,7 +12,7 @@ SCRIPTS = Path(__file__).parents[2] / "lehr_testing/programs"
 
 pytestmark = [
     pytest.mark.nightly,  # test_supervisor.py and test_resume.py have scripts without transformers.
-    pytest.mark.timeout(1200),  # Two attempts, each with 10 s of imports on an idle machine.
+    pytest.mark.timeout(3600),  # Two attempts of 20 s of processor time, whatever runs beside.
 ]
 
 UNUSED = ("datasets", "pandas", "sklearn", "torchao", "wandb.sdk.launch")
@@ -21,7 +21,7 @@ UNUSED = ("datasets", "pandas", "sklearn", "torchao", "wandb.sdk.launch")
 
 @pytest.fixture
 def attempts(tmp_path: Path) -> Attempts:
-    made = Attempts(tmp_path, limit_s=600)
+    made = Attempts(tmp_path, limit_s=None)
     # Python imports this module by itself, from the folder of the script.
     made.write(f"import sys\nsys.modules.update(dict.fromkeys({UNUSED}))", "sitecustomize.py")
     return made
@@ -66,7 +66,7 @@ def test_unchanged_script_that_reports_to_wandb_is_recorded_and_resumes_bitwise(
     assert attempts.codes == []
 
     [saved] = attempts.records("checkpoint")
-    assert saved.step in {4, 5}  # The records of both are within a second of the save.
+    assert saved.step == 4  # Records of steps 5 and 6 are within a second of the save.
     assert attempts.train(resume_from=saved.path, **program) == 0, attempts.output
     assert attempts.records("resumed")[0].step == saved.step
     assert attempts.series("train/loss") == whole[4:]
