@@ -214,7 +214,10 @@ def fit_learning_rate(
     undecided = False
     next_rates = _beside(best, tried) if edge is None else _beyond(tried, edge)
     if curves is not None:
-        likely, sure, cheap = curves.interval(0.68), curves.interval(0.95), curves.cheap(COST)
+        likely, sure = (
+            _including(curves.interval(share), curves.recommended) for share in (0.68, 0.95)
+        )
+        cheap = curves.cheap(COST)
         costly = cheap is None or sure[0] < cheap[0] or sure[1] > cheap[1]
         undecided = costly and sure[1] / sure[0] > _WIDE
         next_rates = _between_trials(tried, curves) if undecided else ()
@@ -241,6 +244,11 @@ def fit_learning_rate(
         next_rates=next_rates,
         undecided=undecided,
     )
+
+
+def _including(interval: Range, rate: float) -> Range:
+    """Widen an interval to the recommended rate, which other weights choose."""
+    return min(interval[0], rate), max(interval[1], rate)
 
 
 def _edge(

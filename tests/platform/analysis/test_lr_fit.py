@@ -31,6 +31,14 @@ def test_best_rate_of_an_exact_parabola_is_recommended_and_inside_the_intervals(
     assert fit.best == min(GRID, key=lambda lr: abs(math.log(lr / at)))
 
 
+def test_recommended_rate_is_never_outside_of_the_intervals():
+    """As it was in this sweep of a real run: near 1.7e-2, and between 1.2e-2 and 1.6e-2."""
+    rates = [3e-4, 1e-3, 3e-3, 5.5e-3, 1e-2, 1.7e-2, 3e-2]
+    losses = [6.036, 5.470, 4.062, 3.324, 3.205, 3.196, 3.212]
+    fit = fit_learning_rate(list(zip(rates, losses, strict=True)))
+    assert fit.sure[0] <= fit.likely[0] <= fit.recommended <= fit.likely[1] <= fit.sure[1]
+
+
 @pytest.mark.parametrize(("at", "edge"), [(1e-6, "low"), (1.0, "high")])
 def test_a_minimum_beyond_the_grid_is_reported_as_an_edge(at, edge):
     fit = fit_learning_rate([(lr, bowl(lr, at=at)) for lr in GRID])
