@@ -186,6 +186,7 @@ test("values of a spec are as one would write them", () => {
     [1e-5, "train.x", "1.0e-5"],
     [0, "train.x", "0"],
     ["llama-1b", "train.model", "llama-1b"],
+    ["0123456789abcdef", "code.digest", "0123456789ab"],
     [true, "train.compile", "true"],
     [[0.9, 0.95], "train.optimizer.betas", "[0.9,0.95]"],
     [0.1 + 0.2, "train.x", "0.3"],
@@ -207,6 +208,7 @@ test("a value of a spec that is shown shortened is known in full", () => {
   assert.equal(f.inFull(0.1 + 0.2, "train.x"), "0.30000000000000004");
   assert.equal(f.inFull(0.000314159, "train.optimizer.lr"), "0.000314159");
   assert.equal(f.inFull([0.1 + 0.2], "train.x"), "[0.30000000000000004]");
+  assert.equal(f.inFull("0123456789abcdef", "code.digest"), "0123456789abcdef");
   for (const [value, path] of [[3e-4, "train.optimizer.lr"], [0.3, "train.x"], [1234567, "train.steps"], ["muon", "train.x"], [null, "train.x"], [true, "train.x"], [-5, "train.x"], [[0.9, 0.95], "train.x"]]) {
     assert.equal(f.inFull(value, String(path)), null, String(value));
   }

@@ -308,7 +308,7 @@ def _notes(
             )
         if len(factors) > 1:
             listed = "; ".join(
-                f"{d.path} {_as_written(d.values[0])} / {_as_written(d.values[1])}"
+                f"{d.path} {_as_written(d.path, d.values[0])} / {_as_written(d.path, d.values[1])}"
                 for d in factors[:4]
             )
             more = f"; and {len(factors) - 4} more" if len(factors) > 4 else ""
@@ -318,6 +318,8 @@ def _notes(
             )
 
 
-def _as_written(value: Any) -> str:
-    """Format a value as one would write it in a spec."""
-    return value if isinstance(value, str) else json.dumps(value, default=str)
+def _as_written(path: str, value: Any) -> str:
+    """Format a value as one would write it in a spec; of a digest, its first digits."""
+    if isinstance(value, str):
+        return value[:12] if path == "code.digest" else value
+    return json.dumps(value, default=str)

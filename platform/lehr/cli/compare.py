@@ -248,6 +248,6 @@ def _texts(values: list[Any], path: str) -> list[str]:
 
 def _noise(found: ComparisonView) -> str:
     if found.noise is None:
-        unknown = "unknown; no two of these runs differ only in train.seed"
+        unknown = "unknown; no two of these runs differ only in their seed"
         return f"[dim]noise between seeds: {unknown}[/]"
     return f"noise between seeds: {found.noise:.2g} (standard deviation of {escaped(found.metric)})"

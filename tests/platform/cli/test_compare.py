@@ -15,6 +15,7 @@ from lehr import Client
 from lehr.cli.compare import signed
 from lehr.errors import NotFound
 from lehr.schemas.comparisons import ComparisonView
+from lehr.specs import RunSpec
 from lehr_testing import cli, seeding
 from lehr_testing.api import TOKEN, served
 from lehr_testing.server import free_port
@@ -44,6 +45,8 @@ def server(tmp_path_factory):
         seeding.start(api.store, few, held_out="6dc60039" * 8).train(range(1, 201))
         old = api.store.runs.create(seeding.run_spec("old"))
         seeding.start(api.store, old, held_out=None).train(range(1, 201))
+        program = {"module": "mine.train", "args": {"lr": 0.1, "random_seed": 4}}
+        api.store.runs.create(RunSpec.model_validate({"name": "program", "trainer": program}))
         _, runs = seeding.create_sweep(api.store, seeding.lr_sweep("grid", [1e-4, 1e-3]))
         for run in runs:
             seeding.start(api.store, run).train(range(1, 101))
@@ -108,6 +111,12 @@ def test_runs_are_shown_in_groups(lehr):
     assert refused.returncode == 2
     assert "no" not in refused.stdout
     assert "by: none of these runs has a config path or a metric 'learning'." in refused.stderr
+
+
+def test_repetitions_of_a_program_are_listed_by_their_seeds(lehr):
+    output = lehr("seeds", "program", "-n", "2", "-y").stdout
+    assert "program-seeds" in output
+    assert "seeds 0, 1" in output
 
 
 def test_sweep_is_compared_as_its_runs(lehr):

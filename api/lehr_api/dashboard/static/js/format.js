@@ -285,7 +285,7 @@ export function specValue(value, path = "") {
     if (Number.isInteger(value)) return integer(value);
     return Math.abs(value) < 1e-3 && value !== 0 ? scientific(value) : String(short(value));
   }
-  if (typeof value === "string") return value;
+  if (typeof value === "string") return path === "code.digest" ? value.slice(0, 12) : value;
   return JSON.stringify(value, shortOf);
 }
 
@@ -298,6 +298,7 @@ export function specValue(value, path = "") {
  */
 export function inFull(value, path = "") {
   if (typeof value === "number") return Number(specValue(value, path).replaceAll(",", "").replaceAll("−", "-")) === value ? null : String(value);
+  if (typeof value === "string") return specValue(value, path) === value ? null : value;
   const whole = JSON.stringify(value);
   return value !== null && typeof value === "object" && JSON.stringify(value, shortOf) !== whole ? whole : null;
 }
