@@ -164,7 +164,9 @@ def start(
     while _UP not in log_path.read_bytes():
         if process.poll() is not None or time.monotonic() > deadline:
             end(started)
-            words = log_path.read_text(errors="replace").strip().splitlines()[-5:]
+            words = log_path.read_text(errors="replace").strip().splitlines()[-5:] or [
+                f"it wrote nothing within {START_S:g} s"
+            ]
             raise InternalError("Ray did not start: " + " / ".join(words), hint=f"See {log_path}.")
         time.sleep(0.05)
     return started
