@@ -1,6 +1,7 @@
-"""Bytecode of a project, made once on a node. Standard library only.
+"""Bytecode of a capsule, made once on a node. Standard library only.
 
-Each attempt of a program runs in a copy of its project, and would compile its modules again. The
+Each attempt of a program runs in a copy of its project, and would compile its modules again. So
+would each attempt of Lehr's trainer where PYTHONDONTWRITEBYTECODE is set, as in many images. The
 bytecode holds the hash of its source, so a program that edits its copy never gets an older version.
 """
 
@@ -12,11 +13,11 @@ from py_compile import PycInvalidationMode
 from lehr.node.code_cache import BYTECODE
 
 LIMIT_S = 10
-"""Processor time for a project. Modules that it does not reach are compiled when imported."""
+"""Processor time for one folder. Modules that it does not reach are compiled when imported."""
 
 
-def compile_project(folder: str, *, limit_s: int = LIMIT_S) -> None:
-    """Compile the modules of an unpacked project, as far as that is possible.
+def compile_modules(folder: str, *, limit_s: int = LIMIT_S) -> None:
+    """Compile the modules of an unpacked folder, as far as that is possible.
 
     It is done in a process of its own: a source may be too much for the compiler, and no attempt
     may fail for a file that it does not import.

@@ -5,8 +5,8 @@
     <node folder>/code/<digest>/         trainer/ and project/, unpacked once; files are read-only
     <node folder>/code/<digest>.index    sizes and times of its files as they were unpacked
 
-A program gets a copy of the project and its bytecode (`project_copy.py`, `bytecode.py`). Otherwise
-Python keeps the bytecode in the capsule's own folder, so two versions of a file never share it. A
+The bytecode is made once and is in the capsule's own folder, so two versions of a file never share
+it (`bytecode.py`). A program gets a copy of the project and its bytecode (`project_copy.py`). A
 folder whose files are not those of its index is set aside, and the capsule is fetched again. So is
 one that was unpacked before the machine started: its last files may not have reached the disk.
 """

@@ -58,7 +58,8 @@ def fetch(entry: AttemptDir, digest: str, server: ServerConnection) -> None:
             killpoints.reached("code fetcher: after the verification")
             os.mkdir(draft, 0o700)
             archive.unpack(packed, draft, read_only=True)
-            bytecode.compile_project(os.path.join(draft, code_cache.PROJECT))
+            for part in (code_cache.PROJECT, code_cache.TRAINER):
+                bytecode.compile_modules(os.path.join(draft, part))
             killpoints.reached("code fetcher: after the unpacking")
             adopt(node, digest, draft)
         finally:

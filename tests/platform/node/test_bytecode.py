@@ -39,7 +39,7 @@ def test_copy_imports_the_bytecode_of_the_node_and_an_edit_of_it_is_seen(tmp_pat
     (project / "lib/broken.py").write_text("this is no Python\n")
     (project / "lib/bytes.py").write_bytes(b"\xff\xfe\0")
     (project / "lib/nested.py").write_text("(" * 100_000)
-    bytecode.compile_project(str(project))
+    bytecode.compile_modules(str(project))
     index = tmp_path / "index"
     work.mkdir()
     project_copy.make(str(project), str(work), str(index))
@@ -69,5 +69,5 @@ def test_source_that_ends_the_compiler_does_not_end_its_caller(
         os.kill(os.getpid(), signal.SIGKILL)
 
     monkeypatch.setattr(py_compile, "compile", compiling)
-    bytecode.compile_project(str(project_of(tmp_path)))
+    bytecode.compile_modules(str(project_of(tmp_path)))
     assert (tmp_path / "reached").exists()

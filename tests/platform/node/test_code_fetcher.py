@@ -74,6 +74,7 @@ def test_capsule_is_fetched_once_and_is_read_only(entry, capsule):
     assert file.read_text() == "VALUE = 1\n"
     assert file.stat().st_mode & 0o222 == 0
     assert len(list(file.parent.glob("__pycache__/y.*.pyc"))) == 1
+    assert len(list(file.parents[1].glob("trainer/lehr_trainer/__pycache__/x.*.pyc"))) == 1
     paths = code_cache.python_path(node(entry), digest).split(os.pathsep)
     assert [Path(path).name for path in paths] == ["trainer", "project"]
 
@@ -96,8 +97,7 @@ def test_bytecode_that_python_adds_is_no_edit_and_a_change_of_the_nodes_own_is(e
     folder = Path(code_cache.folder(node(entry), digest))
     [made] = folder.glob("project/__pycache__/y.*.pyc")
     made.with_name("other.cpython-311.pyc").write_bytes(b"x")
-    (folder / "trainer/lehr_trainer/__pycache__").mkdir()
-    (folder / "trainer/lehr_trainer/__pycache__/x.cpython-311.pyc").write_bytes(b"x")
+    (folder / "trainer/lehr_trainer/__pycache__/z.cpython-311.pyc").write_bytes(b"x")
     assert code_cache.ready(node(entry), digest)
     made.unlink()
     made.write_bytes(b"x")
