@@ -114,7 +114,9 @@ def test_many_wrong_keys_get_a_short_answer(scene, which):
 def test_as_many_keys_as_a_body_holds_get_a_short_answer_and_a_million_are_too_large(scene):
     for which, body in of_many_keys(200_000).items():
         answer = send(scene, which, body)
-        assert answer.status == 422, (which, answer.body[:300])
+        # A worker's message is smaller than that.
+        expected = 413 if "ID" in which and "copies" not in which else 422
+        assert answer.status == expected, (which, answer.body[:300])
     answer = send(scene, "POST runs", of_many_keys(1_000_000)["POST runs"])
     assert (answer.status, answer.read) == (413, 0)
 
