@@ -70,6 +70,7 @@ class Host:
         self.namespace = f"lh{switch.tag}{switch.ports}"
         self.cable = f"lc{switch.tag}{switch.ports}"
         self.init: subprocess.Popen[str] | None = None
+        self.program = str(Path(sys.executable).parent / "lehr")
 
     def boot(self) -> None:
         _ip("netns", "add", self.namespace)
@@ -144,7 +145,7 @@ class Host:
         return done
 
     def lehr(self, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-        return self.run(str(Path(sys.executable).parent / "lehr"), *arguments, **options)
+        return self.run(self.program, *arguments, **options)
 
     def logs(self) -> str:
         script = "tail -n 15 /root/.lehr/logs/*.log 2>/dev/null"
