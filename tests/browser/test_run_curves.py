@@ -212,6 +212,14 @@ def test_cursor_shows_the_values_of_all_charts(look: Visit, world: World):
     )
     assert in_sight > 1
     expect(page.locator(".cursor.on")).to_have_count(in_sight)
+    # A chart without a point at this step marks the newest one before it, where that is.
+    cursor, dot = page.evaluate(
+        """() => [".cursor", ".cursor-dots i"].map((part) => {
+            const one = document.querySelector(`[data-metric="val/loss"] ${part}`);
+            return new DOMMatrix(getComputedStyle(one).transform).e;
+        })"""
+    )
+    assert dot < cursor - 10
 
 
 def test_held_cursor_shows_the_sample_and_the_log_of_its_step(look: Visit, world: World):

@@ -98,3 +98,9 @@ test("a logarithmic axis says how many points it leaves out, and is refused with
   assert.deepEqual(logOf(lines([0, -1, NaN]), true), { log: false, note: "not logarithmic: no value above 0" });
   assert.deepEqual(logOf(lines([0, -1]), false), { log: false, note: null });
 });
+
+test("labels of a logarithmic axis fit beside it: the unit of a rate is in its name", () => {
+  const found = texts(yOf("tokens_per_s", [400, 5000], {}, true).axis);
+  assert.ok(found.length >= 2 && found.every((text) => /^[\d.]+k?$/.test(text)), `${found}`);
+  assert.ok(texts(yOf("step_time_s", [0.2, 9], {}, true).axis).every((text) => / m?s$/.test(text)));
+});

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { computed, isExpression, parseExpression } from "../../api/lehr_api/dashboard/static/js/charts/expression.js";
+import { computed, isExpression, parseExpression, unknownIn } from "../../api/lehr_api/dashboard/static/js/charts/expression.js";
 import { ownFromAddress, ownToAddress, rangeOf } from "../../api/lehr_api/dashboard/static/js/charts/menu.js";
 import { logTicks, robust } from "../../api/lehr_api/dashboard/static/js/charts/scale.js";
 import { curve, fc } from "./support.js";
@@ -73,4 +73,11 @@ test("what a chart has for itself is kept in the address", () => {
   // Without a word about the axis, the toolbar decides.
   assert.deepEqual(["a:log", "a:linear", "a:all"].map((one) => ownFromAddress(one).get("a")?.log), [true, false, undefined]);
   assert.deepEqual([rangeOf("2.5..4"), rangeOf("2 to 3"), rangeOf(""), rangeOf("4..2"), rangeOf("low")], [[2.5, 4], [2, 3], null, undefined, undefined]);
+});
+
+test("a metric that no run has is named, with the nearest that there is", () => {
+  const names = ["train/loss", "val/loss"];
+  assert.equal(unknownIn("val/loss - train/loss", names), null);
+  assert.equal(unknownIn("train/loss, val/los", names), "No run here has val/los. Did you mean val/loss?");
+  assert.equal(unknownIn("exp(nothing/like_it)", names), "No run here has nothing/like_it.");
 });

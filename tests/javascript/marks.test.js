@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import { marksNear } from "../../api/lehr_api/dashboard/static/js/charts/traces.js";
 import { marksOf } from "../../api/lehr_api/dashboard/static/js/run/marks.js";
-import { run } from "./support.js";
+import { curve, run } from "./support.js";
 
 /** @param {string} kind @param {string} message @param {Record<string, any>} [rest] @returns {any} */
 const event = (kind, message, rest = {}) => ({ at: 0, kind, message, attempt: 1, step: null, data: {}, ...rest });
@@ -47,4 +47,14 @@ test("the list beside the cursor has the causes of what happened there", () => {
   ]);
   const resumed = { ...marks, checkpoints: [], alerts: [], resumes: [{ step: 1200, label: "resumes from step 1,200", cause: "node n1 was lost" }] };
   assert.deepEqual(marksNear(resumed, 1200, 0), ["step 1,200: resumes from step 1,200, after: node n1 was lost"]);
+});
+
+test("a resume says how many steps were lost, where the replaced points are known", () => {
+  const resumes = [{ step: 250, label: "resumes from step 250" }, { step: 400, label: "resumes from step 400" }, { step: 500, label: "resumes from step 500" }];
+  const marks = { schedule: [], checkpoints: [], alerts: [], resumes };
+  const whole = curve([250, 251, 271, 300, 400, 410, 444, 450, 500, 501].map((step) => /** @type {[number, number]} */ ([step, 1])));
+  const drawn = { ...whole, superseded: [curve([[251, 2], [271, 2]]), curve([[501, 2]])] };
+  assert.deepEqual(marksNear(marks, 250, 0, drawn), ["step 250: resumes from step 250; 21 steps lost"]);
+  assert.deepEqual(marksNear(marks, 400, 0, drawn), ["step 400: resumes from step 400"]);
+  assert.deepEqual(marksNear(marks, 500, 0, drawn), ["step 500: resumes from step 500; 1 step lost"]);
 });

@@ -21,6 +21,7 @@ from lehr.analysis.replaced_parts import (
     replaced_model,
     still_known,
 )
+from lehr.formats import counted
 from lehr.specs.run import RunSpec
 from lehr.specs.sweep import SweepSpec
 from lehr_trainer.configs.presets import MODEL_PRESETS
@@ -251,7 +252,7 @@ def model_name(train: TrainConfig) -> str:
             model.model_validate(preset.values).model_dump() == values
         ):
             return name
-    return f"{train.model.kind} of {train.model.num_hidden_layers} layers"
+    return f"{train.model.kind} of {counted(train.model.num_hidden_layers, 'layer')}"
 
 
 def _flops(train: TrainConfig) -> float:

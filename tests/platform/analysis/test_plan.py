@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lehr.analysis.plan import plan_run, plan_sweep
+from lehr.analysis.plan import model_name, plan_run, plan_sweep
 from lehr.analysis.plan_time import Measured
 from lehr.cli.plan_text import run_text, sweep_text
 from lehr.examples import LR_GRID, LR_GRID_SMALL
@@ -26,6 +26,11 @@ def grid(*overrides: str, file: Path = LR_GRID) -> SweepSpec:
     spec = load_spec(file, overrides)
     assert isinstance(spec, SweepSpec)
     return spec
+
+
+@pytest.mark.parametrize(("layers", "name"), [(1, "llama of 1 layer"), (2, "llama of 2 layers")])
+def test_model_that_is_no_preset_is_named_by_its_layers(layers, name):
+    assert model_name(run(**{"train.model.num_hidden_layers": layers}).train) == name
 
 
 def test_plan_of_the_reference_grid_matches_its_logs():

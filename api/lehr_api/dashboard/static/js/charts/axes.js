@@ -117,7 +117,7 @@ export function yAxis(name, lines, traces, log, own) {
     else if (given) high = given[1];
     const room = given ? 1 : low < high ? (high / low) ** 0.04 : 2;
     const range = { low: low / room, high: high * room };
-    return { axis: { ...range, log, ticks: logTicks(range.low, range.high, 5).map((value) => ({ value, text: metric(name, value) })) }, outside: 0 };
+    return { axis: { ...range, log, ticks: logTicks(range.low, range.high, 5).map((value) => ({ value, text: metric(name, value).replace(" tok/s", "") })) }, outside: 0 };
   }
   const clipped = own.all || given ? null : robust(lines.map(({ curve }) => curve.y));
   const range = given ?? clipped?.range ?? steady(traces, log).range;

@@ -162,6 +162,7 @@ export class Board {
     const all = [...this.search.expressions, ...this.names];
     const shown = all.filter((name) => this.search.matches(name));
     const pinned = [...this.search.expressions, ...this.pins].filter((name) => shown.includes(name));
+    this.search.names = this.names;
     this.search.count(shown.length, all.length);
     for (const name of all) {
       if (this.charts.has(name)) continue;

@@ -341,11 +341,11 @@ export class Chart {
     // Computed, not measured: to measure would lay the page out once more for each move.
     this.cursorIsRight = px > axes.width / 2;
     const inside = this.values(at.step)
-      .map(({ line, value }) => ({ line, y: axes.y.pixel(value) }))
-      .filter(({ y }) => y >= 0 && y <= axes.height);
-    this.dots.replaceChildren(...inside.map(({ line, y }) => {
+      .map(({ line, value, x }) => ({ line, x: axes.x.pixel(x / this.scale), y: axes.y.pixel(value) }))
+      .filter(({ x, y }) => x >= -1 && y >= 0 && y <= axes.height);
+    this.dots.replaceChildren(...inside.map(({ line, x, y }) => {
       const dot = h("i", { vars: { "--key": line.colour } });
-      dot.style.transform = move(px, axes.top + y);
+      dot.style.transform = move(x, axes.top + y);
       return dot;
     }));
   }
@@ -373,7 +373,7 @@ export class Chart {
     const perPixel = Math.abs(axes.x.value(MARK_PX) - axes.x.value(0)) * this.scale;
     const last = curve.step.length - 1;
     const stepsPerX = (curve.step[last] - curve.step[0]) / (curve.x[last] - curve.x[0] || 1);
-    return marksNear(this.marks, at.step, Math.max(0.5, perPixel * stepsPerX));
+    return marksNear(this.marks, at.step, Math.max(0.5, perPixel * stepsPerX), curve);
   }
 
   /** Return the values of all runs that have one at a step, the best first: the lowest, or of rates the highest. */
@@ -381,7 +381,8 @@ export class Chart {
     const sign = /tokens_per_s|mfu|acc$|utilization/.test(this.name) ? -1 : 1;
     return this.lines
       .filter((line) => reaches(line.curve, step))
-      .map((line) => ({ line, value: line.curve.y[indexAt(line.curve.step, step)] }))
+      .map((line) => ({ line, at: indexAt(line.curve.step, step) }))
+      .map(({ line, at }) => ({ line, x: line.curve.x[at], value: line.curve.y[at] }))
       .sort((a, b) => (Number.isNaN(a.value) ? 1 : Number.isNaN(b.value) ? -1 : sign * (a.value - b.value)));
   }
 

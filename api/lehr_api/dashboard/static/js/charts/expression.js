@@ -1,5 +1,6 @@
 /** Metrics computed from others: `train/loss - val/loss`, `exp(val/loss)`, `(a + b) / 2`. */
 
+import { nearest } from "../nearest.js";
 import { indexAt } from "./points.js";
 
 /**
@@ -134,3 +135,14 @@ export function computed(expression, curveOf) {
 
 /** The metrics that a chart needs. @param {string} name @returns {string[]} */
 export const metricsIn = (name) => [...new Set(partsOf(name).flatMap((part) => (isExpression(part) ? parseExpression(part).metrics : [part])))];
+
+/**
+ * Return which metric of an expression no run of the page has, in words; null if there is none.
+ *
+ * @param {string} text
+ * @param {string[]} names all metrics
+ */
+export function unknownIn(text, names) {
+  const unknown = metricsIn(text).find((name) => !names.includes(name));
+  return unknown === undefined ? null : `No run here has ${unknown}. ${nearest(unknown, names)}`.trim();
+}

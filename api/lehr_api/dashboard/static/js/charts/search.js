@@ -2,7 +2,7 @@
 
 import { fill, h } from "../dom.js";
 import { read, write } from "../urlstate.js";
-import { isComputed, parseExpression, partsOf } from "./expression.js";
+import { isComputed, parseExpression, partsOf, unknownIn } from "./expression.js";
 
 /** @param {string} text @returns {string | null} what is wrong with it */
 export function problemOf(text) {
@@ -18,6 +18,8 @@ export class Search {
   /** @param {() => void} onChange */
   constructor(onChange) {
     this.onChange = onChange;
+    /** All metrics of the page. @type {string[]} */
+    this.names = [];
     this.pattern = read("metrics") ?? "";
     /** @type {string[]} */
     this.expressions = (read("expr") ?? "").split(";").map((one) => one.trim()).filter((one) => isComputed(one) && problemOf(one) === null);
@@ -35,7 +37,7 @@ export class Search {
       event.preventDefault();
       const text = expression.value.trim();
       if (!text) return;
-      const problem = isComputed(text) ? problemOf(text) : "One metric has its chart already. Write several with commas, or compute with + - * / ( ).";
+      const problem = isComputed(text) ? problemOf(text) ?? unknownIn(text, this.names) : "One metric has its chart already. Write several with commas, or compute with + - * / ( ).";
       this.problem.textContent = problem ?? "";
       if (problem !== null) return;
       expression.value = "";

@@ -107,19 +107,33 @@ export function shapesOf(marks, curve, unit) {
 }
 
 /**
+ * Say how many steps were trained again after a resume; nothing if none were, or it is not known.
+ *
+ * @param {import("./points.js").Curve | undefined} curve
+ * @param {number} step where it resumed
+ */
+function lost(curve, step) {
+  const again = curve?.step.find((one) => one > step) ?? -1;
+  const before = curve?.superseded.find((old) => old.step[0] > step && old.step[0] <= again);
+  const steps = (before?.step.at(-1) ?? step) - step;
+  return steps > 0 ? `; ${integer(steps)} ${steps === 1 ? "step" : "steps"} lost` : "";
+}
+
+/**
  * Return what happened within a distance of a step, in words.
  *
  * @param {Marks} marks
  * @param {number} step
  * @param {number} distance in steps
+ * @param {import("./points.js").Curve} [curve] with the points that a resume replaced
  * @returns {string[]}
  */
-export function marksNear(marks, step, distance) {
+export function marksNear(marks, step, distance, curve) {
   const near = (/** @type {{step: number}} */ { step: at }) => Math.abs(at - step) <= distance;
   const line = (/** @type {{step: number, label: string, cause?: string}} */ { step: at, label, cause }, lead = "") => `step ${integer(at)}: ${label}${cause ? `${lead}${cause}` : ""}`;
   return [
     ...marks.checkpoints.map((at) => ({ step: at, label: "checkpoint saved" })).filter(near).map((one) => line(one)),
-    ...marks.resumes.filter(near).map((one) => line(one, ", after: ")),
+    ...marks.resumes.filter(near).map((one) => line(one, ", after: ") + lost(curve, one.step)),
     ...marks.schedule.filter(near).map((one) => line(one)),
     ...marks.alerts.filter(near).map((one) => line(one, ". Usual cause: ")),
   ];
