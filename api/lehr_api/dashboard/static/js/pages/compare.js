@@ -42,12 +42,9 @@ const leftOut = asked.length - ids.length;
 /** The metric that the user has chosen; "": the server chooses one that all runs have. */
 let chosen = read("metric") ?? "";
 let metric = chosen || "val/loss";
-/** @type {Map<string, RunView>} */
-const runs = new Map();
-/** @type {Map<string, number>} */
-let given = new Map();
-/** @type {string[]} */
-let names = [];
+const runs = /** @type {Map<string, RunView>} */ (new Map());
+let given = /** @type {Map<string, number>} */ (new Map());
+let names = /** @type {string[]} */ ([]);
 let onlyFactors = read("factors") === "1";
 /** @type {ComparisonView | null} */
 let comparison = null;
