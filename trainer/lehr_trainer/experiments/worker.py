@@ -8,6 +8,8 @@ since the pipe then closes.
 from __future__ import annotations
 
 import os
+import select
+import threading
 import time
 import warnings
 from collections.abc import Callable
@@ -98,6 +100,7 @@ def serve(case: Case, pipe: Connection, rank: int = 0, port: int | None = None) 
     """
     if port is not None:
         os.environ |= launched(rank, case.ranks, port)
+    threading.Thread(target=end_after, args=(pipe,), daemon=True).start()
     # Output of libraries must not mix with the table.
     os.dup2(2, 1)
     warnings.simplefilter("ignore")
@@ -120,6 +123,18 @@ def serve(case: Case, pipe: Connection, rank: int = 0, port: int | None = None) 
             expected = isinstance(error, TrainerError | torch.OutOfMemoryError)
             answer = {"error": _named(error), "expected": expected}
         pipe.send(answer)
+
+
+def end_after(pipe: Connection, grace_s: float = 5.0) -> None:
+    """End this process soon after the other end of ``pipe`` is closed, whatever it does then.
+
+    A bench killed while a row compiles would otherwise leave the row on the GPU for minutes.
+    """
+    watched = select.poll()
+    watched.register(pipe.fileno(), 0)  # Only hang-ups, so that no message is read here.
+    watched.poll()
+    time.sleep(grace_s)
+    os._exit(1)
 
 
 def launched(rank: int, ranks: int, port: int) -> dict[str, str]:
