@@ -19,6 +19,7 @@ import uvicorn
 
 from lehr import __version__, home
 from lehr.errors import HomeUnusable, LehrError, UserError
+from lehr.freed_memory import FreedMemory
 from lehr.log_rotation import LogRotation
 from lehr_api import logs
 from lehr_api.app import create_app
@@ -43,12 +44,11 @@ def main(arguments: list[str] | None = None) -> int:
             with _listening(settings) as listener:
                 _allow_open_files()
                 logs.configure(home.logs_dir(where) / "server.log")
-                rotation = LogRotation(home.logs_dir(where))
-                rotation.start()
-                try:
+                with contextlib.ExitStack() as upkeep:
+                    for thread in (LogRotation(home.logs_dir(where)), FreedMemory()):
+                        thread.start()
+                        upkeep.callback(thread.stop)
                     _serve(settings, listener)
-                finally:
-                    rotation.stop()
     except LehrError as error:
         print(f"lehr: {error}", file=sys.stderr)
         return error.exit_code

@@ -1,0 +1,41 @@
+"""Give memory that was freed back to the system.
+
+glibc keeps freed blocks that lie between living ones. A server that handles short requests in
+several threads would grow by some tens of KB with each run (``tests/bench/history_memory.py``).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+
+EVERY_S = 60.0
+
+
+def give_back() -> bool:
+    """Return whole free pages of all of glibc's arenas; False with another C library.
+
+    See malloc_trim(3). It took 28 ms for 45 MB, and 0.2 ms if there is nothing to return.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    return trim is not None and bool(trim(0))
+
+
+class FreedMemory:
+    """A thread that gives freed memory back once a minute."""
+
+    def __init__(self, *, every_s: float = EVERY_S) -> None:
+        self._every_s = every_s
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="freed-memory", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._every_s):
+            give_back()
