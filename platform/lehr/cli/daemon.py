@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import dropwhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -37,6 +38,7 @@ _WORK_S = 0.05
 """A server that used less processor time than this in ``_IDLE_S`` does nothing."""
 _STILL_STARTING = "Starting the server: it is still reading its records. Ctrl-C leaves it running"
 _LOG_LINES = 12
+_FRAME = '  File "'
 
 
 @dataclass(frozen=True)
@@ -247,9 +249,15 @@ def _did_not_start(why: str, log: Path, begin: int) -> LehrError:
 
 
 def _readable(line: str) -> str:
-    """Shorten a line of the server's log: a JSON line's message, or a traceback's last line."""
+    """Shorten a line of the server's log: a JSON line's message, or a traceback's error."""
     try:
         event = str(json.loads(line)["event"])
     except (ValueError, KeyError, TypeError):
         return line
-    return event.strip().splitlines()[-1] if event.strip() else ""
+    lines = event.strip().splitlines()
+    frames = [i for i, text in enumerate(lines) if text.startswith(_FRAME)]
+    if not frames:
+        return lines[-1] if lines else ""
+    # An error of Lehr has a line with the cure, too.
+    error = dropwhile(lambda text: text.startswith(" "), lines[frames[-1] + 1 :])
+    return " ".join(text.strip() for text in error)
