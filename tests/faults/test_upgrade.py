@@ -183,4 +183,7 @@ def test_older_version_is_back_after_a_restore(machines):
     for run in machines.client.runs():
         run.wait(timeout_s=400)
         assert run.state == "completed", f"{run.name}: {run.reason}"
-        assert [int(s) for s in run.history("train/loss")["step"]] == list(range(1, STEPS + 1))
+        # Of a run that trained on, the record lacks what came between backup and last checkpoint.
+        steps = [int(s) for s in run.history("train/loss")["step"]]
+        assert steps == sorted(set(steps))
+        assert steps[:6] == list(range(1, 7))
