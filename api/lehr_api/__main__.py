@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Literal
@@ -17,10 +18,10 @@ from typing import TYPE_CHECKING, Literal
 import structlog
 import uvicorn
 
-from lehr import __version__, home
+from lehr import __version__, home, log_rotation
 from lehr.errors import HomeUnusable, LehrError, UserError
-from lehr.freed_memory import FreedMemory
-from lehr.log_rotation import LogRotation
+from lehr.freed_memory import give_back
+from lehr.upkeep import Upkeep
 from lehr_api import logs
 from lehr_api.app import create_app
 from lehr_api.settings import Settings
@@ -45,7 +46,9 @@ def main(arguments: list[str] | None = None) -> int:
                 _allow_open_files()
                 logs.configure(home.logs_dir(where) / "server.log")
                 with contextlib.ExitStack() as upkeep:
-                    for thread in (LogRotation(home.logs_dir(where)), FreedMemory()):
+                    rotation = partial(log_rotation.rotate, home.logs_dir(where))
+                    for name, act in (("log-rotation", rotation), ("freed-memory", give_back)):
+                        thread = Upkeep(name, act)
                         thread.start()
                         upkeep.callback(thread.stop)
                     _serve(settings, listener)

@@ -7,9 +7,6 @@ several threads would grow by some tens of KB with each run (``tests/bench/histo
 from __future__ import annotations
 
 import ctypes
-import threading
-
-EVERY_S = 60.0
 
 
 def give_back() -> bool:
@@ -19,23 +16,3 @@ def give_back() -> bool:
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     return trim is not None and bool(trim(0))
-
-
-class FreedMemory:
-    """A thread that gives freed memory back once a minute."""
-
-    def __init__(self, *, every_s: float = EVERY_S) -> None:
-        self._every_s = every_s
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="freed-memory", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stopping.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stopping.wait(self._every_s):
-            give_back()

@@ -7,16 +7,12 @@ hold them open for weeks, so they are copied and emptied in place.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import shutil
-import threading
 from pathlib import Path
 
 APPENDED = ("server.out", "bridge.log", "wandb.log", "keeper.log", "ray.log", "ray-node.log")
 MOST_BYTES = 20 * 1000 * 1000
-EVERY_S = 60.0
-log = logging.getLogger(__name__)
 
 
 def rotate(folder: Path, *, most_bytes: int = MOST_BYTES) -> list[str]:
@@ -40,28 +36,3 @@ def rotate(folder: Path, *, most_bytes: int = MOST_BYTES) -> list[str]:
             os.truncate(path, 0)
             rotated.append(name)
     return rotated
-
-
-class LogRotation:
-    """A thread that rotates the logs of a home."""
-
-    def __init__(
-        self, folder: Path, *, every_s: float = EVERY_S, most_bytes: int = MOST_BYTES
-    ) -> None:
-        self._folder, self._every_s, self._most_bytes = folder, every_s, most_bytes
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="log-rotation", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._stopping.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stopping.wait(self._every_s):
-            try:
-                rotate(self._folder, most_bytes=self._most_bytes)
-            except OSError as error:
-                log.warning("logs were not rotated: %s", error)

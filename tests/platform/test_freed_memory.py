@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lehr.freed_memory import FreedMemory, give_back
-from lehr_testing.waiting import until
+from lehr.freed_memory import give_back
 
 BLOCK = 100_000
 """Below glibc's limit for blocks that go back by themselves."""
@@ -32,13 +31,3 @@ def kept():
 def test_freed_blocks_are_returned(kept):
     give_back()
     assert resident() < kept - 32 * (1 << 20)
-
-
-@pytest.mark.skipif("glibc" not in os.confstr("CS_GNU_LIBC_VERSION"), reason="another C library")
-def test_thread_returns_them_and_ends(kept):
-    thread = FreedMemory(every_s=0.05)
-    thread.start()
-    try:
-        until(lambda: resident() < kept - 32 * (1 << 20), within_s=20, what="less resident memory")
-    finally:
-        thread.stop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from lehr.log_rotation import LogRotation, rotate
+from lehr.log_rotation import rotate
 from lehr_testing.waiting import until
 
 
@@ -28,12 +28,3 @@ def test_log_that_is_too_large_is_moved_aside_and_its_process_goes_on_writing(tm
         child.communicate(b"\n", timeout=30)
     assert path.read_bytes() == b"after\n"
     assert (tmp_path / "server.out").read_text() == "short"
-
-
-def test_thread_rotates_until_it_is_stopped(tmp_path):
-    (tmp_path / "wandb.log").write_bytes(b"y" * 100)
-    rotation = LogRotation(tmp_path, every_s=0.01, most_bytes=10)
-    rotation.start()
-    until((tmp_path / "wandb.log.1").exists, within_s=30, what="the rotation")
-    rotation.stop()
-    assert not rotation._thread.is_alive()
