@@ -17,6 +17,7 @@ OWN = ("train/lr", "tokens_per_s")
         ([["val/loss"], ["train/loss"]], "val/loss"),
         ([["aux_loss", "eval/nll_loss"], ["eval/nll_loss", "aux_loss"]], "eval/nll_loss"),
         ([["tokens_per_s", "train/lr", "reward", "eval/acc"]] * 2, "eval/acc"),
+        ([["eval/acc", "aux_loss"]] * 2, "aux_loss"),
         ([["tokens_per_s"]] * 2, "val/loss"),
         # A run that has logged nothing yet may log anything.
         ([["loss_a"], []], "loss_a"),
