@@ -126,7 +126,13 @@ class MirrorController:
         with self._guard:
             changed, self._changed = self._changed, set()
         for run_id in changed:
-            self._judge(run_id)
+            try:
+                self._judge(run_id)
+            except Exception:
+                # The changes of the other runs must not be lost with it.
+                fields = log_fields.of("run", run_id)
+                log.exception("run %s cannot be read for its mirror", run_id, extra=fields)
+                self._look_again(run_id)
         if not self._requested:
             if self._child is not None and time.monotonic() - self._wanted_at > _IDLE_S:
                 child, self._child = self._child, None
@@ -152,7 +158,8 @@ class MirrorController:
         if run.archived and self._store.runs.is_deleted(run_id):
             self._requested.discard(run_id)
             self._judged.discard(run_id)
-            notes.forget()
+            if not notes.forget():
+                self._look_again(run_id)
             return
         request = notes.request()
         if request is None and run_id not in self._judged:
@@ -232,8 +239,11 @@ class MirrorController:
             # One unreadable run must not block the feed of the others.
             fields = log_fields.of("run", run_id)
             log.exception("run %s cannot be read for its mirror", run_id, extra=fields)
-            with self._guard:
-                self._changed.add(run_id)
+            self._look_again(run_id)
+
+    def _look_again(self, run_id: str) -> None:
+        with self._guard:
+            self._changed.add(run_id)
 
     def _end(self, child: subprocess.Popen[str]) -> None:
         if child.stdin is not None:

@@ -81,6 +81,8 @@ class MirrorSession:
             request = self._notes.request()
             known = self._notes.progress()
             if request is None or request.settings.mode == "off":
+                if self._notes.forgotten:
+                    self._notes.forget()  # Closing the W&B run can have written files.
                 return
             if known and known.state == "done" and known.run_state == self._feed().state:
                 return

@@ -73,12 +73,22 @@ class Notes:
         return found if request and found and found.request_at == request.at else None
 
     def write(self, note: MirrorRequest | MirrorProgress) -> None:
-        name = "request.json" if isinstance(note, MirrorRequest) else "progress.json"
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_atomically(self.folder / name, note.model_dump_json())
+        """Write a note. Only a request creates the folder: a deleted one must not come back."""
+        if isinstance(note, MirrorRequest):
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_atomically(self.folder / "request.json", note.model_dump_json())
+        elif self.folder.is_dir():
+            write_atomically(self.folder / "progress.json", note.model_dump_json())
 
-    def forget(self) -> None:
+    @property
+    def forgotten(self) -> bool:
+        """Whether the request was deleted with its run."""
+        return not (self.folder / "request.json").exists()
+
+    def forget(self) -> bool:
+        """Delete all files. Return whether none is left: W&B may still be writing one."""
         shutil.rmtree(self.folder, ignore_errors=True)
+        return not self.folder.exists()
 
 
 N = TypeVar("N", MirrorRequest, MirrorProgress)
@@ -89,10 +99,10 @@ def root(home: Path) -> Path:
 
 
 def known(home: Path) -> Iterator[Notes]:
-    """Return the notes of all runs that have a request."""
+    """Return the notes of all runs that have files, also those left by a deletion."""
     if root(home).is_dir():
         for folder in sorted(root(home).iterdir()):
-            if (folder / "request.json").is_file():
+            if folder.is_dir() and not folder.name.startswith("."):
                 yield Notes(home, folder.name)
 
 

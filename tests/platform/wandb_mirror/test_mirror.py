@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import shutil
 import signal
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from lehr.control.lifecycle import RunState
 from lehr.errors import SpecError
 from lehr.specs.tracking import Tracking
-from lehr.wandb_mirror.state_files import Notes
+from lehr.wandb_mirror.state_files import MirrorProgress, MirrorRequest, Notes
 from lehr_testing import mirrors, seeding
 from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, begin, end, finished, ingest, line, started
 from lehr_testing.mirrors import assert_equal_series, mirrored_home, mirroring, until_mirrored
@@ -273,6 +274,52 @@ def test_deleting_a_run_deletes_its_offline_files(mirrored_api):
     assert api.client.delete(f"/api/v1/runs/{run_id}").status_code == 200
     folder = Notes(api.settings.home, run_id).folder
     until(lambda: not folder.exists(), within_s=30, what="the files to go")
+
+
+def test_file_that_wandb_writes_during_the_deletion_goes_too(mirrored_api, monkeypatch):
+    api = mirrored_api
+    run_id = submitted(api)
+    begin(api.store, run_id)
+    end(api.store, run_id, RunState.FAILED)
+    folder = Notes(api.settings.home, run_id).folder
+    until((folder / "request.json").exists, within_s=30, what="the request")
+    rmtree, late = shutil.rmtree, folder / "files" / "debug.log"
+
+    def rmtree_with_late_file(path, **options):
+        rmtree(path, **options)
+        if path == folder and not late.exists() and late not in written:
+            late.parent.mkdir(parents=True)
+            late.write_text("")
+            written.append(late)
+
+    written = []
+    monkeypatch.setattr(shutil, "rmtree", rmtree_with_late_file)
+    assert api.client.delete(f"/api/v1/runs/{run_id}").status_code == 200
+    until(lambda: written and not folder.exists(), within_s=30, what="the files to go")
+
+
+def test_progress_of_a_deleted_run_is_not_written(tmp_path):
+    notes = Notes(tmp_path, "gone")
+    notes.write(MirrorRequest(settings=OFFLINE_TRACKING.wandb, at=1.0))
+    notes.write(MirrorProgress(request_at=1.0, rows=3))
+    assert notes.progress().rows == 3
+    assert not notes.forgotten
+    assert notes.forget()
+    notes.write(MirrorProgress(request_at=1.0, rows=4))
+    assert notes.forgotten
+    assert not notes.folder.exists()
+
+
+def test_files_left_by_a_deletion_go_at_the_next_start(api):
+    run_id = mirrors.submitted(api, {})  # Mirrored by ``lehr wandb mirror``, not by its spec.
+    begin(api.store, run_id)
+    end(api.store, run_id, RunState.FAILED)
+    assert api.client.delete(f"/api/v1/runs/{run_id}").status_code == 200
+    left = Notes(api.settings.home, run_id).folder / "files" / "debug.log"
+    left.parent.mkdir(parents=True)
+    left.write_text("")
+    with mirroring(api):
+        until(lambda: not left.parents[1].exists(), within_s=30, what="the files to go")
 
 
 @pytest.mark.nightly  # The other tests here mirror records of each kind.
