@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -130,7 +131,8 @@ def test_every_distribution_is_recorded() -> None:
     found = environment.host(torch.device("cpu"))["distributions"]
     assert {"torch", "numpy", "pydantic"} <= found.keys()
     assert found["torch"] == torch.__version__
+    installed = [path for path in sys.path if "_vendor" not in path]
     assert found == {
         name.lower(): metadata.version(name)
-        for name in (one.metadata["Name"] for one in metadata.distributions())
+        for name in (one.metadata["Name"] for one in metadata.distributions(path=installed))
     }

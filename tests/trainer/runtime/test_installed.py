@@ -20,6 +20,23 @@ def test_every_distribution_has_its_version() -> None:
     assert list(found) == sorted(found)
 
 
+def test_copies_inside_setuptools_are_no_installed_distributions(tmp_path) -> None:
+    """setuptools adds them to ``sys.path`` when it is imported, so they would come and go."""
+    copy = tmp_path / "setuptools" / "_vendor" / "vendored_copy-1.0.dist-info"
+    copy.mkdir(parents=True)
+    (copy / "METADATA").write_text("Name: vendored-copy\nVersion: 1.0\n")
+    done = subprocess.run(
+        [sys.executable, "-P", str(Path(installed.__file__))],
+        env={**os.environ, "PYTHONPATH": str(copy.parent)},
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    found = json.loads(done.stdout)
+    assert found["torch"] == metadata.version("torch")
+    assert "vendored-copy" not in found
+
+
 @pytest.mark.parametrize(
     ("text", "cuda"),
     [

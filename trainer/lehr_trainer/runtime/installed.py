@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import platform
 import re
+import sys
 from email.parser import HeaderParser
 from functools import cache
 from importlib import metadata
@@ -22,9 +23,14 @@ def installed() -> dict[str, str]:
 
 @cache
 def distributions() -> dict[str, str]:
-    """Return the version of every distribution that this Python finds first."""
+    """Return the version of every distribution that this Python finds first.
+
+    Without setuptools' own copies (``setuptools/_vendor``): it adds them to ``sys.path`` when it
+    is first imported, so the record of a run would depend on what was imported before.
+    """
     found: dict[str, str] = {}
-    for distribution in metadata.distributions():
+    paths = [path for path in sys.path if Path(path).parts[-2:] != ("setuptools", "_vendor")]
+    for distribution in metadata.distributions(path=paths):
         # ``distribution.metadata`` parses the whole README too, and ``.version`` does it again.
         text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
         head = HeaderParser().parsestr(text.partition("\n\n")[0])
