@@ -39,6 +39,7 @@ _WHEN = {
     "home_unusable": "The home folder is held by another process, is of a newer version, or is "
     "on a network file system. Never over HTTP.",
     "plan_refused": "The plan cannot work, e.g. it does not fit in the GPU's memory.",
+    "ray_starting": "The server's Ray is not up yet; the same request succeeds a little later.",
     "server_unavailable": "No server answers. Only in the client and the command line.",
     "unauthorized": "The token is missing or wrong.",
     "fenced": "The run of this attempt was deleted; the attempt must stop.",

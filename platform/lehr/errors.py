@@ -7,6 +7,7 @@
     │   ├── SpecError         a spec does not validate; lists every problem found
     │   ├── NotFound          no such run, sweep, checkpoint, metric; lists similar names
     │   ├── Conflict          the thing exists, but its state does not allow the request
+    │   │   └── RayStarting   Ray is not up yet; the same request succeeds later
     │   └── HomeUnusable      the home folder is in use, too new, or on a network disk
     ├── PlanRefused           the plan cannot work, e.g. it does not fit (exit 3)
     ├── ServerUnavailable     no server answers (exit 4)
@@ -97,6 +98,10 @@ class NotFound(UserError):
 class Conflict(UserError):
     code = "conflict"
     status = 409
+
+
+class RayStarting(Conflict):
+    code = "ray_starting"
 
 
 class HomeUnusable(UserError):

@@ -7,8 +7,9 @@ import time
 import pytest
 
 from lehr import node_tokens
+from lehr.client.problems import problem_error
 from lehr.cluster.ray_access import RayAccess, ray_access
-from lehr.errors import Conflict
+from lehr.errors import Conflict, RayStarting
 from lehr.schemas.cluster import ClusterView
 from lehr.services.join import LEAVES
 from lehr_api.routes import cluster as routes
@@ -123,8 +124,9 @@ def test_machine_does_not_join_while_ray_starts(api, monkeypatch):
     starting.message = "the last try failed: no space left"
     answer = api[1].post(JOIN, json={"node": "gpu-2"})
     assert answer.json()["detail"] == "Ray is still starting (the last try failed: no space left)."
+    assert isinstance(problem_error(answer.status_code, answer.content), RayStarting)
 
 
 def test_ray_that_has_not_started_cannot_be_joined_yet(tmp_path):
-    with pytest.raises(Conflict, match="Ray is still starting"):
+    with pytest.raises(RayStarting):
         ray_access(tmp_path, ray_address=None, server_url="http://10.0.0.1:5347")

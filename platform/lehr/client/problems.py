@@ -13,6 +13,7 @@ from lehr.errors import (
     LehrError,
     NotFound,
     PlanRefused,
+    RayStarting,
     ServerUnavailable,
     SpecError,
     SpecProblem,
@@ -22,7 +23,10 @@ from lehr.errors import (
 
 _BY_CODE: dict[str, type[LehrError]] = {
     kind.code: kind
-    for kind in (UserError, NotFound, Conflict, PlanRefused, Unauthorized, Fenced, InternalError)
+    for kind in (
+        *(UserError, NotFound, Conflict, RayStarting, PlanRefused, Unauthorized, Fenced),
+        InternalError,
+    )
 }
 _BY_STATUS: dict[int, type[LehrError]] = {
     400: UserError,

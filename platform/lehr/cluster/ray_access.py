@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from lehr import home as homes
 from lehr.cluster import ray_head
-from lehr.errors import Conflict
+from lehr.errors import Conflict, RayStarting
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,8 @@ def ray_access(home: Path, *, ray_address: str | None, server_url: str) -> RayAc
     """Return the address and token of Ray for a machine that joins.
 
     Raises:
-        Conflict: other machines cannot reach Ray, or it is not up.
+        Conflict: other machines cannot reach Ray.
+        RayStarting: Ray is not up.
     """
     public = urlsplit(server_url).hostname or ""
     if homes.is_loopback(public):
@@ -39,7 +40,7 @@ def ray_access(home: Path, *, ray_address: str | None, server_url: str) -> RayAc
         return RayAccess(_reachable(ray_address, public), _outer_token())
     head = ray_head.recorded(home)
     if head is None or not head.running():
-        raise Conflict("Ray is still starting.", hint="Try again in a few seconds.")
+        raise RayStarting("Ray is still starting.", hint="Try again in a few seconds.")
     return RayAccess(
         _reachable(head.address, public),
         ray_head.token_file(home).read_text().strip(),

@@ -13,7 +13,7 @@ from pathlib import Path
 from lehr import filesystems, home
 from lehr.client import Client
 from lehr.cluster.ray_ports import DEFAULT_BASE, Ports
-from lehr.errors import Conflict, UserError
+from lehr.errors import RayStarting, UserError
 from lehr.joining import daemon, record
 from lehr.joining.checks import Machine, head_error
 from lehr.joining.keeper import own_address
@@ -46,13 +46,17 @@ def ask(client: Client, name: str) -> tuple[JoinView, tuple[float, float]]:
     """Return the server's answer to a machine that joins, and the times around its answer.
 
     A server that was just started has no Ray yet: the request is repeated, for at most ``HEAD_S``.
+
+    Raises:
+        Conflict: other machines cannot join this server.
+        RayStarting: Ray is not up after ``HEAD_S``.
     """
     deadline = time.monotonic() + HEAD_S
     while True:
         asked_at = time.time()
         try:
             return client.join_cluster(name), (asked_at, time.time())
-        except Conflict:
+        except RayStarting:
             if time.monotonic() > deadline:
                 raise
             time.sleep(AGAIN_S)

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from lehr import home, node_tokens
-from lehr.errors import Conflict, NotFound
+from lehr.errors import NotFound, RayStarting
 from lehr.schemas.cluster import ClusterView, JoinView, LeaveView
 
 if TYPE_CHECKING:
@@ -40,13 +40,13 @@ def join(
         ray: the address and token of Ray.
 
     Raises:
-        Conflict: Ray is not up yet.
+        RayStarting: Ray is not up yet.
     """
     view = context.cluster_views.cluster()
     if view.state != "up":
         # A machine that joins a head whose own node is missing would wait for a minute, and fail.
         why = f" ({view.message})" if view.message else ""
-        raise Conflict(f"Ray is still starting{why}.", hint="Try again in a few seconds.")
+        raise RayStarting(f"Ray is still starting{why}.", hint="Try again in a few seconds.")
     known = next((one for one in view.nodes if one.name == node), None)
     if readmit and known is not None and known.excluded == LEAVES:
         context.dispatcher.readmit_node(node)
