@@ -176,6 +176,7 @@ def test_usual_call_of_wandb_works(idiom, tmp_path):
     assert found({idiom: text}, tmp_path, "-S", **environment) == {idiom: expected}
 
 
+@pytest.mark.nightly  # The test above has the same answers; the real wandb takes seconds to give them.
 def test_real_wandb_answers_the_same(tmp_path):
     pytest.importorskip("wandb")
     texts = {name: text for name, (text, _) in IDIOMS.items()}

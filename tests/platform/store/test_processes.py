@@ -39,18 +39,18 @@ def writer(home: Path, attempt_id: str, name: str, chunk: int, *more: int) -> su
 
 
 @pytest.mark.parametrize(
-    ("name", "seed"),
-    [("events.jsonl", 1), pytest.param("rank-0.log", 2, marks=pytest.mark.nightly)],
+    ("name", "seed", "kills"),
+    [("events.jsonl", 1, 3), pytest.param("rank-0.log", 2, 12, marks=pytest.mark.nightly)],
 )
 def test_sigkill_during_an_append_loses_no_acknowledged_byte(
-    tmp_path: Path, name: str, seed: int
+    tmp_path: Path, name: str, seed: int, kills: int
 ) -> None:
     rng = random.Random(seed)
     home = tmp_path / "home"
     with fresh_store(home) as store:
         attempt = new_attempt(store)
     acknowledged = 0
-    for _ in range(6):
+    for _ in range(kills):
         process = writer(home, attempt.id, name, rng.choice([100, 1_000, 70_000]))
         assert process.stdout is not None
         try:

@@ -100,6 +100,7 @@ def test_checkpoints_are_recorded_and_kept_by_the_policy(undisturbed: Path) -> N
         assert digest.stdout.split()[0] == saved[step]["digest"]
 
 
+@pytest.mark.nightly  # The test of killed runs compares two by torchrun, and one of them with a fork.
 def test_two_runs_of_one_config_are_bitwise_the_same(
     undisturbed: Path, tmp_path: Path, corpus: Path, data: Path
 ) -> None:
