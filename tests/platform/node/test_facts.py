@@ -7,6 +7,8 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
 
+import pytest
+
 from lehr.node import facts, gpu_inventory
 from lehr.node.gpu_inventory import GpuInfo, gpu_problem, node_gpus
 from lehr_testing.server import free_port
@@ -20,7 +22,9 @@ def test_versions_are_those_of_the_installed_packages():
 
 
 def test_free_space_of_a_folder_that_is_missing_is_that_of_its_parent(tmp_path):
-    assert facts.free_bytes(tmp_path / "a" / "b") == facts.free_bytes(tmp_path)
+    free = facts.free_bytes(tmp_path)
+    # Other tests write meanwhile.
+    assert facts.free_bytes(tmp_path / "a" / "b") == pytest.approx(free, rel=0.05)
 
 
 def test_server_that_cannot_be_reached_is_a_problem_with_its_cure():

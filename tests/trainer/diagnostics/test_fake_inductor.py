@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch._inductor import config
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from lehr_trainer.diagnostics.fake_inductor import compiled_on_fake_tensors
@@ -18,6 +17,8 @@ def double(x: Tensor) -> Tensor:
 
 
 def test_compiled_code_runs_on_fake_tensors_and_afterwards_on_real_ones() -> None:
+    from torch._inductor import config  # Its import takes longer than that of all other tests.
+
     x = torch.linspace(0, 1, 64)
     with config.patch(QUICK), compiled_on_fake_tensors(), FakeTensorMode():
         traced = torch.compile(double, dynamic=False)(torch.empty(64))
