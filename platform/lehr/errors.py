@@ -162,13 +162,14 @@ class InternalError(LehrError):
 def nearest(name: str, valid: Iterable[str]) -> str | None:
     """Return the valid name most similar to ``name``, or None.
 
-    An initialism counts as similar (``learning_rate`` finds ``lr``), and so does a unique prefix
-    (``min`` finds ``minimize``).
+    Of several similar names, one with the same first letter comes first: ``prune`` finds
+    ``pruning``, not ``run``. An initialism counts as similar (``learning_rate`` finds ``lr``), and
+    so does a unique prefix (``min`` finds ``minimize``).
     """
     names = list(valid)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     if close:
-        return close[0]
+        return next((one for one in close if one[0] == name[0]), close[0])
     begun = [n for n in names if len(name) >= 3 and n.startswith(name)]
     if len(begun) == 1:
         return begun[0]

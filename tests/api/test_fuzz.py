@@ -70,7 +70,7 @@ def test_every_answer_matches_the_openapi_description(operation, operations, api
 
     @given(case=operations[operation].as_strategy())
     @settings(
-        max_examples=examples(10),
+        max_examples=examples(6),
         phases=[Phase.explicit, Phase.generate],
         suppress_health_check=list(HealthCheck),
     )

@@ -93,6 +93,11 @@ def test_the_demo_prints_a_ranked_table_and_reuses_a_running_server(machine):
     corpus = prepared(machine)
     assert corpus
     pid = machine.pid
+    if shutil.which("nvidia-smi") is None:
+        status = " ".join(machine.cli("status").stdout.split())
+        assert "8 GPUs busy (logical GPUs: training runs on the CPU)" in status
+        # The default number may also be requested explicitly.
+        assert "already running" in machine.cli("up", "--gpus", "8").stdout
 
     again = machine.cli("demo", *SMALL, "--json", timeout=600)
     output = " ".join(again.stderr.split())

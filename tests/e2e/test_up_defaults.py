@@ -46,18 +46,14 @@ def under_way(server: FakeServer, name: str):
 
 
 @pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="this machine may have GPUs")
-def test_up_without_gpus_offers_logical_ones_and_remembers_their_number(fakes):
-    up(fakes)
-    gpus(fakes, 8)
-    assert "8 GPUs busy (logical GPUs: training runs on the CPU)" in fakes.cli("status").stdout
-    # The default number may also be requested explicitly.
-    assert "already running" in fakes.cli("up", "--gpus", "8").stdout
-    refused = fakes.cli("up", "--gpus", "4", check=False)
-    assert "--gpus 4 (it has 8)" in refused.stderr
-    fakes.down()
-
+def test_up_without_gpus_remembers_their_number(fakes):
+    """That it offers eight logical ones the first time is in test_demo."""
     up(fakes, "--gpus", "2")
     gpus(fakes, 2)
+    assert "2 GPUs busy (logical GPUs: training runs on the CPU)" in fakes.cli("status").stdout
+    assert "already running" in fakes.cli("up", "--gpus", "2").stdout
+    refused = fakes.cli("up", "--gpus", "4", check=False)
+    assert "--gpus 4 (it has 2)" in refused.stderr
     run = under_way(fakes, "survivor")
     assert "1 training was saved" in fakes.cli("down").stdout
     up(fakes)

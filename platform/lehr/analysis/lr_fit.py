@@ -127,7 +127,10 @@ class LrFit:
         if self.cheap is None:
             if self.curves is None:
                 return None
-            return f"That rate is expected to cost {self.curves.cost:.2g} more than the best one."
+            return (
+                "The best rate is not known exactly. With the recommended one the loss is expected "
+                f"to end {self.curves.cost:.2g} higher than with the best."
+            )
         low, high = self.cheap
         return (
             f"Any rate from {scientific(low, 2)} to {scientific(high, 2)} is expected to cost less "

@@ -226,7 +226,8 @@ def test_recommended_rate_that_may_cost_much_says_how_much():
     assert fit.cheap is None
     assert fit.curves.cost >= COST
     assert fit.cost_note() == (
-        f"That rate is expected to cost {fit.curves.cost:.2g} more than the best one."
+        "The best rate is not known exactly. With the recommended one the loss is expected "
+        f"to end {fit.curves.cost:.2g} higher than with the best."
     )
     assert fit.cost_note() in fit.notes()
 

@@ -84,12 +84,16 @@ def test_the_text_says_how_both_figures_were_obtained(tmp_path: Path) -> None:
         assert f"{kind} in " in text
 
 
-def test_what_cannot_be_traced_is_one_error(tmp_path: Path) -> None:
+@pytest.mark.nightly  # trainer/diagnostics/test_memory_trace.py has the errors of the trace.
+def test_what_the_trainer_cannot_trace_is_one_error(tmp_path: Path) -> None:
     path = written(tmp_path)
     fp8 = ("train.precision.fp8.recipe=te_delayed", "train.device=auto")
     bf16 = "train.precision.compute=bf16"
     refused = call("plan", path, "--trace", *fp8, bf16, folder=tmp_path, code=2)
     assert "precision.fp8.recipe: te_delayed cannot be traced" in " ".join(refused.stderr.split())
+
+
+def test_sweep_cannot_be_traced(tmp_path: Path) -> None:
     sweep = {
         "kind": "sweep",
         "name": "many",

@@ -9,6 +9,7 @@ from lehr_testing.spec_texts import RUN, SWEEP, message
 
 
 def test_prefix_matches_only_if_it_is_unique():
+    assert nearest("prune", ("run", "runs", "pruning")) == "pruning"
     assert nearest("min", ("minimize", "maximize")) == "minimize"
     assert nearest("seq", ("sequences", "sequence_length")) is None
 
