@@ -60,10 +60,8 @@ NOT_HERE = {
     "webhook test": "tests/platform/cli/test_webhook.py::test_webhook_is_added_from_standard_input_tested_listed_and_removed",
     # Commands without a golden, and a test that runs each.
     "demo": "tests/e2e/test_demo.py::test_the_demo_prints_a_ranked_table_and_reuses_a_running_server",
-    "up": "tests/e2e/test_up_defaults.py::"
-    "test_up_without_gpus_remembers_their_number",
-    "down": "tests/e2e/test_up_defaults.py::"
-    "test_up_without_gpus_remembers_their_number",
+    "up": "tests/e2e/test_up_defaults.py::test_up_without_gpus_remembers_their_number",
+    "down": "tests/e2e/test_up_defaults.py::test_up_without_gpus_remembers_their_number",
     "doctor": "tests/platform/cli/test_offline.py::test_doctor_lists_its_findings",
     "schema": "tests/platform/cli/test_offline.py::test_schemas_are_json",
     "bench": "tests/trainer/process/test_experiments.py::test_table_is_printed_with_units",
