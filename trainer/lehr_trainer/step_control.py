@@ -50,6 +50,11 @@ class StepDecision:
     save_failed: bool = False
     """A save in the background has failed since the last decision."""
 
+    @property
+    def discard(self) -> StopReason | None:
+        """The order to stop without a save, if there is one."""
+        return self.stop if self.stop is not None and not self.stop.save else None
+
 
 class StepControl:
     def __init__(self, orders_path: Path, signals: StopSignal, known_checkpoint_seq: int) -> None:

@@ -23,6 +23,7 @@ from lehr_trainer.data import Loader, PreparedData, ValidationSet
 from lehr_trainer.data.batch_digest import added
 from lehr_trainer.diagnostics.diagnostics_logger import Batch, DiagnosticsLogger, every
 from lehr_trainer.diagnostics.profiling import Profiler
+from lehr_trainer.errors import DiskFull
 from lehr_trainer.evaluate import evaluate
 from lehr_trainer.losses.variants import Loss
 from lehr_trainer.metrics_logger import MetricsLogger
@@ -158,7 +159,15 @@ class Training(TrainStep):
                 return self.stop(decision.stop, val_loss, is_best=is_best)
             reason = self.reason_to_save(is_best=is_best, ordered=decision.checkpoint)
             if reason is not None:
-                self.save(reason, val_loss, final=last)
+                try:
+                    self.save(reason, val_loss, final=last)
+                except DiskFull as error:
+                    # It waits for the save before, and the order to stop may have come meanwhile.
+                    discard = None if last else self.step_control.agree(self.ranks).discard
+                    if discard is None:
+                        raise
+                    self.checkpointer.warn_of(error)
+                    return self.stop(discard, val_loss, is_best=is_best)
         self.checkpointer.wait()
         self.metrics_logger.flush()
         return Finished(time=time.time(), step=progress.step, outcome="completed")

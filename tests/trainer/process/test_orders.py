@@ -71,18 +71,19 @@ def test_stop_does_not_save(tmp_path: Path, corpus: Path, data: Path) -> None:
     assert records(attempt, "stopping")[0]["reason"] == "prune"
 
 
+@pytest.mark.parametrize("next_save_waits", [False, True])
 def test_cancel_wins_over_a_failed_save_in_progress(
-    tmp_path: Path, corpus: Path, data: Path
+    tmp_path: Path, corpus: Path, data: Path, next_save_waits: bool
 ) -> None:
     run = make_run(tmp_path / "run", corpus, steps=MANY, checkpoint={"every": 5})
     attempt = platform_attempt(run)
     stop, orders = tmp_path / "stop.json", attempt / layout.ORDERS
     stop.write_text(json.dumps({"desired": "stop"}))
-    harm = sabotage_save(
-        layout.checkpoint_dir(attempt, 5),
-        call=3,
-        act=f"os.replace({str(stop)!r}, {str(orders)!r}); {NO_SPACE}",
-    )
+    fail = f"os.replace({str(stop)!r}, {str(orders)!r}); {NO_SPACE}"
+    if next_save_waits:
+        # Time for the loop to decide about step 10, and to wait for this save before the next.
+        fail = f"import time; time.sleep(3); {fail}"
+    harm = sabotage_save(layout.checkpoint_dir(attempt, 5), call=3, act=fail)
     with training(attempt, data=data, code=harm) as process:
         code, output = finish(process)
     assert code == 0, output

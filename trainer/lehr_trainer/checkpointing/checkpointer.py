@@ -114,10 +114,14 @@ class Checkpointer:
         try:
             self.wait()
         except DiskFull as error:
-            self._context.log(f"warning: {error}")
-            self._context.events.write(
-                Warning_(time=time.time(), code="save_failed", message=str(error))
-            )
+            self.warn_of(error)
+
+    def warn_of(self, error: DiskFull) -> None:
+        """Record a failed save that does not end the run."""
+        self._context.log(f"warning: {error}")
+        self._context.events.write(
+            Warning_(time=time.time(), code="save_failed", message=str(error))
+        )
 
     def end(self) -> None:
         """Wait a limited time for the save in progress; the process fails for another reason."""
