@@ -50,6 +50,9 @@ _LENGTHS = (1.0, 2.0, 4.0)
 """Doublings of the rate over which the curve bends."""
 _NOISES = (0.02, 0.06, 0.2, 0.5)
 """Standard deviations of one trial's loss, in units, tried if seeds do not measure it."""
+_DEVIATIONS = (0.0, 0.06, 0.2)
+"""Standard deviations of the losses from any of these curves, in units, tried if seeds measure the
+noise: more seeds reduce the noise, not these."""
 _SMOOTHNESS = ("five halves", "one half")
 """Kernels of the Matern family: smooth curves, and rough ones."""
 _PARABOLA = (4.0, 1.0, 0.7)
@@ -241,7 +244,7 @@ def _posterior(trials: tuple[RateResult, ...], noise: float | None) -> Posterior
             [np.zeros(int(inside.sum())), [_CLIFF_MARGIN * height] * len(left + right)]
         ),
         seeds=np.concatenate([seeds[inside], [1] * len(left + right)]),
-        noises=_NOISES if noise is None else (min(max(noise / unit, 1e-3), 1e6),),
+        noises=_noises(None if noise is None else noise / unit),
         grid=grid,
     )
     wide = _expanded(drawn - drawn.min(axis=1, keepdims=True)) * unit
@@ -289,8 +292,21 @@ def _expanded(height: Array) -> Array:
     return wide
 
 
+def _noises(measured: float | None) -> list[tuple[float, float]]:
+    """Return the settings to try: the noise of one trial, and what no seed reduces."""
+    if measured is None:
+        return [(noise, 0.0) for noise in _NOISES]
+    return [(min(max(measured, 1e-3), 1e6), deviation) for deviation in _DEVIATIONS]
+
+
 def _curves(
-    x: Array, y: Array, *, margins: Array, seeds: Array, noises: Sequence[float], grid: Array
+    x: Array,
+    y: Array,
+    *,
+    margins: Array,
+    seeds: Array,
+    noises: Sequence[tuple[float, float]],
+    grid: Array,
 ) -> tuple[Array, Array, Array]:
     """Return the mean curve [G], the standard deviation [G] of the drawn curves, and these.
 
@@ -299,7 +315,7 @@ def _curves(
         y: [M], their heights.
         margins: [M], standard deviations besides the noise.
         seeds: [M], trials whose mean each height is.
-        noises: standard deviations of one trial to consider.
+        noises: standard deviations to consider, of one trial and of each rate's mean besides.
         grid: [G], where the curves are wanted.
     """
     import numpy as np
@@ -314,8 +330,9 @@ def _curves(
             shape.size**2 * _matern(distance / shape.length, shape.kernel) + product
             for distance, product in zip(distances, products, strict=True)
         )
-        for noise in noises:
-            root = np.linalg.cholesky(at_trials + np.diag(noise**2 / seeds + margins**2 + 1e-10))
+        for noise, deviation in noises:
+            apart = noise**2 / seeds + deviation**2 + margins**2 + 1e-10
+            root = np.linalg.cholesky(at_trials + np.diag(apart))
             half = np.linalg.solve(root, y)
             likelihood = -0.5 * float(half @ half) - float(np.log(np.diag(root)).sum())
             shrink = np.linalg.solve(root, to_grid.T)
