@@ -98,7 +98,7 @@ def spec_of(corpus: Path, name: str, **more) -> dict:
     )
 
 
-@pytest.mark.nightly  # The next test has the pinned code of a killed and a forked run.
+@pytest.mark.nightly  # platform/node/test_code_fetcher.py and test_import_path.py: an attempt imports its capsule.
 def test_trainer_edited_in_the_middle_of_a_sweep_changes_no_trial(server, corpus, checkout):
     client = server.client()
     sweep = paced(lr_sweep(corpus, "edited", [1e-3, 2e-3, 3e-3], steps=6), 0.05)
@@ -122,7 +122,7 @@ def test_trainer_edited_in_the_middle_of_a_sweep_changes_no_trial(server, corpus
     assert checkout.weights_without_platform(trained[2]) != alone[2]
 
 
-@pytest.mark.nightly  # test_programs.py resumes with pinned code at each change.
+@pytest.mark.nightly  # platform/programs/test_resume.py resumes with a capsule at each change.
 def test_killed_and_forked_runs_train_with_the_code_that_was_pinned(server, corpus, checkout):
     client = server.client()
     checkout.submit("submit", spec_of(corpus, "to-kill", steps=16))
