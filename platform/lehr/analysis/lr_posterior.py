@@ -18,13 +18,14 @@ The settings were chosen by ``tests/bench/lr_verdict.py``: docs/judgement.md has
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING, Literal
+
+from lehr.analysis.lr_shapes import CurveShape, features, matern, noise_levels, shapes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,27 +45,6 @@ _MOST_POINTS = 150
 """Points of the grid over rates that are very far apart; its cost goes with their third power."""
 _DRAWS = 800
 
-_SIZES = (1.0, 2.0, 4.0)
-"""Standard deviations of the curve around its parabola, in units."""
-_LENGTHS = (1.0, 2.0, 4.0)
-"""Doublings of the rate over which the curve bends."""
-_NOISES = (0.02, 0.06, 0.2, 0.5)
-"""Standard deviations of one trial's loss, in units, tried if seeds do not measure it."""
-_DEVIATIONS = (0.0, 0.06, 0.2)
-"""Standard deviations of the losses from any of these curves, in units, tried if seeds measure the
-noise: more seeds reduce the noise, not these."""
-_SMOOTHNESS = ("five halves", "one half")
-"""Kernels of the Matern family: smooth curves, and rough ones."""
-_PARABOLA = (4.0, 1.0, 0.7)
-"""Prior standard deviations of level, slope and curvature."""
-_KINKS = 23
-"""Rates around the best trial at which the slope may jump, one at a time."""
-_KINK_SLOPE = 2.0
-"""Prior standard deviation of the slope on each side of a kink, in units for each doubling."""
-_KINK_SIZES = (0.05, 0.3)
-"""Standard deviations of a kinked curve around its two parabolas, in units."""
-_KINK_WEIGHT = 3.0
-"""Weight of all kinked settings of a size in the mean curve; each other setting counts as 1."""
 _KINK_DOUBT = 5.0
 """Weight of all kinked settings in the drawn curves, all others having 1. It never falls: trials
 say little about a kink between two of them, and the intervals have to hold what is not excluded."""
@@ -179,18 +159,6 @@ class Posterior:
         return float(self.rates[low]), float(self.rates[high])
 
 
-@dataclass(frozen=True)
-class _Shape:
-    """A setting: a Gaussian process around a parabola, perhaps with a kink."""
-
-    size: float
-    length: float
-    kernel: str
-    kink: float | None = None  # log2 of the rate at which the slope jumps.
-    weight: float = 1.0
-    """How much it counts in the mean curve before the trials are seen."""
-
-
 def posterior(trials: tuple[RateResult, ...], noise: float | None) -> Posterior | None:
     """Compute the curves that agree with the trials; None with fewer than three finite losses, or
     where rates differ by rounding only.
@@ -244,7 +212,7 @@ def _posterior(trials: tuple[RateResult, ...], noise: float | None) -> Posterior
             [np.zeros(int(inside.sum())), [_CLIFF_MARGIN * height] * len(left + right)]
         ),
         seeds=np.concatenate([seeds[inside], [1] * len(left + right)]),
-        noises=_noises(None if noise is None else noise / unit),
+        noises=noise_levels(None if noise is None else noise / unit),
         grid=grid,
     )
     wide = _expanded(drawn - drawn.min(axis=1, keepdims=True)) * unit
@@ -292,13 +260,6 @@ def _expanded(height: Array) -> Array:
     return wide
 
 
-def _noises(measured: float | None) -> list[tuple[float, float]]:
-    """Return the settings to try: the noise of one trial, and what no seed reduces."""
-    if measured is None:
-        return [(noise, 0.0) for noise in _NOISES]
-    return [(min(max(measured, 1e-3), 1e6), deviation) for deviation in _DEVIATIONS]
-
-
 def _curves(
     x: Array,
     y: Array,
@@ -322,12 +283,12 @@ def _curves(
 
     centre = x[y.argmin()]
     distances = [np.abs(a[:, None] - b) for a, b in ((x, x), (grid, x), (grid, grid))]
-    settings: list[tuple[float, _Shape, Array, Array, Array]] = []
-    for shape in _shapes(x, y):
-        at_x, at_grid = (_features(at, centre, shape.kink) for at in (x, grid))
+    settings: list[tuple[float, CurveShape, Array, Array, Array]] = []
+    for shape in shapes(x, y):
+        at_x, at_grid = (features(at, centre, shape.kink) for at in (x, grid))
         products = (at_x.T @ at_x, at_grid.T @ at_x, at_grid.T @ at_grid)
         at_trials, to_grid, on_grid = (
-            shape.size**2 * _matern(distance / shape.length, shape.kernel) + product
+            shape.size**2 * matern(distance / shape.length, shape.kernel) + product
             for distance, product in zip(distances, products, strict=True)
         )
         for noise, deviation in noises:
@@ -379,38 +340,3 @@ def _root(covariance: Array) -> Array:
         values, vectors = np.linalg.eigh(covariance)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
     return root
-
-
-def _shapes(x: Array, y: Array) -> Iterator[_Shape]:
-    """Return the settings to consider for trials at ``x`` of heights ``y``."""
-    import numpy as np
-
-    for size, length, kernel in itertools.product(_SIZES, _LENGTHS, _SMOOTHNESS):
-        yield _Shape(size, length, kernel)
-    best = x[y.argmin()]
-    low = x[x < best].max(initial=x.min())
-    high = x[x > best].min(initial=x.max())
-    for size, kink in itertools.product(_KINK_SIZES, np.linspace(low, high, _KINKS + 2)[1:-1]):
-        yield _Shape(size, 2.0, "five halves", float(kink), _KINK_WEIGHT / _KINKS)
-
-
-def _features(at: Array, centre: float, kink: float | None) -> Array:
-    """Return the terms of the parabola, or of the two beside a kink, at rates: [3 or 5, N]."""
-    import numpy as np
-
-    level, slope, curvature = _PARABOLA
-    if kink is None:
-        away = at - centre
-        return np.stack([np.full_like(at, level), slope * away, curvature * away**2])
-    below, above = np.maximum(kink - at, 0.0), np.maximum(at - kink, 0.0)
-    lines = _KINK_SLOPE * below, _KINK_SLOPE * above
-    return np.stack([np.full_like(at, level), *lines, curvature * below**2, curvature * above**2])
-
-
-def _matern(distance: Array, kernel: str) -> Array:
-    """Compute the Matern covariance with unit size and length (Rasmussen & Williams, 4.2.1)."""
-    import numpy as np
-
-    scaled: Array = distance * (1.0 if kernel == "one half" else math.sqrt(5))
-    falling: Array = np.exp(-scaled)
-    return falling if kernel == "one half" else (1 + scaled + scaled**2 / 3) * falling
