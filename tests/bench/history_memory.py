@@ -255,7 +255,11 @@ class Feeder:
 
     def _http(self) -> httpx.Client:
         if not hasattr(self._local, "http"):
-            self._local.http = httpx.Client(base_url=self._address, timeout=120, trust_env=False)
+            # The server closes a connection after 5 s without a request: it must not be used again.
+            limits = httpx.Limits(keepalive_expiry=2)
+            self._local.http = httpx.Client(
+                base_url=self._address, timeout=120, trust_env=False, limits=limits
+            )
         return self._local.http  # type: ignore[no-any-return]
 
     def ask(self, what: str) -> Any:

@@ -260,7 +260,8 @@ class Watch:
             and run.desired == "run"
             and "next in line" in (run.pending_reason or "")
             and sum(node.gpus for node in usable) == self.world.plan.gpus
-            and all(members[node.name].usable for node in usable)
+            # The server may not know yet of a node that has just joined.
+            and all(node.name in members and members[node.name].usable for node in usable)
         )
         if not fits or waits is None or run is None or self.world.windows.any_open():
             self._head = None
