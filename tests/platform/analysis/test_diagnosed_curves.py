@@ -168,7 +168,7 @@ def test_updates_far_from_usual_name_a_factor(ratio, code):
     if code == "low_lr":
         assert "About 100 times the learning rate" in found[code].advice
     if code == "high_lr":
-        assert "A 10th of the learning rate" in found[code].advice
+        assert "1/10 of the learning rate" in found[code].advice
 
 
 def test_update_ratios_of_the_decayed_rate_are_not_judged():

@@ -164,7 +164,7 @@ def high_lr(run: DiagnosedRun) -> Iterator[Sign]:
     yield Sign(
         began,
         f"an update is {ratio:.2g} of its weights, usual is {USUAL_UPDATE:g}",
-        f"A {max(3, round(ratio / (5 * USUAL_UPDATE)))}th of the learning rate, or a sweep below "
+        f"1/{max(3, round(ratio / (5 * USUAL_UPDATE)))} of the learning rate, or a sweep below "
         "it in factors of 3",
         "likely",
         "the learning rate is too high: weights forget faster than they learn",
