@@ -1,8 +1,8 @@
 """How much each parameter of a sweep decides its metric, by Optuna's PED-ANOVA.
 
-The share of a parameter is how far the distribution of its values among the best trials is from
-that among all. It needs no model and no scikit-learn, and works with lists, grids and searches
-alike.
+The share of a parameter is how far the distribution of its values among the better half of the
+trials is from that among all (Watanabe et al. 2023, arXiv:2304.10255). It needs no model and no
+scikit-learn, and works with lists, grids and searches alike.
 """
 
 from __future__ import annotations
@@ -18,7 +18,13 @@ if TYPE_CHECKING:
     from lehr.schemas.sweeps import SweepDetail
 
 ENOUGH = 10
-"""Of fewer trials the shares would be chance."""
+"""Of fewer trials the shares would be chance: Optuna advises at least 5 in the better part."""
+FOR_EACH = 5
+"""So many trials for each parameter as well: of 12 random points in four dimensions, the parameter
+that decides nine tenths has 43 %, and of 24 it has 73 %."""
+BETTER = 0.5
+"""Optuna's default, the best tenth, is one or two trials of a small sweep: in a grid of five rates
+and two weight decays without effect, these have one rate and both decays: the rate gets 52 %."""
 
 
 def parameter_importance(sweep: SweepDetail) -> dict[str, float]:
@@ -32,7 +38,7 @@ def parameter_importance(sweep: SweepDetail) -> dict[str, float]:
         for path in sweep.parameters
         if not is_seed(path) and len({_key(trial.parameters.get(path)) for trial in ranked}) > 1
     ]
-    if len(ranked) < ENOUGH or len(varied) < 2:
+    if len(varied) < 2 or len(ranked) < max(ENOUGH, FOR_EACH * len(varied)):
         return {}
     import optuna
 
@@ -50,7 +56,7 @@ def parameter_importance(sweep: SweepDetail) -> dict[str, float]:
         )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        evaluator = optuna.importance.PedAnovaImportanceEvaluator()
+        evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=BETTER)
     found = optuna.importance.get_param_importances(study, evaluator=evaluator)
     return dict(sorted(found.items(), key=lambda one: -one[1]))
 
@@ -60,12 +66,14 @@ def _key(value: Any) -> str:
 
 
 def _distribution(values: list[Any]) -> Any:
+    """Return where a parameter may lie. Values that recur, as in a grid, are compared singly."""
     import optuna
 
-    if all(is_number(value) for value in values):
+    keys = {_key(value) for value in values}
+    if all(is_number(value) for value in values) and len(keys) > len(values) / 2:
         low, high = float(min(values)), float(max(values))
         return optuna.distributions.FloatDistribution(low, high, log=low > 0 and high / low > 10)
-    return optuna.distributions.CategoricalDistribution(sorted({_key(value) for value in values}))
+    return optuna.distributions.CategoricalDistribution(sorted(keys))
 
 
 def _place(value: Any, distribution: Any) -> Any:

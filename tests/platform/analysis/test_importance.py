@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import pytest
 
@@ -41,6 +42,31 @@ def test_the_parameter_that_decides_has_the_largest_share():
     assert set(found) == {LR, DECAY, NAME}
     assert found[DECAY] < 0.1 < found[LR]
     assert sum(found.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("goal", ["minimize", "maximize"])
+@pytest.mark.parametrize("decays", [(0.0, 0.3), (0.0, 0.1, 0.3)])
+def test_a_parameter_without_effect_has_next_to_none_in_a_small_grid(decays, goal) -> None:
+    rates = [1e-3, 3e-3, 1e-2, 3e-2, 1e-1]
+    losses = [3.291, 2.612, 2.510, 2.608, 2.766]  # As measured; the decay changes the third digit.
+    trials = [
+        trial(n, loss + decay / 100, parameters={DECAY: decay, LR: lr})
+        for n, (decay, (lr, loss)) in enumerate(product(decays, zip(rates, losses, strict=True)))
+    ]
+    made = sweep(trials)
+    if goal == "maximize":
+        turned = [one.model_copy(update={"compared_value": -one.compared_value}) for one in trials]
+        made = made.model_copy(update={"trials": turned, "goal": "maximize"})
+    assert parameter_importance(made)[LR] > 0.85
+
+
+def test_parameters_of_a_search_need_more_trials_the_more_they_are() -> None:
+    points = [
+        {LR: 10 ** (-n / 5), DECAY: n / 40, "train.model.rope_theta": 1e4 + n} for n in range(15)
+    ]
+    trials = [trial(n, 3.0 + n, parameters=point) for n, point in enumerate(points)]
+    assert len(parameter_importance(sweep(trials))) == 3
+    assert parameter_importance(sweep(trials[:14])) == {}
 
 
 def test_few_trials_and_a_single_parameter_have_no_shares():

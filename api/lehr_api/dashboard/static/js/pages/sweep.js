@@ -171,7 +171,7 @@ function drawTrials() {
     "dl.facts.importance",
     { "aria-label": "Importance of the parameters" },
     shares.map(([path, share]) => [h("dt", { key: `name ${path}` }, path), h("dd", { key: `share ${path}` }, h("span.meter", { "aria-hidden": "true" }, h("i", { vars: { "--share": share } })), f.percent(share))]),
-  ), shares.length > 0 && h("p.hint", {}, "How much each parameter affects the metric. PED-ANOVA compares its values among the best trials with those among all trials."));
+  ), shares.length > 0 && h("p.hint", {}, "How much each parameter affects the metric. PED-ANOVA compares its values among the better half of the trials with those among all."));
   parallelSection.hidden = sweep.parameters.length < 2;
   if (parallelSection.hidden) return;
   parallel.draw(sweep);
