@@ -84,7 +84,7 @@ let base = COLUMNS.filter((column) => shownKeys().includes(column.key) || column
 
 /** @returns {Column[]} the columns in their order: what differs stands beside the name */
 function columnsNow() {
-  const names = columnNames(chosen, varying);
+  const names = columnNames(chosen, varying, beside !== null);
   const others = names.map((name) => columnOf(name, names, configs));
   return [...base.slice(0, 2), ...others, ...base.slice(2)];
 }
@@ -315,7 +315,7 @@ const drawOptionsNow = () =>
     grouped,
     curves: beside !== null,
     base,
-    values: columnNames(chosen, varying),
+    values: columnNames(chosen, varying, beside !== null),
     varying,
     by,
     paths: [...configs.paths, ...new Set(shown.flatMap((run) => Object.keys(run.latest)))],

@@ -9,30 +9,52 @@ import { shortName } from "./configs.js";
  * @typedef {import("./columns.js").Column} Column
  */
 
-/** So many differing paths have a column by themselves: as many as there is room for. */
-const byThemselves = () => (globalThis.innerWidth >= 1600 ? 3 : 2);
+/**
+ * So many differing paths have a column by themselves: as many as there is room for.
+ *
+ * @param {boolean} beside whether the curves take half of the room
+ */
+const byThemselves = (beside) => (globalThis.innerWidth >= (beside ? 1600 : 1300) ? 3 : 2);
 /** So many differing paths a run's label has. */
 const IN_LABELS = 4;
 /** Of so many of the newest runs is it looked at what differs. */
 const LOOKED_AT = 200;
 
 /**
- * Return the paths in which these runs differ, those that a sweep varies first.
+ * Return the paths in which these runs differ: those that a sweep varies first, the seed last.
+ *
+ * Before them all, in the same order, come those that separate runs which earlier ones do not: if width and
+ * depth change together, one of them is enough. Of equal rank, the path that separates most runs is first.
  *
  * @param {RunView[]} runs
  * @param {Configs} configs
  */
 export function varyingPaths(runs, configs) {
   const some = runs.slice(0, LOOKED_AT);
-  const differing = configs.differing(some.map((run) => run.id));
   const varied = new Set(some.flatMap((run) => Object.keys(run.parameters_varied)));
-  const order = (/** @type {string} */ path) => (varied.has(path) ? 0 : path.startsWith("train.optimizer.") ? 1 : path.startsWith("train.model.") ? 2 : path.startsWith("train.data.") ? 4 : 3);
-  const inOrder = differing.sort((a, b) => order(a) - order(b));
-  // First the paths that separate runs which earlier paths do not: if width and depth change together, one of them is enough.
-  const groups = (/** @type {string[]} */ paths) => new Set(some.map((run) => JSON.stringify(paths.map((path) => configs.value(run.id, path) ?? null)))).size;
+  const rank = (/** @type {string} */ path) => {
+    if (path === "train.seed") return 5;
+    if (varied.has(path)) return 0;
+    if (path.startsWith("train.optimizer.")) return 1;
+    if (path.startsWith("train.model.")) return 2;
+    return path.startsWith("train.data.") ? 4 : 3;
+  };
+  const inOrder = configs.differing(some.map((run) => run.id)).sort((a, b) => rank(a) - rank(b));
+  /** Of each run, what the needed paths are in it. */
+  let apart = some.map(() => "");
+  const also = (/** @type {string} */ path) => some.map((run, i) => `${apart[i]} ${JSON.stringify(configs.value(run.id, path) ?? null)}`);
   /** @type {string[]} */
   const needed = [];
-  for (const path of inOrder) if (groups([...needed, path]) > groups(needed)) needed.push(path);
+  for (const level of new Set(inOrder.map(rank))) {
+    const left = new Set(inOrder.filter((path) => rank(path) === level));
+    while (left.size) {
+      const [most, path] = [...left].map((one) => /** @type {[number, string]} */ ([new Set(also(one)).size, one])).reduce((a, b) => (b[0] > a[0] ? b : a));
+      if (most === new Set(apart).size) break;
+      apart = also(path);
+      needed.push(path);
+      left.delete(path);
+    }
+  }
   return [...needed, ...inOrder.filter((path) => !needed.includes(path))];
 }
 
@@ -76,5 +98,6 @@ export function columnOf(name, others, configs) {
  *
  * @param {string | null} chosen names with commas between them; null for what differs
  * @param {string[]} varying
+ * @param {boolean} beside whether curves are shown beside the table
  */
-export const columnNames = (chosen, varying) => (chosen === null ? varying.slice(0, byThemselves()) : chosen.split(",").filter((name) => name && name !== "none"));
+export const columnNames = (chosen, varying, beside) => (chosen === null ? varying.slice(0, byThemselves(beside)) : chosen.split(",").filter((name) => name && name !== "none"));

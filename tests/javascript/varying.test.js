@@ -1,0 +1,42 @@
+/** Which columns appear by themselves: the paths that tell runs apart. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { varyingPaths } from "../../api/lehr_api/dashboard/static/js/runs/config-columns.js";
+import { Configs } from "../../api/lehr_api/dashboard/static/js/runs/configs.js";
+import { run } from "./support.js";
+
+const [LR, DECAY, SEED] = ["train.optimizer.lr", "train.optimizer.weight_decay", "train.seed"];
+const [WIDTH, DEPTH] = ["train.model.hidden_size", "train.model.num_hidden_layers"];
+
+/**
+ * @param {Record<string, any[]>} differing values of each path, by run
+ * @param {string[][]} varied by run, the paths that its sweep varies
+ */
+function pathsOf(differing, varied) {
+  const ids = varied.map((_, i) => `r${i}`);
+  const configs = new Configs();
+  configs.take({ runs: ids, same: {}, differing, metrics: {} });
+  return varyingPaths(ids.map((id, i) => run({ id, parameters_varied: Object.fromEntries(varied[i].map((path) => [path, 0])) })), configs);
+}
+
+test("the seed comes last, though a sweep varies it", () => {
+  const varied = [[LR, DECAY], [LR, DECAY], [LR, DECAY], [LR, DECAY], [SEED], [SEED]];
+  const found = pathsOf({ [SEED]: [0, 0, 0, 0, 1, 2], [DECAY]: [0, 0, 0.1, 0.1, 0, 0], [LR]: [1, 2, 1, 2, 1, 1] }, varied);
+  assert.equal(found.at(-1), SEED);
+});
+
+test("of paths that a sweep varies, the one that separates most runs is first", () => {
+  const varied = Array.from({ length: 6 }, () => [DECAY, LR]);
+  assert.deepEqual(pathsOf({ [DECAY]: [0, 0, 0, 1, 1, 1], [LR]: [1, 2, 3, 1, 2, 3] }, varied), [LR, DECAY]);
+});
+
+test("of paths that change together, one comes before all others", () => {
+  const found = pathsOf({ [WIDTH]: [64, 64, 128, 128], [DEPTH]: [2, 2, 4, 4], [SEED]: [0, 1, 0, 1] }, [[], [], [], []]);
+  assert.deepEqual(found, [WIDTH, SEED, DEPTH]);
+});
+
+test("runs that are all alike have no such column", () => {
+  assert.deepEqual(pathsOf({ [LR]: [1, 1] }, [[LR], [LR]]), []);
+});
