@@ -293,7 +293,7 @@ def _curves(
         )
         for noise, deviation in noises:
             apart = noise**2 / seeds + deviation**2 + margins**2 + 1e-10
-            root = np.linalg.cholesky(at_trials + np.diag(apart))
+            root = _positive_root(at_trials, apart)
             half = np.linalg.solve(root, y)
             likelihood = -0.5 * float(half @ half) - float(np.log(np.diag(root)).sum())
             shrink = np.linalg.solve(root, to_grid.T)
@@ -327,6 +327,20 @@ def _doubts(likelihoods: Array, kinked: NDArray[np.bool_]) -> Array:
     odds = _KINK_DOUBT * math.exp(min(max(evidence[0] - evidence[1], 0.0), 100.0))
     found: Array = within * np.where(kinked, odds, 1.0) / (1.0 + odds)
     return found
+
+
+def _positive_root(covariance: Array, apart: Array) -> Array:
+    """Return the Cholesky factor [M, M] of the covariance [M, M] with `apart` [M] on its diagonal.
+
+    Beside a rate that is hundreds of powers of two away, rounding exceeds any small noise.
+    """
+    import numpy as np
+
+    try:
+        return np.asarray(np.linalg.cholesky(covariance + np.diag(apart)))
+    except np.linalg.LinAlgError:
+        rounding = 1e-10 * float(np.diag(covariance).max())
+        return np.asarray(np.linalg.cholesky(covariance + np.diag(apart + rounding)))
 
 
 def _root(covariance: Array) -> Array:

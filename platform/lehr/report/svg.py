@@ -137,7 +137,8 @@ def _with_bars(trace: Mapping[str, Any]) -> list[Any]:
     return [*values, *above, *under]
 
 
-_EXPONENTS = (math.log10(sys.float_info.min), math.log10(sys.float_info.max))
+# Rounded inwards: ten to the logarithm of the largest number is already too large.
+_EXPONENTS = (math.log10(sys.float_info.min), math.log10(sys.float_info.max) - 1e-9)
 
 
 def ticks(kind: str, low: float, high: float) -> list[float]:

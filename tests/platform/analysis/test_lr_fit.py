@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lehr.analysis.lr_fit import COST, fit_learning_rate, rates_below
@@ -262,6 +262,7 @@ LOSS = st.floats() | st.floats(1, 5) | st.sampled_from([math.nan, 1e-320, 1e308,
 
 @settings(max_examples=examples(15), deadline=None)
 @given(st.lists(st.tuples(RATE, LOSS), max_size=7))
+@example([(2**-7, 0.0), (2**-7, 0.0), (2**-9, 0.0), (0.0025189805749643883, 0.0), (1e-300, 0.0)])
 def test_any_trials_get_a_verdict(points):
     fit = fit_learning_rate(points)
     if fit is None:

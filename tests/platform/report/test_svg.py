@@ -81,6 +81,7 @@ def test_the_legend_names_each_trace_once_with_its_colour():
 @example([(1.7e308, 1.7e308), (1e-300, 5e-324)], "log")
 @example([(1.7e308, 1.7e308), (1.6e308, 1.0)], "log")
 @example([(0.0, 1.0), (1.0, 1.0 + 1e-15)], "linear")
+@example([(5.684804840213573e307, 0.0)], "log")
 def test_any_values_give_a_balanced_figure_inside_its_frame(points, axis):
     data = figure([x for x, _ in points], [y for _, y in points], axis=axis)
     drawn = svg.draw(data, "t")
