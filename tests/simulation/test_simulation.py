@@ -105,6 +105,12 @@ def test_ticks_that_the_disk_of_the_server_refuses_break_no_invariant() -> None:
     assert result.counts["failed ticks"] >= 10
 
 
+def test_server_stops_though_the_disk_refuses_its_last_heartbeats() -> None:
+    busy = {"sweeps": 0.5, "failing": 0.3, "people": 10.0, "hours": 0.3}
+    result = simulate(1, **plan("server_disk_full", "server_restart", rate=200.0, **busy))
+    assert not result.violations, explain(result)
+
+
 def test_requests_that_arrive_after_newer_ones_break_no_invariant():
     busy = {"late": 0.2, "failing": 0.3, "people": 10.0, "hours": 0.4}
     result = simulate(2, **plan("trainer_kill", rate=6.0, **busy))

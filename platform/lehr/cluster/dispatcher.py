@@ -39,7 +39,7 @@ from lehr.control.locality import separate_folders
 from lehr.control.reconcile import Timeouts
 from lehr.control.resources import Need, can_ever_place
 from lehr.control.step import Action, settled, step
-from lehr.errors import NotFound, nearest
+from lehr.errors import NotFound, StoreUnavailable, nearest
 from lehr.node import gpu_inventory
 from lehr.secret_store import SecretStore
 from lehr.specs.run import Resources
@@ -174,7 +174,10 @@ class Dispatcher:
         if self._bridge.started:
             self._bridge.stop()
         self._unsubscribe()
-        self._inbox.write_heartbeats()
+        try:
+            self._inbox.write_heartbeats()
+        except StoreUnavailable as error:  # The attempts send others to the next server.
+            log.warning("the last heartbeats could not be written: %s", error)
 
     def wake(self) -> None:
         """Run the next tick now."""
