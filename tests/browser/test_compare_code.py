@@ -55,6 +55,15 @@ def test_comparison_prints_without_its_controls(look: Visit, world: World):
         expect(page.locator(hidden).first).to_be_hidden()
     expect(page.get_by_role("heading", name="2 runs compared")).to_be_visible()
     expect(page.locator('[data-metric="val/loss"] svg').first).to_be_visible()
+    left = "cells => cells.filter(c => c.offsetParent).map(c => Math.round(c.getBoundingClientRect().x))"
+    results = page.get_by_role("table", name="Results")
+    heads = results.locator("thead th").evaluate_all(left)
+    assert heads == results.locator("tbody tr").first.locator("td").evaluate_all(left)
+    # A sheet is narrower than the window in which the charts were drawn.
+    page.locator("main").evaluate("main => { main.style.width = '700px'; }")
+    ends = "(e) => e.getBoundingClientRect().right"
+    chart = page.locator('[data-metric="val/loss"]').first
+    assert chart.locator("svg.chart-svg").evaluate(ends) <= chart.evaluate(ends)
 
 
 def test_dark_page_prints_in_light_colours(world: World, browser):

@@ -229,7 +229,7 @@ function drawTable() {
       h(
         "table",
         { "aria-label": "Results" },
-        h("thead", {}, h("tr", {}, h("th", {}, ""), h("th", { scope: "col" }, "run"), h("th", {}, ""), h("th", { scope: "col" }, "state"), sortHead("value", `${metric} at ${axis} ${where}`, `where every run has it: ${axis} ${where}`), h("th.num", { scope: "col" }, "to the baseline"), sortHead("last", "last", "the newest value of each run, at its own step"), sortHead("best", "best", "the best value of each run"), besides.map(([key, name, how]) => sortHead(key, name, how)))),
+        h("thead", {}, h("tr", {}, h("th", {}, ""), h("th", { scope: "col" }, "run"), h("th.row-actions", {}, ""), h("th", { scope: "col" }, "state"), sortHead("value", `${metric} at ${axis} ${where}`, `where every run has it: ${axis} ${where}`), h("th.num", { scope: "col" }, "to the baseline"), sortHead("last", "last", "the newest value of each run, at its own step"), sortHead("best", "best", "the best value of each run"), besides.map(([key, name, how]) => sortHead(key, name, how)))),
         h(
           "tbody",
           {},

@@ -112,7 +112,7 @@ export const openCheckpoints = listTab("checkpoints", (/** @type {CheckpointView
     h(
       "table",
       { "aria-label": "Checkpoints" },
-      h("thead", {}, h("tr", {}, head("step", ".num"), head(""), head(""), head("saved because"), head("val/loss", ".num"), head("size", ".num"), head("attempt", ".num"), head("saved"), head("path"))),
+      h("thead", {}, h("tr", {}, head("step", ".num"), head(""), head("", ".row-actions"), head("saved because"), head("val/loss", ".num"), head("size", ".num"), head("attempt", ".num"), head("saved"), head("path"))),
       h("tbody", {}, sorted.map(row)),
     ),
   );
