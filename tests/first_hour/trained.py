@@ -111,7 +111,9 @@ def train(
             if within_s < TIMEOUT_S:
                 raise session.out_of_time() from error
             raise
-    attempt = layout.attempts(folder)[-1]
+    if not (attempts := layout.attempts(folder)):
+        raise Failed(f"it ended with {ended} before its attempt began: {output[-2000:]}")
+    attempt = attempts[-1]
     if fails == (ended != 0):
         return attempt
     if fails:
