@@ -283,7 +283,7 @@ def _curves(
 
     centre = x[y.argmin()]
     distances = [np.abs(a[:, None] - b) for a, b in ((x, x), (grid, x), (grid, grid))]
-    settings: list[tuple[float, CurveShape, Array, Array, Array]] = []
+    settings: list[tuple[float, CurveShape, Array, Array, NDArray[np.floating]]] = []
     for shape in shapes(x, y):
         at_x, at_grid = (features(at, centre, shape.kink) for at in (x, grid))
         products = (at_x.T @ at_x, at_grid.T @ at_x, at_grid.T @ at_grid)
@@ -293,7 +293,7 @@ def _curves(
         )
         for noise, deviation in noises:
             apart = noise**2 / seeds + deviation**2 + margins**2 + 1e-10
-            root = _positive_root(at_trials, apart)
+            root = _cholesky(at_trials, apart)
             half = np.linalg.solve(root, y)
             likelihood = -0.5 * float(half @ half) - float(np.log(np.diag(root)).sum())
             shrink = np.linalg.solve(root, to_grid.T)
@@ -329,10 +329,11 @@ def _doubts(likelihoods: Array, kinked: NDArray[np.bool_]) -> Array:
     return found
 
 
-def _positive_root(covariance: Array, apart: Array) -> Array:
+def _cholesky(covariance: Array, apart: Array) -> Array:
     """Return the Cholesky factor [M, M] of the covariance [M, M] with `apart` [M] on its diagonal.
 
-    Beside a rate that is hundreds of powers of two away, rounding exceeds any small noise.
+    If one rate is hundreds of powers of two from the others, rounding errors exceed a small noise.
+    Then more is added to the diagonal.
     """
     import numpy as np
 
