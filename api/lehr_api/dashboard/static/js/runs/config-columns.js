@@ -23,8 +23,8 @@ const LOOKED_AT = 200;
 /**
  * Return the paths in which these runs differ: those that a sweep varies first, the seed last.
  *
- * Before them all, in the same order, come those that separate runs which earlier ones do not: if width and
- * depth change together, one of them is enough. Of equal rank, the path that separates most runs is first.
+ * Paths that separate no more runs than earlier ones come after all others: if width and depth change
+ * together, one of them is enough. Among paths of one kind, the one that separates most runs is first.
  *
  * @param {RunView[]} runs
  * @param {Configs} configs
@@ -43,16 +43,17 @@ export function varyingPaths(runs, configs) {
   /** Of each run, what the needed paths are in it. */
   let apart = some.map(() => "");
   const also = (/** @type {string} */ path) => some.map((run, i) => `${apart[i]} ${JSON.stringify(configs.value(run.id, path) ?? null)}`);
+  const groups = (/** @type {string[]} */ values) => new Set(values).size;
   /** @type {string[]} */
   const needed = [];
   for (const level of new Set(inOrder.map(rank))) {
-    const left = new Set(inOrder.filter((path) => rank(path) === level));
-    while (left.size) {
-      const [most, path] = [...left].map((one) => /** @type {[number, string]} */ ([new Set(also(one)).size, one])).reduce((a, b) => (b[0] > a[0] ? b : a));
-      if (most === new Set(apart).size) break;
-      apart = also(path);
-      needed.push(path);
-      left.delete(path);
+    const alike = inOrder.filter((path) => rank(path) === level);
+    for (;;) {
+      const tried = alike.map((path) => ({ path, values: also(path) }));
+      const best = tried.reduce((a, b) => (groups(b.values) > groups(a.values) ? b : a));
+      if (groups(best.values) === groups(apart)) break;
+      apart = best.values;
+      needed.push(best.path);
     }
   }
   return [...needed, ...inOrder.filter((path) => !needed.includes(path))];
