@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 ENOUGH = 10
 """Of fewer trials the shares would be chance: Optuna advises at least 5 in the better part."""
 FOR_EACH = 5
-"""So many trials for each parameter as well: of 12 random points in four dimensions, the parameter
-that decides nine tenths has 43 %, and of 24 it has 73 %."""
+"""So many trials for each parameter as well. A parameter that decides nine tenths of four had a
+share of 43 % with 12 random points, and of 73 % with 24."""
 BETTER = 0.5
-"""Optuna's default, the best tenth, is one or two trials of a small sweep: in a grid of five rates
-and two weight decays without effect, these have one rate and both decays: the rate gets 52 %."""
+"""Optuna's default is the best tenth: two trials of a small sweep. In a grid of five rates and two
+weight decays, of which only the rate had an effect, its share was 52 % then."""
 
 
 def parameter_importance(sweep: SweepDetail) -> dict[str, float]:

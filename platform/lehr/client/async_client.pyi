@@ -594,8 +594,8 @@ class AsyncSweep(AsyncProxy):
     async def importance(self) -> dict[str, float]:
         """Return how much each varied parameter decides the metric, the largest share first.
 
-        The shares are those of Optuna's PED-ANOVA. Empty for fewer than ten compared trials or a
-        single parameter.
+        The shares are those of Optuna's PED-ANOVA. Empty for fewer than ten compared trials,
+        fewer than five for each parameter, or a single parameter.
         """
         ...
 

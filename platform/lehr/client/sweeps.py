@@ -255,8 +255,8 @@ class Sweep(ObjectMethods[SweepView]):
     def importance(self) -> dict[str, float]:
         """Return how much each varied parameter decides the metric, the largest share first.
 
-        The shares are those of Optuna's PED-ANOVA. Empty for fewer than ten compared trials or a
-        single parameter.
+        The shares are those of Optuna's PED-ANOVA. Empty for fewer than ten compared trials,
+        fewer than five for each parameter, or a single parameter.
         """
         answer = self._transport.get(f"/sweeps/{self.id}/figure")
         return SweepFigure.model_validate_json(answer).importance

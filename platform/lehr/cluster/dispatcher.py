@@ -176,7 +176,7 @@ class Dispatcher:
         self._unsubscribe()
         try:
             self._inbox.write_heartbeats()
-        except StoreUnavailable as error:  # The attempts send others to the next server.
+        except StoreUnavailable as error:  # The next server gets new ones.
             log.warning("the last heartbeats could not be written: %s", error)
 
     def wake(self) -> None:

@@ -179,5 +179,6 @@ class SweepFigure(View):
     """A Plotly figure: data and layout. ``meta.role`` names the role of each trace."""
     importance: dict[str, float] = {}
     """Each varied parameter's share in what decides the metric (Optuna's PED-ANOVA), the largest
-    first; empty for fewer than ten compared trials or a single parameter.
+    first; empty for fewer than ten compared trials, fewer than five for each parameter, or a single
+    parameter.
     """
