@@ -66,7 +66,8 @@ def test_wrong_time_is_an_error_that_shows_right_ones(lehr, time):
 
 
 def test_token_for_projects_sees_and_uses_only_these(lehr, tmp_path):
-    for name, project in (("a", "mine"), ("b", "theirs")):
+    # No name may begin a random id: a run is found by the first letters of its id, too.
+    for name, project in (("a-run", "mine"), ("b-run", "theirs")):
         (tmp_path / f"{name}.yaml").write_text(json.dumps({**RUN_SPEC, "name": name}))
         done = lehr("submit", f"{name}.yaml", f"project={project}")
         assert done.returncode == 0, done.stderr
@@ -75,11 +76,11 @@ def test_token_for_projects_sees_and_uses_only_these(lehr, tmp_path):
     assert re.search(r"eve +researcher +mine +valid", lehr("token", "ls").stdout)
     [token] = re.findall(r"LEHR_TOKEN=(\S+)", done.stdout)
     listed = json.loads(lehr("ls", "--json", token=token).stdout)["runs"]
-    assert [run["name"] for run in listed] == ["a"]
-    missing = lehr("show", "b", token=token)
+    assert [run["name"] for run in listed] == ["a-run"]
+    missing = lehr("show", "b-run", token=token)
     assert missing.returncode == 2
-    assert "'b'" in missing.stderr
-    refused = lehr("submit", "a.yaml", "project=theirs", token=token)
+    assert "'b-run'" in missing.stderr
+    refused = lehr("submit", "a-run.yaml", "project=theirs", token=token)
     assert refused.returncode == 2
     assert (
         "this token cannot use project 'theirs'; it is limited to project mine." in refused.stderr
