@@ -49,24 +49,26 @@ def compare(page: Page, world: World) -> None:
 def test_comparison_prints_without_its_controls(look: Visit, world: World):
     page = look.page
     compare(page, world)
+    chart = page.locator('[data-metric="val/loss"]').first
+    expect(chart.locator("svg.chart-svg")).to_be_visible()
     look.page.emulate_media(media="print")
     for hidden in (".toolbar", ".row-actions button", ".top", ".chart-search", ".page-head .bar"):
         assert page.locator(hidden).count(), hidden
         expect(page.locator(hidden).first).to_be_hidden()
     expect(page.get_by_role("heading", name="2 runs compared")).to_be_visible()
-    expect(page.locator('[data-metric="val/loss"] svg').first).to_be_visible()
+    expect(chart.locator("svg.chart-svg")).to_be_visible()
     left = "cells => cells.filter(c => c.offsetParent).map(c => Math.round(c.getBoundingClientRect().x))"
     results = page.get_by_role("table", name="Results")
     heads = results.locator("thead th").evaluate_all(left)
     assert heads == results.locator("tbody tr").first.locator("td").evaluate_all(left)
     # A sheet is narrower than the window, and the charts are not drawn again for it.
-    chart, drawn = page.locator('[data-metric="val/loss"]').first.evaluate(
+    right, drawn_to = chart.evaluate(
         """chart => {
           chart.style.width = "200px";
           return [chart, chart.querySelector(".chart-svg")].map(e => e.getBoundingClientRect().right);
         }"""
     )
-    assert drawn <= chart
+    assert drawn_to <= right
 
 
 def test_dark_page_prints_in_light_colours(world: World, browser):
