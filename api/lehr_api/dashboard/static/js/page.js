@@ -6,6 +6,7 @@ import { integer } from "./format.js";
 import { install as installKeys } from "./keys.js";
 import { showKept } from "./notices.js";
 import { installNotifications } from "./notify.js";
+import { installPrinting } from "./printing.js";
 import { on, onCatchUp, onConnection } from "./stream.js";
 
 const TOTALS_MS = 5000;
@@ -62,6 +63,7 @@ export function installPage() {
   closeMenus();
   showKept();
   installNotifications();
+  installPrinting();
   const connection = byId("connection");
   onConnection((state) => {
     connection.className = `connection ${state}`;

@@ -6,6 +6,7 @@
 import { h, mount, throttled } from "../dom.js";
 import { keep } from "../patch.js";
 import { showFailure } from "../notices.js";
+import { beforePrinting } from "../printing.js";
 import { memory, read, write } from "../urlstate.js";
 import { alike } from "./alike.js";
 import { ancestorsOf } from "./ancestors.js";
@@ -80,16 +81,21 @@ export class Board {
     this.moment = h("div.moment", { hidden: true, "aria-live": "polite" });
     this.pins = memory.get(options.pins ?? "pins", PINNED);
     this.observer = new IntersectionObserver((entries) => this.#seen(entries), { rootMargin: "120px" });
-    this.tick = throttled(() => this.#update(), options.pauseMs ?? TICK_MS);
+    this.tick = throttled(async () => {
+      if (!document.hidden) await this.#update(this.#visible);
+    }, options.pauseMs ?? TICK_MS);
     this.onLook = () => this.redraw();
     this.onEscape = (/** @type {KeyboardEvent} */ event) => event.key === "Escape" && this.release();
     document.addEventListener("keydown", this.onEscape);
     for (const look of LOOKS) document.addEventListener(look, this.onLook);
     this.resizes = new ResizeObserver(throttled(async () => this.redraw(), 200));
     this.resizes.observe(place);
+    // Closed groups stay closed on paper.
+    this.forget = beforePrinting(() => this.#update([...this.charts.values()].filter(({ element }) => element.checkVisibility())));
   }
 
   destroy() {
+    this.forget();
     this.observer.disconnect();
     this.resizes.disconnect();
     for (const look of LOOKS) document.removeEventListener(look, this.onLook);
@@ -136,7 +142,7 @@ export class Board {
   /** Fetch all points again, after a change of axis, smoothing, range or attempt. */
   reload() {
     for (const feed of this.feeds.values()) feed.reset();
-    this.place.querySelectorAll(".charts").forEach((element) => element.classList.toggle("wide", this.view.wide));
+    this.#widen();
     this.tick(true);
   }
 
@@ -147,15 +153,15 @@ export class Board {
   }
 
   /** Let the next fetch include the new points of a run. @param {string} id */
-  expect(id) {
-    this.feeds.get(id)?.announce();
-  }
+  expect(id) { this.feeds.get(id)?.announce(); }
+
+  #widen() { this.place.querySelectorAll(".charts").forEach((element) => element.classList.toggle("wide", this.view.wide)); }
 
   redraw() {
     // Charts out of sight are drawn when they come back, in their new size and colours.
     this.drawn = new WeakMap();
-    this.place.querySelectorAll(".charts").forEach((element) => element.classList.toggle("wide", this.view.wide));
-    for (const chart of this.charts.values()) if (chart.visible) this.#draw(chart);
+    this.#widen();
+    for (const chart of this.#visible) this.#draw(chart);
   }
 
   #arrange() {
@@ -193,7 +199,7 @@ export class Board {
         return group.element;
       }),
     );
-    this.place.querySelectorAll(".charts").forEach((element) => element.classList.toggle("wide", this.view.wide));
+    this.#widen();
     // A chart that has moved to another group takes the focus of its button with it.
     if (focused !== document.activeElement && this.place.contains(focused)) focused?.focus({ preventScroll: true });
     for (const [name, chart] of this.charts) {
@@ -235,15 +241,15 @@ export class Board {
     this.tick(appeared);
   }
 
-  async #update() {
-    if (document.hidden) return;
-    await this.fetch();
-    this.drawNews();
+  /** @param {Chart[]} charts */
+  async #update(charts) {
+    await this.fetch(charts);
+    this.drawNews(charts);
   }
 
-  /** Fetch what is missing of the curves of visible charts. */
-  async fetch() {
-    const names = [...new Set([...this.charts.values()].filter((chart) => chart.visible).flatMap(({ name }) => metricsIn(name)))];
+  /** Fetch what is missing of the curves of some charts; by default the visible ones. */
+  async fetch(charts = this.#visible) {
+    const names = [...new Set(charts.flatMap(({ name }) => metricsIn(name)))];
     if (!names.length) return;
     const reading = { x: this.view.x, smooth: this.view.smooth, old: this.view.old, range: this.view.range };
     try {
@@ -265,10 +271,12 @@ export class Board {
     }
   }
 
-  /** Draw the visible charts that would look different. */
-  drawNews() {
-    for (const chart of this.charts.values()) if (chart.visible) this.#draw(chart, true);
+  /** Draw those of the charts that would look different; by default of the visible ones. */
+  drawNews(charts = this.#visible) {
+    for (const chart of charts) this.#draw(chart, true);
   }
+
+  get #visible() { return [...this.charts.values()].filter((chart) => chart.visible); }
 
   /**
    * Fetch what is missing of a run's curves.
@@ -363,14 +371,10 @@ export class Board {
     }
   }
 
-  /**
-   * Draw the lines of a run bold in all charts, also those drawn later; null for none.
-   *
-   * @param {string | null} run
-   */
+  /** Draw the lines of a run bold in all charts, also those drawn later; null for none. @param {string | null} run */
   light(run) {
     this.lit = run;
-    for (const chart of this.charts.values()) if (chart.visible) this.#light(chart);
+    for (const chart of this.#visible) this.#light(chart);
   }
 
   /** @param {Chart} chart */
@@ -381,7 +385,7 @@ export class Board {
   #showCursor() {
     const cursor = this.#cursor;
     const place = cursor?.place ?? null;
-    for (const chart of this.charts.values()) if (chart.visible) chart.reading(place);
+    for (const chart of this.#visible) chart.reading(place);
     this.place.classList.toggle("held", this.held !== null);
     this.options.onLine?.(place?.run ?? null);
     this.#showTip();

@@ -90,7 +90,7 @@ export class Chart {
     this.tools = h("span.chart-tools");
     this.element = h("figure.chart", { "data-metric": name }, h("figcaption.chart-head", {}, h("h3", { title: name }, name), this.pinButton, this.outside, this.unplaced, this.read, this.tools), this.plot);
     this.setOwn({});
-    this.plot.append(h("div.chart-empty", {}, "…"));
+    this.plot.append(h("div.chart-empty.waiting", {}, "…"));
     this.plot.addEventListener("pointermove", (event) => hooks.onHover(this.#placeOf(event), this));
     this.plot.addEventListener("pointerleave", () => hooks.onHover(null, this));
     this.plot.addEventListener("keydown", (event) => this.#walk(event));

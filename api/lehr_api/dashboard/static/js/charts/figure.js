@@ -67,8 +67,11 @@ export async function drawFigure(place, figure, onRun) {
     shapes: (given.shapes ?? []).map(themedShape),
     legend: { ...given.legend, font: { size: 12, color: ink().dim } },
   };
+  // A sheet is narrower than the window, and the figure is not drawn again for it: it shrinks.
+  place.style.setProperty("--aspect", String(look.width / look.height));
   const first = !place.classList.contains("js-plotly-plot");
   await Plotly.react(place, figure.data.map(themed), look, CONFIG);
+  for (const svg of place.querySelectorAll(".main-svg")) svg.setAttribute("viewBox", `0 0 ${look.width} ${look.height}`);
   if (first) {
     /** @type {any} */ (place).on("plotly_click", (/** @type {any} */ event) => {
       const run = event.points?.[0]?.customdata;

@@ -10,7 +10,6 @@ import { BESIDES, differencesTable } from "../compare/differences.js";
 import { besideBaseline, notable } from "../compare/delta.js";
 import { fetchRuns, MOST } from "../compare/fetch_runs.js";
 import { groupTable } from "../compare/group_table.js";
-import { printButton } from "../compare/print.js";
 import { slots, stroke } from "../colour.js";
 import { byId, coded, fill, h, mount, scrollable, throttled } from "../dom.js";
 import * as f from "../format.js";
@@ -177,7 +176,7 @@ mount(
   head,
   h("div.crumbs", {}, h("a", { href: "/" }, "Runs"), " / compare"),
   h("div.head-line", {}, title),
-  h("div.bar", {}, h("label.field", {}, "by", select), h("label.field", {}, "mean by", bySelect), h("form", { onsubmit: add }, ref), problem, printButton()),
+  h("div.bar", {}, h("label.field", {}, "by", select), h("label.field", {}, "mean by", bySelect), h("form", { onsubmit: add }, ref), problem),
 );
 
 function drawHead() {
