@@ -81,7 +81,9 @@ def test_dark_page_prints_in_light_colours(world: World, browser):
 
 @pytest.mark.parametrize("way", ["the button", "Ctrl+P"])
 @pytest.mark.parametrize("what", ["sweep", "run", "compare"])
-def test_charts_that_were_never_in_sight_are_printed(paper: Page, world: World, what: str, way: str):
+def test_charts_that_were_never_in_sight_are_printed(
+    paper: Page, world: World, what: str, way: str
+):
     run = world.runs["lr-grid-1"].id
     where = {
         "sweep": f"/sweeps/{world.sweep.id}",
