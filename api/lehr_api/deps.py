@@ -32,7 +32,8 @@ DispatcherDep = Annotated[ApiDispatcher, Depends(dispatcher)]
 
 def _reference(noun: str, example: str) -> Any:
     return Path(
-        description=f"A {noun}'s id, a unique prefix of one, or a name (the newest of that name).",
+        description=f"A {noun}'s id, a unique prefix of one (four letters or more), or a name "
+        "(the newest of that name).",
         examples=[example],
         max_length=100,
     )

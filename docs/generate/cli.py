@@ -40,11 +40,11 @@ $ lehr [--server URL] COMMAND [ARGUMENTS] [--json]
 $ lehr COMMAND --help
 ```
 
-A run, sweep or rollout is given by id, by a unique prefix of an id, or by name (the newest of
-that name). Results go to stdout, everything else (questions, progress, errors) to stderr. A
-terminal gets colours and live progress, a pipe gets plain text that is never cut, and `--json`
-prints one JSON document. Ctrl-C ends `--watch` and `lehr watch`, but not
-the run."""
+A run, sweep or rollout is given by id, by a unique prefix of an id
+(four letters or more), or by name (the newest of that name). Results go to stdout, everything
+else (questions, progress, errors) to stderr. A terminal gets colours and live progress, a pipe
+gets plain text that is never cut, and `--json` prints one JSON document. Ctrl-C ends `--watch`
+and `lehr watch`, but not the run."""
 _JSON = """\
 ## JSON
 

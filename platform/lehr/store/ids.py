@@ -7,12 +7,19 @@ import secrets
 
 _LETTERS = "abcdefghjkmnpqrstuvwxyz"
 _ALPHABET = _LETTERS + "23456789"
+LEAST_PART = 4
+"""A part of an id with fewer letters names nothing: a typing mistake would often find a run."""
 _ATTEMPT = re.compile(r"([a-z0-9]+)-([1-9][0-9]{0,8})")
 
 
 def new_id() -> str:
     """Return eight characters, the first a letter: 31^7 x 23 ids, so a clash is unlikely."""
     return secrets.choice(_LETTERS) + "".join(secrets.choice(_ALPHABET) for _ in range(7))
+
+
+def is_part_of_an_id(text: str) -> bool:
+    """Whether a user may mean an id by its beginning."""
+    return text.isalnum() and len(text) >= LEAST_PART
 
 
 def attempt_id(run_id: str, number: int) -> str:

@@ -20,6 +20,7 @@ from lehr import home as homes
 from lehr.check import Check
 from lehr.errors import NotFound, UserError, nearest
 from lehr.secret_text import is_secret_name
+from lehr.store.ids import is_part_of_an_id
 from lehr_trainer.runtime.installed import distributions
 
 _LOG_BYTES = 4_000_000
@@ -52,7 +53,7 @@ def find_runs(home: Path, wanted: Sequence[str]) -> list[str]:
         matching = (
             [key for key, _ in rows if key == text]
             or [key for key, name in rows if name == text]
-            or [key for key, _ in rows if text and key.startswith(text)]
+            or [key for key, _ in rows if is_part_of_an_id(text) and key.startswith(text)]
         )
         if not matching:
             near = nearest(text, [one for row in rows for one in row])

@@ -9,6 +9,7 @@ from sqlmodel import Session, col, or_, select
 
 from lehr import projects
 from lehr.errors import NotFound, nearest
+from lehr.store.ids import is_part_of_an_id
 from lehr.store.tables import RolloutRow, RunRow, SweepRow
 
 Referable = TypeVar("Referable", RunRow, SweepRow, RolloutRow)
@@ -45,7 +46,7 @@ def find(session: Session, table: type[Referable], ref: str, noun: str) -> Refer
     if exact:
         return next((row for row in exact if row.id == ref), exact[0])
     begun: list[Referable] = []
-    if ref.isalnum():
+    if is_part_of_an_id(ref):
         begun = list(
             session.exec(
                 select(table)
