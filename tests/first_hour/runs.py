@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from first_hour import trained
@@ -55,7 +56,9 @@ def _fp8(recipe: str, **more: Any) -> Run:
     )
 
 
+# The process that trains need not know the folder of the tests.
 _FAKE_ENGINE = (
+    f"import sys\nsys.path.append({str(Path(__file__).parents[1])!r})\n"
     "import pytest\n"
     "from lehr_testing import fake_transformer_engine\n"
     "fake_transformer_engine.install(pytest.MonkeyPatch())\n"
