@@ -39,6 +39,17 @@ export function url(path, params = {}) {
   return `/api/v1${path}${text ? `?${text}` : ""}`;
 }
 
+let loggingOut = false;
+
+/** Let the logout open the next page: until then, refused requests open none. */
+export function logOut() {
+  loggingOut = true;
+  // The browser's Back button may bring this page back as it was.
+  addEventListener("pageshow", () => {
+    loggingOut = false;
+  }, { once: true });
+}
+
 /**
  * @param {string} address
  * @param {RequestInit} init
@@ -51,7 +62,7 @@ async function request(address, init) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw new Unreachable();
   }
-  if (response.status === 401) {
+  if (response.status === 401 && !loggingOut) {
     location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`);
   }
   if (!response.ok) {

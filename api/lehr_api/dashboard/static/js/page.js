@@ -1,6 +1,6 @@
 /** The parts of every page: totals under the header, state of the connection, keys. */
 
-import { get } from "./api.js";
+import { get, logOut } from "./api.js";
 import { byId, fill, h, throttled } from "./dom.js";
 import { integer } from "./format.js";
 import { install as installKeys } from "./keys.js";
@@ -64,6 +64,7 @@ export function installPage() {
   showKept();
   installNotifications();
   installPrinting();
+  document.querySelector('form[action="/logout"]')?.addEventListener("submit", logOut);
   const connection = byId("connection");
   onConnection((state) => {
     connection.className = `connection ${state}`;
