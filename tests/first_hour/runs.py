@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from first_hour import trained
 from first_hour.parts import Failed, NotHere, Part, Result, Session
+from lehr_testing.paths import TESTS
 from lehr_testing.trainer import losses, records
 from lehr_trainer.contract import layout
 from lehr_trainer.tolerance import tolerance
@@ -58,7 +58,7 @@ def _fp8(recipe: str, **more: Any) -> Run:
 
 # The process that trains need not know the folder of the tests.
 _FAKE_ENGINE = (
-    f"import sys\nsys.path.append({str(Path(__file__).parents[1])!r})\n"
+    f"import sys\nsys.path.append({str(TESTS)!r})\n"
     "import pytest\n"
     "from lehr_testing import fake_transformer_engine\n"
     "fake_transformer_engine.install(pytest.MonkeyPatch())\n"
