@@ -31,6 +31,7 @@ BY_VALUE = (
     # What a first training does.
     "run: plain",
     "run: blocks compiled",
+    "ranks: alone",
     "ranks: like one",
     "ranks: fast",
     "ranks: resume",

@@ -42,6 +42,28 @@ EXACT: dict[str, Any] = {
     },
 }
 """fp32 and deterministic, so that what is compared differs by the order of sums alone."""
+ALONE = """
+import torch.distributed as dist
+from lehr_trainer.runtime.distributed import Ranks
+
+one = Ranks.join.__func__
+
+def join(cls, requested):
+    ranks = one(cls, requested)
+    cuda = ranks.device.type == "cuda"
+    dist.init_process_group(
+        "nccl" if cuda else "gloo",
+        device_id=ranks.device if cuda else None,
+        store=dist.HashStore(),
+        rank=0,
+        world_size=1,
+    )
+    print("process group:", dist.get_backend(), flush=True)
+    return cls(0, 1, ranks.device, dist.new_group(backend="gloo"))
+
+Ranks.join = classmethod(join)
+"""
+"""Code that gives a single process the group, and so the DDP, of several."""
 AFTER = 6
 """The step in which a run is disturbed: between the checkpoints of steps 4 and 8."""
 
@@ -61,6 +83,44 @@ def like_one(session: Session, *, count: int) -> Result:
     off = max(abs(norms[step] / wanted[step] - 1) for step in wanted)
     trained.require_near(off, 2e-2 if on_cuda else 1e-3, "gradient norms, relatively,")
     return Result({**trained.figures(several), "gap to one GPU (nats)": gap})
+
+
+def alone(session: Session) -> Result:
+    """Train one rank with DDP and a group of its own: bitwise the run without, and fast ways near it.
+
+    So a machine with one GPU runs NCCL, the hooks of gradients and what compiles beside them.
+    """
+    folder = session.work("ranks: alone")
+    plain = trained.train(session, folder / "plain", **_exact(session, 1))
+    grouped = trained.train(session, folder / "grouped", code=ALONE, **_exact(session, 1))
+    backend = "nccl" if session.machine.on_cuda else "gloo"
+    if f"process group: {backend}" not in layout.rank_log(grouped, 0).read_text():
+        raise Failed(f"it did not train with {backend}; see {layout.rank_log(grouped, 0)}")
+    if losses(grouped) != losses(plain):
+        gap = trained.gap_between(losses(grouped), losses(plain))
+        raise Failed(f"its losses differ from those without a group by up to {gap:.3g} nats")
+    different = different_tensors(grouped, plain)
+    if different:
+        raise Failed(f"{len(different)} tensors differ bitwise, among them {different[0]}")
+    changes: dict[str, Any] = {**_exact(session, 1), "parallel": {"compression": "bf16"}}
+    if session.machine.on_cuda:
+        changes |= {
+            "precision": {"compute": "bf16"},
+            "compile": {"scope": "block"},
+            "deterministic": False,
+        }
+    figures: dict[str, Any] = {"bitwise": "equal"}
+    for optimizer, more in {
+        "AdamW": {},
+        "Muon": {"optimizer": {"name": "muon", "lr": 0.01, "embedding_lr": 1e-3}},
+    }.items():
+        attempt = trained.train(session, folder / optimizer, code=ALONE, **changes, **more)
+        trained.require_sound(attempt)
+        if not more:
+            gap = trained.gap_between(losses(attempt), losses(plain))
+            trained.require_near(gap, 0.05, "losses with compressed gradients and in fp32")
+            figures |= {**trained.figures(attempt), "gap to fp32 (nats)": gap}
+    return Result(figures)
 
 
 def fast(session: Session, *, count: int) -> Result:
@@ -197,6 +257,7 @@ def parts(session: Session) -> list[Part]:
     """List the parts; those on 4 and on 8 GPUs only if there are so many."""
     more = [count for count in (4, 8) if count <= session.machine.ranks]
     found = [
+        ("ranks: alone", 1, alone),
         (KEPT, 2, partial(like_one, count=2)),
         ("ranks: fast", 2, partial(fast, count=2)),
         ("ranks: overlap", 2, overlap),

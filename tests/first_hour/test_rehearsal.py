@@ -67,7 +67,7 @@ def test_whole_rehearsal_but_the_bench_has_no_failed_part(tmp_path: Path) -> Non
     assert {name for name, status in statuses.items() if status == "passed"} >= {
         *(
             f"ranks: {name}"
-            for name in ("like one", "fast", "overlap", "resume", "killed", "on one")
+            for name in ("alone", "like one", "fast", "overlap", "resume", "killed", "on one")
         ),
         *(f"run: {name}" for name in ("masks", "blocks compiled", "FP8 rowwise", "Muon", "fp16")),
     }
@@ -158,7 +158,9 @@ def test_curves_that_differ_are_a_failure() -> None:
 def test_more_ranks_than_gpus_are_not_here(session: Session) -> None:
     machine = Machine("cuda", ("NVIDIA L4",), "2.13.0", None)
     alone = Session(session.folder, machine, session.settings, session.log)
-    for part in ranks.parts(alone):
+    parts = ranks.parts(alone)
+    assert parts.pop(0).name == "ranks: alone"
+    for part in parts:
         with pytest.raises(NotHere, match="needs 2 GPUs; this machine has 1"):
             part.act(alone)
     eight = Machine("cuda", ("NVIDIA H100 80GB HBM3",) * 8, "2.13.0", None)

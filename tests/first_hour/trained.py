@@ -56,7 +56,7 @@ TIMEOUT_S = 900.0
 SAME_TOKENS = 0.05
 """Nats by which the loss of a step may differ from its check in fp32 on the same tokens."""
 _REFUSALS = ("is not installed", "cannot be imported", "needs compute capability", "needs a CUDA GPU",
-             "needs a GPU with FP8", "needs a newer")  # fmt: skip
+             "needs a GPU with FP8", "needs a newer", "needs torch 2.")  # fmt: skip
 """Words of the trainer's errors about what a machine lacks."""
 
 

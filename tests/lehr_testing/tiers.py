@@ -95,9 +95,13 @@ def commit(root: Path = ROOT) -> str | None:
 
 
 def git(root: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        ["git", *arguments], cwd=root, capture_output=True, text=True, check=False
-    )
+    """Return what git prints; nothing where it fails, or is not installed, as on some GPU machines."""
+    try:
+        done = subprocess.run(
+            ["git", *arguments], cwd=root, capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError:
+        return ""
     return done.stdout
 
 
