@@ -17,7 +17,7 @@ from lehr_trainer.configs.optimizer import MuonConfig
 from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.configs.updates import LossScaleConfig, SkipStepConfig
-from lehr_trainer.diagnostics.parameter_stats import ParameterStats
+from lehr_trainer.diagnostics.parameter_stats import ParameterStats, quality
 from lehr_trainer.losses.chunked import cross_entropy
 from lehr_trainer.losses.variants import build_loss
 from lehr_trainer.models.attention import (
@@ -26,8 +26,9 @@ from lehr_trainer.models.attention import (
     attention_backend,
     chosen_kernel,
     math_fallback,
+    without_compiling,
 )
-from lehr_trainer.models.documents import document_ids, document_mask
+from lehr_trainer.models.documents import document_ids, document_mask, make_input_fn
 from lehr_trainer.models.fp8 import convert_to_fp8, fp8_state
 from lehr_trainer.models.init import initialise
 from lehr_trainer.models.llama import Llama
@@ -101,6 +102,28 @@ def test_documents_are_kept_apart_as_by_the_math_kernel_in_backward_too(backend:
         results.append([out, *torch.autograd.grad(out.float().square().sum(), inputs)])
     for a, b in zip(*results, strict=True):
         assert (a - b).float().norm() < 2e-2 * b.float().norm()
+
+
+def test_diagnostics_of_masked_documents_agree_and_hold_no_scores_of_all_heads() -> None:
+    model = llama()
+    tokens = torch.randint(0, 512, (1, 2049), device=CUDA)
+    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    make_input = make_input_fn(7)
+
+    def loss(inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        with without_compiling(), torch.autocast("cuda", dtype=torch.bfloat16):
+            hidden = model(*make_input(inputs))
+        return cross_entropy(hidden, model.head_weight, targets, operands=torch.bfloat16)
+
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    values = quality(
+        model, inputs, targets, tokens=2048, unwrapped_loss=loss, make_input=make_input
+    )
+    rise = torch.cuda.max_memory_allocated() - before
+    assert abs(values["raw_ce_fp32"] - values["loss_same_tokens"]) < 0.02
+    heads = model.config.num_attention_heads
+    assert rise < heads * 2048 * 2048 * 4, "it held the scores of all heads"
 
 
 def test_math_fallback_alone_causes_a_warning() -> None:

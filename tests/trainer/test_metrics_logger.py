@@ -43,7 +43,7 @@ class Logged:
         self, folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str, log_every: int
     ) -> None:
         monkeypatch.setattr(metrics_logger, "_copied_to_host", lambda values: values)
-        monkeypatch.setattr(metrics_logger, "memory_values", lambda _: {})
+        monkeypatch.setattr(metrics_logger, "memory_values", lambda _, **__: {})
         values = train_values(Path("unused"), steps=60, diagnostics={"log_every": log_every})
         self.config = TrainConfig.model_validate(values)
         self.device = Device()

@@ -109,6 +109,7 @@ class MetricsLogger:
         self._clock = clock or Clock(device)
         self._may_overflow = gradients_may_overflow
         self._config, self._events, self._device, self._log = config, events, device, log
+        self._replays = config.on(device.type).compile.cuda_graphs
         self._peak, self._flops_per_token = peak_flops, flops_per_token
         self._pending: _Pending | None = None
         self._latest: tuple[int, Tensor] | None = None
@@ -229,7 +230,7 @@ class MetricsLogger:
             "step_time_s": step_time,
             "data_wait_s": pending.data_wait_s,
             **pending.data(),
-            **memory_values(self._device),
+            **memory_values(self._device, cuda_graphs=self._replays),
             **dict(zip(pending.extra, extra, strict=True)),
         }
         if self._peak is not None:

@@ -224,7 +224,10 @@ def test_a_token_outside_the_vocabulary_names_its_shard(tmp_path, workers):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_batches_for_a_gpu_are_pinned_and_copied_without_a_wait(prepared, monkeypatch, workers):
+@pytest.mark.parametrize("device", ["cuda:1", "cuda"])
+def test_batches_for_a_gpu_are_pinned_and_copied_without_a_wait(
+    prepared, monkeypatch, workers, device
+):
     """torch's calls are replaced: this machine has no driver that could pin or copy."""
     pinned, copies, chosen = [], [], []
     empty, to = torch.empty, torch.Tensor.to
@@ -244,8 +247,9 @@ def test_batches_for_a_gpu_are_pinned_and_copied_without_a_wait(prepared, monkey
     monkeypatch.setattr(torch, "empty", pin)
     monkeypatch.setattr(torch.Tensor, "to", copy)
     monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
     shape = BatchConfig(sequences=8, sequence_length=32, micro_batch=4)
-    with Loader(prepared, shape, seed=1, device="cuda:1", workers=workers) as loader:
+    with Loader(prepared, shape, seed=1, device=device, workers=workers) as loader:
         for step in range(3):
             for micro_step in range(2):
                 loader.batch(step, micro_step)

@@ -14,7 +14,7 @@ from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.diagnostics.parameter_stats import ParameterStats, quality, sample
 from lehr_trainer.losses.chunked import cross_entropy
-from lehr_trainer.models.attention import attention_backend
+from lehr_trainer.models.attention import attention_backend, masks_by_blocks
 from lehr_trainer.models.fp8 import convert_to_fp8
 from lehr_trainer.models.gpt2 import GPT2
 from lehr_trainer.models.init import initialise
@@ -204,3 +204,20 @@ def test_fp32_attention_is_never_left_to_a_16_bit_kernel_alone(monkeypatch, samp
             quality(model, *batch(), tokens=64)
     assert found
     assert set(found) == {(torch.float32, True)}
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_diagnostics_mask_documents_by_a_dense_mask_also_on_a_gpu(sampled: bool) -> None:
+    """They are not compiled; FlexAttention would hold all scores of all heads then."""
+    gpu = torch.device("cuda")
+    found = []
+    model = build()
+    model.register_forward_hook(lambda *_: found.append(masks_by_blocks(gpu)))
+    assert masks_by_blocks(gpu)
+    if sampled:
+        sample(model, [1, 2], tokens=2, temperature=0.0, seed=0, longest=8)
+    else:
+        quality(model, *batch(), tokens=64)
+    assert found
+    assert not any(found)
+    assert masks_by_blocks(gpu), "the training masks by blocks again"

@@ -102,6 +102,8 @@ def test_memory_on_cuda_is_the_allocators_and_its_peak_begins_anew(
         "memory/reserved_bytes": 12.0,
     }
     assert reset == [device]
+    replayed = environment.memory_values(device, cuda_graphs=True)
+    assert replayed["memory/peak_bytes"] == 12.0, "the allocator does not see a replay's memory"
 
 
 def test_changes_name_only_versions_that_decide_results() -> None:

@@ -81,6 +81,9 @@ class Loader:
         self._block = batch.longest_sequence
         self._rank, self._world_size = rank, world_size
         self._device = torch.device(device)
+        if str(self._device) == "cuda":
+            # A thread of the pool has a current device of its own, and must be given this one.
+            self._device = torch.device("cuda", torch.cuda.current_device())
         self.stream = open_stream(prepared, batch, seed, loading)
         self._ahead = max(1, workers * prefetch)
         self._pool = ThreadPoolExecutor(workers, "loader", self._enter_thread) if workers else None

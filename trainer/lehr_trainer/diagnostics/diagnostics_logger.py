@@ -9,13 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-import torch
 from torch import Tensor, nn
 
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract.records import Sample
 from lehr_trainer.data import Tokenizer, load_tokenizer
 from lehr_trainer.diagnostics.parameter_stats import ParameterStats, quality, sample
+from lehr_trainer.models.attention import without_compiling
 from lehr_trainer.models.documents import InputFn
 from lehr_trainer.models.fp8 import unmoved_fp8_state
 from lehr_trainer.runtime.precision import Precision
@@ -94,7 +94,7 @@ class DiagnosticsLogger:
         """
 
         def run(inputs: Tensor, targets: Tensor) -> Tensor:
-            with torch.compiler.set_stance("force_eager"), unmoved_fp8_state(self._model):
+            with without_compiling(), unmoved_fp8_state(self._model):
                 return unwrapped_loss(inputs, targets)
 
         return run

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lehr_trainer.models.attention import kernels_for_fp32
+from lehr_trainer.models.attention import kernels_for_fp32, without_compiling
 from lehr_trainer.models.documents import InputFn, make_input_fn
 from lehr_trainer.models.module_map import blocks, token_embedding
 
@@ -168,7 +168,7 @@ def _plain(model: nn.Module) -> Iterator[None]:
     was_training = model.training
     model.eval()
     try:
-        with torch.compiler.set_stance("force_eager"):
+        with without_compiling():
             yield
     finally:
         model.train(was_training)

@@ -72,7 +72,8 @@ class TrainingSubject:
             "state_bytes": self._state_bytes(),
             "world_size": self._step.ranks.world_size,
         }
-        found |= memory.measure(self._take_step, self._held(), self.device)
+        graphs = self._step.config.compile.cuda_graphs
+        found |= memory.measure(self._take_step, self._held(), self.device, cuda_graphs=graphs)
         if asked.get("launches"):
             found |= launches.count(self._take_step, self.device)
         return found

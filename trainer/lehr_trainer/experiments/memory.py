@@ -14,7 +14,10 @@ ON_CPU = (
     "bytes of the tensors at rest, and by how much the process's resident set rises above "
     "that in a step of its own (VmHWM, set back before it)"
 )
-ON_CUDA = "torch.cuda.max_memory_allocated over all steps after the first"
+ON_CUDA = (
+    "torch.cuda.max_memory_allocated over all steps after the first; with CUDA graphs, whose "
+    "replays it does not count, torch.cuda.max_memory_reserved"
+)
 
 _CLEAR = Path("/proc/self/clear_refs")
 _STATUS = Path("/proc/self/status")
@@ -27,22 +30,30 @@ def held_bytes(tensors: Iterable[Tensor]) -> int:
 
 
 def measure(
-    act: Callable[[], None], held: Iterable[Tensor], device: torch.device
+    act: Callable[[], None],
+    held: Iterable[Tensor],
+    device: torch.device,
+    *,
+    cuda_graphs: bool = False,
 ) -> dict[str, float]:
     """Measure the most bytes during ``act``, with those of ``held``, which exist throughout.
 
-    On CUDA the peak since the last reset counts, and ``act`` is called once more. The keys are
-    memory (peak allocated), allocated, reserved and device (all that the driver counts as used). On
-    a CPU without /proc there are no figures.
+    On CUDA the peak since the last reset counts, and ``act`` is called once more. If it replays
+    CUDA graphs, the reserved bytes are the peak: the allocator does not see a replay's. The keys
+    are memory (peak allocated), allocated, reserved and device (all that the driver counts as
+    used). On a CPU without /proc there are no figures.
     """
     if device.type == "cuda":
         act()
         torch.cuda.synchronize(device)
         free, total = torch.cuda.mem_get_info(device)
+        reserved = float(torch.cuda.max_memory_reserved(device))
         return {
-            "memory_bytes": float(torch.cuda.max_memory_allocated(device)),
+            "memory_bytes": reserved
+            if cuda_graphs
+            else float(torch.cuda.max_memory_allocated(device)),
             "allocated_bytes": float(torch.cuda.memory_allocated(device)),
-            "reserved_bytes": float(torch.cuda.max_memory_reserved(device)),
+            "reserved_bytes": reserved,
             "device_bytes": float(total - free),
         }
     if not _CLEAR.exists():

@@ -50,6 +50,9 @@ _GENERATIONS = {9: "Hopper", 10: "Blackwell"}
 _switched_to = "auto"
 """Backend of the open ``attention_backend``; a plain global that compilers can read."""
 
+_without_compiling = False
+"""Whether a ``without_compiling`` is open."""
+
 
 def attend(
     query_BHTD: Tensor,
@@ -107,9 +110,10 @@ def _kernel_shares_heads(
 def masks_by_blocks(device: torch.device) -> bool:
     """Return whether documents are masked by blocks, and so by FlexAttention: CUDA's ``auto``.
 
-    Kernels that the config names take a dense mask. A CPU has no backward pass for blocks.
+    Kernels that the config names take a dense mask. A CPU has no backward pass for blocks. What is
+    not compiled takes a dense mask too: uncompiled, FlexAttention holds all H x T x T scores.
     """
-    return device.type == "cuda" and _switched_to == "auto"
+    return device.type == "cuda" and _switched_to == "auto" and not _without_compiling
 
 
 def _flex_attention(device_type: str) -> Any:
@@ -167,6 +171,18 @@ def kernels_for_fp32() -> Iterator[None]:
             yield
     finally:
         _switched_to = before
+
+
+@contextmanager
+def without_compiling() -> Iterator[None]:
+    """Run compiled modules eagerly within, for a shape that is too rare for a graph of its own."""
+    global _without_compiling  # noqa: PLW0603 - like torch's own stance
+    before, _without_compiling = _without_compiling, True
+    try:
+        with torch.compiler.set_stance("force_eager"):
+            yield
+    finally:
+        _without_compiling = before
 
 
 @contextmanager
