@@ -50,7 +50,7 @@ def test_loading_a_batch_never_waits_for_the_gpu(prepared):
 def test_prefetched_batches_are_pinned(prepared):
     with Loader(prepared, SHAPE, seed=1, device="cuda", workers=1) as loader:
         loader.batch(0)
-        assert all(future.result().is_pinned() for _, future in loader._ready)
+        assert all(future.result()[0].is_pinned() for _, future in loader._ready)
 
 
 def test_the_held_out_set_is_the_same_on_the_gpu(prepared):

@@ -122,6 +122,32 @@ def test_waits_for_data_are_averaged_over_the_same_steps_as_the_step_time(
     assert before == 60
 
 
+@KINDS
+def test_record_has_the_peak_memory_of_its_own_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """On a GPU a record is written a step late, or two at once before an evaluation."""
+    logged = Logged(tmp_path, monkeypatch, kind, 1)
+    peak = 0
+
+    def since_the_last_call(_device: torch.device, **_: bool) -> dict[str, float]:
+        nonlocal peak
+        found, peak = peak, 0
+        return {"memory/peak_bytes": float(found)}
+
+    monkeypatch.setattr(metrics_logger, "memory_values", since_the_last_call)
+    for step in range(1, 9):
+        peak = max(peak, 100 + step)
+        logged.device.launch(STEP_S)
+        logged.note(step)
+        if step == 4:
+            with logged.logger.paused():
+                peak = max(peak, 500)
+    logged.logger.flush()
+    found = {r["step"]: r["values"]["memory/peak_bytes"] for r in logged.records()}
+    assert found == {step: 500 if step == 5 else 100 + step for step in range(1, 9)}
+
+
 def test_waits_before_the_first_step_are_not_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

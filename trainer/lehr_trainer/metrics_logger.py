@@ -75,6 +75,8 @@ class _Pending:
     extra: tuple[str, ...]
     """Names of the values that follow loss and gradient norm."""
     data: DataValues
+    memory: dict[str, float]
+    """Of the steps since the previous record: an evaluation after them is not theirs."""
 
 
 class MetricsLogger:
@@ -171,6 +173,7 @@ class MetricsLogger:
                 self._waited_s / self._noted,
                 tuple(extra),
                 data,
+                memory_values(self._device, cuda_graphs=self._replays),
             ),
         )
         self._timed_step, self._spans, self._span_began = step, [], now
@@ -230,7 +233,7 @@ class MetricsLogger:
             "step_time_s": step_time,
             "data_wait_s": pending.data_wait_s,
             **pending.data(),
-            **memory_values(self._device, cuda_graphs=self._replays),
+            **pending.memory,
             **dict(zip(pending.extra, extra, strict=True)),
         }
         if self._peak is not None:

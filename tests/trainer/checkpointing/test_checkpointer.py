@@ -335,7 +335,7 @@ def test_saves_block_with_a_warning_if_memory_is_too_small_for_a_copy(
 def test_refused_pinning_is_warned_of_once_in_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(copy: HostCopy) -> None:
+    def refuse(copy: HostCopy, _pieces: object) -> None:
         copy.pin_refusal = "CUDA error: operation not supported"
 
     monkeypatch.setattr(HostCopy, "_touch_pages", refuse)
