@@ -42,5 +42,8 @@ def test_range_in_the_source_is_that_of_the_table(kind):
 
 
 def test_gpus_with_the_units_of_an_h100_are_planned_like_it():
-    assert usual_mfu("H200") == usual_mfu("GH200") == usual_mfu("H100")
+    assert usual_mfu("GH200") == usual_mfu("H100")
+    assert usual_mfu("H100").share < usual_mfu("H200").share < 0.578, (
+        "less than the best that was measured"
+    )
     assert "assumed" in usual_mfu("T4").source
