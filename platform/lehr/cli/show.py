@@ -74,6 +74,7 @@ def _print_sweep(sweep: Sweep) -> None:
     out.print(headline(view))
     where = ", ".join(view.parameters)
     out.print(f"  {view.id}   {view.method} over {where}   {view.metric}, {view.goal}", style="dim")
+    _print_note(view.note)
     if view.held_out_note:
         out.print(f"! {escaped(view.held_out_note)}", style="yellow")
     for warning in view.warnings:
@@ -93,6 +94,12 @@ def _print_sweep(sweep: Sweep) -> None:
     out.print(f"  {sweep.url}", style="dim")
 
 
+def _print_note(note: str) -> None:
+    """Print the text that people wrote, indented."""
+    for line in note.splitlines():
+        console().print(f"  {escaped(line)}")
+
+
 def _print_rollout(rollout: Rollout) -> None:
     view = rollout.detail
     out = console()
@@ -100,6 +107,7 @@ def _print_rollout(rollout: Rollout) -> None:
     text = why(view)
     if text is not None:
         out.print(f"  {text}", markup=False)
+    _print_note(view.note)
     out.print()
     out.print(stages_table(view))
     out.print()
@@ -199,6 +207,7 @@ def _facts(view: RunDetail) -> list[tuple[str, str]]:
     facts = [
         ("project", view.project),
         ("tags", ", ".join(view.tags)),
+        ("note", view.note),
         ("model", f"{formats.millions(view.parameters)} parameters" if view.parameters else ""),
         ("tokens", f"{formats.count(view.tokens_per_step)} a step, seed {train.get('seed', 0)}"),
         (

@@ -87,3 +87,23 @@ def test_mirror_is_shown_with_its_page_or_the_folder_for_wandb_sync():
     assert mirror_text(online).endswith("   https://wandb.ai/ann/p/runs/k3")
     assert mirror_text(offline.model_copy(update={"folder": None})) == offline.text
     assert mirror_text(None) == ""
+
+
+def test_note_is_shown_line_by_line_without_control_characters(tmp_path):
+    with served(tmp_path / "home") as (api, address):
+        run = api.store.runs.create(seeding.run_spec("plain"))
+        sweep, _ = seeding.create_sweep(api.store, seeding.lr_sweep("grid", [1e-3, 1e-2]))
+
+        def lehr(*args: str) -> str:
+            done = cli.call("--server", address, *args, cwd=tmp_path, LEHR_TOKEN=TOKEN)
+            assert done.returncode == 0, done.stderr
+            return done.stdout
+
+        assert "  note  " not in lehr("show", run.id)
+        for name, begin in ((run.id, ["note"]), (sweep.id, [])):
+            lehr("note", name, "try [bold]4e-3[/]\nthen \x1b]0;title\x07 stop")
+            shown = lehr("show", name)
+            lines = [line.split() for line in shown.splitlines()]
+            assert [*begin, "try", "[bold]4e-3[/]"] in lines
+            assert any(line[:1] == ["then"] and line[-1:] == ["stop"] for line in lines)
+            assert not {"\x1b", "\x07"} & set(shown)
