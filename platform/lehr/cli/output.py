@@ -38,7 +38,7 @@ STATE_STYLES = {
 }
 _PIPE_WIDTH = 400
 _CONTROLS = re.compile(
-    r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f]"
+    r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 )
 
 
@@ -160,14 +160,21 @@ def print_error(error: LehrError, *, as_json: bool = False) -> None:
             }
         )
         return
-    typer.echo(str(error), err=True)
+    typer.echo(without_controls(str(error)), err=True)
 
 
 def _console(file: Any) -> Console:
     from rich.console import Console
 
+    class Cleaning(Console):
+        """Removes control characters from every text, whoever wrote it; Rich adds the colours."""
+
+        def print(self, *objects: Any, **options: Any) -> None:
+            texts = (without_controls(one) if isinstance(one, str) else one for one in objects)
+            super().print(*texts, **options)
+
     terminal = file.isatty()
-    return Console(
+    return Cleaning(
         file=file,
         highlight=False,
         soft_wrap=not terminal,

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 
+import pytest
+
+from lehr.cli import output
 from lehr.cli.show import mirror_text, relevant_events
+from lehr.errors import LehrError
 from lehr.schemas.runs import WandbView
 from lehr.schemas.streams import EventView
 from lehr_testing import cli, seeding
@@ -107,3 +112,16 @@ def test_note_is_shown_line_by_line_without_control_characters(tmp_path):
             assert [*begin, "try", "[bold]4e-3[/]"] in lines
             assert any(line[:1] == ["then"] and line[-1:] == ["stop"] for line in lines)
             assert not {"\x1b", "\x07"} & set(shown)
+
+
+@pytest.mark.parametrize("hostile", ["\x1b[2Jx", "\x1b]0;title\x07x", "\x9b2Jx", "\x08x", "\x7fx"])
+def test_no_text_reaches_the_terminal_with_control_characters(hostile, capsys):
+    """Also where a command prints a text as it is: a node's reason, a path, an error."""
+    output.console.cache_clear()
+    output.console().print(f"a\n\t{hostile}", markup=False)
+    output.print_error(LehrError(f"a\n\t{hostile}"))
+    shown, errors = capsys.readouterr()
+    output.console.cache_clear()
+    for text in (shown, errors):
+        assert not {c for c in text if unicodedata.category(c) == "Cc"} - {"\n", "\t"}
+        assert "x" in text
