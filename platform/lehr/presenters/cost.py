@@ -175,7 +175,7 @@ def _view(used: float, attempts: int, gpu: GpuType | None, planned: float | None
 
 
 def _basis(kind: str) -> str:
-    """Say how planned GPU-hours on this kind of GPU are obtained."""
+    """Describe how planned GPU-hours on this kind of GPU are obtained."""
     usual = usual_mfu(kind)
     return f"at {100 * usual.share:.0f} % MFU ({usual.source})"
 

@@ -1,8 +1,8 @@
 /** Groups of runs by the value of a metric: its exact values if they are few and whole, else equal parts. */
 
-/** A metric with at most so many values, all of them whole numbers, has a group for each. */
+/** The most values, all of them whole numbers, for which a metric has a group for each. */
 const FEW = 8;
-/** So many runs are divided into four parts, fewer into two. */
+/** From this number of runs on there are four parts, below it two. */
 const QUARTERED = 8;
 const DIGITS = 17;
 

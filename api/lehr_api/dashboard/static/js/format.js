@@ -257,7 +257,7 @@ export function change(wire, base, format) {
   return share === null ? size : `${size} (${sign}${share})`;
 }
 
-/** So many digits a value of a spec has, if it is not whole. */
+/** How many digits a value of a spec has, if it is not whole. */
 const DIGITS = 6;
 const short = (/** @type {number} */ value) => (Number.isInteger(value) ? value : Number(value.toPrecision(DIGITS)));
 const shortOf = (/** @type {string} */ _, /** @type {unknown} */ value) => (typeof value === "number" ? short(value) : value);

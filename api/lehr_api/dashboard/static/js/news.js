@@ -10,7 +10,7 @@ import { ENDED } from "./status.js";
  */
 
 /**
- * Say how a run ended: its reason, where it was, what it reached, and how long that took.
+ * Describe how a run ended: its reason, where it was, what it reached, and how long that took.
  *
  * @param {Seen} run
  */

@@ -5,7 +5,7 @@ import { duration, NONE } from "./format.js";
 /** @typedef {import("./types.js").QueueEntry} QueueEntry */
 
 /**
- * Say when a run is expected to start, and what that rests on.
+ * Describe when a run is expected to start, and what that rests on.
  *
  * @param {Pick<QueueEntry, "expected_start" | "expected_because">} entry
  * @param {number} now in seconds since the epoch

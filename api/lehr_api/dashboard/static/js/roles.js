@@ -10,7 +10,7 @@ const ROLES = ["viewer", "researcher", "admin"];
  * @param {{role?: string, person?: string}} own of the token that the page was opened with
  */
 export function refusal(needed, { role, person }) {
-  // A page without a role was made by a server that does not tell it: the answer decides.
+  // A page without a role comes from a server that does not send it: the answer decides.
   if (!role || ROLES.indexOf(role) >= ROLES.indexOf(needed)) return null;
   return `Needs the role ${needed}; your token${person ? ` ${person}` : ""} has the role ${role}.`;
 }

@@ -8,7 +8,7 @@ import * as f from "./format.js";
 /** @typedef {import("./types.js").RunDetail} RunDetail */
 
 /**
- * Say how many GPU-hours a launch is expected to need.
+ * Describe how many GPU-hours a launch is expected to need.
  *
  * @param {number | null} hours null where no run of the kind has completed
  */

@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 
-/** A fork of a fork of so many: older ones are not drawn. */
+/** How many generations of forks are drawn. */
 const MOST = 6;
 
 /** @typedef {{id: string, flopsPerToken: number | null}} Ancestor */

@@ -9,7 +9,7 @@ import { bySeeds } from "./seeds.js";
  * @typedef {import("./run-curves.js").BoardRun} BoardRun
  */
 
-/** Beyond so many metrics dashes repeat. */
+/** The dash of each metric of a run, in turn; more metrics repeat them. */
 const DASHES = /** @type {const} */ (["solid", "dash", "dot", "dashdot"]);
 
 /**

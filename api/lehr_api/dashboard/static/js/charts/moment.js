@@ -17,7 +17,7 @@ import { integer } from "../format.js";
 /** Bytes after the first line of a step that are looked through for more of it. */
 const CHUNK = 4000;
 const MOST_LINES = 6;
-/** Of a run that was resumed often, the step is looked for in so many logs, the newest first. */
+/** In how many logs of a run that was resumed often the step is looked for, the newest first. */
 const MOST_LOGS = 3;
 /** Programs may pad the number of a step. */
 const PAD = 5;

@@ -38,7 +38,7 @@ export function timeUnit(longest) {
 }
 
 const OUTER = 0.01;
-/** So many times the spread of most points a point must be away from them to be left out. */
+/** How far from most points a point must be to be left out, as a multiple of their spread. */
 const FAR = 3;
 const ENOUGH = 30;
 

@@ -3,7 +3,7 @@
 import { fill, h } from "../dom.js";
 import { integer, metric } from "../format.js";
 
-/** So many values the list has; of more, it has those around the pointer. */
+/** The most values in the list; of more, it has those around the pointer. */
 const READINGS = 12;
 
 /**

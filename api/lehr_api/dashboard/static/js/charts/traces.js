@@ -11,7 +11,7 @@ import { xOfStep } from "./points.js";
  * @typedef {import("./chart.js").Marks} Marks
  */
 
-/** So many checkpoints have a tick each; of more, the ticks would be one grey bar. */
+/** The most checkpoints that have a tick each: more ticks would be one grey bar. */
 const TICKS = 40;
 const FEW_POINTS = 40;
 
@@ -107,7 +107,7 @@ export function shapesOf(marks, curve, unit) {
 }
 
 /**
- * Say how many steps were trained again after a resume; nothing if none were, or it is not known.
+ * Describe how many steps were trained again after a resume; nothing if none were, or it is not known.
  *
  * @param {import("./points.js").Curve | undefined} curve
  * @param {number} step where it resumed

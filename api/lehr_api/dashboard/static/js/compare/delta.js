@@ -17,7 +17,7 @@ export function delta(value, base, format) {
 const NOTABLE = 0.01;
 
 /**
- * The difference of a speed or of the memory as a share, if there is one to speak of.
+ * The difference of a speed or of the memory as a share, unless it is less than 1 %.
  *
  * @param {unknown} value
  * @param {unknown} base

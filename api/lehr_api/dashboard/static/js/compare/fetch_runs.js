@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 
-/** So many runs are compared at most. */
+/** The most runs that are compared. */
 export const MOST = 100;
 
 /**

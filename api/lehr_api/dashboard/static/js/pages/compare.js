@@ -29,7 +29,7 @@ import { read, write } from "../urlstate.js";
  */
 
 const NOTES = 3;
-/** So many factors a run is described by. */
+/** By how many factors a run is described. */
 const FACTORS = 4;
 const GAPS = 6;
 const PLUS_MINUS = "± is half of the 95 % interval, from the noise between seeds.";

@@ -32,7 +32,7 @@ import { memory, read, write } from "../urlstate.js";
 
 /** From this width on there is room for table and curves side by side. */
 const WIDE = 1700;
-/** Configs of so many runs are fetched without a filter or column that needs them. */
+/** Of how many runs the configs are fetched although no filter or column needs them. */
 const FIRST_CONFIGS = 150;
 const list = new RunList();
 const configs = new Configs();

@@ -26,7 +26,7 @@ import { read, write } from "../urlstate.js";
  * @typedef {{parameter: string, verdict: string, notes: string[], figure: any, importance: Record<string, number>}} SweepFigure
  */
 
-/** Of so many runs one request returns the metrics. */
+/** The most runs whose metrics one request returns. */
 const ASKED = 150;
 const ref = byId("sweep").dataset.sweep ?? "";
 const head = byId("sweep-head");

@@ -69,7 +69,7 @@ function actions(run, canFork) {
  */
 const figure = (label, value, note) => h("div", {}, h("div.k", {}, label), h("div.v", {}, value, note && h("small", {}, ` ${note}`)));
 
-/** So many metrics of its own a program's run shows in its head. */
+/** How many metrics of its own the head of a program's run shows. */
 const OWN = 5;
 
 /** @param {RunDetail} run */

@@ -10,14 +10,14 @@ import { shortName } from "./configs.js";
  */
 
 /**
- * So many differing paths have a column by themselves: as many as there is room for.
+ * How many differing paths get a column by themselves: as many as there is room for.
  *
  * @param {boolean} beside whether the curves take half of the room
  */
 const byThemselves = (beside) => (globalThis.innerWidth >= (beside ? 1600 : 1300) ? 3 : 2);
-/** So many differing paths a run's label has. */
+/** How many differing paths the label of a run has. */
 const IN_LABELS = 4;
-/** Of so many of the newest runs is it looked at what differs. */
+/** How many of the newest runs are compared to find what differs. */
 const LOOKED_AT = 200;
 
 /**

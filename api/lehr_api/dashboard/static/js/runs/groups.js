@@ -5,7 +5,7 @@
  * @typedef {{kind: "run", run: RunView, member: boolean} | {kind: "sweep", id: string, runs: RunView[], open: boolean}} Item
  */
 
-/** A sweep of at most so many trials is expanded while it is the newest: most users look for it. */
+/** The most trials with which the newest sweep is expanded: most users look for it. */
 const SMALL_SWEEP = 16;
 
 /**

@@ -11,9 +11,9 @@ import { read, write } from "../urlstate.js";
 
 /** @typedef {import("../types.js").RunView} RunView */
 
-/** Addresses have room for so many. */
+/** How many runs an address has room for. */
 const KEPT = 200;
-/** So many names a question lists. */
+/** How many names a question lists. */
 const NAMED = 8;
 
 /**

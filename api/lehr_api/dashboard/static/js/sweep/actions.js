@@ -12,7 +12,7 @@ import { inOrder } from "./order.js";
 
 /** @typedef {import("../types.js").SweepDetail} SweepDetail */
 
-/** So many trials, the best ones, the comparison begins with. */
+/** How many of the best trials the comparison begins with. */
 const COMPARED = 20;
 
 /**

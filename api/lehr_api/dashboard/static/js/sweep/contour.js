@@ -20,7 +20,7 @@ import { axisOf } from "./axis.js";
 const COLUMNS = 64;
 const ROWS = 44;
 const LEVELS = 9;
-/** Fewer trials say nothing about what is between them. */
+/** With fewer trials, what is between them is not known. */
 const LEAST = 4;
 const HEIGHT = 340;
 const MARGIN = { left: 84, right: 32, top: 10, bottom: 44 };

@@ -21,7 +21,7 @@ export function joined(pages) {
 
 /**
  * @param {string} path of the sweep
- * @param {number} count read at most so many trials
+ * @param {number} count how many trials are read at most
  * @returns {Promise<SweepDetail>}
  */
 export async function readSweep(path, count) {
@@ -60,7 +60,7 @@ export function standing({ counts, standings, trials, stopped }) {
   return JSON.stringify([counts, stopped, all.map(({ compared_value: compared, value, rank }) => [compared, value, rank])]);
 }
 
-/** So many runs are named in one request; after more changes, all is read. */
+/** The most runs that one request names; after more changes, all is read. */
 const MOST_NAMED = 100;
 
 /** The runs that have changed since they were last read. */
