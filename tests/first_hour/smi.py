@@ -58,7 +58,8 @@ def parsed(text: str) -> list[dict[str, str]]:
 
 
 def topology() -> str:
-    return _ask("topo", "-m")
+    """Return the table of links, without the codes that underline its head, also in a pipe."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", _ask("topo", "-m"))
 
 
 def judge(row: Mapping[str, str]) -> list[Check]:
@@ -117,8 +118,7 @@ def judge_links(text: str) -> Check:
 
 def links(text: str) -> set[str]:
     """Return the kinds of links between GPUs in the table of ``nvidia-smi topo -m``."""
-    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in text.splitlines()]
-    rows = [line.split() for line in lines if re.match(r"GPU\d+\s", line)]
+    rows = [line.split() for line in text.splitlines() if re.match(r"GPU\d+\s", line)]
     # A row is its name and one cell for each GPU; network cards and affinities come after.
     cells = [cell for row in rows for cell in row[1 : 1 + len(rows)] if cell != "X"]
     kinds = {"NV" if re.fullmatch(r"NV\d+", cell) else cell for cell in cells}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from first_hour import smi
@@ -70,6 +73,21 @@ def test_links_between_gpus_are_read_and_no_others() -> None:
     slow = smi.judge_links(TOPOLOGY.replace("GPU1    NV18", "GPU1    SYS "))
     assert (slow.status, slow.found) == ("note", "the slowest link between two GPUs is SYS")
     assert smi.judge_links("").status == "note"
+
+
+def test_table_of_links_has_no_codes_of_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Driver 580 underlines the head of the table also in a pipe."""
+    command = tmp_path / "nvidia-smi"
+    command.write_text(
+        "#!/bin/sh\nprintf '\\t\\033[4mGPU0\\tGPU1\\033[0m\\nGPU0\\t X \\tNV18\\nGPU1\\tNV18\\t X \\n'\n"
+    )
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    text = smi.topology()
+    assert text == "\tGPU0\tGPU1\nGPU0\t X \tNV18\nGPU1\tNV18\t X \n"
+    assert smi.links(text) == {"NV"}
 
 
 def test_older_drivers_are_asked_by_their_own_names(monkeypatch: pytest.MonkeyPatch) -> None:
