@@ -112,7 +112,7 @@ def arithmetic_of(train: TrainConfig) -> Arithmetic:
 
 
 def _nearest_kind(measured: Sequence[Measured]) -> str:
-    """Explain why the run that differs least is not of the same kind; empty if it differs in much."""
+    """Explain why the run that differs least is of another kind; empty if it differs in much."""
     nearest = min(measured, key=lambda run: len(run.differs), default=None)
     if nearest is None or len(nearest.differs) > _REASONS:
         return ""
