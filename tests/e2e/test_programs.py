@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -348,7 +349,8 @@ def test_script_on_two_ranks_has_one_stream_and_resumes_after_kill_and_pause(ser
     paused.pause()
     for pid, command in marked_processes(f"{killed.id}-1").items():
         if "ranks.py" in command or "lehr.programs" in command:
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # It may end with another one.
+                os.kill(pid, signal.SIGKILL)
     until(lambda: paused.refresh().state == "paused", within_s=120, what="the pause")
     paused.resume()
     for run in (killed, paused):

@@ -275,6 +275,9 @@ def odd_curves(draw):
 @example(  # A clock that went back.
     curves={"step_time_s": Curve(list(range(1, 201)), [-1.0] * 200)}, total=200, warmup=0
 )
+@example(  # An update so large that its ratio to the usual one is infinite.
+    curves={"params/head/update_ratio": Curve([1, 2, 3], [9e305] * 3)}, total=6, warmup=0
+)
 @settings(max_examples=examples(300))
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_no_curve_however_odd_stops_the_diagnosis(curves, total, warmup):

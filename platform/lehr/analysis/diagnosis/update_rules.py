@@ -161,11 +161,11 @@ def high_lr(run: DiagnosedRun) -> Iterator[Sign]:
     ratio, began = _update_ratio(run)
     if ratio is None or ratio < LARGE_UPDATE:
         return
+    divisor = min(100.0, max(3.0, ratio / (5 * USUAL_UPDATE)))
     yield Sign(
         began,
         f"an update is {ratio:.2g} of its weights, usual is {USUAL_UPDATE:g}",
-        f"1/{max(3, round(ratio / (5 * USUAL_UPDATE)))} of the learning rate, or a sweep below "
-        "it in factors of 3",
+        f"1/{divisor:.0f} of the learning rate, or a sweep below it in factors of 3",
         "likely",
         "the learning rate is too high: weights forget faster than they learn",
         UPDATE_SOURCE,
