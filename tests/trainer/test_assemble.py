@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -80,6 +81,22 @@ def test_checkpointed_parts_run_twice_in_a_step(
     assert set(calls) == {"self_attn 0", "self_attn 1", "mlp 0", "mlp 1"}
     assert {name for name, count in calls.items() if count == 2} == twice
     assert set(calls.values()) <= {1, 2}
+
+
+@pytest.mark.parametrize("scope", ["none", "block"])
+@torch.compiler.set_stance("force_eager")  # The profiler sees no kernel in compiled code.
+def test_dry_run_takes_the_configured_attention_kernel(
+    tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch, scope: str
+) -> None:
+    """Otherwise a kernel that this machine lacks ends the first step, and not the start."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    stages = [{"after": 0.5, "sequence_length": 32}]
+    batch = {"sequences": 4, "sequence_length": 16, "stages": stages}
+    given = {"compile": {"scope": scope}, "batch": batch, "attention": {"backend": "math"}}
+    with profile(activities=[ProfilerActivity.CPU]) as seen:
+        begin(tmp_path / "run", corpus, **given, **QUIET)
+    ran = {event.key for event in seen.key_averages() if "_scaled_dot_product_" in event.key}
+    assert ran == {"aten::_scaled_dot_product_attention_math"}
 
 
 @pytest.fixture
