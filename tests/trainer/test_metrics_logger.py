@@ -40,11 +40,17 @@ class Logged:
     """A logger of 60 steps on a device of ``kind``, and what it writes."""
 
     def __init__(
-        self, folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str, log_every: int
+        self,
+        folder: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        kind: str,
+        log_every: int,
+        **changes: Any,
     ) -> None:
         monkeypatch.setattr(metrics_logger, "_copied_to_host", lambda values: values)
         monkeypatch.setattr(metrics_logger, "memory_values", lambda _, **__: {})
-        values = train_values(Path("unused"), steps=60, diagnostics={"log_every": log_every})
+        diagnostics = {"log_every": log_every}
+        values = train_values(Path("unused"), steps=60, diagnostics=diagnostics, **changes)
         self.config = TrainConfig.model_validate(values)
         self.device = Device()
         self._path = folder / "events.jsonl"
@@ -146,6 +152,24 @@ def test_record_has_the_peak_memory_of_its_own_steps(
     logged.logger.flush()
     found = {r["step"]: r["values"]["memory/peak_bytes"] for r in logged.records()}
     assert found == {step: 500 if step == 5 else 100 + step for step in range(1, 9)}
+
+
+@pytest.mark.parametrize(("mode", "replays"), [("default", False), ("reduce-overhead", True)])
+def test_memory_is_read_as_that_of_cuda_graphs_if_the_config_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, replays: bool
+) -> None:
+    compile_ = {"scope": "block", "mode": mode}
+    logged = Logged(tmp_path, monkeypatch, "cuda", 1, compile=compile_)
+    asked = []
+
+    def read(_device: torch.device, *, cuda_graphs: bool) -> dict[str, float]:
+        asked.append(cuda_graphs)
+        return {}
+
+    monkeypatch.setattr(metrics_logger, "memory_values", read)
+    logged.device.launch(STEP_S)
+    logged.note(1)
+    assert asked == [replays]
 
 
 def test_waits_before_the_first_step_are_not_counted(

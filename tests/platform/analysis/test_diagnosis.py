@@ -285,3 +285,10 @@ def test_no_curve_however_odd_stops_the_diagnosis(curves, total, warmup):
     steps = {step for curve in curves.values() for step in curve.steps}
     assert all(alert.step in steps or alert.step >= 0 for alert in found)
     assert [alert.step for alert in found] == sorted(alert.step for alert in found)
+
+
+def test_advice_for_an_update_beyond_all_measure_is_bounded():
+    curves = {"params/head/update_ratio": Curve([1, 2, 3], [9e305] * 3)}
+    [alert] = diagnose(curves, total_steps=6, warmup_steps=0)
+    assert alert.code == "high_lr"
+    assert "1/100 of the learning rate" in str(alert)
