@@ -18,6 +18,8 @@ from soak.machines import FAILED, STEADY_S, Machines, SoakHost
 RECOVER_S = 420.0
 """Within which both nodes are in use again: a lost node has a lease of 60 s, and Ray starts anew."""
 SPARE_BYTES = 1 << 16
+END_THE_BRIDGE = ("bridge", "raylet of alpha", "head", "server")
+"""Each of them ends the bridge, so it strikes only in hard chapters."""
 
 
 class Faults:
@@ -40,10 +42,10 @@ class Faults:
             "shim": (2, lambda: self.kill_on_both("lehr/node/shim.py", "-m lehr.node.shim")),
             "shipper": (1, lambda: self.kill_on_both("shipper.py")),
             "agent": (2, lambda: self.kill_on_both("ray::Agent")),
-            "bridge": (1, lambda: self.kill_named(self.machines.alpha, "lehr.cluster.bridge")),
+            "bridge": (0, lambda: self.kill_named(self.machines.alpha, "lehr.cluster.bridge")),
             "raylet of beta": (2, lambda: self.kill_named(self.machines.beta, "raylet/raylet")),
-            "raylet of alpha": (1, lambda: self.kill_named(self.machines.alpha, "raylet/raylet")),
-            "head": (1, lambda: self.kill_named(self.machines.alpha, "gcs_server")),
+            "raylet of alpha": (0, lambda: self.kill_named(self.machines.alpha, "raylet/raylet")),
+            "head": (0, lambda: self.kill_named(self.machines.alpha, "gcs_server")),
             "keeper": (1, self.kill_keeper),
             "short cut": (2, lambda: self.cut(3, 30)),
             "long cut": (1, lambda: self.cut(80, 110)),
@@ -60,6 +62,11 @@ class Faults:
             all_of_them = [name for name, (share, _) in self.kinds.items() for _ in range(share)]
             self.deck = self.chance.sample(all_of_them, len(all_of_them))
         return self.deck.pop()
+
+    def hard(self) -> list[str]:
+        """Return the faults of a hard chapter: all that end the bridge, and up to two others."""
+        others = [self.draw() for _ in range(self.chance.randint(0, 2))]
+        return self.chance.sample([*END_THE_BRIDGE, *others], len(END_THE_BRIDGE) + len(others))
 
     def strike(self, kind: str) -> tuple[str, float]:
         """Do it; return what was done and the seconds until both nodes were in use again."""

@@ -31,8 +31,9 @@ class Pace:
     fault_s: tuple[float, float] = (30.0, 90.0)
     """Between the recovery from a fault and the next one."""
     sample_s: float = 15.0
-    kill_server_every: int = 3
-    """Kill the server in one of so many chapters: between two kills its memory must be seen."""
+    hard_every: int = 4
+    """Kill the server, and what takes its bridge along, in one of so many chapters: between them the
+    memory of both must be seen."""
     faults: tuple[str, ...] = ()
     """The faults of a chapter in their order; drawn if there are none."""
 
@@ -148,10 +149,9 @@ class Session:
 
     def storm(self, calm: threading.Event) -> None:
         kinds = list(self.pace.faults)
-        every = self.pace.kill_server_every
+        every = self.pace.hard_every
         if not kinds and every and self.state["chapter"] % every == 0:
-            kinds = [self.faults.draw() for _ in range(self.faults.chance.randint(0, 2))]
-            kinds.append("server")
+            kinds = self.faults.hard()
         while not calm.wait(self.faults.chance.uniform(*self.pace.fault_s)):
             if self.pace.faults and not kinds:
                 return
