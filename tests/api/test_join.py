@@ -9,9 +9,9 @@ import pytest
 from lehr import node_tokens
 from lehr.client.problems import problem_error
 from lehr.cluster.ray_access import RayAccess, ray_access
+from lehr.control.nodes import LEFT
 from lehr.errors import Conflict, RayStarting
 from lehr.schemas.cluster import ClusterView
-from lehr.services.join import LEAVES
 from lehr_api.routes import cluster as routes
 from lehr_testing.api import TOKEN
 
@@ -77,10 +77,10 @@ def test_node_that_leaves_is_excluded_until_it_joins_again(api, monkeypatch):
     client, dispatcher = api[1], api[0].dispatcher
     own = bearer(node_tokens.node_token(TOKEN, "n1"))
     assert client.post(LEAVE, json={"node": "n1"}, headers=own).json()["excluded"]
-    assert dispatcher.excluded == {"n1": LEAVES}
+    assert dispatcher.excluded == {"n1": LEFT}
     # Its keeper, which still asks while the machine drains, changes nothing.
     client.post(JOIN, json={"node": "n1"}, headers=own)
-    assert dispatcher.excluded == {"n1": LEAVES}
+    assert dispatcher.excluded == {"n1": LEFT}
     client.post(JOIN, json={"node": "n1", "readmit": True}, headers=own)
     assert dispatcher.excluded == {}
     dispatcher.exclude_node("n1", "its fans are replaced")

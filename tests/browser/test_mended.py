@@ -99,6 +99,23 @@ def test_free_gpus_of_a_node_that_does_not_answer_are_not_free(look: Visit):
     expect(page.locator(".gpu.free")).to_have_count(0)
 
 
+def test_node_that_has_left_is_no_failure_and_cannot_be_readmitted(look: Visit):
+    def left(route: Route) -> None:
+        answer = route.fetch()
+        cluster = answer.json()
+        cluster["nodes"][0].update(alive=False, left=True, excluded="it has left: lehr node leave")
+        for gpu in cluster["nodes"][0]["gpus"][:2]:
+            gpu.update(run_id=None, run_name=None)
+        route.fulfill(response=answer, json=cluster)
+
+    look.page.route("**/api/v1/cluster", left)
+    page = look.open("/cluster")
+    expect(page.locator(".gpu.gone").first).to_contain_text("has left")
+    expect(page.locator(".node-head").first).to_contain_text("has left the cluster")
+    expect(page.locator(".node-head .bad")).to_have_count(0)
+    expect(page.get_by_role("button", name="Readmit")).to_have_count(0)
+
+
 def test_comparison_has_last_and_best_values_and_can_be_sorted(look: Visit, world: World):
     first, third, fourth = (world.runs[f"lr-grid-{n}"].id for n in (1, 3, 4))
     page = look.open(f"/compare?runs={third},{first},{fourth},{third}")

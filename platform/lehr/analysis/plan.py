@@ -22,7 +22,7 @@ from lehr.analysis.replaced_parts import (
     still_known,
 )
 from lehr.formats import counted
-from lehr.specs.run import RunSpec
+from lehr.specs.run import Resources, RunSpec
 from lehr.specs.sweep import SweepSpec
 from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.sizes import ParameterCounts
@@ -48,10 +48,9 @@ class RunPlan:
     """Of the corpora of a mix in the training tokens; empty for a single corpus."""
     flops: float
     """Of the whole run."""
-    gpus: int
+    resources: Resources
     gpu: GpuType | None
     """The requested kind; None when any will do or the kind is unknown."""
-    gpu_type: str | None
     micro_batch: int
     accumulation: int
     memory: MemoryPlan
@@ -72,6 +71,15 @@ class RunPlan:
     """What is known of the parts that the project replaces, and what is not."""
     not_counted: list[str]
     """What ``memory`` does not count of this run, in words."""
+
+    @property
+    def gpus(self) -> int:
+        """Return the GPUs of all its nodes."""
+        return self.resources.gpus
+
+    @property
+    def gpu_type(self) -> str | None:
+        return self.resources.gpu_type
 
     @property
     def tokens(self) -> int:
@@ -190,9 +198,8 @@ def plan_run(
         steps=train.steps,
         shares=corpus.shares() if isinstance(corpus, MixCorpus) else {},
         flops=flops,
-        gpus=gpus,
+        resources=spec.resources,
         gpu=gpu,
-        gpu_type=spec.resources.gpu_type,
         micro_batch=micro_batch,
         accumulation=per_rank // micro_batch,
         memory=memory,
@@ -212,21 +219,19 @@ def plan_sweep(
     spec: SweepSpec,
     trials: Sequence[tuple[dict[str, Any], RunSpec]],
     *,
-    free_gpus: int | None = None,
+    places: int | None = None,
     before: Before = nothing_before,
     price: float | None = None,
     built: Callable[[RunSpec], BuiltModel | None] = lambda _run: None,
 ) -> SweepPlan:
-    """Plan a sweep. ``free_gpus``: available GPUs of the cluster; None plans one place per
-    trial. ``built`` counts the project's own model of a trial.
+    """Plan a sweep. ``places``: how many trials the cluster trains at once; None plans one place
+    per trial. ``built`` counts the project's own model of a trial.
     """
     plans = [
         (parameters, plan_run(run, before=before, price=price, built=built(run)))
         for parameters, run in trials
     ]
-    places = len(plans)
-    if free_gpus is not None:
-        places = max(free_gpus // max(1, *(plan.gpus for _, plan in plans)), 1)
+    places = len(plans) if places is None else max(places, 1)
     if spec.max_concurrent is not None:
         places = min(places, spec.max_concurrent)
     return SweepPlan(

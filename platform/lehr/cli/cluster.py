@@ -43,6 +43,8 @@ def ls(as_json: JsonOption = False) -> None:
             state = f"cannot be used: {node.problems[0]}"
         if node.excluded is not None:
             state = f"excluded: {node.excluded}"
+        if node.left:
+            state = "has left"
         busy = sum(gpu.busy for gpu in node.gpus)
         rows.add_row(escaped(node.name), str(len(node.gpus)), str(busy), escaped(state))
     console().print(rows)

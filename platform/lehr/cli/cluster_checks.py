@@ -33,8 +33,9 @@ def check_cluster(view: ClusterView) -> list[Check]:
 
 
 def _state(view: ClusterView) -> Iterator[Check]:
-    gpus, nodes = formats.counted(view.gpus_total, "GPU"), formats.counted(len(view.nodes), "node")
-    text = f"{view.state}, {gpus} on {nodes}"
+    nodes = sum(not node.left for node in view.nodes)
+    gpus = formats.counted(view.gpus_total, "GPU")
+    text = f"{view.state}, {gpus} on {formats.counted(nodes, 'node')}"
     if view.state == "up" and view.gpus_total:
         yield Check("cluster", "ok", text)
     else:
@@ -42,6 +43,9 @@ def _state(view: ClusterView) -> Iterator[Check]:
 
 
 def _node(node: NodeView) -> Iterator[Check]:
+    if node.left:
+        yield Check(node.name, "note", "has left the cluster", "To bring it back: lehr node join")
+        return
     if not node.alive:
         yield Check(
             node.name,

@@ -1,7 +1,7 @@
 """The server as a daemon of this machine: start it, find it, and identify it later.
 
-``<home>/up.json`` records which process ``lehr up`` started. Pids are reused, so the process's
-start time is recorded with the pid.
+``<home>/up.json`` records which process ``lehr up`` started last, and how. Pids are reused, so the
+process's start time is recorded with the pid.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import dropwhile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from lehr import home
@@ -38,6 +38,7 @@ _WORK_S = 0.05
 """A server that used less processor time than this in ``_IDLE_S`` does nothing."""
 _STILL_STARTING = "Starting the server: it is still reading its records. Ctrl-C leaves it running"
 _LOG_LINES = 12
+_FOLDERS = ("LEHR_RUNS", "LEHR_DATA")
 _FRAME = '  File "'
 
 
@@ -179,14 +180,11 @@ def one_at_a_time(where: Path) -> Iterator[None]:
         yield
 
 
-def forget(where: Path) -> None:
-    (where / "up.json").unlink(missing_ok=True)
-
-
 def _environment(where: Path) -> dict[str, str]:
     # The server of this home must not use the address of another server.
     passed = {k: v for k, v in os.environ.items() if k not in {"LEHR_SERVER", "LEHR_TOKEN"}}
-    return {**passed, "LEHR_HOME": str(where), "PYTHONUNBUFFERED": "1"}
+    own = {"LEHR_HOME": str(where), "PYTHONUNBUFFERED": "1"}
+    return {**passed, **named_folders(), **own}
 
 
 def _port(options: ServerOptions) -> int:
@@ -224,19 +222,46 @@ def _free(host: str, port: int) -> bool:
 
 
 def _record(where: Path, process: ProcessId, options: ServerOptions) -> None:
-    record = {"process": asdict(process), "options": asdict(options)}
+    record = {
+        "process": asdict(process),
+        "options": asdict(options),
+        "folders": named_folders(),
+    }
     write_atomically(where / "up.json", json.dumps(record))
 
 
 def _recorded(where: Path, process: ProcessId) -> ServerOptions | None:
     """Return the options of this process, if `lehr up` started it."""
     try:
-        data = json.loads((where / "up.json").read_bytes())
-        options = ServerOptions(**{**data["options"], "more": tuple(data["options"]["more"])})
-        same = ProcessId(**data["process"]) == process
+        record = _read_record(where)
+        return _options(record) if ProcessId(**record["process"]) == process else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return options if same else None
+
+
+def last_start(where: Path) -> tuple[ServerOptions, dict[str, str]] | None:
+    """Return the options of the last server that `lehr up` started, and its ``named_folders``."""
+    try:
+        record = _read_record(where)
+        return _options(record), dict(record.get("folders", {}))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def named_folders() -> dict[str, str]:
+    """Return the variables of this shell that name folders of a server, with absolute paths."""
+    named = {name: os.environ[name] for name in _FOLDERS if os.environ.get(name)}
+    return {name: str(Path(path).expanduser().absolute()) for name, path in named.items()}
+
+
+def _read_record(where: Path) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads((where / "up.json").read_bytes())
+    return record
+
+
+def _options(record: dict[str, Any]) -> ServerOptions:
+    options = record["options"]
+    return ServerOptions(**{**options, "more": tuple(options["more"])})
 
 
 def _did_not_start(why: str, log: Path, begin: int) -> LehrError:

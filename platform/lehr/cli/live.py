@@ -140,6 +140,7 @@ def gpu_map(cluster: ClusterView | None, own: dict[str, str]) -> list[str]:
         text = f"{busy} of {len(node.gpus)} busy"
         text += f", {ours} here" if busy != ours else ""
         gone = "" if node.alive else "   [red]not reachable[/]"
+        gone = "   [dim]has left[/]" if node.left else gone
         lines.append(f"  [dim]GPUs[/] {escaped(node.name)}  {marks}   [dim]{text}, {kind}[/]{gone}")
     if len(cluster.nodes) > _NODES:
         lines.append(f"  [dim]and {len(cluster.nodes) - _NODES} more nodes[/]")

@@ -179,7 +179,7 @@ def show_sweep_plan(
         spec,
         [(point, server.on_this_cluster(run)) for point, run in trials],
         price=price,
-        free_gpus=server.free_gpus(spec.run.resources.gpu_type),
+        places=server.places(run.resources for _, run in trials),
         before=server.measured,
         built=built_model,
     )

@@ -6,14 +6,14 @@ Without a server, plans work from the spec and published figures alone.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lehr.analysis.plan_fit import refuse_if_impossible
 from lehr.analysis.plan_kind import SIZES, differences, traits
 from lehr.analysis.plan_time import Measured
-from lehr.control.resources import is_type
+from lehr.control.resources import cpu_places, is_type
 from lehr.errors import LehrError, PlanRefused
 from lehr.specs import RunSpec
 from lehr_trainer.planning.hardware import find_gpu
@@ -21,7 +21,8 @@ from lehr_trainer.planning.hardware import find_gpu
 if TYPE_CHECKING:
     from lehr.analysis.plan import RunPlan
     from lehr.client import Client, Run
-    from lehr.schemas.cluster import ClusterView
+    from lehr.schemas.cluster import ClusterView, NodeView
+    from lehr.specs import Resources
 
 _RUNS = 100
 """Newest completed runs that a plan looks at."""
@@ -49,9 +50,13 @@ class PlanServer:
             return None
         return cluster if cluster.state == "up" and cluster.nodes else None
 
-    def free_gpus(self, gpu_type: str | None) -> int | None:
-        """Return how many GPUs of a type the cluster has; None if it has none or is unknown."""
-        return None if self.cluster is None else matching_gpus(gpu_type, self.cluster) or None
+    def places(self, needs: Iterable[Resources]) -> int | None:
+        """Return how many such runs the cluster trains at once, by the need that fits least often;
+        None if it has no place for one, or is unknown.
+        """
+        if self.cluster is None:
+            return None
+        return min(places(need, self.cluster) for need in needs) or None
 
     def on_this_cluster(self, spec: RunSpec) -> RunSpec:
         """Return the spec with the kind of GPU that it will get, where the cluster has one kind.
@@ -163,10 +168,24 @@ class PlanServer:
         return self._speeds[run.id]
 
 
-def matching_gpus(gpu_type: str | None, cluster: ClusterView) -> int:
-    """Count the GPUs of a type on the nodes that are alive."""
-    names = [gpu.name for node in cluster.nodes if node.alive for gpu in node.gpus]
-    return sum(is_type(name, gpu_type) for name in names)
+def places(need: Resources, cluster: ClusterView) -> int:
+    """Return how many such runs the living nodes can train at once, if nothing else runs there.
+
+    A run has the same number of GPUs on each of its nodes. A run without GPUs needs some CPUs.
+    """
+    shares = [_shares(need, node) for node in cluster.nodes if node.alive and node.gpus]
+    runs = 0
+    # A node has at most one share of a run, so it counts once for each run.
+    while sum(min(here, runs + 1) for here in shares) >= (runs + 1) * need.nodes:
+        runs += 1
+    return runs
+
+
+def _shares(need: Resources, node: NodeView) -> int:
+    """Return how many shares of such runs fit on one node at once."""
+    if not need.gpus:
+        return cpu_places(node.cpus)
+    return sum(is_type(gpu.name, need.gpu_type) for gpu in node.gpus) // (need.gpus // need.nodes)
 
 
 def _size(run: Run) -> tuple[int | None, int, int]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lehr import formats
 from lehr.cli.output import escaped, table
-from lehr.cli.plan_server import matching_gpus
+from lehr.cli.plan_server import places
 from lehr.specs.sweep import STARTUP_TRIALS
 from lehr_trainer.planning.hardware import GPUS
 
@@ -45,7 +45,7 @@ def sweep_text(plan: SweepPlan, cluster: ClusterView | None) -> str:
 
 
 def run_text(name: str, plan: RunPlan, cluster: ClusterView | None) -> str:
-    place = _gpus(plan.gpus, plan, cluster)
+    place = _run_place(plan, cluster)
     missing = missing_gpus(plan, cluster)
     lines = [
         f"[bold]{name}[/]",
@@ -106,6 +106,7 @@ def plan_json(plan: RunPlan) -> dict[str, Any]:
         "corpus_tokens": plan.corpus_tokens,
         "flops": plan.flops,
         "gpus": plan.gpus,
+        "nodes": plan.resources.nodes,
         "gpu_type": plan.gpu_type,
         "micro_batch": plan.micro_batch,
         "accumulation": plan.accumulation,
@@ -159,11 +160,16 @@ def sweep_json(plan: SweepPlan) -> dict[str, Any]:
 
 def missing_gpus(plan: RunPlan, cluster: ClusterView | None) -> str | None:
     """Describe what the cluster lacks for one such run."""
-    if cluster is None or matching_gpus(plan.gpu_type, cluster) >= plan.gpus:
+    if cluster is None or places(plan.resources, cluster):
         return None
-    kinds = sorted({gpu.name for node in cluster.nodes for gpu in node.gpus})
-    have = f"{cluster.gpus_total} x {escaped(', '.join(kinds))}" if kinds else "no GPU"
-    return f"waits: this cluster has {have}"
+    nodes = [[gpu.name for gpu in node.gpus] for node in cluster.nodes if node.alive and node.gpus]
+    if not nodes:
+        return "waits: this cluster has no GPU"
+    kinds = escaped(", ".join(sorted({name for gpus in nodes for name in gpus})))
+    text = f"waits: this cluster has {sum(map(len, nodes))} x {kinds}"
+    if len(nodes) == 1:
+        return f"{text} on one node" if plan.resources.nodes > 1 else text
+    return f"{text} on {len(nodes)} nodes, at most {max(map(len, nodes))} on a node"
 
 
 # --- lines ----------------------------------------------------------------------------------
@@ -302,12 +308,22 @@ def _host_lines(plans: list[RunPlan], *, each: str) -> list[str]:
 def _places(plan: SweepPlan, first: RunPlan, cluster: ClusterView | None) -> str:
     missing = missing_gpus(first, cluster)
     trials = len(plan.trials)
-    if missing:
-        return f"{trials} trials, {_gpus(first.gpus, first, cluster)} each; {missing}"
-    together = (
-        "all at once" if plan.waves == 1 else f"{plan.places} at a time, in {plan.waves} waves"
-    )
-    return f"{trials} trials on {_gpus(plan.places * first.gpus, first, cluster)}, {together}"
+    if missing or first.resources.nodes > 1:
+        each = f"{trials} trials, {_run_place(first, cluster)} each"
+        return f"{each}; {missing}" if missing else f"{each}, {_together(plan)}"
+    gpus = _gpus(plan.places * first.gpus, first, cluster)
+    return f"{trials} trials on {gpus}, {_together(plan)}"
+
+
+def _together(plan: SweepPlan) -> str:
+    if plan.waves == 1:
+        return "all at once"
+    return f"{plan.places} at a time, in {plan.waves} waves"
+
+
+def _run_place(plan: RunPlan, cluster: ClusterView | None) -> str:
+    nodes = plan.resources.nodes
+    return _gpus(plan.gpus, plan, cluster) + (f" on {nodes} nodes" if nodes > 1 else "")
 
 
 def _gpus(number: int, plan: RunPlan, cluster: ClusterView | None) -> str:

@@ -114,6 +114,8 @@ def _stage_lines(stage: PlannedStage, plan: RunPlan) -> list[str]:
 
     kind = plan.gpu_type or "GPU"
     place = f"{plan.gpus} x {escaped(kind)}" if plan.gpus else "no GPU"
+    if plan.resources.nodes > 1:
+        place += f" on {plan.resources.nodes} nodes"
     memory = f", {formats.size(plan.memory.peak)} a GPU (plan)" if plan.gpus else ""
     long = plan.seconds is not None and plan.seconds >= 1
     took = f", about {formats.duration(plan.seconds)}" if long else ""

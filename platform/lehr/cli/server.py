@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import typer
 
 from lehr import home
+from lehr.cli import last_start
 from lehr.cli.daemon import (
     RunningServer,
     ServerOptions,
@@ -100,6 +101,7 @@ def up(
     )
     if foreground:
         run_in_foreground(home.home(), options)
+    earlier = last_start.before(home.home())
     server, started = bring_up(options)
     if as_json:
         print_json(
@@ -122,7 +124,21 @@ def up(
     for line in join_lines(server.where, public_url):
         out.print(line, markup=False, soft_wrap=True)
     lehr = own_name()
+    if started and (dropped := last_start.dropped(options, earlier)):
+        _warn_of_dropped(dropped, last_start.command(earlier, lehr), lehr)
     out.print(f"  next       {lehr} status     {lehr} sweep FILE     {lehr} down", style="dim")
+
+
+def _warn_of_dropped(dropped: list[str], command: str, lehr: str) -> None:
+    out = console()
+    out.print(
+        f"\nThe server before had {', '.join(dropped)}; this one does not. Machines that joined "
+        "may not reach it, and runs may miss their files. To start it as before: "
+        f"{lehr} down --keep-runs, then",
+        style="yellow",
+        markup=False,
+    )
+    out.print(f"    {command}", markup=False, soft_wrap=True)
 
 
 def join_lines(where: Path, public_url: str | None) -> list[str]:
@@ -214,9 +230,11 @@ def down(
     ] = 120.0,
     as_json: JsonOption = False,
 ) -> None:
-    """Stop only what `up` started: trainings (saved first), server, Ray.
+    """Stop only what `up` started: trainings of this machine (saved first), server, Ray.
 
-    After the next `up`, stopped trainings resume from where they were saved. Pending copies of
+    After the next `up`, stopped trainings resume from where they were saved. Trainings on other
+    machines alone continue, and the next `up` adopts them. If the server was started with options,
+    the command that starts it again is printed. Pending copies of
     checkpoints are finished first, unless their storage fails. Unfinished copies are listed, and
     continue after the next `up`. JSON: {stopped: [names], runs: {saved, killed, kept}, uncopied:
     {location: checkpoints}}.
@@ -245,14 +263,14 @@ def down(
         return
     out.print(f"Stopped: {', '.join(report.stopped) or 'nothing'}.")
     if trainings.saved:
-        out.print(f"  {_trainings(trainings.saved)} saved; the next lehr up resumes them.")
+        out.print(f"  {_trainings(trainings.saved)} saved; training resumes at the next lehr up.")
     if trainings.killed:
         out.print(
             f"  {_trainings(trainings.killed)} killed: saving took too long. The next lehr up "
             "resumes from the last checkpoint."
         )
     if report.kept:
-        out.print(f"  {_trainings(report.kept)} left running; the next lehr up adopts them.")
+        out.print(f"  {_trainings(report.kept)} left running, for the next lehr up to adopt.")
     for place, (number, why) in trainings.uncopied.items():
         points = "1 checkpoint is" if number == 1 else f"{number} checkpoints are"
         out.print(
@@ -260,6 +278,10 @@ def down(
             "the next lehr up continues copying. Keep this machine's disk until then.",
             style="yellow",
         )
+    if started_with := last_start.before(home.home()):
+        out.print("To start it again as it was:")
+        again = last_start.command(started_with, own_name())
+        out.print(f"    {again}", markup=False, soft_wrap=True)
 
 
 def _trainings(number: int) -> str:

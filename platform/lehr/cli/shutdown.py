@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lehr.cli.daemon import forget, one_at_a_time, running_server
+from lehr.cli.daemon import one_at_a_time, running_server
 from lehr.cli.processes import stop
 from lehr.cluster import ray_head
 from lehr.errors import Conflict
@@ -56,7 +56,6 @@ def _take_down(where: Path, report: ShutdownReport, *, keep_runs: bool, timeout_
         report.stopped.append(
             "the server (killed: it did not end by itself)" if killed else "the server"
         )
-    forget(where)
     if ray_head.recorded(where) is not None:
         # Only trainings on Lehr's own Ray belong to this machine.
         if keep_runs:

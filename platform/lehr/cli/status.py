@@ -62,7 +62,7 @@ def _cluster_line(cluster: ClusterView) -> str:
         return f"{cluster.state}{f': {escaped(cluster.message)}' if cluster.message else ''}"
     if not cluster.gpus_total and cluster.message:
         return f"up, without GPUs: {escaped(cluster.message)}"
-    nodes = len(cluster.nodes)
+    nodes = sum(not node.left for node in cluster.nodes)
     text = f"up, {cluster.gpus_busy} of {cluster.gpus_total} GPUs busy"
     text += f" on {nodes} nodes" if nodes != 1 else ""
     if any(node.logical for node in cluster.nodes):
@@ -77,7 +77,9 @@ def _print_node(name: str, cluster: ClusterView) -> None:
     gone = "" if node.alive else "  [red]not reachable[/]"
     if cluster.state == "starting" and not cluster.message:
         gone = "  [dim]starting; its GPUs will be available in a few seconds[/]"
-    if node.excluded is not None:
+    if node.left:
+        gone = "  [dim]has left the cluster[/]"
+    elif node.excluded is not None:
         gone += f"  [red]excluded: {escaped(node.excluded)}[/]"
     out.print(f"{escaped(node.name)}  [dim]{escaped(node.address)}[/]{gone}")
     # Logical GPUs have no measurements.

@@ -172,7 +172,7 @@ class SnapshotLoader:
             # An attempt that cannot be read is known, so it is no orphan: leave it alone.
             members=[member.seen(but=unreadable) for member in members.values()],
             membership_known=self._cluster.membership_known,
-            places=[self._place(member, excluded=name in out) for name, member in members.items()],
+            places=[self._place(member, out.get(name)) for name, member in members.items()],
             holders=self._holders(rows, active, members),
             slots=self._runs.slots(run.waiting for run in runs if run.waiting is not None),
             quotas=self._quotas.read(),
@@ -187,7 +187,7 @@ class SnapshotLoader:
             timeouts=self._timeouts,
         )
 
-    def _place(self, member: Member, *, excluded: bool) -> Node:
+    def _place(self, member: Member, excluded: str | None) -> Node:
         """Return ``member.as_node``, made anew only if the member has changed."""
         key = (member.usable, member.draining, excluded, member.gpus, member.hello)
         before = self._places.get(member.name)

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from lehr.control.exits import sound_exit
+from lehr.control.nodes import LEFT
 from lehr.control.reconcile import AttemptPhase, NodeSeen
-from lehr.control.resources import Gpu, Node
+from lehr.control.resources import Gpu, Node, cpu_places
 
-CPUS_A_RUN = 16
-"""A run without GPUs uses at most as many threads (``Agent.threads``)."""
 RayState = Literal["starting", "up", "down"]
 
 
@@ -72,17 +71,18 @@ class Member:
             },
         )
 
-    def as_node(self, *, excluded: bool = False) -> Node:
+    def as_node(self, *, excluded: str | None = None) -> Node:
+        """Return what the queue sees of it. ``excluded``: why nothing may be placed on it."""
         gpus = tuple(Gpu(int(gpu["index"]), str(gpu["name"])) for gpu in self.gpus)
-        places = max(1, int(self.hello.get("cpus") or 1) // CPUS_A_RUN)
         folder = self.hello.get("runs_folder")
         return Node(
             self.name,
             gpus,
             usable=self.usable and not self.problems,
             problem=next(iter(self.problems), None) if self.usable else None,
-            excluded=excluded,
-            cpu_places=places,
+            excluded=excluded is not None,
+            left=excluded == LEFT and not self.usable,
+            cpu_places=cpu_places(self.hello.get("cpus")),
             runs_folder=None if folder is None else str(folder),
         )
 

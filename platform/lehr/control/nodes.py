@@ -19,6 +19,8 @@ from typing import Any
 from lehr.control.exits import exit_report
 from lehr.control.retries import PATTERNS, classify
 
+LEFT = "it has left: lehr node leave"
+"""The reason of an exclusion that ends when the node joins again."""
 LIMIT = 2
 FAULTS = frozenset(
     {

@@ -81,15 +81,19 @@ def no_usable_node(
     out: Sequence[str] = (),
     faulty: Sequence[tuple[str, str]] = (),
     closed: Sequence[str] = (),
+    left: Sequence[str] = (),
 ) -> str:
     """Return the reason when nodes could hold the run, but none can be used now.
 
     ``faulty``: nodes that answer and have a problem, each with it. ``closed``: nodes that a
-    maintenance window closes.
+    maintenance window closes. ``left``: nodes that have left the cluster.
     """
     parts = [f"node {name} cannot be used: {problem}" for name, problem in faulty]
     if silent:
         parts.append(f"{_names(silent)} {_do(silent)} not answer")
+    if left:
+        have = "has" if len(left) == 1 else "have"
+        parts.append(f"{_names(left)} {have} left: lehr node join on {left[0]}")
     if excluded:
         reason = f"{_names(excluded)} failed this run twice and {_are(excluded)} excluded for it"
         parts.append(f"{reason}: lehr cluster readmit {excluded[0]}")

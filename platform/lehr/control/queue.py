@@ -35,7 +35,7 @@ from lehr.control import pending_reasons
 from lehr.control.gpu_board import GpuBoard
 from lehr.control.queue_entries import Active, Kind, Waiting, shown_name
 from lehr.control.quotas import within_quotas
-from lehr.control.resources import Node, Placement, can_ever_place, matching
+from lehr.control.resources import Need, Node, Placement, can_ever_place, matching
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ def _reason(
         total=board.total(run),
         keeper=shown_name(keeper, to=run.project) if keeper else None,
         next_at=run.priority if next_in_line else None,
-        out=sorted(n.name for n in board.nodes.values() if n.excluded and matching(n, need)),
+        out=_excluded(need, list(board.nodes.values())),
     )
     return text + only
 
@@ -192,13 +192,24 @@ def _impossible(run: Waiting, board: GpuBoard) -> str | None:
     silent = [
         node.name
         for node in nodes
-        if not node.usable and node.problem is None and matching(node, need)
+        if not node.usable and node.problem is None and not node.left and matching(node, need)
     ]
-    out = sorted(node.name for node in nodes if node.excluded and matching(node, need))
     text = pending_reasons.no_usable_node(
-        need, silent, sorted(run.excluded_nodes), out, faulty, sorted(run.closed_nodes)
+        need,
+        silent,
+        sorted(run.excluded_nodes),
+        _excluded(need, nodes),
+        faulty,
+        sorted(run.closed_nodes),
+        left=sorted(node.name for node in nodes if node.left and matching(node, need)),
     )
     return text + pending_reasons.only_on(sorted(board.reach(run).allowed or ()))
+
+
+def _excluded(need: Need, nodes: Sequence[Node]) -> list[str]:
+    """Return the excluded nodes that a user can readmit, and that have such GPUs."""
+    out = (node for node in nodes if node.excluded and not node.left)
+    return sorted(node.name for node in out if matching(node, need))
 
 
 def _within_sweep_limits(

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+CPUS_A_RUN = 16
+"""A run without GPUs uses at most as many threads (``Agent.threads``)."""
 _WORD = re.compile(r"[a-z0-9]+")
 
 
@@ -26,7 +28,9 @@ class Node:
     problem: str | None = None
     """Why it cannot be used, though its agent answers."""
     excluded: bool = False
-    """It was excluded for failures or by a user: nothing is placed on it."""
+    """It was excluded for failures or by a user, or has left: nothing is placed on it."""
+    left: bool = False
+    """It has left the cluster; it is also excluded."""
     cpu_places: int = 1
     """Maximum number of runs without a GPU."""
     runs_folder: str | None = None
@@ -69,6 +73,11 @@ Placement = tuple[NodeShare, ...]
 
 def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def cpu_places(cpus: int | None) -> int:
+    """Return how many runs without GPUs a node with so many CPUs trains at once."""
+    return max(1, (cpus or 1) // CPUS_A_RUN)
 
 
 def words(name: str) -> list[str]:

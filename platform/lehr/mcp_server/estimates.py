@@ -112,7 +112,7 @@ class LaunchEstimates:
             spec,
             [(point, server.on_this_cluster(run)) for point, run in trials],
             price=self.price,
-            free_gpus=server.free_gpus(spec.run.resources.gpu_type),
+            places=server.places(run.resources for _, run in trials),
             before=server.measured,
         )
         for (_, run), (_, plan) in zip(trials, made.trials, strict=True):

@@ -49,6 +49,8 @@ class NodeView(View):
     last_seen_at: float | None = None
     excluded: str | None = None
     """Why no new runs are placed on it, until it is readmitted; None for a node in use."""
+    left: bool = False
+    """It has left by `lehr node leave`; it gets runs again when it joins again."""
     problems: list[str] = Field(default_factory=list)
     """Why no new runs can be placed on it, though it answers, and what to do."""
     versions: dict[str, str] = Field(default_factory=dict)

@@ -9,15 +9,13 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from lehr import home, node_tokens
+from lehr.control.nodes import LEFT
 from lehr.errors import NotFound, RayStarting
 from lehr.schemas.cluster import ClusterView, JoinView, LeaveView
 
 if TYPE_CHECKING:
     from lehr.cluster.ray_access import RayAccess
     from lehr.services.context import Context
-
-LEAVES = "it has left: lehr node leave"
-"""The reason of an exclusion that ends when the node joins again."""
 
 
 def join(
@@ -48,7 +46,7 @@ def join(
         why = f" ({view.message})" if view.message else ""
         raise RayStarting(f"Ray is still starting{why}.", hint="Try again in a few seconds.")
     known = next((one for one in view.nodes if one.name == node), None)
-    if readmit and known is not None and known.excluded == LEAVES:
+    if readmit and known is not None and known.excluded == LEFT:
         context.dispatcher.readmit_node(node)
     folders = [one.runs_folder for one in view.nodes if one.alive and one.name != node]
     return JoinView(
@@ -75,7 +73,7 @@ def join(
 def leave(context: Context, node: str) -> LeaveView:
     """Place nothing more on the node until it joins again. Its runs continue."""
     try:
-        context.dispatcher.exclude_node(node, LEAVES)
+        context.dispatcher.exclude_node(node, LEFT)
     except NotFound:
         return LeaveView(node=node, excluded=False)
     return LeaveView(node=node, excluded=True)

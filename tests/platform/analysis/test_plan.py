@@ -122,7 +122,7 @@ def test_plan_for_an_unknown_gpu_has_no_estimates():
 
 def test_trials_beyond_the_available_slots_run_in_waves():
     spec = grid()
-    plan = plan_sweep(spec, expand(spec), free_gpus=3)
+    plan = plan_sweep(spec, expand(spec), places=3)
     assert (plan.places, plan.waves) == (3, 3)
     assert plan.seconds == pytest.approx(3 * plan.trials[0][1].seconds)
     capped = grid("max_concurrent=2")
@@ -158,7 +158,7 @@ def test_plan_counts_trials_that_tpe_will_choose() -> None:
         },
     )
     assert isinstance(searched, SweepSpec)
-    plan = plan_sweep(searched, expand(searched), free_gpus=8)
+    plan = plan_sweep(searched, expand(searched), places=8)
     assert (len(plan.trials), plan.later, plan.waves) == (10, 30, 5)
     first = plan.trials[0][1]
     assert plan.gpu_hours is not None

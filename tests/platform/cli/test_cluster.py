@@ -7,6 +7,7 @@ import json
 import pytest
 
 from lehr.cluster.dispatcher import Dispatcher
+from lehr.control.nodes import LEFT
 from lehr.presenters.cluster import ClusterPresenter
 from lehr_testing.api import RUN_SPEC, TOKEN, served
 from lehr_testing.cli import call
@@ -40,10 +41,13 @@ def lehr(tmp_path, monkeypatch):
         own = {"SERVER": address, "TOKEN": TOKEN, "HOME": str(tmp_path / "x")}
         environment = {f"LEHR_{name}": value for name, value in own.items()}
 
-        def run(*args: str) -> tuple[int, str, str]:
-            done = call("cluster", *args, cwd=tmp_path, COLUMNS="160", **environment)
+        def run(*args: str, group: str = "cluster") -> tuple[int, str, str]:
+            done = call(group, *args, cwd=tmp_path, COLUMNS="160", **environment)
             return done.returncode, done.stdout, done.stderr
 
+        run.lost = lambda name: real._on_news(  # type: ignore[attr-defined]
+            {"news": "members", "nodes": [each for each in nodes if each["name"] != name]}
+        )
         yield run
 
 
@@ -64,6 +68,14 @@ def test_ls_lists_each_node_with_its_gpus_and_how_many_are_busy(lehr):
     rows = lines(shown)
     assert rows["gpu-left"] == ["gpu-left", "1", "1", "in", "use"]
     assert rows["gpu-right"] == ["gpu-right", "1", "0", "in", "use"]
+
+
+def test_node_that_has_left_is_shown_so_once_it_is_gone(lehr):
+    assert lehr("exclude", "gpu-right", "--reason", LEFT)[0] == 0
+    assert lines(lehr("ls")[1])["gpu-right"][3:5] == ["excluded:", "it"]
+    lehr.lost("gpu-right")
+    assert lines(lehr("ls")[1])["gpu-right"] == ["gpu-right", "1", "0", "has", "left"]
+    assert "gpu-right  10.0.0.2  has left the cluster" in lehr(group="status")[1]
 
 
 def test_node_is_excluded_with_a_reason_and_readmitted(lehr):

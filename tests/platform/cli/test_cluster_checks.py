@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lehr.cli.cluster_checks import check_cluster
+from lehr.control.nodes import LEFT
 from lehr.schemas.cluster import ClusterView, GpuView, NodeView
 
 VERSIONS = {"python": "3.11.7", "ray": "2.60.0", "torch": "2.13.0", "nccl": "2.28", "lehr": "1.0"}
@@ -42,6 +43,7 @@ def test_sound_cluster_has_no_finding():
         ({"alive": False}, "bad", "n3", "does not answer"),
         ({"problems": ["its driver lists no GPU"]}, "bad", "n3", "cannot be used"),
         ({"excluded": "two failures"}, "note", "n3", "excluded: two failures"),
+        ({"alive": False, "excluded": LEFT, "left": True}, "note", "n3", "has left the cluster"),
         ({"clock_offset_s": -7.0}, "note", "n3", "7 s behind"),
         ({"free_bytes": {"LEHR_DATA": 10**8}}, "bad", "n3", "free for data"),
         ({"versions": VERSIONS | {"ray": "2.59.0"}}, "bad", "Ray", "n3 has 2.59.0"),

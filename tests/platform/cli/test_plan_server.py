@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lehr.cli.plan_server import PlanServer, matching_gpus
+from lehr.analysis.plan import plan_run
+from lehr.cli.plan_server import PlanServer, places
+from lehr.cli.plan_text import run_text
 from lehr.client import Client
 from lehr.control.lifecycle import RunState
 from lehr.mcp_server.estimates import LaunchEstimates
 from lehr.schemas.cluster import ClusterView, GpuView, NodeView
-from lehr.specs import RunSpec, parse_spec
+from lehr.specs import Resources, RunSpec, parse_spec
 from lehr_testing import cli, seeding
 from lehr_testing.api import TOKEN, Api, served
 
@@ -30,9 +32,24 @@ def lehr(tmp_path: Path) -> Iterator[tuple[Api, Client]]:
 
 
 def cluster(*names: str) -> ClusterView:
-    gpus = [GpuView(index=n, name=name) for n, name in enumerate(names)]
-    node = NodeView(name="n1", address="127.0.0.1", alive=True, logical=False, gpus=gpus)
-    return ClusterView(state="up", nodes=[node], gpus_total=len(gpus), gpus_busy=0)
+    return cluster_of(names)
+
+
+def cluster_of(*nodes: Sequence[str], cpus: int = 1) -> ClusterView:
+    """Return a cluster of nodes with GPUs of these names."""
+    views = [
+        NodeView(
+            name=f"n{number}",
+            address=f"10.0.0.{number}",
+            alive=True,
+            logical=False,
+            cpus=cpus,
+            gpus=[GpuView(index=n, name=name) for n, name in enumerate(names)],
+        )
+        for number, names in enumerate(nodes, 1)
+    ]
+    gpus = sum(map(len, nodes))
+    return ClusterView(state="up", nodes=views, gpus_total=gpus, gpus_busy=0)
 
 
 def has(api: Api, *names: str) -> None:
@@ -151,5 +168,45 @@ def test_what_does_not_fit_in_the_only_kind_of_the_cluster_is_refused_everywhere
 
 
 def test_types_of_gpus_are_counted_by_whole_words():
-    assert matching_gpus("A100", cluster(A100, "NVIDIA RTX A1000")) == 1
-    assert matching_gpus(None, cluster(A100, H100)) == 2
+    assert places(Resources(gpu_type="A100"), cluster(A100, "NVIDIA RTX A1000")) == 1
+    assert places(Resources(), cluster(A100, H100)) == 2
+
+
+@pytest.mark.parametrize(
+    ("gpus", "nodes", "on_nodes", "expected"),
+    [
+        (4, 1, [8], 2),
+        (8, 1, [4, 4], 0),
+        (8, 2, [4, 4], 1),
+        (8, 2, [8], 0),
+        (4, 2, [8, 2, 2], 2),
+        (2, 2, [1, 1, 1, 1, 1], 2),
+        (0, 1, [1, 2], 4),
+    ],
+)
+def test_places_are_counted_by_node(
+    gpus: int, nodes: int, on_nodes: list[int], expected: int
+) -> None:
+    here = cluster_of(*([A100] * number for number in on_nodes), cpus=32)
+    assert places(Resources(gpus=gpus, nodes=nodes), here) == expected
+
+
+def test_a_node_that_does_not_answer_has_no_place() -> None:
+    here = cluster_of([A100], [A100])
+    here.nodes[1].alive = False
+    assert places(Resources(), here) == 1
+
+
+@pytest.mark.parametrize(
+    ("on_nodes", "place"),
+    [
+        ([2, 2], "4 GPUs of any kind on 2 nodes"),
+        ([4], f"4 GPUs of any kind on 2 nodes; waits: this cluster has 4 x {A100} on one node"),
+        ([3, 1], f"4 GPUs of any kind on 2 nodes; waits: this cluster has 4 x {A100} on 2 nodes,"),
+    ],
+)
+def test_plan_of_a_run_on_several_nodes_names_them(on_nodes: list[int], place: str) -> None:
+    here = cluster_of(*([A100] * number for number in on_nodes))
+    alone = seeding.run_spec("gang", gpus=4)
+    spec = alone.model_copy(update={"resources": Resources(gpus=4, nodes=2)})
+    assert f"  place    {place}" in run_text("gang", plan_run(spec), here)

@@ -101,6 +101,7 @@ export interface NodeView {
   cpus: number | null;
   last_seen_at: number | null;
   excluded: string | null;
+  left: boolean;
   problems: string[];
   versions: Record<string, string>;
   clock_offset_s: number | null;

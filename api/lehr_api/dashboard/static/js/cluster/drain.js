@@ -31,12 +31,13 @@ const readmit = (node, done) =>
   });
 
 /**
- * Return the button of a node.
+ * Return the button of a node; none for one that has left, which comes back by itself.
  *
  * @param {import("../types.js").NodeView} node
  * @param {() => void} done called after it has acted
  */
 export function drainButton(node, done) {
+  if (node.left) return null;
   if (node.excluded !== null) return h("button", acts({ type: "button", onclick: () => readmit(node.name, done) }, "admin"), `Readmit ${node.name}`);
   return h("button", acts({ type: "button", onclick: () => drain(node.name, done) }, "admin"), `Drain ${node.name}`);
 }

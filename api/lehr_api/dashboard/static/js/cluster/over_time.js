@@ -49,7 +49,7 @@ export function nodesOverTime(after, changed) {
   const panels = new Map();
   let shown = "";
   return (nodes) => {
-    const now = JSON.stringify(nodes.map((node) => [node.name, node.excluded]));
+    const now = JSON.stringify(nodes.map((node) => [node.name, node.excluded, node.left]));
     if (now === shown) return;
     shown = now;
     for (const { name } of nodes) if (!panels.has(name)) panels.set(name, { element: h("div.node-tools"), details: panel(name) });

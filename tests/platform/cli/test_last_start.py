@@ -1,0 +1,114 @@
+"""The next `lehr up` can repeat the options of the last one, and a drop of them is shown."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from lehr.cli import daemon, last_start, server
+from lehr.cli.daemon import RunningServer, ServerOptions
+from lehr.cli.processes import ProcessId
+from lehr.cli.shutdown import ShutdownReport
+from lehr_testing.cli import call
+
+SHARED = "/mnt/shared/all runs"
+CLUSTER = ServerOptions(
+    host="0.0.0.0",
+    gpus=2,
+    more=("--public-url", "http://10.0.0.1:5347", "--allowed-host", "a", "--insecure"),
+)
+COMMAND = (
+    f"LEHR_RUNS='{SHARED}' lehr up --gpus 2 --host 0.0.0.0 --public-url http://10.0.0.1:5347 "
+    "--allowed-host a --insecure"
+)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Return a home whose server was started with ``CLUSTER``, and has ended."""
+    (tmp_path / "up.json").write_text(
+        json.dumps(
+            {
+                "process": asdict(ProcessId(1, "gone")),
+                "options": asdict(CLUSTER),
+                "folders": {"LEHR_RUNS": SHARED},
+            }
+        )
+    )
+    return tmp_path
+
+
+@pytest.fixture
+def starts(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace the start of a server, which these tests do not need."""
+    running = RunningServer(home, "http://10.0.0.1:5347", ProcessId(1, "x"), ServerOptions())
+    monkeypatch.setattr(server, "bring_up", lambda _: (running, True))
+    monkeypatch.setattr(server, "one_time_login", lambda _: "")
+    monkeypatch.setattr(server, "join_lines", lambda *_: [])
+
+
+def printed(*words: str, home: Path, **env: str) -> str:
+    output = call(*words, cwd=home, LEHR_HOME=str(home), COLUMNS="1000", **env).stdout
+    return " ".join(output.split())
+
+
+def test_command_has_all_options_that_are_no_default(home: Path) -> None:
+    assert last_start.command(last_start.before(home)) == COMMAND
+
+
+def test_command_can_be_pasted_into_a_shell(home: Path) -> None:
+    words = shlex.split(last_start.command(last_start.before(home)))
+    assert words[:2] == [f"LEHR_RUNS={SHARED}", "lehr"]
+    assert words[-3:] == ["--allowed-host", "a", "--insecure"]
+
+
+@pytest.mark.usefixtures("starts")
+def test_up_without_the_options_of_before_names_them_and_the_command(home: Path) -> None:
+    output = printed("up", home=home)
+    assert f"had LEHR_RUNS='{SHARED}', --host 0.0.0.0, --public-url http://10.0.0.1:5347" in output
+    assert "--gpus 2," not in output
+    assert output.partition("lehr down --keep-runs, then ")[2].startswith(COMMAND)
+
+
+@pytest.mark.usefixtures("starts")
+def test_up_with_the_options_of_before_or_other_values_shows_no_warning(home: Path) -> None:
+    options = shlex.split(COMMAND.partition(" up ")[2])
+    options[options.index("0.0.0.0")] = "10.0.0.1"
+    assert "before" not in printed("up", *options, home=home, LEHR_RUNS="/other")
+
+
+@pytest.mark.usefixtures("starts")
+def test_first_up_of_a_home_shows_no_warning(home: Path) -> None:
+    (home / "up.json").unlink()
+    assert "before" not in printed("up", home=home)
+
+
+def test_down_prints_the_command_that_starts_it_again(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = ShutdownReport(stopped=["the server"])
+    monkeypatch.setattr("lehr.cli.shutdown.take_down", lambda *_, **__: stopped)
+    assert printed("down", home=home).endswith(f"To start it again as it was: {COMMAND}")
+
+
+def test_start_is_recorded_with_absolute_folders_and_the_server_gets_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prints = [
+        sys.executable,
+        "-c",
+        "import os; print(os.environ['LEHR_RUNS']); raise SystemExit(3)",
+    ]
+    monkeypatch.setattr(daemon, "server_command", lambda *_: prints)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LEHR_RUNS", "runs")
+    home = tmp_path / "home"
+    with pytest.raises(Exception, match="exit code 3") as raised:
+        daemon.start(home, CLUSTER)
+    assert str(tmp_path / "runs") in raised.value.hint
+    assert daemon.last_start(home) == (CLUSTER, {"LEHR_RUNS": str(tmp_path / "runs")})
