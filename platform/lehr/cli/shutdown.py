@@ -61,6 +61,6 @@ def _take_down(where: Path, report: ShutdownReport, *, keep_runs: bool, timeout_
         if keep_runs:
             report.kept = count_trainings(where)
         else:
-            report.trainings = stop_all(where, timeout_s=timeout_s)
+            report.trainings = stop_all(where, command="lehr down", timeout_s=timeout_s)
         if ray_head.stop(where):
             report.stopped.append("Ray")

@@ -90,6 +90,7 @@ def synthetic_exit(cause: str, message: str, at: float, node: str | None = None)
 
 def merge_exit_reports(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Merge the exit reports of a gang's parts, given by node rank. The first failure decides.
+    Without one, the first part that was stopped does: the others ended with it.
 
     Each node has a clock of its own. So parts that failed because another one did come last,
     whatever their clocks say.
@@ -97,8 +98,9 @@ def merge_exit_reports(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]
     ranked = sorted(parts.values(), key=lambda part: float(part.get("ended_at") or 0.0))
     failed = sorted((part for part in ranked if part.get("code") != 0), key=_follows)
     finished = [part["finished"] for part in ranked if part.get("finished")]
+    stopped = [part for part in ranked if part.get("reason")]
     return {
-        **(failed or ranked)[0],
+        **(failed or stopped or ranked)[0],
         "finished": finished[0] if finished else None,
         "parts": {rank: dict(part) for rank, part in parts.items()},
     }

@@ -269,12 +269,15 @@ def classify(ended: ExitReport, finished: FinishedReport | None) -> Cause:
     """Return why an attempt failed. Call it only for attempts that did not do what was desired."""
     if finished is not None and finished.outcome == "failed":
         return _by_trainer(finished, ended)
+    saved = ", and saved" if finished is not None and finished.outcome == "stopped" else ""
+    if ended.reason == "terminated" and (command := _last_line(ended)).startswith("lehr "):
+        return Cause("terminated", Budget.PREEMPTION, f"it was stopped by {command}{saved}")
     if ended.reason in _SHIM_REASONS:
         budget, message = _SHIM_REASONS[ended.reason]
         return Cause(ended.reason, budget, _with_step(message, ended))
     if ended.reason == "lock_lost":
         return Cause("gpu_busy", *_SHIM_REASONS["gpu_busy"])
-    if finished is not None and finished.outcome == "stopped":
+    if saved:
         # It had saved by then, so a bad exit afterwards costs nothing.
         return Cause("terminated", Budget.PREEMPTION, "it was stopped from outside Lehr, and saved")
     found = _by_pattern(ended.log_tail)
@@ -358,9 +361,13 @@ def _by_exit_code(ended: ExitReport) -> Cause:
     return Cause("user_code", Budget.USER, f"it ended with exit code {ended.code}")
 
 
+def _last_line(ended: ExitReport) -> str:
+    return ended.log_tail.strip().rpartition("\n")[2][:300]
+
+
 def _with_step(message: str, ended: ExitReport) -> str:
-    detail = ended.log_tail.strip().splitlines()
-    return f"{message}: {detail[-1][:300]}" if detail else message
+    detail = _last_line(ended)
+    return f"{message}: {detail}" if detail else message
 
 
 def healed(spent: Mapping[str, int], *, progressed: bool) -> dict[str, int]:

@@ -106,7 +106,9 @@ def _end_trainings(
                 hint="It gets no new runs. Wait longer: --timeout; or have them save: without "
                 "--wait",
             )
-    stopped = stop.stop_all(where, timeout_s=timeout_s, deliver_s=deliver_s)
+    stopped = stop.stop_all(
+        where, command="lehr node leave", timeout_s=timeout_s, deliver_s=deliver_s
+    )
     return Drained(stopped.saved, stopped.killed, unreachable)
 
 

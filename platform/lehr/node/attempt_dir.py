@@ -7,6 +7,7 @@ Standard library only. ::
       alive          held (flock) by the shim while it lives
       shim.json      boot id, pid, start time of the shim
       control.json   the requested stop level
+      stopped-by.json  the command on its machine that stops it, e.g. lehr down
       processes.json the training's processes, in case the shim is killed
       exit.json      how it ended: its processes are gone
       delivered      the server has everything
@@ -18,6 +19,7 @@ Standard library only. ::
 The folder is local to the node; the attempt's own directory may be on shared storage.
 """
 
+import contextlib
 import fcntl
 import os
 from typing import Any, NamedTuple
@@ -87,6 +89,16 @@ class AttemptDir(NamedTuple):
         write_json(self.file("control.json"), {"stop_level": stop_level, "reason": reason})
         return True
 
+    def note_command(self, command: str) -> None:
+        """Note which command of Lehr stops it, for the signal that follows."""
+        with contextlib.suppress(OSError):  # The signal matters more.
+            write_json(self.file("stopped-by.json"), {"command": command})
+
+    def stopped_by(self) -> str:
+        """Return the noted command; SIGTERM is from outside Lehr if there is none."""
+        found = read_json(self.file("stopped-by.json"))
+        return str(found["command"]) if isinstance(found, dict) and "command" in found else ""
+
     def hold(self) -> int | None:
         """Take the shim's lock and return its descriptor; None when another shim holds it."""
         descriptor = os.open(self.file("alive"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -98,8 +110,11 @@ class AttemptDir(NamedTuple):
         return descriptor
 
     def held(self) -> bool:
-        """Return whether a shim lives here."""
-        descriptor = self.hold()
+        """Return whether a shim lives here. The agent removes the folder of a delivered attempt."""
+        try:
+            descriptor = self.hold()
+        except FileNotFoundError:
+            return False
         if descriptor is None:
             return True
         os.close(descriptor)

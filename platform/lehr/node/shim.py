@@ -327,7 +327,8 @@ class Shim:
         subprocesses.reap_orphans()
         if info is not None and info.si_signo in {signal.SIGTERM, signal.SIGINT}:
             self.outside = not self.stop_level
-            self.raise_stop_level("term", f"{signal.Signals(info.si_signo).name} from outside")
+            named = f"{signal.Signals(info.si_signo).name} from outside"
+            self.raise_stop_level("term", self.entry.stopped_by() or named)
             self.apply_stop_level()
         if self.shipper is not None and self.shipper.poll() is not None:
             self.shipper = None

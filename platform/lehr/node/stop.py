@@ -36,11 +36,14 @@ def count_trainings(where: Path) -> int:
     return sum(entry.exit() is None for entry in _live(where))
 
 
-def stop_all(where: Path, *, timeout_s: float, deliver_s: float = 0.0) -> StoppedTrainings:
+def stop_all(
+    where: Path, *, command: str, timeout_s: float, deliver_s: float = 0.0
+) -> StoppedTrainings:
     """Stop the trainings of the home ``where``, and have what they saved copied.
 
     Args:
         where: the home.
+        command: which command of Lehr stops them; it is named as the reason of their end.
         timeout_s: how long they may save; what has not ended by then is killed. As long again may
             their copies take.
         deliver_s: how long their streams may take to reach the server. 0: the next server of this
@@ -49,10 +52,11 @@ def stop_all(where: Path, *, timeout_s: float, deliver_s: float = 0.0) -> Stoppe
     entries = _live(where)
     training = [entry for entry in entries if entry.exit() is None]
     for entry in training:
+        entry.note_command(command)
         _signal_shim(entry, signal.SIGTERM)
     late = _wait(training, timeout_s)
     for entry in late:
-        entry.request_stop("kill", "lehr down: it did not save in time")
+        entry.request_stop("kill", f"{command}: it did not save in time")
         _signal_shim(entry, signal.SIGUSR1)
     _wait(late, _KILL_TIMEOUT_S)
     uncopied = _finish_copies(entries, timeout_s)

@@ -52,6 +52,11 @@ def test_the_first_exit_of_a_successful_gang_decides():
     assert (whole["code"], whole["ended_at"], whole["finished"]) == (0, 8.0, None)
 
 
+def test_the_stopped_part_of_a_gang_decides_before_those_that_ended_with_it():
+    stopped = part(9.0, code=0, reason="terminated", log_tail="lehr node leave")
+    assert merge_exit_reports({"0": part(8.0, code=0), "1": stopped})["ended_at"] == 9.0
+
+
 def test_killed_part_counts_as_failed():
     whole = merge_exit_reports({"0": part(5.0, code=0), "1": part(9.0, code=None, signal=9)})
     assert (whole["code"], whole["signal"]) == (None, 9)

@@ -281,6 +281,19 @@ def test_a_stop_from_outside_lehr_is_a_preemption():
     )
 
 
+@pytest.mark.parametrize("command", ["lehr down", "lehr node leave"])
+def test_a_stop_by_a_command_on_its_machine_is_named(command):
+    stopped = ExitReport(code=0, reason="terminated", log_tail=command)
+    saved = decide(finished=FinishedReport("stopped", step=7), ended=stopped)
+    assert (saved.state, saved.spends, saved.cause, saved.message) == (
+        RunState.QUEUED,
+        Budget.PREEMPTION,
+        "terminated",
+        f"it was stopped by {command}, and saved",
+    )
+    assert decide(ended=stopped).message == f"it was stopped by {command}"
+
+
 def test_every_finalization_uses_legal_transitions():
     for old in (RunState.STARTING, RunState.RUNNING, RunState.STOPPING):
         for new in RunState:

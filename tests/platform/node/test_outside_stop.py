@@ -17,6 +17,8 @@ SHIM = """
     from lehr.node.shim import SIGNALS, Shim
 
     folder, more = sys.argv[1], json.loads(sys.argv[2])
+    if command := more.pop("stopped_by", None):
+        AttemptDir(folder).note_command(command)
     trainer_process.TERM_GRACE_S, trainer_process.SUPERVISOR_S = 0.1, 0.2
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     gang = {"per_node": 1, "nodes": 1, "node_rank": 0}
@@ -44,6 +46,7 @@ SHIM = """
     [
         ({"stop_grace_s": 0.3}, "kill", "it did not end within 0.5 s of SIGTERM"),
         ({"stop_grace_s": 3600.0}, "term", "SIGTERM from outside"),
+        ({"stop_grace_s": 3600.0, "stopped_by": "lehr down"}, "term", "lehr down"),
         ({}, "kill", "it did not end within 0.1 s of SIGTERM"),  # Of an earlier server.
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from lehr import home
 from lehr.joining.drain import agents, drain_agents
 from lehr.node.agent import Agent
+from lehr.node.attempt_dir import AttemptDir
 from lehr.node.stop import count_trainings, stop_all
 from lehr_testing.waiting import until
 
@@ -24,7 +26,8 @@ lock = entry.hold()
 
 def end(number, frame):
     asked = entry.stop_level()
-    procfs.write_json(entry.file("exit.json"), {"signal": number, "asked": asked and asked[0]})
+    report = {"signal": number, "asked": asked and asked[0], "by": entry.stopped_by()}
+    procfs.write_json(entry.file("exit.json"), report)
     copying = {"ended": True, "waiting": 2, "error": "unreachable"}
     procfs.write_json(entry.file("copying.json"), copying)
 
@@ -65,16 +68,32 @@ def exit_of(folder: Path) -> str:
 def test_training_that_saves_in_time_ends_with_its_shim_and_is_not_killed(tmp_path, shim):
     folder, child = shim("a-1")
     assert count_trainings(tmp_path) == 1
-    report = stop_all(tmp_path, timeout_s=30)
+    report = stop_all(tmp_path, command="lehr down", timeout_s=30)
     assert (report.saved, report.killed, report.uncopied) == (1, 0, {})
     assert '"asked": null' in exit_of(folder)
     assert child.wait(30) == -9
     assert count_trainings(tmp_path) == 0
 
 
+def test_ended_training_whose_folder_is_removed_meanwhile_lives_no_more(tmp_path, shim):
+    """The agent removes the folder of a delivered attempt, also while its node leaves."""
+    folder, _ = shim("a-1")
+    entry = AttemptDir(str(folder))
+    assert entry.held()
+    shutil.rmtree(folder)
+    assert not entry.held()
+    assert entry.exit() is None
+
+
+def test_training_learns_which_command_stops_it(tmp_path, shim):
+    folder, _ = shim("a-1")
+    stop_all(tmp_path, command="lehr node leave", timeout_s=30)
+    assert '"by": "lehr node leave"' in exit_of(folder)
+
+
 def test_training_that_does_not_stop_in_time_is_killed(tmp_path, shim):
     late, _ = shim("a-1", "stubborn")
-    report = stop_all(tmp_path, timeout_s=0)
+    report = stop_all(tmp_path, command="lehr down", timeout_s=0)
     assert (report.saved, report.killed) == (0, 1)
     assert '"asked": "kill"' in exit_of(late)
 
@@ -83,7 +102,7 @@ def test_uncopied_checkpoints_are_reported_by_storage(tmp_path, shim):
     shim("a-1", upload="s3://one")
     shim("b-1", upload="s3://one")
     shim("c-1")
-    report = stop_all(tmp_path, timeout_s=30)
+    report = stop_all(tmp_path, command="lehr down", timeout_s=30)
     assert report.saved == 3
     assert report.uncopied == {"s3://one": (4, "unreachable")}
 
@@ -91,7 +110,7 @@ def test_uncopied_checkpoints_are_reported_by_storage(tmp_path, shim):
 def test_attempt_without_a_living_shim_is_ignored(tmp_path):
     (home.node_dir(tmp_path) / "n1" / "attempts" / "a-1").mkdir(parents=True)
     assert count_trainings(tmp_path) == 0
-    assert stop_all(tmp_path, timeout_s=30).saved == 0
+    assert stop_all(tmp_path, command="lehr down", timeout_s=30).saved == 0
 
 
 def test_node_that_did_not_join_by_itself_is_drained_through_its_agent(tmp_path, shim):
