@@ -174,6 +174,8 @@ class BridgeClient:
         bridge = BridgeProcess(process)
         with self._guard:
             self._bridge = bridge
+        if self._stopping.is_set():
+            bridge.stop()  # ``stop`` came while Ray started, and had no bridge to end.
         if head is not None:
             threading.Thread(
                 target=self._watch_head, args=(head, process), name="ray-head", daemon=True

@@ -42,12 +42,12 @@ SOON_S = 30.0
 
 
 class Client:
-    def __init__(self, tmp_path: Path) -> None:
+    def __init__(self, tmp_path: Path, *, ray_address: str | None = "nowhere") -> None:
         self.states: queue.Queue[tuple[str, str | None]] = queue.Queue()
         self.pids: queue.Queue[int] = queue.Queue()
         self.client = BridgeClient(
             tmp_path,
-            ray_address="nowhere",
+            ray_address=ray_address,
             gpus=0,
             node="n1",
             runs_dir=tmp_path / "runs",
@@ -157,3 +157,32 @@ def test_threads_of_a_bridge_that_ended_end_too():
     assert list(ended.lines()) == [{}]
     until(lambda: running() <= before, within_s=SOON_S, what="the end of its threads")
     child.wait(SOON_S)
+
+
+def test_stop_while_ray_starts_ends_the_bridge_that_comes_after(tmp_path, monkeypatch):
+    monkeypatch.setattr(bridge_client, "COMMAND", (sys.executable, "-c", CHILD))
+    starting, may_go_on = threading.Event(), threading.Event()
+
+    def ensure(*_: object, **__: object) -> SimpleNamespace:
+        starting.set()
+        assert may_go_on.wait(SOON_S)
+        return SimpleNamespace(address="nowhere", running=lambda: True)
+
+    monkeypatch.setattr(bridge_client.ray_head, "ensure", ensure)
+    monkeypatch.setattr(bridge_client.ray_head, "driver_environment", lambda _: {})
+    started: list[subprocess.Popen[str]] = []
+
+    def note(process: subprocess.Popen[str]) -> BridgeProcess:
+        started.append(process)
+        return BridgeProcess(process)
+
+    monkeypatch.setattr(bridge_client, "BridgeProcess", note)
+    made = Client(tmp_path, ray_address=None)
+    assert starting.wait(SOON_S)
+    stopping = threading.Thread(target=made.client.stop)
+    stopping.start()
+    until(made.client._stopping.is_set, within_s=SOON_S, what="the stop")
+    may_go_on.set()
+    until(lambda: started, within_s=SOON_S, what="the bridge")
+    until(lambda: started[0].poll() is not None, within_s=10, what="the end of the bridge")
+    stopping.join()
