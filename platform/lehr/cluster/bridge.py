@@ -23,6 +23,7 @@ agent's actions: a list that arrives after the answer to a start contains that a
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import queue
@@ -64,6 +65,12 @@ class Output:
         with self._guard:
             self._file.write(line + "\n")
             self._file.flush()
+
+
+@functools.cache
+def remote_agent() -> Any:
+    """Return the agent as a class of actors, made once: Ray keeps each that is made."""
+    return ray.remote(Agent)
 
 
 class NodeThread(threading.Thread):
@@ -171,7 +178,7 @@ class NodeThread(threading.Thread):
         try:
             self.agent = ray.get_actor(name, namespace=NAMESPACE)
         except ValueError:
-            make = ray.remote(Agent).options(
+            make = remote_agent().options(
                 name=name,
                 namespace=NAMESPACE,
                 lifetime="detached",
