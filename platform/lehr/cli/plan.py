@@ -59,7 +59,7 @@ def plan(
     plan's keys}]}. A plan: {model, parameter_count, embedding_parameters, tokens_per_step, steps,
     tokens, corpus_tokens, tokens_per_parameter,
     usual_batches: [{tokens, source, reference, domain}], flops, gpus,
-    gpu_type, micro_batch, accumulation, largest_micro_batch, memory_bytes, gpu_memory_bytes,
+    nodes, gpu_type, micro_batch, accumulation, largest_micro_batch, memory_bytes, gpu_memory_bytes,
     memory_stages: [{shape, overhead_bytes, phases}],
     checkpoint_copy_bytes, replaced_parts, not_counted, fits, fits_in, seconds, gpu_hours, dollars,
     basis}; an unknown value is null. ``corpus_tokens`` has the tokens of each corpus of a mix.

@@ -207,6 +207,7 @@ def test_a_dry_run_as_json(lehr):
         "gpus",
         "gpu_type",
         "micro_batch",
+        "nodes",
         "accumulation",
         "largest_micro_batch",
         "memory_bytes",
