@@ -18,8 +18,6 @@ from soak.machines import FAILED, STEADY_S, Machines, SoakHost
 RECOVER_S = 420.0
 """Within which both nodes are in use again: a lost node has a lease of 60 s, and Ray starts anew."""
 SPARE_BYTES = 1 << 16
-END_THE_BRIDGE = ("bridge", "raylet of alpha", "head", "server")
-"""Each of them ends the bridge, so it strikes only in hard chapters."""
 
 
 class Faults:
@@ -64,9 +62,13 @@ class Faults:
         return self.deck.pop()
 
     def hard(self) -> list[str]:
-        """Return the faults of a hard chapter: all that end the bridge, and up to two others."""
-        others = [self.draw() for _ in range(self.chance.randint(0, 2))]
-        return self.chance.sample([*END_THE_BRIDGE, *others], len(END_THE_BRIDGE) + len(others))
+        """Return the faults of a hard chapter: the server, all without a share, and up to two others.
+
+        Each without a share ends the bridge, so the deck has none of them.
+        """
+        found = ["server", *(name for name, (share, _) in self.kinds.items() if not share)]
+        found += [self.draw() for _ in range(self.chance.randint(0, 2))]
+        return self.chance.sample(found, len(found))
 
     def strike(self, kind: str) -> tuple[str, float]:
         """Do it; return what was done and the seconds until both nodes were in use again."""

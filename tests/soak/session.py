@@ -32,8 +32,8 @@ class Pace:
     """Between the recovery from a fault and the next one."""
     sample_s: float = 15.0
     hard_every: int = 4
-    """Kill the server, and what takes its bridge along, in one of so many chapters: between them the
-    memory of both must be seen."""
+    """One chapter in so many kills the server and ends its bridge. In the others their memory is
+    watched."""
     faults: tuple[str, ...] = ()
     """The faults of a chapter in their order; drawn if there are none."""
 

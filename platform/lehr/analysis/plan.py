@@ -82,6 +82,12 @@ class RunPlan:
         return self.resources.gpu_type
 
     @property
+    def on_nodes(self) -> str:
+        """Return e.g. " on 2 nodes", to follow the GPUs; empty for one node."""
+        nodes = self.resources.nodes
+        return f" on {nodes} nodes" if nodes > 1 else ""
+
+    @property
     def tokens(self) -> int:
         return self.steps * self.tokens_per_step
 

@@ -38,7 +38,7 @@ _WORK_S = 0.05
 """A server that used less processor time than this in ``_IDLE_S`` does nothing."""
 _STILL_STARTING = "Starting the server: it is still reading its records. Ctrl-C leaves it running"
 _LOG_LINES = 12
-_FOLDERS = ("LEHR_RUNS", "LEHR_DATA")
+_FOLDERS = {"LEHR_RUNS": home.runs_dir, "LEHR_DATA": home.data_dir}
 _FRAME = '  File "'
 
 
@@ -239,7 +239,7 @@ def _recorded(where: Path, process: ProcessId) -> ServerOptions | None:
         return None
 
 
-def last_start(where: Path) -> tuple[ServerOptions, dict[str, str]] | None:
+def recorded_start(where: Path) -> tuple[ServerOptions, dict[str, str]] | None:
     """Return the options of the last server that `lehr up` started, and its ``named_folders``."""
     try:
         record = _read_record(where)
@@ -250,8 +250,7 @@ def last_start(where: Path) -> tuple[ServerOptions, dict[str, str]] | None:
 
 def named_folders() -> dict[str, str]:
     """Return the variables of this shell that name folders of a server, with absolute paths."""
-    named = {name: os.environ[name] for name in _FOLDERS if os.environ.get(name)}
-    return {name: str(Path(path).expanduser().absolute()) for name, path in named.items()}
+    return {name: str(folder()) for name, folder in _FOLDERS.items() if os.environ.get(name)}
 
 
 def _read_record(where: Path) -> dict[str, Any]:

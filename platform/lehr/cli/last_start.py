@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lehr.cli.daemon import ServerOptions, last_start, named_folders
+from lehr.cli.daemon import ServerOptions, named_folders, recorded_start
 
 Option = Sequence[str]
 """A variable and its value, or an option and its value, if it has one."""
@@ -46,7 +46,7 @@ def command(found: Sequence[Option], lehr: str = "lehr") -> str:
 
 def before(where: Path) -> list[Option]:
     """Return the options of the last server that ``lehr up`` started in this home."""
-    found = last_start(where)
+    found = recorded_start(where)
     return [] if found is None else of(*found)
 
 

@@ -6,6 +6,7 @@ Without a server, plans work from the spec and published figures alone.
 from __future__ import annotations
 
 import statistics
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -51,12 +52,13 @@ class PlanServer:
         return cluster if cluster.state == "up" and cluster.nodes else None
 
     def places(self, needs: Iterable[Resources]) -> int | None:
-        """Return how many such runs the cluster trains at once, by the need that fits least often;
-        None if it has no place for one, or is unknown.
+        """Return how many such runs the cluster trains at once, for the need with fewest places.
+
+        None if it has no place, or is unknown.
         """
         if self.cluster is None:
             return None
-        return min(places(need, self.cluster) for need in needs) or None
+        return min(places(need, self.cluster) for need in set(needs)) or None
 
     def on_this_cluster(self, spec: RunSpec) -> RunSpec:
         """Return the spec with the kind of GPU that it will get, where the cluster has one kind.
@@ -174,11 +176,12 @@ def places(need: Resources, cluster: ClusterView) -> int:
     A run has the same number of GPUs on each of its nodes. A run without GPUs needs some CPUs.
     """
     shares = [_shares(need, node) for node in cluster.nodes if node.alive and node.gpus]
-    runs = 0
-    # A node has at most one share of a run, so it counts once for each run.
-    while sum(min(here, runs + 1) for here in shares) >= (runs + 1) * need.nodes:
-        runs += 1
-    return runs
+
+    def too_many(runs: int) -> bool:
+        # A node has at most one share of a run, so it counts once for each run.
+        return sum(min(here, runs) for here in shares) < runs * need.nodes
+
+    return bisect_left(range(1, sum(shares) + 1), True, key=too_many)
 
 
 def _shares(need: Resources, node: NodeView) -> int:

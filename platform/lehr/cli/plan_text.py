@@ -45,7 +45,7 @@ def sweep_text(plan: SweepPlan, cluster: ClusterView | None) -> str:
 
 
 def run_text(name: str, plan: RunPlan, cluster: ClusterView | None) -> str:
-    place = _run_place(plan, cluster)
+    place = f"{_gpus(plan.gpus, plan, cluster)}{plan.on_nodes}"
     missing = missing_gpus(plan, cluster)
     lines = [
         f"[bold]{name}[/]",
@@ -309,7 +309,7 @@ def _places(plan: SweepPlan, first: RunPlan, cluster: ClusterView | None) -> str
     missing = missing_gpus(first, cluster)
     trials = len(plan.trials)
     if missing or first.resources.nodes > 1:
-        each = f"{trials} trials, {_run_place(first, cluster)} each"
+        each = f"{trials} trials, {_gpus(first.gpus, first, cluster)}{first.on_nodes} each"
         return f"{each}; {missing}" if missing else f"{each}, {_together(plan)}"
     gpus = _gpus(plan.places * first.gpus, first, cluster)
     return f"{trials} trials on {gpus}, {_together(plan)}"
@@ -319,11 +319,6 @@ def _together(plan: SweepPlan) -> str:
     if plan.waves == 1:
         return "all at once"
     return f"{plan.places} at a time, in {plan.waves} waves"
-
-
-def _run_place(plan: RunPlan, cluster: ClusterView | None) -> str:
-    nodes = plan.resources.nodes
-    return _gpus(plan.gpus, plan, cluster) + (f" on {nodes} nodes" if nodes > 1 else "")
 
 
 def _gpus(number: int, plan: RunPlan, cluster: ClusterView | None) -> str:

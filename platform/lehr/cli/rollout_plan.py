@@ -113,9 +113,7 @@ def _stage_lines(stage: PlannedStage, plan: RunPlan) -> list[str]:
     from lehr.analysis.gates import TITLES, expected
 
     kind = plan.gpu_type or "GPU"
-    place = f"{plan.gpus} x {escaped(kind)}" if plan.gpus else "no GPU"
-    if plan.resources.nodes > 1:
-        place += f" on {plan.resources.nodes} nodes"
+    place = f"{plan.gpus} x {escaped(kind)}{plan.on_nodes}" if plan.gpus else "no GPU"
     memory = f", {formats.size(plan.memory.peak)} a GPU (plan)" if plan.gpus else ""
     long = plan.seconds is not None and plan.seconds >= 1
     took = f", about {formats.duration(plan.seconds)}" if long else ""

@@ -132,7 +132,7 @@ def up(
 def _warn_of_dropped(dropped: list[str], command: str, lehr: str) -> None:
     out = console()
     out.print(
-        f"\nThe server before had {', '.join(dropped)}; this one does not. Machines that joined "
+        f"\nThe last server had {', '.join(dropped)}; this one does not. Machines that joined "
         "may not reach it, and runs may miss their files. To start it as before: "
         f"{lehr} down --keep-runs, then",
         style="yellow",
@@ -232,8 +232,8 @@ def down(
 ) -> None:
     """Stop only what `up` started: trainings of this machine (saved first), server, Ray.
 
-    After the next `up`, stopped trainings resume from where they were saved. Trainings on other
-    machines alone continue, and the next `up` adopts them. If the server was started with options,
+    After the next `up`, stopped trainings resume from where they were saved. Runs that use only
+    other machines continue, and the next `up` adopts them. If the server was started with options,
     the command that starts it again is printed. Pending copies of
     checkpoints are finished first, unless their storage fails. Unfinished copies are listed, and
     continue after the next `up`. JSON: {stopped: [names], runs: {saved, killed, kept}, uncopied:

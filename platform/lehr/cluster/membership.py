@@ -71,8 +71,12 @@ class Member:
             },
         )
 
+    def has_left(self, excluded: str | None) -> bool:
+        """Return whether it has left the cluster. ``excluded``: why nothing is placed on it."""
+        return excluded == LEFT and not self.usable
+
     def as_node(self, *, excluded: str | None = None) -> Node:
-        """Return what the queue sees of it. ``excluded``: why nothing may be placed on it."""
+        """Return what the queue sees of it. ``excluded``: why nothing is placed on it."""
         gpus = tuple(Gpu(int(gpu["index"]), str(gpu["name"])) for gpu in self.gpus)
         folder = self.hello.get("runs_folder")
         return Node(
@@ -81,7 +85,7 @@ class Member:
             usable=self.usable and not self.problems,
             problem=next(iter(self.problems), None) if self.usable else None,
             excluded=excluded is not None,
-            left=excluded == LEFT and not self.usable,
+            left=self.has_left(excluded),
             cpu_places=cpu_places(self.hello.get("cpus")),
             runs_folder=None if folder is None else str(folder),
         )

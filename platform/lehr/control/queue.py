@@ -27,7 +27,7 @@ Pure: values in, values out.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -155,7 +155,7 @@ def _reason(
         total=board.total(run),
         keeper=shown_name(keeper, to=run.project) if keeper else None,
         next_at=run.priority if next_in_line else None,
-        out=_excluded(need, list(board.nodes.values())),
+        out=_excluded(need, board.nodes.values()),
     )
     return text + only
 
@@ -206,7 +206,7 @@ def _impossible(run: Waiting, board: GpuBoard) -> str | None:
     return text + pending_reasons.only_on(sorted(board.reach(run).allowed or ()))
 
 
-def _excluded(need: Need, nodes: Sequence[Node]) -> list[str]:
+def _excluded(need: Need, nodes: Iterable[Node]) -> list[str]:
     """Return the excluded nodes that a user can readmit, and that have such GPUs."""
     out = (node for node in nodes if node.excluded and not node.left)
     return sorted(node.name for node in out if matching(node, need))

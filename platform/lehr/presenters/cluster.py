@@ -14,7 +14,6 @@ from lehr.cluster.maintenance import windows_at
 from lehr.cluster.node_notes import excluded
 from lehr.cluster.saved import can_save
 from lehr.control.lifecycle import RunState
-from lehr.control.nodes import LEFT
 from lehr.node.gpu_inventory import LOGICAL
 from lehr.schemas.cluster import ClusterView, GpuView, NodeView, QueueEntry
 from lehr.specs import stored
@@ -111,7 +110,7 @@ def cluster_view(
                 cpus=member.hello.get("cpus"),
                 last_seen_at=member.last_seen_at,
                 excluded=out.get(member.name),
-                left=out.get(member.name) == LEFT and not member.usable,
+                left=member.has_left(out.get(member.name)),
                 problems=list(member.problems) if member.usable else [],
                 versions=dict((member.hello.get("facts") or {}).get("versions") or {}),
                 clock_offset_s=member.hello.get("clock_offset_s"),

@@ -111,4 +111,4 @@ def test_start_is_recorded_with_absolute_folders_and_the_server_gets_them(
     with pytest.raises(Exception, match="exit code 3") as raised:
         daemon.start(home, CLUSTER)
     assert str(tmp_path / "runs") in raised.value.hint
-    assert daemon.last_start(home) == (CLUSTER, {"LEHR_RUNS": str(tmp_path / "runs")})
+    assert daemon.recorded_start(home) == (CLUSTER, {"LEHR_RUNS": str(tmp_path / "runs")})

@@ -94,7 +94,7 @@ def test_unexpected_error_of_a_thread_ends_the_bridge_even_on_a_full_disk(monkey
 
 
 def test_agents_of_new_nodes_are_made_of_one_class(monkeypatch):
-    """Ray keeps the methods of each class of actors: 0.6 MB for each node that came back."""
+    """Ray keeps each class of actors that is made, so the bridge would grow with each new node."""
     made: list[Any] = []
 
     def remote(_: type) -> Any:

@@ -31,7 +31,7 @@ const readmit = (node, done) =>
   });
 
 /**
- * Return the button of a node; none for one that has left, which comes back by itself.
+ * Return the button of a node; none for one that has left: it gets runs again when it joins.
  *
  * @param {import("../types.js").NodeView} node
  * @param {() => void} done called after it has acted

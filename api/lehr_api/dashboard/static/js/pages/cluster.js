@@ -67,7 +67,7 @@ function nodeRow(node, closed) {
       "div.node-head",
       {},
       h("h2", {}, node.name),
-      node.left && h("span.dim", {}, "has left the cluster; it comes back by lehr node join"),
+      node.left && h("span.dim", {}, "has left the cluster; lehr node join brings it back"),
       !node.alive && !node.left && h("span.bad", {}, "✕ does not answer"),
       node.excluded !== null && !node.left && h("span.bad", {}, `✕ excluded: ${node.excluded}`),
       closed && h("span.warn", {}, "in maintenance until ", f.time(closed.ends_at), closed.note && `: ${closed.note}`),
