@@ -19,13 +19,19 @@ def main() -> int:
         "--folder", type=Path, default=Path("soak-report"), help="results and disks"
     )
     parser.add_argument("--seed", type=int, help="of the work and the faults; drawn by default")
+    parser.add_argument(
+        "--hard-every",
+        type=int,
+        default=Pace.hard_every,
+        help="one chapter in so many kills the server and ends its bridge; 0: none",
+    )
     parser.add_argument("--report", action="store_true", help="only write the report anew")
     options = parser.parse_args()
     folder = options.folder.absolute()
     if not options.report:
         if os.geteuid() != 0:
             parser.error("machines of namespaces need root")
-        session = Session(folder, Pace(), seed=options.seed)
+        session = Session(folder, Pace(hard_every=options.hard_every), seed=options.seed)
 
         def stop(*_: object) -> None:
             if session.stopping.is_set():

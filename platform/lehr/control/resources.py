@@ -130,10 +130,9 @@ def can_ever_place(need: Need, nodes: Sequence[Node]) -> str | None:
     if sum(sizes) < need.gpus:
         return f"needs {need}; {has}"
     largest = sizes[0] if sizes else 0
-    kind = need.gpu_type or "GPU"
     if need.nodes == 1:
         return f"needs {need} on one node; {has}, at most {largest} on one node"
     return (
-        f"needs {need}, {need.per_node} x {kind} on each; {has} "
-        f"on {count(len(nodes), 'node')}, at most {largest} on one"
+        f"needs {need} ({need.per_node} on each node); {has} "
+        f"on {count(len(nodes), 'node')}, at most {largest} on one node"
     )
