@@ -153,6 +153,9 @@ def run_in_foreground(where: Path, options: ServerOptions) -> None:
     """Replace this process by the server, for systemd and containers. Does not return."""
     home.ensure_home(where)
     command = server_command(where, options, _port(options))
+    if running_server(where) is None:
+        # Its service manager has the options: those of an earlier `lehr up` no longer hold.
+        (where / "up.json").unlink(missing_ok=True)
     os.chdir(where)
     os.execve(command[0], command, _environment(where))  # noqa: S606 - an argv list, no shell
 

@@ -112,3 +112,26 @@ def test_start_is_recorded_with_absolute_folders_and_the_server_gets_them(
         daemon.start(home, CLUSTER)
     assert str(tmp_path / "runs") in raised.value.hint
     assert daemon.recorded_start(home) == (CLUSTER, {"LEHR_RUNS": str(tmp_path / "runs")})
+
+
+@pytest.fixture
+def executes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace the end of a foreground start, which would replace this process."""
+    monkeypatch.setattr(daemon.os, "execve", lambda *_: None)
+    monkeypatch.setattr(daemon.os, "chdir", lambda *_: None)
+
+
+@pytest.mark.usefixtures("executes")
+def test_foreground_server_forgets_the_options_of_an_earlier_one(home: Path) -> None:
+    daemon.run_in_foreground(home, ServerOptions(host="127.0.0.1"))
+    assert last_start.before(home) == []
+
+
+@pytest.mark.usefixtures("executes")
+def test_foreground_start_beside_a_running_server_keeps_its_options(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = RunningServer(home, "http://127.0.0.1:1", ProcessId(1, "x"), None)
+    monkeypatch.setattr(daemon, "running_server", lambda _: running)
+    daemon.run_in_foreground(home, ServerOptions(host="127.0.0.1"))
+    assert last_start.command(last_start.before(home)) == COMMAND
