@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import re
 import socket
 from dataclasses import dataclass
 from functools import lru_cache
@@ -40,6 +41,21 @@ OPEN_PATHS = frozenset({f"{API}/health", "/login"})
 OPEN_PREFIXES = ("/static/",)
 """Paths that answer without a token. A test walks all routes and compares them with this list."""
 _ATTEMPTS = f"{API}/attempts/"
+
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def check_path(path: str) -> None:
+    """Raise NotFound for control characters, before any rule reads the path.
+
+    Starlette's routes also match a path with a line feed at its end, which rules for whole paths do
+    not match.
+    """
+    if _CONTROL.search(path):
+        raise NotFound(
+            f"There is nothing at {path[:200]!r}.", hint="A path has no control characters."
+        )
 
 
 def is_capsule(path: str) -> bool:

@@ -115,6 +115,7 @@ class Guard:
         path: str = scope["path"]
         auth.check_host(headers, self._names, loopback=self._loopback)
         auth.check_origin(headers, scope.get("method", "WEBSOCKET"))
+        auth.check_path(path)
         if auth.is_open(path):
             return None
         if path in auth.NODE_PATHS and auth.check_node(headers, self._keys, now=time.time()):
