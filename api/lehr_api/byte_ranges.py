@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from starlette.responses import Response, StreamingResponse
 
@@ -36,7 +37,7 @@ def file_response(file: CheckpointFile, part: str | None) -> Response:
         "Accept-Ranges": "bytes",
         "ETag": f'"{file.sha256}"',
         "Cache-Control": "private, no-cache",
-        "Content-Disposition": f'attachment; filename="{file.name}"',
+        "Content-Disposition": _attachment(file.name),
         "Content-Length": str(count),
     }
     if part is not None:
@@ -47,6 +48,14 @@ def file_response(file: CheckpointFile, part: str | None) -> Response:
         headers,
         media_type="application/octet-stream",
     )
+
+
+def _attachment(name: str) -> str:
+    """Return the header for saving a file (RFC 6266; names of other alphabets: RFC 8187)."""
+    encoded = quote(name, safe="")
+    if encoded == name:
+        return f'attachment; filename="{name}"'
+    return f"attachment; filename*=utf-8''{encoded}"
 
 
 def _span(part: str | None, size: int) -> tuple[int, int] | None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -152,6 +156,59 @@ def test_a_link_out_of_the_run_is_not_followed(scene, linked):
     assert deleted.status_code == 200
     assert any("left alone" in note for note in deleted.json()["notes"])
     assert not scene.run_dir.exists()
+
+
+def ask_for_checkpoint(scene: Scene, name: str) -> list[int]:
+    base = f"/api/v1/runs/{scene.run}/checkpoints/5"
+    answers = [scene.client.get(f"{base}/files"), scene.client.get(f"{base}/files/{name}")]
+    return [answer.status_code for answer in answers]
+
+
+@pytest.mark.timeout(60)
+def test_pipe_in_a_checkpoint_does_not_take_a_thread_of_the_server(scene):
+    """The server has 40 threads for requests; a read of a pipe would never end."""
+    scene.register(STEP)
+    for name in ("state.json", "manifest.json"):
+        make_checkpoint(scene.run_dir / STEP, step=5)
+        (scene.run_dir / STEP / name).unlink()
+        os.mkfifo(scene.run_dir / STEP / name)
+        assert ask_for_checkpoint(scene, "state.json") == [409, 409]
+        verdict = scene.client.post(f"/api/v1/runs/{scene.run}/checkpoints/5/verify").json()
+        assert "it is not a regular file" in verdict["places"][0]["message"]
+        shutil.rmtree(scene.run_dir / STEP)
+
+
+def test_link_in_a_copy_does_not_show_a_file_of_the_server(scene):
+    """Workers of all machines write to a shared folder of copies; the server's home is not theirs."""
+    scene.register(STEP)
+    copy = scene.victim.parent / "copies" / scene.run / STEP
+    make_checkpoint(copy, step=5)
+    assert scene.report(STEP, f"file://{copy}").status_code == 200
+    assert ask_for_checkpoint(scene, "state.json") == [200, 200]
+    secret = (copy / "state.json").read_bytes()
+    (copy / "state.json").unlink()
+    (scene.victim.parent / "secret").write_bytes(secret)
+    (copy / "state.json").symlink_to(scene.victim.parent / "secret")
+    base = f"/api/v1/runs/{scene.run}/checkpoints/5"
+    answer = scene.client.get(f"{base}/files/state.json")
+    assert secret not in answer.content
+    assert answer.status_code == 409
+    [verdict] = scene.client.post(f"{base}/verify").json()["places"]
+    assert not verdict["ok"]
+
+
+def test_file_of_another_alphabet_is_sent_with_its_name(scene):
+    scene.register(STEP)
+    name = "日本.bin"
+    make_checkpoint(scene.run_dir / STEP, step=5)
+    (scene.run_dir / STEP / name).write_bytes(b"weights")
+    manifest = json.loads((scene.run_dir / STEP / "manifest.json").read_text())
+    manifest["files"][name] = {"size": 7, "sha256": hashlib.sha256(b"weights").hexdigest()}
+    (scene.run_dir / STEP / "manifest.json").write_text(json.dumps(manifest))
+    answer = scene.client.get(f"/api/v1/runs/{scene.run}/checkpoints/5/files/{name}")
+    assert (answer.status_code, answer.content) == (200, b"weights")
+    encoded = "%E6%97%A5%E6%9C%AC.bin"
+    assert answer.headers["content-disposition"] == f"attachment; filename*=utf-8''{encoded}"
 
 
 def test_a_run_directory_that_is_a_link_is_not_followed(scene):

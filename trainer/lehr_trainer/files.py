@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
+import stat
 from pathlib import Path
+from typing import IO
 
 
 def write_atomically(path: Path, text: str, *, mode: int = 0o666) -> None:
@@ -21,6 +24,22 @@ def write_atomically(path: Path, text: str, *, mode: int = 0o666) -> None:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def open_regular(path: str | Path, *, dir_fd: int | None = None) -> IO[bytes]:
+    """Open a regular file for reading, whoever made it.
+
+    A link is not followed, and a pipe or a device, which could be read for ever, is not opened.
+
+    Raises:
+        OSError: it cannot be opened, or is none.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, flags, dir_fd=dir_fd)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "it is not a regular file", str(path))
 
 
 def create_secret(path: Path, data: bytes) -> None:

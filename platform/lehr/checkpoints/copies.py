@@ -12,22 +12,21 @@ import io
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Self
 
-from lehr.specs.storage_url import open_place
+from lehr.checkpoints.copy_files import PIECE, files_at, folder_below
 from lehr_trainer.contract import layout
-from lehr_trainer.contract.manifest import FileEntry, Manifest, parse_manifest
+from lehr_trainer.contract.manifest import FileEntry, Manifest, parse_manifest, read_limited
 from lehr_trainer.errors import BadCheckpoint
+from lehr_trainer.files import open_regular
 
-PIECE = 8 << 20
 AT_ONCE = 4
 """Files that are copied in parallel."""
-_FOLDERS = ("file://", "sftp://")
 
 
 @dataclass(frozen=True)
@@ -42,30 +41,61 @@ class Known:
 class Folder:
     """A checkpoint in a folder of this machine, its files held open.
 
-    Open files can be read to their end even when retention removes them meanwhile.
+    Open files can be read to their end even when retention removes them meanwhile. Neither the
+    files nor, with ``root``, the folders below it may be links.
+
+    Args:
+        path: the folder.
+        root: what holds the folders that workers make; all of ``path`` is trusted without it.
+        hold: the files to hold open; all by default. The others are only looked at.
 
     Raises:
         BadCheckpoint: it is incomplete.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self, path: Path, *, root: Path | None = None, hold: Collection[str] | None = None
+    ) -> None:
         self.path = path
         self._files: dict[str, IO[bytes]] = {}
+        root = path if root is None else root
         with ExitStack() as held:
-            content = held.enter_context(_open(path / layout.MANIFEST)).read()
+            try:
+                folder = held.enter_context(folder_below(root, path.relative_to(root).parts))
+            except FileNotFoundError:
+                raise BadCheckpoint(_no_manifest(path)) from None
+            except OSError as error:
+                raise BadCheckpoint(f"{path} cannot be read: {error.strerror}") from error
+            with self._open(folder, layout.MANIFEST) as file:
+                content = read_limited(file, str(path / layout.MANIFEST))
             self.content = content
             """manifest.json."""
             self.known = _known(content, str(path))
             for name, entry in self.known.manifest.files.items():
-                file = held.enter_context(_open(path / name))
-                size = os.fstat(file.fileno()).st_size
-                if size != entry.size:
-                    raise BadCheckpoint(
-                        f"{path / name} has {size:,} bytes, but its manifest has {entry.size:,}"
-                    )
-                self._files[name] = file
+                with ExitStack() as one:
+                    file = one.enter_context(self._open(folder, name))
+                    size = os.fstat(file.fileno()).st_size
+                    if size != entry.size:
+                        raise BadCheckpoint(
+                            f"{path / name} has {size:,} bytes, but its manifest has {entry.size:,}"
+                        )
+                    if hold is None or name in hold:
+                        self._files[name] = file
+                        held.push(one.pop_all())
             self._files[layout.MANIFEST] = io.BytesIO(content)
             self._held = held.pop_all()
+
+    def _open(self, folder: int, name: str) -> IO[bytes]:
+        path = self.path / name
+        try:
+            return open_regular(name, dir_fd=folder)
+        except FileNotFoundError:
+            missing = name == layout.MANIFEST
+            raise BadCheckpoint(
+                _no_manifest(self.path) if missing else f"{path} is missing"
+            ) from None
+        except OSError as error:
+            raise BadCheckpoint(f"{path} cannot be read: {error.strerror}") from error
 
     def read(self, name: str, first: int = 0, size: int | None = None) -> Iterator[bytes]:
         """Yield a file's bytes from ``first`` on, ``size`` of them, in pieces."""
@@ -89,10 +119,17 @@ class Copy:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._fs, self._path = open_place(url)
+        self._files = files_at(url)
+        self._held = ExitStack()
+        self._open: dict[str, IO[bytes]] = {}
+
+    def hold(self, names: Collection[str]) -> None:
+        """Open these files, so that one that cannot be read is noticed before it is sent."""
+        for name in names:
+            self._open[name] = self._held.enter_context(self._files.open(name))
 
     def close(self) -> None:
-        """Do nothing: nothing is held open."""
+        self._held.close()
 
     def known(self) -> Known | None:
         """Return the contents of its manifest; None without a manifest: then it is no copy.
@@ -100,15 +137,20 @@ class Copy:
         Raises:
             BadCheckpoint: the manifest is invalid.
         """
+        content = self._manifest()
+        return None if content is None else _known(content, self.url)
+
+    def _manifest(self) -> bytes | None:
         try:
-            content = self._fs.cat_file(self._at(layout.MANIFEST))
+            with self._files.open(layout.MANIFEST) as file:
+                return read_limited(file, f"{self.url}/{layout.MANIFEST}")
         except FileNotFoundError:
             return None
-        return _known(content, self.url)
 
     def read(self, name: str, first: int = 0, size: int | None = None) -> Iterator[bytes]:
         """Yield a file's bytes from ``first`` on, ``size`` of them, in pieces."""
-        with self._fs.open(self._at(name), "rb", block_size=PIECE) as file:
+        held = self._open.get(name)
+        with self._files.open(name) if held is None else contextlib.nullcontext(held) as file:
             yield from _pieces(file, first, size)
 
     def write(self, folder: Folder) -> None:
@@ -117,34 +159,28 @@ class Copy:
         Raises:
             BadCheckpoint: the folder's files do not match its manifest.
         """
-        if self.url.startswith(_FOLDERS):
-            self._fs.makedirs(self._path, exist_ok=True)
         files = folder.known.manifest.files
         with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
             for done in [
                 pool.submit(self._write_file, folder, name, entry) for name, entry in files.items()
             ]:
                 done.result()
-        manifest = self._at(layout.MANIFEST)
-        if not self.url.startswith(_FOLDERS):
-            self._fs.pipe_file(manifest, folder.content)
-            return
-        # An object appears only when complete; a file gets its name at the end.
-        self._fs.pipe_file(f"{manifest}.tmp", folder.content)
-        self._fs.mv(f"{manifest}.tmp", manifest)
+        self._files.publish(layout.MANIFEST, folder.content)
 
     def _write_file(self, folder: Folder, name: str, entry: FileEntry) -> None:
         hashed = hashlib.sha256()
-        with self._fs.open(self._at(name), "wb", block_size=4 * PIECE) as file:
+
+        def pieces() -> Iterator[bytes]:
             for piece in folder.read(name):
                 hashed.update(piece)
-                file.write(piece)
+                yield piece
+
+        size = self._files.write(name, pieces())
         if hashed.hexdigest() != entry.sha256:
             raise BadCheckpoint(
                 f"{folder.path / name} is damaged: its SHA-256 is {hashed.hexdigest()[:12]}, but "
                 f"its manifest has {entry.sha256[:12]}; it is not copied"
             )
-        size = int(self._fs.info(self._at(name))["size"])
         if size != entry.size:
             raise OSError(f"{self.url}/{name} has {size:,} bytes of {entry.size:,}")
 
@@ -154,9 +190,10 @@ class Copy:
         Raises:
             BadCheckpoint: there is no copy, or its files do not match its manifest.
         """
-        found = self.known()
-        if found is None:
-            raise BadCheckpoint(f"{self.url} has no {layout.MANIFEST}, so it is incomplete")
+        content = self._manifest()
+        if content is None:
+            raise BadCheckpoint(_no_manifest(self.url))
+        found = _known(content, self.url)
         # A unique name: two nodes may fetch to one shared folder.
         draft = folder.with_name(f"{folder.name}.{secrets.token_hex(4)}.tmp")
         draft.mkdir(parents=True)
@@ -167,7 +204,7 @@ class Copy:
                     for name, entry in found.manifest.files.items()
                 ]:
                     done.result()
-            _write(draft / layout.MANIFEST, [self._fs.cat_file(self._at(layout.MANIFEST))])
+            _write(draft / layout.MANIFEST, [content])
             if whole(folder) is None:
                 shutil.rmtree(folder, ignore_errors=True)
                 with contextlib.suppress(OSError):  # Another node was faster.
@@ -179,8 +216,12 @@ class Copy:
         return found
 
     def _fetch_file(self, path: Path, name: str, entry: FileEntry) -> None:
-        digest, size = _write(path, self.read(name))
+        digest, size = _write(path, self._up_to_end(name, entry))
         _compare(f"{self.url}/{name}", entry, digest, size)
+
+    def _up_to_end(self, name: str, entry: FileEntry) -> Iterator[bytes]:
+        """Yield a file's bytes, one more than it should have at most: it may have no end."""
+        yield from self.read(name, 0, entry.size + 1)
 
     def verify(self) -> Known:
         """Read all of it and check every digest.
@@ -190,11 +231,11 @@ class Copy:
         """
         found = self.known()
         if found is None:
-            raise BadCheckpoint(f"{self.url} has no {layout.MANIFEST}, so it is incomplete")
+            raise BadCheckpoint(_no_manifest(self.url))
 
         def check(name: str, entry: FileEntry) -> None:
             try:
-                digest, size = digest_of(self.read(name))
+                digest, size = digest_of(self._up_to_end(name, entry))
             except FileNotFoundError:
                 raise BadCheckpoint(f"{self.url}/{name} is missing") from None
             _compare(f"{self.url}/{name}", entry, digest, size)
@@ -210,33 +251,27 @@ class Copy:
         """Remove the manifest first, so that a partial removal leaves no valid copy. May be
         repeated.
         """
-        with contextlib.suppress(FileNotFoundError):
-            self._fs.rm_file(self._at(layout.MANIFEST))
-        with contextlib.suppress(FileNotFoundError):
-            self._fs.rm(self._path, recursive=True)
-
-    def _at(self, name: str) -> str:
-        return f"{self._path}/{name}"
+        self._files.remove(layout.MANIFEST)
 
 
 def whole(folder: Path) -> Known | None:
     """Return a folder's manifest if all files exist with the right size, else None."""
     try:
-        with Folder(folder) as held:
+        with Folder(folder, hold=()) as held:
             return held.known
     except BadCheckpoint:
         return None
 
 
-def verify_folder(folder: Path) -> Known:
+def verify_folder(folder: Path, *, root: Path | None = None) -> Known:
     """Read all of a folder and check every digest.
 
     Raises:
         BadCheckpoint: the first mismatch.
     """
-    with Folder(folder) as held:
+    with Folder(folder, root=root) as held:
         for name, entry in held.known.manifest.files.items():
-            digest, size = digest_of(held.read(name))
+            digest, size = digest_of(held.read(name, 0, entry.size + 1))
             _compare(str(folder / name), entry, digest, size)
         return held.known
 
@@ -274,17 +309,8 @@ def _compare(where: str, entry: FileEntry, digest: str, size: int) -> None:
         )
 
 
-def _open(path: Path) -> IO[bytes]:
-    """Open a regular file for reading; never follow a link, whoever created it."""
-    try:
-        return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb")
-    except FileNotFoundError:
-        where = path.parent if path.name == layout.MANIFEST else path
-        what = f"has no {layout.MANIFEST}, so it is incomplete"
-        what = what if path.name == layout.MANIFEST else "is missing"
-        raise BadCheckpoint(f"{where} {what}") from None
-    except OSError as error:
-        raise BadCheckpoint(f"{path} cannot be read: {error.strerror}") from error
+def _no_manifest(where: str | Path) -> str:
+    return f"{where} has no {layout.MANIFEST}, so it is incomplete"
 
 
 def _write(path: Path, pieces: Any) -> tuple[str, int]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from lehr.checkpoints.copies import Copy, Folder, Known, verify_folder
+from lehr.checkpoints.copy_files import FolderFiles
 from lehr.control.copy_retention import copies_at
 from lehr.errors import Conflict, LehrError, NotFound
 from lehr.schemas.checkpoints import (
@@ -74,7 +74,9 @@ class CheckpointLocations:
 
     def __init__(self, runs_dir: Path, run: RunRow, row: CheckpointRow) -> None:
         self.row = row
-        self.folder = runs_dir / run.id / row.path
+        self.root = runs_dir.resolve()
+        """The runs' folder may be a link, but nothing below it."""
+        self.folder = self.root / run.id / row.path
         self.stray_folder = _stray_folder(runs_dir, run, row)
         """Why its path does not belong to this run; None when it does."""
         copy_url = row.copy_url if row.copy_state == THERE else None
@@ -95,8 +97,10 @@ class CheckpointLocations:
                     hint="An attempt registered this location. Inspect it before removing it.",
                 )
 
-    def readable(self) -> Readable:
+    def readable(self, hold: Collection[str] = ()) -> Readable:
         """Return the folder if it is complete, else the copy.
+
+        ``hold``: the files that will be read.
 
         Raises:
             Conflict: neither can be read from this machine.
@@ -104,7 +108,7 @@ class CheckpointLocations:
         why = self.stray_folder
         if why is None:
             try:
-                held = Folder(self.folder)
+                held = Folder(self.folder, root=self.root, hold=hold)
             except BadCheckpoint as error:
                 why = str(error) if self.here else "its folder is not on the server's machine"
             else:
@@ -115,6 +119,8 @@ class CheckpointLocations:
             try:
                 copy = Copy(self.copy_url)
                 known = copy.known()
+                if known is not None:
+                    copy.hold(set(known.manifest.files) & set(hold))
             except LehrError:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever a storage's client raises
@@ -155,7 +161,7 @@ class CheckpointLocations:
         ]
         its_own = self.stray_folder is None and self.row.removed_at is None
         if its_own and (self.here or self.copy_url is None):
-            places.append(self._judge(str(self.folder), lambda: verify_folder(self.folder)))
+            places.append(self._judge(str(self.folder), self._verify_folder))
         if self.copy_url is not None:
             url = self.copy_url
             places.append(self._judge(url, lambda: Copy(url).verify()))
@@ -166,6 +172,9 @@ class CheckpointLocations:
             ok=bool(places) and all(place.ok for place in places),
             places=places,
         )
+
+    def _verify_folder(self) -> Known:
+        return verify_folder(self.folder, root=self.root)
 
     def _judge(self, place: str, look: Callable[[], Known]) -> PlaceVerdict:
         try:
@@ -234,9 +243,7 @@ class CheckpointLocations:
             Conflict: one of its locations does not belong to this run.
         """
         self.require_own()
-        (self.folder / layout.MANIFEST).unlink(missing_ok=True)
-        if self.folder.is_dir():
-            shutil.rmtree(self.folder)
+        FolderFiles(self.folder, root=self.root).remove(layout.MANIFEST)
 
 
 def own_folder(runs_dir: Path, run_id: str) -> Path:
@@ -261,7 +268,6 @@ def _stray_folder(runs_dir: Path, run: RunRow, row: CheckpointRow) -> str | None
             f"its path is {row.path[:200]!r}, not "
             f"attempt-<1 to {row.attempt}>/{layout.CHECKPOINTS}/step-<8 digits>"
         )
-    # The runs' folder may be a link, but nothing below it.
     root = runs_dir.resolve() / run.id
     if not (root / row.path).resolve().is_relative_to(root):
         return f"its path {row.path!r} leads out of the run's directory by a link"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -13,7 +14,13 @@ from urllib.parse import quote, unquote
 
 from lehr.programs.environment import versions
 from lehr_trainer.contract import layout
-from lehr_trainer.contract.manifest import FileEntry, Manifest, read_manifest
+from lehr_trainer.contract.manifest import (
+    MOST_FILES,
+    FileEntry,
+    Manifest,
+    is_plain,
+    read_manifest,
+)
 from lehr_trainer.errors import BadCheckpoint
 from lehr_trainer.files import fsync_folder
 
@@ -79,9 +86,10 @@ def keep(
 
     Raises:
         StillChanging: one changed since its state was taken.
-        OSError: it cannot be written.
+        OSError: it cannot be written, or no checkpoint can have these files.
     """
     began = time.monotonic()
+    _check_limits(saved)
     draft = folder.with_name(f"{folder.name}.tmp")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
@@ -112,6 +120,15 @@ def keep(
         raise
     digest = hashlib.sha256(listing).hexdigest()
     return Kept(folder, manifest, digest, time.monotonic() - began)
+
+
+def _check_limits(saved: ProgramSave) -> None:
+    if len(saved.files) > MOST_FILES:
+        number = len(saved.files)
+        raise OSError(errno.EFBIG, f"it has {number:,} files; the limit is {MOST_FILES:,}")
+    for name in saved.files:
+        if not is_plain(_flat(name)):
+            raise OSError(errno.ENAMETOOLONG, "the path of a file is too long", name)
 
 
 def _copy_unchanged(base: Path, name: str, target: Path, expected: tuple[int, int]) -> FileEntry:

@@ -68,7 +68,7 @@ def open_file(
         NotFound: the checkpoint has no such file.
         Conflict: it cannot be read from this machine.
     """
-    readable = _locate(context, run, step, attempt).readable()
+    readable = _locate(context, run, step, attempt).readable(hold={name})
     manifest = readable.known.manifest
     if name == layout.MANIFEST:
         content = b"".join(readable.source.read(name))

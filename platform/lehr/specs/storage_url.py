@@ -87,9 +87,8 @@ def open_place(url: str) -> tuple[Any, str]:
         )
     from fsspec.core import url_to_fs
 
-    options: dict[str, Any] = {"auto_mkdir": True} if url.startswith("file://") else {}
     # No cached listings: another process may have just written the file.
-    fs, path = url_to_fs(url, use_listings_cache=False, **options)
+    fs, path = url_to_fs(url, use_listings_cache=False)
     return fs, str(path)
 
 

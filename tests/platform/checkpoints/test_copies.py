@@ -10,7 +10,7 @@ import pytest
 from lehr.checkpoints.copies import Copy, Folder, verify_folder, whole
 from lehr.control.copy_retention import copies_to_remove
 from lehr.node.fetcher import fetch
-from lehr.specs.storage_url import normalised
+from lehr.specs.storage_url import normalised, open_place
 from lehr_testing.buckets import Bucket, found_by_environment, make_checkpoint, s3_server
 from lehr_trainer.configs.train import CheckpointConfig
 from lehr_trainer.errors import BadCheckpoint
@@ -82,7 +82,8 @@ def test_copy_without_a_manifest_is_incomplete(place: str, tmp_path: Path) -> No
     folder = tmp_path / "step-00000010"
     make_checkpoint(folder, step=10)
     copy = copied(place, folder)
-    copy._fs.rm_file(copy._at("manifest.json"))
+    storage, path = open_place(copy.url)
+    storage.rm_file(f"{path}/manifest.json")
     assert copy.known() is None
     with pytest.raises(BadCheckpoint, match="incomplete"):
         copy.verify()
@@ -95,11 +96,11 @@ def test_damaged_copy_is_detected_and_never_installed(
     folder = tmp_path / "step-00000010"
     make_checkpoint(folder, step=10)
     copy = copied(place, folder)
-    path = copy._at("model.safetensors")
+    storage, path = open_place(f"{copy.url}/model.safetensors")
     if damage == "missing":
-        copy._fs.rm_file(path)
+        storage.rm_file(path)
     else:
-        copy._fs.pipe_file(path, b"x" * (1000 if damage == "changed" else 10))
+        storage.pipe_file(path, b"x" * (1000 if damage == "changed" else 10))
     with pytest.raises(BadCheckpoint, match=r"model\.safetensors"):
         copy.verify()
     with pytest.raises((BadCheckpoint, FileNotFoundError)):
@@ -152,8 +153,8 @@ def test_first_intact_copy_is_fetched(place: str, tmp_path: Path) -> None:
         folder = there / f"step-{step:08d}"
         make_checkpoint(folder, step=step)
         urls[step] = copied(place, folder).url
-    newest = Copy(urls[20])
-    newest._fs.pipe_file(newest._at("model.safetensors"), b"x" * 1000)
+    storage, path = open_place(f"{urls[20]}/model.safetensors")
+    storage.pipe_file(path, b"x" * 1000)
     wanted = [
         {"path": "attempt-1/checkpoints/step-00000030", "url": None},
         {"path": "attempt-1/checkpoints/step-00000020", "url": urls[20]},

@@ -202,7 +202,7 @@ def test_planted_pickle_runs_if_it_is_unpickled(tmp_path: Path) -> None:
 def test_a_manifest_cannot_point_outside_its_folder(tmp_path: Path, name: str) -> None:
     target = save(tmp_path)
     manifest = json.loads((target / layout.MANIFEST).read_text())
-    manifest["files"][name] = {"size": 0, "sha256": ""}
+    manifest["files"][name] = {"size": 0, "sha256": "0" * 64}
     (target / layout.MANIFEST).write_text(json.dumps(manifest))
     with pytest.raises(BadCheckpoint, match="not a plain file name"):
         verify(target)

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lehr_trainer.contract import layout
 from lehr_trainer.errors import BadCheckpoint
+from lehr_trainer.files import open_regular
+
+LARGEST_BYTES = 16 << 20
+"""The largest manifest that is read: a server also reads those of programs that nobody trusts."""
+MOST_FILES = 10_000
+_LONGEST_NAME = 240
+"""Bytes. File systems allow 255; a copy's draft has a longer name."""
 
 
 class FileEntry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    size: int
-    sha256: str
+    size: int = Field(ge=0)
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
 class Manifest(BaseModel):
@@ -54,12 +61,25 @@ def read_manifest(directory: Path) -> Manifest:
     """
     path = directory / layout.MANIFEST
     try:
-        return parse_manifest(path.read_bytes(), str(path))
+        with open_regular(path) as file:
+            return parse_manifest(read_limited(file, str(path)), str(path))
     except FileNotFoundError:
         raise BadCheckpoint(f"{directory} has no {layout.MANIFEST}, so it is incomplete") from None
     except OSError as error:
         reason = str(error).splitlines()[0]
         raise BadCheckpoint(f"{path} cannot be read: {reason}") from error
+
+
+def read_limited(file: IO[bytes], where: str) -> bytes:
+    """Read a manifest's bytes.
+
+    Raises:
+        BadCheckpoint: there are too many.
+    """
+    content = file.read(LARGEST_BYTES + 1)
+    if len(content) > LARGEST_BYTES:
+        raise BadCheckpoint(f"{where} has more than {LARGEST_BYTES:,} bytes, the limit")
+    return content
 
 
 def parse_manifest(content: bytes, where: str) -> Manifest:
@@ -73,7 +93,20 @@ def parse_manifest(content: bytes, where: str) -> Manifest:
     except ValidationError as error:
         reason = str(error).splitlines()[0]
         raise BadCheckpoint(f"{where} cannot be read: {reason}") from error
+    if len(manifest.files) > MOST_FILES:
+        number = len(manifest.files)
+        raise BadCheckpoint(f"{where} lists {number:,} files; the limit is {MOST_FILES:,}")
     for name in manifest.files:
-        if Path(name).name != name or name in {"", ".", "..", layout.MANIFEST}:
-            raise BadCheckpoint(f"{where} lists {name!r}, which is not a plain file name")
+        if not is_plain(name):
+            raise BadCheckpoint(f"{where} lists {name[:300]!r}, which is not a plain file name")
     return manifest
+
+
+def is_plain(name: str) -> bool:
+    """Return whether a checkpoint may have a file of this name, in its only folder."""
+    return (
+        Path(name).name == name
+        and name not in {"", ".", "..", layout.MANIFEST}
+        and name.isprintable()
+        and len(name.encode(errors="replace")) <= _LONGEST_NAME
+    )
