@@ -308,7 +308,11 @@ def check_origin(headers: Headers, method: str) -> None:
     """
     origin = headers.get("origin")
     if origin is not None:
-        if urlsplit(origin).netloc.lower() != headers.get("host", "").lower() or origin == "null":
+        try:
+            own = urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
+        except ValueError:  # E.g. a bracket that is not closed.
+            own = False
+        if not own or origin == "null":
             raise CrossOrigin(f"a page of {origin} may not send requests to this server.")
         return
     site = headers.get("sec-fetch-site", "none")

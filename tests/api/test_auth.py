@@ -285,3 +285,8 @@ def test_interactive_api_pages_are_disabled(api):
     _, client = api
     for path in ("/docs", "/redoc"):
         assert client.get(path).status_code == 404
+
+
+def test_origin_that_is_no_address_is_refused(api):
+    answer = api[1].get("/api/v1/runs", headers={"Origin": "http://["})
+    assert answer.status_code == 403

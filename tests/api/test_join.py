@@ -88,6 +88,15 @@ def test_node_that_leaves_is_excluded_until_it_joins_again(api, monkeypatch):
     assert dispatcher.excluded == {"n1": "its fans are replaced"}
 
 
+def test_token_for_joining_makes_no_node_leave(api):
+    client, dispatcher = api[1], api[0].dispatcher
+    token = bearer(node_tokens.join_token(TOKEN, time.time() + 60))
+    refused = client.post(LEAVE, json={"node": "n1"}, headers=token)
+    assert refused.status_code == 401
+    assert "allows nothing but joining" in refused.json()["detail"]
+    assert dispatcher.excluded == {}
+
+
 def test_unknown_node_may_leave(client):
     assert client.post(LEAVE, json={"node": "n9"}).json() == {"node": "n9", "excluded": False}
 

@@ -66,13 +66,19 @@ def join_cluster(body: JoinRequest, request: Request, services: ServicesDep) -> 
 @router.post("/cluster/leave", responses=problem_responses())
 def leave_cluster(body: LeaveRequest, request: Request, services: ServicesDep) -> LeaveView:
     """Place no new runs on the node until it joins again. Its running runs continue."""
-    _check_own_name(request, services, body.node)
+    _check_own_name(request, services, body.node, joined=True)
     return leave(services, body.node)
 
 
-def _check_own_name(request: Request, services: ServicesDep, node: str) -> None:
-    """Raise Unauthorized if the token is that of another node."""
+def _check_own_name(
+    request: Request, services: ServicesDep, node: str, *, joined: bool = False
+) -> None:
+    """Raise Unauthorized for the token of another node. ``joined``: also for one of no node."""
     keys = auth.Keys(services.settings.token)
     found = auth.check_node(request.headers, keys, now=time.time())
-    if found is not None and found.node not in {None, node}:
+    if found is None or found.node == node:
+        return
+    if found.node is None and joined:
+        raise Unauthorized("a token for joining allows nothing but joining.")
+    if found.node is not None:
         raise Unauthorized(f"the token is that of node {found.node}, not of {node}.")

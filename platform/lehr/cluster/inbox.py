@@ -93,7 +93,9 @@ class Inbox:
         if not attempt_ids:
             return
         try:
-            failed = self._store.event_applier.apply_all(sorted(attempt_ids))
+            failed = self._store.event_applier.apply_all(
+                sorted(attempt_ids), again=lambda one: self.enqueue([one])
+            )
         except BaseException:
             self.enqueue(attempt_ids)
             raise

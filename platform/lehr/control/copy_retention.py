@@ -31,19 +31,24 @@ class RetainedCheckpoint(Protocol):
 
 
 def kept_because(
-    point: RetainedCheckpoint, existing: Sequence[RetainedCheckpoint], policy: CheckpointConfig
-) -> list[str]:
-    """Return why the policy keeps each existing checkpoint; those not kept are absent."""
+    existing: Sequence[RetainedCheckpoint], policy: CheckpointConfig
+) -> dict[tuple[int, int], list[str]]:
+    """Return (attempt, step) -> why the policy keeps it, for each existing checkpoint."""
     ordered = sorted(existing, key=lambda one: (one.attempt, one.step))
-    reasons = []
-    if point in ordered[-policy.keep_last :]:
-        reasons.append(f"one of the last {policy.keep_last}")
+    last = {(one.attempt, one.step) for one in ordered[-policy.keep_last :]}
     scored = [one for one in ordered if one.val_loss is not None]
-    if policy.keep_best and scored and point is min(scored, key=lambda one: one.val_loss or 0.0):
-        reasons.append("the best")
-    if policy.keep_every and point.step % policy.keep_every == 0:
-        reasons.append(f"every {policy.keep_every:,} steps")
-    return reasons
+    best = min(scored, key=lambda one: one.val_loss or 0.0, default=None)
+    found: dict[tuple[int, int], list[str]] = {}
+    for point in ordered:
+        key = (point.attempt, point.step)
+        reasons = found[key] = []
+        if key in last:
+            reasons.append(f"one of the last {policy.keep_last}")
+        if policy.keep_best and point is best:
+            reasons.append("the best")
+        if policy.keep_every and point.step % policy.keep_every == 0:
+            reasons.append(f"every {policy.keep_every:,} steps")
+    return found
 
 
 def copies_to_remove(

@@ -67,6 +67,7 @@ def checkpoints(store: Store, run: RunRow) -> list[CheckpointView]:
     nodes = {a.number: a.placement[0]["node"] for a in store.attempts.of_run(run.id) if a.placement}
     policy = stored.checkpoint_policy(run.spec)
     needed = store.checkpoints.needed_by_forks(run.id)
+    kept = kept_because(existing, policy)
     return [
         CheckpointView(
             **row.model_dump(exclude={"id"}),
@@ -74,7 +75,7 @@ def checkpoints(store: Store, run: RunRow) -> list[CheckpointView]:
             latest=row is newest,
             node=nodes.get(row.attempt),
             kept=[
-                *(kept_because(row, existing, policy) if row in existing else []),
+                *kept.get((row.attempt, row.step), []),
                 *(["a fork waits to start from it"] if row.path in needed else []),
             ],
         )

@@ -8,7 +8,7 @@ applied, and nothing twice.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -44,6 +44,8 @@ _log = logging.getLogger("lehr.store")
 _BATCH = 500
 """Attempts in one query: SQLite limits the parameters of a statement."""
 _KINDS = ("started", "checkpoint", "checkpoint_removed", "finished")
+_AT_ONCE = 500
+"""Records of an attempt in one transaction: a flood of them must leave room for other writes."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,8 @@ class _News:
     step: int | None
     """The newest step."""
     upto: int
+    more: bool
+    """There are later records, for the next transaction."""
 
 
 class EventApplier:
@@ -86,30 +90,34 @@ class EventApplier:
         self._clock = clock
 
     def apply(self, attempt_id: str) -> list[AppliedEvents]:
-        """Apply what the attempt recorded since the last call, in one transaction.
+        """Apply what the attempt recorded since the last call.
 
         The first ``started`` makes the run running, checkpoints are registered or marked removed,
         and ``finished`` is put into the attempt's row; its last step too. The records of an
         attempt that was superseded change only its own row.
         """
+        applied: list[AppliedEvents] = []
         while True:
             positions = self._positions([attempt_id])
             if not positions:
                 raise NotFound(f"There is no attempt {attempt_id!r}.")
             news = self._news(positions[attempt_id])
             if news is None:
-                return []
+                return applied
             # A step alone is applied again after a power cut: not worth a flush to disk.
             with self._db.write(durable=bool(news.records), what="apply_events") as session:
                 done = self._apply_in(session, attempt_id, news)
-            if done is not None:
-                return done
+            applied += done or []
+            if done is not None and not news.more:
+                return applied
 
-    def apply_all(self, attempt_ids: Sequence[str]) -> dict[str, Exception]:
-        """Apply what these attempts recorded, in one transaction.
+    def apply_all(
+        self, attempt_ids: Sequence[str], again: Callable[[str], object] = str
+    ) -> dict[str, Exception]:
+        """Apply what these attempts recorded, up to ``_AT_ONCE`` records each, in one transaction.
 
         Return the errors by attempt. An attempt with an error changes nothing, and is independent
-        of the others.
+        of the others. ``again`` is called with each attempt that has more records.
 
         Raises:
             StoreUnavailable: the store fails for every attempt.
@@ -142,6 +150,9 @@ class EventApplier:
                     raise  # The disk or the file: it concerns every attempt.
                 except Exception as error:  # noqa: BLE001 - returned to the caller
                     failed[attempt_id] = error
+        for attempt_id, news in found.items():
+            if news.more and attempt_id not in failed:
+                again(attempt_id)
         return failed
 
     def _positions(self, attempt_ids: Sequence[str]) -> dict[str, _Position]:
@@ -212,16 +223,19 @@ class EventApplier:
                 return None
             run, upto = row
             rows = connection.execute(
-                "SELECT kind, body FROM records WHERE run=? AND attempt=? AND offset>=?"
-                " ORDER BY offset",
-                (run, number, applied),
+                "SELECT kind, body, offset FROM records WHERE run=? AND attempt=? AND offset>=?"
+                " AND kind IN (?, ?, ?, ?) ORDER BY offset LIMIT ?",
+                (run, number, applied, *_KINDS, _AT_ONCE + 1),
             ).fetchall()
             newest = connection.execute(
                 "SELECT step FROM latest WHERE run=? AND metric=? AND attempt=?",
                 (run, index.TIME, number),
             ).fetchone()
-        records = [record for kind, body in rows if kind in _KINDS and (record := _read(body))]
-        return _News(position, records, newest[0] if newest else None, upto)
+        more = len(rows) > _AT_ONCE
+        if more:
+            upto = rows.pop()[2]
+        records = [record for _, body, _ in rows if (record := _read(body))]
+        return _News(position, records, newest[0] if newest else None, upto, more)
 
     def _apply_news(self, session: Session, attempt: Attempt, news: _News) -> list[AppliedEvents]:
         run = get_run(session, attempt.run_id)

@@ -40,14 +40,16 @@ policies = st.builds(
 @given(st.lists(points, unique_by=lambda one: (one.attempt, one.step), max_size=9), policies)
 def test_copy_is_removed_only_if_no_reason_keeps_it(there, policy):
     gone = copies_to_remove(there, policy, needed=())
-    assert set(gone) == {one.path for one in there if not kept_because(one, there, policy)}
+    assert set(gone) == {
+        one.path for one in there if not kept_because(there, policy)[one.attempt, one.step]
+    }
     assert copies_to_remove(there, policy, needed=gone) == []
 
 
 def test_every_reason_is_named():
     there = [Point(1, 10, 3.0), Point(1, 20, 2.0), Point(1, 30, 4.0), Point(2, 25), Point(2, 35)]
     policy = CheckpointConfig(keep_last=2, keep_best=True, keep_every=20)
-    assert [kept_because(one, there, policy) for one in there] == [
+    assert [kept_because(there, policy)[one.attempt, one.step] for one in there] == [
         [],
         ["the best", "every 20 steps"],
         [],

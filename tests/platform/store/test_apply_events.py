@@ -226,3 +226,29 @@ def test_transition_by_an_event_is_published(store: Store) -> None:
     ingest(store, attempt.id, line("started"))
     store.event_applier.apply(attempt.id)
     assert published == [Change("metrics", run.id, 1), Change("run", run.id)]
+
+
+def test_flood_of_records_is_applied_in_parts_and_completely(store: Store) -> None:
+    attempt = new_attempt(store)
+    ingest(store, attempt.id, line("started"))
+    ingest(store, attempt.id, b"".join(checkpoint(step) for step in range(1, 1201)))
+    calls = 0
+    numbers = []
+    again = [attempt.id]
+    while again:
+        again = []
+        assert store.event_applier.apply_all([attempt.id], again=again.append) == {}
+        numbers.append(len(store.checkpoints.of_run(attempt.run_id)))
+        calls += 1
+    assert calls == 3
+    assert numbers == [499, 999, 1200]
+    assert store.event_applier.apply(attempt.id) == []
+
+
+def test_one_call_for_one_attempt_applies_all_of_a_flood(store: Store) -> None:
+    attempt = new_attempt(store)
+    ingest(store, attempt.id, line("started"))
+    ingest(store, attempt.id, b"".join(checkpoint(step) for step in range(1, 1201)))
+    applied = store.event_applier.apply(attempt.id)
+    assert [one.step for one in applied if one.kind == "checkpoint"] == list(range(1, 1201))
+    assert len(store.checkpoints.of_run(attempt.run_id)) == 1200
