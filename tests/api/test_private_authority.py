@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from lehr import node_tokens
+from lehr.joining import drain
 from lehr.joining.keeper import NodeKeeper
 from lehr.joining.record import JoinRecord
 from lehr.node.agent import clean_environment
@@ -135,3 +137,24 @@ def test_machine_joins_by_ca_and_is_refused_without(served, lehr, tmp_path):
     # It is heard: only the server itself can answer that its URL is one of its machine alone.
     for words in ((*join, "--ca", str(made.authority)), ("--ca", str(made.authority), *join)):
         assert "other machines cannot join: this server's URL" in lehr(*words)[2]
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_machine_leaves_by_the_authority_with_which_it_joined(
+    served, tmp_path, monkeypatch, trusted
+):
+    """The server is told that it leaves, also by a command line without --ca."""
+    process, made = served
+    monkeypatch.setenv("SSL_CERT_FILE", "")  # So that it is as before at the end.
+    monkeypatch.delenv("SSL_CERT_FILE")
+    secret = process.headers["Authorization"].removeprefix("Bearer ")
+    joined = JoinRecord(
+        server_url=process.info()["url"],
+        node="gpu-9",
+        node_token=node_tokens.node_token(secret, "gpu-9"),
+        gpus=1,
+        logical=True,
+        ca_file=str(made.authority) if trusted else None,
+    )
+    result = drain.drain(tmp_path, joined, wait=False, timeout_s=5)
+    assert (result.unreachable is None) == trusted

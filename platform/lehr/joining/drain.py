@@ -115,5 +115,6 @@ def _end_trainings(
 def _leave(joined: JoinRecord) -> None:
     from lehr.client import Client
 
+    joined.trust_authority()
     with Client(joined.server_url, joined.node_token) as client:
         client.leave_cluster(joined.node)

@@ -179,8 +179,7 @@ def ask(record: JoinRecord, *, readmit: bool = False) -> JoinView:
     """
     from lehr.client import Client
 
-    if record.ca_file is not None:
-        os.environ["SSL_CERT_FILE"] = record.ca_file
+    record.trust_authority()
     with Client(record.server_url, record.node_token) as client:
         return client.join_cluster(record.node, readmit=readmit)
 

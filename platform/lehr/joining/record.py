@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
@@ -27,6 +28,11 @@ class JoinRecord:
     base_port: int = 0
     ca_file: str | None = None
     """Certificates to trust besides the system's, for a server with its own authority."""
+
+    def trust_authority(self) -> None:
+        """Have this process trust the server's own authority, if it has one."""
+        if self.ca_file is not None:
+            os.environ["SSL_CERT_FILE"] = self.ca_file
 
 
 def folder(where: Path) -> Path:
