@@ -21,7 +21,7 @@ from starlette.requests import cookie_parser
 
 from lehr import access, node_tokens, projects
 from lehr.access import Role
-from lehr.errors import Forbidden, NotFound, Unauthorized
+from lehr.errors import Forbidden, NotFound, Unauthorized, UserError
 from lehr_api import scopes
 from lehr_api.problems import CrossOrigin, WrongHost
 
@@ -47,15 +47,13 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def check_path(path: str) -> None:
-    """Raise NotFound for control characters, before any rule reads the path.
+    """Raise UserError for control characters, before any rule reads the path.
 
     Starlette's routes also match a path with a line feed at its end, which rules for whole paths do
     not match.
     """
     if _CONTROL.search(path):
-        raise NotFound(
-            f"There is nothing at {path[:200]!r}.", hint="A path has no control characters."
-        )
+        raise UserError(f"the path {path[:200]!r} has control characters; no route has them.")
 
 
 def is_capsule(path: str) -> bool:

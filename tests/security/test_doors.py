@@ -12,7 +12,7 @@ from starlette.routing import compile_path
 
 from lehr import access
 from lehr.access import Role
-from lehr.errors import NotFound
+from lehr.errors import UserError
 from lehr.specs import load_spec
 from lehr_api import auth
 from lehr_testing.api import RUN_SPEC, TOKEN, api_client, attempt_token, begin
@@ -60,7 +60,7 @@ def test_no_almost_equal_path_reaches_a_route_with_a_lower_role(server: tuple[An
             if not exact[path].match(variant):
                 continue
             reached += 1
-            with pytest.raises(NotFound) if has_control(variant) else nullcontext():
+            with pytest.raises(UserError) if has_control(variant) else nullcontext():
                 auth.check_path(variant)
                 assert access.needed(method, variant) == role, (method, variant)
                 assert (auth.attempt_of(variant) is None) == (auth.attempt_of(path) is None)
@@ -88,7 +88,7 @@ def test_no_route_answers_with_a_control_character_in_its_path(
     assert len(asked) > 300
     for request, answer in zip(asked, ask(client, api.app, asked), strict=True):
         what = f"{request.method} {request.path!r}: {answer.status} {answer.body[:200]!r}"
-        assert answer.status == 404, what
+        assert answer.status == 422, what
         assert answer.headers["content-type"] == "application/problem+json", what
 
 
@@ -104,7 +104,7 @@ def test_no_route_of_an_attempt_answers_with_a_line_feed(tmp_path: Path) -> None
             for token in (attempt_token(run.id), TOKEN)
         ]
         assert asked
-        assert {answer.status for answer in ask(client, api.app, asked)} == {404}
+        assert {answer.status for answer in ask(client, api.app, asked)} == {422}
 
 
 def test_line_feed_at_the_end_does_not_make_a_researcher_an_admin(
@@ -115,6 +115,6 @@ def test_line_feed_at_the_end_does_not_make_a_researcher_an_admin(
     headers = {"Authorization": f"Bearer {made['token']}"}
     body = {"name": "pwn", "role": "admin"}
     answer = client.post("/api/v1/tokens%0A", json=body, headers=headers)
-    assert answer.status_code == 404
-    assert "no control characters" in answer.json()["hint"]
+    assert answer.status_code == 422
+    assert "has control characters" in answer.json()["detail"]
     assert "pwn" not in {one["name"] for one in client.get("/api/v1/tokens").json()["tokens"]}
