@@ -20,7 +20,7 @@ import uvicorn
 
 from lehr import __version__, home, log_rotation
 from lehr.errors import HomeUnusable, LehrError, UserError
-from lehr.freed_memory import give_back
+from lehr.freed_memory import give_back, limit_arenas
 from lehr.upkeep import Upkeep
 from lehr_api import logs
 from lehr_api.app import create_app
@@ -38,6 +38,7 @@ _GRACE_S = 5
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
+    limit_arenas()
     where = options.home.expanduser().absolute()
     try:
         _refuse_bare_network(options)

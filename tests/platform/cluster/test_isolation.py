@@ -220,7 +220,7 @@ def test_no_run_fails_while_the_store_is_unavailable(bench, monkeypatch):
     (run, attempt), *_ = (bench.running(name) for name in "abc")
     with monkeypatch.context() as patch:
 
-        def refuse(*_args):
+        def refuse(*_args, **_fields):
             raise StoreUnavailable("The disk is full.")
 
         patch.setattr(EventApplier, "apply_all", refuse)
