@@ -1,4 +1,4 @@
-"""Checks before every route, mount and socket: host, origin, token, body size, headers.
+"""Checks before every route, mount and socket: host, origin, token, body, headers.
 
 Plain ASGI, so that nothing added to the app later bypasses it, and so that streamed answers are not
 buffered.
@@ -17,7 +17,8 @@ from starlette.datastructures import Headers
 from lehr import access, actor, log_fields, projects
 from lehr.errors import LehrError, StoreUnavailable
 from lehr_api import auth
-from lehr_api.problems import TooLarge, error_response, unexpected_response
+from lehr_api.problems import error_response, unexpected_response
+from lehr_api.request_bodies import Bodies
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -54,7 +55,7 @@ class Guard:
         store: Callable[[], Store],
     ) -> None:
         self.app = app
-        self._settings = settings
+        self._bodies = Bodies(settings)
         self._keys = auth.Keys(settings.token)
         self._names = auth.own_names(settings)
         self._loopback = settings.loopback
@@ -96,9 +97,13 @@ class Guard:
                 auth.check_role(person, scope.get("method", "GET"), scope["path"])
                 auth.check_scope(person, scope["path"])
             if scope["type"] == "http":
-                receive = await self._limited(scope, receive)
-            await self.app(scope, receive, send_guarded)
+                with self._bodies.watch(scope, receive) as watched:
+                    await self.app(scope, watched, send_guarded)
+            else:
+                await self.app(scope, receive, send_guarded)
         except LehrError as error:
+            if started:
+                raise
             if scope["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1008, "reason": error.code})
                 return
@@ -141,36 +146,6 @@ class Guard:
         except StoreUnavailable as error:
             _log.error("a request of %s was not audited: %s", person.name, error)
 
-    async def _limited(self, scope: Scope, receive: Receive) -> Receive:
-        """Return ``receive`` after checking that the body is within the limit.
-
-        The HTTP server counts a body with a stated length; one without is read here.
-        """
-        is_chunk = auth.attempt_of(scope["path"]) is not None
-        limit = self._settings.chunk_limit if is_chunk else self._settings.body_limit
-        headers = Headers(scope=scope)
-        if scope["method"] == "PUT" and auth.is_capsule(scope["path"]):
-            # The route reads it in pieces and counts them.
-            return receive
-        stated = headers.get("content-length")
-        if stated is not None:
-            if not (stated.isascii() and stated.isdecimal()) or int(stated) > limit:
-                raise _too_large(limit)
-            return receive
-        if "transfer-encoding" not in headers:
-            return receive
-        body = bytearray()
-        more = True
-        while more:
-            message = await receive()
-            if message["type"] != "http.request":
-                return _replay(message, receive)
-            body += message.get("body", b"")
-            if len(body) > limit:
-                raise _too_large(limit)
-            more = message.get("more_body", False)
-        return _replay({"type": "http.request", "body": bytes(body), "more_body": False}, receive)
-
 
 def _subject(path: str) -> dict[str, str]:
     """Return the run, attempt, sweep or rollout of a path, for the log lines of its request."""
@@ -179,17 +154,3 @@ def _subject(path: str) -> dict[str, str]:
         return {}
     kind, name = found.groups()
     return log_fields.of_attempt(name) if kind == "attempt" else log_fields.of(kind, name)
-
-
-def _replay(message: Message, receive: Receive) -> Receive:
-    """Return a ``receive`` that yields ``message`` first, then the rest."""
-    pending = [message]
-
-    async def again() -> Message:
-        return pending.pop() if pending else await receive()
-
-    return again
-
-
-def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"the body is larger than {limit:,} bytes, the limit.")

@@ -37,6 +37,7 @@ CODES = {
     404: "not_found",
     405: "method_not_allowed",
     406: "not_acceptable",
+    408: "too_slow",
     413: "too_large",
     415: "unsupported_media_type",
     421: "wrong_host",
@@ -62,6 +63,13 @@ class CrossOrigin(LehrError):
 class TooLarge(LehrError):
     code = "too_large"
     status = 413
+
+
+class SlowBody(LehrError):
+    """The body of a request came too slowly, or its end never came."""
+
+    code = "too_slow"
+    status = 408
 
 
 class WrongProtocol(LehrError):
@@ -123,6 +131,8 @@ def error_response(error: LehrError) -> Response:
         headers["WWW-Authenticate"] = 'Bearer realm="lehr"'
     if isinstance(error, Busy):
         headers["Retry-After"] = str(error.retry_after_s)
+    if isinstance(error, SlowBody):
+        headers["Connection"] = "close"
     problems = None
     if isinstance(error, SpecError):
         problems = [
@@ -170,6 +180,8 @@ async def _lehr_error(request: Request, error: Exception) -> Response:
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    if isinstance(error.__cause__, LehrError):  # FastAPI's, for an error while it read the body.
+        return error_response(error.__cause__)
     path, method = request.url.path, request.method
     detail, hint = str(error.detail), None
     if error.status_code == HTTPStatus.NOT_FOUND and detail == "Not Found":

@@ -1,15 +1,18 @@
-"""The head of a request has a limit, which counts for each request and not for its body."""
+"""The head of a request has limits, which count for each request and not for its body."""
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
-from lehr_api.request_heads import LARGEST_HEAD
+from lehr_api import request_heads
+from lehr_api.request_heads import LARGEST_HEAD, LimitedHeads
 from lehr_testing.api import TOKEN, served
 
 PIECE = 4096
@@ -89,3 +92,60 @@ def test_body_is_not_counted(connection: socket.socket) -> None:
     for _ in range(size // PIECE):
         connection.sendall(b" " * PIECE)
     assert answer(connection).startswith(b"HTTP/1.1 422")
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch, connection: socket.socket) -> socket.socket:
+    """A new connection to a server that waits for a head for half a second."""
+    monkeypatch.setattr(LimitedHeads, "longest_s", 0.5)
+    monkeypatch.setattr(request_heads, "_AGAIN_S", 0.1)
+    at = connection.getpeername()
+    connection.close()
+    return socket.create_connection(at, timeout=20)
+
+
+HALF = b"GET /api/v1/health HTTP/1.1\r\nHost: 127.0.0.1\r\nX: "
+
+
+@pytest.mark.parametrize("begin", [b"", b"G", HALF, b"\r\n\r\n"])
+@pytest.mark.parametrize("second", [False, True], ids=["first", "second"])
+def test_head_that_does_not_come_ends_the_connection(
+    hurried: socket.socket, begin: bytes, second: bool
+) -> None:
+    if second:
+        hurried.sendall(head("/api/v1/health"))
+        assert answer(hurried).startswith(b"HTTP/1.1 200")
+    hurried.sendall(begin)
+    found = answer(hurried)
+    # Without a byte of the next request, uvicorn ends the connection, and without an answer.
+    assert found.startswith(b"HTTP/1.1 408") or (second and found + begin == b"")
+    assert hurried.recv(100) == b""
+
+
+@pytest.mark.parametrize("byte", [b"a", b"\r\n"])
+def test_head_that_comes_byte_by_byte_ends_the_connection(
+    hurried: socket.socket, byte: bytes
+) -> None:
+    hurried.sendall(HALF if byte == b"a" else b"\r\n")
+    hurried.settimeout(0.05)
+    found = None
+    for _ in range(400):
+        with contextlib.suppress(TimeoutError):
+            found = hurried.recv(100)
+            break
+        hurried.sendall(byte)
+    assert found is not None
+    assert found.startswith(b"HTTP/1.1 408")
+
+
+def test_answer_may_take_longer_than_a_head(hurried: socket.socket) -> None:
+    hurried.sendall(head("/api/v1/stream"))
+    until_s = time.monotonic() + 4 * LimitedHeads.longest_s
+    found = b""
+    while time.monotonic() < until_s:
+        hurried.settimeout(0.2)
+        with contextlib.suppress(TimeoutError):
+            piece = hurried.recv(65536)
+            assert piece, found
+            found += piece
+    assert found.startswith(b"HTTP/1.1 200")
