@@ -47,6 +47,8 @@ def main(arguments: list[str] | None = None) -> int:
             with _listening(settings) as listener:
                 _allow_open_files()
                 logs.configure(home.logs_dir(where) / "server.log")
+                if note := home.close_to_others(where):
+                    log.warning(note)
                 with contextlib.ExitStack() as upkeep:
                     rotation = partial(log_rotation.rotate, home.logs_dir(where))
                     for name, act in (("log-rotation", rotation), ("freed-memory", give_back)):

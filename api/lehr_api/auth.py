@@ -319,11 +319,13 @@ def check_origin(headers: Headers, method: str) -> None:
         raise CrossOrigin("a page of another site may not send requests to this server.")
 
 
+_HOST = re.compile(r"([\w.-]+|\[[0-9a-f:.]+(?:%\w+)?\])(?::[0-9]{1,5})?", re.ASCII | re.IGNORECASE)
+
+
 def _hostname(host: str) -> str | None:
-    try:
-        return urlsplit(f"//{host}").hostname
-    except ValueError:
-        return None
+    """Return the name or address of a Host header, without its port (RFC 9110, 7.2)."""
+    found = _HOST.fullmatch(host)
+    return None if found is None else found[1].strip("[]").lower()
 
 
 def _same(given: str, right: str) -> bool:

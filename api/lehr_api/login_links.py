@@ -12,7 +12,8 @@ from lehr.errors import Unauthorized
 from lehr_api.auth import Person
 
 LIFETIME_S = 300.0
-MOST = 1_000
+MOST_EACH = 20
+"""Links of one person. A new one ends that person's oldest, and nobody else's."""
 
 
 class LoginLinks:
@@ -29,8 +30,9 @@ class LoginLinks:
         with self._guard:
             now = self._clock()
             self._open = {key: one for key, one in self._open.items() if one[1] > now}
-            while len(self._open) >= MOST:
-                del self._open[next(iter(self._open))]
+            own = [key for key, (owner, _) in self._open.items() if owner == person]
+            for key in own[: max(0, len(own) + 1 - MOST_EACH)]:
+                del self._open[key]
             self._open[_digest(code)] = (person, now + LIFETIME_S)
         return code
 

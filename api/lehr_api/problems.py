@@ -168,6 +168,8 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(LehrError, _lehr_error)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _invalid_request)
+    app.add_exception_handler(RecursionError, _nested)
+    app.add_exception_handler(UnicodeEncodeError, _not_text)
 
 
 async def _lehr_error(request: Request, error: Exception) -> Response:
@@ -178,10 +180,34 @@ async def _lehr_error(request: Request, error: Exception) -> Response:
     return error_response(error)
 
 
+async def _nested(request: Request, error: Exception) -> Response:
+    """Answer for a body that nests its values deeper than its readers can follow."""
+    _log.warning("too deeply nested: %s %s", request.method, request.url.path, exc_info=error)
+    return problem_response(
+        422, "the body nests its values too deeply.", hint="A spec has fewer than ten levels."
+    )
+
+
+async def _not_text(request: Request, error: Exception) -> Response:
+    """Answer for a text that UTF-8 has no bytes for, which JSON can spell."""
+    assert isinstance(error, UnicodeEncodeError)
+    if error.reason != "surrogates not allowed":
+        raise error
+    _log.warning("not a text: %s %s", request.method, request.url.path, exc_info=error)
+    return problem_response(
+        422,
+        f"a text has {error.object[error.start : error.end]!a}: half of a surrogate pair, "
+        "which is not a character.",
+        hint="Send both halves, or the character itself in UTF-8.",
+    )
+
+
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if isinstance(error.__cause__, LehrError):  # FastAPI's, for an error while it read the body.
         return error_response(error.__cause__)
+    if isinstance(error.__cause__, RecursionError):
+        return await _nested(request, error.__cause__)
     path, method = request.url.path, request.method
     detail, hint = str(error.detail), None
     if error.status_code == HTTPStatus.NOT_FOUND and detail == "Not Found":

@@ -26,7 +26,8 @@ class LimitedHeads(HttpToolsProtocol):
     longest_s = LONGEST_S
     _head_is_open = True
     _head_bytes = 0
-    _heads_read = 0
+    _ends = 0
+    """Of heads and bodies: what is read between two of them is of one part."""
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -38,9 +39,9 @@ class LimitedHeads(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        heads_read = self._heads_read
+        ends = self._ends
         super().data_received(data)
-        belongs_to_a_head = self._head_is_open and heads_read == self._heads_read
+        belongs_to_a_head = self._head_is_open and ends == self._ends
         if not belongs_to_a_head or self.transport.is_closing():
             return
         if self._timer is None:
@@ -57,7 +58,7 @@ class LimitedHeads(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._head_is_open = False
-        self._heads_read += 1
+        self._ends += 1
         self._stop_timer()
         super().on_headers_complete()
 
@@ -65,6 +66,7 @@ class LimitedHeads(HttpToolsProtocol):
         super().on_message_complete()
         # Line feeds may come before the next request, and begin no message.
         self._head_is_open, self._head_bytes = True, 0
+        self._ends += 1
 
     def _start_timer(self) -> None:
         self._timer = self.loop.call_later(self.longest_s, self._look_again)

@@ -50,6 +50,23 @@ def ensure_home(where: Path | None = None) -> Path:
     return where
 
 
+def close_to_others(where: Path) -> str | None:
+    """Let nobody but its owner enter the home, which holds specs, logs and code of all projects.
+
+    Return what it was, or why it is still open; None if it was closed already.
+    """
+    mode = where.stat().st_mode & 0o777
+    if not mode & 0o077:
+        return None
+    was = f"other users of this machine could enter {where} (mode {mode:04o})"
+    try:
+        where.chmod(mode & 0o700)
+    except OSError as error:
+        cure = f"Its owner should do it: chmod 700 {where}"
+        return f"{was}, and still can, since it cannot be changed: {error.strerror}. {cure}"
+    return f"{was}; it is closed now."
+
+
 def is_loopback(host: str) -> bool:
     """Return whether the name or address is one of this machine alone."""
     if host == "localhost":

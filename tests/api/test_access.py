@@ -14,7 +14,7 @@ from lehr.access import Role
 from lehr.errors import StoreUnavailable, Unauthorized
 from lehr.store.records import access_tokens, audit
 from lehr_api import auth
-from lehr_api.login_links import LIFETIME_S, LoginLinks
+from lehr_api.login_links import LIFETIME_S, MOST_EACH, LoginLinks
 from lehr_testing.api import BASE, RUN_SPEC, TOKEN, api_client, served
 from lehr_testing.routes import concrete, walk
 
@@ -345,6 +345,21 @@ def test_login_link_expires():
     now = LIFETIME_S
     with pytest.raises(Unauthorized, match="was used or has expired"):
         links.take(late)
+
+
+def test_links_of_one_person_end_nobody_elses():
+    links = LoginLinks()
+    viewer = auth.Person("vera", Role.VIEWER, "0" * 64)
+    first, *others = [links.make(viewer) for _ in range(3)]
+    of_owner = links.make(auth.OWNER)
+    newest = [links.make(viewer) for _ in range(1_000)][-MOST_EACH:]
+    assert links.take(of_owner) == auth.OWNER
+    assert all(links.take(code) == viewer for code in newest)
+    for code in (first, *others):
+        with pytest.raises(Unauthorized):
+            links.take(code)
+    few = [links.make(viewer) for _ in range(MOST_EACH - 1)]
+    assert all(links.take(code) == viewer for code in few)
 
 
 def test_open_stream_ends_when_its_token_is_revoked(tmp_path):

@@ -114,7 +114,18 @@ def test_unknown_attempt_is_answered_like_a_wrong_token(api):
 
 @pytest.mark.parametrize(
     "host",
-    ["evil.example", "127.0.0.1.evil.example", "127.0.0.1@evil.example", "", "[::1", "8.8.8.8"],
+    [
+        "evil.example",
+        "127.0.0.1.evil.example",
+        "127.0.0.1@evil.example",
+        "",
+        "[::1",
+        "8.8.8.8",
+        "127.0.0.1#.evil.example",
+        "evil.example:80@127.0.0.1",
+        "127.0.0.1/evil.example",
+        "127.0.0.1?a",
+    ],
 )
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD"])
 def test_foreign_host_name_is_rejected_for_every_method(api, host, method):

@@ -85,13 +85,16 @@ def test_each_request_of_a_connection_has_the_limit_for_itself(connection: socke
         assert answer(connection).startswith(b"HTTP/1.1 200")
 
 
-def test_body_is_not_counted(connection: socket.socket) -> None:
+@pytest.mark.parametrize("piece", [PIECE, 8 * LARGEST_HEAD], ids=["pieces", "whole"])
+def test_body_is_not_counted(connection: socket.socket, piece: int) -> None:
     size = 8 * LARGEST_HEAD
     first = head("/api/v1/runs", **{"Content-Length": str(size)}).replace(b"GET", b"POST", 1)
     connection.sendall(first)
-    for _ in range(size // PIECE):
-        connection.sendall(b" " * PIECE)
+    for _ in range(size // piece):
+        connection.sendall(b" " * piece)
     assert answer(connection).startswith(b"HTTP/1.1 422")
+    connection.sendall(head("/api/v1/health"))
+    assert answer(connection).startswith(b"HTTP/1.1 200")
 
 
 @pytest.fixture

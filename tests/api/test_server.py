@@ -34,7 +34,8 @@ def start(tmp_path):
 
 
 @pytest.mark.nightly  # tests/e2e starts and restarts servers.
-def test_server_publishes_its_address_locks_its_home_and_restarts(start):
+def test_server_publishes_its_address_locks_its_home_and_restarts(start, tmp_path):
+    (tmp_path / "home").mkdir(mode=0o755)
     server = start().ready()
     home = server.home
     assert server.info()["url"] == f"http://127.0.0.1:{server.port}"

@@ -63,6 +63,29 @@ def test_token_is_created_once_and_readable_only_by_its_owner(tmp_path: Path) ->
     assert [path.name for path in where.iterdir()] == ["token"]
 
 
+def test_home_that_others_can_enter_is_closed(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    note = home.close_to_others(tmp_path)
+    assert note is not None
+    assert "mode 0755" in note
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o700
+    assert home.close_to_others(tmp_path) is None
+
+
+def test_home_that_cannot_be_closed_is_named_with_the_cure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o750)
+
+    def refuse(*_args: object, **_fields: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "chmod", refuse)
+    note = home.close_to_others(tmp_path)
+    assert note is not None
+    assert note.endswith(f"Its owner should do it: chmod 700 {tmp_path}")
+
+
 def test_token_readable_by_others_is_rejected(tmp_path: Path) -> None:
     home.ensure_token(tmp_path)
     (tmp_path / "token").chmod(0o640)

@@ -141,6 +141,19 @@ def test_path_of_many_names_is_rejected(scene):
         assert b"a path of 2,000 names; at most 32 are allowed" in answer.body
 
 
+@pytest.mark.parametrize("levels", [100, 500, 900, 3_000, 100_000])
+@pytest.mark.parametrize("part", ["env", "train"])
+def test_spec_of_many_levels_is_rejected(scene, levels, part):
+    api, client, *_ = scene
+    spec = json.dumps({**RUN_SPEC, part: "HERE"})
+    nested = spec.replace('"HERE"', '{"a":' * levels + "1" + "}" * levels)
+    body = f'{{"spec": {nested}}}'.encode()
+    [answer] = ask(client, api.app, [Request("POST", "/api/v1/runs", body=[body])])
+    assert answer.status == 422, answer.body[:300]
+    assert b"nest" in answer.body
+    assert api.store.runs.page(archived=None).total == 1
+
+
 def test_attempt_that_logs_ever_new_metrics_slows_nobody(scene):
     """Each append reads the attempt's newest values, so their number is limited."""
     api, client, run, attempt = scene

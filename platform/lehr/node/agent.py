@@ -7,6 +7,7 @@ cannot start the same attempt twice. All methods are idempotent by attempt id.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import secrets
@@ -29,6 +30,7 @@ from lehr.node.gpu_lock import lock_path
 from lehr.node.gpu_sample import GpuSampler
 from lehr.node.host_sample import HostSampler
 from lehr.node.runs_folder import folder_id
+from lehr.trees import remove_tree
 
 PROTOCOL = 4
 """2 has ``report``, 3 has ``runs_folder``, 4 keeps secrets apart from the launch spec.
@@ -209,12 +211,12 @@ class Agent:
         entry = AttemptDir(str(path))
         held = entry.held()
         if entry.is_done and not held:
-            shutil.rmtree(path, ignore_errors=True)
+            _remove(path)
             return None
         ended = entry.exit()
         if not held and not (path / "shim.json").exists():
             # The agent was killed before the shim registered: it was never started.
-            shutil.rmtree(path, ignore_errors=True)
+            _remove(path)
             return None
         if not held:
             self._finalize_orphan(entry)
@@ -286,6 +288,12 @@ def _is_in_user_site() -> bool:
     folder = os.path.join(os.path.realpath(site.getusersitepackages()), "")  # noqa: PTH118 - with /
     paths = [__file__, (torch.origin if torch is not None else None) or ""]
     return any(os.path.realpath(path).startswith(folder) for path in paths)
+
+
+def _remove(folder: Path) -> None:
+    """Remove an attempt's folder, in which its training may have left anything."""
+    with contextlib.suppress(OSError):
+        remove_tree(folder)
 
 
 def node_folder(node: str) -> Path:

@@ -32,18 +32,22 @@ RECORD_KINDS = frozenset(
 )
 
 
-def events(store: Store, run: RunRow) -> list[EventView]:
-    """Return the events, oldest first. Clocks of workers and server may differ; within an
-    attempt the order is kept.
+def events(store: Store, run: RunRow) -> tuple[list[EventView], bool]:
+    """Return the events, oldest first, and whether they are all; if not, old records are left out.
+
+    Clocks of workers and server may differ; within an attempt the order is kept.
     """
     found = [_moved(move) for move in store.transitions.of_run(run.id)]
     found += [_asked(request) for request in store.requests.of_run(run.id)]
-    found += [_view(stored) for stored in store.events.records(run.id, RECORD_KINDS)]
+    newest = store.events.newest(run.id, RECORD_KINDS)
+    found += [_view(stored) for stored in newest.records]
     # Stable: equal times keep the order of the attempt's records.
-    return sorted(found, key=lambda event: event.at)
+    return sorted(found, key=lambda event: event.at), newest.whole
 
 
-def samples(store: Store, run: RunRow) -> list[SampleView]:
+def samples(store: Store, run: RunRow) -> tuple[list[SampleView], bool]:
+    """Return the samples, oldest first, and whether they are all; if not, old ones are left out."""
+    newest = store.events.newest(run.id, {"sample"})
     return [
         SampleView(
             step=record.step,
@@ -52,9 +56,9 @@ def samples(store: Store, run: RunRow) -> list[SampleView]:
             text=record.text,
             at=record.time,
         )
-        for attempt, record in store.events.records(run.id, {"sample"})
+        for attempt, record in newest.records
         if isinstance(record, records.Sample)
-    ]
+    ], newest.whole
 
 
 def checkpoints(store: Store, run: RunRow) -> list[CheckpointView]:

@@ -231,8 +231,9 @@ class RunPresenter:
         summary = _parse_summary(
             [
                 stored.record
-                for stored in self._store.events.records(run.id, {"started", "warning", "notice"})
-                if stored.attempt == run.attempt
+                for stored in self._store.events.newest(
+                    run.id, {"started", "warning", "notice"}, attempt=run.attempt
+                ).records
             ]
         )
         if RunState(run.state).ended:

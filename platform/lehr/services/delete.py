@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import TYPE_CHECKING
 
 from lehr import home as homes
@@ -14,6 +13,7 @@ from lehr.schemas.sweeps import SweepDeletion
 from lehr.services.archive import refuse_unfinished, unfinished_runs
 from lehr.store.records.checkpoints import CopyReport
 from lehr.store.records.run_rows import shown_run
+from lehr.trees import remove_tree, tree_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +41,7 @@ def delete_run(context: Context, run: RunRow) -> Deletion:
     store.runs.mark_deleted(run.id, message=message)
     store.streams.forget(run.id)
     if folder.is_dir():
-        shutil.rmtree(folder)
+        remove_tree(folder)
     for one in copies:
         assert one.copy_url is not None
         one.remove_copy()
@@ -93,8 +93,7 @@ def _estimate_run(context: Context, run: RunRow, *, deleted: bool) -> Deletion:
     store = context.store
     folder = homes.runs_dir(context.home) / run.id
     streams = store.streams.stored_bytes(run.id)
-    inside = () if folder.is_symlink() else folder.rglob("*")
-    files = sum(p.lstat().st_size for p in inside if p.is_symlink() or p.is_file())
+    files = 0 if folder.is_symlink() else tree_bytes(folder)
     checkpoints = _checkpoints(context, run)
     copies = [one for one in checkpoints if one.copy_url is not None]
     elsewhere = sum(one.row.size_bytes for one in copies)

@@ -23,7 +23,7 @@ from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound, StoreUnavailable
 from lehr.store.database import Clock, Database
 from lehr.store.records.attempts import get_attempt, newest_step
-from lehr.store.records.checkpoints import note_removed, put_checkpoint
+from lehr.store.records.checkpoints import count_checkpoints, note_removed, put_checkpoint
 from lehr.store.records.run_rows import announce, get_run
 from lehr.store.records.transitions import transition_run
 from lehr.store.streams import index
@@ -46,6 +46,8 @@ _BATCH = 500
 _KINDS = ("started", "checkpoint", "checkpoint_removed", "finished")
 _AT_ONCE = 500
 """Records of an attempt in one transaction: a flood of them must leave room for other writes."""
+MOST_CHECKPOINTS = 50_000
+"""Of an attempt, those included whose files were removed. More are not recorded."""
 
 
 @dataclass(frozen=True)
@@ -247,7 +249,7 @@ class EventApplier:
         attempt.events_applied = news.upto
         session.add(attempt)
         done: list[AppliedEvents] = []
-        for record in news.records:
+        for record in _with_room(session, attempt, news.records):
             done += self._apply_one(session, run, attempt, record)
         session.flush()
         if done or stepped:
@@ -301,6 +303,31 @@ def _read(body: bytes) -> AnyRecord | None:
         return record_adapter.validate_json(body)
     except ValidationError:
         return None
+
+
+def _with_room(session: Session, attempt: Attempt, found: list[AnyRecord]) -> list[AnyRecord]:
+    """Return the records without the checkpoints beyond ``MOST_CHECKPOINTS``."""
+    new = sum(isinstance(record, CheckpointRecord) for record in found)
+    if not new:
+        return found
+    room = MOST_CHECKPOINTS - count_checkpoints(session, attempt.run_id, attempt.number)
+    if new <= room:
+        return found
+    if room > 0:  # So that a flood writes one line.
+        _log.warning(
+            "%s: it has %s checkpoints, the most of an attempt; more are not recorded",
+            attempt.id,
+            f"{MOST_CHECKPOINTS:,}",
+            extra=log_fields.of_attempt(attempt.id),
+        )
+    kept = []
+    for record in found:
+        if isinstance(record, CheckpointRecord):
+            room -= 1
+            if room < 0:
+                continue
+        kept.append(record)
+    return kept
 
 
 def _checkpoint(run: RunRow, attempt: Attempt, record: CheckpointRecord) -> CheckpointRow:

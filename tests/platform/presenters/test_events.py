@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from lehr.presenters.events import events
+from lehr.store.streams.events import Events
+from lehr_testing.api import RUN_SPEC, api_client
+from lehr_testing.api import begin as begin_attempt
 from lehr_testing.stores import begin, fresh_store, ingest, line, run_spec
 
 
@@ -15,8 +20,48 @@ def test_resumption_names_the_versions_that_changed_since_the_checkpoint(tmp_pat
         same = {"step": 4, "checkpoint": "attempt-1/c"}
         other = {**same, "step": 8, "changed": ["torch 2.12 -> 2.13", "numpy 1 -> 2"]}
         ingest(store, attempt.id, line("resumed", **same), line("resumed", **other))
-        messages = [event.message for event in events(store, run) if event.kind == "resumed"]
+        messages = [event.message for event in events(store, run)[0] if event.kind == "resumed"]
     assert messages == [
         "resumes from step 4 (attempt-1/c)",
         "resumes from step 8 (attempt-1/c); changed since then: torch 2.12 -> 2.13, numpy 1 -> 2",
     ]
+
+
+def test_records_beyond_the_limit_are_left_out_oldest_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with api_client(tmp_path) as (api, client):
+        run = client.post("/api/v1/runs", json={"spec": RUN_SPEC}).json()["id"]
+        attempt = begin_attempt(api.store, run)
+        written = [line("sample", step=n, prompt="p", text="x" * 1_000) for n in range(20)]
+        warned = [line("warning", code="odd", message="y" * 1_000, step=n) for n in range(20)]
+        ingest(api.store, attempt, *written, *warned)
+        for path, steps in (("samples", "step"), ("events", "step")):
+            url = f"/api/v1/runs/{run}/{path}"
+            monkeypatch.setattr(Events.newest, "__kwdefaults__", {"attempt": None, "size": 1 << 23})
+            whole = client.get(url)
+            assert "lehr-left-out" not in whole.headers
+            monkeypatch.setattr(Events.newest, "__kwdefaults__", {"attempt": None, "size": 10_000})
+            part = client.get(url)
+            assert part.headers["lehr-left-out"] == "older"
+            found = [one[steps] for one in part.json() if one[steps] is not None]
+            assert found == list(range(20))[-len(found) :]
+            assert 7 <= len(found) <= 9
+            assert [one[steps] for one in whole.json() if one[steps] is not None] == list(range(20))
+
+
+def test_newest_records_of_one_attempt_are_in_the_order_of_the_stream(tmp_path: Path) -> None:
+    with fresh_store(tmp_path / "home") as store:
+        run = store.runs.create(run_spec())
+        first = begin(store, run.id)
+        ingest(
+            store,
+            first.id,
+            line("warning", code="a", message="1"),
+            line("notice", phase="p", message="2"),
+        )
+        found = store.events.newest(run.id, {"warning", "notice"})
+        assert [one.record.message for one in found.records] == ["1", "2"]
+        assert found.whole
+        assert store.events.newest(run.id, {"warning"}, attempt=2).records == []
+        assert len(store.events.newest(run.id, {"warning"}, attempt=1).records) == 1

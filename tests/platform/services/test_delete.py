@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from lehr import home as homes
@@ -190,3 +192,22 @@ def test_deletion_interrupted_by_a_crash_is_finished_at_the_next_start(tmp_path)
         with pytest.raises(Conflict, match="was deleted"):
             store.runs.set_archived(run_id, False)
     assert check(tmp_path) == []
+
+
+def test_run_with_deeply_nested_folders_is_deleted(api):
+    api_, client = api
+    run_id = trained(*api)
+    folder = homes.runs_dir(api_.settings.home) / run_id / "attempt-1"
+    here = os.open(folder, os.O_RDONLY)
+    for _ in range(1_500):
+        os.mkdir("a", dir_fd=here)
+        inner = os.open("a", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = inner
+    os.close(here)
+    told = client.get(f"/api/v1/runs/{run_id}/deletion")
+    assert told.status_code == 200, told.text
+    assert told.json()["run_directory_bytes"] == 10_002
+    done = client.delete(f"/api/v1/runs/{run_id}")
+    assert done.status_code == 200, done.text
+    assert not (homes.runs_dir(api_.settings.home) / run_id).exists()

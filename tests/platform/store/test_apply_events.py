@@ -10,7 +10,7 @@ import pytest
 
 from lehr.control.lifecycle import Desired, RunState
 from lehr.errors import StoreUnavailable
-from lehr.store import AppliedEvents, Change, Store
+from lehr.store import AppliedEvents, Change, Store, apply_events
 from lehr_testing.stores import (
     begin,
     crashed_copy,
@@ -252,3 +252,30 @@ def test_one_call_for_one_attempt_applies_all_of_a_flood(store: Store) -> None:
     applied = store.event_applier.apply(attempt.id)
     assert [one.step for one in applied if one.kind == "checkpoint"] == list(range(1, 1201))
     assert len(store.checkpoints.of_run(attempt.run_id)) == 1200
+
+
+def test_checkpoints_of_an_attempt_have_a_limit(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(apply_events, "MOST_CHECKPOINTS", 5)
+    attempt = new_attempt(store)
+    ingest(store, attempt.id, line("started"), *(checkpoint(n) for n in range(1, 4)), removed(1))
+    store.event_applier.apply(attempt.id)
+    ingest(store, attempt.id, *(checkpoint(n) for n in range(4, 8)), removed(2))
+    store.event_applier.apply(attempt.id)
+    ingest(store, attempt.id, *(checkpoint(n) for n in range(8, 12)), removed(3))
+    store.event_applier.apply(attempt.id)
+    known = store.checkpoints.of_run(attempt.run_id, removed=True)
+    assert [row.step for row in known] == [1, 2, 3, 4, 5]
+    assert [row.step for row in store.checkpoints.of_run(attempt.run_id)] == [4, 5]
+    told = [one.message for one in caplog.records if "the most of an attempt" in one.message]
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize("field", ["digest", "reason"])
+def test_checkpoint_record_with_a_long_text_is_not_recorded(store: Store, field: str) -> None:
+    attempt = new_attempt(store)
+    odd = checkpoint(5, **{field: "d" * 100_000})
+    ingest(store, attempt.id, line("started"), odd, checkpoint(10))
+    store.event_applier.apply(attempt.id)
+    assert [row.step for row in store.checkpoints.of_run(attempt.run_id)] == [10]

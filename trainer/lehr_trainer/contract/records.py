@@ -98,12 +98,12 @@ class Checkpoint(Record):
 
     kind: Literal["checkpoint"] = "checkpoint"
     step: Count
-    path: str
+    path: Annotated[str, Field(max_length=200)]
     """Relative to the run directory."""
     size_bytes: Count
-    digest: str
+    digest: Annotated[str, Field(max_length=64)]
     """SHA-256 of the manifest."""
-    reason: str = "interval"
+    reason: Annotated[str, Field(max_length=40)] = "interval"
     """interval, best, last, stop or order."""
     val_loss: float | None = None
     seconds: float = 0.0

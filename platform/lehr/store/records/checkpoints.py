@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from sqlalchemy import update
+from sqlalchemy import func, update
 from sqlmodel import Session, col, select
 
 from lehr.store.database import Clock, Database
@@ -168,6 +168,14 @@ def put_checkpoint(session: Session, new: CheckpointRow) -> CheckpointRow:
     session.add(row)
     session.flush()
     return row
+
+
+def count_checkpoints(session: Session, run_id: str, attempt: int) -> int:
+    """Return how many checkpoints of an attempt are registered, those without files included."""
+    query = select(func.count()).where(
+        CheckpointRow.run_id == run_id, CheckpointRow.attempt == attempt
+    )
+    return session.exec(query).one()
 
 
 def note_removed(session: Session, run_id: str, attempt: int, step: int, at: float) -> bool:

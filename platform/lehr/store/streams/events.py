@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
@@ -18,6 +19,17 @@ class StoredRecord(NamedTuple):
 
     attempt: int
     record: AnyRecord
+
+
+NEWEST_BYTES = 8 << 20
+"""Of one answer: some 30,000 records. A real run has hundreds."""
+
+
+class NewestRecords(NamedTuple):
+    """Records in order, and whether none was left out."""
+
+    records: list[StoredRecord]
+    whole: bool
 
 
 class Events:
@@ -57,6 +69,39 @@ class Events:
                 continue
             found.append(StoredRecord(attempt, record))
         return found
+
+    def newest(
+        self,
+        run_id: str,
+        kinds: Collection[str],
+        *,
+        attempt: int | None = None,
+        size: int = NEWEST_BYTES,
+    ) -> NewestRecords:
+        """Return the newest records of these kinds, up to ``size`` bytes, in ``records``' order.
+
+        ``attempt``: of this attempt alone. A worker chooses how many records there are, so what
+        answers a request reads them with this limit.
+        """
+        marks = ",".join("?" * len(kinds))
+        which = "" if attempt is None else " AND attempt=?"
+        found: list[StoredRecord] = []
+        whole = True
+        with self._index.read() as connection:
+            run = run_number(connection, run_id)
+            rows = connection.execute(
+                f"SELECT attempt, body FROM records WHERE run=? AND kind IN ({marks}){which}"  # noqa: S608 - marks and a constant
+                " ORDER BY attempt DESC, offset DESC",
+                (run, *sorted(kinds), *([] if attempt is None else [attempt])),
+            )
+            for number, body in rows:
+                size -= len(body)
+                if size < 0:
+                    whole = False
+                    break
+                with contextlib.suppress(ValidationError):  # The kind is of a newer trainer.
+                    found.append(StoredRecord(number, record_adapter.validate_json(body)))
+        return NewestRecords(found[::-1], whole)
 
     def held_out(self, run_ids: Iterable[str]) -> dict[str, str | None]:
         """Return, for each run, the digest of the held-out set that it was last evaluated on.
