@@ -27,6 +27,7 @@ DISK_MB = 1500
 STEADY_S = 10.0
 """For which both nodes must be in use to count as recovered."""
 UP_S = 600.0
+JOIN_S = 120.0
 """Within which a server must start, also on a busy machine: `lehr up` gives up earlier."""
 FAILED = (LehrError, OSError, AssertionError, subprocess.SubprocessError, ValueError, IndexError)
 """What a look at a machine may raise while a fault is on."""
@@ -199,13 +200,25 @@ class Machines:
                 self.tell("the server did not start in time; once more")
 
     def join(self) -> None:
-        """Join beta, as somebody would after its start: with a new command of the server."""
-        command = self.alpha.lehr_json("node", "token")["command"]
-        token, line = join_line(command)
-        more = ["--gpus", str(GPUS), "--runs", f"{SHARED}/runs"]
-        done = self.beta.lehr(*line, *more, env=token, check=False)
-        if done.returncode:
-            self.tell(f"beta: lehr node join: exit {done.returncode}: {done.stderr.strip()[-300:]}")
+        """Join beta, as somebody would after its start: with a new command, again until it works.
+
+        The server may be down at that moment, or answer late on a busy machine.
+        """
+        deadline = time.monotonic() + JOIN_S
+        while (problem := self._try_to_join()) and time.monotonic() < deadline:
+            self.tell(f"beta: lehr node join: {problem}; once more")
+            time.sleep(2)
+
+    def _try_to_join(self) -> str:
+        """Return what went wrong; empty if beta has joined."""
+        try:
+            command = self.alpha.lehr_json("node", "token")["command"]
+            token, line = join_line(command)
+            more = ["--gpus", str(GPUS), "--runs", f"{SHARED}/runs"]
+            done = self.beta.lehr(*line, *more, env=token, check=False)
+        except (AssertionError, subprocess.TimeoutExpired) as problem:
+            return str(problem)[-300:]
+        return f"exit {done.returncode}: {done.stderr.strip()[-300:]}" if done.returncode else ""
 
     def client(self) -> Client:
         token = (self.alpha.home / "token").read_text().strip()

@@ -181,9 +181,12 @@ def end(process: RayProcess) -> list[int]:
 
     Ray's agents overwrite their environment with their titles, including the mark. And a process
     that ends loses its environment before it is gone. So all that were found once are watched by
-    their start times. Shims are no descendants, because of a double fork.
+    their start times. Shims are no descendants, because of a double fork. And the kernel shows no
+    environment of a program that it is still loading, so the first process is known by its id.
     """
     marked = process.processes()
+    if process.running():
+        marked.append(process.pid)
     known = descendants(marked) | _started(marked)
     raylets = {pid: started for pid, started in known.items() if _name(pid) == "raylet"}
     for pid in raylets:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import subprocess
 import sys
 
@@ -64,3 +65,37 @@ def test_node_that_cannot_be_recorded_is_ended(tmp_path):
             record=record,
         )
     assert not found[0].running()
+
+
+def test_first_process_is_ended_even_if_its_environment_cannot_be_read():
+    environment = dict(os.environ)
+    environment.pop(ray_process.MARK, None)
+    with subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(600)"], env=environment
+    ) as loading:
+        process = ray_process.RayProcess(
+            address="127.0.0.1:1",
+            gpus=1,
+            mark=ray_process.new_mark(),
+            pid=loading.pid,
+            start_time=procfs.start_time(loading.pid) or 0,
+            boot_id=procfs.boot_id(),
+        )
+        try:
+            assert process.processes() == []
+            assert ray_process.end(process) == [loading.pid]
+            assert not process.running()
+        finally:
+            loading.kill()
+
+
+def test_process_that_has_its_id_after_a_reboot_is_left_alone():
+    process = ray_process.RayProcess(
+        address="127.0.0.1:1",
+        gpus=1,
+        mark=ray_process.new_mark(),
+        pid=os.getpid(),
+        start_time=procfs.start_time(os.getpid()) or 0,
+        boot_id="another",
+    )
+    assert ray_process.end(process) == []
