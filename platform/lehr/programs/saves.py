@@ -127,6 +127,8 @@ def _check_limits(saved: ProgramSave) -> None:
         number = len(saved.files)
         raise OSError(errno.EFBIG, f"it has {number:,} files; the limit is {MOST_FILES:,}")
     for name in saved.files:
+        if name == layout.MANIFEST:
+            raise OSError(errno.EINVAL, "Lehr's own list of files has this name", name)
         if not is_plain(_flat(name)):
             raise OSError(errno.ENAMETOOLONG, "the path of a file is too long", name)
 
