@@ -33,6 +33,7 @@ def test_digest_is_another_when_a_file_changes_or_is_added(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(assets, "STATIC", tmp_path)
+    monkeypatch.setattr(assets, "FRESH_S", 0.0)
     found = []
     for name, text in [("a.js", "1"), ("js/b.js", "2"), ("a.js", "longer"), ("notes.txt", "x")]:
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -86,3 +87,25 @@ def test_only_files_of_the_dashboard_are_served(
     assert answer.headers["content-type"].startswith("text/javascript")
     for path in ("/any/secret.txt", "/any/%2e%2e/outside.js", "/any/js/", "/any/none.js"):
         assert client.get(path).status_code == 404, path
+
+
+def test_folder_is_not_listed_again_for_each_page_and_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody can ask for the login page, and for a file by a digest that was never one."""
+    (tmp_path / "a.js").write_text("1")
+    monkeypatch.setattr(assets, "STATIC", tmp_path)
+    monkeypatch.setattr(assets, "FRESH_S", 3600.0)
+    walks: list[object] = []
+    real = os.walk
+
+    def counted(folder: Path) -> object:
+        walks.append(folder)
+        return real(folder)
+
+    monkeypatch.setattr(os, "walk", counted)
+    client = TestClient(assets.static_app())
+    for number in range(20):
+        assert client.get(f"/{number}/a.js").text == "1"
+        assets.digest()
+    assert walks == [tmp_path]

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from lehr.services import checks
 from lehr_testing.api import (
     RUN_SPEC,
     SWEEP_SPEC,
@@ -12,6 +13,7 @@ from lehr_testing.api import (
     counts,
     submit,
 )
+from lehr_trainer.data.first_file import Looks
 
 # ------------------------------------------------------------------------------------ submitting
 
@@ -97,6 +99,42 @@ def test_missing_corpus_is_rejected_at_submission(api, tmp_path):
         assert answer.status_code == 201, answer.text
     answer = client.post("/api/v1/runs", json={"spec": with_corpus([f"{tmp_path}/*.jsonl"])})
     assert "no file matches" in answer.json()["detail"]
+
+
+def test_looks_for_a_corpus_are_limited_over_a_whole_submission(api, tmp_path, monkeypatch):
+    """A glob below / would keep a thread of the server for minutes, each time."""
+    _, client = api
+    kept = []
+
+    def counted() -> Looks:
+        kept.append(Looks(left=25))
+        return kept[-1]
+
+    monkeypatch.setattr(checks, "Looks", counted)
+    folder = tmp_path / "text"
+    folder.mkdir()
+    for number in range(10):
+        (folder / f"{number}.bin").touch()
+    nothing = [f"{folder}/**/{name}.txt" for name in "abcdefgh"]
+    sweep = changed(SWEEP_SPEC, "run.train.data.corpus", {"kind": "text", "paths": nothing})
+    answer = client.post("/api/v1/sweeps", json={"spec": sweep})
+    # Two are known to be missing; then nothing more is looked at.
+    assert [one["message"].count("no file matches") for one in answer.json()["problems"]] == [1, 1]
+    assert [looks.left for looks in kept] == [0]
+    answer = client.post("/api/v1/runs", json={"spec": with_corpus([f"{folder}/**/*.bin"])})
+    assert answer.status_code == 201
+
+
+def test_equal_data_of_the_trials_of_a_sweep_is_checked_once(api, monkeypatch):
+    _, client = api
+    seen = []
+    monkeypatch.setattr(checks, "check_data", lambda data, *_: seen.append(data))
+    assert client.post("/api/v1/sweeps", json={"spec": SWEEP_SPEC}).status_code == 201
+    assert len(seen) == 1
+    two = {"train.data.tokenizer": {"values": ["byte", "tekken"]}}
+    spec = {**SWEEP_SPEC, "parameters": {**SWEEP_SPEC["parameters"], **two}}
+    client.post("/api/v1/sweeps", json={"spec": spec})
+    assert [data.tokenizer for data in seen[1:]] == ["byte", "tekken"]
 
 
 def with_mix(web, tmp_path):

@@ -11,6 +11,8 @@ import hashlib
 import os
 import posixpath
 import re
+import time
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 STATIC = Path(__file__).parent / "static"
+FRESH_S = 1.0
+"""Seconds for which the files are not listed again."""
 _FOREVER = "public, max-age=31536000, immutable"
 _TYPES = {
     ".css": "text/css; charset=utf-8",
@@ -40,26 +44,46 @@ _TYPES = {
 }
 
 
-def _files() -> dict[str, str]:
-    """Return the path of each file, by its name under ``STATIC``."""
-    # Each page and each file asks for it; Path.rglob takes several times as long.
-    return {
-        path.removeprefix(f"{STATIC}/"): path
-        for folder, _, names in os.walk(STATIC)
+@dataclass(frozen=True)
+class _Listing:
+    static: Path
+    files: dict[str, str]
+    """The path of each file, by its name under ``static``."""
+    digest: str
+    """Of all files' sizes and modification times: fast, and correct in an editable install."""
+    seen_at: float
+
+
+_newest: _Listing | None = None
+
+
+def _listing() -> _Listing:
+    """Return the files, at most ``FRESH_S`` old: each page and each file asks, also strangers'."""
+    global _newest  # noqa: PLW0603 - one folder, one listing
+    found = _newest
+    if found is None or found.static != STATIC or time.monotonic() >= found.seen_at + FRESH_S:
+        found = _newest = _list(STATIC)
+    return found
+
+
+def _list(static: Path) -> _Listing:
+    # Path.rglob takes several times as long.
+    files = {
+        path.removeprefix(f"{static}/"): path
+        for folder, _, names in os.walk(static)
         for name in sorted(names)
         if posixpath.splitext(path := posixpath.join(folder, name))[1] in _TYPES
     }
+    state = hashlib.sha256()
+    for name, path in sorted(files.items()):
+        stat = os.stat(path)  # noqa: PTH116
+        state.update(f"{name} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+    return _Listing(static, files, state.hexdigest()[:12], time.monotonic())
 
 
 def digest() -> str:
-    """Return a digest of all files' sizes and modification times: fast, and correct in an
-    editable install.
-    """
-    state = hashlib.sha256()
-    for name, path in sorted(_files().items()):
-        stat = os.stat(path)  # noqa: PTH116
-        state.update(f"{name} {stat.st_size} {stat.st_mtime_ns}\n".encode())
-    return state.hexdigest()[:12]
+    """Return a digest that is another one when a file has changed."""
+    return _listing().digest
 
 
 # `import {a} from "./b.js";`, also over several lines, at the beginning of one.
@@ -77,7 +101,7 @@ def modules(entry: str) -> list[str]:
 
 @lru_cache(maxsize=64)
 def _closure(entry: str, _digest: str) -> tuple[str, ...]:
-    files = _files()
+    files = _listing().files
     found: dict[str, None] = {}
     todo = [entry]
     while todo:
@@ -110,12 +134,6 @@ async def _plotly(request: Request) -> Response:
     return FileResponse(plotly_script_path(), headers=headers)
 
 
-@lru_cache(maxsize=4)
-def _files_of(_static: Path, _digest: str) -> dict[str, str]:
-    """Return ``_files``, listed once for each digest that browsers ask by."""
-    return _files()
-
-
 @lru_cache(maxsize=512)
 def _body(path: str, _changed_ns: int) -> tuple[bytes, bytes]:
     """Return a file's bytes, and the same compressed: a page opens 70 files at once."""
@@ -126,7 +144,7 @@ def _body(path: str, _changed_ns: int) -> tuple[bytes, bytes]:
 async def _file(request: Request) -> Response:
     # Looked up in the list of existing files, never joined to a path, so no other file can be read.
     name = request.path_params["path"]
-    path = _files_of(STATIC, request.path_params["digest"]).get(name, "")
+    path = _listing().files.get(name, "")
     try:
         plain, compressed = _body(path, os.stat(path).st_mtime_ns)  # noqa: PTH116
     except FileNotFoundError:

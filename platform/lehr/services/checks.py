@@ -25,6 +25,7 @@ from lehr.wandb_mirror import preflight
 from lehr_trainer.configs.corpus import corpora
 from lehr_trainer.configs.train import FilesCorpus
 from lehr_trainer.data.checks import check_data
+from lehr_trainer.data.first_file import GaveUp, Looks
 from lehr_trainer.errors import TrainerError
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def refuse_relative_paths(overrides: Overrides) -> None:
             and path.endswith("corpus.paths")
             and isinstance(value, list)
         ):
-            _refuse(p for item in value for p in _path_problems(str(item), path, look=False))
+            _refuse(p for item in value for p in _path_problems(str(item), path, None))
 
 
 def _refuse(problems: Iterable[SpecProblem]) -> None:
@@ -84,12 +85,11 @@ def _problems(context: Context, specs: Sequence[RunSpec], *, prefix: str) -> Ite
     yield from _webhook_problems(context, specs, prefix)
     yield from _secret_problems(context, specs, prefix)
     yield from code.problems(context, specs, prefix)
-    missing = list(_corpus_problems(context, specs, prefix))
+    looks = Looks() if context.one_machine else None
+    missing = list(_corpus_problems(specs, prefix, looks))
     yield from missing
-    if context.one_machine and not missing:
-        for spec in specs:
-            if spec.train is not None:
-                yield from _data_problems(spec, prefix)
+    if looks is not None and not missing:
+        yield from _data_problems(specs, prefix, looks)
 
 
 def _project_problems(specs: Sequence[RunSpec]) -> Iterator[SpecProblem]:
@@ -228,7 +228,7 @@ def _upload_problems(specs: Sequence[RunSpec], prefix: str) -> Iterator[SpecProb
 
 
 def _corpus_problems(
-    context: Context, specs: Sequence[RunSpec], prefix: str
+    specs: Sequence[RunSpec], prefix: str, looks: Looks | None
 ) -> Iterator[SpecProblem]:
     fields = (
         (path, f"{field}.paths")
@@ -239,11 +239,11 @@ def _corpus_problems(
         for path in corpus.paths
     )
     for path, field in dict.fromkeys(fields):
-        yield from _path_problems(path, field, look=context.one_machine)
+        yield from _path_problems(path, field, looks)
 
 
-def _path_problems(path: str, field: str, *, look: bool) -> Iterator[SpecProblem]:
-    """Check a corpus path; with ``look`` also its files, since trainings run on this machine."""
+def _path_problems(path: str, field: str, looks: Looks | None) -> Iterator[SpecProblem]:
+    """Check a corpus path; with ``looks`` also its files, since trainings run on this machine."""
     if not Path(path).is_absolute():
         yield SpecProblem(
             field,
@@ -252,20 +252,28 @@ def _path_problems(path: str, field: str, *, look: bool) -> Iterator[SpecProblem
         )
     elif "\0" in path:
         yield SpecProblem(field, f"{field}: a path cannot hold a NUL character.")
-    elif look and not _matches(path):
+    elif looks is not None and not _may_match(path, looks):
         matched = "no file matches" if glob.has_magic(path) else "there is no"
         yield SpecProblem(field, f"{field}: {matched} {path} on the server's machine.")
 
 
-def _matches(pattern: str) -> bool:
-    # pathlib's globs begin at a folder; these are complete paths, as the trainer reads them.
-    return next(glob.iglob(pattern, recursive=True), None) is not None  # noqa: PTH207
-
-
-def _data_problems(spec: RunSpec, prefix: str) -> Iterator[SpecProblem]:
-    """Run the trainer's own checks: is a folder empty, is the tokenizer missing or too large?"""
+def _may_match(path: str, looks: Looks) -> bool:
     try:
-        check_data(spec.own.data, spec.own.model.vocab_size)
-    except TrainerError as error:
-        end = "" if str(error).endswith("?") else "."
-        yield SpecProblem(f"{prefix}train.data", f"{prefix}train.{error}{end}")
+        return looks.matches(path)
+    except GaveUp:
+        return True
+
+
+def _data_problems(specs: Sequence[RunSpec], prefix: str, looks: Looks) -> Iterator[SpecProblem]:
+    """Run the trainer's own checks: is a folder empty, is the tokenizer missing or too large?"""
+    own = [spec.own for spec in specs if spec.train is not None]
+    # Trials of a sweep often have the same data.
+    for data, vocab_size in {
+        (one.data.model_dump_json(), one.model.vocab_size): (one.data, one.model.vocab_size)
+        for one in own
+    }.values():
+        try:
+            check_data(data, vocab_size, looks)
+        except TrainerError as error:
+            end = "" if str(error).endswith("?") else "."
+            yield SpecProblem(f"{prefix}train.data", f"{prefix}train.{error}{end}")

@@ -17,7 +17,7 @@ from lehr_trainer.configs.train import (
     StdlibCorpus,
     ValidationConfig,
 )
-from lehr_trainer.data import check_corpus, check_data, prepare_dataset
+from lehr_trainer.data import check_corpus, check_data, checks, prepare_dataset
 from lehr_trainer.data.checks import check_tokenizer
 from lehr_trainer.data.corpora import open_corpus
 from lehr_trainer.data.hub import HubReader, explain_hub_error, unreachable_tokenizer
@@ -142,6 +142,23 @@ def test_missing_path_is_named_with_the_nearest_one(tmp_path):
         check_corpus(files("jsonl", tmp_path / "zzz" / "deep" / "x.jsonl"))
     with pytest.raises(BadData, match="does not exist"):
         check_corpus(files("jsonl", tmp_path / "*.nothing"))
+
+
+@pytest.mark.parametrize(
+    "path", ["/" + "a" * 5000, "/x/" + "b" * 300, "/proc/1/fd/0/x", "~no-such-user/x", "/a\0b"]
+)
+def test_path_that_cannot_be_looked_at_is_refused_like_a_missing_one(path):
+    with pytest.raises(BadData, match="does not exist"):
+        check_corpus(FilesCorpus(kind="text", paths=[path]))
+    with pytest.raises(BadData, match="nor a tokenizers JSON file that exists"):
+        check_tokenizer(path)
+
+
+def test_neighbours_of_a_missing_path_are_compared_up_to_a_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(checks, "_MOST_NAMES", 0)
+    write_jsonl(tmp_path / "train.jsonl", TEXTS)
+    with pytest.raises(BadData, match="the nearest folder that exists is"):
+        check_corpus(files("jsonl", tmp_path / "trian.jsonl"))
 
 
 def test_folder_without_matching_files_is_rejected(tmp_path):
