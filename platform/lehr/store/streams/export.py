@@ -15,20 +15,26 @@ from numpy.typing import NDArray
 from lehr.errors import UserError
 from lehr.store.streams.series import SeriesReader
 
-_AXES = ("tokens", "time")
 _ROWS_A_PIECE = 10_000
+MOST_CELLS = 200_000_000
+"""Of a Parquet file, whose columns hold a place for each step: 2 GB while it is written."""
+_CELLS_A_GROUP = 10_000_000
 
 
 @dataclass(frozen=True)
 class ExportColumn:
+    """The values of a metric, only where the run logged it: a NaN here was logged."""
+
     name: str
+    rows: NDArray[np.int64]
+    """Where ``values`` are in the table; ascending."""
     values: NDArray[np.float64]
-    there: NDArray[np.bool_]
-    """False where the run logged nothing; a logged NaN is a value, and True."""
 
 
 @dataclass(frozen=True)
 class ExportTable:
+    """A row for each step. Its size is that of the points, however few a step has."""
+
     steps: NDArray[np.int64]
     columns: list[ExportColumn]
 
@@ -38,49 +44,47 @@ def table(series: SeriesReader, run_id: str) -> ExportTable:
 
     ``tokens`` counts the tokens trained on so far, ``time`` the seconds since the first point.
     """
-    known = sorted(series.metrics(run_id), key=lambda metric: -metric.points)
-    curves = {metric.name: series.read(run_id, metric.name, exact=True) for metric in known}
-    steps = np.unique(
-        np.concatenate([np.empty(0, np.int64), *(np.array(c.step, int) for c in curves.values())])
-    )
+    curves, axes = series.curves(run_id)
+    empty = np.empty(0, np.int64)
+    steps = np.unique(np.concatenate([empty, *(curve.steps for curve in curves.values())]))
     found = []
-    for axis in _AXES:
-        column = _empty(axis, len(steps))
-        for name, curve in curves.items():
-            at = np.searchsorted(steps, np.array(curve.step, int))
-            # Most metrics share their steps, so the axes of the same steps are read only once.
-            if not column.there[at].all():
-                data = series.read(run_id, name, exact=True, x_axis=axis)  # type: ignore[arg-type]
-                _fill(column, steps, data.step, data.x)
-        found.append(column)
-    for name in sorted(curves):
-        column = _empty(name, len(steps))
-        _fill(column, steps, curves[name].step, curves[name].y)
-        found.append(column)
+    for name, curve in (*axes.items(), *curves.items()):
+        there = np.isin(curve.steps, steps) & (np.isfinite(curve.values) | (name not in axes))
+        at = curve.steps[there]
+        found.append(ExportColumn(name, np.searchsorted(steps, at), curve.values[there]))
     return ExportTable(steps, found)
 
 
 def json_lines(made: ExportTable) -> Iterator[bytes]:
     """Write an object per line, without values that were not logged; NaN and infinity by name."""
-    values = [column.values.tolist() for column in made.columns]
-    there = [column.there.tolist() for column in made.columns]
     names = [column.name for column in made.columns]
-    rows: list[bytes] = []
-    for row, step in enumerate(made.steps.tolist()):
-        logged: dict[str, Any] = {"step": step}
-        for name, numbers, known in zip(names, values, there, strict=True):
-            if known[row]:
-                logged[name] = _named(numbers[row])
-        rows.append(orjson.dumps(logged) + b"\n")
-        if len(rows) == _ROWS_A_PIECE:
-            yield b"".join(rows)
-            rows = []
-    if rows:
-        yield b"".join(rows)
+    places = [np.full(len(one.rows), k, np.int32) for k, one in enumerate(made.columns)]
+    rows = np.concatenate([np.empty(0, np.int64), *(one.rows for one in made.columns)])
+    by_row = np.argsort(rows, kind="stable")  # Stable: in a row the columns keep their order.
+    rows = rows[by_row]
+    place = np.concatenate([np.empty(0, np.int32), *places])[by_row]
+    value = np.concatenate([np.empty(0), *(one.values for one in made.columns)])[by_row]
+    for first in range(0, len(made.steps), _ROWS_A_PIECE):
+        steps = made.steps[first : first + _ROWS_A_PIECE].tolist()
+        logged: list[dict[str, Any]] = [{"step": step} for step in steps]
+        low, high = np.searchsorted(rows, [first, first + len(steps)])
+        points = zip(
+            (rows[low:high] - first).tolist(),
+            place[low:high].tolist(),
+            value[low:high].tolist(),
+            strict=True,
+        )
+        for row, column, number in points:
+            logged[row][names[column]] = _named(number)
+        yield b"".join(orjson.dumps(one) + b"\n" for one in logged)
 
 
 def parquet(made: ExportTable, run_id: str) -> bytes:
-    """Write one row group; a value that was not logged is null, NaN is NaN."""
+    """Write a table in which a value that was not logged is null, and NaN is NaN.
+
+    Raises:
+        UserError: it has more than ``MOST_CELLS``, or pyarrow is missing.
+    """
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -89,24 +93,37 @@ def parquet(made: ExportTable, run_id: str) -> bytes:
             "the server cannot write Parquet: pyarrow is not installed there.",
             hint="Ask for jsonl, or install it: pip install 'lehr[server]'",
         ) from error
-    columns = {"step": pa.array(made.steps, pa.int64())}
-    for column in made.columns:
-        columns[column.name] = pa.array(column.values, pa.float64(), mask=~column.there)
+    width = 1 + len(made.columns)
+    if len(made.steps) * width > MOST_CELLS:
+        raise UserError(
+            f"the table is too large for Parquet: {len(made.steps):,} steps of {width:,} columns; "
+            f"at most {MOST_CELLS:,} values.",
+            hint="Ask for jsonl, which holds only what was logged.",
+        )
+    fields = [pa.field("step", pa.int64())]
+    fields += [pa.field(column.name, pa.float64()) for column in made.columns]
+    schema = pa.schema(fields, metadata={"lehr.run": run_id})
+    height = max(1, _CELLS_A_GROUP // width)
     sink = io.BytesIO()
-    pq.write_table(pa.table(columns).replace_schema_metadata({"lehr.run": run_id}), sink)
+    with pq.ParquetWriter(sink, schema) as writer:
+        for first in range(0, max(1, len(made.steps)), height):
+            steps = made.steps[first : first + height]
+            arrays = [pa.array(steps, pa.int64())]
+            arrays += [_with_nulls(column, first, len(steps)) for column in made.columns]
+            writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
     return sink.getvalue()
 
 
-def _empty(name: str, count: int) -> ExportColumn:
-    return ExportColumn(name, np.full(count, np.nan), np.zeros(count, np.bool_))
+def _with_nulls(column: ExportColumn, first: int, count: int) -> Any:
+    import pyarrow as pa
 
-
-def _fill(
-    column: ExportColumn, steps: NDArray[np.int64], at: list[int], values: list[float]
-) -> None:
-    rows = np.searchsorted(steps, np.array(at, int))
-    column.values[rows] = values
-    column.there[rows] = True
+    low, high = np.searchsorted(column.rows, [first, first + count])
+    rows = column.rows[low:high] - first
+    values = np.zeros(count)
+    values[rows] = column.values[low:high]
+    missing = np.ones(count, np.bool_)
+    missing[rows] = False
+    return pa.array(values, pa.float64(), mask=missing)
 
 
 def _named(value: float) -> float | str:

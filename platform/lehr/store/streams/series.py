@@ -11,7 +11,7 @@ import numpy as np
 
 from lehr.errors import NotFound, nearest
 from lehr.lru import Lru
-from lehr.store.streams import points, series_query
+from lehr.store.streams import index, points, series_query
 from lehr.store.streams.downsample import reduce
 from lehr.store.streams.index import Readers, run_number
 from lehr.store.streams.points import Points, Span
@@ -90,6 +90,30 @@ class SeriesReader:
             return series_query.series(
                 connection, run_id, run, name, metric, wanted, with_superseded
             )
+
+    def curves(self, run_id: str) -> tuple[dict[str, Points], dict[str, Points]]:
+        """Return every point of the run's metrics by name, and of its axes: tokens and time.
+
+        ``tokens`` are those trained on so far, ``time`` the seconds since the first point, both
+        by step.
+        """
+        with self._index.read() as connection:
+            run = run_number(connection, run_id)
+            spans = points.lineage(points.starts(connection, run))
+            names = connection.execute(
+                "SELECT DISTINCT name, metric FROM latest"
+                " JOIN names ON names.id = latest.metric WHERE run=? ORDER BY name",
+                (run,),
+            ).fetchall()
+
+            def curve(metric: int) -> Points:
+                return points.joined(points.curve(connection, run, metric, spans))
+
+            found = {name: curve(metric) for name, metric in names}
+            time = curve(index.TIME)
+            since = Points(time.steps, time.values - series_query.first_time(connection, run))
+            axes = {"tokens": curve(index.TOKENS), "time": since}
+        return {name: one for name, one in found.items() if len(one)}, axes
 
     def latest(
         self, run_ids: Sequence[str], names: Collection[str] | None = None

@@ -63,7 +63,7 @@ def series(
 ) -> SeriesData:
     known = points.starts(connection, run)
     spans = points.lineage(known)
-    zero = _first_time(connection, run) if wanted.x_axis == "time" else 0.0
+    zero = first_time(connection, run) if wanted.x_axis == "time" else 0.0
     pieces = points.curve(connection, run, metric, spans, _steps_within(wanted))
     main = _draw(run_id, name, _on_axis(connection, run, pieces, wanted.x_axis, zero), wanted)
     if with_superseded:
@@ -167,7 +167,7 @@ def _draw(run_id: str, name: str, curve: _Curve, wanted: Wanted) -> SeriesData:
     )
 
 
-def _first_time(connection: sqlite3.Connection, run: int) -> float:
+def first_time(connection: sqlite3.Connection, run: int) -> float:
     """Return the time of the first point of the run's first attempt that has points."""
     row = connection.execute(
         "SELECT min(attempt) FROM latest WHERE run=? AND metric=?", (run, index.TIME)
