@@ -24,7 +24,7 @@ from lehr.freed_memory import give_back, limit_arenas
 from lehr.upkeep import Upkeep
 from lehr_api import logs
 from lehr_api.app import create_app
-from lehr_api.request_heads import LimitedHeads
+from lehr_api.connections import LimitedConnection
 from lehr_api.settings import Settings
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def _serve(settings: Settings, listener: socket.socket) -> None:
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,
         loop="uvloop",
-        http=LimitedHeads,
+        http=LimitedConnection,
         ws="none",
     )
     server = UvicornServer(config, app, settings.url, settings.home)

@@ -29,7 +29,7 @@ from lehr.errors import NotFound
 from lehr.schemas.cluster import ClusterView, GpuView, NodeView, QueueEntry
 from lehr.store import Store
 from lehr_api.app import create_app
-from lehr_api.request_heads import LimitedHeads
+from lehr_api.connections import LimitedConnection
 from lehr_api.services import Services, assemble
 from lehr_api.settings import Settings
 from lehr_testing.paths import ROOT
@@ -203,8 +203,9 @@ def served(home: Path, **changes: Any) -> Iterator[tuple[Api, str]]:
         log_config=None,
         access_log=False,
         loop="asyncio",
-        http=LimitedHeads,
+        http=LimitedConnection,
         ws="none",
+        timeout_graceful_shutdown=5,
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve()), daemon=True)

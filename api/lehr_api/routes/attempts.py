@@ -25,7 +25,7 @@ from lehr_api.problems import OffsetProblem, TooLarge, WrongProtocol, respond
 from lehr_api.responses import described_problem, problem_responses, text_responses
 from lehr_api.routes.health import OLDEST_PROTOCOL, PROTOCOL
 from lehr_api.services import Services
-from lehr_api.worker_threads import in_worker_threads
+from lehr_api.threads import in_worker_threads
 from lehr_trainer.configs.documented import Documented
 from lehr_trainer.contract.orders import Orders
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Path, Query
+from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from lehr import presenters
@@ -19,6 +20,7 @@ from lehr_api.byte_ranges import file_response
 from lehr_api.deps import FoundRun, ServicesDep, StoreDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import described_problem, problem_responses, text_responses
+from lehr_api.threads import VERIFICATIONS, until_left
 
 router = APIRouter(prefix="/runs/{ref}/checkpoints", tags=["checkpoints"], route_class=TaggedRoute)
 _untagged = APIRouter()
@@ -38,13 +40,21 @@ def checkpoints(run: FoundRun, store: StoreDep) -> list[CheckpointView]:
 
 
 @router.post("/{step}/verify", responses=problem_responses(404))
-def verify(
-    run: FoundRun, services: ServicesDep, step: StepPath, attempt: AttemptQuery = None
+async def verify(
+    run: FoundRun,
+    services: ServicesDep,
+    request: Request,
+    step: StepPath,
+    attempt: AttemptQuery = None,
 ) -> CheckpointVerdict:
     """Read the checkpoint completely, in every location that the server can reach, and compare
-    it with its manifest. Takes as long as reading takes.
+    it with its manifest. Takes as long as reading takes; two are read at once, others wait.
     """
-    return service.verify(services, run, step, attempt)
+    return await until_left(
+        request,
+        VERIFICATIONS,
+        lambda stopped: service.verify(services, run, step, attempt, stopped),
+    )
 
 
 @router.get("/{step}/files", responses=problem_responses(404, 409))

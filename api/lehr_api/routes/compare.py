@@ -11,6 +11,7 @@ from lehr.services.compare import CompareAxis, compare_runs
 from lehr_api.deps import ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses
+from lehr_api.threads import in_long_reads
 
 router = APIRouter(tags=["runs"], route_class=TaggedRoute)
 
@@ -61,6 +62,7 @@ _EXAMPLE = ComparisonView(
 
 
 @router.get("/compare", responses=problem_responses(404))
+@in_long_reads
 def compare(
     services: ServicesDep,
     run: Annotated[

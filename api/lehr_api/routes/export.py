@@ -10,6 +10,7 @@ from starlette.responses import Response, StreamingResponse
 from lehr.store.streams import export
 from lehr_api.deps import FoundRun, StoreDep
 from lehr_api.responses import text_responses
+from lehr_api.threads import in_long_reads
 
 router = APIRouter(prefix="/runs/{ref}", tags=["metrics"])
 
@@ -18,6 +19,7 @@ _PARQUET = "application/vnd.apache.parquet"
 
 
 @router.get("/export", response_class=Response, responses=text_responses([_JSONL, _PARQUET], 404))
+@in_long_reads
 def export_metrics(
     run: FoundRun,
     store: StoreDep,

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import StreamingResponse
+from starlette.requests import Request
 
 from lehr.presenters.streams import log_stream
 from lehr.schemas.streams import LogChunk, LogHits, LogStream
@@ -14,6 +15,7 @@ from lehr_api.deps import FoundRun, StoreDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses, text_responses
 from lehr_api.settings import MEBIBYTE
+from lehr_api.threads import LONG_READS, until_left
 
 router = APIRouter(prefix="/runs/{ref}/logs", tags=["logs"], route_class=TaggedRoute)
 
@@ -69,9 +71,10 @@ def download_log(
 
 
 @router.get("/{name}/search", responses=problem_responses(404))
-def search_log(
+async def search_log(
     run: FoundRun,
     store: StoreDep,
+    request: Request,
     name: LogName,
     text: Annotated[
         str,
@@ -87,4 +90,10 @@ def search_log(
     limit: Annotated[int, Query(ge=1, le=10_000, description="The most lines.")] = 1000,
 ) -> LogHits:
     """Search a log: lines that contain a text, each with its offset."""
-    return service.search_log(store, run, name, attempt, text, offset=offset, limit=limit)
+    return await until_left(
+        request,
+        LONG_READS,
+        lambda stopped: service.search_log(
+            store, run, name, attempt, text, offset=offset, limit=limit, stopped=stopped
+        ),
+    )

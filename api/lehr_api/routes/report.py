@@ -8,6 +8,7 @@ from starlette.responses import HTMLResponse
 from lehr.services.report import report_rollout, report_run, report_sweep
 from lehr_api.deps import FoundRollout, FoundRun, FoundSweep, ServicesDep
 from lehr_api.responses import text_responses
+from lehr_api.threads import in_long_reads
 
 router = APIRouter()
 _HTML = text_responses("text/html", 404)
@@ -25,6 +26,7 @@ def _page(html: str, name: str) -> HTMLResponse:
 
 
 @router.get("/runs/{ref}/report", tags=["runs"], response_class=HTMLResponse, responses=_HTML)
+@in_long_reads
 def run_report(run: FoundRun, services: ServicesDep) -> HTMLResponse:
     """Return a page with result, curves, cost, checkpoints, config and provenance of a run.
 
@@ -34,6 +36,7 @@ def run_report(run: FoundRun, services: ServicesDep) -> HTMLResponse:
 
 
 @router.get("/sweeps/{ref}/report", tags=["sweeps"], response_class=HTMLResponse, responses=_HTML)
+@in_long_reads
 def sweep_report(sweep: FoundSweep, services: ServicesDep) -> HTMLResponse:
     """Return a page with verdict, evidence, trials, curves, cost and config of a sweep.
 
@@ -45,6 +48,7 @@ def sweep_report(sweep: FoundSweep, services: ServicesDep) -> HTMLResponse:
 @router.get(
     "/rollouts/{ref}/report", tags=["rollouts"], response_class=HTMLResponse, responses=_HTML
 )
+@in_long_reads
 def rollout_report(rollout: FoundRollout, services: ServicesDep) -> HTMLResponse:
     """Return a page with stages, gates, curves, cost and config of a rollout.
 

@@ -12,7 +12,7 @@ import io
 import os
 import secrets
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -27,6 +27,11 @@ from lehr_trainer.files import open_regular
 
 AT_ONCE = 4
 """Files that are copied in parallel."""
+Stopped = Callable[[], bool]
+
+
+def not_stopped() -> bool:
+    return False
 
 
 @dataclass(frozen=True)
@@ -223,11 +228,11 @@ class Copy:
         """Yield a file's bytes, one more than it should have at most: it may have no end."""
         yield from self.read(name, 0, entry.size + 1)
 
-    def verify(self) -> Known:
+    def verify(self, stopped: Stopped = not_stopped) -> Known:
         """Read all of it and check every digest.
 
         Raises:
-            BadCheckpoint: the first mismatch.
+            BadCheckpoint: the first mismatch, or ``stopped``.
         """
         found = self.known()
         if found is None:
@@ -235,7 +240,7 @@ class Copy:
 
         def check(name: str, entry: FileEntry) -> None:
             try:
-                digest, size = digest_of(self._up_to_end(name, entry))
+                digest, size = digest_of(self._up_to_end(name, entry), stopped)
             except FileNotFoundError:
                 raise BadCheckpoint(f"{self.url}/{name} is missing") from None
             _compare(f"{self.url}/{name}", entry, digest, size)
@@ -263,22 +268,26 @@ def whole(folder: Path) -> Known | None:
         return None
 
 
-def verify_folder(folder: Path, *, root: Path | None = None) -> Known:
+def verify_folder(
+    folder: Path, *, root: Path | None = None, stopped: Stopped = not_stopped
+) -> Known:
     """Read all of a folder and check every digest.
 
     Raises:
-        BadCheckpoint: the first mismatch.
+        BadCheckpoint: the first mismatch, or ``stopped``.
     """
     with Folder(folder, root=root) as held:
         for name, entry in held.known.manifest.files.items():
-            digest, size = digest_of(held.read(name, 0, entry.size + 1))
+            digest, size = digest_of(held.read(name, 0, entry.size + 1), stopped)
             _compare(str(folder / name), entry, digest, size)
         return held.known
 
 
-def digest_of(pieces: Iterator[bytes]) -> tuple[str, int]:
+def digest_of(pieces: Iterator[bytes], stopped: Stopped = not_stopped) -> tuple[str, int]:
     hashed, size = hashlib.sha256(), 0
     for piece in pieces:
+        if stopped():
+            raise BadCheckpoint("it was not read to its end: nobody waits for that any more")
         hashed.update(piece)
         size += len(piece)
     return hashed.hexdigest(), size

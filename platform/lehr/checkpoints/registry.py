@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from lehr.checkpoints.copies import Copy, Folder, Known, verify_folder
+from lehr.checkpoints.copies import Copy, Folder, Known, Stopped, not_stopped, verify_folder
 from lehr.checkpoints.copy_files import FolderFiles
 from lehr.control.copy_retention import copies_at
 from lehr.errors import Conflict, LehrError, NotFound
@@ -149,7 +149,7 @@ class CheckpointLocations:
             ],
         )
 
-    def verify(self) -> CheckpointVerdict:
+    def verify(self, stopped: Stopped = not_stopped) -> CheckpointVerdict:
         """Read every location completely; compare it with its manifest, and that with the store."""
         places = [
             PlaceVerdict(place=place, ok=False, message=why)
@@ -161,10 +161,10 @@ class CheckpointLocations:
         ]
         its_own = self.stray_folder is None and self.row.removed_at is None
         if its_own and (self.here or self.copy_url is None):
-            places.append(self._judge(str(self.folder), self._verify_folder))
+            places.append(self._judge(str(self.folder), lambda: self._verify_folder(stopped)))
         if self.copy_url is not None:
             url = self.copy_url
-            places.append(self._judge(url, lambda: Copy(url).verify()))
+            places.append(self._judge(url, lambda: Copy(url).verify(stopped)))
         return CheckpointVerdict(
             run_id=self.row.run_id,
             attempt=self.row.attempt,
@@ -173,8 +173,8 @@ class CheckpointLocations:
             places=places,
         )
 
-    def _verify_folder(self) -> Known:
-        return verify_folder(self.folder, root=self.root)
+    def _verify_folder(self, stopped: Stopped) -> Known:
+        return verify_folder(self.folder, root=self.root, stopped=stopped)
 
     def _judge(self, place: str, look: Callable[[], Known]) -> PlaceVerdict:
         try:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from lehr import actor
 from lehr import home as homes
+from lehr.checkpoints.copies import Stopped, not_stopped
 from lehr.checkpoints.registry import CheckpointLocations, Source, find
 from lehr.control.lifecycle import RunState
 from lehr.errors import Conflict, NotFound, nearest
@@ -29,9 +30,18 @@ def order_checkpoint(context: Context, run: RunRow) -> RunDetail:
     return context.presenter.runs.detail(context.store.runs.get(run.id))
 
 
-def verify(context: Context, run: RunRow, step: int, attempt: int | None) -> CheckpointVerdict:
-    """Read the checkpoint to its end in every place, and compare it with its manifest."""
-    return _locate(context, run, step, attempt).verify()
+def verify(
+    context: Context,
+    run: RunRow,
+    step: int,
+    attempt: int | None,
+    stopped: Stopped = not_stopped,
+) -> CheckpointVerdict:
+    """Read the checkpoint to its end in every place, and compare it with its manifest.
+
+    ``stopped`` is asked between pieces: is the verdict still wanted?
+    """
+    return _locate(context, run, step, attempt).verify(stopped)
 
 
 def files(context: Context, run: RunRow, step: int, attempt: int | None) -> CheckpointFiles:

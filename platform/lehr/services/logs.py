@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from lehr.errors import NotFound, nearest
@@ -56,11 +56,15 @@ def search_log(
     *,
     offset: int,
     limit: int,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> LogHits:
-    """Return at most ``limit`` lines that contain the text, and where to continue."""
+    """Return at most ``limit`` lines that contain the text, and where to continue.
+
+    ``stopped`` is asked between pieces of the log: is the answer still wanted?
+    """
     number = attempt_with_log(store, run, name, attempt)
     found = store.logs.search(
-        attempt_id(run.id, number), name, text, offset=offset, limit=limit + 1
+        attempt_id(run.id, number), name, text, offset=offset, limit=limit + 1, stopped=stopped
     )
     return LogHits(
         name=name,

@@ -55,12 +55,23 @@ def tail_start(read: ReadBytes, size: int, lines: int) -> int:
     return first
 
 
-def search(read: ReadBytes, size: int, text: str, *, offset: int, limit: int) -> list[LogMatch]:
-    """Find whole lines from ``offset`` on that contain ``text``; ASCII case does not matter."""
+def search(
+    read: ReadBytes,
+    size: int,
+    text: str,
+    *,
+    offset: int,
+    limit: int,
+    stopped: Callable[[], bool] = lambda: False,
+) -> list[LogMatch]:
+    """Find whole lines from ``offset`` on that contain ``text``; ASCII case does not matter.
+
+    ``stopped`` is asked between pieces; the lines found so far are returned then.
+    """
     wanted = text.encode("utf-8", "replace").lower()
     found: list[LogMatch] = []
     at, carry = max(0, offset), b""
-    while at < size and len(found) < limit:
+    while at < size and len(found) < limit and not stopped():
         data = read(at, min(_SEARCH_STRIDE, size - at))
         if not data:
             break

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from lehr.errors import UserError
 from lehr.store.records.attempts import Attempts
 from lehr.store.streams import log_text
@@ -93,7 +95,14 @@ class Logs:
         return self.read(attempt_id, name, begin, max(1, stream.stored - begin))
 
     def search(
-        self, attempt_id: str, name: str, text: str, *, offset: int = 0, limit: int = 100
+        self,
+        attempt_id: str,
+        name: str,
+        text: str,
+        *,
+        offset: int = 0,
+        limit: int = 100,
+        stopped: Callable[[], bool] = lambda: False,
     ) -> list[LogMatch]:
         """Find lines from ``offset`` on that contain ``text``; ASCII case does not matter."""
         if not text:
@@ -105,6 +114,7 @@ class Logs:
             text,
             offset=offset,
             limit=limit,
+            stopped=stopped,
         )
 
 

@@ -1,0 +1,118 @@
+"""Requests of workers and long reads have threads of their own: people are answered meanwhile."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
+
+import httpx
+
+from lehr.errors import NotFound
+from lehr.services import checkpoints as checkpoint_service
+from lehr.services import logs as log_service
+from lehr_api.threads import LONG_READS, THREADS, VERIFICATIONS
+from lehr_testing.api import TOKEN, attempt_token, begin, served
+from lehr_testing.stores import run_spec
+from lehr_testing.waiting import until
+
+ANYIOS_THREADS = 40
+"""Threads of the application, if nothing else is chosen."""
+
+
+def test_people_are_answered_while_many_workers_wait(tmp_path, monkeypatch):
+    with served(tmp_path / "home") as (api, address):
+        run = api.store.runs.create(run_spec("busy")).id
+        attempt = begin(api.store, run)
+        token = attempt_token(run, 1)
+        let_go, waiting = threading.Event(), []
+
+        def on_exit(*_):
+            waiting.append(1)
+            let_go.wait(60)
+            return {"closed": True, "offsets": {}}
+
+        monkeypatch.setattr(api.dispatcher, "on_exit", on_exit)
+        headers = {"Authorization": f"Bearer {token}", "Lehr-Protocol": "1"}
+        path = f"{address}/api/v1/attempts/{attempt}/exit"
+
+        def leave() -> int:
+            body = {"exit": {"code": 0}, "sizes": {}}
+            return httpx.post(path, json=body, headers=headers, timeout=60).status_code
+
+        try:
+            with ThreadPoolExecutor(ANYIOS_THREADS + 10) as workers:
+                answers = [workers.submit(leave) for _ in range(ANYIOS_THREADS + 10)]
+                until(lambda: len(waiting) == THREADS, within_s=30, what="all threads to be used")
+                person = {"Authorization": f"Bearer {TOKEN}"}
+                runs = httpx.get(f"{address}/api/v1/runs", headers=person, timeout=30)
+                assert runs.status_code == 200, runs.text
+                assert run in runs.text
+                assert len(waiting) == THREADS
+                let_go.set()
+                assert {answer.result() for answer in answers} == {200}
+        finally:
+            let_go.set()
+
+
+def raw(address: str, method: str, path: str) -> socket.socket:
+    at = urlsplit(address)
+    made = socket.create_connection((at.hostname or "", at.port or 0), timeout=30)
+    lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", f"Authorization: Bearer {TOKEN}"]
+    made.sendall("\r\n".join([*lines, "Content-Length: 0", "", ""]).encode())
+    return made
+
+
+def test_long_reads_leave_threads_and_end_with_their_clients(tmp_path, monkeypatch):
+    began, ended = [], []
+
+    def slow(*_, stopped, **__):
+        began.append(1)
+        while not stopped():
+            time.sleep(0.01)
+        ended.append(1)
+        raise NotFound("nobody reads this")
+
+    monkeypatch.setattr(log_service, "search_log", slow)
+    monkeypatch.setattr(
+        checkpoint_service, "verify", lambda *given: slow(*given[:-1], stopped=given[-1])
+    )
+    with served(tmp_path / "home") as (api, address):
+        run = api.store.runs.create(run_spec("busy")).id
+        for threads, method, path in (
+            (LONG_READS, "GET", f"/api/v1/runs/{run}/logs/rank-0.log/search?text=a"),
+            (VERIFICATIONS, "POST", f"/api/v1/runs/{run}/checkpoints/5/verify"),
+        ):
+            began.clear()
+            ended.clear()
+            clients = [raw(address, method, path) for _ in range(ANYIOS_THREADS + 5)]
+            until(lambda n=threads: len(began) == n, within_s=30, what="its threads to be used")
+            person = {"Authorization": f"Bearer {TOKEN}"}
+            assert (
+                httpx.get(f"{address}/api/v1/runs", headers=person, timeout=30).status_code == 200
+            )
+            assert (len(began), len(ended)) == (threads, 0)
+            for client in clients:
+                client.close()
+            until(lambda: len(ended) == ANYIOS_THREADS + 5, within_s=30, what="all of them to end")
+
+
+def test_a_server_that_stops_does_not_wait_for_a_long_read(tmp_path, monkeypatch):
+    began, ended = [], []
+
+    def slow(*given):
+        began.append(1)
+        while not given[-1]():
+            time.sleep(0.01)
+        ended.append(1)
+        raise NotFound("nobody reads this")
+
+    monkeypatch.setattr(checkpoint_service, "verify", slow)
+    with served(tmp_path / "home") as (api, address):
+        run = api.store.runs.create(run_spec("busy")).id
+        client = raw(address, "POST", f"/api/v1/runs/{run}/checkpoints/5/verify")
+        until(lambda: bool(began), within_s=30, what="the verification to begin")
+    until(lambda: bool(ended), within_s=30, what="the verification to end")
+    client.close()
