@@ -29,6 +29,10 @@ SCHEMES = {
 }
 
 
+CHAIN = "::"
+"""fsspec opens what stands before it, and drops what Lehr adds at the end: the run's own folder."""
+
+
 def normalised(url: str) -> str:
     """Return the URL as it is recorded: with its scheme, without a trailing slash.
 
@@ -60,6 +64,10 @@ def normalised(url: str) -> str:
         raise ValueError(f"{url!r} names no bucket: {SCHEMES[scheme].example}")
     if ".." in parts.path.split("/"):
         raise ValueError(f"{url!r} contains '..'; write the resulting path")
+    if CHAIN in url:
+        raise ValueError(f"{url!r} contains '{CHAIN}', which joins two storages; name one")
+    if scheme != "file" and any(sign in text for sign in "*?["):
+        raise ValueError(f"{url!r} contains *, ? or [, which would match other folders")
     return text.rstrip("/")
 
 
@@ -76,8 +84,10 @@ def open_place(url: str) -> tuple[Any, str]:
     """Return the fsspec file system of ``url`` and the path in it. Sends no request yet.
 
     Raises:
-        UserError: the required package is not installed.
+        UserError: the required package is not installed, or the URL is of two storages.
     """
+    if CHAIN in url:
+        raise UserError(f"{url!r} contains '{CHAIN}': it is not opened.")
     package = missing_package(url)
     if package is not None:
         scheme = url.partition("://")[0]

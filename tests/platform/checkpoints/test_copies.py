@@ -9,6 +9,7 @@ import pytest
 
 from lehr.checkpoints.copies import Copy, Folder, verify_folder, whole
 from lehr.control.copy_retention import copies_to_remove
+from lehr.errors import UserError
 from lehr.node.fetcher import fetch
 from lehr.specs.storage_url import normalised, open_place
 from lehr_testing.buckets import Bucket, found_by_environment, make_checkpoint, s3_server
@@ -195,6 +196,10 @@ def test_storage_urls_are_normalized(written: str, meant: str) -> None:
         ("file://mnt/x", "absolute path"),
         ("s3://me:secret@b/x", "the URL has a password"),
         ("s3://b/../x", "contains '..'"),
+        ("gs://bucket/prefix::x", "contains '::'"),
+        ("file:///mnt/x::zip://y", "contains '::'"),
+        ("s3://bucket/*/x", "would match other folders"),
+        ("sftp://host/a[bc]", "would match other folders"),
         ("s3://b/x?y=1", "query"),
     ],
 )
@@ -230,3 +235,9 @@ def test_the_trainers_retention_keeps_checkpoints_named_in_orders(tmp_path: Path
     assert [one.step for one in gone] == [20]
     assert (tmp_path / Point(10).path / "manifest.json").is_file()
     assert [one.step for one in prune(tmp_path, 1, CheckpointConfig(keep_last=2))] == [10]
+
+
+def test_url_of_two_storages_in_an_old_record_is_not_opened():
+    """fsspec would open the first of them, without the folder of the run."""
+    with pytest.raises(UserError, match="it is not opened"):
+        open_place("file:///mnt/all::x/run/attempt-1/checkpoints/step-00000005")
