@@ -6,11 +6,12 @@ from functools import partial
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
-from pydantic import Field
+from pydantic import Field, TypeAdapter
+from starlette.responses import Response
 
 from lehr.presenters.streams import metric_info, series_view
 from lehr.schemas.streams import MetricInfo, MetricsOfRun, Series
-from lehr.services.curves import curves_of_runs
+from lehr.services.curves import curves_of_runs, refuse_too_many
 from lehr.services.find_runs import find_runs
 from lehr.store import Store
 from lehr.store.tables import RunRow
@@ -19,6 +20,7 @@ from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses
 
 router = APIRouter(tags=["metrics"], route_class=TaggedRoute)
+_SERIES = TypeAdapter(list[Series])
 
 Runs = Annotated[
     list[str],
@@ -67,7 +69,7 @@ def metrics_of_runs(store: StoreDep, run: Runs) -> list[MetricsOfRun]:
     ]
 
 
-@router.get("/runs/{ref}/series", responses=problem_responses(404))
+@router.get("/runs/{ref}/series", response_model=list[Series], responses=problem_responses(404))
 def series(
     run: FoundRun,
     store: StoreDep,
@@ -81,8 +83,13 @@ def series(
     ] = None,
     last: Last = None,
     superseded: Superseded = False,
-) -> list[Series]:
-    """Return curves in the requested order: downsampled, or exact."""
+) -> Response:
+    """Return curves in the requested order: downsampled, or exact.
+
+    An answer has at most 2,000,000 points, unless it is of one metric.
+    """
+    if exact:
+        refuse_too_many(store, run.id, name)
     read = partial(
         store.series.read,
         run.id,
@@ -94,10 +101,10 @@ def series(
         smoothing=smoothing,
         with_superseded=superseded,
     )
-    return [series_view(read(one)) for one in dict.fromkeys(name)]
+    return _written([series_view(read(one)) for one in dict.fromkeys(name)])
 
 
-@router.get("/series", responses=problem_responses(404))
+@router.get("/series", response_model=list[Series], responses=problem_responses(404))
 def series_of_runs(
     store: StoreDep,
     run: Runs,
@@ -115,12 +122,12 @@ def series_of_runs(
     ] = None,
     last: Last = None,
     superseded: Superseded = False,
-) -> list[Series]:
+) -> Response:
     """Return the curves of many runs, downsampled, in the requested order of runs and metrics.
 
-    A run without one of the metrics has no curve of it.
+    A run without one of the metrics has no curve of it. An answer has at most 2,000,000 points.
     """
-    return curves_of_runs(
+    found = curves_of_runs(
         store,
         run,
         name,
@@ -131,6 +138,12 @@ def series_of_runs(
         smoothing=smoothing,
         with_superseded=superseded,
     )
+    return _written(found)
+
+
+def _written(found: list[Series]) -> Response:
+    """Write the answer in the thread of the handler: FastAPI would do it in the event loop."""
+    return Response(_SERIES.dump_json(found, by_alias=True), media_type="application/json")
 
 
 def _metrics(store: Store, run: RunRow) -> list[MetricInfo]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from lehr.client.frames import import_pandas, need_plotly, series_frame, system_frame
@@ -13,6 +14,10 @@ from lehr.schemas.system import RunSystem
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_NAMES_A_PART = 50
+_POINTS_A_PART = 1_000_000
+"""Half of what the server allows, since a run that trains has more by the time it answers."""
 
 
 class RunMetricMethods(RunStateMethods):
@@ -33,16 +38,38 @@ class RunMetricMethods(RunStateMethods):
         """Return curves, downsampled by the server unless ``exact``; all metrics when none is
         named.
         """
-        selected = list(names) or [metric.name for metric in self.metrics()]
-        params = {
-            "name": selected,
+        options = {
             "x": x,
             "points": points,
             "exact": exact,
             "smoothing": smoothing,
             "superseded": superseded,
         }
-        return self._list("/series", Series, params) if selected else []
+        return [
+            one
+            for part in self._parts(names, exact=exact, points=points)
+            for one in self._list("/series", Series, {"name": part, **options})
+        ]
+
+    def _parts(self, names: Sequence[str], *, exact: bool, points: int) -> Iterator[list[str]]:
+        """Split the metrics (default: all) into what one answer may have."""
+        if len(names) == 1:
+            yield [*names]
+            return
+        known = {}
+        if exact or not names:
+            known = {metric.name: metric.points for metric in self.metrics()}
+        part: list[str] = []
+        total = 0
+        for name in dict.fromkeys(names or known):
+            count = known.get(name, 0) if exact else points
+            if part and (len(part) == _NAMES_A_PART or total + count > _POINTS_A_PART):
+                yield part
+                part, total = [], 0
+            part.append(name)
+            total += count
+        if part:
+            yield part
 
     def history(self, *names: str) -> pd.DataFrame:
         """Return every point of the named metrics (default: all), one row per step.

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from lehr.store import Store
     from lehr.store.streams.values import SeriesAxis
 
+MOST_POINTS = 2_000_000
+"""Of one answer: about 60 MB, and several times that while it is made."""
+
 
 def curves_of_runs(
     store: Store,
@@ -36,7 +39,8 @@ def curves_of_runs(
 
     Raises:
         NotFound: there is no such run.
-        UserError: ``firsts`` has neither one value nor one for each run.
+        UserError: ``firsts`` has neither one value nor one for each run, or the answer would have
+            more than ``MOST_POINTS``.
     """
     if len(firsts) not in {0, 1, len(refs)}:
         raise UserError(
@@ -52,9 +56,32 @@ def curves_of_runs(
         smoothing=smoothing,
         with_superseded=with_superseded,
     )
-    found = []
+    found: list[Series] = []
+    total = 0
     for run, first in zip(find_runs(store, starts), starts.values(), strict=True):
         for name in dict.fromkeys(names):
             with suppress(NotFound):  # The run has no such metric.
                 found.append(series_view(read(run.id, name, first=first)))
+                total += len(found[-1].x)
+                if total > MOST_POINTS:
+                    raise _too_many("Ask for fewer runs, metrics or points at once.")
     return found
+
+
+def refuse_too_many(store: Store, run_id: str, names: Sequence[str]) -> None:
+    """Refuse to read more exact points than one answer may have; one metric is always read.
+
+    Raises:
+        UserError: these metrics have more.
+    """
+    wanted = set(names)
+    if len(wanted) > 1:
+        total = sum(one.points for one in store.series.metrics(run_id) if one.name in wanted)
+        if total > MOST_POINTS:
+            raise _too_many(
+                f"These have {total:,}. Ask for fewer metrics at once, or export the run."
+            )
+
+
+def _too_many(hint: str) -> UserError:
+    return UserError(f"the answer would have more than {MOST_POINTS:,} points.", hint=hint)
