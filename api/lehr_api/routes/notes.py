@@ -8,7 +8,8 @@ from pydantic import ConfigDict, Field
 from lehr.schemas.rollouts import RolloutDetail
 from lehr.schemas.runs import RunDetail
 from lehr.schemas.sweeps import SweepDetail
-from lehr.services.notes import LONGEST, note_rollout, note_run, note_sweep
+from lehr.services.notes import note_rollout, note_run, note_sweep
+from lehr.specs.run import LONGEST_NOTE
 from lehr_api.deps import FoundRollout, FoundRun, FoundSweep, ServicesDep
 from lehr_api.responses import problem_responses
 from lehr_trainer.configs.documented import Documented
@@ -21,7 +22,7 @@ class Note(Documented):
 
     model_config = ConfigDict(extra="forbid")
 
-    note: str = Field(max_length=LONGEST, examples=["The warmup was too short."])
+    note: str = Field(max_length=LONGEST_NOTE, examples=["The warmup was too short."])
     """Plain text; addresses in it become links on the page."""
 
 

@@ -11,9 +11,6 @@ if TYPE_CHECKING:
     from lehr.services.context import Context
     from lehr.store.tables import RolloutRow, RunRow, SweepRow
 
-LONGEST = 10_000
-"""Characters of a note."""
-
 
 def note_run(context: Context, run: RunRow, note: str) -> RunDetail:
     """Replace the run's note; an empty one removes it."""

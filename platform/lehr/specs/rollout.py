@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from lehr.specs.gates import CpuGates, Gates, LastGates
-from lehr.specs.run import Name, RunSpec
+from lehr.specs.run import LONGEST_NOTE, Name, RunSpec
 from lehr_trainer.configs.train import Config, PositiveInt
 
 StageName = Literal["cpu", "one_gpu", "two_gpus", "all"]
@@ -97,7 +97,7 @@ class RolloutSpec(Config):
     """Project of the rollout and its runs."""
     tags: list[str] = []
     """Tags of the rollout and its runs."""
-    notes: str = ""
+    notes: Annotated[str, Field(max_length=LONGEST_NOTE)] = ""
     """Notes in free text."""
     run: RunSpec
     """The run to roll out: the last stage. It takes name and project from the rollout."""

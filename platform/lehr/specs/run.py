@@ -60,6 +60,12 @@ def _check_variable(name: str) -> None:
         )
 
 
+LONGEST_NOTE = 10_000
+"""Characters. Lists of runs show it, so it must stay a note."""
+LARGEST_ENV = 100_000
+"""Bytes. Linux starts no program with a variable of 128 KiB or more."""
+
+
 def _check_env(env: dict[str, str]) -> dict[str, str]:
     for name, value in env.items():
         _check_variable(name)
@@ -67,6 +73,12 @@ def _check_env(env: dict[str, str]) -> dict[str, str]:
             raise ValueError(f"{name}: {NO_KEY}")
         if "\0" in value:
             raise ValueError(f"{name} contains a NUL character")
+    size = sum(len(f"{name}={value}".encode()) + 1 for name, value in env.items())
+    if size > LARGEST_ENV:
+        raise ValueError(
+            f"all variables together have {size:,} bytes, and at most {LARGEST_ENV:,} are "
+            "allowed; put the text into a file"
+        )
     return env
 
 
@@ -150,7 +162,7 @@ class RunSpec(Config):
     """Project of the run."""
     tags: list[str] = []
     """Tags, to find the run by."""
-    notes: str = ""
+    notes: Annotated[str, Field(max_length=LONGEST_NOTE)] = ""
     """Notes in free text."""
     trainer: Program | None = None
     """A training program of your own, in place of train."""

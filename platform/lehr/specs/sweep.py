@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from lehr.parameter_names import PROGRAM_SEED, SEED, seed_path
-from lehr.specs.run import Name, RunSpec
+from lehr.specs.run import LONGEST_NOTE, Name, RunSpec
 from lehr.specs.search import Pruning, Range, Space, random_points
 from lehr_trainer.configs.train import Config
 
@@ -89,7 +89,7 @@ class SweepSpec(Config):
     """Project of the sweep and its runs."""
     tags: list[str] = []
     """Tags of the sweep and its runs."""
-    notes: str = ""
+    notes: Annotated[str, Field(max_length=LONGEST_NOTE)] = ""
     """Notes in free text."""
     method: Literal["grid", "list", "random", "tpe"] = "grid"
     """grid: every combination of the values; list: exactly ``points``; random: ``trials`` random

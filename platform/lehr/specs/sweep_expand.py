@@ -23,6 +23,8 @@ from lehr.specs.yaml12 import YamlDocument
 from lehr_trainer.configs.fields import place
 
 MAX_TRIALS = 10_000
+MAX_BYTES = 64 << 20
+"""Of the runs of a sweep, as they were submitted."""
 TrialSpec = tuple[dict[str, Any], RunSpec]
 """The values of a point, and the spec of its run."""
 _NOT_SWEPT = {
@@ -104,6 +106,13 @@ def check_trials(sweep: SweepSpec, origin: Origin) -> tuple[list[SpecProblem], l
         message = f"the parameters make {count:,} trials; at most {MAX_TRIALS:,}."
         at = "parameters" if sweep.parameters else "points"
         return [origin.problem(at, message)], []
+    size = _largest_trial(sweep)
+    if size * count > MAX_BYTES:
+        message = (
+            f"run is too large for {count:,} trials: up to {size:,} bytes each, and at most "
+            f"{MAX_BYTES:,} for all trials together. Shorten notes, env or lists of files."
+        )
+        return [origin.problem("run", message)], []
     problems = _repeated_values(sweep, origin)
     seen = _Seen(sweep)
     made: list[TrialSpec] = []
@@ -135,6 +144,18 @@ def check_trials(sweep: SweepSpec, origin: Origin) -> tuple[list[SpecProblem], l
         problems += budget_problems(sweep, made, origin)
         problems += pruning_problems(sweep, [run.steps for _, run in made], origin)
     return list(dict.fromkeys(problems)), made
+
+
+def _largest_trial(sweep: SweepSpec) -> int:
+    """Return how many bytes the largest run may take; each trial is recorded with its own."""
+    values = [p.values for p in sweep.parameters.values() if isinstance(p, Values)]
+    swept = sum(max(map(_json_size, one)) for one in values if one)
+    points = max(map(_json_size, sweep.points or [{}]))
+    return len(sweep.run.model_dump_json(exclude_unset=True).encode()) + swept + points
+
+
+def _json_size(value: Any) -> int:
+    return len(json.dumps(value, default=str))
 
 
 class _Seen:

@@ -210,6 +210,16 @@ def test_a_sweep_over_presets_and_their_parts_sets_the_preset_first():
     assert shapes == [(128, 1), (2048, 1), (128, 2), (2048, 2)]
 
 
+def test_variables_and_notes_have_limits():
+    assert load_spec(RUN, {"env": {"A": "x" * 50_000, "B": "x" * 49_000}}) is not None
+    with pytest.raises(SpecError, match=r"together have 102,0\d\d bytes, and at most 100,000"):
+        load_spec(RUN, {"env": {"A": "x" * 51_000, "B": "ä" * 25_500}})
+    for text, name in ((RUN, "notes"), (SWEEP, "notes"), (SWEEP, "run.notes")):
+        assert load_spec(text, {name: "x" * 10_000}) is not None
+        with pytest.raises(SpecError, match="notes"):
+            load_spec(text, {name: "x" * 10_001})
+
+
 def test_size_of_a_sweep_is_limited():
     with pytest.raises(SpecError, match=r"make 10,100 trials; at most 10,000"):
         load_spec(
