@@ -6,6 +6,7 @@ buffered.
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import re
 import time
@@ -141,10 +142,18 @@ class Guard:
                 method=scope["method"],
                 path=scope["path"][:_LONGEST_PATH],
                 status=status,
-                address=str(client[0]) if client else "",
+                address=_address(client[0]) if client else "",
             )
         except StoreUnavailable as error:
             _log.error("a request of %s was not audited: %s", person.name, error)
+
+
+def _address(given: str) -> str:
+    """Return an address of the network; a proxy passes on what its client says."""
+    try:
+        return str(ipaddress.ip_address(given))
+    except ValueError:
+        return "invalid"
 
 
 def _subject(path: str) -> dict[str, str]:

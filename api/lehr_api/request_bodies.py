@@ -29,7 +29,9 @@ OPEN_LIMIT = 16 << 10
 SLOWEST = 500
 """Bytes a second, as in Apache's mod_reqtimeout, after ``Settings.body_grace_s``."""
 MOST_UNFINISHED = 32
-"""Bodies of one attempt that may be on the way at once. Each of its nodes sends one at a time."""
+"""Bodies of one attempt or person that may be on the way at once. Each node and each command
+sends one at a time.
+"""
 
 
 class Bodies:
@@ -45,7 +47,7 @@ class Bodies:
 
         Raises:
             TooLarge: the stated length is above the limit.
-            Busy: too many bodies of the attempt are on the way.
+            Busy: too many bodies of the attempt or person are on the way.
         """
         limit = self._limit(scope)
         headers = Headers(scope=scope)
@@ -58,15 +60,15 @@ class Bodies:
         if stated in {None, "0"} and "transfer-encoding" not in headers:
             yield receive
             return
-        attempt = auth.attempt_of(scope["path"])
-        if attempt is not None and self._unfinished[attempt] >= MOST_UNFINISHED:
-            raise Busy(f"{MOST_UNFINISHED} requests of this attempt are not whole yet.")
+        sender = _sender(scope)
+        if sender is not None and self._unfinished[sender] >= MOST_UNFINISHED:
+            raise Busy(f"{MOST_UNFINISHED} requests of {sender} are not whole yet.")
         body = _Body(receive, limit, self._settings.body_grace_s)
-        if attempt is None:
+        if sender is None:
             yield body.receive
             return
-        self._unfinished[attempt] += 1
-        body.finished.callback(self._finish, attempt)
+        self._unfinished[sender] += 1
+        body.finished.callback(self._finish, sender)
         with body.finished:
             yield body.receive
 
@@ -81,10 +83,19 @@ class Bodies:
             return None
         return self._settings.body_limit
 
-    def _finish(self, attempt: str) -> None:
-        self._unfinished[attempt] -= 1
-        if not self._unfinished[attempt]:
-            del self._unfinished[attempt]
+    def _finish(self, sender: str) -> None:
+        self._unfinished[sender] -= 1
+        if not self._unfinished[sender]:
+            del self._unfinished[sender]
+
+
+def _sender(scope: Scope) -> str | None:
+    """Return who sends the body; None on an open path, whose bodies are small."""
+    attempt = auth.attempt_of(scope["path"])
+    if attempt is not None:
+        return f"attempt {attempt}"
+    person: auth.Person | None = scope.get("state", {}).get("person")
+    return None if person is None else f"the token {person.name}"
 
 
 class _Body:

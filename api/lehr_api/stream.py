@@ -19,6 +19,7 @@ from anyio import CapacityLimiter, to_thread
 
 from lehr import projects
 from lehr.schemas.runs import LatestOfRun
+from lehr_api.problems import Busy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable
@@ -36,6 +37,8 @@ BUILD_SHARE = 0.25
 """Maximum share of one thread's time for building events."""
 MAX_PENDING = 5_000
 """Maximum number of pending events of a listener; beyond it, its client reads all again."""
+MOST_STREAMS = 200
+"""Open streams of one token. A browser tab, a notebook or a waiting command has one."""
 HEARTBEAT = b": heartbeat\n\n"
 
 
@@ -68,8 +71,11 @@ class Listener:
         kinds: frozenset[str] | None = None,
         *,
         gathered: bool = False,
+        who: str = "",
     ) -> None:
         self.run_id = run_id
+        self.who = who
+        """The name of the token that opened it."""
         self.limit = limit
         """The projects whose events it gets; None: all."""
         self.kinds = kinds
@@ -84,7 +90,8 @@ class Listener:
         self._ready = asyncio.Event()
         self._closed = False
 
-    def offer(self, event: Event, number: int, line: bytes) -> None:
+    def offer(self, event: Event, number: int, line: bytes, item: bytes) -> None:
+        """Add the event, as a ``line`` of its own or an ``item``: all listeners share the bytes."""
         if self.run_id is not None and event.run_id != self.run_id:
             return
         if self.kinds is not None and event.kind not in self.kinds:
@@ -92,7 +99,7 @@ class Listener:
         key = (event.kind, event.id, event.name)
         # Removed first, so that a replaced event also moves to the end: ids stay in order.
         self._pending.pop(key, None)
-        self._pending[key] = event.item() if self.gathered else line
+        self._pending[key] = item if self.gathered else line
         self._number = number
         if len(self._pending) > MAX_PENDING:
             self._pending.clear()
@@ -187,6 +194,7 @@ class Hub:
         kinds: frozenset[str] | None = None,
         *,
         gathered: bool = False,
+        who: str = "",
     ) -> AsyncGenerator[bytes]:
         """Yield the bytes of one client's stream, until it or the server ends.
 
@@ -195,8 +203,9 @@ class Hub:
             limit: only events of these projects, and the cluster as they may see it; None: all.
             kinds: only events of these kinds; None: all.
             gathered: send events that wait together as one, whose kind is ``batch``.
+            who: the name of the token that asks.
         """
-        listener = Listener(run_id, limit, kinds, gathered=gathered)
+        listener = Listener(run_id, limit, kinds, gathered=gathered, who=who)
         if self._closed:
             return
         self._listeners.add(listener)
@@ -206,6 +215,11 @@ class Hub:
                 yield lines
         finally:
             self._listeners.discard(listener)
+
+    def refuse_too_many(self, who: str) -> None:
+        """Raise Busy if this token has as many open streams as one may have."""
+        if sum(listener.who == who for listener in self._listeners) >= MOST_STREAMS:
+            raise Busy(f"{MOST_STREAMS} event streams of the token {who} are open.")
 
     @property
     def listening(self) -> int:
@@ -240,10 +254,10 @@ class Hub:
     def _publish(self, events: Iterable[Event], limit: projects.Limit = None) -> None:
         for event in events:
             self._number += 1
-            line = event.line(self._number)
+            line, item = event.line(self._number), event.item()
             for listener in self._listeners:
                 if listener.limit == limit:
-                    listener.offer(event, self._number, line)
+                    listener.offer(event, self._number, line, item)
 
     def _build(
         self,

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 
 from lehr_api.request_bodies import MOST_UNFINISHED, OPEN_LIMIT
@@ -152,3 +153,22 @@ def test_attempt_has_few_bodies_on_the_way(server: Server) -> None:
     for _ in range(2 * MOST_UNFINISHED):
         again = server.send("PUT", path.format(one, 0), b"x" * 10, size=10, token=token)
         assert answer(again)[0] in {200, 409}
+
+
+def test_person_has_few_bodies_on_the_way_and_nobody_else_waits_for_them(server: Server) -> None:
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    given = {"name": "anna", "role": "viewer"}
+    made = httpx.post(
+        f"http://{server.at[0]}:{server.at[1]}/api/v1/tokens", json=given, headers=headers
+    )
+    token = made.json()["token"]
+    for _ in range(MOST_UNFINISHED):
+        server.send("POST", "/api/v1/sweeps/x/transfer", b"{", size=1000, token=token)
+    body = json.dumps({"spec": RUN_SPEC}).encode()
+    status, found = answer(server.send("POST", "/api/v1/runs", body, size=len(body), token=token))
+    assert status in {403, 429}
+    status, found = answer(
+        server.send("POST", "/api/v1/sweeps/x/transfer", b"{}", size=2, token=token)
+    )
+    assert (status, json.loads(found)["code"]) == (429, "busy")
+    assert answer(server.send("POST", "/api/v1/runs", body, size=len(body)))[0] == 201

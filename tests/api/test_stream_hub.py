@@ -3,8 +3,12 @@
 import asyncio
 import json
 
+import pytest
+
 from lehr.schemas.runs import RunView
 from lehr.store import Change
+from lehr_api import stream as streams_module
+from lehr_api.problems import Busy
 from lehr_api.stream import HEARTBEAT, MAX_PENDING, Event, Hub, Listener
 from lehr_testing.api import documented_answer
 
@@ -15,7 +19,7 @@ def event(kind="run", id_="a", data=b"{}", run_id=None, name=""):
 
 def offer(listener, *events):
     for number, one in enumerate(events):
-        listener.offer(one, number, one.line(number))
+        listener.offer(one, number, one.line(number), one.item())
 
 
 async def test_subscriber_gets_the_newest_event_of_each_object_in_order():
@@ -204,3 +208,26 @@ async def test_disconnected_subscriber_is_removed():
     await stream.aclose()
     assert hub.listening == 0
     await hub.stop()
+
+
+async def test_one_token_has_a_limit_of_open_streams(monkeypatch):
+    monkeypatch.setattr(streams_module, "MOST_STREAMS", 2)
+    hub = Hub(None, None, None, heartbeat_s=5)
+    opened = [hub.listen(None, who="anna") for _ in range(2)]
+    for one in opened:
+        await anext(one)
+    with pytest.raises(Busy, match="2 event streams of the token anna"):
+        hub.refuse_too_many("anna")
+    hub.refuse_too_many("ben")
+    await opened[0].aclose()
+    hub.refuse_too_many("anna")
+    await opened[1].aclose()
+
+
+async def test_listeners_share_the_bytes_of_an_event():
+    hub = Hub(None, None, None, heartbeat_s=5)
+    two = [Listener(None, gathered=True) for _ in range(2)]
+    hub._listeners.update(two)
+    hub._publish([event(data=b'"x"')])
+    first, second = ([*one._pending.values()] for one in two)
+    assert first[0] is second[0]

@@ -199,12 +199,16 @@ def test_size_of_all_trials_together_is_limited(monkeypatch, where):
         spec = sweep(parameters=given)
     else:
         point = {"train.data.corpus": corpus}
-        spec = sweep(method="list", points=[{"train.optimizer.lr": rate, **point} for rate in rates])
+        spec = sweep(
+            method="list", points=[{"train.optimizer.lr": rate, **point} for rate in rates]
+        )
     module = sys.modules[expand.__module__]
     monkeypatch.setattr(module, "MAX_BYTES", 20_000)
     assert len(expand(spec)) == 3
     monkeypatch.setattr(module, "MAX_BYTES", 15_000)
-    with pytest.raises(SpecError, match="run is too large for 3 trials: up to 5,[0-9]* bytes each"):
+    with pytest.raises(
+        SpecError, match=r"run is too large for 3 trials: up to 5,[0-9]* bytes each"
+    ):
         expand(spec)
 
 
