@@ -86,7 +86,9 @@ class UvicornServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        home.write_server(self._where, home.ServerInfo(self._url, os.getpid(), __version__))
+        ca_file = os.environ.get("LEHR_CA") if self._url.startswith("https:") else None
+        info = home.ServerInfo(self._url, os.getpid(), __version__, ca_file)
+        home.write_server(self._where, info)
         log.info("server listens", url=self._url, home=str(self._where), version=__version__)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -152,6 +152,8 @@ class ServerInfo:
     url: str
     pid: int
     version: str
+    ca_file: str | None = None
+    """The certificate of the authority that signed the server's, if it was started with --ca."""
 
 
 def server_url(where: Path | None = None) -> str | None:
@@ -167,7 +169,8 @@ def read_server(where: Path) -> ServerInfo | None:
     """Return the content of ``server.json``; None if it is missing or unreadable."""
     try:
         data = json.loads((where / "server.json").read_bytes())
-        return ServerInfo(str(data["url"]).rstrip("/"), int(data["pid"]), str(data["version"]))
+        url, pid, version = str(data["url"]).rstrip("/"), int(data["pid"]), str(data["version"])
+        return ServerInfo(url, pid, version, data.get("ca_file"))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -21,6 +21,8 @@ from lehr_testing.cli import call
 from lehr_testing.processes import Process
 from lehr_testing.tls import private_authority
 
+CA = "/etc/lehr/ca.pem"
+
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
@@ -64,6 +66,19 @@ def test_command_line_reaches_it_by_ca_and_is_refused_without(served, lehr, tmp_
     assert code == 4
     assert "certificate" in error.lower()
     assert "--ca" in error
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_server_tells_its_authority_to_those_who_print_the_command_to_join(tmp_path, scheme):
+    """A shell may name the authority of another server: one without TLS has none."""
+    made = private_authority(tmp_path / "tls")
+    tls = ("--tls-certificate", str(made.certificate), "--tls-key", str(made.key))
+    process = Process(tmp_path / "home", *(tls if scheme == "https" else ()), env={"LEHR_CA": CA})
+    try:
+        told = process.ready().info()["ca_file"]
+    finally:
+        process.end()
+    assert told == (CA if scheme == "https" else None)
 
 
 def test_ca_that_is_no_file_is_named(lehr):

@@ -19,7 +19,13 @@ NOWHERE = "127.0.0.1:1"
 
 
 class Process:
-    def __init__(self, home: Path, *options: str, port: int | None = None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        *options: str,
+        port: int | None = None,
+        env: dict[str, str] | None = None,
+    ) -> None:
         self.home = home
         self.port = port or free_port()
         environment = {k: v for k, v in os.environ.items() if not k.startswith("LEHR_")}
@@ -28,7 +34,7 @@ class Process:
                 *(sys.executable, "-m", "lehr_api", "--home", str(home)),
                 *("--port", str(self.port), "--ray-address", NOWHERE, *options),
             ],
-            env={**environment, "OMP_NUM_THREADS": "1"},
+            env={**environment, "OMP_NUM_THREADS": "1", **(env or {})},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

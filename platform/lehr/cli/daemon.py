@@ -54,6 +54,13 @@ class ServerOptions:
     more: tuple[str, ...] = ()
     """Options passed to ``python -m lehr_api`` unchanged."""
 
+    @property
+    def has_tls(self) -> bool:
+        """Return whether other machines reach it by TLS, which a proxy may serve."""
+        return "--tls-certificate" in self.more or any(
+            word.startswith("https:") for word in self.more
+        )
+
 
 @dataclass(frozen=True)
 class RunningServer:
@@ -228,7 +235,7 @@ def _record(where: Path, process: ProcessId, options: ServerOptions) -> None:
     record = {
         "process": asdict(process),
         "options": asdict(options),
-        "folders": named_folders(),
+        "folders": named_files(options),
     }
     write_atomically(where / "up.json", json.dumps(record))
 
@@ -243,7 +250,7 @@ def _recorded(where: Path, process: ProcessId) -> ServerOptions | None:
 
 
 def recorded_start(where: Path) -> tuple[ServerOptions, dict[str, str]] | None:
-    """Return the options of the last server that `lehr up` started, and its ``named_folders``."""
+    """Return the options of the last server that `lehr up` started, and its ``named_files``."""
     try:
         record = _read_record(where)
         return _options(record), dict(record.get("folders", {}))
@@ -254,6 +261,15 @@ def recorded_start(where: Path) -> tuple[ServerOptions, dict[str, str]] | None:
 def named_folders() -> dict[str, str]:
     """Return the variables of this shell that name folders of a server, with absolute paths."""
     return {name: str(folder()) for name, folder in _FOLDERS.items() if os.environ.get(name)}
+
+
+def named_files(options: ServerOptions) -> dict[str, str]:
+    """Return the variables of this shell without which such a server would not be the same."""
+    found = named_folders()
+    authority = os.environ.get("LEHR_CA")
+    if authority and options.has_tls:
+        found["LEHR_CA"] = authority
+    return found
 
 
 def _read_record(where: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lehr.cli.daemon import ServerOptions, named_folders, recorded_start
+from lehr.cli.daemon import ServerOptions, named_files, recorded_start
 
 Option = Sequence[str]
 """A variable and its value, or an option and its value, if it has one."""
@@ -55,7 +55,7 @@ def dropped(now: ServerOptions, earlier: Sequence[Option]) -> list[str]:
 
     Another value is no drop: it is meant. Nor is the number of GPUs: that has its own default.
     """
-    given = {"--gpus", *(one[0] for one in of(now, named_folders()))}
+    given = {"--gpus", *(one[0] for one in of(now, named_files(now)))}
     return [_text(one) for one in earlier if one[0] not in given]
 
 

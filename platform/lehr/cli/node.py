@@ -9,6 +9,7 @@ import typer
 
 from lehr import home
 from lehr.cli import check_list
+from lehr.cli.join_command import TOKEN_VARIABLE, join_command
 from lehr.cli.output import JsonOption, console, escaped, notes, print_json
 from lehr.errors import Conflict, LehrError, UserError
 
@@ -23,22 +24,25 @@ group = typer.Typer(
 )
 app.add_typer(group, name="node")
 JOIN_S = 180.0
-TOKEN_VARIABLE = "LEHR_JOIN_TOKEN"  # noqa: S105 - the name of a variable
 
 
 @group.command("token")
 def token(as_json: JsonOption = False) -> None:
     """Print the command that adds another machine.
 
-    Run it there: that machine joins this server's cluster. The command is valid for a day.
+    Run it there: that machine joins this server's cluster. The command is valid for a day. If an
+    authority of your own signed the server's certificate, copy its file to that machine first.
 
-    JSON: {command, expires_at}.
+    JSON: {command, expires_at, ca_file}; ca_file: the file to copy, or null.
     """
-    command, expires_at = join_command(home.home())
+    made = join_command(home.home())
     if as_json:
-        print_json({"command": command, "expires_at": expires_at})
+        ca_file = None if made.ca_file is None else str(made.ca_file)
+        print_json({"command": made.text, "expires_at": made.expires_at, "ca_file": ca_file})
         return
-    console().print(command, markup=False, soft_wrap=True)
+    console().print(made.text, markup=False, soft_wrap=True)
+    if made.about_ca is not None:
+        notes().print(made.about_ca, markup=False, soft_wrap=True)
 
 
 @group.command("join")
@@ -233,34 +237,6 @@ def leave(
         )
     if result.unreachable is not None:
         out.print(f"  The server was not informed: {escaped(result.unreachable)}", style="yellow")
-
-
-def join_command(where: Path) -> tuple[str, float]:
-    """Return the command that adds a machine, and until when it works.
-
-    Raises:
-        LehrError: no server runs here, or other machines cannot reach it.
-    """
-    import time
-    from urllib.parse import urlsplit
-
-    from lehr import node_tokens
-
-    info, secret = home.read_server(where), home.read_token(where)
-    if info is None or secret is None:
-        raise LehrError(
-            f"no Lehr server is running for {where}.", hint="Run this on the server's machine."
-        )
-    if home.is_loopback(urlsplit(info.url).hostname or ""):
-        raise Conflict(
-            f"other machines cannot reach this server: its URL is {info.url}.",
-            hint="lehr down, then lehr up --host 0.0.0.0 --public-url http://ADDRESS:5347 (docs/"
-            "cluster.md)",
-        )
-    expires_at = time.time() + node_tokens.JOIN_LIFETIME_S
-    made = node_tokens.join_token(secret, expires_at)
-    # Not an argument: `ps` shows those to every user of the machine.
-    return f"{TOKEN_VARIABLE}={made} lehr node join {info.url}", expires_at
 
 
 def _join_token(context: typer.Context, given: str | None, file: Path | None) -> str:

@@ -19,6 +19,7 @@ from lehr.cli.daemon import (
     running_server,
     start,
 )
+from lehr.cli.join_command import join_lines
 from lehr.cli.output import JsonOption, console, escaped, notes, own_name, print_json
 from lehr.errors import Conflict, LehrError, UserError
 
@@ -139,16 +140,6 @@ def _warn_of_dropped(dropped: list[str], command: str, lehr: str) -> None:
         markup=False,
     )
     out.print(f"    {command}", markup=False, soft_wrap=True)
-
-
-def join_lines(where: Path, public_url: str | None) -> list[str]:
-    """Return what to print about adding machines: nothing if none could reach the public URL."""
-    from lehr.cli.node import join_command
-
-    if public_url is None or home.is_loopback(urlsplit(public_url).hostname or ""):
-        return []
-    command, _ = join_command(where)
-    return ["  add a node, within a day, by this command on it:", f"    {command}"]
 
 
 def one_time_login(client: Client) -> str:

@@ -67,6 +67,17 @@ def test_command_can_be_pasted_into_a_shell(home: Path) -> None:
     assert words[-3:] == ["--allowed-host", "a", "--insecure"]
 
 
+@pytest.mark.parametrize("public_url", ["http://10.0.0.1:5347", "https://lehr.example"])
+def test_authority_is_recorded_for_a_server_that_is_reached_by_tls(
+    monkeypatch: pytest.MonkeyPatch, public_url: str
+) -> None:
+    """Its own workers trust it by this variable; a shell may have it for another server, too."""
+    monkeypatch.setenv("LEHR_CA", "/etc/lehr/ca.pem")
+    options = ServerOptions(more=("--public-url", public_url))
+    found = last_start.command(last_start.of(options, daemon.named_files(options)))
+    assert ("LEHR_CA=/etc/lehr/ca.pem lehr up" in found) == public_url.startswith("https")
+
+
 @pytest.mark.usefixtures("starts")
 def test_up_without_the_options_of_before_names_them_and_the_command(home: Path) -> None:
     output = printed("up", home=home)

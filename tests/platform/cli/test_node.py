@@ -8,7 +8,6 @@ import shlex
 import pytest
 
 from lehr import home
-from lehr.cli.server import join_lines
 from lehr.cluster.ray_access import RayAccess
 from lehr.joining import record
 from lehr_api.routes import cluster as routes
@@ -85,17 +84,6 @@ def test_server_of_one_machine_has_no_command_for_others(lehr, tmp_path):
     assert code == 2
     assert "other machines cannot reach this server" in error
     assert "--public-url" in error
-
-
-@pytest.mark.parametrize("url", ["http://127.0.0.1:5347", "http://localhost:80", "http://[::1]:1"])
-def test_up_with_a_url_of_this_machine_alone_adds_no_nodes(tmp_path, url):
-    write_home(tmp_path / "here", url)
-    assert join_lines(tmp_path / "here", url) == []
-    assert join_lines(tmp_path / "here", None) == []
-    write_home(tmp_path / "there", "http://lehr.example:5347")
-    about, command = join_lines(tmp_path / "there", "http://lehr.example:5347")
-    assert "add a node" in about
-    assert "lehr node join http://lehr.example:5347" in command
 
 
 def test_checks_are_listed_and_a_machine_with_a_bad_one_does_not_join(lehr, server, tmp_path):
