@@ -50,6 +50,21 @@ def ensure_home(where: Path | None = None) -> Path:
     return where
 
 
+def check_home(where: Path) -> None:
+    """Check that the home exists, or that ``ensure_home`` could create it. Changes nothing.
+
+    Raises:
+        HomeUnusable: it is no folder, or cannot be written.
+    """
+    existing = where
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    if not existing.is_dir():
+        raise HomeUnusable(f"{where} cannot be Lehr's home: {existing} is not a folder.")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise HomeUnusable(f"{where} cannot be Lehr's home: {existing} cannot be written.")
+
+
 def close_to_others(where: Path) -> str | None:
     """Let nobody but its owner enter the home, which holds specs, logs and code of all projects.
 

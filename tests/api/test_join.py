@@ -42,6 +42,19 @@ def test_join_token_gets_what_a_machine_needs(client, monkeypatch):
     assert "the token is that of node gpu-2, not of gpu-3" in other.json()["detail"]
 
 
+def test_check_gets_no_secrets_and_changes_nothing(api, monkeypatch):
+    access = RayAccess("10.0.0.1:6379", "ray's token", session="one")
+    monkeypatch.setattr(routes, "ray_access", lambda *_, **__: access)
+    client, dispatcher = api[1], api[0].dispatcher
+    dispatcher.exclude_node("n1", LEFT)
+    token = node_tokens.join_token(TOKEN, time.time() + 60)
+    body = {"node": "n1", "check": True, "readmit": True}
+    found = client.post(JOIN, json=body, headers=bearer(token)).json()
+    assert (found["ray_address"], found["ray_token"]) == ("10.0.0.1:6379", None)
+    assert found["node_token"] == ""
+    assert dispatcher.excluded == {"n1": LEFT}
+
+
 def test_name_of_another_node_is_reported(client, monkeypatch):
     monkeypatch.setattr(routes, "ray_access", lambda *_, **__: RayAccess("10.0.0.1:1", None))
     found = client.post(JOIN, json={"node": "n1"}).json()

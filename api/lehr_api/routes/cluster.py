@@ -49,7 +49,10 @@ def readmit(node: NodeName, services: ServicesDep) -> ClusterView:
 
 @router.post("/cluster/join", responses=problem_responses(409))
 def join_cluster(body: JoinRequest, request: Request, services: ServicesDep) -> JoinView:
-    """Return what a machine needs to join, secrets included. Opened by a token to join, too."""
+    """Return what a machine needs to join, secrets included. Opened by a token to join, too.
+
+    A check gets no secrets.
+    """
     _check_own_name(request, services, body.node)
     settings = services.settings
     ray = ray_access(settings.home, ray_address=settings.ray_address, server_url=settings.url)
@@ -57,6 +60,7 @@ def join_cluster(body: JoinRequest, request: Request, services: ServicesDep) -> 
         services,
         body.node,
         readmit=body.readmit,
+        check=body.check,
         secret=settings.token,
         server_url=settings.url,
         ray=ray,

@@ -126,7 +126,8 @@ def join(
     from lehr.joining import daemon, keeper, machine, record
     from lehr.joining.checks import check_machine
 
-    where = home.ensure_home()
+    where = home.home() if check else home.ensure_home()
+    home.check_home(where)
     _refuse_server(where)
     options = machine.JoinOptions(
         server,
@@ -138,6 +139,7 @@ def join(
         interface,
         base_port,
         _file(ca),
+        check,
     )
     wanted, view, found = machine.prepare(where, options)
     running = daemon.keeper_pid(where) is not None

@@ -904,10 +904,13 @@ class AsyncClient(AsyncProxy):
         """Return ``node_history`` as a pandas frame: one row per time, one column per figure."""
         ...
 
-    async def join_cluster(self, node: str, *, readmit: bool = False) -> JoinView:
+    async def join_cluster(
+        self, node: str, *, readmit: bool = False, check: bool = False
+    ) -> JoinView:
         """Return what a machine needs to join the cluster as ``node``. Contains secrets.
 
-        ``readmit``: give the node work again if it had left.
+        ``readmit``: give the node work again if it had left. ``check``: only look; the answer has
+        no secrets.
         """
         ...
 

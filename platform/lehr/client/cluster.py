@@ -65,12 +65,13 @@ class ClusterMethods:
         import_pandas("node_frame()")
         return system_frame([self.node_history(node, first=first, last=last)])
 
-    def join_cluster(self, node: str, *, readmit: bool = False) -> JoinView:
+    def join_cluster(self, node: str, *, readmit: bool = False, check: bool = False) -> JoinView:
         """Return what a machine needs to join the cluster as ``node``. Contains secrets.
 
-        ``readmit``: give the node work again if it had left.
+        ``readmit``: give the node work again if it had left. ``check``: only look; the answer has
+        no secrets.
         """
-        body = {"node": node, "readmit": readmit}
+        body = {"node": node, "readmit": readmit} | ({"check": True} if check else {})
         return JoinView.model_validate_json(self.transport.post("/cluster/join", body))
 
     def leave_cluster(self, node: str) -> LeaveView:

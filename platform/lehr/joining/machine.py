@@ -19,7 +19,7 @@ from lehr.joining.checks import Machine, head_error
 from lehr.joining.keeper import own_address
 from lehr.joining.record import JoinRecord
 from lehr.node import facts, gpu_inventory
-from lehr.node.runs_folder import folder_id
+from lehr.node.runs_folder import folder_id, known_id
 from lehr.schemas.cluster import NODE_NAME, JoinView
 
 HEAD_S = 60.0
@@ -40,9 +40,11 @@ class JoinOptions:
     interface: str | None = None
     base_port: int | None = None
     ca_file: Path | None = None
+    check: bool = False
+    """Only look: change nothing on this machine, and get no secrets from the server."""
 
 
-def ask(client: Client, name: str) -> tuple[JoinView, tuple[float, float]]:
+def ask(client: Client, name: str, *, check: bool = False) -> tuple[JoinView, tuple[float, float]]:
     """Return the server's answer to a machine that joins, and the times around its answer.
 
     A server that was just started has no Ray yet: the request is repeated, for at most ``HEAD_S``.
@@ -55,7 +57,7 @@ def ask(client: Client, name: str) -> tuple[JoinView, tuple[float, float]]:
     while True:
         asked_at = time.time()
         try:
-            return client.join_cluster(name), (asked_at, time.time())
+            return client.join_cluster(name, check=check), (asked_at, time.time())
         except RayStarting:
             if time.monotonic() > deadline:
                 raise
@@ -78,7 +80,7 @@ def prepare(where: Path, options: JoinOptions) -> tuple[JoinRecord, JoinView, Ma
     if options.ca_file is not None:
         os.environ["SSL_CERT_FILE"] = str(options.ca_file)
     with Client(options.server_url, options.token) as client:
-        view, between = ask(client, name)
+        view, between = ask(client, name, check=options.check)
     real = len(gpu_inventory.visible(gpu_inventory.real_gpus(), _visible()))
     if real and options.gpus is not None and options.gpus > real:
         raise UserError(
@@ -101,11 +103,18 @@ def prepare(where: Path, options: JoinOptions) -> tuple[JoinRecord, JoinView, Ma
         base_port=ports.base,
         ca_file=None if options.ca_file is None else str(options.ca_file),
     )
-    return record, view, _look(where, record, view, ports, between)
+    # The identity of a folder that has none is drawn, and the folder made, if the machine joins.
+    identity = (known_id if options.check else folder_id)(runs_dir)
+    return record, view, _look(where, record, view, ports, between, identity)
 
 
 def _look(
-    where: Path, record: JoinRecord, view: JoinView, ports: Ports, between: tuple[float, float]
+    where: Path,
+    record: JoinRecord,
+    view: JoinView,
+    ports: Ports,
+    between: tuple[float, float],
+    runs_folder: str | None,
 ) -> Machine:
     runs, data = Path(record.runs_dir or ""), Path(record.data_dir or "")
     host = view.ray_address.rpartition(":")[0]
@@ -123,7 +132,7 @@ def _look(
         home=where,
         home_kind=_kind(where),
         runs_dir=runs,
-        runs_folder=folder_id(runs),
+        runs_folder=runs_folder,
         free_bytes={path: facts.free_bytes(path) for path in dict.fromkeys((runs, data))},
     )
 
@@ -142,7 +151,7 @@ def _shares(folder: Path, identity: str | None) -> bool:
     """Return whether the server's folder of runs is here under the same path."""
     if identity is None or not folder.is_dir():
         return False
-    return folder_id(folder) == identity
+    return known_id(folder) == identity
 
 
 def _own_name_s() -> float:

@@ -11,11 +11,14 @@ import os
 import re
 import secrets
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 MARKER = ".lehr-folder"
 PATIENCE_S = 10.0
 """A network file system that hangs must not hang the agent."""
+UNMARKED = ""
+"""The identity of a folder of which nobody has drawn one yet."""
 _ID = re.compile(rb"[0-9a-f]{32}\n")
 
 
@@ -24,18 +27,42 @@ def folder_id(folder: Path, patience_s: float = PATIENCE_S) -> str | None:
 
     The folder is created if it is missing.
     """
+    return _patiently(_read_or_draw, folder, patience_s)
+
+
+def known_id(folder: Path, patience_s: float = PATIENCE_S) -> str | None:
+    """Return the folder's identity, and change nothing; None if it cannot be known or drawn.
+
+    ``UNMARKED`` if there is none yet, and ``folder_id`` could draw one.
+    """
+    return _patiently(_read_or_none_yet, folder, patience_s)
+
+
+def _patiently(read: Callable[[Path], str], folder: Path, patience_s: float) -> str | None:
     found: list[str] = []
 
     def look() -> None:
         # A folder that cannot be used here has no identity; a run would report why.
         with contextlib.suppress(OSError, ValueError):
-            found.append(_read_or_draw(folder))
+            found.append(read(folder))
 
     # A thread, because no signal ends a read from a file server that does not answer.
     thread = threading.Thread(target=look, name="runs-folder", daemon=True)
     thread.start()
     thread.join(patience_s)
     return found[0] if found else None
+
+
+def _read_or_none_yet(folder: Path) -> str:
+    try:
+        return _read(folder / MARKER)
+    except FileNotFoundError:
+        existing = folder
+        while not existing.exists():
+            existing = existing.parent
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        raise PermissionError(f"{existing} cannot be written")
+    return UNMARKED
 
 
 def _read_or_draw(folder: Path) -> str:

@@ -103,6 +103,8 @@ class LeaveRequest(Documented):
 class JoinRequest(LeaveRequest):
     """What a machine reports of itself before it joins."""
 
+    check: bool = False
+    """Only look: the answer has no secrets, and nothing changes."""
     readmit: bool = False
     """Give it work again if it had left. Not for a machine that only asks whether the head is the
     same: it may be leaving.
@@ -110,15 +112,17 @@ class JoinRequest(LeaveRequest):
 
 
 class JoinView(View):
-    """What a machine needs to join the cluster. Contains secrets."""
+    """What a machine needs to join the cluster. Contains secrets, except for a check."""
 
     node: str
     node_token: str
-    """Opens only the routes for joining and leaving, for this node, without an end."""
+    """Opens only the routes for joining and leaving, for this node, without an end. Empty for a
+    check.
+    """
     server_url: str
     ray_address: str
     ray_token: str | None = None
-    """Ray's token; null if Ray runs without one."""
+    """Ray's token; null if Ray runs without one, and for a check."""
     ray_session: str = ""
     """Differs between two heads at the same address; empty if unknown."""
     versions: dict[str, str]

@@ -23,6 +23,7 @@ def join(
     node: str,
     *,
     readmit: bool,
+    check: bool,
     secret: str,
     server_url: str,
     ray: RayAccess,
@@ -33,6 +34,7 @@ def join(
         context: of the server.
         node: the name that the machine will have.
         readmit: whether a node that had left gets work again.
+        check: whether the machine only looks: then it gets no secrets, and nothing changes.
         secret: the home's token.
         server_url: where shippers reach this server.
         ray: the address and token of Ray.
@@ -46,15 +48,15 @@ def join(
         why = f" ({view.message})" if view.message else ""
         raise RayStarting(f"Ray is still starting{why}.", hint="Try again in a few seconds.")
     known = next((one for one in view.nodes if one.name == node), None)
-    if readmit and known is not None and known.excluded == LEFT:
+    if readmit and not check and known is not None and known.excluded == LEFT:
         context.dispatcher.readmit_node(node)
     folders = [one.runs_folder for one in view.nodes if one.alive and one.name != node]
     return JoinView(
         node=node,
-        node_token=node_tokens.node_token(secret, node),
+        node_token="" if check else node_tokens.node_token(secret, node),
         server_url=server_url,
         ray_address=ray.address,
-        ray_token=ray.token,
+        ray_token=None if check else ray.token,
         ray_session=ray.session,
         versions={
             **_of_nodes(view, but=node),

@@ -10,8 +10,10 @@ import pytest
 from lehr import home
 from lehr.cluster.ray_access import RayAccess
 from lehr.joining import record
+from lehr.node.runs_folder import MARKER
+from lehr.schemas.cluster import ClusterView
 from lehr_api.routes import cluster as routes
-from lehr_testing.api import TOKEN, served
+from lehr_testing.api import TOKEN, FakeDispatcher, served
 from lehr_testing.cli import call
 
 
@@ -92,6 +94,40 @@ def test_checks_are_listed_and_a_machine_with_a_bad_one_does_not_join(lehr, serv
     assert "127.0.0.1:1 cannot be reached: Connection refused" in shown
     assert "to fix before this machine can join" in shown
     assert record.read(tmp_path / "machine") is None
+
+
+def test_check_changes_nothing_on_the_machine(lehr, server, tmp_path, monkeypatch):
+    """Neither in its home, nor in the folders that it would use, nor where the server has them."""
+    shares = FakeDispatcher().cluster().nodes[0].model_copy(update={"runs_folder": "a" * 32})
+    view = ClusterView(state="up", nodes=[shares], gpus_total=8, gpus_busy=0)
+    monkeypatch.setattr(FakeDispatcher, "cluster", lambda _: view)
+    of_server = tmp_path / "home" / "runs"
+    of_server.mkdir(exist_ok=True)
+    asked = []
+    join = routes.join
+    monkeypatch.setattr(
+        routes,
+        "join",
+        lambda *given, **named: asked.append(named["check"]) or join(*given, **named),
+    )
+    own = ("--runs", str(tmp_path / "runs"), "--data", str(tmp_path / "data"))
+    for options in ((), own):
+        check = ("join", server, "--token", TOKEN, "--gpus", "2", "--check", *options)
+        code, shown, _ = lehr(*check)
+        assert code == 1
+        assert "127.0.0.1:1 cannot be reached" in shown
+        assert "this machine's own" in shown
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
+    assert not (of_server / MARKER).exists()
+    assert asked == [True, True]
+
+
+def test_check_names_a_home_that_could_not_be_made(lehr, server, tmp_path):
+    (tmp_path / "file").write_text("")
+    check = ("join", server, "--token", TOKEN, "--gpus", "2", "--check")
+    code, _, error = lehr(*check, LEHR_HOME=str(tmp_path / "file" / "home"))
+    assert code == 2
+    assert f"cannot be Lehr's home: {tmp_path / 'file'} is not a folder" in error
 
 
 def test_wrong_token_and_wrong_options_are_errors_and_record_nothing(lehr, server, tmp_path):

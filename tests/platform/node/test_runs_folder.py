@@ -6,7 +6,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 
 from lehr.node.agent import Agent
-from lehr.node.runs_folder import MARKER, folder_id
+from lehr.node.runs_folder import MARKER, UNMARKED, folder_id, known_id
 
 
 def test_folder_keeps_its_identity_by_whatever_path_it_is_seen(tmp_path):
@@ -30,6 +30,7 @@ def test_nodes_that_look_at_the_same_time_agree(tmp_path):
 def test_folder_that_cannot_be_used_has_no_identity(tmp_path):
     (tmp_path / "file").write_text("")
     assert folder_id(tmp_path / "file" / "runs") is None
+    assert known_id(tmp_path / "file" / "runs") is None
     for name, made in {
         "empty": lambda path: path.write_text(""),
         "other": lambda path: path.write_text("hello\n"),
@@ -39,9 +40,27 @@ def test_folder_that_cannot_be_used_has_no_identity(tmp_path):
         folder.mkdir()
         made(folder / MARKER)
         assert folder_id(folder) is None
+        assert known_id(folder) is None
 
 
 def test_folder_that_hangs_has_no_identity(tmp_path):
     os.mkfifo(tmp_path / MARKER)  # Opening it for reading waits for a writer.
     assert folder_id(tmp_path, patience_s=0.05) is None
+    assert known_id(tmp_path, patience_s=0.05) is None
     os.close(os.open(tmp_path / MARKER, os.O_RDWR))
+
+
+def test_look_at_a_folder_changes_nothing(tmp_path):
+    folder = tmp_path / "a" / "runs"
+    assert known_id(folder) == UNMARKED
+    assert [*tmp_path.iterdir()] == []
+    folder.mkdir(parents=True)
+    assert known_id(folder) == UNMARKED
+    assert [*folder.iterdir()] == []
+    assert known_id(folder) == UNMARKED != folder_id(folder) == known_id(folder)
+
+
+def test_folder_that_could_not_be_written_has_no_identity_at_a_look(tmp_path, monkeypatch):
+    # Nothing is closed to root, who may run this.
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert known_id(tmp_path / "runs") is None
