@@ -25,6 +25,7 @@ from lehr.upkeep import Upkeep
 from lehr_api import logs
 from lehr_api.app import create_app
 from lehr_api.connections import LimitedConnection
+from lehr_api.option_checks import check_certificate, check_public_url
 from lehr_api.settings import Settings
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ def main(arguments: list[str] | None = None) -> int:
     where = options.home.expanduser().absolute()
     try:
         _refuse_bare_network(options)
+        check_public_url(options.public_url)
+        check_certificate(options.tls_certificate, options.tls_key)
         with home.lock(where):
             settings = _settings(options, where)
             with _listening(settings) as listener:

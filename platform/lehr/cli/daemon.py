@@ -6,6 +6,7 @@ process's start time is recorded with the pid.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -16,13 +17,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from itertools import dropwhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from lehr import home
 from lehr.cli.processes import ProcessId, identify, processor_s
+from lehr.cli.server_log import did_not_start
 from lehr.errors import Conflict, LehrError, UserError
 from lehr_trainer.files import write_atomically
 
@@ -37,9 +38,7 @@ _IDLE_S = 10.0
 _WORK_S = 0.05
 """A server that used less processor time than this in ``_IDLE_S`` does nothing."""
 _STILL_STARTING = "Starting the server: it is still reading its records. Ctrl-C leaves it running"
-_LOG_LINES = 12
 _FOLDERS = {"LEHR_RUNS": home.runs_dir, "LEHR_DATA": home.data_dir}
-_FRAME = '  File "'
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,8 @@ def start(
 ) -> RunningServer:
     """Start the server as a daemon, and wait until it answers.
 
-    ``notify`` is called with a message when that takes long.
+    ``notify`` is called with a message when that takes long. If it fails, the record of the last
+    start stays as it was.
 
     Raises:
         Conflict: another program uses the port.
@@ -119,8 +119,23 @@ def start(
             env=_environment(where),
         )
     process = identify(child.pid)
+    before = _last_record(where)
     if process is not None:
         _record(where, process, options)
+    try:
+        return _until_it_answers(where, child, log, begin, notify)
+    except LehrError:
+        _restore(where, before)
+        raise
+
+
+def _until_it_answers(
+    where: Path,
+    child: subprocess.Popen[bytes],
+    log: Path,
+    begin: int,
+    notify: Callable[[str], object] | None,
+) -> RunningServer:
     began = time.monotonic()
     deadline = began + START_TIMEOUT_S
     worked_s = 0.0
@@ -129,13 +144,13 @@ def start(
         if server is not None and server.process.pid == child.pid and answers(server.url):
             return server
         if child.poll() is not None:
-            raise _did_not_start(f"it ended with exit code {child.returncode}", log, begin)
+            raise did_not_start(f"it ended with exit code {child.returncode}", log, begin)
         if time.monotonic() > deadline:
             before, worked_s = worked_s, processor_s(child.pid)
             if worked_s - before < _WORK_S:
                 child.terminate()
                 child.wait()
-                raise _did_not_start("it does not answer, and does nothing", log, begin)
+                raise did_not_start("it does not answer, and does nothing", log, begin)
             if notify is not None:
                 notify(_STILL_STARTING)
             deadline = time.monotonic() + _IDLE_S
@@ -202,6 +217,7 @@ def _port(options: ServerOptions) -> int:
 
     Raises:
         Conflict: the requested port is taken.
+        UserError: the server cannot listen at this address, or at this port.
     """
     if options.port is not None:
         if not _free(options.host, options.port):
@@ -226,9 +242,25 @@ def _free(host: str, port: int) -> bool:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
-        except OSError:
+        except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL:
+                raise UserError(
+                    f"--host {host} is no address of this machine.", hint=_own_addresses()
+                ) from None
+            if error.errno == errno.EACCES:
+                raise UserError(
+                    f"--port {port}: this user may not listen there.",
+                    hint="Ports from 1024 on need no rights. For 80 or 443, put a proxy in front.",
+                ) from None
             return False
     return True
+
+
+def _own_addresses() -> str:
+    from lehr.cluster import interfaces
+
+    own = ", ".join(address for _, address in sorted(interfaces.addresses().items()))
+    return f"It has {own}. For all of them: --host 0.0.0.0"
 
 
 def _record(where: Path, process: ProcessId, options: ServerOptions) -> None:
@@ -238,6 +270,21 @@ def _record(where: Path, process: ProcessId, options: ServerOptions) -> None:
         "folders": named_files(options),
     }
     write_atomically(where / "up.json", json.dumps(record))
+
+
+def _last_record(where: Path) -> bytes | None:
+    try:
+        return (where / "up.json").read_bytes()
+    except OSError:
+        return None
+
+
+def _restore(where: Path, record: bytes | None) -> None:
+    """Put back the record of the last server that started: its options are those to repeat."""
+    if record is None:
+        (where / "up.json").unlink(missing_ok=True)
+    else:
+        write_atomically(where / "up.json", record.decode())
 
 
 def _recorded(where: Path, process: ProcessId) -> ServerOptions | None:
@@ -280,27 +327,3 @@ def _read_record(where: Path) -> dict[str, Any]:
 def _options(record: dict[str, Any]) -> ServerOptions:
     options = record["options"]
     return ServerOptions(**{**options, "more": tuple(options["more"])})
-
-
-def _did_not_start(why: str, log: Path, begin: int) -> LehrError:
-    with log.open("rb") as file:
-        file.seek(begin)
-        lines = file.read().decode("utf-8", "replace").strip().splitlines()[-_LOG_LINES:]
-    tail = "\n".join(f"    {_readable(line)}" for line in lines)
-    hint = f"The end of {log}:\n{tail}" if tail else f"Its log: {log}"
-    return LehrError(f"the server did not start: {why}.", hint=hint)
-
-
-def _readable(line: str) -> str:
-    """Shorten a line of the server's log: a JSON line's message, or a traceback's error."""
-    try:
-        event = str(json.loads(line)["event"])
-    except (ValueError, KeyError, TypeError):
-        return line
-    lines = event.strip().splitlines()
-    frames = [i for i, text in enumerate(lines) if text.startswith(_FRAME)]
-    if not frames:
-        return lines[-1] if lines else ""
-    # An error of Lehr has a line with the cure, too.
-    error = dropwhile(lambda text: text.startswith(" "), lines[frames[-1] + 1 :])
-    return " ".join(text.strip() for text in error)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import socket
 import sys
 
 import pytest
 
 from lehr.cli import daemon
 from lehr.cli.daemon import ServerOptions
-from lehr.errors import LehrError
+from lehr.errors import LehrError, UserError
 
 NEVER_ANSWERS = [sys.executable, "-S", "-c", "import time; time.sleep(600)"]
 
@@ -60,3 +62,21 @@ def test_server_that_fails_is_explained_by_its_error_and_the_cure(tmp_path, monk
         ),
         "    Application startup failed. Exiting.",
     ]
+
+
+def test_address_of_another_machine_is_named_with_those_of_this_one(tmp_path):
+    with pytest.raises(
+        UserError, match=r"--host 198.51.100.1 is no address of this machine"
+    ) as raised:
+        daemon.start(tmp_path / "home", ServerOptions(host="198.51.100.1"))
+    assert "127.0.0.1" in raised.value.hint
+    assert "--host 0.0.0.0" in raised.value.hint
+
+
+def test_port_that_this_user_may_not_use_is_named(tmp_path, monkeypatch):
+    def bind(self, address):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(daemon.socket, "socket", type("S", (socket.socket,), {"bind": bind}))
+    with pytest.raises(UserError, match=r"--port 80: this user may not listen there"):
+        daemon.start(tmp_path / "home", ServerOptions(port=80))

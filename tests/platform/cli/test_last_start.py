@@ -12,9 +12,12 @@ import pytest
 
 from lehr.cli import daemon, last_start, server
 from lehr.cli.daemon import RunningServer, ServerOptions
-from lehr.cli.processes import ProcessId
+from lehr.cli.processes import ProcessId, stop
 from lehr.cli.shutdown import ShutdownReport
+from lehr.errors import LehrError
 from lehr_testing.cli import call
+from lehr_testing.processes import NOWHERE
+from lehr_testing.server import free_port
 
 SHARED = "/mnt/shared/all runs"
 CLUSTER = ServerOptions(
@@ -107,9 +110,7 @@ def test_down_prints_the_command_that_starts_it_again(
     assert printed("down", home=home).endswith(f"To start it again as it was: {COMMAND}")
 
 
-def test_start_is_recorded_with_absolute_folders_and_the_server_gets_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_server_gets_absolute_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prints = [
         sys.executable,
         "-c",
@@ -122,7 +123,31 @@ def test_start_is_recorded_with_absolute_folders_and_the_server_gets_them(
     with pytest.raises(Exception, match="exit code 3") as raised:
         daemon.start(home, CLUSTER)
     assert str(tmp_path / "runs") in raised.value.hint
-    assert daemon.recorded_start(home) == (CLUSTER, {"LEHR_RUNS": str(tmp_path / "runs")})
+
+
+def test_start_that_fails_leaves_the_record_of_the_last_one(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = (home / "up.json").read_bytes()
+    monkeypatch.setattr(daemon, "server_command", lambda *_: [sys.executable, "-c", "exit(3)"])
+    with pytest.raises(LehrError, match="exit code 3"):
+        daemon.start(home, ServerOptions())
+    assert (home / "up.json").read_bytes() == before
+    (home / "up.json").unlink()
+    with pytest.raises(LehrError, match="exit code 3"):
+        daemon.start(home, ServerOptions())
+    assert daemon.recorded_start(home) is None
+
+
+def test_start_that_succeeds_is_recorded(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEHR_RUNS", str(home / "runs"))
+    options = ServerOptions(port=free_port(), ray_address=NOWHERE)
+    running = daemon.start(home, options)
+    try:
+        assert running.options == options
+        assert daemon.recorded_start(home) == (options, {"LEHR_RUNS": str(home / "runs")})
+    finally:
+        stop(running.process, timeout_s=20)
 
 
 @pytest.fixture
