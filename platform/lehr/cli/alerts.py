@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lehr.cli.output import console, escaped
+from lehr.cli.output import console, escaped, warn
 
 if TYPE_CHECKING:
     from lehr.schemas.alerts import AlertView
 
 
 def print_alert(alert: AlertView) -> None:
+    warn(alert.title)
     out = console()
-    out.print(f"! {alert.title}", style="yellow")
     for line in alert.explanation:
         out.print(f"  [dim]{line.name:<6}[/]  {escaped(line.text)}")

@@ -19,6 +19,7 @@ from lehr.cli.output import (
     print_json,
     state_text,
     table,
+    warn,
 )
 from lehr.errors import UserError
 
@@ -99,7 +100,7 @@ def compare(
         return
     out = console()
     if found.held_out_note:
-        out.print(f"! {escaped(found.held_out_note)}", style="yellow")
+        warn(found.held_out_note)
     out.print(_headline(found))
     spare = ["memory", "MFU", "tok/s", "id", "state"]
     out.print(fitting(_standings(found), out, fold="run", spare=spare))
@@ -126,7 +127,7 @@ def compare(
         out.print(PLUS_MINUS, style="dim")
     others = [note for note in found.notes if note != found.held_out_note]
     for note in others[:_NOTES]:
-        out.print(f"! {escaped(note)}", style="yellow")
+        warn(note)
     if len(others) > _NOTES:
         out.print(f"  and {len(others) - _NOTES} more: add --json", style="dim")
 

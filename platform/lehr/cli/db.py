@@ -9,7 +9,7 @@ import typer
 
 from lehr import formats
 from lehr import home as homes
-from lehr.cli.output import JsonOption, console, escaped, notes, print_json
+from lehr.cli.output import JsonOption, console, escaped, notes, print_json, warn
 from lehr.errors import NotFound, UserError
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ def _needs_it_down(where: Path, what: str) -> None:
 def _warn_of_missing(backup_: Backup) -> None:
     """Name the capsules that are not in it: their runs can neither be retried nor resumed."""
     for text in backup_.missing:
-        notes().print(f"[yellow]warning[/]  {escaped(text)}")
+        warn(text, on=notes())
 
 
 def _plain(backup_: Backup) -> dict[str, object]:

@@ -50,6 +50,12 @@ def before(where: Path) -> list[Option]:
     return [] if found is None else of(*found)
 
 
+def runs_folder(where: Path) -> Path | None:
+    """Return where the last server that ``lehr up`` started in this home had its runs."""
+    found = recorded_start(where)
+    return None if found is None else Path(found[1].get("LEHR_RUNS") or where / "runs")
+
+
 def dropped(now: ServerOptions, earlier: Sequence[Option]) -> list[str]:
     """Return the earlier options that decide where things are, and that ``now`` does not give.
 

@@ -10,7 +10,7 @@ import typer
 from lehr import home
 from lehr.cli import check_list
 from lehr.cli.join_command import TOKEN_VARIABLE, join_command
-from lehr.cli.output import JsonOption, console, escaped, notes, print_json
+from lehr.cli.output import JsonOption, console, escaped, notes, print_json, warn
 from lehr.errors import Conflict, LehrError, UserError
 
 if TYPE_CHECKING:
@@ -232,13 +232,11 @@ def leave(
     if result.saved:
         out.print(f"  {result.saved} of its trainings ended or saved; saved ones are requeued.")
     if result.killed:
-        out.print(
-            f"  {result.killed} killed: saving took too long. They resume from their last "
-            "checkpoint.",
-            style="yellow",
+        warn(
+            f"{result.killed} killed: saving took too long. They resume from their last checkpoint."
         )
     if result.unreachable is not None:
-        out.print(f"  The server was not informed: {escaped(result.unreachable)}", style="yellow")
+        warn(f"The server was not informed: {result.unreachable}")
 
 
 def _join_token(context: typer.Context, given: str | None, file: Path | None) -> str:
@@ -257,10 +255,10 @@ def _join_token(context: typer.Context, given: str | None, file: Path | None) ->
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"--token-file {file}: {error}.") from None
     elif on_command_line:
-        notes().print(
+        warn(
             "Other users of this machine can read --token in the list of processes. Use "
             f"{TOKEN_VARIABLE} or --token-file.",
-            style="yellow",
+            on=notes(),
         )
     if not given:
         raise UserError(

@@ -125,6 +125,11 @@ def without_controls(text: str) -> str:
     return _CONTROLS.sub("", text)
 
 
+def warn(text: str, *, on: Console | None = None) -> None:
+    """Print a warning: marked, and yellow on a terminal. ``on``: not the console for results."""
+    (on or console()).print(f"! {text}", style="yellow", markup=False)
+
+
 def state_text(state: str, reason: str | None = None) -> str:
     """Return a state in its colour, as markup, followed by the reason."""
     style = STATE_STYLES.get(state, "")

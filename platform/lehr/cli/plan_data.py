@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from lehr.cli.output import console, escaped
+from lehr.cli.output import warn
 
 if TYPE_CHECKING:
     from lehr.specs import RunSpec
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def print_data_problems(specs: Iterable[RunSpec]) -> None:
     """Print each problem once. A path may exist where the runs train, so nothing is refused."""
     for text in data_problems(specs):
-        console().print(f"! {escaped(text)}", style="yellow")
+        warn(text)
 
 
 def data_problems(specs: Iterable[RunSpec]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
@@ -20,7 +21,7 @@ from lehr.cli.daemon import (
     start,
 )
 from lehr.cli.join_command import join_lines
-from lehr.cli.output import JsonOption, console, escaped, notes, own_name, print_json
+from lehr.cli.output import JsonOption, console, escaped, notes, own_name, print_json, warn
 from lehr.errors import Conflict, LehrError, UserError
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def up(
     )
     if foreground:
         run_in_foreground(home.home(), options)
-    earlier = last_start.before(home.home())
+    earlier, runs = last_start.before(home.home()), last_start.runs_folder(home.home())
     server, started = bring_up(options)
     if as_json:
         print_json(
@@ -127,19 +128,35 @@ def up(
     lehr = own_name()
     if started and (dropped := last_start.dropped(options, earlier)):
         _warn_of_dropped(dropped, last_start.command(earlier, lehr), lehr)
+    # Without the variable, it is among the dropped ones, or the question is about a running server.
+    now = home.runs_dir(server.where)
+    if os.environ.get("LEHR_RUNS") and runs not in {None, now}:
+        _warn_of_other_runs(str(runs), str(now), last_start.command(earlier, lehr), started=started)
     out.print(f"  next       {lehr} status     {lehr} sweep FILE     {lehr} down", style="dim")
 
 
 def _warn_of_dropped(dropped: list[str], command: str, lehr: str) -> None:
-    out = console()
-    out.print(
-        f"\nThe last server had {', '.join(dropped)}; this one does not. Machines that joined "
-        "may not reach it, and runs may miss their files. To start it as before: "
-        f"{lehr} down --keep-runs, then",
-        style="yellow",
-        markup=False,
+    warn(
+        f"The last server had {', '.join(dropped)}; this one does not. Machines that joined may "
+        "not reach it, and runs may miss their files. To start it as before: "
+        f"{lehr} down --keep-runs, then"
     )
-    out.print(f"    {command}", markup=False, soft_wrap=True)
+    console().print(f"    {command}", markup=False, soft_wrap=True)
+
+
+def _warn_of_other_runs(before: str, now: str, command: str, *, started: bool) -> None:
+    lehr = own_name()
+    if not started:
+        warn(
+            f"The running server has its runs in {before}. LEHR_RUNS={now} counts only for a "
+            f"server that starts: {lehr} down, then {lehr} up"
+        )
+        return
+    warn(
+        f"The last server had its runs in {before}; this one has them in {now}. Earlier runs may "
+        f"miss their files. To start it as before: {lehr} down --keep-runs, then"
+    )
+    console().print(f"    {command}", markup=False, soft_wrap=True)
 
 
 def one_time_login(client: Client) -> str:
@@ -256,18 +273,17 @@ def down(
     if trainings.saved:
         out.print(f"  {_trainings(trainings.saved)} saved; training resumes at the next lehr up.")
     if trainings.killed:
-        out.print(
-            f"  {_trainings(trainings.killed)} killed: saving took too long. The next lehr up "
+        warn(
+            f"{_trainings(trainings.killed)} killed: saving took too long. The next lehr up "
             "resumes from the last checkpoint."
         )
     if report.kept:
         out.print(f"  {_trainings(report.kept)} left running, for the next lehr up to adopt.")
     for place, (number, why) in trainings.uncopied.items():
         points = "1 checkpoint is" if number == 1 else f"{number} checkpoints are"
-        out.print(
-            f"  {points} not copied to {place} yet{f' ({escaped(why)})' if why else ''}: "
-            "the next lehr up continues copying. Keep this machine's disk until then.",
-            style="yellow",
+        warn(
+            f"{points} not copied to {place} yet{f' ({why})' if why else ''}: "
+            "the next lehr up continues copying. Keep this machine's disk until then."
         )
     if started_with := last_start.before(home.home()):
         out.print("To start it again as it was:")

@@ -16,6 +16,7 @@ from lehr.cli.output import (
     escaped,
     print_json,
     table,
+    warn,
 )
 from lehr.cli.rollout_table import gates_table, stages_table, why
 from lehr.cli.rollout_table import headline as rollout_headline
@@ -76,9 +77,9 @@ def _print_sweep(sweep: Sweep) -> None:
     out.print(f"  {view.id}   {view.method} over {where}   {view.metric}, {view.goal}", style="dim")
     _print_note(view.note)
     if view.held_out_note:
-        out.print(f"! {escaped(view.held_out_note)}", style="yellow")
+        warn(view.held_out_note)
     for warning in view.warnings:
-        out.print(f"! {escaped(warning)}", style="yellow")
+        warn(warning)
     out.print()
     out.print(fitting(trials_table(view, ranked=True), out, fold="state", spare=SPARE))
     for note in view.notes:
@@ -134,7 +135,7 @@ def _print_run(run: Run) -> None:
     if view.alerts or view.warnings:
         out.print()
     for text in (*view.warnings, *unexplained(view.alerts, view.diagnosis)):
-        out.print(f"! {escaped(text)}", style="yellow")
+        warn(text)
     for alert in view.diagnosis:
         print_alert(alert)
     checkpoints = [point for point in run.checkpoints() if point.removed_at is None]

@@ -9,7 +9,7 @@ import typer
 
 from lehr.cli.connect import connect
 from lehr.cli.launch import WatchOption, read_to_launch, recording, refuse
-from lehr.cli.output import JsonOption, console, escaped, print_json, state_text
+from lehr.cli.output import JsonOption, console, print_json, state_text, warn
 from lehr.cli.plan import (
     OverridesArgument,
     SpecFile,
@@ -61,7 +61,7 @@ def submit(
         reason = run.view.pending_reason
         out.print(f"[bold]{run.name}[/]  {run.id}  {state_text(run.state, reason)}")
         for warning in run.detail.warnings:
-            out.print(f"! {escaped(warning)}", style="yellow")
+            warn(warning)
         out.print(f"  {run.url}", style="dim")
         if not watch:
             out.print(

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from lehr.cli.launch import WatchOption, confirmed, print_next, read_to_launch, recording
-from lehr.cli.output import JsonOption, YesOption, console, escaped, print_json
+from lehr.cli.output import JsonOption, YesOption, console, print_json, warn
 from lehr.cli.plan import (
     OverridesArgument,
     Price,
@@ -57,7 +57,7 @@ def sweep(
         queued = sum(launched.view.counts.values())
         out.print(f"[bold]{launched.name}[/]  {launched.id}  {queued} runs queued")
         for warning in launched.detail.warnings:
-            out.print(f"! {escaped(warning)}", style="yellow")
+            warn(warning)
         print_next(launched, watch=watch)
     if watch and not watch_until_end(client, launched, as_json=as_json):
         raise typer.Exit(1)

@@ -9,7 +9,7 @@ import typer
 
 from lehr import formats
 from lehr.cli.connect import Ref, connect
-from lehr.cli.output import JsonOption, console, escaped, print_json, table
+from lehr.cli.output import JsonOption, console, escaped, print_json, table, warn
 from lehr.cli.plan import OverridesArgument, read_spec
 from lehr.errors import UserError
 
@@ -118,7 +118,7 @@ def _show(found: TransferView) -> None:
     for usual in found.usual:
         out.print(f"  {usual.name} was trained at {formats.scientific(usual.rate, 3)}", style="dim")
     for warning in found.warnings:
-        out.print(f"! {escaped(warning)}", style="yellow")
+        warn(warning)
 
 
 def _between(both: tuple[float, float]) -> str:

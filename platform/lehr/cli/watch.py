@@ -23,6 +23,7 @@ from lehr.cli.output import (
     state_text,
     to_jsonable,
     unicode_safe,
+    warn,
     without_controls,
 )
 from lehr.cli.rollout_table import gates_table, stages_table, why
@@ -110,7 +111,7 @@ def print_result(sweep: Sweep) -> None:
     view = sweep.detail
     out.print(headline(view))
     if view.held_out_note:
-        out.print(f"! {escaped(view.held_out_note)}", style="yellow")
+        warn(view.held_out_note)
     out.print()
     out.print(fitting(trials_table(view, ranked=True), out, fold="state", spare=SPARE))
     for note in view.notes:

@@ -84,22 +84,54 @@ def test_authority_is_recorded_for_a_server_that_is_reached_by_tls(
 @pytest.mark.usefixtures("starts")
 def test_up_without_the_options_of_before_names_them_and_the_command(home: Path) -> None:
     output = printed("up", home=home)
-    assert f"had LEHR_RUNS='{SHARED}', --host 0.0.0.0, --public-url http://10.0.0.1:5347" in output
+    assert (
+        f"! The last server had LEHR_RUNS='{SHARED}', --host 0.0.0.0, --public-url http://10.0.0.1:5347"
+        in output
+    )
     assert "--gpus 2," not in output
     assert output.partition("lehr down --keep-runs, then ")[2].startswith(COMMAND)
 
 
 @pytest.mark.usefixtures("starts")
 def test_up_with_the_options_of_before_or_other_values_shows_no_warning(home: Path) -> None:
+    """Another address is meant: who gives one knows."""
     options = shlex.split(COMMAND.partition(" up ")[2])
     options[options.index("0.0.0.0")] = "10.0.0.1"
-    assert "before" not in printed("up", *options, home=home, LEHR_RUNS="/other")
+    assert "!" not in printed("up", *options, home=home, LEHR_RUNS=SHARED)
+
+
+@pytest.mark.usefixtures("starts")
+@pytest.mark.parametrize("folders", [{"LEHR_RUNS": SHARED}, {}])
+def test_up_with_another_folder_of_runs_names_both_and_the_command(
+    home: Path, folders: dict[str, str]
+) -> None:
+    """Also where the last one was the home's own."""
+    record = json.loads((home / "up.json").read_text())
+    (home / "up.json").write_text(json.dumps({**record, "folders": folders}))
+    options = shlex.split(COMMAND.partition(" up ")[2])
+    output = printed("up", *options, home=home, LEHR_RUNS="/other")
+    before = folders.get("LEHR_RUNS", home / "runs")
+    assert f"! The last server had its runs in {before}; this one has them in /other." in output
+    command = COMMAND if folders else COMMAND.partition("' ")[2]
+    assert output.partition("lehr down --keep-runs, then ")[2].startswith(command)
+
+
+@pytest.mark.usefixtures("starts")
+def test_folder_of_runs_that_a_running_server_does_not_use_is_named(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, _ = server.bring_up(ServerOptions())
+    monkeypatch.setattr(server, "bring_up", lambda _: (running, False))
+    output = printed("up", home=home, LEHR_RUNS="/other")
+    assert f"! The running server has its runs in {SHARED}. LEHR_RUNS=/other counts only" in output
+    assert "!" not in printed("up", home=home)
+    assert "!" not in printed("up", home=home, LEHR_RUNS=SHARED)
 
 
 @pytest.mark.usefixtures("starts")
 def test_first_up_of_a_home_shows_no_warning(home: Path) -> None:
     (home / "up.json").unlink()
-    assert "before" not in printed("up", home=home)
+    assert "!" not in printed("up", home=home, LEHR_RUNS="/other")
 
 
 def test_down_prints_the_command_that_starts_it_again(
