@@ -278,7 +278,8 @@ def check_host(headers: Headers, names: frozenset[str], *, loopback: bool) -> No
     if len(host) > _LONGEST_HOST or not _is_own_host(host, names, loopback):
         raise WrongHost(
             f"{host[:_LONGEST_HOST]!r} is not a host name of this server.",
-            hint="To allow it: lehr up --allowed-host NAME",
+            hint="To allow it, on the server's machine: lehr down --keep-runs, then lehr up "
+            "--allowed-host NAME and its other options",
         )
 
 

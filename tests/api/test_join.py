@@ -117,6 +117,7 @@ def test_unknown_node_may_leave(client):
 def test_server_for_its_own_machine_alone_cannot_be_joined(client):
     answer = client.post(JOIN, json={"node": "gpu-2"})
     assert answer.status_code == 409
+    assert "On the server's machine: lehr down" in answer.json()["hint"]
     assert "--public-url" in answer.json()["hint"]
 
 

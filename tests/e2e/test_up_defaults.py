@@ -95,7 +95,7 @@ def test_driver_that_lost_its_gpus_leaves_no_run_and_names_the_remedy(fakes, tmp
     )
     assert run.view.pending_reason == "needs 1 GPU; this cluster has no GPUs"
     status = fakes.cli("status").stdout
-    assert "up, without GPUs: this machine's driver lists no GPU" in status
+    assert "up, without GPUs: the driver of the server's machine lists no GPU" in status
     assert "lehr down, then lehr up --gpus 8" in status
     file = tmp_path / "run.yaml"
     file.write_text(json.dumps(fakes.spec("refused")))

@@ -245,6 +245,7 @@ def check_token() -> list[Check]:
 def check_server() -> list[Check]:
     """Check whether a server answers, runs this version, and what its nodes run."""
     from lehr.client import Client
+    from lehr.client.cures import is_here
 
     try:
         client = Client(os.environ.get("LEHR_SERVER") or None, timeout_s=5.0)
@@ -253,7 +254,8 @@ def check_server() -> list[Check]:
         return [Check("server", "note", error.message, error.hint), *_check_port()]
     if health.version != __version__:
         found = f"{client.server} runs lehr {health.version}, this is {__version__}"
-        return [Check("server", "note", found, "Restart it: lehr down, lehr up")]
+        where = "" if is_here(client.server) else " on its machine"
+        return [Check("server", "note", found, f"Restart it{where}: lehr down, lehr up")]
     checks = [Check("server", "ok", f"lehr {health.version} at {client.server}")]
     try:
         cluster = client.cluster()

@@ -12,6 +12,7 @@ from urllib.parse import quote, urlsplit
 from pydantic import BaseModel
 
 from lehr import home
+from lehr.client import cures
 from lehr.client.access import AccessMethods
 from lehr.client.capsules import checkout, with_capsule
 from lehr.client.cluster import ClusterMethods
@@ -77,7 +78,7 @@ class Client(AccessMethods, SecretMethods, QuotaMethods, MaintenanceMethods, Clu
         if address is None:
             raise ServerUnavailable(
                 f"no Lehr server is running for {home.home()}.",
-                hint="Start it: lehr up        Another server: lehr --server URL, or LEHR_SERVER",
+                hint=cures.no_server(),
             )
         given = token or os.environ.get("LEHR_TOKEN")
         named = bool(server or os.environ.get("LEHR_SERVER"))

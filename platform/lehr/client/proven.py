@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 
 from lehr import proof
+from lehr.client import cures
 from lehr.errors import Unauthorized
 
 HOLDS_S = 30.0
@@ -83,14 +84,12 @@ class ProvenToken(httpx.Auth):
         ):
             self._proven_at = time.monotonic()
             return
-        hint = "Start your own: lehr up        Another server: LEHR_SERVER with its LEHR_TOKEN"
-        if given is None and "version" in health and "protocol" in health:
-            hint = f"If it is yours, of an older version: lehr down, then lehr up.\n  {hint}"
+        older = given is None and "version" in health and "protocol" in health
         where = answer.request.url.netloc.decode("ascii")
         raise Unauthorized(
             f"the server at {where} has not shown that it knows {self._whose}: "
             "it may be another person's. The token was not sent.",
-            hint=hint,
+            hint=cures.not_proven(self._server, older=older),
         )
 
 

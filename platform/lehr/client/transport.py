@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from lehr import __version__
+from lehr.client import cures
 from lehr.client.problems import problem_error
 from lehr.errors import ServerUnavailable, UserError
 
@@ -37,6 +38,8 @@ SILENCE_LIMIT_S = 45.0
 """A stream sends a heartbeat every 15 s. After three missing ones, the connection counts as
 broken.
 """
+
+_NO_SUCH_HOST = "no such host"
 
 Params = Mapping[str, Any]
 
@@ -292,14 +295,13 @@ class Transport:
         import httpx
 
         where = urlsplit(self.server).netloc
-        hint = "Start it: lehr up        Another server: lehr --server URL, or LEHR_SERVER"
+        why = _why(error)
+        hint = cures.no_answer(self.server, unknown_host=why == _NO_SUCH_HOST)
         if isinstance(error, httpx.ReadTimeout):
-            hint = "It may be stopped or overloaded. Check: lehr doctor"
+            hint = cures.no_answer_in_time(self.server)
         if "CERTIFICATE_VERIFY_FAILED" in str(error):
             hint = "If an authority of your own signed its certificate: lehr --ca FILE, or LEHR_CA"
-        return ServerUnavailable(
-            f"Lehr's server does not answer at {where} ({_why(error)}).", hint=hint
-        )
+        return ServerUnavailable(f"Lehr's server does not answer at {where} ({why}).", hint=hint)
 
 
 def _parse_events(lines: Iterator[str]) -> Iterator[StreamEvent]:
@@ -341,7 +343,7 @@ def _why(error: httpx.TransportError) -> str:
         if isinstance(cause, ConnectionRefusedError):
             return "no process listens on the port"
         if isinstance(cause, socket.gaierror):
-            return "no such host"
+            return _NO_SUCH_HOST
         cause = cause.__cause__ or cause.__context__
     if isinstance(error, httpx.ConnectTimeout):
         return "the connection timed out"

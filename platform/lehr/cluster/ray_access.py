@@ -33,8 +33,8 @@ def ray_access(home: Path, *, ray_address: str | None, server_url: str) -> RayAc
         raise Conflict(
             f"other machines cannot join: this server's URL is {server_url}, which only its own "
             "machine can reach.",
-            hint="Start it for the network: lehr down, then lehr up --host 0.0.0.0 --public-url "
-            "http://ADDRESS:5347 (docs/cluster.md).",
+            hint="Start it for the network. On the server's machine: lehr down, then lehr up "
+            "--host 0.0.0.0 --public-url http://ADDRESS:5347 (docs/cluster.md).",
         )
     if ray_address is not None:
         return RayAccess(_reachable(ray_address, public), _outer_token())

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from lehr.store.tables import Attempt, RunRow
 
 NO_GPUS_HERE = (
-    "this machine's driver lists no GPU; see lehr doctor. To train on the CPU, on logical GPUs: "
-    "lehr down, then lehr up --gpus 8"
+    "the driver of the server's machine lists no GPU; see lehr doctor there. To train on its CPU, "
+    "on logical GPUs: lehr down, then lehr up --gpus 8"
 )
 NO_GPUS_THERE = "no node of the Ray cluster has GPUs; start one with ray start --num-gpus N"
 

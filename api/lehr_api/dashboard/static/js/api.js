@@ -19,7 +19,7 @@ export class Unreachable extends ApiError {
       code: "unreachable",
       title: "No answer",
       detail: "Lehr's server does not answer.",
-      hint: "Start it: lehr up",
+      hint: "Start it on its machine: lehr up",
     });
   }
 }

@@ -69,7 +69,7 @@ export function installPage() {
   onConnection((state) => {
     connection.className = `connection ${state}`;
     connection.textContent = { connecting: "", live: "live", lost: "no answer; trying again" }[state];
-    connection.title = state === "lost" ? "Lehr's server does not answer. Start it: lehr up" : "";
+    connection.title = state === "lost" ? "Lehr's server does not answer. Start it on its machine: lehr up" : "";
   });
   // The totals may lag by a few seconds, but must be cheap.
   const refresh = throttled(() => showTotals().catch(() => undefined), TOTALS_MS);

@@ -1,0 +1,75 @@
+"""Cures for a server that cannot be reached, for the machine of whoever reads them."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from lehr import home
+
+START = "Start it: lehr up        Another server: lehr --server URL, or LEHR_SERVER"
+
+
+def is_here(server: str) -> bool:
+    """Return whether the server is on this machine, as far as that is known without asking DNS."""
+    from lehr.cluster.ray_ports import is_own
+
+    host = urlsplit(server).hostname or ""
+    if home.is_loopback(host) or (_is_ipv4(host) and is_own(host)):
+        return True
+    own = home.read_server(home.home())
+    return own is not None and own.url == server
+
+
+def no_answer(server: str, *, unknown_host: bool) -> str:
+    """Return what to do if nothing answers at the server's address."""
+    if is_here(server):
+        return START
+    found = urlsplit(server)
+    right = "Is the address right? Give another: lehr --server URL, or LEHR_SERVER"
+    if unknown_host:
+        return f"This machine cannot resolve {found.hostname}. {right}"
+    port = found.port or (443 if found.scheme == "https" else 80)
+    return (
+        f"The server is on another machine, {found.hostname}. Is it up? There: lehr status\n"
+        f"  Does it listen for others (lehr up --host), and is port {port} open in firewalls?\n"
+        f"  {right}"
+    )
+
+
+def no_answer_in_time(server: str) -> str:
+    """Return what to do if the server took the connection, and was silent."""
+    where = "" if is_here(server) else f" on {urlsplit(server).hostname}"
+    return f"It may be stopped or overloaded. Check{where}: lehr doctor"
+
+
+def not_proven(server: str, *, older: bool) -> str:
+    """Return what to do if a server does not know the token. ``older``: it is of an old version."""
+    if is_here(server):
+        cure = "Start your own: lehr up        Another server: LEHR_SERVER with its LEHR_TOKEN"
+        again = "If it is yours, of an older version: lehr down, then lehr up."
+    else:
+        host = urlsplit(server).hostname
+        cure = (
+            f"Give a token of that server: LEHR_TOKEN. On {host}, lehr token create NAME --role "
+            "ROLE prints one"
+        )
+        again = f"If it is of an older version, on {host}: lehr down, then lehr up."
+    return f"{again}\n  {cure}" if older else cure
+
+
+def no_server() -> str:
+    """Return what to do if no server of this home runs, and none is named."""
+    from lehr.joining import record
+
+    joined = record.read(home.home())
+    if joined is None:
+        return START
+    url = joined.server_url
+    return (
+        f"This machine is a node of {url}. Ask that server: lehr --server {url}, with a token of "
+        "yours in LEHR_TOKEN"
+    )
+
+
+def _is_ipv4(host: str) -> bool:
+    return host.replace(".", "").isdigit() and host.count(".") == 3

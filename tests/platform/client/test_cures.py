@@ -1,0 +1,91 @@
+"""The cure for a server that does not answer fits the machine of whoever reads it."""
+
+from __future__ import annotations
+
+import pytest
+
+from lehr import Client, home
+from lehr.client import cures
+from lehr.cluster import ray_ports
+from lehr.errors import ServerUnavailable
+from lehr.joining import record
+from lehr_testing.server import free_port
+
+THERE = "http://198.51.100.1:5347"
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("LEHR_HOME", str(tmp_path))
+    for name in ("LEHR_SERVER", "LEHR_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "server", ["http://127.0.0.1:9", "http://localhost:9", "http://[::1]:9", "http://127.0.1.1:9"]
+)
+def test_server_of_this_machine_is_started_here(server):
+    assert cures.no_answer(server, unknown_host=False) == cures.START
+    assert cures.no_answer_in_time(server).endswith("Check: lehr doctor")
+    assert "Start your own: lehr up" in cures.not_proven(server, older=False)
+    assert "lehr down, then lehr up" in cures.not_proven(server, older=True)
+
+
+def test_address_of_this_machine_in_its_network_is_here():
+    assert cures.is_here(f"http://{ray_ports.route_address('198.51.100.1')}:5347")
+
+
+def test_server_of_another_machine_is_looked_for_there():
+    cure = cures.no_answer(THERE, unknown_host=False)
+    assert "on another machine, 198.51.100.1. Is it up? There: lehr status" in cure
+    assert "is port 5347 open in firewalls" in cure
+    assert "Is the address right?" in cure
+    assert "Start it" not in cure
+    assert "Check on 198.51.100.1: lehr doctor" in cures.no_answer_in_time(THERE)
+    assert "On 198.51.100.1, lehr token create" in cures.not_proven(THERE, older=False)
+    assert "on 198.51.100.1: lehr down, then lehr up" in cures.not_proven(THERE, older=True)
+
+
+@pytest.mark.parametrize(("url", "port"), [("https://a.example", 443), ("http://a.example", 80)])
+def test_port_of_a_url_without_one_is_that_of_its_scheme(url, port):
+    assert f"port {port} open" in cures.no_answer(url, unknown_host=False)
+
+
+def test_name_that_cannot_be_resolved_is_no_question_of_firewalls():
+    cure = cures.no_answer("http://nowhere.invalid:1", unknown_host=True)
+    assert "cannot resolve nowhere.invalid" in cure
+    assert "firewall" not in cure
+    with pytest.raises(ServerUnavailable) as raised:
+        Client("http://nowhere.invalid:1", "t").runs()
+    assert raised.value.hint == cure
+
+
+def test_public_name_of_the_server_of_this_home_is_here(own_home):
+    home.write_server(own_home, home.ServerInfo("https://lehr.example", 1, "1"))
+    assert cures.is_here("https://lehr.example")
+    assert not cures.is_here("https://other.example")
+
+
+def test_client_gives_the_cure_for_the_servers_machine(monkeypatch):
+    server = f"http://127.0.0.1:{free_port()}"
+    with pytest.raises(ServerUnavailable) as here:
+        Client(server, "t").runs()
+    assert here.value.hint == cures.START
+    monkeypatch.setattr(cures, "is_here", lambda url: url != server)
+    with pytest.raises(ServerUnavailable) as there:
+        Client(server, "t").runs()
+    assert "There: lehr status" in there.value.hint
+
+
+def test_machine_that_has_joined_is_told_of_its_server(own_home):
+    with pytest.raises(ServerUnavailable) as fresh:
+        Client()
+    assert fresh.value.hint == cures.START
+    joined = record.JoinRecord(THERE, "gpu-2", "t", 1, logical=True)
+    record.write(own_home, joined)
+    with pytest.raises(ServerUnavailable) as node:
+        Client()
+    assert f"a node of {THERE}" in node.value.hint
+    assert f"lehr --server {THERE}" in node.value.hint
+    assert "LEHR_TOKEN" in node.value.hint
