@@ -111,7 +111,23 @@ def test_token_for_joining_makes_no_node_leave(api):
 
 
 def test_unknown_node_may_leave(client):
-    assert client.post(LEAVE, json={"node": "n9"}).json() == {"node": "n9", "excluded": False}
+    answer = client.post(LEAVE, json={"node": "n9"}).json()
+    assert answer == {"node": "n9", "excluded": False, "runs": {}}
+
+
+def test_node_that_leaves_learns_the_names_of_its_runs(api, monkeypatch):
+    """Only their ids are known on it; a run with several GPUs is named once."""
+    client, dispatcher = api[1], api[0].dispatcher
+    view = dispatcher.cluster()
+    busy = [
+        gpu.model_copy(update={"run_id": "abcd1234", "run_name": "base"})
+        for gpu in view.nodes[0].gpus[:2]
+    ]
+    other = view.nodes[0].model_copy(update={"name": "n2", "gpus": busy})
+    mine = [busy[0].model_copy(update={"run_id": "efgh5678", "run_name": "wide"})] * 2
+    view.nodes = [view.nodes[0].model_copy(update={"gpus": [*mine, view.nodes[0].gpus[2]]}), other]
+    monkeypatch.setattr(dispatcher, "cluster", lambda: view)
+    assert client.post(LEAVE, json={"node": "n1"}).json()["runs"] == {"efgh5678": "wide"}
 
 
 def test_server_for_its_own_machine_alone_cannot_be_joined(client):

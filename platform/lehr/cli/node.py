@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -203,7 +204,7 @@ def leave(
 
     If KubeRay or `ray up` started the node, Ray is not stopped.
 
-    JSON: {node, saved, killed}.
+    JSON: {node, saved, killed, runs: [names]}.
     """
     from lehr.joining import daemon, drain, record
 
@@ -211,7 +212,7 @@ def leave(
     joined = record.read(where)
     folders = drain.agents(where) if joined is None else []
     if joined is None and not folders:
-        raise UserError(f"this machine has not joined a cluster ({where}).")
+        raise _nothing_to_leave(where)
     with notes().status("Draining"):
         if joined is None:
             result = drain.drain_agents(where, folders, wait=wait, timeout_s=timeout_s)
@@ -222,7 +223,14 @@ def leave(
         record.forget(where)
     node = folders[-1].name if joined is None else joined.node
     if as_json:
-        print_json({"node": node, "saved": result.saved, "killed": result.killed})
+        print_json(
+            {
+                "node": node,
+                "saved": result.saved,
+                "killed": result.killed,
+                "runs": list(result.runs),
+            }
+        )
         return
     out = console()
     if joined is None:
@@ -235,8 +243,31 @@ def leave(
         warn(
             f"{result.killed} killed: saving took too long. They resume from their last checkpoint."
         )
+    if result.runs:
+        out.print(f"  stopped: {escaped(', '.join(result.runs))}")
     if result.unreachable is not None:
         warn(f"The server was not informed: {result.unreachable}")
+    if joined is not None:
+        again = shlex.join(joined.command(where))
+        out.print(
+            "To bring it back, with a token that lehr node token prints on the server's machine:"
+        )
+        out.print(f"    {TOKEN_VARIABLE}=... {again}", markup=False, soft_wrap=True)
+
+
+def _nothing_to_leave(where: Path) -> UserError:
+    """Return the error of a machine that is no joined one."""
+    if not (where / "lehr.db").exists():
+        return UserError(
+            f"this machine has not joined a cluster ({where}).",
+            hint="If it has joined from another home, name that: LEHR_HOME.",
+        )
+    node = next((path.parent.name for path in home.node_dir(where).glob("*/attempts")), "NODE")
+    return Conflict(
+        f"{where} is the home of a server, whose machine cannot leave its own cluster.",
+        hint=f"To place no more runs on its GPUs: lehr cluster exclude {node}\n"
+        "  To save its trainings, and to stop the server: lehr down",
+    )
 
 
 def _join_token(context: typer.Context, given: str | None, file: Path | None) -> str:

@@ -251,6 +251,8 @@ def down(
 
     with notes().status("Stopping"):
         report = take_down(home.home(), keep_runs=keep_runs, timeout_s=timeout_s)
+    if not report.anything:
+        _refuse_joined(home.home())
     trainings = report.trainings
     if as_json:
         print_json(
@@ -289,6 +291,18 @@ def down(
         out.print("To start it again as it was:")
         again = last_start.command(started_with, own_name())
         out.print(f"    {again}", markup=False, soft_wrap=True)
+
+
+def _refuse_joined(where: Path) -> None:
+    """Name the cure of a machine that has joined, and runs no server."""
+    from lehr.joining import record
+
+    joined = record.read(where)
+    if joined is not None:
+        raise Conflict(
+            f"this machine runs no server: it is node {joined.node} of {joined.server_url}.",
+            hint="To take it out of the cluster: lehr node leave",
+        )
 
 
 def _trainings(number: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,8 @@ class Drained:
     killed: int
     unreachable: str | None = None
     """Why the server was not informed; None if it was."""
+    runs: tuple[str, ...] = ()
+    """Names of the runs whose trainings were stopped; their ids where the names are unknown."""
 
 
 def agents(where: Path) -> list[Path]:
@@ -80,12 +82,13 @@ def drain(where: Path, joined: JoinRecord, *, wait: bool, timeout_s: float) -> D
         wait: whether trainings may finish first.
         timeout_s: how long they may take, to finish or to save.
     """
-    unreachable = None
+    unreachable, names = None, {}
     try:
-        _leave(joined)
+        names = _leave(joined)
     except LehrError as error:
         unreachable = error.message
-    return _end_trainings(where, unreachable, wait=wait, timeout_s=timeout_s)
+    drained = _end_trainings(where, unreachable, wait=wait, timeout_s=timeout_s)
+    return replace(drained, runs=tuple(names.get(run, run) for run in drained.runs))
 
 
 def _end_trainings(
@@ -109,12 +112,13 @@ def _end_trainings(
     stopped = stop.stop_all(
         where, command="lehr node leave", timeout_s=timeout_s, deliver_s=deliver_s
     )
-    return Drained(stopped.saved, stopped.killed, unreachable)
+    return Drained(stopped.saved, stopped.killed, unreachable, stopped.runs)
 
 
-def _leave(joined: JoinRecord) -> None:
+def _leave(joined: JoinRecord) -> dict[str, str]:
+    """Return the names of the node's runs by their ids."""
     from lehr.client import Client
 
     joined.trust_authority()
     with Client(joined.server_url, joined.node_token) as client:
-        client.leave_cluster(joined.node)
+        return client.leave_cluster(joined.node).runs

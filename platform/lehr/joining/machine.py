@@ -17,7 +17,7 @@ from lehr.errors import RayStarting, UserError
 from lehr.joining import daemon, record
 from lehr.joining.checks import Machine, head_error
 from lehr.joining.keeper import own_address
-from lehr.joining.record import JoinRecord
+from lehr.joining.record import JoinRecord, own_name
 from lehr.node import facts, gpu_inventory
 from lehr.node.runs_folder import folder_id, known_id
 from lehr.schemas.cluster import NODE_NAME, JoinView
@@ -71,7 +71,7 @@ def prepare(where: Path, options: JoinOptions) -> tuple[JoinRecord, JoinView, Ma
         LehrError: the server does not answer, or rejects the token.
         UserError: an option is wrong.
     """
-    name = options.name or socket.gethostname().partition(".")[0]
+    name = options.name or own_name()
     if not re.fullmatch(NODE_NAME, name) or len(name) > _LONGEST_NAME:
         raise UserError(
             f"--name {name!r} is not a node's name.",

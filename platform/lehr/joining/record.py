@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
+from lehr.cluster.ray_ports import DEFAULT_BASE
 from lehr.cluster.ray_process import RayProcess
 from lehr.node import procfs
 
@@ -29,10 +31,31 @@ class JoinRecord:
     ca_file: str | None = None
     """Certificates to trust besides the system's, for a server with its own authority."""
 
+    def command(self, where: Path) -> list[str]:
+        """Return the command that joins again in the same way, apart from its token."""
+        words = ["lehr", "node", "join", self.server_url]
+        for option, value, default in (
+            ("--name", self.node, own_name()),
+            ("--gpus", self.gpus, None),
+            ("--runs", self.runs_dir, str(where / "runs")),
+            ("--data", self.data_dir, str(where / "data")),
+            ("--interface", self.interface, None),
+            ("--base-port", self.base_port, DEFAULT_BASE),
+            ("--ca", self.ca_file, None),
+        ):
+            if value and value != default:
+                words += [option, str(value)]
+        return words
+
     def trust_authority(self) -> None:
         """Have this process trust the server's own authority, if it has one."""
         if self.ca_file is not None:
             os.environ["SSL_CERT_FILE"] = self.ca_file
+
+
+def own_name() -> str:
+    """Return the name of this machine as a node, unless another one is given."""
+    return socket.gethostname().partition(".")[0]
 
 
 def folder(where: Path) -> Path:

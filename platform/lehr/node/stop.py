@@ -27,6 +27,8 @@ class StoppedTrainings:
     saved: int = 0
     """Trainings that ended by themselves when requested: they had saved, or had nothing to save."""
     killed: int = 0
+    runs: tuple[str, ...] = ()
+    """The ids of their runs."""
     uncopied: dict[str, tuple[int, str | None]] = field(default_factory=dict)
     """By place, how many checkpoints are not there yet (at least), and why, where that is known."""
 
@@ -65,7 +67,8 @@ def stop_all(
     # What is left of a shim now only waits to deliver; the next server has that done again.
     for entry in entries:
         _signal_shim(entry, signal.SIGKILL)
-    return StoppedTrainings(len(training) - len(late), len(late), uncopied)
+    runs = dict.fromkeys(entry.attempt_id.rpartition("-")[0] for entry in training)
+    return StoppedTrainings(len(training) - len(late), len(late), tuple(runs), uncopied)
 
 
 def _live(where: Path) -> list[AttemptDir]:

@@ -143,3 +143,5 @@ class LeaveView(View):
     node: str
     excluded: bool
     """Whether the node is now excluded; false if the cluster does not know it."""
+    runs: dict[str, str] = Field(default_factory=dict)
+    """The names of the runs that train on it, by their ids."""

@@ -74,11 +74,18 @@ def join(
 
 def leave(context: Context, node: str) -> LeaveView:
     """Place nothing more on the node until it joins again. Its runs continue."""
+    runs = {
+        gpu.run_id: gpu.run_name
+        for one in context.cluster_views.cluster().nodes
+        if one.name == node
+        for gpu in one.gpus
+        if gpu.run_id is not None and gpu.run_name is not None
+    }
     try:
         context.dispatcher.exclude_node(node, LEFT)
     except NotFound:
         return LeaveView(node=node, excluded=False)
-    return LeaveView(node=node, excluded=True)
+    return LeaveView(node=node, excluded=True, runs=runs)
 
 
 def _of_nodes(view: ClusterView, *, but: str) -> dict[str, str]:

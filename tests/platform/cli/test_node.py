@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 
 import pytest
 
-from lehr import home
+from lehr import home, node_tokens
 from lehr.cluster.ray_access import RayAccess
 from lehr.joining import record
 from lehr.node.runs_folder import MARKER
+from lehr.node.stop import StoppedTrainings
 from lehr.schemas.cluster import ClusterView
 from lehr_api.routes import cluster as routes
 from lehr_testing.api import TOKEN, FakeDispatcher, served
 from lehr_testing.cli import call
+from lehr_testing.server import free_port
 
 
 @pytest.fixture
@@ -146,3 +149,65 @@ def test_machine_that_has_not_joined_cannot_leave(lehr):
     code, _, error = lehr("leave")
     assert code == 2
     assert "this machine has not joined a cluster" in error
+    assert "LEHR_HOME" in error
+
+
+def test_machine_of_the_server_cannot_leave_and_is_told_what_it_can_do(lehr, tmp_path):
+    (home.node_dir(tmp_path / "machine") / "alpha" / "attempts").mkdir(parents=True)
+    (tmp_path / "machine" / "lehr.db").touch()
+    code, _, error = lehr("leave")
+    assert code == 2
+    assert "the home of a server" in error
+    assert "lehr cluster exclude alpha" in error
+    assert "lehr down" in error
+
+
+@pytest.fixture
+def joined(server, tmp_path):
+    """How a machine has joined the server, as node n1, with options."""
+    made = record.JoinRecord(
+        server, "n1", node_tokens.node_token(TOKEN, "n1"), 2, logical=True, runs_dir="/mnt/our runs"
+    )
+    record.write(tmp_path / "machine", made)
+    return made
+
+
+@pytest.mark.parametrize("keeps_silent", [False, True])
+def test_machine_that_leaves_names_the_runs_that_it_stopped_and_how_to_come_back(
+    lehr, joined, tmp_path, monkeypatch, keeps_silent
+):
+    """Their ids, if the server cannot be asked for their names."""
+    view = FakeDispatcher().cluster()
+    view.nodes[0].gpus[0].run_id, view.nodes[0].gpus[0].run_name = "efgh5678", "wide"
+    monkeypatch.setattr(FakeDispatcher, "cluster", lambda _: view)
+    stopped = StoppedTrainings(1, 0, ("efgh5678",))
+    monkeypatch.setattr("lehr.node.stop.stop_all", lambda *_, **__: stopped)
+    if keeps_silent:
+        url = f"http://127.0.0.1:{free_port()}"
+        record.write(tmp_path / "machine", replace(joined, server_url=url))
+    code, shown, _ = lehr("leave")
+    assert code == 0
+    name = "efgh5678" if keeps_silent else "wide"
+    assert f"  stopped: {name}\n" in shown
+    assert ("! The server was not informed" in shown) == keeps_silent
+    assert "lehr node token prints on the server's machine" in shown
+    words = shlex.split(shown.splitlines()[-1])
+    assert words[:4] == ["LEHR_JOIN_TOKEN=...", "lehr", "node", "join"]
+    assert words[5:] == ["--name", "n1", "--gpus", "2", "--runs", "/mnt/our runs"]
+    assert record.read(tmp_path / "machine") is None
+
+
+def test_machine_that_leaves_names_its_runs_for_programs(lehr, joined, monkeypatch):
+    stopped = StoppedTrainings(1, 0, ("efgh5678",))
+    monkeypatch.setattr("lehr.node.stop.stop_all", lambda *_, **__: stopped)
+    found = json.loads(lehr("leave", "--json")[1])
+    assert found == {"node": "n1", "saved": 1, "killed": 0, "runs": ["efgh5678"]}
+
+
+def test_down_on_a_joined_machine_names_its_node_and_how_it_leaves(lehr, joined, tmp_path):
+    done = call("down", cwd=tmp_path, LEHR_HOME=str(tmp_path / "machine"))
+    assert done.returncode == 2
+    assert f"this machine runs no server: it is node n1 of {joined.server_url}" in done.stderr
+    assert "lehr node leave" in done.stderr
+    other = call("down", cwd=tmp_path, LEHR_HOME=str(tmp_path / "other"))
+    assert (other.returncode, other.stdout) == (0, "Lehr is not running.\n")

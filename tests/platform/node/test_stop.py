@@ -70,6 +70,7 @@ def test_training_that_saves_in_time_ends_with_its_shim_and_is_not_killed(tmp_pa
     assert count_trainings(tmp_path) == 1
     report = stop_all(tmp_path, command="lehr down", timeout_s=30)
     assert (report.saved, report.killed, report.uncopied) == (1, 0, {})
+    assert report.runs == ("a",)
     assert '"asked": null' in exit_of(folder)
     assert child.wait(30) == -9
     assert count_trainings(tmp_path) == 0
@@ -94,7 +95,7 @@ def test_training_learns_which_command_stops_it(tmp_path, shim):
 def test_training_that_does_not_stop_in_time_is_killed(tmp_path, shim):
     late, _ = shim("a-1", "stubborn")
     report = stop_all(tmp_path, command="lehr down", timeout_s=0)
-    assert (report.saved, report.killed) == (0, 1)
+    assert (report.saved, report.killed, report.runs) == (0, 1, ("a",))
     assert '"asked": "kill"' in exit_of(late)
 
 
