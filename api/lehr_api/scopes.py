@@ -75,6 +75,7 @@ SCOPES: dict[str, Scope | Refused] = {
     "/api/v1/runs/{ref}/tags": Scope.OWN,
     "/api/v1/runs/{ref}/unarchive": Scope.OWN,
     "/api/v1/runs/{ref}/wandb": Scope.OWN,
+    "/api/v1/checks": Scope.OWN,
     "/api/v1/compare": Scope.OWN,
     "/api/v1/values": Scope.OWN,
     "/api/v1/metrics": Scope.OWN,

@@ -10,6 +10,7 @@ from lehr_api.routes import (
     archive,
     attempts,
     checkpoints,
+    checks,
     cluster,
     code,
     events,
@@ -44,6 +45,7 @@ router = APIRouter()
 for _resource in (
     health,
     runs,
+    checks,
     forks,
     code,
     seeds,

@@ -9,18 +9,22 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from lehr.cli.connect import connect
-from lehr.cli.output import console
+from lehr.cli.output import console, notes
 from lehr.cli.plan import of_another_kind, read_spec
 from lehr.cli.run_actions import confirm
-from lehr.errors import LehrError, PlanRefused, SpecError, UserError
+from lehr.errors import LehrError, PlanRefused, ServerUnavailable, SpecError, UserError
 
 if TYPE_CHECKING:
     from lehr.client import Client, Rollout, Sweep
-    from lehr.specs import RunSpec
+    from lehr.specs import RunSpec, Spec
 
 WatchOption = Annotated[
     bool, typer.Option("--watch", "-w", help="Show its progress until it ends.")
 ]
+DRY_RUN = (
+    "Only check and plan it: what the server would refuse is refused. Without a server, what only "
+    "a server knows is not checked."
+)
 S = TypeVar("S")
 
 
@@ -86,6 +90,26 @@ def refuse(runs: Iterable[RunSpec], client: Client) -> None:
             server.refuse_if_impossible(spec, plan_run(server.on_this_cluster(spec)))
         except PlanRefused as error:
             raise nothing_recorded(error) from None
+
+
+def check(spec: Spec) -> list[str]:
+    """Have the server check the spec as it does before it records it; return its warnings.
+
+    Without a server a note says so.
+
+    Raises:
+        UserError: the submission would be refused, with this error.
+    """
+    try:
+        with recording():
+            return connect().check(spec).warnings
+    except ServerUnavailable:
+        notes().print(
+            "! No server answers, so this is not checked: whether its cluster can hold and resume "
+            "the run, and its projects, secrets and webhooks.",
+            style="yellow",
+        )
+        return []
 
 
 @contextmanager

@@ -7,11 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lehr.cli.connect import connect
-from lehr.cli.output import JsonOption, console, print_json
-from lehr.errors import UserError
+from lehr.cli.output import JsonOption, console, print_json, warn
+from lehr.errors import PlanRefused, UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from lehr.analysis.plan import RunPlan
+    from lehr.cli.plan_server import PlanServer
     from lehr.specs import RunSpec, Spec, SweepSpec
+
+    Check = Callable[[Spec], list[str]]
+    """Has the server check a spec; returns its warnings."""
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -61,8 +68,9 @@ def plan(
     usual_batches: [{tokens, source, reference, domain}], flops, gpus,
     nodes, gpu_type, micro_batch, accumulation, largest_micro_batch, memory_bytes, gpu_memory_bytes,
     memory_stages: [{shape, overhead_bytes, phases}],
-    checkpoint_copy_bytes, replaced_parts, not_counted, fits, fits_in, seconds, gpu_hours, dollars,
-    basis}; an unknown value is null. ``corpus_tokens`` has the tokens of each corpus of a mix.
+    checkpoint_copy_bytes, replaced_parts, not_counted, fits, fits_in, free_nodes, seconds,
+    gpu_hours, dollars, basis}; an unknown value is null. ``free_nodes`` names the nodes on which it
+    could start now. ``corpus_tokens`` has the tokens of each corpus of a mix.
     ``usual_batches`` are published recommendations for such a run. ``replaced_parts`` states what
     is known of the parts that the project replaces; ``fits`` is then null.
     ``not_counted`` states what ``memory_bytes`` does not count of this run, e.g. CUDA graphs.
@@ -111,8 +119,11 @@ def show_run_plan(
     price: float | None = None,
     as_json: bool = False,
     trace: bool = False,
+    check: Check | None = None,
 ) -> None:
     """Print the plan, with a trace of its memory if requested, then fail if it cannot work.
+
+    ``check``: called before anything is printed; its warnings follow the plan.
 
     Raises:
         PlanRefused: it does not fit in the requested GPU.
@@ -127,24 +138,45 @@ def show_run_plan(
     if spec.trainer is not None:
         if trace:
             spec.own  # noqa: B018 - raises, with the reason
+        warnings = check(spec) if check is not None else []
         if as_json:
             print_json({"kind": "run", "name": spec.name, "plan": None})
         else:
             console().print(_program_text(spec))
+            print_warnings(warnings)
         return
     server = PlanServer(connect)
     here = server.on_this_cluster(spec)
     made = plan_run(here, price=price, before=server.measured, built=built_model(spec))
+    refused = refusal(server, [(spec, made)])
+    warnings = check(spec) if check is not None and refused is None else []
     found = traced(spec) if trace else None
     if as_json:
-        answer = {"kind": "run", "name": spec.name, "plan": plan_json(made)}
+        answer = {"kind": "run", "name": spec.name, "plan": plan_json(made, server.cluster)}
         print_json(answer if found is None else {**answer, "trace": found})
     else:
         console().print(run_text(spec.name, made, server.cluster))
         print_data_problems([spec])
+        print_warnings(warnings)
         if found is not None:
             show_trace(found, made)
-    server.refuse_if_impossible(spec, made)
+    if refused is not None:
+        raise refused
+
+
+def refusal(server: PlanServer, plans: Iterable[tuple[RunSpec, RunPlan]]) -> PlanRefused | None:
+    """Return the error of the first run that cannot work, with its cure; None if all can."""
+    try:
+        for spec, made in plans:
+            server.refuse_if_impossible(spec, made)
+    except PlanRefused as error:
+        return error
+    return None
+
+
+def print_warnings(warnings: Iterable[str]) -> None:
+    for warning in warnings:
+        warn(warning)
 
 
 def show_sweep_plan(
@@ -153,8 +185,11 @@ def show_sweep_plan(
     price: float | None = None,
     as_json: bool = False,
     each_trial: bool = False,
+    check: Check | None = None,
 ) -> None:
     """Print the plan, with its trials if requested, then fail if one of them cannot work.
+
+    ``check``: called before anything is printed; its warnings follow the plan.
 
     Raises:
         PlanRefused: a trial does not fit in the requested GPU.
@@ -168,11 +203,13 @@ def show_sweep_plan(
 
     trials = expand(spec)
     if spec.run.trainer is not None:
+        warnings = check(spec) if check is not None else []
         if as_json:
             names = [{"parameters": point, "plan": None} for point, _ in trials]
             print_json({"kind": "sweep", "name": spec.name, "trials": names})
         else:
             console().print(f"{spec.trial_count:,} trials, each: {_program_text(spec.run)}")
+            print_warnings(warnings)
         return
     server = PlanServer(connect)
     made = plan_sweep(
@@ -183,16 +220,20 @@ def show_sweep_plan(
         before=server.measured,
         built=built_model,
     )
+    runs = [(run, trial) for (_, run), (_, trial) in zip(trials, made.trials, strict=True)]
+    refused = refusal(server, runs)
+    warnings = check(spec) if check is not None and refused is None else []
     if as_json:
-        print_json({"kind": "sweep", **sweep_json(made)})
+        print_json({"kind": "sweep", **sweep_json(made, server.cluster)})
     else:
         console().print(sweep_text(made, server.cluster))
-        print_data_problems(run for _, run in trials)
+        print_data_problems(run for run, _ in runs)
+        print_warnings(warnings)
         if each_trial:
             console().print()
             console().print(trials_table(made))
-    for (_, run), (_, trial) in zip(trials, made.trials, strict=True):
-        server.refuse_if_impossible(run, trial)
+    if refused is not None:
+        raise refused
 
 
 def _program_text(spec: RunSpec) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lehr import formats
 from lehr.cli.output import escaped, table
-from lehr.cli.plan_server import places
+from lehr.cli.plan_server import free_nodes, places
 from lehr.specs.sweep import STARTUP_TRIALS
 from lehr_trainer.planning.hardware import GPUS
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from lehr.analysis.plan import RunPlan, SweepPlan
     from lehr.schemas.cluster import ClusterView
+
+_NAMED = 4
+"""Names of nodes in a line, at most."""
 
 
 def sweep_text(plan: SweepPlan, cluster: ClusterView | None) -> str:
@@ -46,7 +49,6 @@ def sweep_text(plan: SweepPlan, cluster: ClusterView | None) -> str:
 
 def run_text(name: str, plan: RunPlan, cluster: ClusterView | None) -> str:
     place = f"{_gpus(plan.gpus, plan, cluster)}{plan.on_nodes}"
-    missing = missing_gpus(plan, cluster)
     lines = [
         f"[bold]{name}[/]",
         *_model_lines([plan]),
@@ -59,7 +61,7 @@ def run_text(name: str, plan: RunPlan, cluster: ClusterView | None) -> str:
         *_phase_lines(plan),
         *_not_counted_lines([plan]),
         *_host_lines([plan], each=""),
-        _line("place", f"{place}{f'; {missing}' if missing else ''}"),
+        _line("place", f"{place}{_now(plan, cluster)}"),
         _time_line(plan.seconds, plan.gpu_hours, plan.dollars, plan.basis),
     ]
     return "\n".join(lines)
@@ -92,8 +94,8 @@ def trials_table(plan: SweepPlan) -> Table:
     return rows
 
 
-def plan_json(plan: RunPlan) -> dict[str, Any]:
-    """Return the documented JSON of a run's plan."""
+def plan_json(plan: RunPlan, cluster: ClusterView | None = None) -> dict[str, Any]:
+    """Return the documented JSON of a run's plan. ``cluster``: for what is free now."""
     return {
         "model": plan.model,
         "parameter_count": plan.parameters.total,
@@ -129,6 +131,7 @@ def plan_json(plan: RunPlan) -> dict[str, Any]:
         "not_counted": plan.not_counted,
         "fits": plan.fits,
         "fits_in": plan.roomy_gpus,
+        "free_nodes": _free_nodes(plan, cluster),
         "seconds": plan.seconds,
         "gpu_hours": plan.gpu_hours,
         "dollars": plan.dollars,
@@ -136,7 +139,7 @@ def plan_json(plan: RunPlan) -> dict[str, Any]:
     }
 
 
-def sweep_json(plan: SweepPlan) -> dict[str, Any]:
+def sweep_json(plan: SweepPlan, cluster: ClusterView | None = None) -> dict[str, Any]:
     return {
         "name": plan.name,
         "method": plan.method,
@@ -149,7 +152,7 @@ def sweep_json(plan: SweepPlan) -> dict[str, Any]:
         "gpu_hours": plan.gpu_hours,
         "dollars": plan.dollars,
         "trials": [
-            {"number": number, "parameters": parameters, **plan_json(trial)}
+            {"number": number, "parameters": parameters, **plan_json(trial, cluster)}
             for number, (parameters, trial) in enumerate(plan.trials, start=1)
         ],
     }
@@ -170,6 +173,30 @@ def missing_gpus(plan: RunPlan, cluster: ClusterView | None) -> str | None:
     if len(nodes) == 1:
         return f"{text} on one node" if plan.resources.nodes > 1 else text
     return f"{text} on {len(nodes)} nodes, at most {max(map(len, nodes))} on a node"
+
+
+def _now(plan: RunPlan, cluster: ClusterView | None) -> str:
+    """Return where such a run could start now, or why it would wait; empty if that is unknown."""
+    missing = missing_gpus(plan, cluster)
+    if missing is not None:
+        return f"; {missing}"
+    free = _free_nodes(plan, cluster)
+    if free is None:
+        return ""
+    if free:
+        more = len(free) - _NAMED
+        names = ", ".join(free[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+        return f"; free now: {escaped(names)}"
+    nodes, each = plan.resources.nodes, formats.counted(plan.gpus // plan.resources.nodes, "GPU")
+    few = "no node has" if nodes == 1 else f"fewer than {nodes} nodes have"
+    return f"; waits: {few} {each} free now"
+
+
+def _free_nodes(plan: RunPlan, cluster: ClusterView | None) -> list[str] | None:
+    # How many runs without GPUs a node trains now is not shown.
+    if cluster is None or not plan.gpus:
+        return None
+    return free_nodes(plan.resources, cluster)
 
 
 # --- lines ----------------------------------------------------------------------------------
@@ -306,13 +333,14 @@ def _host_lines(plans: list[RunPlan], *, each: str) -> list[str]:
 
 
 def _places(plan: SweepPlan, first: RunPlan, cluster: ClusterView | None) -> str:
-    missing = missing_gpus(first, cluster)
+    now = _now(first, cluster)
     trials = len(plan.trials)
+    missing = missing_gpus(first, cluster)
     if missing or first.resources.nodes > 1:
         each = f"{trials} trials, {_gpus(first.gpus, first, cluster)}{first.on_nodes} each"
-        return f"{each}; {missing}" if missing else f"{each}, {_together(plan)}"
+        return f"{each}{now}" if missing else f"{each}, {_together(plan)}{now}"
     gpus = _gpus(plan.places * first.gpus, first, cluster)
-    return f"{trials} trials on {gpus}, {_together(plan)}"
+    return f"{trials} trials on {gpus}, {_together(plan)}{now}"
 
 
 def _together(plan: SweepPlan) -> str:

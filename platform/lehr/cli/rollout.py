@@ -6,7 +6,15 @@ from typing import Annotated
 
 import typer
 
-from lehr.cli.launch import WatchOption, confirmed, print_next, read_to_launch, recording
+from lehr.cli.launch import (
+    DRY_RUN,
+    WatchOption,
+    check,
+    confirmed,
+    print_next,
+    read_to_launch,
+    recording,
+)
 from lehr.cli.output import JsonOption, YesOption, console, print_json
 from lehr.cli.plan import (
     OverridesArgument,
@@ -24,10 +32,7 @@ def rollout(
     file: SpecFile,
     overrides: OverridesArgument = None,
     yes: YesOption = False,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Only show the stages and their gates. Needs no server."),
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help=DRY_RUN)] = False,
     watch: WatchOption = False,
     price: Price = None,
     as_json: JsonOption = False,
@@ -44,7 +49,7 @@ def rollout(
 
     spec = read_to_launch(file, overrides, RolloutSpec, "rollout")
     if dry_run:
-        show_rollout_plan(spec, price=price, as_json=as_json)
+        show_rollout_plan(spec, price=price, as_json=as_json, check=check)
         return
     client = confirmed(
         lambda: show_rollout_plan(spec, price=price),

@@ -9,13 +9,20 @@ from lehr.cli.output import console, escaped, print_json
 
 if TYPE_CHECKING:
     from lehr.analysis.plan import RunPlan
+    from lehr.cli.plan import Check
     from lehr.specs import PlannedStage, RolloutSpec, RunSpec
 
 
 def show_rollout_plan(
-    spec: RolloutSpec, *, price: float | None = None, as_json: bool = False
+    spec: RolloutSpec,
+    *,
+    price: float | None = None,
+    as_json: bool = False,
+    check: Check | None = None,
 ) -> None:
     """Print the plan, then fail if a stage cannot work.
+
+    ``check``: called before anything is printed.
 
     Raises:
         PlanRefused: a stage does not fit in the requested GPU.
@@ -23,6 +30,7 @@ def show_rollout_plan(
     from lehr.analysis.plan import plan_run
     from lehr.cli.built_model import built_model
     from lehr.cli.connect import connect
+    from lehr.cli.plan import refusal
     from lehr.cli.plan_data import print_data_problems
     from lehr.cli.plan_server import PlanServer
     from lehr.specs import stages
@@ -34,13 +42,16 @@ def show_rollout_plan(
         return plan_run(here, price=price, before=server.measured, built=built_model(run))
 
     planned = [(stage, plan_here(stage.train)) for stage in stages(spec)]
+    refused = refusal(server, [(stage.train, plan) for stage, plan in planned])
+    if check is not None and refused is None:
+        check(spec)
     if as_json:
         print_json(rollout_json(spec, planned))
     else:
         console().print(rollout_text(spec, planned))
         print_data_problems(stage.train for stage, _ in planned)
-    for stage, plan in planned:
-        server.refuse_if_impossible(stage.train, plan)
+    if refused is not None:
+        raise refused
 
 
 def rollout_text(spec: RolloutSpec, planned: list[tuple[PlannedStage, RunPlan]]) -> str:

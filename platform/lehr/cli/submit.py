@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lehr.cli.connect import connect
-from lehr.cli.launch import WatchOption, read_to_launch, recording, refuse
-from lehr.cli.output import JsonOption, console, print_json, state_text, warn
+from lehr.cli.launch import DRY_RUN, WatchOption, check, read_to_launch, recording, refuse
+from lehr.cli.output import JsonOption, console, print_json, state_text
 from lehr.cli.plan import (
     OverridesArgument,
     SpecFile,
+    print_warnings,
     show_run_plan,
 )
 from lehr.cli.watch import watch_until_end
@@ -32,9 +33,7 @@ def submit(
     name: Annotated[
         str | None, typer.Option("--name", help="Name of the run, instead of the file's.")
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check and plan only. Needs no server.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help=DRY_RUN)] = False,
     watch: WatchOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -47,7 +46,7 @@ def submit(
     given = [*(overrides or []), *([f"name={name}"] if name else [])]
     spec = read_to_launch(file, given, RunSpec, "run")
     if dry_run:
-        show_run_plan(spec, as_json=as_json)
+        show_run_plan(spec, as_json=as_json, check=check)
         return
     client = connect()
     refuse([spec], client)
@@ -60,8 +59,7 @@ def submit(
         out = console()
         reason = run.view.pending_reason
         out.print(f"[bold]{run.name}[/]  {run.id}  {state_text(run.state, reason)}")
-        for warning in run.detail.warnings:
-            warn(warning)
+        print_warnings(run.detail.warnings)
         out.print(f"  {run.url}", style="dim")
         if not watch:
             out.print(

@@ -6,12 +6,21 @@ from typing import Annotated
 
 import typer
 
-from lehr.cli.launch import WatchOption, confirmed, print_next, read_to_launch, recording
-from lehr.cli.output import JsonOption, YesOption, console, print_json, warn
+from lehr.cli.launch import (
+    DRY_RUN,
+    WatchOption,
+    check,
+    confirmed,
+    print_next,
+    read_to_launch,
+    recording,
+)
+from lehr.cli.output import JsonOption, YesOption, console, print_json
 from lehr.cli.plan import (
     OverridesArgument,
     Price,
     SpecFile,
+    print_warnings,
     show_sweep_plan,
 )
 from lehr.cli.watch import watch_until_end
@@ -24,9 +33,7 @@ def sweep(
     file: SpecFile,
     overrides: OverridesArgument = None,
     yes: YesOption = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show the plan and its trials. Needs no server.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help=DRY_RUN)] = False,
     watch: WatchOption = False,
     price: Price = None,
     as_json: JsonOption = False,
@@ -40,7 +47,7 @@ def sweep(
 
     spec = read_to_launch(file, overrides, SweepSpec, "sweep")
     if dry_run:
-        show_sweep_plan(spec, price=price, as_json=as_json, each_trial=True)
+        show_sweep_plan(spec, price=price, as_json=as_json, each_trial=True, check=check)
         return
     client = confirmed(
         lambda: show_sweep_plan(spec, price=price),
@@ -56,8 +63,7 @@ def sweep(
         out = console()
         queued = sum(launched.view.counts.values())
         out.print(f"[bold]{launched.name}[/]  {launched.id}  {queued} runs queued")
-        for warning in launched.detail.warnings:
-            warn(warning)
+        print_warnings(launched.detail.warnings)
         print_next(launched, watch=watch)
     if watch and not watch_until_end(client, launched, as_json=as_json):
         raise typer.Exit(1)

@@ -12,6 +12,7 @@ from lehr.schemas.access import AuditEntry, CreatedToken, LoginLink, TokenView
 from lehr.schemas.alerts import AlertView
 from lehr.schemas.base import Health
 from lehr.schemas.checkpoints import CheckpointDeletion, CheckpointVerdict, CheckpointView
+from lehr.schemas.checks import SubmissionCheck
 from lehr.schemas.cluster import ClusterView, JoinView, LeaveView, QueueEntry
 from lehr.schemas.code import CapsuleView, CodeDiff
 from lehr.schemas.maintenance import MaintenanceView
@@ -25,7 +26,7 @@ from lehr.schemas.system import RunSystem, SystemHistory
 from lehr.schemas.transfers import TransferView
 from lehr.schemas.views import SavedView
 from lehr.schemas.webhooks import WebhookView
-from lehr.specs import RolloutSpec, RunSpec, SweepSpec
+from lehr.specs import RolloutSpec, RunSpec, Spec, SweepSpec
 from lehr.specs.overrides import Overrides
 from lehr_trainer.configs.train import TrainConfig
 
@@ -1093,4 +1094,14 @@ class AsyncClient(AsyncProxy):
 
     def stream(self, run: str | None = None) -> AsyncIterator[StreamEvent]:
         """Yield events of all runs or one, as they happen. Reconnects by itself."""
+        ...
+
+    async def check(
+        self, spec: Path | str | dict[str, Any] | Spec, overrides: Overrides = ()
+    ) -> SubmissionCheck:
+        """Check a run, sweep or rollout as if it were submitted. Nothing is recorded or sent.
+
+        Raises:
+            SpecError: with every problem found; a submission raises the same.
+        """
         ...

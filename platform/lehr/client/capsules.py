@@ -27,10 +27,11 @@ def _listed(left_out: Sequence[str]) -> str:
     return "; ".join([*left_out[:_SHOWN], *([f"{more} more"] if more > 0 else [])])
 
 
-def with_capsule(transport: Transport, spec: Spec, folder: Path | None) -> Spec:
+def with_capsule(transport: Transport | None, spec: Spec, folder: Path | None) -> Spec:
     """Return the spec with the capsule of the code as it is now, which the server then has.
 
-    ``folder`` is that of the spec's file. A spec that names its capsule stays as it is.
+    ``folder`` is that of the spec's file. A spec that names its capsule stays as it is. Without
+    ``transport`` nothing is sent.
 
     Raises:
         SpecError: the project's files cannot be collected; nothing was sent.
@@ -51,7 +52,7 @@ def with_capsule(transport: Transport, spec: Spec, folder: Path | None) -> Spec:
 
 
 def send(
-    transport: Transport,
+    transport: Transport | None,
     code: Code,
     folder: Path,
     *,
@@ -59,6 +60,8 @@ def send(
     parts: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Send the code as it is now, unless the server has it; return the fields of the spec.
+
+    ``transport``: None sends nothing.
 
     Raises:
         SpecError: the project's files cannot be collected, or lack the script or a part's module.
@@ -82,11 +85,12 @@ def send(
     refuse_unfit_trainer(trainer, code)
     with tempfile.TemporaryFile() as file:
         digest, size = archive.write([*trainer, *project.sources], file)
-        try:
-            transport.get(f"/code/{digest}")
-        except NotFound:
-            file.seek(0)
-            transport.upload(f"/code/{digest}", file, size)
+        if transport is not None:
+            try:
+                transport.get(f"/code/{digest}")
+            except NotFound:
+                file.seek(0)
+                transport.upload(f"/code/{digest}", file, size)
     fields: dict[str, Any] = {"digest": digest}
     if code.sends_files:
         fields["root"] = str((folder / code.root).resolve())

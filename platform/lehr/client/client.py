@@ -23,10 +23,12 @@ from lehr.client.quotas import QuotaMethods
 from lehr.client.rollouts import Rollout
 from lehr.client.runs import Run
 from lehr.client.secrets import SecretMethods
+from lehr.client.spec_input import load, plain
 from lehr.client.sweeps import Sweep
 from lehr.client.transport import StreamEvent, Transport
-from lehr.errors import ServerUnavailable, UserError
+from lehr.errors import ServerUnavailable
 from lehr.schemas.base import Health, Page
+from lehr.schemas.checks import SubmissionCheck
 from lehr.schemas.code import CapsuleView, CodeDiff
 from lehr.schemas.rollouts import RolloutDetail, RolloutView
 from lehr.schemas.runs import RunDetail, RunView
@@ -318,6 +320,21 @@ class Client(AccessMethods, SecretMethods, QuotaMethods, MaintenanceMethods, Clu
         """Yield events of all runs or one, as they happen. Reconnects by itself."""
         return self.transport.events({"run": run})
 
+    def check(
+        self, spec: Path | str | dict[str, Any] | Spec, overrides: Overrides = ()
+    ) -> SubmissionCheck:
+        """Check a run, sweep or rollout as if it were submitted. Nothing is recorded or sent.
+
+        Raises:
+            SpecError: with every problem found; a submission raises the same.
+        """
+        loaded, folder = load(spec, overrides)
+        pinned = with_capsule(None, loaded, folder)
+        # Code that was collected now is not sent; a capsule that the spec names must be there.
+        body = {"kind": loaded.kind, "spec": plain(pinned), "code_sent": pinned is loaded}
+        answer = self.transport.post("/checks", body)
+        return SubmissionCheck.model_validate_json(answer)
+
     def _launch(
         self,
         kind: str,
@@ -326,10 +343,10 @@ class Client(AccessMethods, SecretMethods, QuotaMethods, MaintenanceMethods, Clu
         provenance: Mapping[str, Any] | None,
         key: str | None,
     ) -> bytes:
-        loaded, folder = _load(spec, overrides, want=kind)
+        loaded, folder = load(spec, overrides, want=kind)
         loaded = with_capsule(self.transport, loaded, folder)
         body = {
-            "spec": _plain(loaded),
+            "spec": plain(loaded),
             "provenance": dict(gather_provenance(folder) if provenance is None else provenance),
         }
         return self.transport.post(f"/{kind}s", body, idempotency_key=key or uuid.uuid4().hex)
@@ -355,31 +372,3 @@ def _on_this_machine(server: str) -> bool:
 
 
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-
-
-def _load(
-    spec: Path | str | dict[str, Any] | Spec, overrides: Overrides, *, want: str
-) -> tuple[Spec, Path | None]:
-    """Return the validated spec, and the folder of its file if it has one."""
-    from lehr.specs import load_spec
-
-    folder = None
-    if isinstance(spec, BaseModel):
-        # It is valid as it is; only what is laid over it must be validated with it.
-        loaded = load_spec(_plain(spec), overrides) if overrides else spec
-    else:
-        if isinstance(spec, Path) or (isinstance(spec, str) and "\n" not in spec):
-            folder = Path(spec).absolute().parent
-        loaded = load_spec(spec, overrides)
-    if loaded.kind != want:
-        method = "submit" if loaded.kind == "run" else loaded.kind
-        raise UserError(
-            f"this is the spec of a {loaded.kind}, not of a {want}.",
-            hint=f"Use {method}() for it.",
-        )
-    return loaded, folder
-
-
-def _plain(spec: Spec) -> dict[str, Any]:
-    """Without defaults: those are the server's to fill in, and a sweep's paths need them unset."""
-    return {"kind": spec.kind, **spec.model_dump(mode="json", exclude_unset=True)}

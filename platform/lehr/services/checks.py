@@ -37,20 +37,26 @@ Trials = list[tuple[dict[str, Any], RunSpec]]
 _CORPUS = "train.data.corpus"
 
 
-def check_run(context: Context, spec: RunSpec) -> None:
-    """Raise SpecError when this cluster can never run it, or its corpus is missing."""
-    _refuse(_problems(context, [spec], prefix=""))
+def check_run(context: Context, spec: RunSpec, *, code_sent: bool = True) -> None:
+    """Raise SpecError when this cluster can never run it, or its corpus is missing.
+
+    ``code_sent``: its capsule is here; else its files are not checked.
+    """
+    _refuse(_problems(context, [spec], prefix="", code_sent=code_sent))
 
 
-def check_sweep(context: Context, trials: Trials) -> None:
+def check_sweep(context: Context, trials: Trials, *, code_sent: bool = True) -> None:
     """Check every trial; a problem that several trials share is reported once."""
-    _refuse(_problems(context, [spec for _, spec in trials], prefix="run."))
+    specs = [spec for _, spec in trials]
+    _refuse(_problems(context, specs, prefix="run.", code_sent=code_sent))
 
 
-def check_rollout(context: Context, planned: Sequence[PlannedStage]) -> None:
+def check_rollout(
+    context: Context, planned: Sequence[PlannedStage], *, code_sent: bool = True
+) -> None:
     """Check every stage, so that the last one can work before the first starts."""
     specs = [spec for stage in planned for spec in stage.runs.values()]
-    _refuse(_problems(context, specs, prefix="run."))
+    _refuse(_problems(context, specs, prefix="run.", code_sent=code_sent))
 
 
 def refuse_relative_paths(overrides: Overrides) -> None:
@@ -74,7 +80,9 @@ def _refuse(problems: Iterable[SpecProblem]) -> None:
         raise SpecError(found)
 
 
-def _problems(context: Context, specs: Sequence[RunSpec], *, prefix: str) -> Iterator[SpecProblem]:
+def _problems(
+    context: Context, specs: Sequence[RunSpec], *, prefix: str, code_sent: bool
+) -> Iterator[SpecProblem]:
     """Find all problems; ``prefix`` is the path of a run's fields in the submitted spec."""
     yield from _project_problems(specs)
     yield from _placement_problems(context, specs, prefix)
@@ -84,7 +92,7 @@ def _problems(context: Context, specs: Sequence[RunSpec], *, prefix: str) -> Ite
     yield from _upload_problems(specs, prefix)
     yield from _webhook_problems(context, specs, prefix)
     yield from _secret_problems(context, specs, prefix)
-    yield from code.problems(context, specs, prefix)
+    yield from code.problems(context, specs, prefix, sent=code_sent)
     looks = Looks() if context.one_machine else None
     missing = list(_corpus_problems(specs, prefix, looks))
     yield from missing

@@ -73,8 +73,13 @@ def installed(home: Path) -> InstalledTrainer:
     return InstalledTrainer(CapsuleStore(home))
 
 
-def problems(context: Context, specs: Sequence[RunSpec], prefix: str) -> Iterator[SpecProblem]:
-    """Find capsules that are missing, and code that this server does not accept."""
+def problems(
+    context: Context, specs: Sequence[RunSpec], prefix: str, *, sent: bool = True
+) -> Iterator[SpecProblem]:
+    """Find capsules that are missing, and code that this server does not accept.
+
+    ``sent``: the capsules are here; else only those that are here are looked into.
+    """
     capsules = CapsuleStore(context.home)
     path = f"{prefix}code.digest"
     for spec in {_code_of(spec): spec for spec in specs}.values():
@@ -86,7 +91,7 @@ def problems(context: Context, specs: Sequence[RunSpec], prefix: str) -> Iterato
             yield SpecProblem(field, f"{field}: {message}", hint)
         yield from _refused_program(context, spec, prefix)
         yield from _loader_variables(context, spec, prefix)
-        if digest is None:
+        if digest is None or not (sent or capsules.has(digest)):
             continue
         if not (capsules.has(digest) and _may_read(context, digest)):
             message = f"{path}: this server has no capsule {digest[:_SHOWN]}."
@@ -216,6 +221,13 @@ def refuse_if_closed(context: Context) -> None:
             "this server accepts no code: it trains with its own installed trainer only.",
             hint="The administrator allows code by LEHR_CODE=any.",
         )
+
+
+def refuse_unsent(context: Context, run: RunSpec) -> None:
+    """Raise UserError if the run's capsule is not here, and this server would not receive it."""
+    digest = run.code.digest
+    if digest is not None and not CapsuleStore(context.home).has(digest):
+        refuse_if_closed(context)
 
 
 def _may_read(context: Context, digest: str) -> bool:

@@ -1,4 +1,7 @@
-"""Submit a run, launch a sweep or a rollout. Everything is recorded, or nothing."""
+"""Submit a run, launch a sweep or a rollout. Everything is recorded, or nothing.
+
+``check`` refuses what these refuse, by their own ``prepare``, and records nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lehr import actor
 from lehr.errors import UserError
+from lehr.schemas.checks import SubmissionCheck, SubmissionKind
 from lehr.services import checks, code
 from lehr.services.once import Operation, Record
 from lehr.specs import RolloutSpec, RunSpec, SweepSpec, load_spec, stages
@@ -24,6 +28,40 @@ Plain = dict[str, Any]
 AnySpec = TypeVar("AnySpec", RunSpec, SweepSpec, RolloutSpec)
 
 
+def check(
+    context: Context,
+    kind: SubmissionKind,
+    spec: Plain,
+    overrides: Overrides,
+    *,
+    code_sent: bool = True,
+) -> SubmissionCheck:
+    """Check a submission as if it were recorded, and record nothing.
+
+    ``code_sent``: the server has the capsule that the spec names. Without it, the capsule is sent
+    only with the submission, and its files are not checked.
+
+    Raises:
+        UserError: the submission would be refused, with this error.
+    """
+    made: tuple[Operation[Any], Spec]
+    if kind == "run":
+        made = _run(context, spec, overrides, {}, code_sent=code_sent)
+    elif kind == "sweep":
+        made = _sweep(context, spec, overrides, {}, code_sent=code_sent)
+    else:
+        made = _rollout(context, spec, overrides, {}, code_sent=code_sent)
+    operation, loaded = made
+    run = loaded if isinstance(loaded, RunSpec) else loaded.run
+    if not code_sent:
+        code.refuse_unsent(context, run)
+    operation.prepare()
+    # A rollout shows no warnings when it is launched.
+    plain = run.model_dump(mode="json", include={"resources", "checkpoints"})
+    warnings = [] if kind == "rollout" else context.presenter.runs.resume_warnings(plain)
+    return SubmissionCheck(kind=kind, name=loaded.name, warnings=warnings)
+
+
 def submit_run(
     context: Context, spec: Plain, overrides: Overrides, provenance: Plain
 ) -> Operation[RunDetail]:
@@ -32,20 +70,7 @@ def submit_run(
     Raises:
         SpecError: with every problem of the spec.
     """
-    loaded = _read(context, spec, overrides, RunSpec)
-
-    def prepare() -> Record:
-        checks.check_run(context, loaded)
-        return lambda: (
-            context.store.runs.create(loaded, actor=actor.current(), provenance=provenance).id
-        )
-
-    return Operation(
-        "runs",
-        _request(spec, overrides, provenance),
-        prepare,
-        lambda run_id: context.presenter.runs.detail(context.store.runs.get(run_id)),
-    )
+    return _run(context, spec, overrides, provenance)[0]
 
 
 def launch_sweep(
@@ -56,23 +81,7 @@ def launch_sweep(
     Raises:
         SpecError: with every problem of the spec.
     """
-    checks.refuse_relative_paths(overrides)
-    read = load_with_trials(spec, overrides)
-    loaded = _pinned(context, read.spec, SweepSpec)
-
-    def prepare() -> Record:
-        trials = code.pin_trials(loaded, read.trials)
-        checks.check_sweep(context, [*trials, *value_trials(loaded)])
-        rows = TrialRows(trials)
-        sweeps = context.store.sweeps
-        return lambda: sweeps.create(loaded, rows, actor=actor.current(), provenance=provenance).id
-
-    return Operation(
-        "sweeps",
-        _request(spec, overrides, provenance),
-        prepare,
-        lambda sweep_id: context.presenter.sweeps.detail(context.store.sweeps.get(sweep_id)),
-    )
+    return _sweep(context, spec, overrides, provenance)[0]
 
 
 def launch_rollout(
@@ -83,16 +92,81 @@ def launch_rollout(
     Raises:
         SpecError: with every problem of the spec.
     """
+    return _rollout(context, spec, overrides, provenance)[0]
+
+
+def _run(
+    context: Context,
+    spec: Plain,
+    overrides: Overrides,
+    provenance: Plain,
+    *,
+    code_sent: bool = True,
+) -> tuple[Operation[RunDetail], RunSpec]:
+    loaded = _read(context, spec, overrides, RunSpec)
+
+    def prepare() -> Record:
+        checks.check_run(context, loaded, code_sent=code_sent)
+        return lambda: (
+            context.store.runs.create(loaded, actor=actor.current(), provenance=provenance).id
+        )
+
+    operation = Operation(
+        "runs",
+        _request(spec, overrides, provenance),
+        prepare,
+        lambda run_id: context.presenter.runs.detail(context.store.runs.get(run_id)),
+    )
+    return operation, loaded
+
+
+def _sweep(
+    context: Context,
+    spec: Plain,
+    overrides: Overrides,
+    provenance: Plain,
+    *,
+    code_sent: bool = True,
+) -> tuple[Operation[SweepDetail], SweepSpec]:
+    checks.refuse_relative_paths(overrides)
+    read = load_with_trials(spec, overrides)
+    loaded = _pinned(context, read.spec, SweepSpec)
+
+    def prepare() -> Record:
+        trials = code.pin_trials(loaded, read.trials)
+        every = [*trials, *value_trials(loaded)]
+        checks.check_sweep(context, every, code_sent=code_sent)
+        rows = TrialRows(trials)
+        sweeps = context.store.sweeps
+        return lambda: sweeps.create(loaded, rows, actor=actor.current(), provenance=provenance).id
+
+    operation = Operation(
+        "sweeps",
+        _request(spec, overrides, provenance),
+        prepare,
+        lambda sweep_id: context.presenter.sweeps.detail(context.store.sweeps.get(sweep_id)),
+    )
+    return operation, loaded
+
+
+def _rollout(
+    context: Context,
+    spec: Plain,
+    overrides: Overrides,
+    provenance: Plain,
+    *,
+    code_sent: bool = True,
+) -> tuple[Operation[RolloutDetail], RolloutSpec]:
     loaded = _read(context, spec, overrides, RolloutSpec)
     planned = stages(loaded)
 
     def prepare() -> Record:
-        checks.check_rollout(context, planned)
+        checks.check_rollout(context, planned, code_sent=code_sent)
         names = [stage.name for stage in planned]
         rollouts = context.store.rollouts
         return lambda: rollouts.create(loaded, names, provenance=provenance).id
 
-    return Operation(
+    operation = Operation(
         "rollouts",
         _request(spec, overrides, provenance),
         prepare,
@@ -100,6 +174,7 @@ def launch_rollout(
             context.store.rollouts.get(rollout_id)
         ),
     )
+    return operation, loaded
 
 
 def _read(context: Context, spec: Plain, overrides: Overrides, kind: type[AnySpec]) -> AnySpec:

@@ -216,6 +216,7 @@ def test_a_dry_run_as_json(lehr):
         "checkpoint_copy_bytes",
         "fits",
         "fits_in",
+        "free_nodes",
         "seconds",
         "gpu_hours",
         "dollars",

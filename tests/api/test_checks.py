@@ -1,0 +1,104 @@
+"""Checks of a submission: what they refuse, and that they record nothing."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from lehr_testing import rollouts
+from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, api_client, changed, counts
+
+ROLLOUT_SPEC = rollouts.plain(name="up")
+SPECS = {"run": RUN_SPEC, "sweep": SWEEP_SPEC, "rollout": ROLLOUT_SPEC}
+
+
+def asked(client, kind, spec, **more):
+    return client.post("/api/v1/checks", json={"kind": kind, "spec": spec, **more})
+
+
+@pytest.mark.parametrize("kind", SPECS)
+def test_good_spec_is_accepted_and_not_recorded(api, kind):
+    api_, client = api
+    answer = asked(client, kind, SPECS[kind])
+    assert answer.status_code == 200, answer.text
+    assert answer.json() == {"kind": kind, "name": SPECS[kind]["name"], "warnings": []}
+    assert counts(api_) == (0, 0)
+    assert api_.store.rollouts.page().total == 0
+    assert api_.dispatcher.woken == 0
+
+
+WRONG = {
+    "more GPUs than there are": {"resources": {"gpus": 16}},
+    "no shared folder of runs": {"resources": {"gpus": 4, "nodes": 2}},
+    "unknown secret": {"secrets": {"HF_TOKEN": "no-such"}},
+    "unknown webhook": {"alerts": {"webhook": "no-such"}},
+    "unknown capsule": {"code": {"digest": "0" * 64}},
+    "GPU type with a typing error": {"resources": {"gpus": 1, "gpu_type": "A10O"}},
+    "missing corpus": {"train.data.corpus": {"kind": "text", "paths": ["/no/such/folder"]}},
+    "not a field": {"train.optimizer.learning_rate": 1e-3},
+}
+
+
+@pytest.mark.parametrize("kind", SPECS)
+@pytest.mark.parametrize("change", WRONG)
+def test_check_refuses_what_the_submission_refuses_with_the_same_error(api, kind, change):
+    api_, client = api
+    api_.dispatcher.separate = ["n1", "n2"]
+    spec = copy.deepcopy(SPECS[kind])
+    spec = changed(
+        spec, "train.batch.sequences" if kind == "run" else "run.train.batch.sequences", 16
+    )
+    for path, value in WRONG[change].items():
+        spec = changed(spec, path if kind == "run" else f"run.{path}", value)
+    real = client.post(f"/api/v1/{kind}s", json={"spec": spec})
+    assert real.status_code == 422, real.text
+    answer = asked(client, kind, spec)
+    assert (answer.status_code, answer.json()) == (real.status_code, real.json())
+    assert counts(api_) == (0, 0)
+
+
+def test_overrides_are_checked(api):
+    _, client = api
+    answer = asked(client, "run", RUN_SPEC, overrides=["train.steps=-5"])
+    assert answer.json()["problems"][0]["path"] == "train.steps"
+    assert asked(client, "run", RUN_SPEC, overrides={"name": "two"}).json()["name"] == "two"
+
+
+def test_warnings_are_those_of_the_recorded_run(api):
+    api_, client = api
+    api_.dispatcher.separate = ["n1", "n2"]
+    for kind in ("run", "sweep"):
+        warnings = asked(client, kind, SPECS[kind]).json()["warnings"]
+        real = client.post(f"/api/v1/{kind}s", json={"spec": SPECS[kind]}).json()
+        assert warnings == real["warnings"]
+        assert len(warnings) == 1
+
+
+def test_token_of_one_project_may_not_use_another(api):
+    _, client = api
+    body = {"name": "eve", "role": "researcher", "projects": ["mine"]}
+    token = client.post("/api/v1/tokens", json=body).json()["token"]
+    client.headers["Authorization"] = f"Bearer {token}"
+    refused = asked(client, "run", {**RUN_SPEC, "project": "theirs"})
+    assert refused.status_code == 422
+    assert "limited to project mine" in refused.json()["detail"]
+    assert asked(client, "run", {**RUN_SPEC, "project": "mine"}).status_code == 200
+
+
+def test_viewer_may_check_no_more_than_submit(api):
+    _, client = api
+    body = {"name": "vera", "role": "viewer"}
+    token = client.post("/api/v1/tokens", json=body).json()["token"]
+    client.headers["Authorization"] = f"Bearer {token}"
+    assert asked(client, "run", RUN_SPEC).status_code == 403
+
+
+def test_code_that_comes_with_the_submission_need_not_be_here(api, tmp_path):
+    _, client = api
+    spec = changed(RUN_SPEC, "code.digest", "0" * 64)
+    assert asked(client, "run", spec, code_sent=False).status_code == 200
+    with api_client(tmp_path / "closed", code="installed") as (_, closed):
+        refused = asked(closed, "run", spec, code_sent=False)
+    assert refused.status_code == 422
+    assert "this server accepts no code" in refused.json()["detail"]
