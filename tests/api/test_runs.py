@@ -133,6 +133,29 @@ def test_running_run_shows_its_step_and_remaining_time(api):
         assert (view["liveness"], view["eta_s"]) == (liveness.value, None)
 
 
+@pytest.mark.parametrize(
+    ("state", "shown"),
+    [
+        (RunState.QUEUED, []),
+        (RunState.PAUSED, []),
+        (RunState.FAILED, [{"node": "n1", "gpu": 0}]),
+    ],
+)
+def test_run_that_waits_again_shows_no_gpus_of_its_last_attempt(api, state, shown):
+    api_, client = api
+    run = submit(client)
+    begin(api_.store, run["id"])
+    if state is RunState.PAUSED:
+        ask = {"old": RunState.STARTING, "new": RunState.STOPPING, "attempt": 1}
+        api_.store.transitions.apply(run["id"], **ask, cause="pause", actor="user")
+    end(api_.store, run["id"], state)
+    view = client.get("/api/v1/runs/one").json()
+    assert view["placement"] == shown
+    assert view["attempts"][0]["placement"] == [{"node": "n1", "gpu": 0}]
+    [listed] = client.get("/api/v1/runs").json()["items"]
+    assert listed["placement"] == shown
+
+
 @pytest.mark.parametrize("other", [False, True])
 def test_other_data_after_a_resume_raises_an_alert(api, other):
     """Digests of superseded steps are compared with those of the attempt that repeated them."""

@@ -38,15 +38,9 @@ def ls(as_json: JsonOption = False) -> None:
         return
     rows = table("node", "GPUs", "busy", "state", right=("GPUs", "busy"))
     for node in view.nodes:
-        state = "in use" if node.alive else "not reachable"
-        if node.problems:
-            state = f"cannot be used: {node.problems[0]}"
-        if node.excluded is not None:
-            state = f"excluded: {node.excluded}"
-        if node.left:
-            state = "has left"
         busy = sum(gpu.busy for gpu in node.gpus)
-        rows.add_row(escaped(node.name), str(len(node.gpus)), str(busy), escaped(state))
+        state = escaped(node.no_runs or "in use")
+        rows.add_row(escaped(node.name), str(len(node.gpus)), str(busy), state)
     console().print(rows)
 
 

@@ -178,23 +178,19 @@ def free_nodes(need: Resources, cluster: ClusterView) -> list[str]:
     free = [
         node.name
         for node in cluster.nodes
-        if _takes_runs(node)
+        if node.no_runs is None
         and sum(is_type(gpu.name, need.gpu_type) and not gpu.busy for gpu in node.gpus)
         >= need.gpus // need.nodes
     ]
     return free if len(free) >= need.nodes else []
 
 
-def _takes_runs(node: NodeView) -> bool:
-    return node.alive and not node.left and node.excluded is None and not node.problems
-
-
 def places(need: Resources, cluster: ClusterView) -> int:
-    """Return how many such runs the living nodes can train at once, if nothing else runs there.
+    """Return how many such runs the nodes that get runs train at once, if nothing else runs there.
 
     A run has the same number of GPUs on each of its nodes. A run without GPUs needs some CPUs.
     """
-    shares = [_shares(need, node) for node in cluster.nodes if node.alive and node.gpus]
+    shares = [_shares(need, node) for node in cluster.nodes if node.no_runs is None and node.gpus]
 
     def too_many(runs: int) -> bool:
         # A node has at most one share of a run, so it counts once for each run.

@@ -165,14 +165,19 @@ def missing_gpus(plan: RunPlan, cluster: ClusterView | None) -> str | None:
     """Describe what the cluster lacks for one such run."""
     if cluster is None or places(plan.resources, cluster):
         return None
-    nodes = [[gpu.name for gpu in node.gpus] for node in cluster.nodes if node.alive and node.gpus]
+    nodes = [node for node in cluster.nodes if node.no_runs is None and node.gpus]
+    closed = [node for node in cluster.nodes if node.no_runs is not None and node.gpus]
+    away = "".join(f"; no runs on {escaped(f'{n.name}: {n.no_runs}')}" for n in closed[:_NAMED])
     if not nodes:
-        return "waits: this cluster has no GPU"
-    kinds = escaped(", ".join(sorted({name for gpus in nodes for name in gpus})))
-    text = f"waits: this cluster has {sum(map(len, nodes))} x {kinds}"
+        none = "no node with GPUs gets runs now" if closed else "this cluster has no GPU"
+        return f"waits: {none}{away}"
+    kinds = escaped(", ".join(sorted({gpu.name for node in nodes for gpu in node.gpus})))
+    text = f"waits: this cluster has {sum(len(node.gpus) for node in nodes)} x {kinds}"
     if len(nodes) == 1:
-        return f"{text} on one node" if plan.resources.nodes > 1 else text
-    return f"{text} on {len(nodes)} nodes, at most {max(map(len, nodes))} on a node"
+        return (f"{text} on one node" if plan.resources.nodes > 1 else text) + away
+    most = max(nodes, key=lambda node: len(node.gpus))
+    at_most = f"at most {len(most.gpus)} on a node"
+    return f"{text} on {len(nodes)} nodes, {at_most}{away}"
 
 
 def _now(plan: RunPlan, cluster: ClusterView | None) -> str:

@@ -62,9 +62,12 @@ def _cluster_line(cluster: ClusterView) -> str:
         return f"{cluster.state}{f': {escaped(cluster.message)}' if cluster.message else ''}"
     if not cluster.gpus_total and cluster.message:
         return f"up, without GPUs: {escaped(cluster.message)}"
-    nodes = sum(not node.left for node in cluster.nodes)
-    text = f"up, {cluster.gpus_busy} of {cluster.gpus_total} GPUs busy"
-    text += f" on {nodes} nodes" if nodes != 1 else ""
+    nodes = [node for node in cluster.nodes if not node.left]
+    gpus = sum(len(node.gpus) for node in nodes)
+    text = f"up, {cluster.gpus_busy} of {gpus} GPUs busy"
+    text += f" on {len(nodes)} nodes" if len(nodes) != 1 else ""
+    rest = gpus - cluster.gpus_busy - cluster.gpus_free
+    text += f"; {cluster.gpus_free} free, {rest} on nodes that get no runs" if rest > 0 else ""
     if any(node.logical for node in cluster.nodes):
         text += " (logical GPUs: training runs on the CPU)"
     return text
@@ -74,24 +77,23 @@ def _print_node(name: str, cluster: ClusterView) -> None:
     node = next(node for node in cluster.nodes if node.name == name)
     out = console()
     out.print()
-    gone = "" if node.alive else "  [red]not reachable[/]"
+    why = "" if node.no_runs is None else f"  [red]{escaped(node.no_runs)}[/]"
     if cluster.state == "starting" and not cluster.message:
-        gone = "  [dim]starting; its GPUs will be available in a few seconds[/]"
-    if node.left:
-        gone = "  [dim]has left the cluster[/]"
-    elif node.excluded is not None:
-        gone += f"  [red]excluded: {escaped(node.excluded)}[/]"
-    out.print(f"{escaped(node.name)}  [dim]{escaped(node.address)}[/]{gone}")
+        why = "  [dim]starting; its GPUs will be available in a few seconds[/]"
+    elif node.left:
+        why = f"  [dim]{escaped(node.no_runs or '')}[/]"
+    out.print(f"{escaped(node.name)}  [dim]{escaped(node.address)}[/]{why}")
     # Logical GPUs have no measurements.
     real = not node.logical
     figures = ("used", "memory", "°C") if real else ()
     rows = table("GPU", "what", *figures, "run", "since", right=figures)
+    unheld = "free" if node.no_runs is None else "not given out"
     for gpu in node.gpus:
         rows.add_row(
             str(gpu.index),
             escaped(gpu.name),
             *(_figures(gpu) if real else ()),
-            (gpu.run_name and escaped(gpu.run_name)) or "[dim]free[/]",
+            (gpu.run_name and escaped(gpu.run_name)) or f"[dim]{unheld}[/]",
             formats.ago(gpu.since) if gpu.run_name else "",
         )
     out.print(rows)

@@ -52,6 +52,7 @@ class Reading:
                 "message": cluster.message,
                 "gpus": cluster.gpus_total,
                 "busy": cluster.gpus_busy,
+                "free": cluster.gpus_free,
                 "kinds": sorted({gpu.name for node in cluster.nodes for gpu in node.gpus}),
             },
             "running": [brief_run(run.view) for run in active],

@@ -77,6 +77,7 @@ def cluster_view(
         runs = store.runs.by_ids({attempt.run_id for attempt in holders.values()})
     holding = {run.id: run for run in runs}
     out = excluded(store.nodes.notes())
+    windows = [one for one in windows_at(store.maintenance.all(), store.clock()) if one.open]
     nodes = []
     for member in sorted(cluster.members().values(), key=lambda member: member.name):
         gpus = []
@@ -112,6 +113,7 @@ def cluster_view(
                 excluded=out.get(member.name),
                 left=member.has_left(out.get(member.name)),
                 problems=list(member.problems) if member.usable else [],
+                maintenance=next((one.text for one in windows if one.covers(member.name)), None),
                 versions=dict((member.hello.get("facts") or {}).get("versions") or {}),
                 clock_offset_s=member.hello.get("clock_offset_s"),
                 free_bytes=dict((member.hello.get("facts") or {}).get("free_bytes") or {}),
@@ -157,7 +159,8 @@ def queue_view(
 def _expected_starts(
     store: Store, waiting: Sequence[RunRow], cluster: Cluster
 ) -> dict[str, ExpectedStart]:
-    nodes = [member for member in cluster.members().values() if member.usable]
+    members = cluster.members().values()
+    nodes = [member for member in members if member.usable and not member.problems]
     if len({str(gpu["name"]) for member in nodes for gpu in member.gpus}) > 1:
         return {}  # Of several kinds of GPUs, not every free one is of use to every run.
     attempts = [one for one in store.attempts.list_open() if one.exited_at is None]

@@ -305,7 +305,8 @@ def _run_fields(
         "nodes": resources["nodes"],
         "gpu_type": resources["gpu_type"],
         "device": _device(summary.device, resources["gpus"]),
-        "placement": _gpus(attempt) if attempt else [],
+        # A run that waits has none: its last attempt no longer holds those.
+        "placement": _gpus(attempt) if attempt and (state.active or state.ended) else [],
         "step": step,
         "total_steps": total or 0,
         "tokens_per_step": stored.tokens_per_step(run.spec),

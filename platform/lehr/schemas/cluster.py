@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, computed_field
 
 from lehr.schemas.base import View
 from lehr_trainer.configs.documented import Documented
@@ -53,6 +53,8 @@ class NodeView(View):
     """It has left by `lehr node leave`; it gets runs again when it joins again."""
     problems: list[str] = Field(default_factory=list)
     """Why no new runs can be placed on it, though it answers, and what to do."""
+    maintenance: str | None = None
+    """The maintenance window that is open on it now: its nodes, times and note."""
     versions: dict[str, str] = Field(default_factory=dict)
     """Of python, ray, torch, nccl and lehr, as installed there. Empty where unknown."""
     clock_offset_s: float | None = None
@@ -62,13 +64,34 @@ class NodeView(View):
     runs_folder: str | None = None
     """The identity of the folder of runs that it sees: nodes with equal ones share checkpoints."""
 
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def no_runs(self) -> str | None:
+        """Why no run can start on it now, whatever is free there; null if runs can."""
+        if self.left:
+            return "has left the cluster"
+        found = [] if self.alive else ["does not answer"]
+        found += [f"cannot be used: {problem}" for problem in self.problems]
+        if self.excluded is not None:
+            found.append(f"excluded: {self.excluded}")
+        if self.maintenance is not None:
+            found.append(f"in maintenance {self.maintenance}")
+        return "; ".join(found) or None
+
 
 class ClusterView(View):
     state: Literal["starting", "up", "down"]
     message: str | None = None
     nodes: list[NodeView]
     gpus_total: int
+    """Of the nodes that answer."""
     gpus_busy: int
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def gpus_free(self) -> int:
+        """GPUs that a run can get now: that none holds, on nodes that get runs."""
+        return sum(not gpu.busy for node in self.nodes if node.no_runs is None for gpu in node.gpus)
 
 
 class QueueEntry(View):

@@ -52,6 +52,7 @@ class RunView(View):
     device: str | None = None
     """The trainer's device, e.g. "cpu (logical GPU)" or "NVIDIA H100 80GB HBM3"."""
     placement: list[GpuRef] = []
+    """The GPUs of its attempt; empty for a run that waits or is paused."""
     step: int | None = None
     total_steps: int
     """0 for a program whose spec gives no number of steps: it is not known."""

@@ -23,6 +23,7 @@ def lehr(tmp_path, monkeypatch):
     with served(tmp_path / "home") as (api, address):
         real = Dispatcher(api.store, tmp_path / "home", ray_address="nowhere:1", server_url=address)
         nodes = [node("gpu-left", "10.0.0.1"), node("gpu-right", "10.0.0.2")]
+        real._bridge_state("up", None)
         real._on_news({"news": "members", "nodes": nodes})
         for each in nodes:
             gpu = {"index": 0, "name": "NVIDIA H100 80GB HBM3", "memory_bytes": 1, "uuid": "u"}
@@ -45,6 +46,7 @@ def lehr(tmp_path, monkeypatch):
             done = call(group, *args, cwd=tmp_path, COLUMNS="160", **environment)
             return done.returncode, done.stdout, done.stderr
 
+        run.news = real._on_news  # type: ignore[attr-defined]
         run.lost = lambda name: real._on_news(  # type: ignore[attr-defined]
             {"news": "members", "nodes": [each for each in nodes if each["name"] != name]}
         )
@@ -74,8 +76,40 @@ def test_node_that_has_left_is_shown_so_once_it_is_gone(lehr):
     assert lehr("exclude", "gpu-right", "--reason", LEFT)[0] == 0
     assert lines(lehr("ls")[1])["gpu-right"][3:5] == ["excluded:", "it"]
     lehr.lost("gpu-right")
-    assert lines(lehr("ls")[1])["gpu-right"] == ["gpu-right", "1", "0", "has", "left"]
+    assert lines(lehr("ls")[1])["gpu-right"] == [
+        *("gpu-right", "1", "0"),
+        *("has", "left", "the", "cluster"),
+    ]
     assert "gpu-right  10.0.0.2  has left the cluster" in lehr(group="status")[1]
+
+
+def test_status_does_not_offer_gpus_that_no_run_can_get(lehr):
+    def shown():
+        text = lehr(group="status")[1]
+        [line] = [one for one in text.splitlines() if one.startswith("  cluster")]
+        [head] = [one for one in text.splitlines() if one.startswith("gpu-right")]
+        _, right = [one.split()[-2:] for one in text.splitlines() if one.startswith("0 ")]
+        return line.removeprefix("  cluster  "), head, right
+
+    assert shown() == ("up, 1 of 2 GPUs busy on 2 nodes", "gpu-right  10.0.0.2", ["—", "free"])
+    lehr("exclude", "gpu-right", "--reason", "its fans")
+    some = "up, 1 of 2 GPUs busy on 2 nodes; 0 free, 1 on nodes that get no runs"
+    assert shown() == (some, "gpu-right  10.0.0.2  excluded: its fans", ["given", "out"])
+    lehr("readmit", "gpu-right")
+    lehr.news({"news": "node", "name": "gpu-right", "attempts": {}, "draining": True})
+    leaving = "gpu-right  10.0.0.2  cannot be used: it is leaving the cluster"
+    assert shown() == (some, leaving, ["given", "out"])
+    assert lines(lehr("ls")[1])["gpu-right"][3:6] == ["cannot", "be", "used:"]
+    lehr.lost("gpu-right")
+    assert shown() == (some, "gpu-right  10.0.0.2  does not answer", ["given", "out"])
+    # What a lost node still holds is one of its GPUs.
+    lehr.lost("gpu-left")
+    lehr.news({"news": "node", "name": "gpu-right", "attempts": {}})
+    assert shown() == (
+        "up, 1 of 2 GPUs busy on 2 nodes",
+        "gpu-right  10.0.0.2",
+        ["—", "free"],
+    )
 
 
 def test_node_is_excluded_with_a_reason_and_readmitted(lehr):

@@ -11,7 +11,7 @@ import pytest
 
 from lehr.analysis.plan import plan_run
 from lehr.cli.plan_server import PlanServer, places
-from lehr.cli.plan_text import run_text
+from lehr.cli.plan_text import missing_gpus, run_text
 from lehr.client import Client
 from lehr.control.lifecycle import RunState
 from lehr.mcp_server.estimates import LaunchEstimates
@@ -195,6 +195,21 @@ def test_a_node_that_does_not_answer_has_no_place() -> None:
     here = cluster_of([A100], [A100])
     here.nodes[1].alive = False
     assert places(Resources(), here) == 1
+
+
+def test_plan_names_the_nodes_that_get_no_runs() -> None:
+    here = cluster_of([A100], [A100], [A100])
+    here.nodes[1].excluded = "its fans"
+    here.nodes[2].alive = False
+    assert places(Resources(), here) == 1
+    spec = seeding.run_spec("gang", gpus=2)
+    gang = plan_run(spec.model_copy(update={"resources": Resources(gpus=2, nodes=2)}))
+    waits = f"waits: this cluster has 1 x {A100} on one node"
+    away = "no runs on n2: excluded: its fans; no runs on n3: does not answer"
+    assert missing_gpus(gang, here) == f"{waits}; {away}"
+    here.nodes[0].maintenance = "of all nodes"
+    none = "waits: no node with GPUs gets runs now; no runs on n1: in maintenance of all nodes"
+    assert missing_gpus(gang, here) == f"{none}; {away}"
 
 
 @pytest.mark.parametrize(

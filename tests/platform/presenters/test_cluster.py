@@ -90,6 +90,45 @@ def cluster_of_gpus(count, names=("A100",)):
     return cluster
 
 
+def test_gpus_that_no_run_can_get_are_not_free_and_say_why(store):
+    cluster = cluster_of_gpus(2, names=["A100"] * 6)
+    presenter = ClusterPresenter(store, cluster, lambda: (), embedded=True)
+    assert presenter.cluster().gpus_free == 12
+    begin(store, submit(store, "holds"), placement=[{"node": "n1", "gpus": [0]}])
+    begin(store, submit(store, "silent"), placement=[{"node": "n2", "gpus": [0]}])
+    cluster.on_news({"news": "node", "name": "n2", "error": "it is lost"})
+    cluster.on_news({"news": "node", "name": "n3", "attempts": {}, "draining": True})
+    store.nodes.note("n4", "excluded", "its fans", actor="user")
+    for node, begins in (("n5", time.time() - 60), ("n6", time.time() + 3600)):
+        store.maintenance.add(
+            node=node, starts_at=begins, duration_s=600, repeat=None, note="disks", actor="user"
+        )
+    view = presenter.cluster()
+    why = {node.name: node.no_runs for node in view.nodes}
+    assert why.pop("n5").startswith("in maintenance of node n5, ")
+    assert why == {
+        "n1": None,
+        "n2": "does not answer",
+        "n3": "cannot be used: it is leaving the cluster",
+        "n4": "excluded: its fans",
+        "n6": None,
+    }
+    assert (view.gpus_free, view.gpus_busy) == (1 + 2, 2)
+    assert view.model_dump()["gpus_free"] == 3
+    cluster.on_news({"news": "node", "name": "n4", "error": "it is lost, too"})
+    assert presenter.cluster().nodes[3].no_runs == "does not answer; excluded: its fans"
+
+
+def test_expected_start_does_not_count_gpus_of_a_node_that_leaves(store):
+    cluster = cluster_of_gpus(1, names=["A100"] * 2)
+    cluster.on_news({"news": "node", "name": "n2", "attempts": {}, "draining": True})
+    attempt = seeding.start(store, store.runs.create(seeding.run_spec("running", steps=100)))
+    attempt.train(range(1, 41))
+    store.runs.create(seeding.run_spec("waits", steps=100))
+    [entry] = ClusterPresenter(store, cluster, lambda: (), embedded=True).queue()
+    assert entry.expected_because.startswith("running ends: 60 steps left")
+
+
 @pytest.mark.parametrize(
     ("embedded", "cure"), [(True, "lehr up --gpus 8"), (False, "ray start --num-gpus N")]
 )

@@ -103,10 +103,12 @@ export interface NodeView {
   excluded: string | null;
   left: boolean;
   problems: string[];
+  maintenance: string | null;
   versions: Record<string, string>;
   clock_offset_s: number | null;
   free_bytes: Record<string, number | null>;
   runs_folder: string | null;
+  no_runs: string | null;
 }
 
 export interface ClusterView {
@@ -115,6 +117,7 @@ export interface ClusterView {
   nodes: NodeView[];
   gpus_total: number;
   gpus_busy: number;
+  gpus_free: number;
 }
 
 export interface QueueEntry {

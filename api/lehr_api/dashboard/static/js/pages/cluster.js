@@ -42,7 +42,7 @@ function figures(gpu) {
 function cell(gpu, node, closed) {
   // Figures of a node that does not respond are old, and its GPUs cannot be given out.
   const now = !node.logical && node.alive && figures(gpu);
-  if (gpu.run_name === null && (!node.alive || node.excluded !== null || closed)) {
+  if (gpu.run_name === null && (!node.alive || node.excluded !== null || node.problems.length > 0 || closed)) {
     return h("li.gpu.gone", {}, h("span.dim", {}, `GPU ${gpu.index}`), h("span.who", {}, node.alive ? "not given out" : node.left ? "has left" : "no answer"), now);
   }
   if (gpu.run_name === null) return h("li.gpu.free", {}, h("span.dim", {}, `GPU ${gpu.index}`), h("span.who", {}, "free"), now);
@@ -69,6 +69,7 @@ function nodeRow(node, closed) {
       h("h2", {}, node.name),
       node.left && h("span.dim", {}, "has left the cluster; lehr node join brings it back"),
       !node.alive && !node.left && h("span.bad", {}, "✕ does not answer"),
+      node.problems.map((problem) => h("span.bad", {}, `✕ cannot be used: ${problem}`)),
       node.excluded !== null && !node.left && h("span.bad", {}, `✕ excluded: ${node.excluded}`),
       closed && h("span.warn", {}, "in maintenance until ", f.time(closed.ends_at), closed.note && `: ${closed.note}`),
       h("span.dim", {}, node.logical ? `${node.gpus.length} logical GPUs: training runs on the CPU` : `${node.gpus.length} × ${kinds.join(", ")}${memory ? `, ${Math.round(memory / 2 ** 30)} GiB each` : ""}`),
