@@ -9,6 +9,7 @@ Imports little, because the command line and the client import it.
       lehr.lock              held (flock) by the one process that may write them; its pid inside
       token                  the API token; mode 0600
       server.json            the address of the running server
+      nodes.json             the nodes of its cluster, which the next server expects
       replica/ runs/ data/ logs/ node/ wandb/
 """
 

@@ -127,7 +127,7 @@ def forecast(
         if first is None or free < first.gpus:
             if not ends:
                 needed = (first or left[0]).gpus
-                reason = unknown[0] if unknown else f"the cluster has fewer than {needed} GPUs"
+                reason = unknown[0] if unknown else f"fewer than {needed} GPUs can be used now"
                 return found | {run.run_id: ExpectedStart(None, reason) for run in left}
             end, _, ended, basis = heapq.heappop(ends)
             now = max(now, end)

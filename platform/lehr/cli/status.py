@@ -78,7 +78,7 @@ def _print_node(name: str, cluster: ClusterView) -> None:
     out = console()
     out.print()
     why = "" if node.no_runs is None else f"  [red]{escaped(node.no_runs)}[/]"
-    if cluster.state == "starting" and not cluster.message:
+    if cluster.state == "starting" and not cluster.message and node.away is None:
         why = "  [dim]starting; its GPUs will be available in a few seconds[/]"
     elif node.left:
         why = f"  [dim]{escaped(node.no_runs or '')}[/]"

@@ -27,11 +27,12 @@ from lehr.cluster.executor import Executor, give_up
 from lehr.cluster.heartbeats import HeartbeatTable
 from lehr.cluster.inbox import Inbox
 from lehr.cluster.isolation import Isolation
+from lehr.cluster.known_nodes import KnownNodes
 from lehr.cluster.launch_spec import LaunchSettings
 from lehr.cluster.launcher import Launcher
 from lehr.cluster.loader import SnapshotLoader
 from lehr.cluster.membership import Cluster, Member
-from lehr.cluster.node_notes import EXCLUDED
+from lehr.cluster.node_notes import EXCLUDED, excluded
 from lehr.cluster.tokens import AttemptTokens
 from lehr.control.due import due_in_s
 from lehr.control.liveness import Liveness, Thresholds
@@ -111,7 +112,8 @@ class Dispatcher:
             gpus_here = gpu_inventory.node_gpus(offered) or gpu_inventory.logical_gpus(offered)
             expected[name] = [gpu.to_json() for gpu in gpus_here]
         self._embedded = ray_address is None
-        self._cluster = Cluster(expected)
+        self._known_nodes = KnownNodes(home, ray_address=ray_address, own=expected, clock=clock)
+        self._cluster = Cluster(expected, self._known_nodes.members())
         self._bridge = make_bridge(
             home,
             ray_address=ray_address,
@@ -174,6 +176,7 @@ class Dispatcher:
         if self._bridge.started:
             self._bridge.stop()
         self._unsubscribe()
+        self._known_nodes.note(self._cluster.members(), self._left, now=True)
         try:
             self._inbox.write_heartbeats()
         except StoreUnavailable as error:  # The next server gets new ones.
@@ -231,6 +234,12 @@ class Dispatcher:
         self.store.nodes.note(name, "readmitted", f"readmitted by {who}", actor=who)
         self._loader.forget_waiting()
         self.wake()
+
+    def _left(self) -> set[str]:
+        """Return the nodes that have left the cluster."""
+        out = excluded(self.store.nodes.notes())
+        members = self._cluster.members().values()
+        return {one.name for one in members if one.has_left(out.get(one.name))}
 
     def _known_node(self, name: str) -> None:
         known = {*self._cluster.members(), *self.store.nodes.notes()}
@@ -342,6 +351,7 @@ class Dispatcher:
             self._loader.enqueue_all()
             raise
         self._ticked_at = self.heartbeats.now()
+        self._known_nodes.note(self._cluster.members(), self._left)
         for subject in (*applied.changed, *applied.failed):
             self._loader.enqueue(subject)
         if applied.changed:

@@ -189,7 +189,7 @@ class SnapshotLoader:
 
     def _place(self, member: Member, excluded: str | None) -> Node:
         """Return ``member.as_node``, made anew only if the member has changed."""
-        key = (member.usable, member.draining, excluded, member.gpus, member.hello)
+        key = (member.usable, member.draining, excluded, member.gpus, member.hello, member.away)
         before = self._places.get(member.name)
         if before is None or before[0] != key:
             before = self._places[member.name] = (key, member.as_node(excluded=excluded))

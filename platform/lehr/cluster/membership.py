@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -48,6 +48,8 @@ class Member:
     """Its machine is being taken out of the cluster: `lehr node leave` on it."""
     error: str | None = None
     last_seen_at: float | None = None
+    away: str | None = None
+    """The last server knew it, and Ray has not listed it since: why. See ``known_nodes``."""
 
     @property
     def usable(self) -> bool:
@@ -86,6 +88,7 @@ class Member:
             problem=next(iter(self.problems), None) if self.usable else None,
             excluded=excluded is not None,
             left=self.has_left(excluded),
+            away=self.away,
             cpu_places=cpu_places(self.hello.get("cpus")),
             runs_folder=None if folder is None else str(folder),
         )
@@ -95,13 +98,18 @@ class Cluster:
     """All members since the server started, by name.
 
     ``expected`` are nodes known before Ray is up (the embedded head's own), so that impossible runs
-    are rejected from the first second.
+    are rejected from the first second. ``known`` are nodes that an earlier server has seen.
     """
 
-    def __init__(self, expected: Mapping[str, list[dict[str, Any]]]) -> None:
+    def __init__(
+        self, expected: Mapping[str, list[dict[str, Any]]], known: Iterable[Member] = ()
+    ) -> None:
         self._guard = threading.Lock()
         self._own = frozenset(expected)
-        self._members = {name: Member(name, gpus=tuple(gpus)) for name, gpus in expected.items()}
+        self._members = {
+            **{member.name: member for member in known},
+            **{name: Member(name, gpus=tuple(gpus)) for name, gpus in expected.items()},
+        }
         self._state: RayState = "starting"
         self._message: str | None = None
         self._membership_known = False
@@ -180,6 +188,7 @@ class Cluster:
                 address=node["address"],
                 ray_id=node["ray_id"],
                 alive=node["alive"],
+                away=None,
                 serves=node["gpus"] > 0 or name in self._own,
                 answered=member.answered and same and node["alive"],
             )

@@ -82,13 +82,16 @@ def no_usable_node(
     faulty: Sequence[tuple[str, str]] = (),
     closed: Sequence[str] = (),
     left: Sequence[str] = (),
+    away: Sequence[tuple[str, str]] = (),
 ) -> str:
     """Return the reason when nodes could hold the run, but none can be used now.
 
     ``faulty``: nodes that answer and have a problem, each with it. ``closed``: nodes that a
-    maintenance window closes. ``left``: nodes that have left the cluster.
+    maintenance window closes. ``left``: nodes that have left the cluster. ``away``: nodes that the
+    last server knew and that are not there, each with why.
     """
     parts = [f"node {name} cannot be used: {problem}" for name, problem in faulty]
+    parts += [f"node {name} {why}" for name, why in away]
     if silent:
         parts.append(f"{_names(silent)} {_do(silent)} not answer")
     if left:

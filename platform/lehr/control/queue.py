@@ -189,11 +189,12 @@ def _impossible(run: Waiting, board: GpuBoard) -> str | None:
     if can_ever_place(need, board.candidates(run)) is None:
         return None
     faulty = [(node.name, node.problem) for node in nodes if node.problem is not None]
-    silent = [
-        node.name
+    gone = [
+        node
         for node in nodes
         if not node.usable and node.problem is None and not node.left and matching(node, need)
     ]
+    silent = [node.name for node in gone if node.away is None]
     text = pending_reasons.no_usable_node(
         need,
         silent,
@@ -202,6 +203,7 @@ def _impossible(run: Waiting, board: GpuBoard) -> str | None:
         faulty,
         sorted(run.closed_nodes),
         left=sorted(node.name for node in nodes if node.left and matching(node, need)),
+        away=sorted((node.name, node.away) for node in gone if node.away is not None),
     )
     return text + pending_reasons.only_on(sorted(board.reach(run).allowed or ()))
 

@@ -31,6 +31,8 @@ class Node:
     """It was excluded for failures or by a user, or has left: nothing is placed on it."""
     left: bool = False
     """It has left the cluster; it is also excluded."""
+    away: str | None = None
+    """Why it is not there, though the last server knew it."""
     cpu_places: int = 1
     """Maximum number of runs without a GPU."""
     runs_folder: str | None = None

@@ -112,6 +112,7 @@ def cluster_view(
                 last_seen_at=member.last_seen_at,
                 excluded=out.get(member.name),
                 left=member.has_left(out.get(member.name)),
+                away=member.away,
                 problems=list(member.problems) if member.usable else [],
                 maintenance=next((one.text for one in windows if one.covers(member.name)), None),
                 versions=dict((member.hello.get("facts") or {}).get("versions") or {}),

@@ -51,6 +51,8 @@ class NodeView(View):
     """Why no new runs are placed on it, until it is readmitted; None for a node in use."""
     left: bool = False
     """It has left by `lehr node leave`; it gets runs again when it joins again."""
+    away: str | None = None
+    """Why it is not there, though it was when the last server ended, and what to do."""
     problems: list[str] = Field(default_factory=list)
     """Why no new runs can be placed on it, though it answers, and what to do."""
     maintenance: str | None = None
@@ -70,7 +72,7 @@ class NodeView(View):
         """Why no run can start on it now, whatever is free there; null if runs can."""
         if self.left:
             return "has left the cluster"
-        found = [] if self.alive else ["does not answer"]
+        found = [] if self.alive else [self.away or "does not answer"]
         found += [f"cannot be used: {problem}" for problem in self.problems]
         if self.excluded is not None:
             found.append(f"excluded: {self.excluded}")

@@ -51,7 +51,7 @@ def test_no_later_run_is_expected_before_one_that_is_ahead_of_it():
 
 def test_more_gpus_than_there_are_is_the_reason():
     found = forecast(1, [GpuHolder("h", 1, 10, 1.0)], [QueuedRun("a", "a", 8)])
-    assert found["a"] == ExpectedStart(None, "the cluster has fewer than 8 GPUs")
+    assert found["a"] == ExpectedStart(None, "fewer than 8 GPUs can be used now")
 
 
 def test_nothing_is_expected_to_start_while_a_window_of_all_gpus_is_open():

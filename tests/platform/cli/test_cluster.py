@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -110,6 +111,24 @@ def test_status_does_not_offer_gpus_that_no_run_can_get(lehr):
         "gpu-right  10.0.0.2",
         ["—", "free"],
     )
+
+
+@pytest.mark.parametrize("state", ["starting", "up"])
+def test_status_shows_a_node_that_has_not_come_back(tmp_path, state):
+    home = tmp_path / "home"
+    with served(home) as (api, address):
+        gpus = [{"index": 0, "name": "NVIDIA H100", "memory_bytes": 1}]
+        known = {"address": "10.0.0.2", "gpus": gpus, "seen_at": time.time(), "key": ""}
+        text = json.dumps({"cluster": "", "nodes": {"gpu-2": known}})
+        (home / "nodes.json").write_text(text)
+        url = "http://10.0.0.1:5347"
+        real = Dispatcher(api.store, home, gpus=1, node="gpu-1", server_url=url)
+        real._bridge_state(state, None)
+        shown_by = ClusterPresenter(api.store, real.cluster, real.queue_order, embedded=True)
+        api.dispatcher.cluster = shown_by.cluster
+        environment = {"LEHR_SERVER": address, "LEHR_TOKEN": TOKEN, "LEHR_HOME": str(home)}
+        text = call("status", cwd=tmp_path, COLUMNS="160", **environment).stdout
+    assert "gpu-2  10.0.0.2  has not come back since the server started\n" in text
 
 
 def test_node_is_excluded_with_a_reason_and_readmitted(lehr):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lehr.control.queue import plan
 from lehr.control.queue_entries import Active, Waiting
 from lehr.control.resources import Gpu, Need, Node, NodeShare
@@ -120,6 +122,19 @@ def test_reason_names_unreachable_and_excluded_nodes():
         "waits for 8 GPUs (node n0 does not answer; node n1 failed this run twice and is excluded for it: "
         "lehr cluster readmit n1)"
     )
+
+
+def test_reason_names_a_node_that_has_not_come_back():
+    gpus = tuple(Gpu(i, H100) for i in range(8))
+    away = Node("n1", gpus, usable=False, away="has not come back")
+    gang = Waiting("gang", 1, Need(16, 2))
+    silent = node("n2", 8, usable=False)
+    assert plan([gang], [], [node("n0", 8), silent, away]).reasons["gang"] == (
+        "waits for 16 GPUs on 2 nodes (node n1 has not come back; node n2 does not answer)"
+    )
+    small = Waiting("small", 1, Need(8, gpu_type="A100"))
+    a100 = Node("n3", (Gpu(0, "A100"),) * 8)
+    assert "n1" not in plan([small], [], [replace(a100, usable=False), away]).reasons["small"]
 
 
 def test_reason_names_a_node_that_has_left_and_how_it_comes_back():

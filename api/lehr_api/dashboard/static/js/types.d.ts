@@ -102,6 +102,7 @@ export interface NodeView {
   last_seen_at: number | null;
   excluded: string | null;
   left: boolean;
+  away: string | null;
   problems: string[];
   maintenance: string | null;
   versions: Record<string, string>;
