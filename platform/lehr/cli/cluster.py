@@ -71,7 +71,7 @@ def history(
 def exclude(
     node: NodeArgument,
     reason: Annotated[str, typer.Option("--reason", help="Reason to show beside the node.")] = (
-        "excluded by the user"
+        "by the user"
     ),
     as_json: JsonOption = False,
 ) -> None:

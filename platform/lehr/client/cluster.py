@@ -25,7 +25,7 @@ class ClusterMethods:
     def cluster(self) -> ClusterView:
         return ClusterView.model_validate_json(self.transport.get("/cluster"))
 
-    def exclude_node(self, node: str, reason: str = "excluded by the user") -> ClusterView:
+    def exclude_node(self, node: str, reason: str = "by the user") -> ClusterView:
         """Place no new runs on a node. Its running runs continue."""
         path = f"/cluster/nodes/{quote(node, safe='')}/exclude"
         return ClusterView.model_validate_json(self.transport.post(path, {"reason": reason}))

@@ -6,6 +6,7 @@ new server would not know that they are missing. If the file is lost, only that 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import time
@@ -13,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from lehr import home as homes
 from lehr.cluster.membership import Member
 from lehr.errors import StoreUnavailable
 from lehr_trainer.files import write_atomically
@@ -24,6 +26,10 @@ WRITE_S = 2.0
 AGAIN_S = 600.0
 """The file is written this often even if no node has changed: it has the time of their reports."""
 NOT_BACK = "has not come back since the server started"
+MUST_JOIN = (
+    "must join again, since the server's token was replaced: run lehr node token on the server's "
+    "machine, and what it prints on the node"
+)
 log = logging.getLogger(__name__)
 
 
@@ -46,6 +52,7 @@ class KnownNodes:
         """
         self._path = home / FILE
         self._cluster = ray_address or ""
+        self._key = "" if ray_address else _key(homes.read_token(home))
         self._own = frozenset(own)
         self._clock = clock
         self._read = {name: entry for name, entry in self._load().items() if name not in self._own}
@@ -61,7 +68,7 @@ class KnownNodes:
                 gpus=tuple(entry["gpus"]),
                 hello={key: entry[key] for key in ("cpus", "runs_folder") if key in entry},
                 last_seen_at=entry["seen_at"],
-                away=NOT_BACK,
+                away=self._why_away(entry),
             )
             for name, entry in self._read.items()
         ]
@@ -110,6 +117,7 @@ class KnownNodes:
                     "cpus": member.hello.get("cpus"),
                     "runs_folder": member.hello.get("runs_folder"),
                     "seen_at": member.last_seen_at,
+                    "key": self._key,
                 }
         write_atomically(self._path, json.dumps({"cluster": self._cluster, "nodes": nodes}))
 
@@ -128,3 +136,13 @@ class KnownNodes:
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             log.warning("%s cannot be read: %s", self._path, error)
             return {}
+
+    def _why_away(self, entry: Mapping[str, Any]) -> str:
+        if entry.get("key") != self._key:
+            return MUST_JOIN
+        return NOT_BACK
+
+
+def _key(token: str | None) -> str:
+    """Return what tells whether a node joined with this token of the server."""
+    return "" if token is None else hashlib.sha256(f"nodes {token}".encode()).hexdigest()[:16]

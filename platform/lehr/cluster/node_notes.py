@@ -12,7 +12,7 @@ EXCLUDED: Final = "excluded"
 
 
 def excluded(notes: Mapping[str, NodeNote]) -> dict[str, str]:
-    """Return the excluded nodes, each with the reason.
+    """Return the excluded nodes, each with the reason, for a text after "excluded: ".
 
     The server's own reasons name attempts, after a colon: of all projects.
     """
@@ -20,7 +20,8 @@ def excluded(notes: Mapping[str, NodeNote]) -> dict[str, str]:
     return {
         name: note.message.partition(":")[0]
         if limited and note.actor == "dispatcher"
-        else note.message
+        # As earlier clients wrote it: "excluded by the user".
+        else note.message.removeprefix("excluded ")
         for name, note in notes.items()
         if note.kind == EXCLUDED
     }

@@ -113,6 +113,23 @@ def test_status_does_not_offer_gpus_that_no_run_can_get(lehr):
     )
 
 
+def test_status_shows_a_node_of_another_token_as_one_that_must_join_again(tmp_path):
+    home = tmp_path / "home"
+    with served(home) as (api, address):
+        (home / "token").write_text(TOKEN)
+        gpus = [{"index": 0, "name": "NVIDIA H100", "memory_bytes": 1}]
+        known = {"address": "10.0.0.2", "gpus": gpus, "seen_at": time.time(), "key": "earlier"}
+        (home / "nodes.json").write_text(json.dumps({"cluster": "", "nodes": {"gpu-2": known}}))
+        url = "http://10.0.0.1:5347"
+        real = Dispatcher(api.store, home, gpus=1, node="gpu-1", server_url=url)
+        shown_by = ClusterPresenter(api.store, real.cluster, real.queue_order, embedded=True)
+        api.dispatcher.cluster = shown_by.cluster
+        environment = {"LEHR_SERVER": address, "LEHR_TOKEN": TOKEN, "LEHR_HOME": str(home)}
+        text = call("status", cwd=tmp_path, COLUMNS="250", **environment).stdout
+    assert "gpu-2  10.0.0.2  must join again, since the server's token was replaced" in text
+    assert "lehr node token" in text
+
+
 @pytest.mark.parametrize("state", ["starting", "up"])
 def test_status_shows_a_node_that_has_not_come_back(tmp_path, state):
     home = tmp_path / "home"
@@ -142,7 +159,11 @@ def test_node_is_excluded_with_a_reason_and_readmitted(lehr):
 
 def test_exclusion_without_a_reason_is_recorded_as_by_hand(lehr):
     lehr("exclude", "gpu-right")
-    assert "excluded by the user" in lehr("ls")[1]
+    assert lines(lehr("ls")[1])["gpu-right"][3:] == ["excluded:", "by", "the", "user"]
+    # As earlier versions recorded it.
+    lehr("readmit", "gpu-right")
+    lehr("exclude", "gpu-right", "--reason", "excluded by the user")
+    assert lines(lehr("ls")[1])["gpu-right"][3:] == ["excluded:", "by", "the", "user"]
 
 
 @pytest.mark.parametrize("args", [("ls",), ("exclude", "gpu-left"), ("readmit", "gpu-left")])

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from lehr.cluster.dispatcher import Dispatcher
-from lehr.cluster.known_nodes import AGAIN_S, KEPT_S, NOT_BACK, WRITE_S, KnownNodes
+from lehr.cluster.known_nodes import AGAIN_S, KEPT_S, MUST_JOIN, NOT_BACK, WRITE_S, KnownNodes
 from lehr.cluster.membership import Member
 from lehr.control.lifecycle import RunState
 from lehr.control.nodes import LEFT
@@ -65,6 +65,7 @@ class Server:
 
 @pytest.fixture
 def home(tmp_path):
+    (tmp_path / "token").write_text("first")
     return tmp_path
 
 
@@ -128,6 +129,18 @@ def test_run_does_not_start_without_its_checkpoint_because_its_node_is_not_back_
     found = server.store.runs.get(run.id)
     assert (found.state, found.attempt) == ("queued", 1)
     assert found.pending_reason.endswith(f"(node n2 {NOT_BACK}); only node n2 has its checkpoint")
+
+
+def test_node_must_join_again_after_the_token_was_replaced(restarted, home):
+    (home / "token").write_text("second")
+    server = restarted()
+    assert server.view()["n2"].no_runs == MUST_JOIN
+    server.tick()
+    # It is still so for the next server with that token.
+    server = restarted()
+    assert server.view()["n2"].no_runs == MUST_JOIN
+    server.there("n1", "n2")
+    assert restarted().view()["n2"].no_runs == NOT_BACK
 
 
 def test_node_that_has_left_is_not_expected(restarted):

@@ -68,7 +68,7 @@ function nodeRow(node, closed) {
       {},
       h("h2", {}, node.name),
       node.left && h("span.dim", {}, "has left the cluster; lehr node join brings it back"),
-      !node.alive && !node.left && h("span.bad", {}, "✕ does not answer"),
+      !node.alive && !node.left && h("span.bad", {}, `✕ ${node.away ?? "does not answer"}`),
       node.problems.map((problem) => h("span.bad", {}, `✕ cannot be used: ${problem}`)),
       node.excluded !== null && !node.left && h("span.bad", {}, `✕ excluded: ${node.excluded}`),
       closed && h("span.warn", {}, "in maintenance until ", f.time(closed.ends_at), closed.note && `: ${closed.note}`),
