@@ -69,7 +69,7 @@ async def until_left(request: Request, threads: int, act: Callable[[Stopped], T]
     async with anyio.create_task_group() as group:
         group.start_soon(watch)
         try:
-            return await to_thread.run_sync(
+            found = await to_thread.run_sync(
                 functools.partial(act, left.is_set),
                 limiter=_limiter(threads),
                 abandon_on_cancel=True,
@@ -77,3 +77,4 @@ async def until_left(request: Request, threads: int, act: Callable[[Stopped], T]
         finally:
             left.set()
             group.cancel_scope.cancel()
+    return found
