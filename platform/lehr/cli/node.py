@@ -143,13 +143,7 @@ def join(
         check,
     )
     wanted, view, found = machine.prepare(where, options)
-    running = daemon.keeper_pid(where) is not None
-    before = record.read(where)
-    if running and before is not None and before.node != wanted.node:
-        raise Conflict(
-            f"this machine has joined {before.server_url} as {before.node}.",
-            hint="Leave first: lehr node leave",
-        )
+    changed = machine.refuse_changes(where, wanted)
     found = machine.without_own_ports(where, found)
     checks = check_machine(found, view, Ports(base_port or DEFAULT_BASE))
     bad = check_list.bad(checks)
@@ -157,7 +151,10 @@ def join(
     joined = False
     if not as_json:
         check_list.show(checks)
+    if changed:
+        warn(f"Other than it joined before: {', '.join(changed)}.", on=notes())
     if not bad and not check:
+        machine.make_runs_folder(wanted)
         record.write(where, wanted)
         keeper.ask(wanted, readmit=True)
         if foreground:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import socket
 import time
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from pathlib import Path
 from lehr import filesystems, home
 from lehr.client import Client
 from lehr.cluster.ray_ports import DEFAULT_BASE, Ports
-from lehr.errors import RayStarting, UserError
+from lehr.errors import Conflict, RayStarting, UserError
 from lehr.joining import daemon, record
 from lehr.joining.checks import Machine, head_error
 from lehr.joining.keeper import own_address
@@ -103,18 +104,11 @@ def prepare(where: Path, options: JoinOptions) -> tuple[JoinRecord, JoinView, Ma
         base_port=ports.base,
         ca_file=None if options.ca_file is None else str(options.ca_file),
     )
-    # The identity of a folder that has none is drawn, and the folder made, if the machine joins.
-    identity = (known_id if options.check else folder_id)(runs_dir)
-    return record, view, _look(where, record, view, ports, between, identity)
+    return record, view, _look(where, record, view, ports, between)
 
 
 def _look(
-    where: Path,
-    record: JoinRecord,
-    view: JoinView,
-    ports: Ports,
-    between: tuple[float, float],
-    runs_folder: str | None,
+    where: Path, record: JoinRecord, view: JoinView, ports: Ports, between: tuple[float, float]
 ) -> Machine:
     runs, data = Path(record.runs_dir or ""), Path(record.data_dir or "")
     host = view.ray_address.rpartition(":")[0]
@@ -132,7 +126,7 @@ def _look(
         home=where,
         home_kind=_kind(where),
         runs_dir=runs,
-        runs_folder=runs_folder,
+        runs_folder=known_id(runs),
         free_bytes={path: facts.free_bytes(path) for path in dict.fromkeys((runs, data))},
     )
 
@@ -142,9 +136,50 @@ def without_own_ports(where: Path, machine: Machine) -> Machine:
 
     The keeper of that node may have been killed; the next one adopts the node.
     """
+    return replace(machine, ports_taken=()) if is_running(where) else machine
+
+
+def is_running(where: Path) -> bool:
+    """Return whether this machine has a keeper, or the Ray node of an earlier one."""
     process = record.read_ray(where)
-    own = daemon.keeper_pid(where) is not None or (process is not None and process.running())
-    return replace(machine, ports_taken=()) if own else machine
+    return daemon.keeper_pid(where) is not None or (process is not None and process.running())
+
+
+def refuse_changes(where: Path, wanted: JoinRecord) -> list[str]:
+    """Return what differs from how this machine joined before, in words.
+
+    Raises:
+        Conflict: it is in the cluster, and trainings may use what would change.
+    """
+    before = record.read(where)
+    if before is None:
+        return []
+    found = record.changes(before, wanted)
+    # Trainings use neither: these are how the machine reaches its server.
+    in_use = [text for option, text in found.items() if option not in {"URL", "--ca"}]
+    if in_use and is_running(where):
+        raise Conflict(
+            f"this machine is in the cluster of {before.server_url}, and would change: "
+            f"{', '.join(in_use)}.",
+            hint="To change that: lehr node leave, then join. To join again as it is:\n"
+            f"    {shlex.join(before.command(where))}",
+        )
+    return list(found.values())
+
+
+def make_runs_folder(wanted: JoinRecord) -> None:
+    """Make the folder of runs, and draw its identity.
+
+    Raises:
+        UserError: the folder cannot be used.
+    """
+    folder = Path(wanted.runs_dir or "")
+    if folder_id(folder) is None:
+        raise UserError(
+            f"the folder of runs, {folder}, cannot be read and written.",
+            hint="Name a folder of this machine, or the shared one as it is mounted here: --runs "
+            "DIR",
+        )
 
 
 def _shares(folder: Path, identity: str | None) -> bool:

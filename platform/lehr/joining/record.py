@@ -33,24 +33,44 @@ class JoinRecord:
 
     def command(self, where: Path) -> list[str]:
         """Return the command that joins again in the same way, apart from its token."""
+        defaults = {
+            "--name": own_name(),
+            "--runs": str(where / "runs"),
+            "--data": str(where / "data"),
+            "--base-port": DEFAULT_BASE,
+        }
         words = ["lehr", "node", "join", self.server_url]
-        for option, value, default in (
-            ("--name", self.node, own_name()),
-            ("--gpus", self.gpus, None),
-            ("--runs", self.runs_dir, str(where / "runs")),
-            ("--data", self.data_dir, str(where / "data")),
-            ("--interface", self.interface, None),
-            ("--base-port", self.base_port, DEFAULT_BASE),
-            ("--ca", self.ca_file, None),
-        ):
-            if value and value != default:
+        for option, value in self.options().items():
+            if value and value != defaults.get(option):
                 words += [option, str(value)]
         return words
+
+    def options(self) -> dict[str, str | int | None]:
+        """Return the options of ``lehr node join`` with their values, also of those not given."""
+        return {
+            "--name": self.node,
+            "--gpus": self.gpus,
+            "--runs": self.runs_dir,
+            "--data": self.data_dir,
+            "--interface": self.interface,
+            "--base-port": self.base_port or DEFAULT_BASE,
+            "--ca": self.ca_file,
+        }
 
     def trust_authority(self) -> None:
         """Have this process trust the server's own authority, if it has one."""
         if self.ca_file is not None:
             os.environ["SSL_CERT_FILE"] = self.ca_file
+
+
+def changes(before: JoinRecord, now: JoinRecord) -> dict[str, str]:
+    """Return what differs between two ways to join, in words, by option; URL for the server's."""
+    news, olds = ({"URL": one.server_url, **one.options()} for one in (now, before))
+    return {
+        name: f"{name} {new or 'none'} instead of {olds[name] or 'none'}"
+        for name, new in news.items()
+        if new != olds[name]
+    }
 
 
 def own_name() -> str:

@@ -166,7 +166,13 @@ def test_machine_of_the_server_cannot_leave_and_is_told_what_it_can_do(lehr, tmp
 def joined(server, tmp_path):
     """How a machine has joined the server, as node n1, with options."""
     made = record.JoinRecord(
-        server, "n1", node_tokens.node_token(TOKEN, "n1"), 2, logical=True, runs_dir="/mnt/our runs"
+        server,
+        "n1",
+        node_tokens.node_token(TOKEN, "n1"),
+        2,
+        logical=True,
+        runs_dir="/mnt/our runs",
+        data_dir=str(tmp_path / "machine" / "data"),
     )
     record.write(tmp_path / "machine", made)
     return made
@@ -202,6 +208,23 @@ def test_machine_that_leaves_names_its_runs_for_programs(lehr, joined, monkeypat
     monkeypatch.setattr("lehr.node.stop.stop_all", lambda *_, **__: stopped)
     found = json.loads(lehr("leave", "--json")[1])
     assert found == {"node": "n1", "saved": 1, "killed": 0, "runs": ["efgh5678"]}
+
+
+def test_joining_again_with_other_options_is_refused_while_it_is_joined(
+    lehr, server, joined, tmp_path, monkeypatch
+):
+    """It would restart the node with them under the trainings; so it changes nothing."""
+    join = ("join", server, "--token", TOKEN, "--name", "n1", "--gpus", "3", "--check")
+    runs = ("--runs", "/mnt/our runs")
+    _, shown, warned = lehr(*join, *runs)
+    assert "127.0.0.1:1 cannot be reached" in shown
+    assert "! Other than it joined before: --gpus 3 instead of 2" in warned
+    monkeypatch.setattr("lehr.joining.daemon.keeper_pid", lambda _: 1)
+    code, shown, error = lehr(*join[:-1], *runs)
+    assert (code, shown) == (2, "")
+    assert "would change: --gpus 3 instead of 2.\n" in error
+    assert "lehr node leave, then join" in error
+    assert record.read(tmp_path / "machine") == joined
 
 
 def test_down_on_a_joined_machine_names_its_node_and_how_it_leaves(lehr, joined, tmp_path):

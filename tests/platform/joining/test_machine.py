@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lehr.errors import Conflict, RayStarting
-from lehr.joining import machine
+from lehr.cluster.ray_process import RayProcess
+from lehr.errors import Conflict, RayStarting, UserError
+from lehr.joining import machine, record
+from lehr.node import procfs
+from lehr.node.runs_folder import MARKER
 
 
 class StartingServer:
@@ -51,3 +57,54 @@ def test_server_that_other_machines_cannot_join_is_asked_once() -> None:
     with pytest.raises(Conflict, match="other machines cannot join"):
         machine.ask(server, "gpu-2")
     assert len(server.asked) == 1
+
+
+BEFORE = record.JoinRecord("http://10.0.0.1:5347", "gpu-2", "t", 4, logical=True, runs_dir="/mnt/a")
+
+
+def this_process() -> RayProcess:
+    started = procfs.start_time(os.getpid())
+    assert started is not None
+    return RayProcess("10.0.0.1:6379", 1, "mark", os.getpid(), started, procfs.boot_id())
+
+
+@pytest.mark.parametrize(
+    "change", [{"gpus": 2}, {"runs_dir": "/mnt/b"}, {"node": "gpu-3"}, {"base_port": 9000}]
+)
+def test_machine_in_the_cluster_does_not_change_what_its_trainings_use(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    record.write(tmp_path, BEFORE)
+    record.write_ray(tmp_path, this_process())
+    wanted = replace(BEFORE, **change)
+    [said] = record.changes(BEFORE, wanted).values()
+    with pytest.raises(Conflict, match="would change") as raised:
+        machine.refuse_changes(tmp_path, wanted)
+    assert said in raised.value.message
+    assert "lehr node leave, then join" in str(raised.value.hint)
+    assert "--gpus 4 --runs /mnt/a" in str(raised.value.hint)
+    # It has ended: its trainings did, too, or go on as they are.
+    record.write_ray(tmp_path, replace(this_process(), start_time=1))
+    assert machine.refuse_changes(tmp_path, wanted) == [said]
+
+
+def test_machine_in_the_cluster_may_join_again_and_reach_its_server_otherwise(
+    tmp_path: Path,
+) -> None:
+    assert machine.refuse_changes(tmp_path, BEFORE) == []
+    record.write(tmp_path, BEFORE)
+    record.write_ray(tmp_path, this_process())
+    assert machine.refuse_changes(tmp_path, replace(BEFORE, node_token="other")) == []
+    moved = replace(BEFORE, server_url="https://lehr.example", ca_file="/etc/ca.pem")
+    assert machine.refuse_changes(tmp_path, moved) == [
+        "URL https://lehr.example instead of http://10.0.0.1:5347",
+        "--ca /etc/ca.pem instead of none",
+    ]
+
+
+def test_folder_of_runs_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    machine.make_runs_folder(replace(BEFORE, runs_dir=str(tmp_path / "runs")))
+    assert (tmp_path / "runs" / MARKER).exists()
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"file/runs, cannot be read and written"):
+        machine.make_runs_folder(replace(BEFORE, runs_dir=str(tmp_path / "file" / "runs")))
