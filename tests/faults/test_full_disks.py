@@ -155,7 +155,7 @@ def test_run_fails_on_a_full_run_directory_and_resumes_on_retry(tmp_path):
 def test_exit_on_a_full_node_disk_is_recorded_when_space_is_free(tmp_path):
     """The disk on which a shim records the exit; training and streams are on another disk."""
     server = server_at(tmp_path)
-    with small_disk(tmp_path / "home" / "node", megabytes=2) as disk:
+    with small_disk(tmp_path / "home" / "node", megabytes=8) as disk:
         server.up()
         try:
             server.cluster_ready()
