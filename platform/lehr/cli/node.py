@@ -178,6 +178,8 @@ def join(
         )
     elif bad:
         console().print(f"\n{len(bad)} to fix before this machine can join.")
+    elif check:
+        console().print("\nThis machine can join: run the same command without --check.")
     elif joined:
         console().print(f"\n{escaped(wanted.node)} has joined {escaped(wanted.server_url)}.")
     if bad:

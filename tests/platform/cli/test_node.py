@@ -10,7 +10,7 @@ import pytest
 
 from lehr import home, node_tokens
 from lehr.cluster.ray_access import RayAccess
-from lehr.joining import record
+from lehr.joining import checks, record
 from lehr.node.runs_folder import MARKER
 from lehr.node.stop import StoppedTrainings
 from lehr.schemas.cluster import ClusterView
@@ -123,6 +123,15 @@ def test_check_changes_nothing_on_the_machine(lehr, server, tmp_path, monkeypatc
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
     assert not (of_server / MARKER).exists()
     assert asked == [True, True]
+
+
+def test_check_says_what_comes_next_if_all_is_well(lehr, server, monkeypatch):
+    monkeypatch.setattr(checks, "check_machine", lambda *_: [])
+    check = ("join", server, "--token", TOKEN, "--gpus", "2", "--check")
+    code, shown, _ = lehr(*check)
+    assert code == 0
+    assert shown.strip() == "This machine can join: run the same command without --check."
+    assert json.loads(lehr(*check, "--json")[1])["checks"] == []
 
 
 def test_check_names_a_home_that_could_not_be_made(lehr, server, tmp_path):
