@@ -12,6 +12,7 @@ from lehr_testing.api import (
     changed,
     end,
     evaluation,
+    finished,
     ingest,
     line,
     metrics,
@@ -131,6 +132,29 @@ def test_running_run_shows_its_step_and_remaining_time(api):
         api_.dispatcher.silent = {run["id"]: liveness}
         view = client.get("/api/v1/runs/one").json()
         assert (view["liveness"], view["eta_s"]) == (liveness.value, None)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "how"),
+    [
+        ("completed", "has completed"),
+        ("stopped", "has stopped and saved"),
+        ("failed", "has failed"),
+    ],
+)
+def test_run_whose_training_has_ended_says_so_until_its_node_reports_it(api, outcome, how):
+    api_, client = api
+    run = submit(client)
+    attempt = begin(api_.store, run["id"])
+    ingest(api_.store, attempt, started() + metrics(1, 40))
+    assert client.get("/api/v1/runs/one").json()["training_over"] is None
+    ingest(api_.store, attempt, finished(40, outcome))
+    view = client.get("/api/v1/runs/one").json()
+    assert view["state"] == "running"
+    says = f"its training {how} at step 40; its node has not reported its end yet"
+    assert view["training_over"] == says
+    end(api_.store, run["id"], RunState.QUEUED)
+    assert client.get("/api/v1/runs/one").json()["training_over"] is None
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from lehr import __version__, filesystems, formats, home
 from lehr.check import Check
-from lehr.cli import compilers
+from lehr.cli import cluster_checks, compilers
 from lehr.errors import LehrError
 
 _GB = 10**9
@@ -261,14 +261,12 @@ def check_server() -> list[Check]:
         cluster = client.cluster()
     except LehrError as error:
         return [*checks, Check("token", "bad", error.message, error.hint)]
-    gpus, nodes = (
-        formats.counted(cluster.gpus_total, "GPU"),
-        formats.counted(len(cluster.nodes), "node"),
-    )
-    text = f"{cluster.state}, {gpus} on {nodes}"
+    text = cluster_checks.summary(cluster)
     if cluster.state == "up" and cluster.gpus_total:
-        return [*checks, Check("cluster", "ok", text)]
-    return [*checks, Check("cluster", "note", text, cluster.message)]
+        checks.append(Check("cluster", "ok", text))
+    else:
+        checks.append(Check("cluster", "note", text, cluster.message))
+    return [*checks, *cluster_checks.missing(cluster)]
 
 
 def _check_port() -> list[Check]:

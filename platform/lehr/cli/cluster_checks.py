@@ -20,6 +20,10 @@ _MUST_AGREE: tuple[tuple[str, str, Status], ...] = (
     ("lehr", "lehr", "note"),
 )
 """By name in a node's versions: its name for people, and how bad a difference is."""
+_ON_IT = (
+    "On it: systemctl status lehr-node, or ~/.lehr/logs/keeper.log. If it is gone for good, "
+    "nothing is to be done."
+)
 _FOLDERS = {"LEHR_RUNS": "runs", "LEHR_DATA": "data", "LEHR_NODE": "the node's own files"}
 
 
@@ -32,10 +36,24 @@ def check_cluster(view: ClusterView) -> list[Check]:
     ]
 
 
-def _state(view: ClusterView) -> Iterator[Check]:
-    nodes = sum(not node.left for node in view.nodes)
+def summary(view: ClusterView) -> str:
+    """Return the state of the cluster, with its GPUs and nodes that answer."""
+    nodes = sum(node.alive for node in view.nodes) if view.state == "up" else len(view.nodes)
     gpus = formats.counted(view.gpus_total, "GPU")
-    text = f"{view.state}, {gpus} on {formats.counted(nodes, 'node')}"
+    return f"{view.state}, {gpus} on {formats.counted(nodes, 'node')}"
+
+
+def missing(view: ClusterView) -> list[Check]:
+    """Return a note for each node that is known and not there."""
+    return [
+        Check("cluster", "note", f"node {node.name} {node.away or 'does not answer'}", _ON_IT)
+        for node in view.nodes
+        if view.state == "up" and not node.alive and not node.left
+    ]
+
+
+def _state(view: ClusterView) -> Iterator[Check]:
+    text = summary(view)
     if view.state == "up" and view.gpus_total:
         yield Check("cluster", "ok", text)
     else:
@@ -50,9 +68,8 @@ def _node(node: NodeView) -> Iterator[Check]:
         yield Check(
             node.name,
             "bad",
-            f"does not answer ({node.address or 'address unknown'})",
-            "On it: systemctl status lehr-node, or ~/.lehr/logs/keeper.log. If it is gone for "
-            "good, nothing is to be done.",
+            f"{node.away or 'does not answer'} ({node.address or 'address unknown'})",
+            _ON_IT,
         )
         return
     for problem in node.problems:

@@ -121,9 +121,18 @@ def reason(run: RunView) -> str | None:
     """Return why the run is in its state; before its first step, what its trainer does."""
     if run.state == "queued":
         return run.pending_reason
+    if (found := silence(run)) is not None:
+        return found
     if run.state in {"starting", "running"}:
-        return LIVENESS.get(run.liveness) or (run.reason if not run.step else None)
+        return run.reason if not run.step else None
     return None if run.state == "completed" else run.reason
+
+
+def silence(run: RunView) -> str | None:
+    """Return why an active run is not what its state says: its training has ended, or is silent."""
+    if run.state not in {"starting", "running"}:
+        return None
+    return run.training_over or LIVENESS.get(run.liveness)
 
 
 def gpu_map(cluster: ClusterView | None, own: dict[str, str]) -> list[str]:

@@ -8,6 +8,7 @@ import typer
 
 from lehr import formats
 from lehr.cli.connect import connect
+from lehr.cli.live import silence
 from lehr.cli.narrow import print_fitting
 from lehr.cli.output import (
     JsonOption,
@@ -19,6 +20,7 @@ from lehr.cli.output import (
 
 if TYPE_CHECKING:
     from lehr.schemas.cluster import ClusterView, GpuView, QueueEntry
+    from lehr.schemas.runs import RunView
 
 app = typer.Typer(rich_markup_mode=None)
 _ACTIVE = ("starting", "running", "stopping")
@@ -50,6 +52,9 @@ def status(as_json: JsonOption = False) -> None:
     out.print(f"[bold]Lehr {health.version}[/] at {client.server}")
     out.print(f"  cluster  {_cluster_line(cluster)}")
     out.print(f"  runs     {len(active)} active, {len(queue)} waiting")
+    for run in active:
+        if (why := silence(run)) is not None:
+            out.print(f"           {escaped(run.name)}: {escaped(why)}{_gone(run, cluster)}")
     for node in cluster.nodes:
         _print_node(node.name, cluster)
     if queue:
@@ -71,6 +76,13 @@ def _cluster_line(cluster: ClusterView) -> str:
     if any(node.logical for node in cluster.nodes):
         text += " (logical GPUs: training runs on the CPU)"
     return text
+
+
+def _gone(run: RunView, cluster: ClusterView) -> str:
+    """Return which nodes of the run are not there, and why; empty if all are."""
+    mine = {gpu.node for gpu in run.placement}
+    gone = [node for node in cluster.nodes if node.name in mine and not node.alive]
+    return escaped("".join(f"; node {node.name} {node.no_runs}" for node in gone))
 
 
 def _print_node(name: str, cluster: ClusterView) -> None:

@@ -112,7 +112,9 @@ class Dispatcher:
             gpus_here = gpu_inventory.node_gpus(offered) or gpu_inventory.logical_gpus(offered)
             expected[name] = [gpu.to_json() for gpu in gpus_here]
         self._embedded = ray_address is None
-        self._known_nodes = KnownNodes(home, ray_address=ray_address, own=expected, clock=clock)
+        self._known_nodes = KnownNodes(
+            home, ray_address=ray_address, server_url=server_url, own=expected, clock=clock
+        )
         self._cluster = Cluster(expected, self._known_nodes.members())
         self._bridge = make_bridge(
             home,

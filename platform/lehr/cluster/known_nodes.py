@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from lehr import home as homes
 from lehr.cluster.membership import Member
@@ -41,18 +42,21 @@ class KnownNodes:
         home: Path,
         *,
         ray_address: str | None,
+        server_url: str,
         own: Collection[str],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Args:
         home: Lehr's home.
         ray_address: of a Ray cluster that is not Lehr's own.
+        server_url: where nodes reach this server.
         own: names of nodes that are known without the file.
         clock: seconds that never go back.
         """
         self._path = home / FILE
         self._cluster = ray_address or ""
         self._key = "" if ray_address else _key(homes.read_token(home))
+        self._server_url = server_url
         self._own = frozenset(own)
         self._clock = clock
         self._read = {name: entry for name, entry in self._load().items() if name not in self._own}
@@ -140,6 +144,12 @@ class KnownNodes:
     def _why_away(self, entry: Mapping[str, Any]) -> str:
         if entry.get("key") != self._key:
             return MUST_JOIN
+        alone = homes.is_loopback(urlsplit(self._server_url).hostname or "")
+        if alone and not self._cluster and not homes.is_loopback(str(entry.get("address"))):
+            return (
+                f"cannot come back: other machines do not reach this server at {self._server_url}. "
+                "Start it with --host and --public-url, as before"
+            )
         return NOT_BACK
 
 

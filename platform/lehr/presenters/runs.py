@@ -317,8 +317,18 @@ def _run_fields(
         "parameters_varied": parameters,
         "eta_s": _eta_s(total, step, step_time_s) if moving else None,
         "liveness": (liveness if state.active else Liveness.OK).value,
+        "training_over": _training_over(attempt) if state.active else None,
         "alerts": _alerts(latest, summary, diagnosed),
     }
+
+
+def _training_over(attempt: Attempt | None) -> str | None:
+    if attempt is None or not attempt.finished or attempt.exited_at is not None:
+        return None
+    ends = {"completed": "has completed", "stopped": "has stopped and saved"}
+    how = ends.get(attempt.finished["outcome"], "has failed")
+    step = f"{attempt.finished['step']:,}"
+    return f"its training {how} at step {step}; its node has not reported its end yet"
 
 
 def _eta_s(total: int | None, step: int | None, step_time_s: float | None) -> float | None:

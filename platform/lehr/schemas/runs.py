@@ -68,6 +68,8 @@ class RunView(View):
     """For a trial of a sweep: the values of its point."""
     eta_s: float | None = None
     liveness: Literal["ok", "unreachable", "stalled"] = "ok"
+    training_over: str | None = None
+    """How its training has ended, while its node has not yet reported that its processes have."""
     alerts: list[str] = []
     created_at: float
     queued_at: float | None = None

@@ -8,9 +8,10 @@ import time
 import pytest
 
 from lehr.cluster.dispatcher import Dispatcher
+from lehr.control.liveness import Liveness
 from lehr.control.nodes import LEFT
 from lehr.presenters.cluster import ClusterPresenter
-from lehr_testing.api import RUN_SPEC, TOKEN, served
+from lehr_testing.api import RUN_SPEC, TOKEN, finished, ingest, metrics, served, started
 from lehr_testing.cli import call
 
 
@@ -34,7 +35,7 @@ def lehr(tmp_path, monkeypatch):
             monkeypatch.setattr(api.dispatcher, name, getattr(real, name))
         shown_by = ClusterPresenter(api.store, real.cluster, real.queue_order, embedded=False)
         monkeypatch.setattr(api.dispatcher, "cluster", shown_by.cluster)
-        api.store.transitions.begin_attempt(
+        held = api.store.transitions.begin_attempt(
             api.store.runs.create(_spec()).id,
             placement=[{"node": "gpu-left", "gpus": [0]}],
             resume_from=None,
@@ -48,6 +49,11 @@ def lehr(tmp_path, monkeypatch):
             return done.returncode, done.stdout, done.stderr
 
         run.news = real._on_news  # type: ignore[attr-defined]
+        silent = {held.run_id: Liveness.UNREACHABLE}
+        run.silent = lambda: api.dispatcher.silent.update(silent)  # type: ignore[attr-defined]
+        run.finish = lambda: ingest(  # type: ignore[attr-defined]
+            api.store, held.id, started() + metrics(1, 5) + finished(5, "stopped")
+        )
         run.lost = lambda name: real._on_news(  # type: ignore[attr-defined]
             {"news": "members", "nodes": [each for each in nodes if each["name"] != name]}
         )
@@ -146,6 +152,38 @@ def test_status_shows_a_node_that_has_not_come_back(tmp_path, state):
         environment = {"LEHR_SERVER": address, "LEHR_TOKEN": TOKEN, "LEHR_HOME": str(home)}
         text = call("status", cwd=tmp_path, COLUMNS="160", **environment).stdout
     assert "gpu-2  10.0.0.2  has not come back since the server started\n" in text
+
+
+def test_status_says_of_an_active_run_that_its_node_is_gone(lehr):
+    def about_runs():
+        text = lehr(group="status")[1].splitlines()
+        start = next(n for n, line in enumerate(text) if line.startswith("  runs"))
+        return text[start : text.index("", start)]
+
+    assert about_runs() == ["  runs     1 active, 0 waiting"]
+    lehr.silent()
+    silent = "           one: its node does not respond; the run may continue"
+    assert about_runs()[1:] == [silent]
+    lehr.lost("gpu-left")
+    assert about_runs()[1:] == [f"{silent}; node gpu-left does not answer"]
+    lehr.finish()
+    saved = "its training has stopped and saved at step 5; its node has not reported its end yet"
+    assert about_runs()[1:] == [f"           one: {saved}; node gpu-left does not answer"]
+
+
+def test_doctor_names_nodes_that_are_not_there(lehr):
+    def found():
+        _, text, _ = lehr("--json", group="doctor")
+        return [one for one in json.loads(text)["checks"] if one["name"] == "cluster"]
+
+    [all_there] = found()
+    assert (all_there["status"], all_there["found"]) == ("ok", "up, 2 GPUs on 2 nodes")
+    lehr.lost("gpu-right")
+    lehr.news({"news": "node", "name": "gpu-left", "attempts": {}})
+    cluster, missing = found()
+    assert (cluster["status"], cluster["found"]) == ("ok", "up, 1 GPU on 1 node")
+    assert (missing["status"], missing["found"]) == ("note", "node gpu-right does not answer")
+    assert "keeper.log" in missing["fix"]
 
 
 def test_node_is_excluded_with_a_reason_and_readmitted(lehr):

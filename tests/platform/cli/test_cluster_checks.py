@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lehr.cli.cluster_checks import check_cluster
+from lehr.cli.cluster_checks import check_cluster, missing, summary
 from lehr.control.nodes import LEFT
 from lehr.schemas.cluster import ClusterView, GpuView, NodeView
 
@@ -41,6 +41,12 @@ def test_sound_cluster_has_no_finding():
     ("changes", "status", "name", "found"),
     [
         ({"alive": False}, "bad", "n3", "does not answer"),
+        (
+            {"alive": False, "away": "has not come back"},
+            "bad",
+            "n3",
+            "has not come back (10.0.0.1)",
+        ),
         ({"problems": ["its driver lists no GPU"]}, "bad", "n3", "cannot be used"),
         ({"excluded": "two failures"}, "note", "n3", "excluded: two failures"),
         ({"alive": False, "excluded": LEFT, "left": True}, "note", "n3", "has left the cluster"),
@@ -57,6 +63,22 @@ def test_each_wrong_thing_is_found(changes, status, name, found):
     assert (check.status, check.name) == (status, name)
     assert found in check.found
     assert check.fix
+
+
+def test_nodes_that_are_not_there_are_not_counted_and_named():
+    nodes = [
+        node("n1"),
+        node("n2", alive=False, away="has not come back"),
+        node("n3", alive=False),
+        node("n4", alive=False, excluded=LEFT, left=True),
+    ]
+    view = ClusterView(state="up", nodes=nodes, gpus_total=1, gpus_busy=0)
+    assert summary(view) == "up, 1 GPU on 1 node"
+    found = missing(view)
+    assert [one.found for one in found] == ["node n2 has not come back", "node n3 does not answer"]
+    assert all(one.status == "note" and one.fix for one in found)
+    # While Ray starts, no node answers yet.
+    assert missing(view.model_copy(update={"state": "starting"})) == []
 
 
 def test_cluster_without_ray_is_wrong():

@@ -143,6 +143,12 @@ def test_node_must_join_again_after_the_token_was_replaced(restarted, home):
     assert restarted().view()["n2"].no_runs == NOT_BACK
 
 
+def test_address_of_this_machine_alone_is_the_reason_why_no_node_comes_back(restarted):
+    why = restarted(url="http://127.0.0.1:5347").view()["n2"].no_runs
+    assert "do not reach this server at http://127.0.0.1:5347" in why
+    assert "--public-url" in why
+
+
 def test_node_that_has_left_is_not_expected(restarted):
     server = restarted()
     server.there("n1", "n2")
@@ -164,7 +170,7 @@ def test_node_that_was_away_for_long_is_forgotten(restarted, home):
     for days, there in ((KEPT_S - 3600, True), (KEPT_S + 3600, False)):
         kept["nodes"]["n2"]["seen_at"] = time.time() - days
         path.write_text(json.dumps(kept))
-        known = KnownNodes(home, ray_address=None, own=["n1"])
+        known = KnownNodes(home, ray_address=None, server_url=PUBLIC, own=["n1"])
         assert bool(known.members()) is there
     server.store = Store.open(home)
 
@@ -172,13 +178,13 @@ def test_node_that_was_away_for_long_is_forgotten(restarted, home):
 @pytest.mark.parametrize("text", ["", "[]", '{"cluster": ""}', '{"cluster": "", "nodes": [1]}'])
 def test_file_that_cannot_be_read_is_as_none(home, text):
     (home / "nodes.json").write_text(text)
-    known = KnownNodes(home, ray_address=None, own=["n1"])
+    known = KnownNodes(home, ray_address=None, server_url=PUBLIC, own=["n1"])
     assert known.members() == []
 
 
 def test_file_is_written_when_nodes_change_and_now_and_then(home):
     now = [0.0]
-    known = KnownNodes(home, ray_address=None, own=["n1"], clock=lambda: now[0])
+    known = KnownNodes(home, ray_address=None, server_url=PUBLIC, own=["n1"], clock=lambda: now[0])
     path = home / "nodes.json"
     n1 = Member("n1", gpus=({"index": 0},), last_seen_at=1.0)
     n2 = Member("n2", gpus=({"index": 0},), last_seen_at=time.time())
@@ -199,7 +205,7 @@ def test_file_is_written_when_nodes_change_and_now_and_then(home):
 
 
 def test_disk_that_takes_nothing_stops_no_tick(home, caplog):
-    known = KnownNodes(home, ray_address=None, own=[])
+    known = KnownNodes(home, ray_address=None, server_url=PUBLIC, own=[])
     (home / "nodes.json").mkdir()
     n2 = Member("n2", gpus=({"index": 0},), last_seen_at=time.time())
     for number in range(3):

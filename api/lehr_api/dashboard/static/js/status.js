@@ -71,6 +71,7 @@ export function runState(run) {
  */
 export function runReason(run) {
   if (run.state === "queued") return run.pending_reason ?? run.reason;
+  if (run.training_over) return run.training_over;
   if (run.liveness === "unreachable") return "its node does not respond; the run may continue";
   if (run.liveness === "stalled") return "alive, but no step for a long time";
   if (run.state === "running" || run.state === "completed") return null;

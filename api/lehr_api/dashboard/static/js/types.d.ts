@@ -360,6 +360,7 @@ export interface RunView {
   parameters_varied: Record<string, any>;
   eta_s: number | null;
   liveness: "ok" | "unreachable" | "stalled";
+  training_over: string | null;
   alerts: string[];
   created_at: number;
   queued_at: number | null;
@@ -429,6 +430,7 @@ export interface RunDetail {
   parameters_varied: Record<string, any>;
   eta_s: number | null;
   liveness: "ok" | "unreachable" | "stalled";
+  training_over: string | null;
   alerts: string[];
   created_at: number;
   queued_at: number | null;
