@@ -176,7 +176,7 @@ def missing_gpus(plan: RunPlan, cluster: ClusterView | None) -> str | None:
     if len(nodes) == 1:
         return (f"{text} on one node" if plan.resources.nodes > 1 else text) + away
     most = max(nodes, key=lambda node: len(node.gpus))
-    at_most = f"at most {len(most.gpus)} on a node"
+    at_most = f"at most {len(most.gpus)} on one node ({escaped(most.name)})"
     return f"{text} on {len(nodes)} nodes, {at_most}{away}"
 
 

@@ -54,10 +54,18 @@ class Need:
     def per_node(self) -> int:
         return self.gpus // self.nodes
 
+    def _named(self, gpus: int) -> str:
+        return f"{gpus} x {self.gpu_type}" if self.gpu_type else count(gpus, "GPU")
+
+    @property
+    def on_each(self) -> str:
+        """What it needs, by node: "2 GPUs on each of 2 nodes"."""
+        return f"{self._named(self.per_node)} on each of {self.nodes} nodes"
+
     def __str__(self) -> str:
         if not self.gpus:
             return "a node's CPU"
-        what = f"{self.gpus} x {self.gpu_type}" if self.gpu_type else count(self.gpus, "GPU")
+        what = self._named(self.gpus)
         return what if self.nodes == 1 else f"{what} on {self.nodes} nodes"
 
 
@@ -135,6 +143,5 @@ def can_ever_place(need: Need, nodes: Sequence[Node]) -> str | None:
     if need.nodes == 1:
         return f"needs {need} on one node; {has}, at most {largest} on one node"
     return (
-        f"needs {need} ({need.per_node} on each node); {has} "
-        f"on {count(len(nodes), 'node')}, at most {largest} on one node"
+        f"needs {need.on_each}; {has} on {count(len(nodes), 'node')}, at most {largest} on one node"
     )

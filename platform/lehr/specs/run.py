@@ -118,7 +118,11 @@ class Resources(Config):
         if not self.gpus and self.gpu_type is not None:
             raise ValueError(f"gpu_type is {self.gpu_type}, but gpus is 0")
         if self.gpus % self.nodes:
-            raise ValueError(f"nodes {self.nodes} does not divide gpus {self.gpus}")
+            each = self.gpus // self.nodes + 1
+            raise ValueError(
+                f"nodes {self.nodes} does not divide gpus {self.gpus}, the number over all nodes: "
+                f"gpus {each * self.nodes} gives each node {each}"
+            )
         return self
 
 

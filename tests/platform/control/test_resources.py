@@ -35,11 +35,11 @@ def test_can_ever_place_returns_the_reason():
     )
     three = [*uneven, node("n3", 1, "L4")]
     assert can_ever_place(Need(12, 2), three) == (
-        f"needs 12 GPUs on 2 nodes (6 on each node); this cluster has 1 x L4, 4 x {A100}, "
+        f"needs 6 GPUs on each of 2 nodes; this cluster has 1 x L4, 4 x {A100}, "
         f"10 x {H100} on 4 nodes, at most 8 on one node"
     )
     pair = [node("n0", 6, A100), node("n1", 2, A100), node("n2", 8)]
     assert can_ever_place(Need(8, 2, "A100"), pair) == (
-        f"needs 8 x A100 on 2 nodes (4 on each node); this cluster has 8 x {A100} and "
+        f"needs 4 x A100 on each of 2 nodes; this cluster has 8 x {A100} and "
         f"8 x {H100} on 3 nodes, at most 6 on one node"
     )

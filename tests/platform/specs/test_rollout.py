@@ -164,7 +164,10 @@ def test_stage_with_more_gpus_than_the_run_is_omitted(gpus, names, out):
             "stages.one_gpu.set={train.steps: 10}",
             "train.steps cannot be set here: use `steps` of the stage.",
         ),
-        ("stages.two_gpus.nodes=3", "stage two_gpus: resources: nodes 3 does not divide gpus 2."),
+        (
+            "stages.two_gpus.nodes=3",
+            "stage two_gpus: resources: nodes 3 does not divide gpus 2, the number over all nodes: gpus 3 gives each node 1.",
+        ),
         (
             "stages.all.gates.exact_resume.enabled=true",
             "stages.all.gates.exact_resume is not a field.",
