@@ -96,7 +96,13 @@ def join(
     ] = None,
     base_port: Annotated[
         int | None,
-        typer.Option("--base-port", min=1024, max=65_000, help="First port of Ray. Default: 6379."),
+        typer.Option(
+            "--base-port",
+            min=1024,
+            max=65_000,
+            help="First of 121 ports of Ray, outside the kernel's range of free ports and 20000 to "
+            "29999. Default: 6379.",
+        ),
     ] = None,
     ca: Annotated[
         Path | None,

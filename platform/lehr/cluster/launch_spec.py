@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from lehr.cluster.port_ranges import RENDEZVOUS
 from lehr.control.resources import NodeShare, Placement
 from lehr.node.torchrun import Gang
 from lehr.secret_store import SecretStore
@@ -20,8 +21,6 @@ from lehr_trainer.contract.orders import LaunchNote, Orders
 
 PROGRAMS = "lehr.programs"
 """The module that supervises a program of the user's own."""
-_PORTS = range(20_000, 30_000)
-"""Ports for the rendezvous of several nodes: below those that systems assign themselves."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ def launches(
     run_dir = settings.runs_dir / run.id
     attempt_dir = layout.attempt_dir(run_dir, attempt.number)
     placement = placement_of(attempt)
-    port = _PORTS[_spread(attempt.id) % len(_PORTS)]
+    port = RENDEZVOUS[_spread(attempt.id) % len(RENDEZVOUS)]
     note = LaunchNote(
         run_id=run.id,
         attempt=attempt.number,

@@ -23,6 +23,10 @@ class Ports:
     base: int
 
     @property
+    def all(self) -> range:
+        return range(self.base, self.base + SPAN)
+
+    @property
     def head(self) -> int:
         """Return the port at which nodes reach the head; unused on other nodes."""
         return self.base
@@ -30,7 +34,7 @@ class Ports:
     @property
     def workers(self) -> range:
         """Return the ports of Ray's worker processes, of which the agent is one."""
-        return range(self.base + 21, self.base + SPAN)
+        return self.all[21:]
 
     def single(self) -> dict[str, int]:
         """Return the ports of services by their option of ``ray start``."""

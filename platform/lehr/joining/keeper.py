@@ -199,17 +199,21 @@ def own_address(interface: str | None, head_host: str) -> str:
     """Return the address of this machine in the cluster.
 
     Raises:
-        UserError: there is no such interface, or it has no address.
+        UserError: there is no such interface, it has no address, or only this machine can reach it.
     """
     if interface is None:
         return ray_ports.route_address(head_host)
     known = interfaces.addresses()
-    if interface not in known:
-        raise UserError(
-            f"--interface {interface}: no such network interface with an IPv4 address.",
-            hint=f"This machine has: {', '.join(f'{n} ({a})' for n, a in sorted(known.items()))}.",
-        )
-    return known[interface]
+    address = known.get(interface)
+    if address is not None and not homes.is_loopback(address):
+        return address
+    others = [f"{n} ({a})" for n, a in sorted(known.items()) if not homes.is_loopback(a)]
+    raise UserError(
+        f"--interface {interface}: no such network interface with an IPv4 address."
+        if address is None
+        else f"--interface {interface}: other machines cannot reach {address}.",
+        hint=f"This machine has: {', '.join(others) or 'none that others can reach'}.",
+    )
 
 
 def _versions_of(view: JoinView) -> str:

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from lehr import home, node_tokens
+from lehr.cluster import port_ranges
 from lehr.cluster.ray_access import RayAccess
 from lehr.joining import checks, record
 from lehr.node.runs_folder import MARKER
@@ -142,6 +143,16 @@ def test_check_names_a_home_that_could_not_be_made(lehr, server, tmp_path):
     assert f"cannot be Lehr's home: {tmp_path / 'file'} is not a folder" in error
 
 
+def test_base_port_among_those_of_connections_is_to_be_fixed(lehr, server, monkeypatch):
+    monkeypatch.setattr(port_ranges, "given_by_kernel", lambda: [range(32_768, 61_000)])
+    join = ("join", server, "--token", TOKEN, "--gpus", "2", "--base-port", "40000", "--json")
+    code, shown, _ = lehr(*join)
+    assert code == 1
+    [found] = [one for one in json.loads(shown)["checks"] if one["name"] == "ports"]
+    assert found["status"] == "bad"
+    assert "1024 to 19879" in found["fix"]
+
+
 def test_wrong_token_and_wrong_options_are_errors_and_record_nothing(lehr, server, tmp_path):
     join = ("join", server, "--token", TOKEN, "--gpus", "2")
     assert "token is not this server's" in lehr("join", server, "--token", "lehr-join:9:0")[2]
@@ -150,6 +161,11 @@ def test_wrong_token_and_wrong_options_are_errors_and_record_nothing(lehr, serve
         "--interface nowhere0: no such network interface"
         in (lehr(*join, "--interface", "nowhere0")[2])
     )
+    code, _, error = lehr(*join, "--interface", "lo")
+    assert code == 2
+    assert "--interface lo: other machines cannot reach 127.0.0.1" in error
+    assert "This machine has: " in error
+    assert "lo (" not in error
     assert "--ca /nowhere.pem: no such file" in lehr(*join, "--ca", "/nowhere.pem")[2]
     assert record.read(tmp_path / "machine") is None
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lehr.cluster.ray_ports import Ports
+from lehr.cluster.ray_ports import DEFAULT_BASE, Ports
 from lehr.cluster.ray_process import RayProcess
 from lehr.joining import machine, record
 from lehr.joining.checks import Machine, check_machine, head_error
@@ -100,6 +100,31 @@ def test_name_of_another_machine_is_found():
 def test_first_node_of_a_cluster_has_nothing_to_agree_with():
     known = {name: VERSIONS[name] for name in ("python", "ray", "lehr")}
     assert findings(SOUND, VIEW.model_copy(update={"versions": known, "runs_folder": None})) == []
+
+
+def test_chosen_ports_that_others_use_are_rejected_with_those_that_are_free():
+    machine = replace(SOUND, given_ports=[range(32_768, 61_000)])
+    [check] = [c for c in check_machine(machine, VIEW, Ports(40_000)) if c.status != "ok"]
+    assert (check.name, check.status) == ("ports", "bad")
+    assert "40000 to 40120 overlap 32768 to 60999" in check.found
+    assert check.fix.endswith("--base-port 1024 to 19879 or 30000 to 32647 or 61000 to 65000")
+    assert findings(machine) == []
+
+
+def test_usual_ports_that_others_use_are_a_note_with_how_to_keep_them():
+    """A kernel with a wide range: clusters on it work, mostly."""
+    wide = replace(SOUND, given_ports=[range(1024, 65_536)])
+    for base in (6379, 9000):
+        [check] = [c for c in check_machine(wide, VIEW, Ports(base)) if c.status != "ok"]
+        assert (check.name, check.status) == ("ports", "note")
+        assert f"ip_local_reserved_ports={base}-{base + 120}" in check.fix
+
+
+def test_usual_ports_are_only_a_note_even_if_others_would_be_free():
+    low = replace(SOUND, given_ports=[range(6000, 61_000)])
+    [check] = [c for c in check_machine(low, VIEW, Ports(DEFAULT_BASE)) if c.status != "ok"]
+    assert (check.name, check.status) == ("ports", "note")
+    assert "ip_local_reserved_ports=6379-6499" in check.fix
 
 
 def test_head_that_does_not_listen_is_an_error():
