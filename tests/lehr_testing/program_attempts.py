@@ -73,7 +73,9 @@ class Attempts:
 
     def records(self, kind: str) -> list[Any]:
         events = self.attempt / layout.EVENTS
-        lines = events.read_text().splitlines() if events.exists() else []
+        text = events.read_text() if events.exists() else ""
+        # A line of 4 KiB and more may be read while it is written.
+        lines = text[: text.rfind("\n") + 1].splitlines()
         found = [record_adapter.validate_json(line) for line in lines]
         return [record for record in found if record.kind == kind]
 
