@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import threading
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-import anyio
 from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 
@@ -66,15 +66,14 @@ async def until_left(request: Request, threads: int, act: Callable[[Stopped], T]
             pass  # A rest of its body.
         left.set()
 
-    async with anyio.create_task_group() as group:
-        group.start_soon(watch)
-        try:
-            found = await to_thread.run_sync(
-                functools.partial(act, left.is_set),
-                limiter=_limiter(threads),
-                abandon_on_cancel=True,
-            )
-        finally:
-            left.set()
-            group.cancel_scope.cancel()
-    return found
+    # No task group: it would wrap an error of ``act`` in a group.
+    watching = asyncio.create_task(watch())
+    try:
+        return await to_thread.run_sync(
+            functools.partial(act, left.is_set),
+            limiter=_limiter(threads),
+            abandon_on_cancel=True,
+        )
+    finally:
+        left.set()
+        watching.cancel()

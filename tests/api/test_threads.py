@@ -116,3 +116,13 @@ def test_a_server_that_stops_does_not_wait_for_a_long_read(tmp_path, monkeypatch
         until(lambda: bool(began), within_s=30, what="the verification to begin")
     until(lambda: bool(ended), within_s=30, what="the verification to end")
     client.close()
+
+
+def test_error_of_a_long_read_is_answered_as_any_other(tmp_path):
+    with served(tmp_path / "home") as (api, address):
+        run = api.store.runs.create(run_spec("new")).id
+        person = {"Authorization": f"Bearer {TOKEN}"}
+        path = f"{address}/api/v1/runs/{run}"
+        verified = httpx.post(f"{path}/checkpoints/5/verify", headers=person, timeout=30)
+        found = httpx.get(f"{path}/logs/rank-0.log/search?text=a", headers=person, timeout=30)
+        assert (verified.status_code, found.status_code) == (404, 404)
