@@ -11,51 +11,60 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 
+from lehr.stopped import Stopped
+
 if TYPE_CHECKING:
     from starlette.requests import Request
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Stopped = Callable[[], bool]
-THREADS = 16
-"""For workers. All other requests share AnyIO's 40."""
-LONG_READS = 4
+
+
+class Pool:
+    """Some threads of each event loop."""
+
+    def __init__(self, name: str, threads: int) -> None:
+        self.threads = threads
+        self._limiter: RunVar[CapacityLimiter] = RunVar(name)
+
+    def limiter(self) -> CapacityLimiter:
+        """Return what limits the pool in this event loop."""
+        found = self._limiter.get(None)
+        if found is None:
+            found = CapacityLimiter(self.threads)
+            self._limiter.set(found)
+        return found
+
+
+WORKERS = Pool("workers", 16)
+"""For requests of workers. All other requests share AnyIO's 40 threads."""
+LONG_READS = Pool("long_reads", 4)
 """For what reads for seconds: searches of logs, exports, comparisons, reports."""
-VERIFICATIONS = 2
+VERIFICATIONS = Pool("verifications", 2)
 """For whole checkpoints. Each reads as fast as its storage."""
-_limiters: RunVar[dict[int, CapacityLimiter]] = RunVar("limiters")
 
 
-def _limiter(threads: int) -> CapacityLimiter:
-    """Return the limiter of this event loop with so many threads."""
-    found = _limiters.get(None)
-    if found is None:
-        found = {}
-        _limiters.set(found)
-    return found.setdefault(threads, CapacityLimiter(threads))
-
-
-def _in_threads(threads: int, handler: Callable[P, T]) -> Callable[P, Awaitable[T]]:
+def _in_pool(pool: Pool, handler: Callable[P, T]) -> Callable[P, Awaitable[T]]:
     @functools.wraps(handler)
     async def run(*args: P.args, **options: P.kwargs) -> T:
         act = functools.partial(handler, *args, **options)
-        return await to_thread.run_sync(act, limiter=_limiter(threads))
+        return await to_thread.run_sync(act, limiter=pool.limiter())
 
     return run
 
 
 def in_worker_threads(handler: Callable[P, T]) -> Callable[P, Awaitable[T]]:
     """Run a route's handler in one of the threads of workers."""
-    return _in_threads(THREADS, handler)
+    return _in_pool(WORKERS, handler)
 
 
 def in_long_reads(handler: Callable[P, T]) -> Callable[P, Awaitable[T]]:
     """Run a route's handler in one of the threads for long reads."""
-    return _in_threads(LONG_READS, handler)
+    return _in_pool(LONG_READS, handler)
 
 
-async def until_left(request: Request, threads: int, act: Callable[[Stopped], T]) -> T:
-    """Run ``act`` in one of so many threads; its argument is true once nobody waits any more.
+async def until_left(request: Request, pool: Pool, act: Callable[[Stopped], T]) -> T:
+    """Run ``act`` in a thread of the pool; its argument is true once nobody waits any more.
 
     That is when the client has left, or the server stops.
     """
@@ -71,7 +80,7 @@ async def until_left(request: Request, threads: int, act: Callable[[Stopped], T]
     try:
         return await to_thread.run_sync(
             functools.partial(act, left.is_set),
-            limiter=_limiter(threads),
+            limiter=pool.limiter(),
             abandon_on_cancel=True,
         )
     finally:

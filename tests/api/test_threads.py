@@ -13,7 +13,7 @@ import httpx
 from lehr.errors import NotFound
 from lehr.services import checkpoints as checkpoint_service
 from lehr.services import logs as log_service
-from lehr_api.threads import LONG_READS, THREADS, VERIFICATIONS
+from lehr_api.threads import LONG_READS, VERIFICATIONS, WORKERS
 from lehr_testing.api import TOKEN, attempt_token, begin, served
 from lehr_testing.stores import run_spec
 from lehr_testing.waiting import until
@@ -45,12 +45,16 @@ def test_people_are_answered_while_many_workers_wait(tmp_path, monkeypatch):
         try:
             with ThreadPoolExecutor(ANYIOS_THREADS + 10) as workers:
                 answers = [workers.submit(leave) for _ in range(ANYIOS_THREADS + 10)]
-                until(lambda: len(waiting) == THREADS, within_s=30, what="all threads to be used")
+                until(
+                    lambda: len(waiting) == WORKERS.threads,
+                    within_s=30,
+                    what="all threads to be used",
+                )
                 person = {"Authorization": f"Bearer {TOKEN}"}
                 runs = httpx.get(f"{address}/api/v1/runs", headers=person, timeout=30)
                 assert runs.status_code == 200, runs.text
                 assert run in runs.text
-                assert len(waiting) == THREADS
+                assert len(waiting) == WORKERS.threads
                 let_go.set()
                 assert {answer.result() for answer in answers} == {200}
         finally:
@@ -81,19 +85,21 @@ def test_long_reads_leave_threads_and_end_with_their_clients(tmp_path, monkeypat
     )
     with served(tmp_path / "home") as (api, address):
         run = api.store.runs.create(run_spec("busy")).id
-        for threads, method, path in (
+        for pool, method, path in (
             (LONG_READS, "GET", f"/api/v1/runs/{run}/logs/rank-0.log/search?text=a"),
             (VERIFICATIONS, "POST", f"/api/v1/runs/{run}/checkpoints/5/verify"),
         ):
             began.clear()
             ended.clear()
             clients = [raw(address, method, path) for _ in range(ANYIOS_THREADS + 5)]
-            until(lambda n=threads: len(began) == n, within_s=30, what="its threads to be used")
+            until(
+                lambda n=pool.threads: len(began) == n, within_s=30, what="its threads to be used"
+            )
             person = {"Authorization": f"Bearer {TOKEN}"}
             assert (
                 httpx.get(f"{address}/api/v1/runs", headers=person, timeout=30).status_code == 200
             )
-            assert (len(began), len(ended)) == (threads, 0)
+            assert (len(began), len(ended)) == (pool.threads, 0)
             for client in clients:
                 client.close()
             until(lambda: len(ended) == ANYIOS_THREADS + 5, within_s=30, what="all of them to end")

@@ -12,7 +12,7 @@ import io
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from lehr.checkpoints.copy_files import PIECE, files_at, folder_below
+from lehr.stopped import Stopped, never
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.manifest import FileEntry, Manifest, parse_manifest, read_limited
 from lehr_trainer.errors import BadCheckpoint
@@ -27,11 +28,6 @@ from lehr_trainer.files import open_regular
 
 AT_ONCE = 4
 """Files that are copied in parallel."""
-Stopped = Callable[[], bool]
-
-
-def not_stopped() -> bool:
-    return False
 
 
 @dataclass(frozen=True)
@@ -228,7 +224,7 @@ class Copy:
         """Yield a file's bytes, one more than it should have at most: it may have no end."""
         yield from self.read(name, 0, entry.size + 1)
 
-    def verify(self, stopped: Stopped = not_stopped) -> Known:
+    def verify(self, stopped: Stopped = never) -> Known:
         """Read all of it and check every digest.
 
         Raises:
@@ -268,9 +264,7 @@ def whole(folder: Path) -> Known | None:
         return None
 
 
-def verify_folder(
-    folder: Path, *, root: Path | None = None, stopped: Stopped = not_stopped
-) -> Known:
+def verify_folder(folder: Path, *, root: Path | None = None, stopped: Stopped = never) -> Known:
     """Read all of a folder and check every digest.
 
     Raises:
@@ -283,7 +277,7 @@ def verify_folder(
         return held.known
 
 
-def digest_of(pieces: Iterator[bytes], stopped: Stopped = not_stopped) -> tuple[str, int]:
+def digest_of(pieces: Iterator[bytes], stopped: Stopped = never) -> tuple[str, int]:
     hashed, size = hashlib.sha256(), 0
     for piece in pieces:
         if stopped():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from lehr.checkpoints.copies import Copy, Folder, Known, Stopped, not_stopped, verify_folder
+from lehr.checkpoints.copies import Copy, Folder, Known, verify_folder
 from lehr.checkpoints.copy_files import FolderFiles
 from lehr.control.copy_retention import copies_at
 from lehr.errors import Conflict, LehrError, NotFound
@@ -19,6 +19,7 @@ from lehr.schemas.checkpoints import (
     PlaceVerdict,
 )
 from lehr.specs.storage_url import short
+from lehr.stopped import Stopped, never
 from lehr.store.records.checkpoints import THERE
 from lehr_trainer.contract import layout
 from lehr_trainer.errors import BadCheckpoint
@@ -149,7 +150,7 @@ class CheckpointLocations:
             ],
         )
 
-    def verify(self, stopped: Stopped = not_stopped) -> CheckpointVerdict:
+    def verify(self, stopped: Stopped = never) -> CheckpointVerdict:
         """Read every location completely; compare it with its manifest, and that with the store."""
         places = [
             PlaceVerdict(place=place, ok=False, message=why)

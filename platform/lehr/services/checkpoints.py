@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from lehr import actor
 from lehr import home as homes
-from lehr.checkpoints.copies import Stopped, not_stopped
 from lehr.checkpoints.registry import CheckpointLocations, Source, find
 from lehr.control.lifecycle import RunState
 from lehr.errors import Conflict, NotFound, nearest
+from lehr.stopped import Stopped, never
 from lehr.store.records.checkpoints import CopyReport
 from lehr.store.records.run_rows import shown_run
 from lehr_trainer.contract import layout
@@ -35,7 +35,7 @@ def verify(
     run: RunRow,
     step: int,
     attempt: int | None,
-    stopped: Stopped = not_stopped,
+    stopped: Stopped = never,
 ) -> CheckpointVerdict:
     """Read the checkpoint to its end in every place, and compare it with its manifest.
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from lehr.errors import NotFound, nearest
 from lehr.presenters.streams import log_chunk
 from lehr.schemas.streams import LogChunk, LogHit, LogHits
+from lehr.stopped import Stopped, never
 from lehr.store.ids import attempt_id
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def search_log(
     *,
     offset: int,
     limit: int,
-    stopped: Callable[[], bool] = lambda: False,
+    stopped: Stopped = never,
 ) -> LogHits:
     """Return at most ``limit`` lines that contain the text, and where to continue.
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from lehr.stopped import Stopped, never
+
 ReadBytes = Callable[[int, int], bytes]
 """``read(offset, limit)``."""
 
@@ -62,7 +64,7 @@ def search(
     *,
     offset: int,
     limit: int,
-    stopped: Callable[[], bool] = lambda: False,
+    stopped: Stopped = never,
 ) -> list[LogMatch]:
     """Find whole lines from ``offset`` on that contain ``text``; ASCII case does not matter.
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from lehr.errors import UserError
+from lehr.stopped import Stopped, never
 from lehr.store.records.attempts import Attempts
 from lehr.store.streams import log_text
 from lehr.store.streams.index import Readers
@@ -102,7 +101,7 @@ class Logs:
         *,
         offset: int = 0,
         limit: int = 100,
-        stopped: Callable[[], bool] = lambda: False,
+        stopped: Stopped = never,
     ) -> list[LogMatch]:
         """Find lines from ``offset`` on that contain ``text``; ASCII case does not matter."""
         if not text:
