@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lehr.checkpoints.copies import Copy, Folder, verify_folder, whole
+from lehr.checkpoints.copies import Copy, Folder, digest_of, verify_folder, whole
 from lehr.control.copy_retention import copies_to_remove
 from lehr.errors import UserError
 from lehr.node.fetcher import fetch
@@ -235,6 +235,29 @@ def test_the_trainers_retention_keeps_checkpoints_named_in_orders(tmp_path: Path
     assert [one.step for one in gone] == [20]
     assert (tmp_path / Point(10).path / "manifest.json").is_file()
     assert [one.step for one in prune(tmp_path, 1, CheckpointConfig(keep_last=2))] == [10]
+
+
+def test_verification_stops_between_pieces_once_nobody_waits():
+    pieces = iter([b"one", b"two", b"three"])
+    asked = []
+
+    def stopped() -> bool:
+        asked.append(1)
+        return len(asked) == 2
+
+    with pytest.raises(BadCheckpoint, match="nobody waits"):
+        digest_of(pieces, stopped)
+    assert list(pieces) == [b"three"]
+
+
+def test_verification_of_a_place_can_be_stopped(place: str, tmp_path: Path) -> None:
+    folder = tmp_path / "step-00000010"
+    make_checkpoint(folder, step=10)
+    copy = copied(place, folder)
+    with pytest.raises(BadCheckpoint, match="nobody waits"):
+        copy.verify(lambda: True)
+    with pytest.raises(BadCheckpoint, match="nobody waits"):
+        verify_folder(folder, stopped=lambda: True)
 
 
 def test_url_of_two_storages_in_an_old_record_is_not_opened():

@@ -81,6 +81,21 @@ def test_search_finds_matches_across_chunk_boundaries(monkeypatch: pytest.Monkey
     assert len(found) == 3
 
 
+def test_search_stops_between_pieces_once_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "_SEARCH_STRIDE", 7)
+    data, read = b"needle\n" * 10, []
+
+    def piece(offset: int, limit: int) -> bytes:
+        read.append(offset)
+        return data[offset : offset + limit]
+
+    found = logs.search(
+        piece, len(data), "needle", offset=0, limit=10, stopped=lambda: len(read) == 3
+    )
+    assert read == [0, 7, 14]
+    assert [match.offset for match in found] == [0, 7, 14]
+
+
 def test_a_growing_log_is_followed_without_cutting_a_character(store: Store) -> None:
     attempt = new_attempt(store)
     data = "grüße 😀\n".encode()
