@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from lehr.cli.connect import connect
-from lehr.cli.output import console, notes
+from lehr.cli.output import console, notes, warn
 from lehr.cli.plan import of_another_kind, read_spec
 from lehr.cli.run_actions import confirm
 from lehr.errors import LehrError, PlanRefused, ServerUnavailable, SpecError, UserError
@@ -104,10 +104,10 @@ def check(spec: Spec) -> list[str]:
         with recording():
             return connect().check(spec).warnings
     except ServerUnavailable:
-        notes().print(
-            "! No server answers, so this is not checked: whether its cluster can hold and resume "
+        warn(
+            "No server answers, so this is not checked: whether its cluster can hold and resume "
             "the run, and its projects, secrets and webhooks.",
-            style="yellow",
+            on=notes(),
         )
         return []
 
