@@ -151,7 +151,7 @@ def _exit_code_decides(**named: Any) -> outcome.Outcome:
 _outcome = finalize.outcome
 
 
-def _no_limits(waiting: Any, active: Any) -> Any:
+def _no_limits(waiting: Any, active: Any, exited: Any) -> Any:
     return sorted(waiting, key=lambda run: (-run.priority, run.number)), {}
 
 

@@ -198,7 +198,7 @@ class Watch:
         store = self.world.server.store
         active = {run.id: run for run in store.runs.by_state(ACTIVE)}
         holders: dict[tuple[str, int], str] = {}
-        sweeps: Counter[str] = Counter()
+        sweeps = Counter(run.sweep_id for run in active.values() if run.sweep_id is not None)
         for row in store.attempts.list_open():
             if row.exited_at is not None:
                 continue
@@ -207,9 +207,6 @@ class Watch:
                     other = holders.setdefault((share["node"], gpu), row.id)
                     if other != row.id:
                         self.fail("gpu", f"{row.id} and {other} both have GPU {gpu} of a node")
-            run = active.get(row.run_id)
-            if run is not None and run.sweep_id is not None:
-                sweeps[run.sweep_id] += 1
         for sweep_id, number in sweeps.items():
             limit = self.world.people.sweeps.get(sweep_id)
             if limit is not None and number > limit:

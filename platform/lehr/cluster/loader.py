@@ -164,6 +164,7 @@ class SnapshotLoader:
         attempts, unreadable = self._open_attempts(rows, active, members)
         runs = self._runs.open_runs()
         self._places = {n: place for n, place in self._places.items() if n in members}
+        holders = self._holders(rows, active, members)
         return Snapshot(
             runs=runs,
             attempts=attempts,
@@ -173,7 +174,8 @@ class SnapshotLoader:
             members=[member.seen(but=unreadable) for member in members.values()],
             membership_known=self._cluster.membership_known,
             places=[self._place(member, out.get(name)) for name, member in members.items()],
-            holders=self._holders(rows, active, members),
+            holders=holders,
+            exited=_exited(active, holders),
             slots=self._runs.slots(run.waiting for run in runs if run.waiting is not None),
             quotas=self._quotas.read(),
             windows=windows_at(self._windows.read(), self._store.clock()),
@@ -331,6 +333,16 @@ def _may_be_preempted(row: Attempt, run: RunRow | None) -> bool:
             allowed=int(run.spec["retries"]["preemption"]),
         )
     )
+
+
+def _exited(active: Mapping[str, RunRow], holders: Iterable[Active]) -> dict[str, str]:
+    """Return ``Snapshot.exited``: the sweeps of the active runs that hold nothing, by run."""
+    holding = {holder.run_id for holder in holders}
+    return {
+        run.id: run.sweep_id
+        for run in active.values()
+        if run.sweep_id is not None and run.id not in holding
+    }
 
 
 def _is_current(row: Attempt, active: Mapping[str, RunRow]) -> bool:

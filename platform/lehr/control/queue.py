@@ -14,8 +14,9 @@ The rules, in order:
    missing: those that are free now, and those that become free next. Later runs may start beside
    that reservation (backfill), never on it, so they cannot delay it. Runs of a higher priority
    may start on it.
-6. A sweep runs at most ``max_concurrent`` of its runs at a time. Its other runs reserve nothing and
-   do not count in rule 2. A run that had to wait for a slot of its sweep queues from the moment
+6. A sweep runs at most ``max_concurrent`` of its runs at a time. A run counts until its end is
+   recorded, which is a little later than its exit. Its other runs reserve nothing and do not count
+   in rule 2. A run that had to wait for a slot of its sweep queues from the moment
    when the slot became free. Otherwise each run of the sweep would be placed before a large waiting
    run, and the GPUs reserved for that run would stay idle until the whole sweep has ended.
 7. A project with a quota holds at most so many GPUs (``quotas.py``). Its other runs reserve
@@ -63,6 +64,7 @@ def plan(
     nodes: Sequence[Node],
     slots: Mapping[str, int] = MappingProxyType({}),
     quotas: Mapping[str, int] = MappingProxyType({}),
+    exited: Mapping[str, str] = MappingProxyType({}),
 ) -> Plan:
     """Decide what starts now, and the reason for every other queued run.
 
@@ -73,6 +75,7 @@ def plan(
         slots: for each sweep with a limit: when its last slot became free, as the number of the run
             that was the newest at that moment. Runs of the sweep queue behind that run.
         quotas: for each project with a quota: the maximum number of GPUs that its runs hold.
+        exited: sweeps of the runs that hold nothing any more and whose end is not recorded, by run.
     """
     board = GpuBoard({node.name: node for node in nodes})
     for holder in active:
@@ -82,7 +85,7 @@ def plan(
                 board.busy.setdefault(share.node, {}).update(dict.fromkeys(share.gpus, holder))
 
     possible, why = _possible_now(waiting, board)
-    allowed, throttled = _within_sweep_limits(possible, active)
+    allowed, throttled = _within_sweep_limits(possible, active, exited)
     why.update(throttled)
     allowed, over = within_quotas(allowed, active, quotas)
     why.update(over)
@@ -215,9 +218,10 @@ def _excluded(need: Need, nodes: Iterable[Node]) -> list[str]:
 
 
 def _within_sweep_limits(
-    waiting: Sequence[Waiting], active: Sequence[Active]
+    waiting: Sequence[Waiting], active: Sequence[Active], exited: Mapping[str, str]
 ) -> tuple[list[Waiting], dict[str, str]]:
     running = Counter(holder.sweep_id for holder in active if holder.sweep_id)
+    running.update(exited.values())
     allowed, why = [], {}
     for run in sorted(waiting, key=lambda run: (-run.priority, run.number)):
         limit = run.max_concurrent

@@ -57,6 +57,8 @@ class Snapshot:
     """The same nodes, with their GPUs."""
     holders: Collection[Active] = ()
     """Everything that holds GPUs."""
+    exited: Mapping[str, str] = field(default_factory=dict)
+    """Active runs of sweeps that hold nothing any more: the sweep, by run."""
     slots: Mapping[str, int] = field(default_factory=dict)
     """By sweep with a limit: the newest run's number when a run of the sweep ended last."""
     quotas: Mapping[str, int] = field(default_factory=dict)

@@ -166,7 +166,8 @@ def step(snapshot: Snapshot) -> list[Action]:
     stopped = _part(Subject("queue", ""), DECIDING, lambda: _maintenance(snapshot, changing))
     actions += stopped
     changing |= {one.run_id for one in stopped if isinstance(one, StateChange)}
-    actions += _place(snapshot, changing)
+    exited = {run_id: sweep for run_id, sweep in snapshot.exited.items() if run_id not in ended}
+    actions += _place(replace(snapshot, exited=exited), changing)
     return actions
 
 
@@ -226,7 +227,7 @@ def _queue(snapshot: Snapshot, changing: set[str]) -> list[Action]:
         return [QueueOrder((), {})]
     holders, places = list(snapshot.holders), list(snapshot.places)
     allowed, closed = outside_windows(waiting, places, snapshot.windows)
-    plan = queue.plan(allowed, holders, places, snapshot.slots, snapshot.quotas)
+    plan = queue.plan(allowed, holders, places, snapshot.slots, snapshot.quotas, snapshot.exited)
     known = {run.id: run.pending_reason for run in snapshot.runs}
     reasons = {
         run_id: why if snapshot.no_cluster is None else snapshot.no_cluster

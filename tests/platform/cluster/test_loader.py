@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from lehr.control.lifecycle import Desired
+from lehr_testing import seeding
 from lehr_testing.dispatching import Bench
 from lehr_testing.stores import line
 
@@ -35,6 +36,25 @@ def test_exit_is_decided_on_only_when_its_events_are_read(bench):
     assert bench.store.attempts.get(attempt) == before
     bench.tick()
     assert bench.state(run) == ("completed", 1)
+
+
+def test_trial_that_exited_is_one_of_its_sweep_until_its_end_is_recorded(bench):
+    store = bench.store
+    spec = seeding.lr_sweep("narrow", [1e-4, 1e-3]).model_copy(update={"max_concurrent": 1})
+    sweep, (one, two) = seeding.create_sweep(store, spec)
+    bench.tick()
+    attempt = f"{one.id}-1"
+    assert load(bench).exited == {}
+    done = line("started", schema_version=1, attempt=1)
+    done += line("finished", step=1000, outcome="completed")
+    store.streams.append(attempt, "events.jsonl", 0, done)
+    bench.listed.pop(attempt)
+    store.attempts.update(attempt, exit={"code": 0}, exited_at=store.clock())
+    found = load(bench)
+    assert (found.holders, found.exited) == ([], {one.id: sweep.id})
+    bench.tick()
+    assert (bench.state(one.id), bench.state(two.id)) == (("completed", 1), ("starting", 1))
+    assert load(bench).exited == {}
 
 
 def test_exit_whose_events_were_not_read_by_an_earlier_server_is_decided_on(bench):

@@ -179,6 +179,8 @@ def test_runs_over_the_limit_of_their_sweep_neither_start_nor_reserve():
     decided = plan(runs, held, [node("n0", 8)])
     assert [start.run_id for start in decided.starts] == ["c1", "other"]
     assert decided.reasons == {"c2": "waits for its sweep: lr-grid runs at most 2 at a time"}
+    decided = plan(runs, held, [node("n0", 8)], exited={"c9": "s", "x": "another"})
+    assert [start.run_id for start in decided.starts] == ["other"]
 
 
 def test_large_run_starts_between_two_trials_of_a_limited_sweep():

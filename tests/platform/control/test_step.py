@@ -98,6 +98,21 @@ def test_time_limit_stops_a_running_run(elapsed, stops):
     assert [one.cause for one in moved] == (["time_limit"] if stops else [])
 
 
+def test_trial_that_exited_counts_for_its_sweep_until_its_end_is_recorded():
+    trial = queued("b", 2)
+    limited = replace(trial.waiting, sweep_id="s", sweep_name="grid", max_concurrent=1)
+    snapshot = Snapshot(
+        runs=[OpenRun("a", RunState.RUNNING, Desired.RUN, 1), replace(trial, waiting=limited)],
+        ended=[replace(exit_of("a"), delivered=False)],
+        places=[node()],
+        exited={"a": "s"},
+    )
+    assert kinds(step(snapshot)) == ["QueueOrder"]
+    assert kinds(step(replace(snapshot, ended=[exit_of("a")]))) == [
+        *("Finalize", "StartRun", "QueueOrder")
+    ]
+
+
 def test_only_changed_reasons_are_published():
     told = replace(queued("a"), pending_reason="waits for the cluster")
     snapshot = Snapshot(runs=[told, queued("b", 2)], no_cluster="waits for the cluster")
