@@ -209,8 +209,10 @@ def leave(
 
     If KubeRay or `ray up` started the node, Ray is not stopped.
 
-    JSON: {node, saved, killed, runs: [names]}.
+    JSON: {node, saved, unsaved, over, killed, runs: [names]}: numbers of trainings by how they
+    ended, and their runs.
     """
+    from lehr.cli.stopped_text import show_ends
     from lehr.joining import daemon, drain, record
 
     where = home.home()
@@ -231,8 +233,7 @@ def leave(
         print_json(
             {
                 "node": node,
-                "saved": result.saved,
-                "killed": result.killed,
+                **result.trainings.counts,
                 "runs": list(result.runs),
             }
         )
@@ -242,12 +243,7 @@ def leave(
         out.print(f"{escaped(node)} is drained. It gets no more runs until Ray starts again on it.")
     else:
         out.print(f"{escaped(node)} has left {escaped(joined.server_url)}.")
-    if result.saved:
-        out.print(f"  {result.saved} of its trainings ended or saved; saved ones are requeued.")
-    if result.killed:
-        warn(
-            f"{result.killed} killed: saving took too long. They resume from their last checkpoint."
-        )
+    show_ends(result.trainings, then="The cluster")
     if result.runs:
         out.print(f"  stopped: {escaped(', '.join(result.runs))}")
     if result.unreachable is not None:

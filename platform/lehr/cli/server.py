@@ -242,12 +242,14 @@ def down(
 
     After the next `up`, stopped trainings resume from where they were saved. Runs that use only
     other machines continue, and the next `up` adopts them. If the server was started with options,
-    the command that starts it again is printed. Pending copies of
-    checkpoints are finished first, unless their storage fails. Unfinished copies are listed, and
-    continue after the next `up`. JSON: {stopped: [names], runs: {saved, killed, kept}, uncopied:
-    {location: checkpoints}}.
+    the command that starts it again is printed. Pending copies of checkpoints are finished first,
+    unless their storage fails. Unfinished copies are listed, and continue after the next `up`.
+
+    JSON: {stopped: [names], runs: {saved, unsaved, over, killed, kept}, uncopied: {location:
+    checkpoints}}. over: completed or failed meanwhile, or paused or cancelled before.
     """
     from lehr.cli.shutdown import take_down
+    from lehr.cli.stopped_text import show_ends
 
     with notes().status("Stopping"):
         report = take_down(home.home(), keep_runs=keep_runs, timeout_s=timeout_s)
@@ -258,11 +260,7 @@ def down(
         print_json(
             {
                 "stopped": report.stopped,
-                "runs": {
-                    "saved": trainings.saved,
-                    "killed": trainings.killed,
-                    "kept": report.kept,
-                },
+                "runs": {**trainings.counts, "kept": report.kept},
                 "uncopied": {place: number for place, (number, _) in trainings.uncopied.items()},
             }
         )
@@ -272,15 +270,10 @@ def down(
         out.print("Lehr is not running.")
         return
     out.print(f"Stopped: {', '.join(report.stopped) or 'nothing'}.")
-    if trainings.saved:
-        out.print(f"  {_trainings(trainings.saved)} saved; training resumes at the next lehr up.")
-    if trainings.killed:
-        warn(
-            f"{_trainings(trainings.killed)} killed: saving took too long. The next lehr up "
-            "resumes from the last checkpoint."
-        )
+    show_ends(trainings, then="The next lehr up")
     if report.kept:
-        out.print(f"  {_trainings(report.kept)} left running, for the next lehr up to adopt.")
+        kept = "1 training was" if report.kept == 1 else f"{report.kept} trainings were"
+        out.print(f"  {kept} left running, for the next lehr up to adopt.")
     for place, (number, why) in trainings.uncopied.items():
         points = "1 checkpoint is" if number == 1 else f"{number} checkpoints are"
         warn(
@@ -303,10 +296,6 @@ def _refuse_joined(where: Path) -> None:
             f"this machine runs no server: it is node {joined.node} of {joined.server_url}.",
             hint="To take it out of the cluster: lehr node leave",
         )
-
-
-def _trainings(number: int) -> str:
-    return f"{number} training was" if number == 1 else f"{number} trainings were"
 
 
 def port_taken(options: ServerOptions, server: RunningServer) -> str | None:

@@ -6,14 +6,15 @@ machine, other homes, and trainings on a cluster that Lehr only joined continue.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lehr.cli.daemon import one_at_a_time, running_server
 from lehr.cli.processes import stop
 from lehr.cluster import ray_head
-from lehr.errors import Conflict
-from lehr.node.stop import StoppedTrainings, count_trainings, stop_all
+from lehr.control.lifecycle import Desired
+from lehr.errors import Conflict, HomeUnusable
+from lehr.node.stop import End, StoppedTrainings, count_trainings, stop_all
 
 SERVER_TIMEOUT_S = 20.0
 
@@ -26,7 +27,7 @@ class ShutdownReport:
 
     @property
     def anything(self) -> bool:
-        return bool(self.stopped or self.trainings.saved or self.trainings.killed or self.kept)
+        return bool(self.stopped or self.trainings.ends or self.kept)
 
 
 def take_down(where: Path, *, keep_runs: bool, timeout_s: float) -> ShutdownReport:
@@ -61,6 +62,27 @@ def _take_down(where: Path, report: ShutdownReport, *, keep_runs: bool, timeout_
         if keep_runs:
             report.kept = count_trainings(where)
         else:
-            report.trainings = stop_all(where, command="lehr down", timeout_s=timeout_s)
+            stopped = stop_all(where, command="lehr down", timeout_s=timeout_s)
+            report.trainings = replace(stopped, ends=_by_the_record(where, stopped.ends))
         if ray_head.stop(where):
             report.stopped.append("Ray")
+
+
+def _by_the_record(where: Path, ends: dict[str, End]) -> dict[str, End]:
+    """Return ``ends``; what is not to resume by the record is over.
+
+    A request, e.g. to cancel a run, takes some seconds to its training.
+    """
+    from lehr.store import Store
+
+    try:
+        store = Store.open(where)
+    except HomeUnusable:  # Another server has begun meanwhile: it decides.
+        return ends
+    with store:
+        runs = store.runs.by_ids([attempt.rpartition("-")[0] for attempt in ends])
+        over = {run.id for run in runs if run.desired != Desired.RUN.value}
+    return {
+        attempt: End.OVER if attempt.rpartition("-")[0] in over else end
+        for attempt, end in ends.items()
+    }

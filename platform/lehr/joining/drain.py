@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from lehr import home as homes
 from lehr.errors import LehrError
 from lehr.node import stop
+from lehr.node.stop import StoppedTrainings
 
 if TYPE_CHECKING:
     from lehr.joining.record import JoinRecord
@@ -24,12 +25,11 @@ DELIVER_S = 60.0
 
 @dataclass(frozen=True)
 class Drained:
-    saved: int
-    killed: int
+    trainings: StoppedTrainings
     unreachable: str | None = None
     """Why the server was not informed; None if it was."""
     runs: tuple[str, ...] = ()
-    """Names of the runs whose trainings were stopped; their ids where the names are unknown."""
+    """Names of the runs of the trainings; their ids where the names are unknown."""
 
 
 def agents(where: Path) -> list[Path]:
@@ -112,7 +112,7 @@ def _end_trainings(
     stopped = stop.stop_all(
         where, command="lehr node leave", timeout_s=timeout_s, deliver_s=deliver_s
     )
-    return Drained(stopped.saved, stopped.killed, unreachable, stopped.runs)
+    return Drained(stopped, unreachable, stopped.runs)
 
 
 def _leave(joined: JoinRecord) -> dict[str, str]:

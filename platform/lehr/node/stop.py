@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from lehr import home
 from lehr.node import procfs
@@ -22,15 +25,36 @@ _KILL_TIMEOUT_S = 30.0
 _POLL_S = 0.1
 
 
+class End(StrEnum):
+    """How a training ended that was stopped."""
+
+    SAVED = "saved"
+    """It saved, or had nothing to save. It is to resume."""
+    UNSAVED = "unsaved"
+    """It ended in time without a report that it saved, as programs of users do. It is to resume."""
+    OVER = "over"
+    """It completed or failed, or it stopped for an order: a pause, a cancellation, a limit."""
+    KILLED = "killed"
+    """It did not end in time. It is to resume."""
+
+
 @dataclass(frozen=True)
 class StoppedTrainings:
-    saved: int = 0
-    """Trainings that ended by themselves when requested: they had saved, or had nothing to save."""
-    killed: int = 0
-    runs: tuple[str, ...] = ()
-    """The ids of their runs."""
+    ends: dict[str, End] = field(default_factory=dict)
+    """How each ended, by attempt."""
     uncopied: dict[str, tuple[int, str | None]] = field(default_factory=dict)
     """By place, how many checkpoints are not there yet (at least), and why, where that is known."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Return how many ended in each way: all of ``End``, in that order."""
+        found = Counter(self.ends.values())
+        return {end.value: found[end] for end in End}
+
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """Return the ids of their runs."""
+        return tuple(dict.fromkeys(attempt.rpartition("-")[0] for attempt in self.ends))
 
 
 def count_trainings(where: Path) -> int:
@@ -56,19 +80,31 @@ def stop_all(
     for entry in training:
         entry.note_command(command)
         _signal_shim(entry, signal.SIGTERM)
-    late = _wait(training, timeout_s)
+    ends: dict[str, End] = {}
+    late = _wait(training, timeout_s, ends)
     for entry in late:
         entry.request_stop("kill", f"{command}: it did not save in time")
         _signal_shim(entry, signal.SIGUSR1)
-    _wait(late, _KILL_TIMEOUT_S)
+    ends |= dict.fromkeys((entry.attempt_id for entry in late), End.KILLED)
+    _wait(late, _KILL_TIMEOUT_S, {})
     uncopied = _finish_copies(entries, timeout_s)
     if deliver_s:
         _until(lambda: not any(entry.held() for entry in entries), deliver_s)
     # What is left of a shim now only waits to deliver; the next server has that done again.
     for entry in entries:
         _signal_shim(entry, signal.SIGKILL)
-    runs = dict.fromkeys(entry.attempt_id.rpartition("-")[0] for entry in training)
-    return StoppedTrainings(len(training) - len(late), len(late), tuple(runs), uncopied)
+    return StoppedTrainings(
+        {entry.attempt_id: ends.get(entry.attempt_id, End.UNSAVED) for entry in training}, uncopied
+    )
+
+
+def _end(report: dict[str, Any]) -> End:
+    """Return how a training ended that was not killed, by its exit report."""
+    finished = report.get("finished")
+    if not isinstance(finished, dict):
+        return End.UNSAVED
+    stopped = finished.get("outcome") == "stopped" and finished.get("cause") == "signal"
+    return End.SAVED if stopped else End.OVER
 
 
 def _live(where: Path) -> list[AttemptDir]:
@@ -109,11 +145,18 @@ def _until(over: Callable[[], bool], within_s: float) -> bool:
     return True
 
 
-def _wait(entries: list[AttemptDir], within_s: float) -> list[AttemptDir]:
-    """Those that have not ended in time."""
+def _wait(entries: list[AttemptDir], within_s: float, ends: dict[str, End]) -> list[AttemptDir]:
+    """Return those that have not ended in time; add to ``ends`` how the others did.
+
+    Each exit is read as soon as it is there: the agent removes the folder of an attempt that is
+    delivered.
+    """
 
     def left() -> list[AttemptDir]:
-        return [entry for entry in entries if entry.exit() is None and entry.held()]
+        for entry in entries:
+            if entry.attempt_id not in ends and (report := entry.exit()) is not None:
+                ends[entry.attempt_id] = _end(report)
+        return [entry for entry in entries if entry.attempt_id not in ends and entry.held()]
 
     return [] if _until(lambda: not left(), within_s) else left()
 

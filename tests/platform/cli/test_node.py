@@ -13,7 +13,7 @@ from lehr.cluster import port_ranges
 from lehr.cluster.ray_access import RayAccess
 from lehr.joining import checks, record
 from lehr.node.runs_folder import MARKER
-from lehr.node.stop import StoppedTrainings
+from lehr.node.stop import End, StoppedTrainings
 from lehr.schemas.cluster import ClusterView
 from lehr_api.routes import cluster as routes
 from lehr_testing.api import TOKEN, FakeDispatcher, served
@@ -211,7 +211,7 @@ def test_machine_that_leaves_names_the_runs_that_it_stopped_and_how_to_come_back
     view = FakeDispatcher().cluster()
     view.nodes[0].gpus[0].run_id, view.nodes[0].gpus[0].run_name = "efgh5678", "wide"
     monkeypatch.setattr(FakeDispatcher, "cluster", lambda _: view)
-    stopped = StoppedTrainings(1, 0, ("efgh5678",))
+    stopped = StoppedTrainings({"efgh5678-1": End.SAVED})
     monkeypatch.setattr("lehr.node.stop.stop_all", lambda *_, **__: stopped)
     if keeps_silent:
         url = f"http://127.0.0.1:{free_port()}"
@@ -229,10 +229,17 @@ def test_machine_that_leaves_names_the_runs_that_it_stopped_and_how_to_come_back
 
 
 def test_machine_that_leaves_names_its_runs_for_programs(lehr, joined, monkeypatch):
-    stopped = StoppedTrainings(1, 0, ("efgh5678",))
+    stopped = StoppedTrainings({"efgh5678-1": End.SAVED})
     monkeypatch.setattr("lehr.node.stop.stop_all", lambda *_, **__: stopped)
     found = json.loads(lehr("leave", "--json")[1])
-    assert found == {"node": "n1", "saved": 1, "killed": 0, "runs": ["efgh5678"]}
+    assert found == {
+        "node": "n1",
+        "saved": 1,
+        "unsaved": 0,
+        "over": 0,
+        "killed": 0,
+        "runs": ["efgh5678"],
+    }
 
 
 def test_joining_again_with_other_options_is_refused_while_it_is_joined(

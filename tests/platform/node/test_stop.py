@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,7 @@ lock = entry.hold()
 def end(number, frame):
     asked = entry.stop_level()
     report = {"signal": number, "asked": asked and asked[0], "by": entry.stopped_by()}
+    report["finished"] = json.loads(sys.argv[3])
     procfs.write_json(entry.file("exit.json"), report)
     copying = {"ended": True, "waiting": 2, "error": "unreachable"}
     procfs.write_json(entry.file("copying.json"), copying)
@@ -41,16 +44,26 @@ while True:
 """
 
 
+SAVED = {"outcome": "stopped", "cause": "signal"}
+
+
 @pytest.fixture
 def shim(tmp_path):
     """Starts a process that lives in an attempt's folder as a shim does."""
     children = []
 
-    def start(name: str, kind: str = "willing", *, upload: str | None = None):
+    def start(
+        name: str,
+        kind: str = "willing",
+        *,
+        upload: str | None = None,
+        finished: dict[str, str] | None = SAVED,
+    ):
         folder = home.node_dir(tmp_path) / "n1" / "attempts" / name
         folder.mkdir(parents=True)
         (folder / "launch.json").write_text("{}" if upload is None else f'{{"upload": "{upload}"}}')
-        child = subprocess.Popen([sys.executable, "-c", SHIM, str(folder), kind])
+        record = json.dumps(finished)
+        child = subprocess.Popen([sys.executable, "-c", SHIM, str(folder), kind, record])
         children.append(child)
         until((folder / "shim.json").exists, within_s=30, what="the shim")
         return folder, child
@@ -69,11 +82,38 @@ def test_training_that_saves_in_time_ends_with_its_shim_and_is_not_killed(tmp_pa
     folder, child = shim("a-1")
     assert count_trainings(tmp_path) == 1
     report = stop_all(tmp_path, command="lehr down", timeout_s=30)
-    assert (report.saved, report.killed, report.uncopied) == (1, 0, {})
+    assert (report.ends, report.uncopied) == ({"a-1": "saved"}, {})
+    assert report.counts == {"saved": 1, "unsaved": 0, "over": 0, "killed": 0}
     assert report.runs == ("a",)
     assert '"asked": null' in exit_of(folder)
     assert child.wait(30) == -9
     assert count_trainings(tmp_path) == 0
+
+
+@pytest.mark.parametrize(
+    ("finished", "end"),
+    [
+        ({"outcome": "completed"}, "over"),
+        ({"outcome": "failed", "cause": "nan_loss"}, "over"),
+        ({"outcome": "stopped", "cause": "cancel"}, "over"),
+        ({"outcome": "stopped", "cause": "pause"}, "over"),
+        (None, "unsaved"),
+    ],
+)
+def test_training_that_did_not_save_to_resume_is_told_apart(tmp_path, shim, finished, end):
+    shim("a-1", finished=finished)
+    shim("b-2")
+    report = stop_all(tmp_path, command="lehr down", timeout_s=30)
+    assert report.ends == {"a-1": end, "b-2": "saved"}
+
+
+def test_training_whose_shim_dies_without_a_report_was_not_saved(tmp_path, shim):
+    _, child = shim("a-1", "stubborn")
+    timer = threading.Timer(0.5, child.kill)
+    timer.start()
+    report = stop_all(tmp_path, command="lehr down", timeout_s=30)
+    timer.join()
+    assert report.ends == {"a-1": "unsaved"}
 
 
 def test_ended_training_whose_folder_is_removed_meanwhile_lives_no_more(tmp_path, shim):
@@ -95,7 +135,7 @@ def test_training_learns_which_command_stops_it(tmp_path, shim):
 def test_training_that_does_not_stop_in_time_is_killed(tmp_path, shim):
     late, _ = shim("a-1", "stubborn")
     report = stop_all(tmp_path, command="lehr down", timeout_s=0)
-    assert (report.saved, report.killed, report.runs) == (0, 1, ("a",))
+    assert report.ends == {"a-1": "killed"}
     assert '"asked": "kill"' in exit_of(late)
 
 
@@ -104,14 +144,14 @@ def test_uncopied_checkpoints_are_reported_by_storage(tmp_path, shim):
     shim("b-1", upload="s3://one")
     shim("c-1")
     report = stop_all(tmp_path, command="lehr down", timeout_s=30)
-    assert report.saved == 3
+    assert list(report.ends.values()) == ["saved"] * 3
     assert report.uncopied == {"s3://one": (4, "unreachable")}
 
 
 def test_attempt_without_a_living_shim_is_ignored(tmp_path):
     (home.node_dir(tmp_path) / "n1" / "attempts" / "a-1").mkdir(parents=True)
     assert count_trainings(tmp_path) == 0
-    assert stop_all(tmp_path, command="lehr down", timeout_s=30).saved == 0
+    assert stop_all(tmp_path, command="lehr down", timeout_s=30).ends == {}
 
 
 def test_node_that_did_not_join_by_itself_is_drained_through_its_agent(tmp_path, shim):
@@ -122,7 +162,7 @@ def test_node_that_did_not_join_by_itself_is_drained_through_its_agent(tmp_path,
     [folder] = agents(tmp_path)
     # No shipper runs here, so nothing would be delivered however long one waits.
     drained = drain_agents(tmp_path, [folder], wait=False, timeout_s=30, notice_s=0, deliver_s=0)
-    assert (drained.saved, drained.killed) == (1, 0)
+    assert drained.trainings.ends == {"a-1": "saved"}
     assert agent.report()["draining"] is True
     assert agent.hello("s", "http://127.0.0.1:1")["draining"] is True
     # The container starts again: Ray makes another agent, and the node gets work.
