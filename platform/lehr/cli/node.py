@@ -214,6 +214,7 @@ def leave(
     """
     from lehr.cli.stopped_text import show_ends
     from lehr.joining import daemon, drain, record
+    from lehr.joining.unit import disable_command
 
     where = home.home()
     joined = record.read(where)
@@ -226,8 +227,7 @@ def leave(
         else:
             result = drain.drain(where, joined, wait=wait, timeout_s=timeout_s)
     if joined is not None:
-        daemon.stop(where)
-        record.forget(where)
+        daemon.retire(where)
     node = folders[-1].name if joined is None else joined.node
     if as_json:
         print_json(
@@ -243,9 +243,11 @@ def leave(
         out.print(f"{escaped(node)} is drained. It gets no more runs until Ray starts again on it.")
     else:
         out.print(f"{escaped(node)} has left {escaped(joined.server_url)}.")
-    show_ends(result.trainings, then="The cluster")
+    show_ends(result.trainings.counts, then="The cluster")
     if result.runs:
         out.print(f"  stopped: {escaped(', '.join(result.runs))}")
+    if (disable := disable_command(where)) is not None:
+        out.print(f"  Its systemd unit starts nothing any more. To remove it: {disable}")
     if result.unreachable is not None:
         warn(f"The server was not informed: {result.unreachable}")
     if joined is not None:

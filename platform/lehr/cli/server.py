@@ -270,7 +270,7 @@ def down(
         out.print("Lehr is not running.")
         return
     out.print(f"Stopped: {', '.join(report.stopped) or 'nothing'}.")
-    show_ends(trainings, then="The next lehr up")
+    show_ends(trainings.counts, then="The next lehr up")
     if report.kept:
         kept = "1 training was" if report.kept == 1 else f"{report.kept} trainings were"
         out.print(f"  {kept} left running, for the next lehr up to adopt.")

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from lehr.cli.output import console, warn
-from lehr.node.stop import End, StoppedTrainings
 
 
-def show_ends(stopped: StoppedTrainings, *, then: str) -> None:
-    """Print how many ended in which way. ``then``: what has those resume, as a sentence's start."""
-    counts = stopped.counts
+def show_ends(counts: Mapping[str, int], *, then: str) -> None:
+    """Print how many ended in which way.
+
+    Args:
+        counts: the numbers, by ``lehr.node.stop.End``.
+        then: what has those resume that are to, as the start of a sentence.
+    """
     out = console()
-    if saved := counts[End.SAVED]:
+    if saved := counts["saved"]:
         out.print(f"  {_were(saved)} saved. {then} resumes {_it(saved)}.")
-    if unsaved := counts[End.UNSAVED]:
+    if unsaved := counts["unsaved"]:
         out.print(
             f"  {_were(unsaved)} stopped without a report of a save. {then} resumes {_it(unsaved)} "
             "from the last checkpoint."
         )
-    if over := counts[End.OVER]:
+    if over := counts["over"]:
         out.print(f"  {_were(over)} over: completed, failed, paused or cancelled.")
-    if killed := counts[End.KILLED]:
+    if killed := counts["killed"]:
         warn(
             f"{_were(killed)} killed: saving took too long. {then} resumes {_it(killed)} from the "
             "last checkpoint."

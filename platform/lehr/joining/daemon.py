@@ -97,8 +97,16 @@ def stop(where: Path) -> bool:
     running = process is not None and process.running()
     if process is not None and running:
         ray_process.end(process)
-    (where / "join" / "keeper.json").unlink(missing_ok=True)
+    if keeper_pid(where) is None:  # Else another one has taken over, e.g. that of a systemd unit.
+        (where / "join" / "keeper.json").unlink(missing_ok=True)
     return pid is not None or running
+
+
+def retire(where: Path) -> None:
+    """End the keeper for good: forget how the machine joined, so that no other one takes over."""
+    records.forget_how(where)
+    stop(where)
+    records.forget(where)
 
 
 def environment_of_shell() -> dict[str, str]:

@@ -7,6 +7,7 @@ the Ray node; trainings continue, and are adopted when the machine joins again.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import logging
 import os
 import signal
@@ -14,6 +15,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,15 +42,21 @@ HEAD_REFUSES = 3
 """Refused connections in a row after which the head counts as ended. A head that does not answer at
 all may be behind a cut network: then Ray decides, after a minute.
 """
+TAKE_OVER_S = 1.0
+"""Pause between two tries to take the lock of a keeper that has ended."""
+NOT_JOINED = 2
+"""Exit code of a keeper whose machine has not joined, or has left: no reason to start it again."""
 AGAIN_S = (1.0, 30.0)
 """Pause before the next try to join, doubled after each failure."""
 
 
 class NodeKeeper:
-    def __init__(self, where: Path, record: JoinRecord) -> None:
+    def __init__(
+        self, where: Path, record: JoinRecord, stopping: threading.Event | None = None
+    ) -> None:
         self.where = where
         self.record = record
-        self.stopping = threading.Event()
+        self.stopping = stopping or threading.Event()
 
     def run(self) -> None:
         """Keep the machine joined until it is stopped.
@@ -221,18 +229,47 @@ def _versions_of(view: JoinView) -> str:
     return f"{ray_process.versions()}, head {view.ray_session}"
 
 
+@contextlib.contextmanager
+def only_one(where: Path, stopping: threading.Event) -> Iterator[bool]:
+    """Hold the home's lock for keepers; wait while another one holds it.
+
+    A systemd unit starts its keeper again although ``lehr node join`` has started one in the
+    background: two would end each other's Ray node. Yields False if it is stopped while it waits.
+    """
+    with (records.folder(where) / "keeper.lock").open("a") as file:
+        waits = False
+        while not stopping.is_set():
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if not waits:
+                    log.info("another keeper runs in %s: this one waits for its end", where)
+                waits = True
+                stopping.wait(TAKE_OVER_S)
+                continue
+            yield True
+            return
+        yield False
+
+
 def main(arguments: list[str] | None = None) -> int:
     [given] = sys.argv[1:] if arguments is None else arguments
     where = Path(given)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    with only_one(where, stopping) as alone:
+        return _keep(where, stopping) if alone else 0
+
+
+def _keep(where: Path, stopping: threading.Event) -> int:
+    """Return the exit code of the keeper."""
     record = records.read(where)
     if record is None:
         print(f"lehr: {where} has not joined a server: lehr node join URL", file=sys.stderr)
-        return 2
-    keeper = NodeKeeper(where, record)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: keeper.stop())
+        return NOT_JOINED
     procfs.write_json(
         str(records.folder(where) / "keeper.json"),
         {
@@ -242,7 +279,7 @@ def main(arguments: list[str] | None = None) -> int:
         },
     )
     try:
-        keeper.run()
+        NodeKeeper(where, record, stopping).run()
     except LehrError as error:
         log.error("%s", error)  # noqa: TRY400 - a message for people, without a traceback
         return error.exit_code

@@ -101,8 +101,14 @@ def read(where: Path) -> JoinRecord | None:
         return None
 
 
+def forget_how(where: Path) -> None:
+    """Forget how the machine joined, and nothing of the Ray node that may still run."""
+    (where / "join" / "node.json").unlink(missing_ok=True)
+
+
 def forget(where: Path) -> None:
-    for name in ("node.json", "ray.json", "ray-token"):
+    forget_how(where)
+    for name in ("ray.json", "ray-token"):
         (where / "join" / name).unlink(missing_ok=True)
 
 

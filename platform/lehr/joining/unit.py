@@ -40,12 +40,9 @@ def unit(
     """
     user = os.getuid() if uid is None else uid
     is_root = user == 0
-    if is_root:
-        path = Path("/etc/systemd/system") / NAME
-        enable: tuple[str, ...] = ("systemctl daemon-reload", f"systemctl enable --now {NAME}")
-    else:
-        base = config or Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
-        path = base / "systemd" / "user" / NAME
+    path = _path(user, config)
+    enable: tuple[str, ...] = ("systemctl daemon-reload", f"systemctl enable --now {NAME}")
+    if not is_root:
         enable = (
             "systemctl --user daemon-reload",
             f"systemctl --user enable --now {NAME}",
@@ -64,6 +61,27 @@ def unit(
         target="multi-user.target" if is_root else "default.target",
     )
     return Unit(path, text, enable)
+
+
+def disable_command(
+    where: Path, *, uid: int | None = None, config: Path | None = None
+) -> str | None:
+    """Return the command that removes the unit from each boot; None if this home has no unit."""
+    user = os.getuid() if uid is None else uid
+    try:
+        text = _path(user, config).read_text()
+    except OSError:
+        return None
+    if f"Environment={_quoted(f'LEHR_HOME={where}')}" not in text.splitlines():
+        return None
+    return f"systemctl {'' if user == 0 else '--user '}disable {NAME}"
+
+
+def _path(user: int, config: Path | None) -> Path:
+    if user == 0:
+        return Path("/etc/systemd/system") / NAME
+    base = config or Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
+    return base / "systemd" / "user" / NAME
 
 
 def _quoted(word: str) -> str:
@@ -89,6 +107,8 @@ KillMode=process
 TimeoutStopSec=60
 Restart=always
 RestartSec=5
+# The machine has left its cluster.
+RestartPreventExitStatus=2
 # A training that the kernel ends for its memory must not take the others along.
 OOMPolicy=continue
 # NCCL registers memory for InfiniBand.

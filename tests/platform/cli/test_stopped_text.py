@@ -10,7 +10,7 @@ from lehr.node.stop import End, StoppedTrainings
 
 def shown(capsys: pytest.CaptureFixture[str], *ends: End) -> list[str]:
     given = {f"run{n}-1": end for n, end in enumerate(ends)}
-    show_ends(StoppedTrainings(given), then="The next lehr up")
+    show_ends(StoppedTrainings(given).counts, then="The next lehr up")
     found = capsys.readouterr()
     return " ".join((found.out + found.err).split()).split(". ")
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import errno
+import subprocess
 
 import pytest
 
 from lehr.errors import ServerUnavailable, Unauthorized
-from lehr.joining import keeper
+from lehr.joining import daemon, keeper, record
+from lehr.joining.record import JoinRecord
+from lehr_testing.server import free_port
+from lehr_testing.waiting import until
 
 
 @pytest.fixture
@@ -44,3 +48,68 @@ def test_full_disk_and_lost_server_do_not_end_the_keeper(joining, caplog):
 def test_keeper_with_another_token_ends(joining):
     with pytest.raises(Unauthorized):
         joining(Unauthorized("the token is unknown"))
+
+
+@pytest.fixture
+def home(tmp_path):
+    """Return the home of a machine that has joined a server which does not answer."""
+    made = JoinRecord(f"http://127.0.0.1:{free_port()}", "n1", "t", gpus=1, logical=True)
+    record.write(tmp_path, made)
+    return tmp_path
+
+
+@pytest.fixture
+def started(home):
+    """Start keepers of the home, as a shell and a systemd unit do; end all after the test."""
+    children = []
+
+    def start():
+        with daemon.log_path(home).open("ab") as log:
+            child = subprocess.Popen(daemon.command(home), stdout=log, stderr=log)
+        children.append(child)
+        return child
+
+    yield start
+    for child in children:
+        child.kill()
+        child.wait()
+
+
+def holds(home, child):
+    until(lambda: daemon.keeper_pid(home) == child.pid, within_s=60, what="it to be the keeper")
+
+
+def waits(home):
+    log = daemon.log_path(home)
+    until(lambda: "this one waits" in log.read_text(), within_s=60, what="the second one to wait")
+
+
+def test_second_keeper_of_a_home_waits_until_the_first_has_ended(home, started):
+    first = started()
+    holds(home, first)
+    second = started()
+    waits(home)
+    assert daemon.keeper_pid(home) == first.pid
+    daemon.stop(home)
+    assert first.wait(30) == 0
+    holds(home, second)
+    assert second.poll() is None
+
+
+def test_keeper_that_waits_ends_when_it_is_stopped(home, started):
+    holds(home, started())
+    second = started()
+    waits(home)
+    second.terminate()
+    assert second.wait(30) == 0
+
+
+def test_no_keeper_takes_over_on_a_machine_that_leaves(home, started):
+    first = started()
+    holds(home, first)
+    second = started()
+    waits(home)
+    daemon.retire(home)
+    assert first.wait(30) == 0
+    assert second.wait(30) == keeper.NOT_JOINED
+    assert daemon.keeper_pid(home) is None

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from lehr.joining import daemon
-from lehr.joining.unit import unit
+from lehr.joining.keeper import NOT_JOINED
+from lehr.joining.unit import disable_command, unit
 
 ODD = '/tmp/a home with 100% "odd" $NAMES'
 
@@ -56,3 +57,19 @@ def test_odd_paths_are_quoted_for_systemd(tmp_path):
     text = made(0, tmp_path, Path(ODD)).text
     assert '"LEHR_HOME=/tmp/a home with 100%% \\"odd\\" $NAMES"' in text
     assert f'ExecStart="{sys.executable}"' in text
+
+
+def test_command_that_removes_the_unit_is_known_only_for_its_home(tmp_path):
+    user = os.getuid() or 65_534
+    where = Path(ODD)
+    assert disable_command(where, uid=user, config=tmp_path) is None
+    found = made(user, tmp_path, where)
+    found.path.parent.mkdir(parents=True)
+    found.path.write_text(found.text)
+    expected = "systemctl --user disable lehr-node.service"
+    assert disable_command(where, uid=user, config=tmp_path) == expected
+    assert disable_command(Path("/tmp/a home"), uid=user, config=tmp_path) is None
+
+
+def test_machine_that_has_left_is_not_tried_again_by_systemd(tmp_path):
+    assert f"RestartPreventExitStatus={NOT_JOINED}" in made(0, tmp_path).text.splitlines()
