@@ -274,7 +274,10 @@ def check_host(headers: Headers, names: frozenset[str], *, loopback: bool) -> No
     A page of another site can make its own DNS name point here and so share this origin; it cannot
     do so with an address. So addresses pass; on loopback, only loopback addresses.
     """
-    host = headers.get("host", "")
+    hosts = headers.getlist("host")
+    if len(hosts) > 1:  # A proxy and this server could each believe another one (RFC 9112, 3.2).
+        raise WrongHost(f"the request names {len(hosts)} hosts.", hint="Send one Host header.")
+    host = hosts[0] if hosts else ""
     if len(host) > _LONGEST_HOST or not _is_own_host(host, names, loopback):
         raise WrongHost(
             f"{host[:_LONGEST_HOST]!r} is not a host name of this server.",
@@ -299,16 +302,20 @@ def _is_own_host(host: str, names: frozenset[str], loopback: bool) -> bool:
     return address.is_loopback or not loopback
 
 
-def check_origin(headers: Headers, method: str) -> None:
+def check_origin(headers: Headers, method: str, scheme: str) -> None:
     """Raise CrossOrigin when a page of another origin sent the request.
 
-    ``Origin`` must be this server's own if it is sent. Requests without one (images, scripts) are
-    judged by ``Sec-Fetch-Site``; following a link to a page is allowed.
+    ``Origin`` must be this server's own if it is sent. A page by plain HTTP is not that of a server
+    with TLS. (The reverse may be one: a proxy with TLS need not name its scheme.) Requests without
+    an origin (images, scripts) are judged by ``Sec-Fetch-Site``; following a link to a page is
+    allowed.
     """
     origin = headers.get("origin")
     if origin is not None:
         try:
-            own = urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
+            page = urlsplit(origin)
+            own = page.netloc.lower() == headers.get("host", "").lower()
+            own &= page.scheme == "https" or scheme not in {"https", "wss"}
         except ValueError:  # E.g. a bracket that is not closed.
             own = False
         if not own or origin == "null":

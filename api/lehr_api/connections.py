@@ -1,9 +1,15 @@
-"""Limits for a connection beyond heads: what surrounds a body, its rest, answers nobody reads."""
+"""Limits for a connection beyond heads: how many there are, what surrounds a body, its rest,
+answers that nobody reads.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from weakref import WeakKeyDictionary
 
+from uvicorn.server import ServerState
+
+from lehr_api.open_connections import OpenConnections
 from lehr_api.request_heads import LimitedHeads
 
 LARGEST_FRAME = 64 << 10
@@ -15,6 +21,11 @@ REST_S = 30.0
 UNREAD_S = 60.0
 """Seconds in which a client must read something of what waits for it, as nginx's send_timeout."""
 _LEAST_READ = 16 << 10
+_OPEN: WeakKeyDictionary[ServerState, OpenConnections] = WeakKeyDictionary()
+
+
+def _open_connections(server: ServerState) -> OpenConnections:
+    return _OPEN.setdefault(server, OpenConnections())
 
 
 class LimitedConnection(LimitedHeads):
@@ -26,13 +37,26 @@ class LimitedConnection(LimitedHeads):
 
     rest_s = REST_S
     unread_s = UNREAD_S
+    _counted: str | None = None
+    """The address for which it is counted; None for one that is closed at once."""
     _content = 0
     _frame = 0
     _in_body = False
     _rest: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
 
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        address = self.client[0] if self.client is not None else ""
+        if _open_connections(self.server_state).add(address):
+            self._counted = address
+        else:
+            transport.abort()
+
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._counted is not None:
+            _open_connections(self.server_state).remove(self._counted)
+            self._counted = None
         self._stop(self._rest)
         self._stop(self._unread)
         super().connection_lost(exc)

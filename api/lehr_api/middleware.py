@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from anyio import to_thread
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 
 from lehr import access, actor, log_fields, projects
 from lehr.errors import LehrError, StoreUnavailable
@@ -109,6 +110,8 @@ class Guard:
                 await send({"type": "websocket.close", "code": 1008, "reason": error.code})
                 return
             await error_response(error)(scope, receive, send_guarded)
+        except ClientDisconnect:
+            return  # Nobody is there to be answered.
         except Exception:
             _log.exception("request failed: %s %s", scope.get("method"), scope["path"])
             if started or scope["type"] == "websocket":
@@ -120,7 +123,7 @@ class Guard:
         headers = Headers(scope=scope)
         path: str = scope["path"]
         auth.check_host(headers, self._names, loopback=self._loopback)
-        auth.check_origin(headers, scope.get("method", "WEBSOCKET"))
+        auth.check_origin(headers, scope.get("method", "WEBSOCKET"), scope["scheme"])
         auth.check_path(path)
         if auth.is_open(path):
             return None

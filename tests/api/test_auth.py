@@ -1,6 +1,7 @@
 """Authorization: requests need the token, and a worker's token is valid only for its attempt."""
 
 import base64
+import logging
 from http.cookies import SimpleCookie
 
 import httpx
@@ -9,6 +10,7 @@ from starlette.datastructures import Headers
 
 from lehr import proof
 from lehr_api import auth
+from lehr_api.problems import CrossOrigin
 from lehr_testing.api import BASE, RUN_SPEC, TOKEN, api_client, attempt_token, begin, served
 from lehr_testing.routes import concrete, walk
 
@@ -146,6 +148,14 @@ def test_configured_host_name_is_accepted(tmp_path):
         assert client.get("/api/v1/health", headers=headers).status_code == 200
 
 
+@pytest.mark.parametrize("hosts", [("127.0.0.1", "127.0.0.1"), ("127.0.0.1", "evil.example")])
+def test_request_that_names_two_hosts_is_rejected(api, hosts):
+    _, client = api
+    answer = client.get("/api/v1/health", headers=[("Host", host) for host in hosts])
+    assert answer.status_code == 421
+    assert "names 2 hosts" in answer.json()["detail"]
+
+
 def test_a_host_that_was_judged_is_judged_anew_for_other_settings():
     """The verdict is kept, and with it what it depends on."""
 
@@ -177,6 +187,25 @@ def test_foreign_origin_is_rejected_for_every_method(api, origin, method):
     answer = client.request(method, "/api/v1/runs", headers={"Origin": origin})
     assert answer.status_code == 403
     assert "access-control-allow-origin" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    ("scheme", "origin", "passes"),
+    [
+        ("https", "https://lehr.example", True),
+        ("https", "http://lehr.example", False),
+        ("wss", "http://lehr.example", False),
+        ("http", "http://lehr.example", True),
+        ("http", "https://lehr.example", True),  # Behind a proxy that does not name its scheme.
+    ],
+)
+def test_page_by_plain_http_is_not_that_of_a_server_with_tls(scheme, origin, passes):
+    headers = Headers({"host": "lehr.example", "origin": origin})
+    if passes:
+        auth.check_origin(headers, "POST", scheme)
+        return
+    with pytest.raises(CrossOrigin):
+        auth.check_origin(headers, "POST", scheme)
 
 
 def test_own_origin_is_accepted(api):
@@ -270,6 +299,35 @@ def test_a_script_logs_in_with_json(api):
     assert client.get("/api/v1/runs").status_code == 200
     for body in ({"token": 5}, {}, [], {"token": "x"}):
         assert client.post("/login", json=body).status_code == 401
+
+
+def test_login_that_is_cut_off_is_no_failure_of_the_server(api, caplog):
+    _, client = api
+    messages = [
+        {"type": "http.request", "body": b"token=", "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+    sent = []
+
+    async def receive():
+        return messages.pop(0)
+
+    async def send(message):
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/login",
+        "raw_path": b"/login",
+        "query_string": b"",
+        "headers": [(b"host", b"127.0.0.1"), (b"content-length", b"100")],
+        "scheme": "http",
+        "state": {},
+    }
+    with caplog.at_level(logging.ERROR):
+        client.portal.call(client.app, scope, receive, send)
+    assert (messages, sent, caplog.messages) == ([], [], [])
 
 
 def test_a_login_from_another_origin_is_refused(api):

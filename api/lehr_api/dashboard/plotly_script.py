@@ -6,6 +6,9 @@ import gzip
 from functools import cache
 from importlib import metadata, resources
 from pathlib import Path
+from threading import Lock
+
+_compressing = Lock()
 
 
 @cache
@@ -19,7 +22,12 @@ def plotly_script_name() -> str:
     return f"plotly-{metadata.version('plotly')}.min.js"
 
 
-@cache
 def plotly_script_gzipped() -> bytes:
-    """Compress it from 4.8 MB to 1.5, once, on the first request."""
+    """Compress it from 4.8 MB to 1.5, once, on the first request. The others wait for that."""
+    with _compressing:
+        return _gzipped()
+
+
+@cache
+def _gzipped() -> bytes:
     return gzip.compress(plotly_script_path().read_bytes(), compresslevel=6)

@@ -24,7 +24,9 @@ TIMEOUT_S = 10.0
 LOOKUPS = 8
 """Hosts that are looked up at a time. A lookup cannot be interrupted, so each takes a thread."""
 _LOOKUPS = ThreadPoolExecutor(LOOKUPS, thread_name_prefix="webhook-lookup")
-_TRANSLATED = (ipaddress.ip_network("64:ff9b::/96"), ipaddress.ip_network("2002::/16"))
+_TRANSLATED = tuple(
+    map(ipaddress.ip_network, ("::/96", "64:ff9b::/96", "64:ff9b:1::/48", "2002::/16"))
+)
 """IPv6 networks whose addresses contain an IPv4 address, public or not."""
 
 
