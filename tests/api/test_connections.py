@@ -8,13 +8,14 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from lehr_api.connections import LARGEST_FRAME, LimitedConnection
 from lehr_api.dashboard.assets import plotly_url
-from lehr_testing.api import RUN_SPEC, TOKEN, served
+from lehr_testing.api import RUN_SPEC, TOKEN, served, served_by
 
 PATIENCE_S = 30
 
@@ -159,24 +160,55 @@ def test_connection_whose_request_was_whole_stays_open(
             time.sleep(0.5)
 
 
-def unread(address: tuple[str, int]) -> socket.socket:
+def test_trailers_are_no_headers_of_their_request() -> None:
+    """They come after a request is judged: a second Host or token among them must not count."""
+    seen: list[tuple[bytes, bytes]] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive()).get("more_body"):
+            pass
+        seen.extend(scope["headers"])
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    with served_by(app) as address, socket.create_connection(address, timeout=PATIENCE_S) as made:
+        made.sendall(CHUNKED + b"1\r\nx\r\n0\r\n")
+        made.sendall(b"host: evil.example\r\nx-trailer: 1\r\n\r\n")
+        assert made.recv(65536).startswith(b"HTTP/1.1 204")
+    assert [value for name, value in seen if name == b"host"] == [b"127.0.0.1"]
+    assert b"x-trailer" not in dict(seen)
+
+
+def unread(address: tuple[str, int], encoding: str = "identity") -> socket.socket:
     """Return a connection for whose answers little room is before it reads them."""
     made = socket.socket()
     made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     made.settimeout(PATIENCE_S)
     made.connect(address)
-    made.sendall(head("GET", plotly_url(), "Accept-Encoding: identity") * 6)
+    made.sendall(head("GET", plotly_url(), f"Accept-Encoding: {encoding}") * 6)
     return made
 
 
-def test_client_that_does_not_read_is_disconnected(
-    monkeypatch: pytest.MonkeyPatch, address: tuple[str, int]
-) -> None:
-    lost = []
+@pytest.fixture
+def lost(monkeypatch: pytest.MonkeyPatch) -> list[Exception | None]:
+    """Return a list that gets why each connection ends.
+
+    A client does not see it at once: it reads what the kernel has taken.
+    """
+    found: list[Exception | None] = []
     real = LimitedConnection.connection_lost
-    monkeypatch.setattr(
-        LimitedConnection, "connection_lost", lambda self, why: (lost.append(why), real(self, why))
-    )
+
+    def noted(self: LimitedConnection, why: Exception | None) -> None:
+        found.append(why)
+        real(self, why)
+
+    monkeypatch.setattr(LimitedConnection, "connection_lost", noted)
+    return found
+
+
+def test_client_that_does_not_read_is_disconnected(
+    monkeypatch: pytest.MonkeyPatch, address: tuple[str, int], lost: list[Exception | None]
+) -> None:
     monkeypatch.setattr(LimitedConnection, "unread_s", 0.5)
     with unread(address):
         until_s = time.monotonic() + PATIENCE_S
@@ -185,14 +217,25 @@ def test_client_that_does_not_read_is_disconnected(
         assert lost
 
 
+@pytest.mark.parametrize(
+    ("encoding", "each", "pause_s"),
+    [("identity", 200_000, 0.02), ("gzip", 20_000, 0.1)],
+    ids=["in pieces", "in one piece"],
+)  # The kernel takes more of the second one only after seconds.
 def test_client_that_reads_slowly_gets_its_answer(
-    monkeypatch: pytest.MonkeyPatch, address: tuple[str, int]
+    monkeypatch: pytest.MonkeyPatch,
+    address: tuple[str, int],
+    lost: list[Exception | None],
+    encoding: str,
+    each: int,
+    pause_s: float,
 ) -> None:
     monkeypatch.setattr(LimitedConnection, "unread_s", 0.5)
-    with unread(address) as connection:
+    with unread(address, encoding) as connection:
         read, begun = 0, time.monotonic()
         while time.monotonic() < begun + 4:
-            piece = connection.recv(200_000)
+            piece = connection.recv(each)
             assert piece, f"closed after {read:,} bytes"
             read += len(piece)
-            time.sleep(0.02)
+            time.sleep(pause_s)
+        assert not lost

@@ -11,7 +11,7 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -197,8 +197,23 @@ def served(home: Path, **changes: Any) -> Iterator[tuple[Api, str]]:
     """The application behind a real socket; yields its address."""
     port = free_port()
     api = Api(home, port=port, **changes)
+
+    def close() -> None:
+        if api.services is not None:
+            api.services.hub.close_soon()
+
+    with served_by(api.app, port=port, before_the_end=close) as address:
+        yield api, "http://{}:{}".format(*address)
+
+
+@contextmanager
+def served_by(
+    app: Any, *, port: int | None = None, before_the_end: Callable[[], None] | None = None
+) -> Iterator[tuple[str, int]]:
+    """Any ASGI application behind a real socket, with Lehr's limits of connections."""
+    port = free_port() if port is None else port
     config = uvicorn.Config(
-        api.app,
+        app,
         port=port,
         log_config=None,
         access_log=False,
@@ -212,10 +227,10 @@ def served(home: Path, **changes: Any) -> Iterator[tuple[Api, str]]:
     thread.start()
     try:
         until(lambda: server.started, within_s=20, what="the server to listen")
-        yield api, f"http://127.0.0.1:{port}"
+        yield "127.0.0.1", port
     finally:
-        if api.services is not None:
-            api.services.hub.close_soon()
+        if before_the_end is not None:
+            before_the_end()
         server.should_exit = True
         thread.join(timeout=20)
         assert not thread.is_alive(), "the server did not stop"
