@@ -42,6 +42,8 @@ LONG_READS = Pool("long_reads", 4)
 """For what reads for seconds: searches of logs, exports, comparisons, reports."""
 VERIFICATIONS = Pool("verifications", 2)
 """For whole checkpoints. Each reads as fast as its storage."""
+SUBMISSIONS = Pool("submissions", 4)
+"""For sweeps and checks of specs: a grid of 10,000 trials takes seconds of the processor."""
 
 
 def _in_pool(pool: Pool, handler: Callable[P, T]) -> Callable[P, Awaitable[T]]:
@@ -61,6 +63,11 @@ def in_worker_threads(handler: Callable[P, T]) -> Callable[P, Awaitable[T]]:
 def in_long_reads(handler: Callable[P, T]) -> Callable[P, Awaitable[T]]:
     """Run a route's handler in one of the threads for long reads."""
     return _in_pool(LONG_READS, handler)
+
+
+def in_submissions(handler: Callable[P, T]) -> Callable[P, Awaitable[T]]:
+    """Run a route's handler in one of the threads for sweeps and checks of specs."""
+    return _in_pool(SUBMISSIONS, handler)
 
 
 async def until_left(request: Request, pool: Pool, act: Callable[[Stopped], T]) -> T:

@@ -9,11 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import httpx
+import pytest
 
 from lehr.errors import NotFound
 from lehr.services import checkpoints as checkpoint_service
 from lehr.services import logs as log_service
-from lehr_api.threads import LONG_READS, VERIFICATIONS, WORKERS
+from lehr_api.threads import LONG_READS, SUBMISSIONS, VERIFICATIONS, WORKERS
+from lehr_testing import seeding
 from lehr_testing.api import TOKEN, attempt_token, begin, served
 from lehr_testing.stores import run_spec
 from lehr_testing.waiting import until
@@ -103,6 +105,42 @@ def test_long_reads_leave_threads_and_end_with_their_clients(tmp_path, monkeypat
             for client in clients:
                 client.close()
             until(lambda: len(ended) == ANYIOS_THREADS + 5, within_s=30, what="all of them to end")
+
+
+@pytest.mark.parametrize("path", ["sweeps", "checks", "sweeps/SWEEP/extend"])
+def test_submissions_that_take_long_leave_threads_to_others(tmp_path, monkeypatch, path):
+    let_go, began = threading.Event(), []
+
+    def slow(*_, **__):
+        began.append(1)
+        let_go.wait(60)
+        raise NotFound("it took too long")
+
+    monkeypatch.setattr("lehr_api.routes.sweeps.launch_sweep", slow)
+    monkeypatch.setattr("lehr_api.routes.sweeps.extend_sweep", slow)
+    monkeypatch.setattr("lehr.services.submit.check", slow)
+    person = {"Authorization": f"Bearer {TOKEN}"}
+    with served(tmp_path / "home") as (api, address):
+        sweep, _ = seeding.create_sweep(api.store, seeding.lr_sweep("grid", [1e-4, 1e-3]))
+        url = f"{address}/api/v1/{path}".replace("SWEEP", sweep.id)
+        body = {} if "extend" in path else {"spec": {}}
+        body |= {"kind": "sweep"} if path == "checks" else {}
+
+        def submit(_) -> int:
+            return httpx.post(url, json=body, headers=person, timeout=60).status_code
+
+        try:
+            with ThreadPoolExecutor(ANYIOS_THREADS + 10) as people:
+                answers = people.map(submit, range(ANYIOS_THREADS + 10))
+                threads = SUBMISSIONS.threads
+                until(lambda: len(began) == threads, within_s=30, what="its threads to be used")
+                runs = httpx.get(f"{address}/api/v1/runs", headers=person, timeout=30)
+                assert runs.status_code == 200, runs.text
+                assert len(began) == threads
+                let_go.set()
+                assert set(answers) == {404}
+        finally:
+            let_go.set()
 
 
 def test_a_server_that_stops_does_not_wait_for_a_long_read(tmp_path, monkeypatch):

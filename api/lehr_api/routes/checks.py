@@ -11,6 +11,7 @@ from lehr.schemas.checks import SubmissionCheck, SubmissionKind
 from lehr.services import submit as submitting
 from lehr_api.deps import ServicesDep
 from lehr_api.responses import problem_responses
+from lehr_api.threads import in_submissions
 from lehr_trainer.configs.documented import Documented
 
 router = APIRouter(prefix="/checks", tags=["runs"])
@@ -33,6 +34,7 @@ class CheckRequest(Documented):
 
 
 @router.post("", responses=problem_responses(400, 413))
+@in_submissions
 def check(body: CheckRequest, services: ServicesDep) -> SubmissionCheck:
     """Refuse what a submission of this spec would be refused for. Nothing is recorded."""
     return submitting.check(

@@ -27,6 +27,7 @@ from lehr_api.deps import (
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses
 from lehr_api.routes.runs import Submission
+from lehr_api.threads import in_submissions
 
 router = APIRouter(prefix="/sweeps", tags=["sweeps"], route_class=TaggedRoute)
 
@@ -41,6 +42,7 @@ class SweepSubmission(Submission):
     response_model=SweepDetail,
     responses=problem_responses(400, 409, 413),
 )
+@in_submissions
 def launch(body: SweepSubmission, services: ServicesDep, key: IdempotencyHeader = None) -> Response:
     """Record a sweep with all its runs and queue them; nothing if any run is invalid."""
     made = launch_sweep(services, body.spec, body.overrides, body.provenance)
@@ -119,6 +121,7 @@ def retry(sweep: FoundSweep, services: ServicesDep, key: IdempotencyHeader = Non
     response_model=SweepDetail,
     responses=problem_responses(400, 404, 409),
 )
+@in_submissions
 def extend(
     sweep: FoundSweep, body: Extension, services: ServicesDep, key: IdempotencyHeader = None
 ) -> Response:

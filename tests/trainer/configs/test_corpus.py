@@ -46,3 +46,12 @@ def test_shares_are_the_weights_over_their_sum():
 def test_invalid_mixes_are_rejected(parts, says):
     with pytest.raises(ValidationError, match=says):
         DataConfig.model_validate({"corpus": mix(**parts)})
+
+
+def test_mix_has_a_limit_of_corpora():
+    def many(number):
+        return {f"p{n}": {"corpus": {"kind": "text", "paths": [f"/{n}"]}} for n in range(number)}
+
+    DataConfig.model_validate({"corpus": mix(**many(1000))})
+    with pytest.raises(ValidationError, match="at most 1000"):
+        DataConfig.model_validate({"corpus": mix(**many(1001))})

@@ -62,7 +62,7 @@ class MixCorpus(Config):
     """Several corpora; each has its share of every batch, and epochs of its own."""
 
     kind: Literal["mix"] = "mix"
-    parts: Annotated[dict[PartName, MixPart], Field(min_length=2)]
+    parts: Annotated[dict[PartName, MixPart], Field(min_length=2, max_length=1000)]
     """The corpora by name, such as web and code; metrics such as ``data/epoch/web`` have these
     names. Letters, digits, dashes and underscores."""
 
