@@ -75,9 +75,11 @@ def _by_the_record(where: Path, ends: dict[str, End]) -> dict[str, End]:
     """
     from lehr.store import Store
 
+    if not ends:
+        return ends
     try:
         store = Store.open(where)
-    except HomeUnusable:  # Another server has begun meanwhile: it decides.
+    except HomeUnusable:  # Another server has begun meanwhile, or the next one must say why.
         return ends
     with store:
         runs = store.runs.by_ids([attempt.rpartition("-")[0] for attempt in ends])
