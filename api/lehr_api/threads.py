@@ -43,7 +43,7 @@ LONG_READS = Pool("long_reads", 4)
 VERIFICATIONS = Pool("verifications", 2)
 """For whole checkpoints. Each reads as fast as its storage."""
 SUBMISSIONS = Pool("submissions", 4)
-"""For sweeps and checks of specs: a grid of 10,000 trials takes seconds of the processor."""
+"""For specs: a grid of 10,000 trials takes seconds of the processor, a look for data may, too."""
 
 
 def _in_pool(pool: Pool, handler: Callable[P, T]) -> Callable[P, Awaitable[T]]:
@@ -66,7 +66,7 @@ def in_long_reads(handler: Callable[P, T]) -> Callable[P, Awaitable[T]]:
 
 
 def in_submissions(handler: Callable[P, T]) -> Callable[P, Awaitable[T]]:
-    """Run a route's handler in one of the threads for sweeps and checks of specs."""
+    """Run a route's handler in one of the threads for specs."""
     return _in_pool(SUBMISSIONS, handler)
 
 

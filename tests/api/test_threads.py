@@ -107,8 +107,21 @@ def test_long_reads_leave_threads_and_end_with_their_clients(tmp_path, monkeypat
             until(lambda: len(ended) == ANYIOS_THREADS + 5, within_s=30, what="all of them to end")
 
 
-@pytest.mark.parametrize("path", ["sweeps", "checks", "sweeps/SWEEP/extend"])
-def test_submissions_that_take_long_leave_threads_to_others(tmp_path, monkeypatch, path):
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("runs", {"spec": {}}),
+        ("runs/RUN/fork", {"changes": {}}),
+        ("sweeps", {"spec": {}}),
+        ("sweeps/SWEEP/extend", {}),
+        ("sweeps/SWEEP/transfer", {"spec": {}}),
+        ("rollouts", {"spec": {}}),
+        ("checks", {"spec": {}, "kind": "sweep"}),
+    ],
+)
+def test_submissions_that_take_long_leave_threads_to_others(
+    tmp_path, monkeypatch, path, body
+):
     let_go, began = threading.Event(), []
 
     def slow(*_, **__):
@@ -116,26 +129,31 @@ def test_submissions_that_take_long_leave_threads_to_others(tmp_path, monkeypatc
         let_go.wait(60)
         raise NotFound("it took too long")
 
-    monkeypatch.setattr("lehr_api.routes.sweeps.launch_sweep", slow)
-    monkeypatch.setattr("lehr_api.routes.sweeps.extend_sweep", slow)
+    for name in (
+        *("forks.fork_run", "sweeps.launch_sweep", "sweeps.extend_sweep"),
+        *("transfers.transfer_rate", "rollouts.launch_rollout"),
+    ):
+        monkeypatch.setattr(f"lehr_api.routes.{name}", slow)
     monkeypatch.setattr("lehr.services.submit.check", slow)
+    monkeypatch.setattr("lehr.services.submit.submit_run", slow)
     person = {"Authorization": f"Bearer {TOKEN}"}
-    with served(tmp_path / "home") as (api, address):
-        sweep, _ = seeding.create_sweep(api.store, seeding.lr_sweep("grid", [1e-4, 1e-3]))
-        url = f"{address}/api/v1/{path}".replace("SWEEP", sweep.id)
-        body = {} if "extend" in path else {"spec": {}}
-        body |= {"kind": "sweep"} if path == "checks" else {}
+    # One client: each has a context of TLS, which takes longer to make than the test.
+    several = httpx.Limits(max_connections=None)
+    with served(tmp_path / "home") as (api, address), httpx.Client(limits=several) as client:
+        sweep, runs = seeding.create_sweep(api.store, seeding.lr_sweep("grid", [1e-4, 1e-3]))
+        path = path.replace("SWEEP", sweep.id).replace("RUN", runs[0].id)
+        url = f"{address}/api/v1/{path}"
 
         def submit(_) -> int:
-            return httpx.post(url, json=body, headers=person, timeout=60).status_code
+            return client.post(url, json=body, headers=person, timeout=60).status_code
 
         try:
             with ThreadPoolExecutor(ANYIOS_THREADS + 10) as people:
                 answers = people.map(submit, range(ANYIOS_THREADS + 10))
                 threads = SUBMISSIONS.threads
                 until(lambda: len(began) == threads, within_s=30, what="its threads to be used")
-                runs = httpx.get(f"{address}/api/v1/runs", headers=person, timeout=30)
-                assert runs.status_code == 200, runs.text
+                listed = client.get(f"{address}/api/v1/runs", headers=person, timeout=30)
+                assert listed.status_code == 200, listed.text
                 assert len(began) == threads
                 let_go.set()
                 assert set(answers) == {404}

@@ -12,6 +12,7 @@ from lehr.schemas.runs import RunDetail
 from lehr.services.fork import fork_run
 from lehr_api.deps import FoundRun, IdempotencyHeader, ServicesDep
 from lehr_api.responses import problem_responses
+from lehr_api.threads import in_submissions
 from lehr_trainer.configs.documented import Documented
 
 router = APIRouter(prefix="/runs/{ref}", tags=["runs"])
@@ -41,6 +42,7 @@ class Fork(Documented):
     response_model=RunDetail,
     responses=problem_responses(400, 404, 409, 413),
 )
+@in_submissions
 def fork(
     body: Fork, run: FoundRun, services: ServicesDep, key: IdempotencyHeader = None
 ) -> Response:

@@ -16,6 +16,7 @@ from lehr_api.deps import FoundRollout, IdempotencyHeader, ListQueryDep, Service
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses
 from lehr_api.routes.runs import Submission
+from lehr_api.threads import in_submissions
 
 router = APIRouter(prefix="/rollouts", tags=["rollouts"], route_class=TaggedRoute)
 
@@ -30,6 +31,7 @@ class RolloutSubmission(Submission):
     response_model=RolloutDetail,
     responses=problem_responses(400, 409, 413),
 )
+@in_submissions
 def launch(
     body: RolloutSubmission, services: ServicesDep, key: IdempotencyHeader = None
 ) -> Response:

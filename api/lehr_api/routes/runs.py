@@ -20,6 +20,7 @@ from lehr.specs import dump_yaml, stored
 from lehr_api.deps import FoundRun, IdempotencyHeader, ListQueryDep, ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses, text_responses
+from lehr_api.threads import in_submissions
 from lehr_trainer.configs.documented import Documented
 
 router = APIRouter(prefix="/runs", tags=["runs"], route_class=TaggedRoute)
@@ -49,6 +50,7 @@ class RunSubmission(Submission):
     response_model=RunDetail,
     responses=problem_responses(400, 409, 413),
 )
+@in_submissions
 def submit(body: RunSubmission, services: ServicesDep, key: IdempotencyHeader = None) -> Response:
     """Record a run and queue it. Nothing is recorded if the spec is invalid."""
     made = submitting.submit_run(services, body.spec, body.overrides, body.provenance)

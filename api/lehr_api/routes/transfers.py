@@ -12,6 +12,7 @@ from lehr.services.transfer import transfer_rate
 from lehr_api.deps import FoundSweep, ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses
+from lehr_api.threads import in_submissions
 from lehr_trainer.configs.documented import Documented
 
 router = APIRouter(prefix="/sweeps/{ref}", tags=["sweeps"], route_class=TaggedRoute)
@@ -30,6 +31,7 @@ class TransferRequest(Documented):
 
 
 @router.post("/transfer", responses=problem_responses(400, 404))
+@in_submissions
 def transfer(sweep: FoundSweep, body: TransferRequest, services: ServicesDep) -> TransferView:
     """Return the learning rate for a larger training, with its interval, each rule's answer, and
     the spec as YAML. Nothing is recorded.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import itertools
 import os
@@ -129,6 +130,27 @@ def test_a_folder_that_cannot_be_read_has_no_match(tmp_path):
     (tmp_path / "file").touch()
     assert not Looks().matches(f"{tmp_path}/file/*")
     assert not Looks().holds(f"{tmp_path}/file", ("",))
+
+
+def test_folder_that_cannot_be_read_to_its_end_has_the_matches_before(tmp_path, monkeypatch):
+    """As /proc/1/map_files, which the kernel shows to nobody without the capability."""
+    for name in ("a", "b"):
+        (tmp_path / name).touch()
+    real = os.scandir
+
+    @contextlib.contextmanager
+    def cut_off(folder):
+        def entries():
+            with real(folder) as found:
+                yield next(found)
+            raise PermissionError
+
+        yield entries()
+
+    monkeypatch.setattr(os, "scandir", cut_off)
+    [first] = glob.glob(f"{tmp_path}/*")  # noqa: PTH207 - the witness
+    assert Looks().matches(f"{tmp_path}/{first[-1]}*")
+    assert not Looks().matches(f"{tmp_path}/[!{first[-1]}]*")
 
 
 def test_files_of_a_folder_are_looked_for_until_the_first(tmp_path):

@@ -5,6 +5,7 @@ A server that checks what strangers submit must not list a whole disk, nor follo
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import glob
 import itertools
@@ -117,17 +118,21 @@ class Looks:
         if deepest <= 0:
             self._too_deep = True
             return
-        try:
-            entries = os.scandir(folder or "/")
-        except OSError:  # It is no folder, or may not be read: glob has no match there either.
-            return
-        with entries:
-            for entry in entries:
-                if self.left <= 0:
-                    raise GaveUp
-                self.left -= 1
-                if wanted(entry.name):
-                    yield entry
+        for entry in _entries(folder or "/", self.left + 1):
+            if self.left <= 0:
+                raise GaveUp
+            self.left -= 1
+            if wanted(entry.name):
+                yield entry
+
+
+def _entries(folder: str, most: int) -> list[os.DirEntry[str]]:
+    found: list[os.DirEntry[str]] = []
+    # It may be no folder, or one that may not be read, which some file systems show only after its
+    # first entries: glob has no further match there either.
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        found.extend(itertools.islice(entries, most))
+    return found
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
