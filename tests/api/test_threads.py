@@ -119,9 +119,7 @@ def test_long_reads_leave_threads_and_end_with_their_clients(tmp_path, monkeypat
         ("checks", {"spec": {}, "kind": "sweep"}),
     ],
 )
-def test_submissions_that_take_long_leave_threads_to_others(
-    tmp_path, monkeypatch, path, body
-):
+def test_submissions_that_take_long_leave_threads_to_others(tmp_path, monkeypatch, path, body):
     let_go, began = threading.Event(), []
 
     def slow(*_, **__):
