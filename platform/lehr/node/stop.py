@@ -103,8 +103,13 @@ def _end(report: dict[str, Any]) -> End:
     finished = report.get("finished")
     if not isinstance(finished, dict):
         return End.UNSAVED
-    stopped = finished.get("outcome") == "stopped" and finished.get("cause") == "signal"
-    return End.SAVED if stopped else End.OVER
+    stopped, cause = finished.get("outcome") == "stopped", finished.get("cause")
+    if stopped and cause == "signal":
+        return End.SAVED
+    # A program of a user names no cause; its shim knows whether a signal or an order ended it.
+    if stopped and cause is None and report.get("reason") == "terminated":
+        return End.UNSAVED
+    return End.OVER
 
 
 def _live(where: Path) -> list[AttemptDir]:

@@ -29,7 +29,7 @@ lock = entry.hold()
 def end(number, frame):
     asked = entry.stop_level()
     report = {"signal": number, "asked": asked and asked[0], "by": entry.stopped_by()}
-    report["finished"] = json.loads(sys.argv[3])
+    report |= json.loads(sys.argv[3])
     procfs.write_json(entry.file("exit.json"), report)
     copying = {"ended": True, "waiting": 2, "error": "unreachable"}
     procfs.write_json(entry.file("copying.json"), copying)
@@ -57,12 +57,13 @@ def shim(tmp_path):
         kind: str = "willing",
         *,
         upload: str | None = None,
-        finished: dict[str, str] | None = SAVED,
+        finished: dict[str, str | None] | None = SAVED,
+        reason: str = "terminated",
     ):
         folder = home.node_dir(tmp_path) / "n1" / "attempts" / name
         folder.mkdir(parents=True)
         (folder / "launch.json").write_text("{}" if upload is None else f'{{"upload": "{upload}"}}')
-        record = json.dumps(finished)
+        record = json.dumps({"finished": finished, "reason": reason})
         child = subprocess.Popen([sys.executable, "-c", SHIM, str(folder), kind, record])
         children.append(child)
         until((folder / "shim.json").exists, within_s=30, what="the shim")
@@ -91,17 +92,19 @@ def test_training_that_saves_in_time_ends_with_its_shim_and_is_not_killed(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("finished", "end"),
+    ("finished", "reason", "end"),
     [
-        ({"outcome": "completed"}, "over"),
-        ({"outcome": "failed", "cause": "nan_loss"}, "over"),
-        ({"outcome": "stopped", "cause": "cancel"}, "over"),
-        ({"outcome": "stopped", "cause": "pause"}, "over"),
-        (None, "unsaved"),
+        ({"outcome": "completed"}, "", "over"),
+        ({"outcome": "failed", "cause": "nan_loss"}, "terminated", "over"),
+        ({"outcome": "stopped", "cause": "cancel"}, "terminated", "over"),
+        ({"outcome": "stopped", "cause": "pause"}, "terminated", "over"),
+        ({"outcome": "stopped", "cause": None}, "terminated", "unsaved"),
+        ({"outcome": "stopped", "cause": None}, "stopped", "over"),
+        (None, "terminated", "unsaved"),
     ],
 )
-def test_training_that_did_not_save_to_resume_is_told_apart(tmp_path, shim, finished, end):
-    shim("a-1", finished=finished)
+def test_training_that_did_not_save_to_resume_is_told_apart(tmp_path, shim, finished, reason, end):
+    shim("a-1", finished=finished, reason=reason)
     shim("b-2")
     report = stop_all(tmp_path, command="lehr down", timeout_s=30)
     assert report.ends == {"a-1": end, "b-2": "saved"}
