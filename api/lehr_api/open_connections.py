@@ -9,9 +9,10 @@ import time
 from collections import Counter
 
 MOST_OF_AN_ADDRESS = 2_000
-"""Connections that another machine may have open. A node has a few for each of its trainings; the
-nodes of a cluster may come from one address. This machine has no limit of its own: a proxy here
-brings all others.
+"""Connections that another machine may have open, or a quarter of all, if that is less.
+
+A node has a few for each of its trainings, and the nodes of a cluster may come from one address.
+This machine has no limit of its own: a proxy here brings all others.
 """
 _SHARE = 0.5
 """Of the files that this process may open. The rest is for the store and for streams."""
@@ -26,6 +27,8 @@ class OpenConnections:
     def __init__(self) -> None:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.most = None if soft == resource.RLIM_INFINITY else int(soft * _SHARE)
+        few = MOST_OF_AN_ADDRESS if self.most is None else self.most // 4
+        self.most_of_an_address = min(MOST_OF_AN_ADDRESS, few)
         self._by_address: Counter[str] = Counter()
         self._warned_at = -WARN_EVERY_S
 
@@ -34,8 +37,9 @@ class OpenConnections:
         if self.most is not None and self._by_address.total() >= self.most:
             self._warn(f"{self.most:,} connections are open, half of the files that may be open")
             return False
-        if self._by_address[address] >= MOST_OF_AN_ADDRESS and not is_own_machine(address):
-            self._warn(f"{MOST_OF_AN_ADDRESS:,} connections from {address} are open")
+        most = self.most_of_an_address
+        if self._by_address[address] >= most and not is_own_machine(address):
+            self._warn(f"{most:,} connections from {address} are open")
             return False
         self._by_address[address] += 1
         return True

@@ -20,7 +20,10 @@ FAR = "127.0.0.2"
 """An address of this machine that the test takes for another machine's."""
 
 
-def test_another_machine_has_a_limit_and_this_one_has_that_of_all() -> None:
+def test_another_machine_has_a_limit_and_this_one_has_that_of_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (65_536, 65_536))
     found = OpenConnections()
     found.most = MOST_OF_AN_ADDRESS + 100
     assert all(found.add("192.0.2.1") for _ in range(MOST_OF_AN_ADDRESS))
@@ -37,9 +40,11 @@ def test_half_of_the_files_that_may_be_open_are_for_connections(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (4096, 4096))
-    assert OpenConnections().most == 2048
+    found = OpenConnections()
+    assert (found.most, found.most_of_an_address) == (2048, 512)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY,) * 2)
-    assert OpenConnections().most is None
+    found = OpenConnections()
+    assert (found.most, found.most_of_an_address) == (None, MOST_OF_AN_ADDRESS)
 
 
 @pytest.mark.parametrize(
