@@ -154,12 +154,12 @@ def main() -> None:
         wanted = {} if DEAF else orders()
         if wanted.get("desired") == "stop":
             write_record("stopping", step=step, reason="cancel")
-            return write_record("finished", step=step, outcome="stopped")
+            return write_record("finished", step=step, outcome="stopped", cause="cancel")
         if wanted.get("desired") == "pause" or terminated:
             reason = "pause" if wanted.get("desired") == "pause" else "signal"
             write_record("stopping", step=step, reason=reason)
             save(step, "stop")
-            return write_record("finished", step=step, outcome="stopped")
+            return write_record("finished", step=step, outcome="stopped", cause=reason)
         time.sleep(STEP_S)
         step += 1
         journal.note("step", step=step)
