@@ -29,7 +29,10 @@ _OPEN: WeakKeyDictionary[ServerState, OpenConnections] = WeakKeyDictionary()
 
 
 def _open_connections(server: ServerState) -> OpenConnections:
-    return _OPEN.setdefault(server, OpenConnections())
+    found = _OPEN.get(server)
+    if found is None:
+        found = _OPEN[server] = OpenConnections()
+    return found
 
 
 class LimitedConnection(LimitedHeads):

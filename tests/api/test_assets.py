@@ -120,7 +120,7 @@ def test_plotly_is_compressed_once_for_requests_at_the_same_time(
 
     def slow(body: bytes, **_: int) -> bytes:
         begun.append(len(body))
-        time.sleep(0.5)
+        time.sleep(0.5)  # So that the other requests come while it is compressed.
         return b"short"
 
     monkeypatch.setattr(gzip, "compress", slow)

@@ -51,15 +51,13 @@ AGAIN_S = (1.0, 30.0)
 
 
 class NodeKeeper:
-    def __init__(
-        self, where: Path, record: JoinRecord, stopping: threading.Event | None = None
-    ) -> None:
+    def __init__(self, where: Path, record: JoinRecord, stopping: threading.Event) -> None:
         self.where = where
         self.record = record
-        self.stopping = stopping or threading.Event()
+        self.stopping = stopping
 
     def run(self) -> None:
-        """Keep the machine joined until it is stopped.
+        """Keep the machine joined until ``stopping`` is set.
 
         Raises:
             Unauthorized: the server has another token now: this machine must join again.
@@ -82,9 +80,6 @@ class NodeKeeper:
             why = self._watch(process, view)
             log.info("Ray node ends: %s", why)
             ray_process.end(process)
-
-    def stop(self) -> None:
-        self.stopping.set()
 
     def _check_versions(self, view: JoinView) -> None:
         here = facts.versions()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import subprocess
+import threading
 
 import pytest
 
@@ -21,12 +22,13 @@ def joining(tmp_path, monkeypatch):
 
     def run(*results):
         left = iter(results)
-        node = keeper.NodeKeeper(tmp_path, record=None)
+        stopping = threading.Event()
+        node = keeper.NodeKeeper(tmp_path, record=None, stopping=stopping)
 
         def ask(_):
             result = next(left, None)
             if result is None:
-                node.stop()
+                stopping.set()
                 raise ServerUnavailable("stopped")
             raise result
 
