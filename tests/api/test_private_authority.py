@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -107,7 +108,7 @@ def worker(where, url, record):
     """
     view = JoinView.model_construct(server_url=url, ray_address="127.0.0.1:1", ray_token=None)
     (where / "join").mkdir(parents=True, exist_ok=True)
-    environment = NodeKeeper(where, record).environment(view, "127.0.0.1")
+    environment = NodeKeeper(where, record, threading.Event()).environment(view, "127.0.0.1")
     script = f"import os\nfrom lehr.node.agent import clean_environment\n{WORKER}"
     done = subprocess.run(
         [sys.executable, "-c", script, url, "wrong", "abc-1"],
