@@ -25,6 +25,8 @@ group = typer.Typer(
 )
 app.add_typer(group, name="node")
 JOIN_S = 180.0
+GONE_S = 60.0
+"""Seconds in which a server learns that a Ray node has ended, also without a word from it."""
 
 
 @group.command("token")
@@ -168,9 +170,10 @@ def join(
         if systemd:
             unit_path = _write_unit(where, wanted, quiet=as_json)
         else:
-            daemon.stop(where)
-            daemon.start(where)
             with notes().status("Joining"):
+                if daemon.stop(where):
+                    daemon.wait_until_gone(lambda: _is_member(wanted), GONE_S)
+                daemon.start(where)
                 daemon.wait_until_joined(where, lambda: _is_member(wanted), JOIN_S)
             joined = True
     if as_json:

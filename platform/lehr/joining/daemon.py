@@ -62,6 +62,16 @@ def log_path(where: Path) -> Path:
     return path
 
 
+def wait_until_gone(in_cluster: Callable[[], bool], within_s: float) -> None:
+    """Wait until the server knows that the Ray node has ended, at most ``within_s``.
+
+    Else what it still has of the old one looks as if the new one had joined.
+    """
+    deadline = time.monotonic() + within_s
+    while in_cluster() and time.monotonic() < deadline:
+        time.sleep(0.5)
+
+
 def wait_until_joined(where: Path, in_cluster: Callable[[], bool], within_s: float) -> None:
     """Wait until the server has the node.
 

@@ -242,6 +242,30 @@ def test_machine_that_leaves_names_its_runs_for_programs(lehr, joined, monkeypat
     }
 
 
+def test_joining_again_waits_until_the_old_node_is_gone(
+    lehr, server, joined, tmp_path, monkeypatch
+):
+    """What the server still has of the old one does not count as the new one."""
+    seen = iter([True, True, False, False, True])
+    happened = []
+
+    def is_member(_):
+        happened.append(next(seen))
+        return happened[-1]
+
+    monkeypatch.setattr("lehr.cli.node._is_member", is_member)
+    monkeypatch.setattr("lehr.joining.checks.check_machine", lambda *_: [])
+    monkeypatch.setattr("lehr.joining.daemon.stop", lambda _: True)
+    monkeypatch.setattr("lehr.joining.daemon.start", lambda _: happened.append("started"))
+    runs = str(tmp_path / "runs")
+    (tmp_path / "machine" / "join" / "node.json").unlink()
+    join = ("join", server, "--token", TOKEN, "--name", "n9", "--gpus", "2", "--runs", runs)
+    code, shown, _ = lehr(*join)
+    assert code == 0
+    assert "n9 has joined" in shown
+    assert happened == [True, True, False, "started", False, True]
+
+
 def test_joining_again_with_other_options_is_refused_while_it_is_joined(
     lehr, server, joined, tmp_path, monkeypatch
 ):
