@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lehr import formats
 from lehr.analysis.colours import slots, stroke
+from lehr.analysis.plotly_text import literal
 from lehr.analysis.sweep_result import (
     is_number,
     outcome,
@@ -70,7 +71,7 @@ def sweep_figure_data(sweep: SweepDetail, parameter: str | None = None) -> JsonO
     layout: JsonObject = {
         "xaxis": _x_axis(parameter, trials, numeric=numeric, logarithmic=logarithmic),
         "yaxis": {
-            "title": {"text": _y_title(sweep)},
+            "title": {"text": literal(_y_title(sweep))},
             "type": "log" if losses and min(losses) > 0 else "linear",
             "exponentformat": "e",
             **_y_range(data, ended=bool(ended)),
@@ -96,7 +97,7 @@ def curves_figure_data(metric: str, series: Sequence[tuple[str, Series]]) -> Jso
             {
                 "type": "scatter",
                 "mode": "lines",
-                "name": label,
+                "name": literal(label),
                 "x": list(one.x),
                 "y": [_json_number(value) for value in one.y],
                 "line": {"color": look.colour, "dash": look.dash, "width": 1.75},
@@ -105,7 +106,7 @@ def curves_figure_data(metric: str, series: Sequence[tuple[str, Series]]) -> Jso
         )
     layout: JsonObject = {
         "xaxis": {"title": {"text": "seconds" if axis == "time" else axis}},
-        "yaxis": {"title": {"text": metric}},
+        "yaxis": {"title": {"text": literal(metric)}},
         "hovermode": "x unified",
         "showlegend": len(data) > 1,
         "margin": {"l": 64, "r": 16, "t": 24, "b": 48},
@@ -120,7 +121,7 @@ def sweep_figure(sweep: SweepDetail, parameter: str | None = None) -> Any:
     chosen = parameter_choice(sweep, parameter)
     figure = go.Figure(sweep_figure_data(sweep, chosen))
     figure.update_layout(
-        title={"text": sweep_verdict(sweep, chosen), "font": {"size": 14}},
+        title={"text": literal(sweep_verdict(sweep, chosen)), "font": {"size": 14}},
         template="plotly_white",
         margin={"t": 84},
     )
@@ -150,17 +151,18 @@ def run_figure(name: str, series: Sequence[Series]) -> Any:
             figure.add_scatter(
                 x=list(one.x),
                 y=[_json_number(value) for value in one.y],
-                name=one.name,
+                name=literal(one.name),
                 mode="lines" if len(one.x) > 1 else "markers",
                 line={"color": look.colour, "dash": look.dash, "width": 1.75},
                 row=row,
                 col=1,
             )
-        figure.update_yaxes(title_text=members[0].name if len(members) == 1 else what, row=row)
+        title = members[0].name if len(members) == 1 else what
+        figure.update_yaxes(title_text=literal(title), row=row)
     axis = series[0].x_axis if series else "step"
     figure.update_xaxes(title_text="seconds" if axis == "time" else axis, row=len(panels))
     return figure.update_layout(
-        title={"text": name, "font": {"size": 14}},
+        title={"text": literal(name), "font": {"size": 14}},
         template="plotly_white",
         hovermode="x unified",
         height=max(360, 220 * len(panels)),
@@ -185,7 +187,7 @@ def _y_range(data: Sequence[JsonObject], *, ended: bool) -> JsonObject:
 def _x_axis(
     parameter: str, trials: Sequence[TrialView], *, numeric: bool, logarithmic: bool
 ) -> JsonObject:
-    axis: JsonObject = {"title": {"text": parameter}}
+    axis: JsonObject = {"title": {"text": literal(parameter)}}
     if not numeric:
         return {**axis, "type": "category"}
     values = sorted({trial.parameters[parameter] for trial in trials})
@@ -195,7 +197,7 @@ def _x_axis(
     if 0 < len(values) <= _MOST_TICKS:
         # Label the tried values themselves instead of the decades between them.
         axis["tickvals"] = values
-        axis["ticktext"] = [formats.parameter(value, parameter) for value in values]
+        axis["ticktext"] = [literal(formats.parameter(value, parameter)) for value in values]
     return axis
 
 

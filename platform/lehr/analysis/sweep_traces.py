@@ -10,6 +10,7 @@ from lehr import formats
 from lehr.analysis.colours import slots, stroke
 from lehr.analysis.lr_fit import LrFit
 from lehr.analysis.lr_posterior import Posterior
+from lehr.analysis.plotly_text import literal
 from lehr.analysis.sweep_result import is_number, outcome
 from lehr.parameter_names import is_seed
 
@@ -43,7 +44,7 @@ def ranked_traces(
             {
                 **_points(sweep, parameter, ordered),
                 "mode": "markers",
-                "name": name or sweep.metric,
+                "name": literal(name or sweep.metric),
                 "y": [trial.compared_value for trial in ordered],
                 "marker": {"size": 9, "color": look.colour if look else _BLUE},
                 "meta": {"role": "points", "slot": given[name] if look else None},
@@ -57,7 +58,7 @@ def _band_trace(parameter: str, trials: Sequence[TrialView], band: float) -> Jso
     places: dict[Any, list[float]] = {}
     for trial in trials:
         assert trial.compared_value is not None
-        places.setdefault(trial.parameters[parameter], []).append(trial.compared_value)
+        places.setdefault(_at(parameter, [trial])[0], []).append(trial.compared_value)
     means = [math.fsum(values) / len(values) for values in places.values()]
     return {
         "type": "scatter",
@@ -81,7 +82,7 @@ def _mean_trace(parameter: str, trials: Sequence[TrialView], index: int | None) 
     places: dict[Any, list[float]] = {}
     for trial in trials:
         assert trial.compared_value is not None
-        places.setdefault(trial.parameters[parameter], []).append(trial.compared_value)
+        places.setdefault(_at(parameter, [trial])[0], []).append(trial.compared_value)
     means = {place: math.fsum(values) / len(values) for place, values in places.items()}
     colour = stroke(index).colour if index is not None else _BLUE
     return {
@@ -196,7 +197,8 @@ def best_trace(
             "line": {"width": 2, "color": _BLUE},
         },
         "text": [
-            f"best {formats.parameter(trial.parameters[parameter], parameter)}" for trial in best
+            f"best {literal(formats.parameter(trial.parameters[parameter], parameter))}"
+            for trial in best
         ],
         "textposition": [place(trial) for trial in best],
         "hoverinfo": "skip",
@@ -279,17 +281,19 @@ def _hover(sweep: SweepDetail, trial: TrialView) -> str:
     value = trial.compared_value if trial.compared_value is not None else trial.value
     shown = "—" if value is None else f"{value:.4g}"
     varied = "<br>".join(
-        f"{path} {formats.parameter(v, path)}" for path, v in trial.parameters.items()
+        literal(f"{path} {formats.parameter(v, path)}") for path, v in trial.parameters.items()
     )
     step = sweep.compared_at_step if trial.compared_value is not None else trial.step
     at = f" at step {step:,}" if step is not None else ""
     if sweep.held_out == "different":
         at += f", held-out set {trial.held_out[:8] if trial.held_out else 'not known'}"
-    return f"<b>{trial.run.name}</b><br>{varied}<br>{sweep.metric} {shown}{at}<br>{trial.run.state}"
+    name, metric = literal(trial.run.name), literal(sweep.metric)
+    return f"<b>{name}</b><br>{varied}<br>{metric} {shown}{at}<br>{trial.run.state}"
 
 
 def _at(parameter: str, trials: Sequence[TrialView]) -> list[Any]:
-    return [trial.parameters[parameter] for trial in trials]
+    values = [trial.parameters[parameter] for trial in trials]
+    return [literal(value) if isinstance(value, str) else value for value in values]
 
 
 def _others(trial: TrialView, parameter: str) -> str:
