@@ -8,7 +8,16 @@ import typer
 
 from lehr import formats
 from lehr.cli.connect import Ref, connect, find, find_any
-from lehr.cli.output import JsonOption, YesOption, console, escaped, notes, print_json, print_result
+from lehr.cli.output import (
+    JsonOption,
+    YesOption,
+    console,
+    escaped,
+    notes,
+    print_json,
+    print_result,
+    say,
+)
 from lehr.cli.run_actions import confirm
 from lehr.schemas.sweeps import SweepDeletion
 
@@ -64,7 +73,7 @@ def delete(
         if isinstance(weighed, SweepDeletion):
             frees += f" of {weighed.runs} runs"
         for note in weighed.notes:
-            typer.echo(f"  {note}", err=True)
+            say(f"  {note}")
         confirm(f"Delete {run.name} ({run.id}) for good? It frees {frees}.")
     with notes().status(f"Deleting {escaped(run.name)}"):
         freed = run.delete()

@@ -18,6 +18,7 @@ from lehr.cli.output import (
     notes,
     print_json,
     print_result,
+    say,
     table,
 )
 from lehr.cli.run_actions import confirm
@@ -290,7 +291,7 @@ def rm(
     if not yes:
         weighed = run.checkpoint_deletion(step, attempt=attempt)
         for text in [*weighed.places, *weighed.notes]:
-            typer.echo(f"  {text}", err=True)
+            say(f"  {text}")
         frees = formats.size(weighed.bytes)
         confirm(f"Delete step {step:,} of {run.name} ({run.id}) for good? It frees {frees}.")
     freed = run.delete_checkpoint(step, attempt=attempt)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lehr.cli.output import say
 from lehr.errors import NotFound
 
 if TYPE_CHECKING:
@@ -33,11 +34,7 @@ def connect() -> Client:
     """Return a client for ``--server`` or LEHR_SERVER, else for this machine's server."""
     from lehr.client import Client
 
-    return Client(os.environ.get("LEHR_SERVER") or None, on_silence=_say)
-
-
-def _say(message: str) -> None:
-    typer.echo(message, err=True)
+    return Client(os.environ.get("LEHR_SERVER") or None, on_silence=say)
 
 
 def find_any(client: Client, ref: str) -> Run | Sweep | Rollout:

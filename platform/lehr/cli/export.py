@@ -10,7 +10,7 @@ import typer
 
 from lehr import formats
 from lehr.cli.connect import Ref, connect
-from lehr.cli.output import JsonOption, console, escaped, notes, print_json
+from lehr.cli.output import JsonOption, console, escaped, escaped_json, notes, print_json
 from lehr.errors import UserError
 
 app = typer.Typer(rich_markup_mode=None)
@@ -48,6 +48,8 @@ def export(
     with notes().status(f"Reading {escaped(run.name)}"):
         data = run.export(chosen)
     if output is None:
+        if chosen == "jsonl":
+            data = escaped_json(data.decode()).encode()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
         return

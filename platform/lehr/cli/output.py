@@ -18,6 +18,8 @@ import typer
 from lehr.errors import LehrError, SpecError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pydantic import BaseModel
     from rich.console import Console
     from rich.table import Table
@@ -40,6 +42,7 @@ _PIPE_WIDTH = 400
 _CONTROLS = re.compile(
     r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 )
+_C1 = re.compile(r"[\x7f-\x9f]")
 
 
 @cache
@@ -81,7 +84,16 @@ def own_name() -> str:
 
 def print_json(value: BaseModel | list[Any] | dict[str, Any]) -> None:
     """Print one JSON document, as a type of ``lehr.schemas`` where one exists."""
-    typer.echo(json.dumps(to_jsonable(value), ensure_ascii=False, indent=2, allow_nan=False))
+    document = json.dumps(to_jsonable(value), ensure_ascii=False, indent=2, allow_nan=False)
+    typer.echo(escaped_json(document))
+
+
+def escaped_json(document: str) -> str:
+    """Escape the control characters that JSON leaves as they are: DEL and U+0080 to U+009F.
+
+    U+009B controls a terminal as ESC [ does.
+    """
+    return _C1.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
 
 
 def print_result(value: BaseModel | dict[str, Any], text: str, *, as_json: bool) -> None:
@@ -125,6 +137,11 @@ def without_controls(text: str) -> str:
     return _CONTROLS.sub("", text)
 
 
+def say(text: str) -> None:
+    """Print a text as it is to stderr, without control characters."""
+    typer.echo(without_controls(text), err=True)
+
+
 def warn(text: str, *, on: Console | None = None) -> None:
     """Print a warning: marked, and yellow on a terminal. ``on``: not the console for results."""
     (on or console()).print(f"! {text}", style="yellow", markup=False)
@@ -165,11 +182,12 @@ def print_error(error: LehrError, *, as_json: bool = False) -> None:
             }
         )
         return
-    typer.echo(without_controls(str(error)), err=True)
+    say(str(error))
 
 
 def _console(file: Any) -> Console:
     from rich.console import Console
+    from rich.segment import Segment
 
     class Cleaning(Console):
         """Removes control characters from every text, whoever wrote it; Rich adds the colours."""
@@ -177,6 +195,12 @@ def _console(file: Any) -> Console:
         def print(self, *objects: Any, **options: Any) -> None:
             texts = (without_controls(one) if isinstance(one, str) else one for one in objects)
             super().print(*texts, **options)
+
+        def render(self, renderable: Any, options: Any = None) -> Iterator[Segment]:
+            """Clean also the texts of tables, trees and panels."""
+            for segment in super().render(renderable, options):
+                clean = segment.text if segment.control else without_controls(segment.text)
+                yield segment if clean == segment.text else Segment(clean, segment.style)
 
     terminal = file.isatty()
     return Cleaning(

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lehr.cli.connect import Ref, connect, find, find_any
-from lehr.cli.output import JsonOption, YesOption, console, notes, print_json, print_result
+from lehr.cli.output import (
+    JsonOption,
+    YesOption,
+    console,
+    notes,
+    print_json,
+    print_result,
+    without_controls,
+)
 from lehr.cli.rollout_table import headline as rollout_headline
 from lehr.control.lifecycle import RunState
 from lehr.errors import UserError
@@ -143,7 +151,7 @@ def confirm(question: str) -> None:
         raise UserError(
             "confirmation required, but stdin is not a terminal.", hint="Re-run with --yes."
         )
-    if not typer.confirm(question, err=True):
+    if not typer.confirm(without_controls(question), err=True):
         notes().print("Cancelled. Nothing was changed.")
         raise typer.Exit(0)
 

@@ -119,6 +119,10 @@ def test_no_text_reaches_the_terminal_with_control_characters(hostile, capsys):
     """Also where a command prints a text as it is: a node's reason, a path, an error."""
     output.console.cache_clear()
     output.console().print(f"a\n\t{hostile}", markup=False)
+    cells = output.table(f"head {hostile}")
+    cells.add_row(hostile)
+    output.console().print(cells)
+    output.print_json({f"key {hostile}": hostile})
     output.print_error(LehrError(f"a\n\t{hostile}"))
     shown, errors = capsys.readouterr()
     output.console.cache_clear()
