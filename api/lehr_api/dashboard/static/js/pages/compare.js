@@ -85,12 +85,12 @@ function choose(next) {
   load();
 }
 
-/** @type {Map<string, Record<string, import("../types.js").MetricInfo>>} by run, its metrics */
+/** @type {Map<string, Map<string, import("../types.js").MetricInfo>>} by run, its metrics */
 const known = new Map();
 
 /** The value of the compared metric: of last steps, or the best of all. @param {string} id @param {"last" | "best"} which */
 function ofRun(id, which) {
-  const info = known.get(id)?.[metric];
+  const info = known.get(id)?.get(metric);
   if (!info) return null;
   if (which === "last") return info.last;
   return /tokens_per_s|mfu|acc$|utilization/.test(metric) ? info.maximum : info.minimum;
@@ -251,7 +251,7 @@ function drawTable() {
               h("td", {}, runState(run)),
               h("td.num", {}, h("b", {}, format(standing?.value))),
               h("td.num", {}, id !== base && besideBaseline(standing, results.get(base), format)),
-              h("td.num", { title: known.get(id)?.[metric] ? `at step ${f.integer(known.get(id)?.[metric].last_step)}` : null }, format(ofRun(id, "last"))),
+              h("td.num", { title: known.get(id)?.get(metric) ? `at step ${f.integer(known.get(id)?.get(metric).last_step)}` : null }, format(ofRun(id, "last"))),
               h("td.num", {}, format(ofRun(id, "best"))),
               besides.map(([field, , , name]) => h("td.num", {}, f.metric(name, standing?.[field]).replace(" tok/s", ""), id !== base && notable(standing?.[field], results.get(base)?.[field]))),
             );
@@ -302,7 +302,7 @@ function drawCurves() {
     stroke: () => stroke(given.get(id) ?? 0),
     parent: runs.get(id)?.forked_from,
     flopsPerToken: runs.get(id)?.flops_per_token ?? null,
-    metrics: Object.keys(known.get(id) ?? {}),
+    metrics: [...(known.get(id)?.keys() ?? [])],
     attempt: runs.get(id)?.attempt,
     ended: (runs.get(id)?.ended_at ?? null) !== null,
   })));
@@ -362,7 +362,7 @@ async function load() {
     ids = [...new Set(found.map((run) => run.id))];
     mine = ids;
     given = slots(ids);
-    for (const [id, all] of infos) known.set(id, Object.fromEntries(all.map((info) => [info.name, info])));
+    for (const [id, all] of infos) known.set(id, new Map(all.map((info) => [info.name, info])));
     drawCurves();
     names = [...new Set([...infos.values()].flat().map((info) => info.name))].sort();
     board.setMetrics(names);
