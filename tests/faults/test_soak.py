@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from pathlib import Path
 
 import pytest
 
 from lehr_testing.faults.hosts import hosts
+from lehr_testing.waiting import until
 from soak import report, samples
+from soak.machines import Machines
 from soak.session import Pace, Session
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -28,6 +32,30 @@ def machines_are_possible():
 
 def recorded(folder):
     return [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+
+
+def test_disk_is_mounted_again_while_another_namespace_has_a_copy(tmp_path):
+    """As of another test: the copy is of the same file system, so nothing is written twice."""
+    disk = Machines(tmp_path, print).alpha
+    disk.mount()
+    (disk.home / "first").write_text("1")
+    copy = subprocess.Popen(["unshare", "--mount", "cat"], stdin=subprocess.PIPE)
+    try:
+        mine = Path("/proc/self/ns/mnt").readlink()
+        until(
+            lambda: Path(f"/proc/{copy.pid}/ns/mnt").readlink() != mine,
+            within_s=30,
+            what="the copy to be made",
+        )
+        subprocess.run(["umount", "--lazy", disk.home], check=True)
+        disk.mount()
+        assert (disk.home / "first").read_text() == "1"
+        (disk.home / "second").write_text("2")
+        seen = f"/proc/{copy.pid}/root{disk.home}/second"
+        assert Path(seen).read_text() == "2"
+    finally:
+        copy.communicate()
+        subprocess.run(["umount", "--lazy", disk.home], check=True)
 
 
 def test_two_calls_judge_their_runs_and_add_up_in_one_report(tmp_path):

@@ -49,14 +49,20 @@ class SoakHost(Host):
     def mount(self) -> None:
         """Mount its disk; make it, if it is new."""
         self.home.mkdir(parents=True, exist_ok=True)
-        until(lambda: not _loops(self.image), within_s=60, what=f"{self.image} to be free")
         if not self.image.exists():
             draft = self.image.with_suffix(".new")
             with draft.open("wb") as file:
                 file.truncate(DISK_MB << 20)
             _call("mkfs.ext4", "-q", "-F", str(draft))
             draft.rename(self.image)
-        _call("mount", "-o", "loop", str(self.image), str(self.home))
+        # A namespace of another process may have a copy of the last mount. Then `mount` uses the
+        # same loop device again, and the disk has one file system, not two.
+        mount = ["mount", "-o", "loop", str(self.image), str(self.home)]
+        until(
+            lambda: subprocess.run(mount, capture_output=True, check=False).returncode == 0,
+            within_s=60,
+            what=f"{self.image} to be mounted",
+        )
         self.home.chmod(0o700)
 
     def boot(self) -> None:
@@ -248,9 +254,3 @@ class Machines:
 
 def _call(*command: str) -> None:
     subprocess.run(command, check=True, capture_output=True)
-
-
-def _loops(image: Path) -> str:
-    """Return the loop devices of an image: it must never be mounted twice."""
-    done = subprocess.run(["losetup", "-j", str(image)], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
