@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psutil
 import pytest
 
 from lehr_trainer.configs.train import TrainConfig
@@ -13,7 +14,7 @@ from lehr_trainer.experiments.case import Case, config
 from lehr_trainer.experiments.gpu import verdicts
 from lehr_trainer.experiments.gpu_rows import SECTIONS, Hardware, rows
 from lehr_trainer.experiments.plan import BenchPlan
-from lehr_trainer.experiments.runner import measure
+from lehr_trainer.experiments.runner import BenchProcess, measure
 from lehr_trainer.experiments.sizes import SIZES
 from lehr_trainer.experiments.table import Column, ExperimentTable, Row, change, ratio
 from lehr_trainer.planning.memory import training_memory
@@ -66,6 +67,22 @@ def test_row_of_two_ranks_trains_on_both_and_ends_with_the_first_error() -> None
     assert not bad.failed
     assert broken.error.startswith("ValidationError")
     assert broken.failed
+
+
+def test_port_where_ranks_meet_is_held_before_they_start() -> None:
+    """A port that was only looked up could be taken by another program meanwhile."""
+
+    def listening() -> set[int]:
+        found = psutil.Process().net_connections("tcp")
+        return {one.laddr.port for one in found if one.status == psutil.CONN_LISTEN}
+
+    before = listening()
+    process = BenchProcess(Case("two", "training", config(TINY, "cpu"), ranks=2), timeout_s=300)
+    try:
+        assert len(listening() - before) == 1
+    finally:
+        process.end()
+    assert listening() == before
 
 
 @pytest.mark.parametrize("most", [0, 1, 2, 3, 7, 8, 13, 100, 1000])

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import multiprocessing
 import multiprocessing.process
-import socket
 import statistics
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import Any
+
+from torch.distributed import TCPStore  # type: ignore[attr-defined]  # It is documented.
 
 from lehr_trainer.callbacks import LogFn
 from lehr_trainer.experiments.case import Case
@@ -76,7 +77,10 @@ class BenchProcess:
         # and there are a dozen rows.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(_PRELOADED)
-        port = _free_port() if case.ranks > 1 else None
+        # Held by this process, as torchrun does: a port that is only looked up can be taken
+        # before rank 0 listens.
+        self._store = TCPStore("127.0.0.1", 0, is_master=True) if case.ranks > 1 else None
+        port = None if self._store is None else self._store.port
         self._processes: dict[Connection, multiprocessing.process.BaseProcess] = {}
         for rank in range(case.ranks):
             ours, theirs = context.Pipe()
@@ -122,13 +126,7 @@ class BenchProcess:
             process.join(max(0.0, end - time.monotonic()))
             process.kill()
             process.join()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        self._store = None
 
 
 class RowFailed(Exception):

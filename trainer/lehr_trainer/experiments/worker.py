@@ -146,6 +146,8 @@ def launched(rank: int, ranks: int, port: int) -> dict[str, str]:
         "LOCAL_WORLD_SIZE": str(ranks),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
+        # The store that the ranks meet at is the parent's: rank 0 makes none.
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
     }
 
 
