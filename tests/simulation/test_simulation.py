@@ -169,6 +169,8 @@ def test_wrong_transition_is_found_after_the_call_that_makes_it() -> None:
     assert result.hours < result.plan.hours  # Not only when everything has come to rest.
 
 
+# The copy that a fork waits for needs many seeds: three minutes of a core.
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     "name",
     [
