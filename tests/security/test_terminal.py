@@ -13,27 +13,31 @@ from lehr_testing.api import TOKEN, begin, end, ingest, line, metrics, served, s
 
 # Clear the screen, set the title, and the same by the single characters CSI and OSC.
 CONTROLS = "a\x1b[2Jb\x1b]0;title\x07c\x9b2Jd\x9d0;title\x9ce\x08f\x7fg\rh"
-COMMANDS = (
-    "ls",
-    "ls --archived",
+SHOWING = (
     "show {run}",
     "show {sweep}",
     "logs {run}",
-    "logs {run} --list",
     "logs {run} --grep title",
+    "export {run}",
+    "note {run}",
+    "maintenance ls",
+    "watch {run}",
+)
+"""Commands whose output has the text."""
+OTHERS = (
+    "ls",
+    "ls --archived",
+    "logs {run} --list",
     "compare {run} {other}",
     "diagnose {run}",
     "checkpoints ls {run}",
     "system {run}",
     "code show {run}",
     "code diff {run} {other}",
-    "export {run}",
-    "note {run}",
     "queue",
     "status",
     "cluster ls",
     "cluster history n1",
-    "maintenance ls",
     "quota ls",
     "token ls",
     "view ls",
@@ -41,8 +45,8 @@ COMMANDS = (
     "secret ls",
     "audit",
     "delete {run}",
-    "watch {run}",
 )
+"""Commands that do not show the text today, apart from `ls --json`. A later change may show it."""
 
 
 @pytest.fixture(scope="module")
@@ -80,11 +84,13 @@ def scene(tmp_path_factory):
         yield lambda command: lehr(*command.format(**names).split())
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [*SHOWING, *OTHERS])
 @pytest.mark.parametrize("option", ["", " --json"])
 def test_no_command_prints_control_characters(scene, command, option):
     done = scene(command + option)
     assert not {"Usage:", "Traceback"} & {*done.stderr.split()}, done.stderr
+    if command in SHOWING and (command, option) != ("export {run}", " --json"):
+        assert "0;title" in done.stdout + done.stderr
     for text in (done.stdout, done.stderr):
         assert not {c for c in text if unicodedata.category(c) == "Cc"} - {"\n", "\t"}
 
