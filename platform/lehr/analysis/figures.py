@@ -197,7 +197,7 @@ def _x_axis(
     if 0 < len(values) <= _MOST_TICKS:
         # Label the tried values themselves instead of the decades between them.
         axis["tickvals"] = values
-        axis["ticktext"] = [literal(formats.parameter(value, parameter)) for value in values]
+        axis["ticktext"] = [formats.parameter(value, parameter) for value in values]
     return axis
 
 

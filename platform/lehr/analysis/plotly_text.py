@@ -1,4 +1,4 @@
-"""Text in Plotly's format, which reads ``<b>``, ``<a href=...>`` and ``&lt;`` in every text."""
+"""Text for Plotly, which takes ``<b>``, ``<a href=...>`` and ``&lt;`` in any text as markup."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from html import escape, unescape
 
 
 def literal(text: str) -> str:
-    """Return text that Plotly shows as ``text`` is: a name of a user must not become a link."""
+    """Return the text escaped, so that Plotly shows it as it is and makes no link of it."""
     return escape(text, quote=False)
 
 
-def read(text: str) -> str:
-    """Return what Plotly shows for the result of ``literal``."""
+def plain(text: str) -> str:
+    """Return the text that ``literal`` has escaped."""
     return unescape(text)

@@ -55,10 +55,7 @@ def ranked_traces(
 
 def _band_trace(parameter: str, trials: Sequence[TrialView], band: float) -> JsonObject:
     """Return a band around the means, as wide as the difference that chance may explain."""
-    places: dict[Any, list[float]] = {}
-    for trial in trials:
-        assert trial.compared_value is not None
-        places.setdefault(_at(parameter, [trial])[0], []).append(trial.compared_value)
+    places = _values_by_place(parameter, trials)
     means = [math.fsum(values) / len(values) for values in places.values()]
     return {
         "type": "scatter",
@@ -79,10 +76,7 @@ def _mean_trace(parameter: str, trials: Sequence[TrialView], index: int | None) 
     """Return the line through the means where several trials (seeds) share an x, with bars over
     their range.
     """
-    places: dict[Any, list[float]] = {}
-    for trial in trials:
-        assert trial.compared_value is not None
-        places.setdefault(_at(parameter, [trial])[0], []).append(trial.compared_value)
+    places = _values_by_place(parameter, trials)
     means = {place: math.fsum(values) / len(values) for place, values in places.items()}
     colour = stroke(index).colour if index is not None else _BLUE
     return {
@@ -289,6 +283,15 @@ def _hover(sweep: SweepDetail, trial: TrialView) -> str:
         at += f", held-out set {trial.held_out[:8] if trial.held_out else 'not known'}"
     name, metric = literal(trial.run.name), literal(sweep.metric)
     return f"<b>{name}</b><br>{varied}<br>{metric} {shown}{at}<br>{trial.run.state}"
+
+
+def _values_by_place(parameter: str, trials: Sequence[TrialView]) -> dict[Any, list[float]]:
+    """Return x position -> the compared values of the trials there."""
+    places: dict[Any, list[float]] = {}
+    for place, trial in zip(_at(parameter, trials), trials, strict=True):
+        assert trial.compared_value is not None
+        places.setdefault(place, []).append(trial.compared_value)
+    return places
 
 
 def _at(parameter: str, trials: Sequence[TrialView]) -> list[Any]:

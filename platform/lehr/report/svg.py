@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from lehr.analysis.plotly_text import read
+from lehr.analysis.plotly_text import plain
 
 WIDTH, HEIGHT = 640, 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 72, 14, 14, 48
@@ -93,7 +93,8 @@ def legend(figure: Mapping[str, Any]) -> list[Entry]:
         colour = line.get("color") or trace.get("marker", {}).get("color") or _BLUE
         if not str(colour).startswith("#"):
             colour = trace.get("marker", {}).get("line", {}).get("color", _BLUE)
-        found.setdefault(name, Entry(read(name), str(colour), line.get("dash", "solid") != "solid"))
+        dashed = line.get("dash", "solid") != "solid"
+        found.setdefault(name, Entry(plain(name), str(colour), dashed))
     return list(found.values()) if len(found) > 1 else []
 
 
@@ -197,16 +198,16 @@ def _grid(layout: Mapping[str, Any], x: _Axis, y: _Axis) -> list[str]:
 
 def _labels(layout: Mapping[str, Any], axis: _Axis) -> list[tuple[Any, str]]:
     if axis.kind == "category":
-        names = [(name, read(name)) for name in axis.categories]
+        names = [(name, plain(name)) for name in axis.categories]
         return [(name, text if len(text) < 24 else f"{text[:22]}...") for name, text in names]
     if layout.get("tickvals"):
         pairs = zip(layout["tickvals"], layout["ticktext"], strict=True)
-        return [(value, read(str(text))) for value, text in pairs]
+        return [(value, str(text)) for value, text in pairs]
     return [(value, f"{value:.6g}") for value in ticks(axis.kind, axis.low, axis.high)]
 
 
 def _title(layout: Mapping[str, Any]) -> str:
-    return read(str(layout.get("title", {}).get("text", "")))
+    return plain(str(layout.get("title", {}).get("text", "")))
 
 
 # --- marks ---------------------------------------------------------------------------------
@@ -301,7 +302,7 @@ def _shape(shape: Mapping[str, Any], x: _Axis) -> Iterable[str]:
     yield f'<line class="mark" x1="{first:.1f}" x2="{first:.1f}" y1="{_TOP}" y2="{base}"/>'
     label = shape.get("label", {}).get("text")
     if label:
-        yield _text(first + 4, _TOP + 12, read(str(label)), "start")
+        yield _text(first + 4, _TOP + 12, str(label), "start")
 
 
 def _text(x: float, y: float, text: str, anchor: str, kind: str = "tick") -> str:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lehr.analysis.figures import curves_figure_data, run_figure, sweep_figure, sweep_figure_data
-from lehr.analysis.plotly_text import literal, read
+from lehr.analysis.plotly_text import literal, plain
 from lehr.report import svg
 from lehr.schemas.streams import Series
 
@@ -23,7 +23,7 @@ OWN = re.compile(r"<b>(?=grid-\d)|(?<=\d)</b>|<br>|<extra></extra>")
 def test_text_is_shown_as_it_is(text):
     shown = literal(text)
     assert not {"<", ">"} & set(shown)
-    assert read(shown) == text
+    assert plain(shown) == text
 
 
 def assert_has_no_markup(figure):
