@@ -1,14 +1,14 @@
 """Server-sent events over a real socket: changes arrive, slow readers block no other."""
 
-import contextlib
 import socket
 import threading
+from contextlib import suppress
 
 import httpx
 import pytest
 
 from lehr import Client
-from lehr.errors import LehrError
+from lehr.errors import ServerUnavailable
 from lehr_api import auth
 from lehr_testing.api import (
     RUN_SPEC,
@@ -24,10 +24,8 @@ from lehr_testing.api import (
 from lehr_testing.waiting import until
 
 
-@pytest.fixture
-def server(tmp_path):
-    with served(tmp_path) as pair:
-        yield pair
+class Closed(Exception):
+    """The test is over."""
 
 
 class EventReader:
@@ -35,18 +33,27 @@ class EventReader:
 
     def __init__(self, address, run=None, token=TOKEN):
         self.received = []
-        self.closed = False
+        self.closed = threading.Event()
         self.client = Client(address, token)
+        self.client.transport.sleep = self._sleep
         self.thread = threading.Thread(target=self._listen, args=(run,), daemon=True)
         self.thread.start()
         until(lambda: self.of("hello"), within_s=30, what="the greeting")
 
+    def close(self):
+        """End the thread. Call it when the server has ended: otherwise it waits for an event."""
+        self.closed.set()
+        self.thread.join(timeout=30)
+        assert not self.thread.is_alive(), "the reader of events did not end"
+
     def _listen(self, run):
-        with contextlib.suppress(LehrError):  # The server's end is the test's.
+        with suppress(Closed, ServerUnavailable):
             for event in self.client.stream(run):
-                if self.closed:
-                    return
                 self.received.append(event)
+
+    def _sleep(self, seconds):
+        if self.closed.wait(seconds):
+            raise Closed
 
     def of(self, kind):
         return [event.data for event in self.received if event.kind == kind]
@@ -59,9 +66,29 @@ class EventReader:
         )
 
 
-def test_the_stream_reports_changes_as_they_happen(server):
+@pytest.fixture
+def read_events():
+    """Start readers of events. They end after the servers of the test."""
+    readers = []
+
+    def read(*arguments, **options):
+        readers.append(EventReader(*arguments, **options))
+        return readers[-1]
+
+    yield read
+    for reader in readers:
+        reader.close()
+
+
+@pytest.fixture
+def server(tmp_path, read_events):
+    with served(tmp_path) as pair:
+        yield pair
+
+
+def test_the_stream_reports_changes_as_they_happen(server, read_events):
     api, address = server
-    events = EventReader(address)
+    events = read_events(address)
     client = Client(address, TOKEN)
     sweep = client.sweep(SWEEP_SPEC)
     run = sweep.trials[0].run.id
@@ -88,11 +115,11 @@ def test_the_stream_reports_changes_as_they_happen(server):
     assert event_data == {"run_id": run, "name": "rank-0.log", "attempt": 1, "size": 6}
 
 
-def test_the_stream_of_a_run_reports_only_that_run(server):
+def test_the_stream_of_a_run_reports_only_that_run(server, read_events):
     _, address = server
     client = Client(address, TOKEN)
     mine, other = client.submit(RUN_SPEC), client.submit(RUN_SPEC)
-    events, all_ = EventReader(address, mine.id), EventReader(address)
+    events, all_ = read_events(address, mine.id), read_events(address)
     other.cancel()
     all_.wait_for("run", lambda data: data["id"] == other.id)
     mine.cancel()
@@ -101,11 +128,11 @@ def test_the_stream_of_a_run_reports_only_that_run(server):
     assert events.of("sweep") == []
 
 
-def test_the_stream_of_a_token_for_a_project_reports_only_its_project(server):
+def test_the_stream_of_a_token_for_a_project_reports_only_its_project(server, read_events):
     api, address = server
     client = Client(address, TOKEN)
     token = client.create_token("eve", "viewer", projects=["mine"]).token
-    events, all_ = EventReader(address, token=token), EventReader(address)
+    events, all_ = read_events(address, token=token), read_events(address)
     theirs = client.submit({**RUN_SPEC, "project": "theirs"})
     sweep = client.sweep({**SWEEP_SPEC, "project": "theirs"})
     ingest(api.store, begin(api.store, theirs.id), started() + metrics(1, 5))
@@ -143,13 +170,13 @@ def test_browser_subscribes_with_its_cookie_and_last_event_id(server):
         assert next(lines) == "event: hello"
 
 
-def test_idle_server_sends_heartbeats(tmp_path):
+def test_idle_server_sends_heartbeats(tmp_path, read_events):
     with served(tmp_path, heartbeat_s=0.05) as (_, address):
-        events = EventReader(address)
+        events = read_events(address)
         until(lambda: len(events.of("heartbeat")) >= 3, within_s=30, what="three heartbeats")
 
 
-def test_slow_reader_blocks_no_other_and_uses_bounded_memory(server):
+def test_slow_reader_blocks_no_other_and_uses_bounded_memory(server, read_events):
     """Its socket fills; the hub keeps only the newest event of each object for it."""
     api, address = server
     port = int(address.rpartition(":")[2])
@@ -163,7 +190,7 @@ def test_slow_reader_blocks_no_other_and_uses_bounded_memory(server):
             b"Authorization: Bearer " + TOKEN.encode() + b"\r\n\r\n"
         )
         until(lambda: api.services.hub.listening == 1, within_s=30, what="the stuck listener")
-        events = EventReader(address)
+        events = read_events(address)
         hub = api.services.hub
         payload = b'"' + b"x" * 50_000 + b'"'
         from lehr_api.stream import Event
@@ -184,10 +211,10 @@ def test_slow_reader_blocks_no_other_and_uses_bounded_memory(server):
     until(lambda: api.services.hub.listening == 1, within_s=60, what="the stuck one forgotten")
 
 
-def test_client_reconnects_to_a_restarted_server(tmp_path):
+def test_client_reconnects_to_a_restarted_server(tmp_path, read_events):
     with served(tmp_path) as (first, address):
         port = first.settings.port
-        events = EventReader(address)
+        events = read_events(address)
     from lehr_testing import api as support_api
 
     original = support_api.free_port

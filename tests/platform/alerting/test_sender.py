@@ -220,8 +220,10 @@ def test_stop_does_not_wait_for_a_receiver_that_never_answers(store: Store, tmp_
         sender = Sender(store, webhooks, allowed_hosts=["127.0.0.1"])
         sender.start()
         sender.put("silent", {"id": "a"})
-        silent.accept()
-        sender.stop()
+        # Kept open: a connection that the receiver closes ends the try.
+        connection, _ = silent.accept()
+        with connection:
+            sender.stop()
     # Otherwise its first try would have ended.
     assert [one.tries for one in waiting(store)] == [0]
 
