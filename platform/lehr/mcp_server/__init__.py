@@ -6,5 +6,6 @@ Agents read everything; they launch only what fits in a budget that a person sta
     server     the MCP server: its tools and resources      errors     Lehr's errors as answers
     reading    tools that read      launching   tools that launch     resources   the same by URI
     estimates  what a launch is expected to use             ledger     the account on disk
-    budget     what was used, is promised, and is left      answers    short answers
+    budget     what was used, is promised, and is left      watch      pauses what uses more
+    answers    short answers
 """

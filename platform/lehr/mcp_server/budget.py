@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from lehr.client import Client
 
 UNENDED = ["queued", "starting", "running"]
+_OF_OTHERS = frozenset({"retry", "resume", "extend"})
+"""Launches of what there is already. Of an object that the account launched it has the record."""
 PRECISION = 1e-9
 
 
@@ -118,12 +120,19 @@ class AgentBudget:
         owned = book.owned.get(object_id)
         if owned is None:
             book.owned[object_id] = Owned(
-                kind=kind, name=name, before=launch.before, promised=launch.planned
+                kind=kind,
+                name=name,
+                before=launch.before,
+                promised=launch.planned,
+                launched=launch.verb not in _OF_OTHERS,
+                others=launch.others,
             )
             return
         spent, _ = self._spent(object_id, owned)
         kept = spent if launch.ended else spent.at_least(owned.promised)
         owned.promised = kept + launch.planned
+        others = frozenset(launch.others)
+        owned.others = [one for one in owned.others if one in others]
 
     def used_by(self, found: Run | Sweep | Rollout) -> Amount:
         """Return what an object has used in all."""
@@ -137,10 +146,13 @@ class AgentBudget:
         return Amount(gpu_hours=cost.gpu_hours, dollars=cost.dollars)
 
     def overrun(self, book: Book) -> list[Run]:
-        """Return the unended runs of the account if it has used more than its limits."""
+        """Return the unended runs of the account if it has used more than its limits.
+
+        Without a price, a limit in dollars cannot be kept; then they count as over it.
+        """
         used = self.standing(book).used
         over = [
-            limit is not None and value is not None and value > limit + PRECISION
+            limit is not None and (value is None or value > limit + PRECISION)
             for limit, value in (
                 (self.limits.gpu_hours, used.gpu_hours),
                 (self.limits.dollars, used.dollars),
@@ -160,7 +172,8 @@ class AgentBudget:
                 runs = self._client.runs(sweep=object_id, states=UNENDED)
             else:
                 runs = found.runs()
-            yield from (run for run in runs if run.state in UNENDED)
+            others = frozenset(owned.others)
+            yield from (run for run in runs if run.state in UNENDED and run.id not in others)
 
     def find(self, object_id: str, kind: Kind) -> Run | Sweep | Rollout:
         if kind == "run":

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from lehr.client import Client, Run, Sweep
 
 Trials = Sequence[tuple[dict[str, Any], RunSpec]]
+RETRIED = ("failed", "cancelled")
+"""States of the trials that a retry of their sweep queues again."""
 
 
 class LaunchEstimates:
@@ -67,15 +69,21 @@ class LaunchEstimates:
         plain = {**run.detail.spec, "kind": "run"}
         spec = load_spec(plain, changes)
         assert isinstance(spec, RunSpec)
-        done = step if step is not None else run.step or 0
-        left = 1.0 if spec.steps is None else max(1 - done / spec.steps, 0.0)
+        if step is None:
+            step = max((one.step for one in run.checkpoints() if one.removed_at is None), default=0)
+        left = 1.0 if spec.steps is None else max(1 - step / spec.steps, 0.0)
         return self.of_run(spec, remaining=left)
 
     def of_retry(self, sweep: Sweep) -> Amount:
         """Return what the trials that did not complete are planned to use, from their start."""
+        found = [run.spec for run in sweep.runs() if run.state in RETRIED]
+        known = self._sum_of(found)
+        # A failed trial whose run was deleted gets a new run.
+        deleted = sum(sweep.view.counts.get(state, 0) for state in RETRIED) - len(found)
+        if deleted <= 0:
+            return known
         spec = SweepSpec.model_validate(sweep.detail.spec)
-        again = sum(sweep.view.counts.get(state, 0) for state in ("failed", "cancelled"))
-        return scaled(self._mean(spec), again)
+        return known + scaled(self.of(spec), deleted / max(spec.trial_count, 1))
 
     def of_extension(self, sweep: Sweep, more: Mapping[str, Any]) -> Amount:
         """Return what the added trials are planned to use.
@@ -84,14 +92,13 @@ class LaunchEstimates:
             UserError: the sweep cannot be extended like this.
         """
         before = SweepSpec.model_validate(sweep.detail.spec)
-        after = extended(before, **more)
-        return scaled(self._mean(after), max(after.trial_count - before.trial_count, 0))
-
-    def _mean(self, spec: SweepSpec) -> Amount:
-        return scaled(self.of(spec), 1 / max(spec.trial_count, 1))
+        # Not their number times the mean: an added trial may be much longer than the others.
+        return self.of(extended(before, **more)).less(self.of(before))
 
     def _sum_of(self, specs: Sequence[RunSpec]) -> Amount:
-        return self._sum([({}, spec) for spec in specs], [self._run(spec) for spec in specs])
+        server = self._server()
+        plans = [self._run(spec, server) for spec in specs]
+        return self._sum([({}, spec) for spec in specs], plans)
 
     def _sum(self, trials: Trials, plans: Sequence[RunPlan]) -> Amount:
         total = NOTHING
@@ -99,8 +106,8 @@ class LaunchEstimates:
             total += self._amount(spec, plan)
         return total
 
-    def _run(self, spec: RunSpec) -> RunPlan:
-        server = self._server()
+    def _run(self, spec: RunSpec, server: PlanServer | None = None) -> RunPlan:
+        server = server or self._server()
         made = plan_run(server.on_this_cluster(spec), price=self.price, before=server.measured)
         server.refuse_if_impossible(spec, made)
         return made

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import quote
@@ -18,10 +17,10 @@ from pydantic import Field
 
 from lehr.cli.connect import find, find_any
 from lehr.client import Rollout, Run, Sweep
-from lehr.errors import Conflict, LehrError, UserError
-from lehr.mcp_server.answers import Answer, brief_run
-from lehr.mcp_server.budget import AgentBudget, pause_all
-from lehr.mcp_server.estimates import LaunchEstimates
+from lehr.errors import Conflict, UserError
+from lehr.mcp_server.answers import Answer, ago, brief_run
+from lehr.mcp_server.budget import AgentBudget
+from lehr.mcp_server.estimates import RETRIED, LaunchEstimates
 from lehr.mcp_server.ledger import NOTHING, Amount, Book, Done, Kind, Ledger, Pending, now
 from lehr.specs import load_spec
 
@@ -47,7 +46,6 @@ Overrides = Annotated[
 Ref = Annotated[str, Field(description="Id, unique prefix of an id, or name.")]
 REPLAYED_WITHIN_S = 6 * 24 * 3600.0
 """The server remembers a request's key for seven days."""
-CHECK_EVERY_S = 60.0
 _log = logging.getLogger("lehr.mcp")
 
 
@@ -170,14 +168,14 @@ class Launching:
     def cancel(self, ref: Ref) -> Answer:
         """Stop a run, sweep or rollout for good, without saving. What it used stays counted."""
         found = find_any(self._client, ref)
-        self._refuse_others(found)
+        self._refuse_others(found, "cancel")
         found.cancel()
         return {"cancelled": _brief(found)}
 
     def pause(self, ref: Ref) -> Answer:
         """Save a run and free its GPUs; resume continues it."""
         run = self._client.run(ref)
-        self._refuse_others(run)
+        self._refuse_others(run, "pause")
         return {"paused": brief_run(run.pause().view)}
 
     def budget(self) -> Answer:
@@ -197,26 +195,6 @@ class Launching:
             "launched": launched,
             "unanswered_requests": waiting,
         }
-
-    # --- the watch over live launches -----------------------------------------------------------
-
-    def watch(self, stop: threading.Event, every_s: float = CHECK_EVERY_S) -> None:
-        """Pause the account's runs once they have used more than its limits, until ``stop``."""
-        while not stop.wait(every_s):
-            try:
-                self.pause_overrun()
-            except LehrError as error:
-                _log.warning("the budget could not be checked: %s", error.message)
-
-    def pause_overrun(self) -> list[str]:
-        """Pause the account's runs if it has used more than its limits; return their ids."""
-        with self._ledger.opened() as book:
-            runs = self._budget.overrun(book)
-            self._ledger.save(book)
-        failed = pause_all(runs)
-        for run in runs:
-            _log.warning("over the budget: %s %s", run.name, failed.get(run.id, "paused"))
-        return [run.id for run in runs if run.id not in failed]
 
     # --- launching -------------------------------------------------------------------------------
 
@@ -259,30 +237,30 @@ class Launching:
     ) -> Answer:
         with self._ledger.opened() as book:
             self._settle(book, but=request_id)
-            known = book.done.get(request_id) or book.pending.get(request_id)
-            if known is not None and (known.path, known.body) != (path, body):
-                raise Conflict(
-                    f"request_id {request_id!r} was used for another launch.",
-                    hint="Choose a new one, or repeat that launch unchanged.",
-                )
+            known = _known(book, request_id, path, body)
+        # Planned without the account's lock: it may take long, and the watch needs the account.
+        planned = plan() if known is None else NOTHING
+        with self._ledger.opened() as book:
+            # Another program may have sent it meanwhile.
+            known = _known(book, request_id, path, body) or known
             if isinstance(known, Done):
                 launched = self._budget.find(known.object_id, kind)
                 return {"launched": _brief(launched), "repeated": True}
             if known is None:
-                planned = plan()
                 self._budget.standing(book).refuse_beyond(planned)
-                before = NOTHING if found is None else self._budget.used_by(found)
-                book.pending[request_id] = Pending(
+                known = Pending(
                     verb=verb,
                     kind=kind,
                     path=path,
                     body=body,
                     planned=planned,
-                    before=before,
+                    before=NOTHING if found is None else self._budget.used_by(found),
                     ended=found is not None and found.ended,
+                    others=_untouched(found, verb),
                     at=now(),
                 )
-                self._ledger.save(book)
+            book.pending[request_id] = known
+            self._ledger.save(book)
             planned = book.pending[request_id].planned
             object_id = self._send(book, request_id)
             standing = self._budget.standing(book)
@@ -341,15 +319,19 @@ class Launching:
                 return str(made[field]), owner.kind
         return str(made["id"]), kind
 
-    def _refuse_others(self, found: Run | Sweep | Rollout) -> None:
+    def _refuse_others(
+        self, found: Run | Sweep | Rollout, verb: Literal["cancel", "pause"]
+    ) -> None:
         if self._may_stop_others:
             return
         with self._ledger.opened() as book:
-            owned = set(book.owned)
+            mine = {object_id for object_id, owned in book.owned.items() if owned.launched}
+            # A run that it only continued can be continued again after a pause.
+            continued = verb == "pause" and found.id in book.owned
         of = [found.id]
         if isinstance(found, Run):
             of += [one for one in (found.view.sweep_id, found.view.rollout_id) if one]
-        if owned.isdisjoint(of):
+        if mine.isdisjoint(of) and not continued:
             raise Conflict(
                 f"{found.name} ({found.id}) was not launched by account {self._ledger.account}.",
                 hint="Ask the person to stop it, or to start lehr mcp with --may-stop-others.",
@@ -362,6 +344,37 @@ class Launching:
     def _provenance(self) -> dict[str, Any]:
         """Return the same for each repetition of a launch, so that its request stays equal."""
         return {"command": ["lehr", "mcp", "--account", self._ledger.account]}
+
+
+def _known(
+    book: Book, request_id: str, path: str, body: Mapping[str, Any] | None
+) -> Done | Pending | None:
+    """Return the launch with this id if the account has it.
+
+    Raises:
+        Conflict: it is another one, or so old that the server may record it twice.
+    """
+    known = book.done.get(request_id) or book.pending.get(request_id)
+    if known is not None and (known.path, known.body) != (path, body):
+        raise Conflict(
+            f"request_id {request_id!r} was used for another launch.",
+            hint="Choose a new one, or repeat that launch unchanged.",
+        )
+    if isinstance(known, Pending) and now() - known.at >= REPLAYED_WITHIN_S:
+        raise Conflict(
+            f"the launch {request_id!r} was sent {ago(known.at)}, and its answer never came. The "
+            "server has forgotten whether it got it.",
+            hint="Look for it with list_runs; choose a new request_id to launch it again.",
+        )
+    return known
+
+
+def _untouched(found: Run | Sweep | None, verb: str) -> list[str]:
+    """Return the runs of a sweep that neither a retry nor an extension of it starts."""
+    if not isinstance(found, Sweep):
+        return []
+    again = RETRIED if verb == "retry" else ()
+    return [trial.run.id for trial in found.trials if trial.run.state not in again]
 
 
 def _brief(found: Run | Sweep | Rollout) -> Answer:

@@ -68,6 +68,8 @@ class Pending(BaseModel):
     """What its object had used before; nothing for a new one."""
     ended: bool = False
     """Whether its object had ended, so that what it was promised before counts no more."""
+    others: list[str] = []
+    """Runs of its object that it does not start."""
     at: float
 
 
@@ -92,6 +94,10 @@ class Owned(BaseModel):
     """What it is planned to use of the account, as long as it lives."""
     used: Amount = NOTHING
     """What it had used of the account when that was last read."""
+    launched: bool = True
+    """Whether the account launched it, or only continued or extended what others had launched."""
+    others: list[str] = []
+    """Its runs that the account never started."""
 
 
 class Book(BaseModel):

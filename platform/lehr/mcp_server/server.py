@@ -21,6 +21,7 @@ from lehr.mcp_server.ledger import Ledger
 from lehr.mcp_server.reading import Reading
 from lehr.mcp_server.resources import add_resources
 from lehr.mcp_server.run_reading import RunReading
+from lehr.mcp_server.watch import BudgetWatch
 
 if TYPE_CHECKING:
     from lehr.client import Client
@@ -73,10 +74,13 @@ class LehrMcp:
         self.settings = settings
         estimates = LaunchEstimates(client, price=settings.price)
         reading = Reading(client, estimates)
+        ledger = Ledger(ledgers, settings.account, client.server)
+        budget = AgentBudget(client, settings.limits, price=settings.price)
+        self._watch = BudgetWatch(ledger, budget)
         self.launching = Launching(
             client,
-            Ledger(ledgers, settings.account, client.server),
-            AgentBudget(client, settings.limits, price=settings.price),
+            ledger,
+            budget,
             estimates,
             may_stop_others=settings.may_stop_others,
         )
@@ -111,7 +115,7 @@ class LehrMcp:
             yield
             return
         stop = threading.Event()
-        threading.Thread(target=self.launching.watch, args=(stop,), daemon=True).start()
+        threading.Thread(target=self._watch.watch, args=(stop,), daemon=True).start()
         try:
             yield
         finally:

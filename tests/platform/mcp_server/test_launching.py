@@ -3,73 +3,26 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lehr.client import Client
 from lehr.control.lifecycle import RunState
 from lehr.errors import Conflict, LehrError, ServerUnavailable, UserError
-from lehr.mcp_server.budget import AgentBudget, Limits
-from lehr.mcp_server.estimates import LaunchEstimates
-from lehr.mcp_server.launching import Launching
+from lehr.mcp_server.launching import REPLAYED_WITHIN_S
 from lehr.mcp_server.ledger import Ledger
 from lehr.specs import parse_spec
+from lehr_testing.agent_accounts import HOUR, account, spec, used
 from lehr_testing.api import (
     RUN_SPEC,
     SWEEP_SPEC,
-    TOKEN,
-    Api,
-    begin,
-    end,
-    finished,
     ingest,
-    metrics,
-    served,
-    started,
+    line,
 )
-
-HOUR = 3600.0
-
-
-@pytest.fixture
-def lehr(tmp_path: Path) -> Iterator[tuple[Api, Client]]:
-    with served(tmp_path / "home") as (api, address), Client(address, TOKEN) as client:
-        yield api, client
-
-
-def account(lehr, tmp_path: Path, *, price: float | None = None, **limits: float) -> Launching:
-    """Open the account as a new process does."""
-    client = lehr[1]
-    return Launching(
-        client,
-        Ledger(tmp_path / "accounts", "default", client.server),
-        AgentBudget(client, Limits(**limits), price=price),
-        LaunchEstimates(client, price=price),
-    )
-
-
-def spec(name: str, hours: float = 1.0, **changes: Any) -> str:
-    return json.dumps({**RUN_SPEC, "name": name, "time_limit_s": hours * HOUR, **changes})
-
-
-def used(api: Api, run_id: str, hours: float, state: RunState | None = None) -> None:
-    """Have the run's newest attempt use so many GPU-hours; end it if a state is given."""
-    run = api.store.runs.get(run_id)
-    attempt = begin(api.store, run_id, run.attempt + 1)
-    ingest(api.store, attempt, started(run.attempt + 1) + metrics(1, 50))
-    api.store.attempts.update(attempt, dispatched_at=time.time() - hours * HOUR)
-    if state is not None:
-        ingest(api.store, attempt, finished(50, state.value))
-        api.store.attempts.update(attempt, exited_at=time.time(), exit={"code": 0})
-        end(api.store, run_id, state)
 
 
 def test_launch_whose_answer_was_lost_is_counted_and_recorded_once(lehr, tmp_path) -> None:
-    tools = account(lehr, tmp_path, gpu_hours=3)
+    tools = account(lehr[1], tmp_path, gpu_hours=3)
     transport = lehr[1].transport
     post, lost = transport.post, []
 
@@ -85,14 +38,14 @@ def test_launch_whose_answer_was_lost_is_counted_and_recorded_once(lehr, tmp_pat
     with tools._ledger.opened() as book:
         assert tools._budget.standing(book).promised.gpu_hours == 2
         assert list(book.pending) == ["a"]
-    shown = account(lehr, tmp_path, gpu_hours=3).budget()
+    shown = account(lehr[1], tmp_path, gpu_hours=3).budget()
     assert shown["unanswered_requests"] == []
     assert [one["id"] for one in shown["launched"]] == [json.loads(lost[0])["id"]]
     assert len(lehr[0].store.runs.page().items) == 1
 
 
 def test_launch_that_the_server_refuses_is_not_counted(lehr, tmp_path) -> None:
-    tools = account(lehr, tmp_path, gpu_hours=50)
+    tools = account(lehr[1], tmp_path, gpu_hours=50)
     with pytest.raises(UserError, match=r"resources\.gpus"):
         tools.submit_run("a", spec("big", 1, resources={"gpus": 16}, train={
             **RUN_SPEC["train"], "batch": {"sequences": 16, "sequence_length": 64}
@@ -101,23 +54,9 @@ def test_launch_that_the_server_refuses_is_not_counted(lehr, tmp_path) -> None:
     tools.submit_run("a", spec("small"))
 
 
-def test_run_that_uses_more_than_the_budget_is_paused(lehr, tmp_path) -> None:
-    api, _ = lehr
-    tools = account(lehr, tmp_path, gpu_hours=3)
-    slow = tools.submit_run("a", spec("slow"))["launched"]["id"]
-    waits = tools.submit_run("b", spec("waits"))["launched"]["id"]
-    used(api, slow, 2.5)
-    assert tools.pause_overrun() == []
-    api.store.attempts.update(f"{slow}-1", dispatched_at=time.time() - 4 * HOUR)
-    assert set(tools.pause_overrun()) == {slow, waits}
-    assert api.store.runs.get(slow).desired == "pause"
-    with pytest.raises(UserError, match=r"0\.01 GPU-hours of 3\.00"):
-        tools.resume("c", slow)
-
-
 def test_failed_run_that_is_retried_counts_both_times(lehr, tmp_path) -> None:
     api, _ = lehr
-    tools = account(lehr, tmp_path, gpu_hours=3)
+    tools = account(lehr[1], tmp_path, gpu_hours=3)
     run_id = tools.submit_run("a", spec("fails"))["launched"]["id"]
     used(api, run_id, 0.5, RunState.FAILED)
     tools.retry("again", run_id)
@@ -130,7 +69,7 @@ def test_what_a_person_launched_counts_from_the_retry_on(lehr, tmp_path) -> None
     api, _ = lehr
     run_id = api.store.runs.create(parse_spec(json.loads(spec("of-a-person")))).id
     used(api, run_id, 2.0, RunState.FAILED)
-    tools = account(lehr, tmp_path, gpu_hours=3)
+    tools = account(lehr[1], tmp_path, gpu_hours=3)
     tools.retry("again", run_id)
     shown = tools.budget()
     assert (shown["used"]["gpu_hours"], shown["promised"]["gpu_hours"]) == (0.0, 1.0)
@@ -138,7 +77,7 @@ def test_what_a_person_launched_counts_from_the_retry_on(lehr, tmp_path) -> None
 
 def test_trial_of_an_own_sweep_is_counted_with_the_sweep(lehr, tmp_path) -> None:
     api, client = lehr
-    tools = account(lehr, tmp_path, gpu_hours=6)
+    tools = account(lehr[1], tmp_path, gpu_hours=6)
     grid = {**SWEEP_SPEC, "run": {**SWEEP_SPEC["run"], "time_limit_s": HOUR}}
     sweep_id = tools.launch_sweep("a", json.dumps(grid))["launched"]["id"]
     first, *_ = client.find_sweep(sweep_id).runs()
@@ -155,7 +94,7 @@ def test_trial_of_an_own_sweep_is_counted_with_the_sweep(lehr, tmp_path) -> None
 
 def test_seeds_and_forks_are_planned(lehr, tmp_path) -> None:
     api, _ = lehr
-    tools = account(lehr, tmp_path, gpu_hours=10)
+    tools = account(lehr[1], tmp_path, gpu_hours=10)
     base = tools.submit_run("a", spec("base"))["launched"]["id"]
     used(api, base, 0.5, RunState.COMPLETED)
     assert tools.repeat_seeds("b", base, n=2)["planned"]["gpu_hours"] == 2.0
@@ -169,15 +108,15 @@ def test_seeds_and_forks_are_planned(lehr, tmp_path) -> None:
 
 def test_dollars_use_the_given_price_or_are_refused_without_one(lehr, tmp_path) -> None:
     with pytest.raises(UserError, match="price of this launch is unknown"):
-        account(lehr, tmp_path, dollars=5).submit_run("a", spec("one"))
-    priced = account(lehr, tmp_path, dollars=5, price=2.0)
+        account(lehr[1], tmp_path, dollars=5).submit_run("a", spec("one"))
+    priced = account(lehr[1], tmp_path, dollars=5, price=2.0)
     assert priced.submit_run("a", spec("one"))["budget"]["left"] == {"dollars": 3.0}
     with pytest.raises(UserError, match=r"\$4\.00, and \$3\.00 of \$5\.00"):
         priced.submit_run("b", spec("two", 2))
 
 
 def test_time_without_a_limit_is_that_of_the_plan(lehr, tmp_path) -> None:
-    tools = account(lehr, tmp_path, gpu_hours=1000)
+    tools = account(lehr[1], tmp_path, gpu_hours=1000)
     train = {**RUN_SPEC["train"], "model": "llama-1b", "steps": 1000}
     asked = {"resources": {"gpus": 1, "gpu_type": "H100"}, "train": train}
     made = {**RUN_SPEC, "name": "planned", **asked}
@@ -188,7 +127,7 @@ def test_time_without_a_limit_is_that_of_the_plan(lehr, tmp_path) -> None:
 
 
 def test_account_of_another_server_and_a_damaged_one_are_refused(lehr, tmp_path) -> None:
-    account(lehr, tmp_path, gpu_hours=3).budget()
+    account(lehr[1], tmp_path, gpu_hours=3).budget()
     with (
         pytest.raises(UserError, match="is for the server"),
         Ledger(tmp_path / "accounts", "default", "http://elsewhere").opened(),
@@ -196,13 +135,13 @@ def test_account_of_another_server_and_a_damaged_one_are_refused(lehr, tmp_path)
         pass
     (tmp_path / "accounts" / "default.json").write_text("{")
     with pytest.raises(UserError, match="is damaged"):
-        account(lehr, tmp_path, gpu_hours=3).budget()
+        account(lehr[1], tmp_path, gpu_hours=3).budget()
 
 
 def test_agent_stops_only_what_its_account_launched(lehr, tmp_path) -> None:
     store = lehr[0].store
     others = store.runs.create(parse_spec({**RUN_SPEC, "name": "of-a-person"})).id
-    tools = account(lehr, tmp_path, gpu_hours=3)
+    tools = account(lehr[1], tmp_path, gpu_hours=3)
     mine = tools.submit_run("x", spec("mine"))["launched"]["id"]
     for stop in (tools.cancel, tools.pause):
         with pytest.raises(Conflict, match="not launched by account default"):
@@ -213,3 +152,92 @@ def test_agent_stops_only_what_its_account_launched(lehr, tmp_path) -> None:
     tools._may_stop_others = True
     tools.cancel(others)
     assert store.runs.get(others).desired == "cancel"
+
+
+def test_agent_never_stops_what_it_only_continued(lehr, tmp_path) -> None:
+    """A small retry of another person's sweep must not give it the right to cancel the sweep."""
+    api, client = lehr
+    grid = {**SWEEP_SPEC, "run": {**SWEEP_SPEC["run"], "time_limit_s": HOUR}}
+    sweep = client.sweep(grid)
+    failed, running, _ = sweep.runs()
+    used(api, failed.id, 0.1, RunState.FAILED)
+    used(api, running.id, 0.1)
+    tools = account(lehr[1], tmp_path, gpu_hours=3)
+    tools.retry("a", sweep.id)
+    for ref in (sweep.id, running.id, failed.id):
+        with pytest.raises(Conflict, match="not launched by account default"):
+            tools.cancel(ref)
+    with pytest.raises(Conflict, match="not launched by account default"):
+        tools.pause(running.id)
+    assert {run.refresh().view.desired for run in sweep.runs()} == {"run"}
+    # A run of another person that it resumed: it can be paused again, never cancelled.
+    paused = client.submit(json.loads(spec("paused"))).pause().id
+    assert api.store.runs.get(paused).desired == "pause"
+    tools.resume("b", paused)
+    with pytest.raises(Conflict, match="not launched by account default"):
+        tools.cancel(paused)
+    tools.pause(paused)
+    assert api.store.runs.get(paused).desired == "pause"
+
+
+H100 = {"gpus": 1, "gpu_type": "H100"}
+STEPS = {
+    **SWEEP_SPEC,
+    "parameters": {"train.steps": {"values": [100, 200]}},
+    "budget": "any",
+    "run": {"train": {**RUN_SPEC["train"], "model": "llama-1b"}, "resources": H100},
+}
+"""Its trials take as long as their steps, by the plan."""
+
+
+def test_added_trial_that_is_longer_than_the_others_is_planned_as_it_is(lehr, tmp_path) -> None:
+    tools = account(lehr[1], tmp_path, gpu_hours=1000)
+    made = tools.launch_sweep("a", json.dumps(STEPS))
+    per_step = made["planned"]["gpu_hours"] / 300
+    more = tools.extend_sweep("b", made["launched"]["id"], parameters={"train.steps": [100_000]})
+    assert more["planned"]["gpu_hours"] == pytest.approx(100_000 * per_step, rel=0.02)
+
+
+def test_failed_trial_that_is_longer_than_the_others_is_planned_as_it_is(lehr, tmp_path) -> None:
+    api, client = lehr
+    tools = account(lehr[1], tmp_path, gpu_hours=1000)
+    values = {"train.steps": {"values": [100, 100_000]}}
+    made = tools.launch_sweep("a", json.dumps({**STEPS, "parameters": values}))
+    *_, long = client.find_sweep(made["launched"]["id"]).runs()
+    used(api, long.id, 0.001, RunState.FAILED)
+    again = tools.retry("b", made["launched"]["id"])
+    assert again["planned"]["gpu_hours"] == pytest.approx(made["planned"]["gpu_hours"], rel=0.02)
+
+
+def test_fork_without_a_step_is_planned_from_the_newest_checkpoint(lehr, tmp_path) -> None:
+    api, client = lehr
+    tools = account(lehr[1], tmp_path, gpu_hours=10)
+    base = tools.submit_run("a", spec("base"))["launched"]["id"]
+    used(api, base, 0.5)
+    saved = {"path": "attempt-1/checkpoints/step-00000010", "size_bytes": 9, "digest": "a" * 64}
+    ingest(api.store, f"{base}-1", line("checkpoint", step=10, **saved))
+    run = client.run(base)
+    assert run.step == 50
+    assert tools._estimates.of_fork(run, None, {}).gpu_hours == pytest.approx(0.9)
+
+
+def test_launch_that_the_server_may_have_forgotten_is_not_sent_again(
+    lehr, tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = account(lehr[1], tmp_path, gpu_hours=3)
+    post = lehr[1].transport.post
+
+    def lost(*args: Any, **given: Any) -> bytes:
+        post(*args, **given)
+        raise ServerUnavailable("the connection broke")
+
+    monkeypatch.setattr(lehr[1].transport, "post", lost)
+    with pytest.raises(ServerUnavailable):
+        tools.submit_run("a", spec("once"))
+    monkeypatch.setattr(lehr[1].transport, "post", post)
+    with tools._ledger.opened() as book:
+        book.pending["a"].at -= REPLAYED_WITHIN_S
+        tools._ledger.save(book)
+    with pytest.raises(Conflict, match=r"'a' was sent 6 d ago, and its answer never came"):
+        tools.submit_run("a", spec("once"))
+    assert len(lehr[0].store.runs.page().items) == 1

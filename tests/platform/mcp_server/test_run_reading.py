@@ -85,3 +85,21 @@ def test_code_is_listed_and_compared_by_file(server, tmp_path):
     assert "+print(2)" in change["patch"]
     assert reading.code_diff("one", "two", name="other.py")["changes"] == []
     assert reading.code_diff("one", "one")["same"] is True
+
+
+def test_no_pattern_for_metrics_takes_long(server):
+    api, client = server
+    run = client.submit({**RUN_SPEC, "name": "named"})
+    names = {"a" * 60 + "!": 1.0, "mine/a[0]": 2.0, "mine/b": 3.0}
+    ingest(api.store, begin(api.store, run.id), started() + metrics(1, 2, **names))
+    reading = RunReading(client)
+
+    def found(matching: str) -> set[str]:
+        return {one["name"] for one in reading.metrics("named", matching)["metrics"]}
+
+    # As a regular expression, or with a star that tries every length, these need centuries.
+    assert found("(a+)+$") == set()
+    assert found("*a" * 59 + "*b") == set()
+    assert found("a[0]") == {"mine/a[0]"}
+    assert found("mine/*") == {"mine/a[0]", "mine/b"}
+    assert found("train/loss") == {"train/loss"}
