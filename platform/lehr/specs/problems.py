@@ -233,9 +233,10 @@ def check_plain(data: Any, root: type[BaseModel], origin: Origin) -> list[SpecPr
                         origin.problem(path, f"{show_path(path)}: the key {key!r} is not text.")
                     )
         elif isinstance(value, list | tuple):
+            # Each item of a list may be the same.
+            inner = step(kinds, "0") or ()
             todo.extend(
-                (item, join(path, index), step(kinds, str(index)) or (), depth + 1)
-                for index, item in enumerate(value)
+                (item, join(path, index), inner, depth + 1) for index, item in enumerate(value)
             )
     return found
 

@@ -73,14 +73,14 @@ class MixCorpus(Config):
 
     @model_validator(mode="after")
     def _parts_differ(self) -> Self:
-        names = list(self.parts)
-        for number, name in enumerate(names):
-            for other in names[:number]:
-                if self.parts[name].corpus == self.parts[other].corpus:
-                    raise ValueError(
-                        f"parts {other} and {name} are the same corpus, so a batch could hold a "
-                        "sequence twice; give it one part with the sum of both weights"
-                    )
+        known: dict[str, str] = {}
+        for name, part in self.parts.items():
+            other = known.setdefault(part.corpus.model_dump_json(), name)
+            if other != name:
+                raise ValueError(
+                    f"parts {other} and {name} are the same corpus, so a batch could hold a "
+                    "sequence twice; give it one part with the sum of both weights"
+                )
         return self
 
 

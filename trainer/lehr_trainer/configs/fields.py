@@ -64,10 +64,9 @@ def step(annotations: tuple[Any, ...], name: str) -> tuple[Any, ...] | None:
     known = False
     for kind in annotations:
         if is_model(kind):
-            field = kind.model_fields.get(name)
-            if field is not None:
+            if name in kind.model_fields:
                 known = True
-                found += alternatives(field.annotation)
+                found += _of_field(kind, name)
         elif get_origin(kind) is dict:
             known = True
             found += alternatives(get_args(kind)[1])
@@ -78,6 +77,11 @@ def step(annotations: tuple[Any, ...], name: str) -> tuple[Any, ...] | None:
             known = True
             found.append(Any)
     return tuple(found) if known else None
+
+
+@cache
+def _of_field(model: type[BaseModel], name: str) -> tuple[Any, ...]:
+    return alternatives(model.model_fields[name].annotation)
 
 
 def place(root: type[BaseModel], path: str) -> FieldPath | None:
