@@ -146,9 +146,10 @@ def test_rest_of_an_answered_request_has_a_time_limit(
 def test_connection_whose_request_was_whole_stays_open(
     monkeypatch: pytest.MonkeyPatch, address: tuple[str, int]
 ) -> None:
-    monkeypatch.setattr(LimitedConnection, "rest_s", 0.2)
+    # So long that a busy machine sends the rest in time.
+    monkeypatch.setattr(LimitedConnection, "rest_s", 2.0)
     with socket.create_connection(address, timeout=PATIENCE_S) as connection:
-        for _ in range(3):
+        for _ in range(2):
             connection.sendall(head("GET", "/api/v1/health", "Content-Length: 3") + b"x")
             found = b""
             while not found.endswith(b"}"):
@@ -157,7 +158,7 @@ def test_connection_whose_request_was_whole_stays_open(
                 found += piece
             assert found.startswith(b"HTTP/1.1 200")
             connection.sendall(b"xx")
-            time.sleep(0.5)
+            time.sleep(2.5)
 
 
 def test_trailers_are_no_headers_of_their_request() -> None:

@@ -225,4 +225,4 @@ def test_python_client_requests_a_mirror(client, sweep):
     pytest.importorskip("wandb")
     mirror = sweep.best().mirror("offline", project="p", tags=["t"]).detail.wandb
     assert mirror.state == "waiting"
-    until(lambda: sweep.best().detail.wandb, within_s=10, what="the request to be shown")
+    until(lambda: sweep.best().detail.wandb, within_s=30, what="the request to be shown")

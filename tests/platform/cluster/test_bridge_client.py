@@ -184,5 +184,5 @@ def test_stop_while_ray_starts_ends_the_bridge_that_comes_after(tmp_path, monkey
     until(made.client._stopping.is_set, within_s=SOON_S, what="the stop")
     may_go_on.set()
     until(lambda: started, within_s=SOON_S, what="the bridge")
-    until(lambda: started[0].poll() is not None, within_s=10, what="the end of the bridge")
+    until(lambda: started[0].poll() is not None, within_s=30, what="the end of the bridge")
     stopping.join()

@@ -159,7 +159,7 @@ def test_processes_are_found_by_mark_despite_reused_pids():
     env = {**os.environ, "LEHR_TEST_MARK": "xyz"}
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=env)
     try:
-        until(lambda: procfs.marked("LEHR_TEST_MARK", "xyz") == [child.pid], within_s=10, what="it")
+        until(lambda: procfs.marked("LEHR_TEST_MARK", "xyz") == [child.pid], within_s=30, what="it")
         assert procfs.marked("LEHR_TEST_MARK", "xy") == []
         started = procfs.start_time(child.pid)
         assert procfs.is_same(child.pid, started, procfs.boot_id())
@@ -168,7 +168,7 @@ def test_processes_are_found_by_mark_despite_reused_pids():
         assert child.pid in procfs.children(os.getpid())
     finally:
         child.kill()
-    until(lambda: procfs.start_time(child.pid) is None, within_s=10, what="its end, even unreaped")
+    until(lambda: procfs.start_time(child.pid) is None, within_s=30, what="its end, even unreaped")
     child.wait()
 
 
