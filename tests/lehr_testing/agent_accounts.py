@@ -7,13 +7,23 @@ import time
 from pathlib import Path
 from typing import Any
 
-from lehr.client import Client
+from lehr.client import Client, Run, Sweep
 from lehr.control.lifecycle import RunState
 from lehr.mcp_server.budget import AgentBudget, Limits
 from lehr.mcp_server.estimates import LaunchEstimates
 from lehr.mcp_server.launching import Launching
 from lehr.mcp_server.ledger import Ledger
-from lehr_testing.api import RUN_SPEC, Api, begin, end, finished, ingest, metrics, started
+from lehr_testing.api import (
+    RUN_SPEC,
+    SWEEP_SPEC,
+    Api,
+    begin,
+    end,
+    finished,
+    ingest,
+    metrics,
+    started,
+)
 
 HOUR = 3600.0
 
@@ -44,3 +54,12 @@ def used(api: Api, run_id: str, hours: float, state: RunState | None = None) -> 
         ingest(api.store, attempt, finished(50, state.value))
         api.store.attempts.update(attempt, exited_at=time.time(), exit={"code": 0})
         end(api.store, run_id, state)
+
+
+def sweep_of_a_person(api: Api, client: Client) -> tuple[Sweep, Run, Run, Run]:
+    """Launch a sweep without an account; its trials: one that failed, one that runs, one that waits."""
+    sweep = client.sweep({**SWEEP_SPEC, "run": {**SWEEP_SPEC["run"], "time_limit_s": HOUR}})
+    failed, running, waiting = sweep.runs()
+    used(api, failed.id, 0.1, RunState.FAILED)
+    used(api, running.id, 0.1)
+    return sweep, failed, running, waiting

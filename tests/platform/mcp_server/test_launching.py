@@ -12,7 +12,7 @@ from lehr.errors import Conflict, LehrError, ServerUnavailable, UserError
 from lehr.mcp_server.launching import REPLAYED_WITHIN_S
 from lehr.mcp_server.ledger import Ledger
 from lehr.specs import parse_spec
-from lehr_testing.agent_accounts import HOUR, account, spec, used
+from lehr_testing.agent_accounts import HOUR, account, spec, sweep_of_a_person, used
 from lehr_testing.api import (
     RUN_SPEC,
     SWEEP_SPEC,
@@ -157,11 +157,7 @@ def test_agent_stops_only_what_its_account_launched(lehr, tmp_path) -> None:
 def test_agent_never_stops_what_it_only_continued(lehr, tmp_path) -> None:
     """A small retry of another person's sweep must not give it the right to cancel the sweep."""
     api, client = lehr
-    grid = {**SWEEP_SPEC, "run": {**SWEEP_SPEC["run"], "time_limit_s": HOUR}}
-    sweep = client.sweep(grid)
-    failed, running, _ = sweep.runs()
-    used(api, failed.id, 0.1, RunState.FAILED)
-    used(api, running.id, 0.1)
+    sweep, failed, running, _ = sweep_of_a_person(api, client)
     tools = account(lehr[1], tmp_path, gpu_hours=3)
     tools.retry("a", sweep.id)
     for ref in (sweep.id, running.id, failed.id):

@@ -8,12 +8,10 @@ import time
 
 import pytest
 
-from lehr.control.lifecycle import RunState
 from lehr.errors import UserError
 from lehr.mcp_server.ledger import NOTHING
 from lehr.mcp_server.watch import BudgetWatch
-from lehr_testing.agent_accounts import HOUR, account, spec, used
-from lehr_testing.api import SWEEP_SPEC
+from lehr_testing.agent_accounts import HOUR, account, spec, sweep_of_a_person, used
 from lehr_testing.waiting import until
 
 
@@ -74,11 +72,7 @@ def test_only_trials_that_the_account_started_are_paused_in_the_sweep_of_another
     lehr, tmp_path
 ) -> None:
     api, client = lehr
-    grid = {**SWEEP_SPEC, "run": {**SWEEP_SPEC["run"], "time_limit_s": HOUR}}
-    sweep = client.sweep(grid)
-    failed, running, waiting = sweep.runs()
-    used(api, failed.id, 0.1, RunState.FAILED)
-    used(api, running.id, 0.1)
+    sweep, failed, running, waiting = sweep_of_a_person(api, client)
     tools = account(client, tmp_path, gpu_hours=3)
     tools.extend_sweep("a", sweep.id, parameters={"train.optimizer.lr": [3e-3]})
     tools.retry("b", sweep.id)
