@@ -27,6 +27,7 @@ from lehr_api.app import create_app
 from lehr_api.connections import LimitedConnection
 from lehr_api.option_checks import check_certificate, check_public_url
 from lehr_api.settings import Settings
+from lehr_api.tls_listener import TlsServer
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -76,7 +77,7 @@ def _allow_open_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-class UvicornServer(uvicorn.Server):
+class UvicornServer(TlsServer):
     """Stops on a signal without raising it again, so that the cleanup runs. Ends the event
     streams, which would delay the shutdown.
     """

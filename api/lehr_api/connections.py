@@ -28,7 +28,8 @@ _LEAST_READ = 16 << 10
 _OPEN: WeakKeyDictionary[ServerState, OpenConnections] = WeakKeyDictionary()
 
 
-def _open_connections(server: ServerState) -> OpenConnections:
+def open_connections(server: ServerState) -> OpenConnections:
+    """Return the counter of a server's connections."""
     found = _OPEN.get(server)
     if found is None:
         found = _OPEN[server] = OpenConnections()
@@ -44,8 +45,10 @@ class LimitedConnection(LimitedHeads):
 
     rest_s = REST_S
     unread_s = UNREAD_S
-    _counted: str | None = None
-    """The address for which it is counted; None for one that is closed at once."""
+    counted: str | None = None
+    """The address for which it is counted, maybe already before it is made; None for one that is
+    closed at once."""
+    is_made = False
     _content = 0
     _frame = 0
     _in_body = False
@@ -54,16 +57,18 @@ class LimitedConnection(LimitedHeads):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        address = self.client[0] if self.client is not None else ""
-        if _open_connections(self.server_state).add(address):
-            self._counted = address
-        else:
-            transport.abort()
+        self.is_made = True
+        if self.counted is None:
+            address = self.client[0] if self.client is not None else ""
+            if open_connections(self.server_state).add(address):
+                self.counted = address
+            else:
+                transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._counted is not None:
-            _open_connections(self.server_state).remove(self._counted)
-            self._counted = None
+        if self.counted is not None:
+            open_connections(self.server_state).remove(self.counted)
+            self.counted = None
         self._stop(self._rest)
         self._stop(self._unread)
         super().connection_lost(exc)
