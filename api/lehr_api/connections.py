@@ -49,6 +49,7 @@ class LimitedConnection(LimitedHeads):
     """The address for which it is counted, maybe already before it is made; None for one that is
     closed at once."""
     is_made = False
+    """Whether it was ever open; with TLS, after its handshake."""
     _content = 0
     _frame = 0
     _in_body = False

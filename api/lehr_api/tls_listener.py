@@ -1,7 +1,7 @@
-"""Accept TLS connections, each counted from before its handshake on.
+"""Accept TLS connections, and count each before its handshake.
 
 A server of asyncio or uvloop shows a TLS connection only after its handshake. So connections whose
-handshake is never finished would count for nobody, and could use all files of the process.
+handshake is never finished would not be counted, and could use all files of the process.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ def test_connection_whose_request_was_whole_stays_open(
                 found += piece
             assert found.startswith(b"HTTP/1.1 200")
             connection.sendall(b"xx")
-            time.sleep(2.5)
+            time.sleep(2.5)  # Longer than the rest may take.
 
 
 def test_trailers_are_no_headers_of_their_request() -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 UNENDED = ["queued", "starting", "running"]
 _OF_OTHERS = frozenset({"retry", "resume", "extend"})
-"""Launches of what there is already. Of an object that the account launched it has the record."""
+"""Launches that continue an object of others; the account's own objects are in its book already."""
 PRECISION = 1e-9
 
 

@@ -261,13 +261,12 @@ class Launching:
                 )
             book.pending[request_id] = known
             self._ledger.save(book)
-            planned = book.pending[request_id].planned
             object_id = self._send(book, request_id)
             standing = self._budget.standing(book)
             self._ledger.save(book)
         return {
             "launched": _brief(self._budget.find(object_id, kind)),
-            "planned": planned.model_dump(),
+            "planned": known.planned.model_dump(),
             "budget": standing.view(),
         }
 

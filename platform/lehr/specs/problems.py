@@ -233,7 +233,7 @@ def check_plain(data: Any, root: type[BaseModel], origin: Origin) -> list[SpecPr
                         origin.problem(path, f"{show_path(path)}: the key {key!r} is not text.")
                     )
         elif isinstance(value, list | tuple):
-            # Each item of a list may be the same.
+            # All items of a list have the same types.
             inner = step(kinds, "0") or ()
             todo.extend(
                 (item, join(path, index), inner, depth + 1) for index, item in enumerate(value)
