@@ -235,21 +235,24 @@ def test_attention_uses_the_configured_kernel(
 
 
 @pytest.mark.parametrize("keeps_best", [True, False])
-def test_new_best_loss_is_saved_with_reason_best(
+def test_best_is_kept_among_regular_saves_and_adds_none(
     tmp_path: Path, corpus: Path, keeps_best: bool
 ) -> None:
     training = begin(
         tmp_path / "run",
         corpus,
-        steps=8,
+        steps=12,
         validation={"tokens": 512, "share": 0.1, "every": 2},
-        checkpoint={"every": 0, "keep_best": keeps_best},
+        checkpoint={"every": 3, "keep_best": keeps_best},
     )
-    validation = iter([3.0, 4.0, 2.0, 2.5])
+    # The lowest is that of step 8, at which no save is due.
+    validation = iter([5.0, 3.0, 2.0, 1.0, 3.0, 4.0])
     training.evaluate = lambda: next(validation)  # type: ignore[method-assign]
     train(training)
-    saved = {record["step"]: record["reason"] for record in recorded(training, "checkpoint")}
-    assert saved == ({2: "best", 6: "best", 8: "last"} if keeps_best else {8: "last"})
+    saved = [(one["step"], one["val_loss"]) for one in recorded(training, "checkpoint")]
+    assert saved == [(3, None), (6, 2.0), (9, None), (12, 4.0)]
+    removed = [record["step"] for record in recorded(training, "checkpoint_removed")]
+    assert removed == ([3] if keeps_best else [3, 6])
 
 
 def test_a_run_is_evaluated_at_its_interval_and_at_its_end(tmp_path: Path, corpus: Path) -> None:

@@ -46,7 +46,7 @@ def test_run_that_took_all_steps_is_completed(tmp_path: Path, corpus: Path) -> N
 
 
 def test_save_of_the_last_step_can_be_disabled(tmp_path: Path, corpus: Path) -> None:
-    nothing = {**QUIET, "checkpoint": {"every": 0, "save_last": False, "keep_best": False}}
+    nothing = {**QUIET, "checkpoint": {"every": 0, "save_last": False}}
     training = begin(tmp_path / "run", corpus, steps=1, **nothing)
     assert train(training).outcome == "completed"
     assert saves(training) == []
@@ -116,7 +116,7 @@ def test_a_pause_saves_and_records_its_reason(tmp_path: Path, corpus: Path) -> N
     assert saves(training) == [(1, "stop")]
 
 
-def test_a_stop_at_a_new_best_is_saved_as_the_best(tmp_path: Path, corpus: Path) -> None:
+def test_a_stop_at_an_evaluation_has_its_loss(tmp_path: Path, corpus: Path) -> None:
     validation = {**QUIET["validation"], "every": 1}
     training = begin(
         tmp_path / "run", corpus, steps=9, validation=validation, checkpoint={"every": 0}
@@ -125,7 +125,7 @@ def test_a_stop_at_a_new_best_is_saved_as_the_best(tmp_path: Path, corpus: Path)
     train(training)
     (saved,) = recorded(training, "checkpoint")
     (evaluated,) = recorded(training, "evaluation")
-    assert (saved["reason"], saved["step"]) == ("best", 1)
+    assert (saved["reason"], saved["step"]) == ("stop", 1)
     assert saved["val_loss"] == evaluated["values"]["val/loss"]
 
 

@@ -148,7 +148,7 @@ class Training(TrainStep):
             step, last = progress.step, progress.step == config.steps
 
             val_loss = self.evaluate() if last or every(config.validation.every, step) else None
-            is_best = progress.is_new_best(val_loss)
+            progress.remember_best(val_loss)
             self.write_sample()
             decision = self.step_control.agree(self.ranks, save_failed=self.checkpointer.poll())
             if decision.save_failed:
@@ -156,8 +156,8 @@ class Training(TrainStep):
 
             # After the last step a run is complete, even if a stop was requested meanwhile.
             if decision.stop is not None and not last:
-                return self.stop(decision.stop, val_loss, is_best=is_best)
-            reason = self.reason_to_save(is_best=is_best, ordered=decision.checkpoint)
+                return self.stop(decision.stop, val_loss)
+            reason = self.reason_to_save(ordered=decision.checkpoint)
             if reason is not None:
                 try:
                     self.save(reason, val_loss, final=last)
@@ -167,7 +167,7 @@ class Training(TrainStep):
                     if discard is None:
                         raise
                     self.checkpointer.warn_of(error)
-                    return self.stop(discard, val_loss, is_best=is_best)
+                    return self.stop(discard, val_loss)
         self.checkpointer.wait()
         self.metrics_logger.flush()
         return Finished(time=time.time(), step=progress.step, outcome="completed")
@@ -240,27 +240,25 @@ class Training(TrainStep):
 
     # --- saving and stopping -----------------------------------------------------------------
 
-    def reason_to_save(self, *, is_best: bool, ordered: bool = False) -> str | None:
+    def reason_to_save(self, *, ordered: bool = False) -> str | None:
         """Return the reason for the ``checkpoint`` record; None if no save is due."""
         policy, step = self.config.checkpoint, self.progress.step
         if step == self.config.steps and policy.save_last:
             return "last"
         if every(policy.every, step):
             return "interval"
-        if is_best and policy.keep_best:
-            return "best"
         return "order" if ordered else None
 
     def save(self, reason: str, val_loss: float | None, *, final: bool = False) -> None:
         with self.metrics_logger.paused():
             self.checkpointer.save(self.progress, reason, val_loss, final=final)
 
-    def stop(self, stop: StopReason, val_loss: float | None, *, is_best: bool) -> Finished:
+    def stop(self, stop: StopReason, val_loss: float | None) -> Finished:
         step = self.progress.step
         self.events.write(Stopping(time=time.time(), step=step, reason=stop.reason))
         self.log(f"stopping at step {step}: {stop.reason}")
         if stop.save:
-            reason = self.reason_to_save(is_best=is_best) or "stop"
+            reason = self.reason_to_save() or "stop"
             self.save(reason, val_loss, final=True)
             self.checkpointer.wait()
         else:

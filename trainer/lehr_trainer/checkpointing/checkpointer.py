@@ -75,7 +75,7 @@ class Checkpointer:
         """
         if not self._reserved:
             self._reserved = True
-            if self._asynchronous and self._will_save and self._context.ranks.is_main:
+            if self._asynchronous and self._policy.every > 0 and self._context.ranks.is_main:
                 copy_layout = layout_of(self._tensors())
                 self._background.start(lambda: self._make_room(copy_layout))
         return self._background.failed
@@ -140,11 +140,6 @@ class Checkpointer:
         return self._copy.nbytes
 
     # --- rank 0 ------------------------------------------------------------------------------
-
-    @property
-    def _will_save(self) -> bool:
-        policy = self._policy
-        return policy.every > 0 or (policy.keep_best and self._context.config.validation.every > 0)
 
     def _save(
         self,

@@ -36,16 +36,12 @@ class TrainProgress:
     tokens: int = 0
     best_val_loss: float | None = None
 
-    def is_new_best(self, val_loss: float | None) -> bool:
-        """Return whether this is the lowest loss so far, and remember it; False for None."""
+    def remember_best(self, val_loss: float | None) -> None:
+        """Remember the loss of an evaluation, if it is the lowest so far."""
         best = self.best_val_loss
         # A NaN would be the best for ever: no loss is lower.
-        is_best = (
-            val_loss is not None and math.isfinite(val_loss) and (best is None or val_loss < best)
-        )
-        if is_best:
+        if val_loss is not None and math.isfinite(val_loss) and (best is None or val_loss < best):
             self.best_val_loss = val_loss
-        return is_best
 
 
 def describe(

@@ -139,7 +139,7 @@ class CheckpointConfig(Config):
     keep_last: Annotated[int, Field(ge=2)] = 2
     """Number of newest checkpoints that stay on disk; two, since the newest may be damaged."""
     keep_best: bool = True
-    """Also keep the one with the lowest val/loss."""
+    """Also keep the one with the lowest val/loss, of those saved at a step that was evaluated."""
     keep_every: NonNegativeInt = 0
     """Also keep each checkpoint whose step is a multiple of this; 0 keeps no others."""
     save_last: bool = True
