@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import shutil
 import sqlite3
 import time
+from calendar import timegm
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ from lehr.store.streams import index
 from lehr.store.streams.replica import GAPS, is_name, sync_folder
 
 _MANIFEST = "backup.json"
-_DATED = re.compile(r"\d{8}T\d{6}Z")
+_DATED = "%Y%m%dT%H%M%SZ"
 _FORMAT = 1
 _PIECE = 1 << 20
 
@@ -55,6 +55,12 @@ class Backup:
     @property
     def size_bytes(self) -> int:
         return sum(size for size, _ in self.files.values())
+
+    @property
+    def clock_is_behind(self) -> bool:
+        """Whether its name, which follows those beside it, is a minute later than its time."""
+        named_at = _time_of(self.folder)
+        return named_at is not None and named_at > self.created_at + 60
 
 
 @dataclass(frozen=True)
@@ -127,22 +133,33 @@ def backup_and_rotate(
     """Make a new backup in ``folder``, named by its time, and remove all but the newest ``keep``.
 
     Only complete backups with such a name are counted and removed, and only after the new one is
-    complete.
+    complete. Its name follows theirs, also if the clock is behind them (``clock_is_behind``).
 
     Returns:
         The backup, and the folders that were removed.
     """
-    name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    made = backup(home, folder / name, progress=progress)
-    dated = sorted(
-        path
-        for path in folder.iterdir()
-        if _DATED.fullmatch(path.name) and (path / _MANIFEST).is_file() and not path.is_symlink()
-    )
-    old = dated[:-keep]
+    times = {
+        path: named_at
+        for path in (folder.iterdir() if folder.is_dir() else ())
+        if (named_at := _time_of(path)) is not None
+        and (path / _MANIFEST).is_file()
+        and not path.is_symlink()
+    }
+    now = max(time.time(), max(times.values(), default=-1) + 1)
+    made = backup(home, folder / time.strftime(_DATED, time.gmtime(now)), progress=progress)
+    old = [*sorted(times, key=lambda path: times[path]), made.folder][:-keep]
     for path in old:
         shutil.rmtree(path)
     return made, old
+
+
+def _time_of(folder: Path) -> int | None:
+    """Return the time in the name of a dated backup, in seconds; None for other names."""
+    try:
+        named_at = timegm(time.strptime(folder.name, _DATED))
+    except ValueError:
+        return None
+    return named_at if time.strftime(_DATED, time.gmtime(named_at)) == folder.name else None
 
 
 def read_backup(folder: Path, *, verify: bool = True) -> Backup:

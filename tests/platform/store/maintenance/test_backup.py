@@ -277,11 +277,9 @@ def test_dated_backups_are_rotated_and_nothing_else_is_removed(
     folder = tmp_path / "backups"
     (folder / "20200101T000000Z").mkdir(parents=True)  # Not a complete backup: not touched.
     (folder / "mine").mkdir()
-    times = iter(range(4))
-    real = time.gmtime
-    monkeypatch.setattr(time, "gmtime", lambda *_: real(86_400 * next(times)))
     removed = []
-    for _ in range(4):
+    for day in range(4):
+        monkeypatch.setattr(time, "time", lambda day=day: 86_400.0 * day)
         made, old = backup.backup_and_rotate(store.home, folder, keep=2)
         removed += old
         assert backup.read_backup(made.folder).runs == made.runs
@@ -292,3 +290,16 @@ def test_dated_backups_are_rotated_and_nothing_else_is_removed(
         "20200101T000000Z",
         "mine",
     ]
+
+
+def test_the_backup_just_made_stays_with_a_clock_that_is_behind(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "backups"
+    made = []
+    for day in (400, 1, 0, 401):
+        monkeypatch.setattr(time, "time", lambda day=day: 86_400.0 * day)
+        made.append(backup.backup_and_rotate(store.home, folder, keep=2)[0])
+    assert [one.folder.name for one in made[2:]] == sorted(path.name for path in folder.iterdir())
+    assert [one.clock_is_behind for one in made] == [False, True, True, False]
+    assert [one.created_at for one in made] == [86_400.0 * day for day in (400, 1, 0, 401)]
