@@ -30,7 +30,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lehr.errors import HomeUnusable
-from lehr_trainer.files import create_secret, write_atomically
+from lehr_trainer.files import ensure_secret, write_atomically
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 5347
@@ -148,17 +148,13 @@ def ensure_token(where: Path) -> str:
     A token that others can read is rejected, because anybody could use it.
     """
     path = ensure_home(where) / "token"
-    found = read_token(where)
-    if found is None:
-        create_secret(path, f"{secrets.token_urlsafe(32)}\n".encode("ascii"))
-        found = read_token(where)
-        assert found is not None
+    found = ensure_secret(path, f"{secrets.token_urlsafe(32)}\n".encode("ascii")).decode("ascii")
     mode = path.stat().st_mode & 0o777
     if mode & 0o077:
         raise HomeUnusable(
             f"{path} can be read by others (mode {mode:04o}).", hint=f"chmod 600 {path}"
         )
-    return found
+    return found.strip()
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,19 @@ def titled(pids):
     return [pid for pid in pids if command(pid).startswith(b"ray::")]
 
 
+def test_a_token_that_was_lost_is_made_again_with_a_head_that_has_it(tmp_path):
+    home = tmp_path / "home"
+    try:
+        first = ray_head.ensure(home, 0, node="n1")
+        assert ray_head.ensure(home, 0, node="n1") == first
+        ray_head.token_file(home).write_bytes(b"")
+        second = ray_head.ensure(home, 0, node="n1")
+        assert len(ray_head.token_file(home).read_text()) == 64
+        assert (first.running(), second.alive()) == (False, True)
+    finally:
+        ray_head.stop(home)
+
+
 def test_the_head_has_no_dashboard_and_leaves_no_process(tmp_path, monkeypatch):
     sent = []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lehr_trainer.files import create_secret, fsync_folder, write_atomically
+from lehr_trainer.files import ensure_secret, fsync_folder, write_atomically
 
 
 def test_file_is_replaced_and_no_temporary_file_stays(tmp_path):
@@ -26,10 +26,19 @@ def test_failed_write_keeps_the_old_content_and_no_temporary_file(tmp_path):
 
 def test_first_of_two_secrets_stays_and_only_its_owner_can_read_it(tmp_path):
     path = tmp_path / "token"
-    create_secret(path, b"first")
-    create_secret(path, b"second")
+    assert ensure_secret(path, b"first") == b"first"
+    assert ensure_secret(path, b"second") == b"first"
     assert path.read_bytes() == b"first"
     assert path.stat().st_mode & 0o777 == 0o600
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("left", [b"", b"\n", b"\0" * 64])
+def test_secret_that_a_power_cut_emptied_is_made_again(tmp_path, left):
+    path = tmp_path / "token"
+    path.write_bytes(left)
+    assert ensure_secret(path, b"new") == b"new"
+    assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"new", 0o600)
     assert list(tmp_path.iterdir()) == [path]
 
 

@@ -1,4 +1,7 @@
-"""Files that appear whole, and stay through a power cut. Standard library only."""
+"""Files that appear whole, and stay through a power cut. Standard library only.
+
+``lehr.node.procfs`` has its own: processes of a node start without this package.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,21 @@ import errno
 import os
 import secrets
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 
 def write_atomically(path: Path, text: str, *, mode: int = 0o666) -> None:
-    """Replace the file: a reader sees the old content or the new one.
+    """Replace the file: a reader sees the old content or the new one, also after a power cut.
+
+    When it returns, the new content is on the disk.
 
     ``mode``: the permissions of the new file, less those that the umask takes away.
     """
-    draft = _draft(path)
-    try:
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-            file.write(text.encode())
+    with _draft(path, text.encode(), mode) as draft:
         draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
+        fsync_folder(path.parent)
 
 
 def open_regular(path: str | Path, *, dir_fd: int | None = None) -> IO[bytes]:
@@ -42,20 +43,23 @@ def open_regular(path: str | Path, *, dir_fd: int | None = None) -> IO[bytes]:
     raise OSError(errno.EINVAL, "it is not a regular file", str(path))
 
 
-def create_secret(path: Path, data: bytes) -> None:
-    """Create the file, readable by its owner alone and on the disk; keep one that exists."""
-    draft = _draft(path)
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        try:
-            os.write(descriptor, data)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        with contextlib.suppress(FileExistsError):  # Of two at once, the first wins.
-            os.link(draft, path)
-    finally:
-        draft.unlink()
+def ensure_secret(path: Path, new: bytes) -> bytes:
+    """Return the content of a secret's file; make it of ``new``, for its owner alone, if it has
+    none.
+
+    A file that a power cut has emptied, or filled with zeros, has none.
+    """
+    damaged = path.exists()
+    if damaged and (held := path.read_bytes()).strip(b"\0\r\n\t "):
+        return held
+    with _draft(path, new, 0o600) as draft:
+        if damaged:
+            draft.replace(path)
+        else:
+            with contextlib.suppress(FileExistsError):  # Of two at once, the first wins.
+                os.link(draft, path)
+        fsync_folder(path.parent)
+    return path.read_bytes()
 
 
 def fsync_folder(folder: Path) -> None:
@@ -67,5 +71,15 @@ def fsync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _draft(path: Path) -> Path:
-    return path.with_name(f".{path.name}-{secrets.token_hex(8)}")
+@contextlib.contextmanager
+def _draft(path: Path, data: bytes, mode: int) -> Iterator[Path]:
+    """Write a draft beside ``path``, to the disk. What is left of it is removed at the end."""
+    draft = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        yield draft
+    finally:
+        draft.unlink(missing_ok=True)

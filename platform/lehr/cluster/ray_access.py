@@ -39,11 +39,12 @@ def ray_access(home: Path, *, ray_address: str | None, server_url: str) -> RayAc
     if ray_address is not None:
         return RayAccess(_reachable(ray_address, public), _outer_token())
     head = ray_head.recorded(home)
-    if head is None or not head.running():
+    token = ray_head.token(home)
+    if head is None or not head.running() or not token:
         raise RayStarting("Ray is still starting.", hint="Try again in a few seconds.")
     return RayAccess(
         _reachable(head.address, public),
-        ray_head.token_file(home).read_text().strip(),
+        token,
         session=f"{head.boot_id}-{head.pid}-{head.start_time}",
     )
 

@@ -20,18 +20,18 @@ from lehr import home as homes
 from lehr.cluster import interfaces, ray_ports, ray_process
 from lehr.cluster.ray_process import RayProcess
 from lehr.node import gpu_inventory, own_folders, procfs
+from lehr_trainer.files import ensure_secret
 
 
 def token_file(home: Path) -> Path:
-    """Return the file with the Ray token; create it at the first call."""
-    path = _folder(home) / "token"
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return path
-    with os.fdopen(descriptor, "w") as file:
-        file.write(secrets.token_hex(32))
-    return path
+    """Return the file with the Ray token, which ``ensure`` makes."""
+    return _folder(home) / "token"
+
+
+def token(home: Path) -> str:
+    """Return the Ray token; "" if it is lost."""
+    path = token_file(home)
+    return path.read_text().strip() if path.exists() else ""
 
 
 def driver_environment(home: Path) -> dict[str, str]:
@@ -50,8 +50,9 @@ def recorded(home: Path) -> RayProcess | None:
 def ensure(home: Path, gpus: int, *, node: str, public_host: str | None = None) -> RayProcess:
     """Return the running head of this home, or start one.
 
-    A head with another number of GPUs, of another version of Python or Ray, or one that is only
-    half alive, is stopped first. Trainings are not its children and continue.
+    A head with another number of GPUs, of another version of Python or Ray, with a token that is
+    lost, or one that is only half alive, is stopped first. Trainings are not its children and
+    continue.
 
     Args:
         home: Lehr's home.
@@ -64,9 +65,11 @@ def ensure(home: Path, gpus: int, *, node: str, public_host: str | None = None) 
         InternalError: Ray did not start; the message has its last lines.
     """
     with _starting(home):
+        new = secrets.token_hex(32).encode()
+        lost = ensure_secret(token_file(home), new) == new
         head = recorded(home)
         if head is not None:
-            same = (head.gpus, head.versions) == (gpus, ray_process.versions())
+            same = (head.gpus, head.versions, lost) == (gpus, ray_process.versions(), False)
             if same and bool(head.base_port) == bool(public_host) and head.alive():
                 return head
             ray_process.end(head)

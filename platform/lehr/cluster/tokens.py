@@ -12,12 +12,12 @@ import hmac
 import secrets
 from pathlib import Path
 
-from lehr_trainer.files import create_secret
+from lehr_trainer.files import ensure_secret
 
 
 class AttemptTokens:
     def __init__(self, home: Path) -> None:
-        self._key = _key(home / "attempt-key")
+        self._key = ensure_secret(home / "attempt-key", secrets.token_bytes(32))
 
     def token(self, attempt_id: str) -> str:
         digest = hmac.digest(self._key, attempt_id.encode(), "sha256")
@@ -29,10 +29,3 @@ class AttemptTokens:
 
 def sha256(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
-
-
-def _key(path: Path) -> bytes:
-    """Return the key in the file; create it atomically at the first call."""
-    if not path.exists():
-        create_secret(path, secrets.token_bytes(32))
-    return path.read_bytes()

@@ -26,7 +26,7 @@ from lehr.errors import LehrError, Unauthorized, UserError
 from lehr.joining import record as records
 from lehr.joining.record import JoinRecord
 from lehr.node import facts, gpu_inventory, own_folders, procfs
-from lehr_trainer.files import create_secret
+from lehr_trainer.files import write_atomically
 
 if TYPE_CHECKING:
     from lehr.cluster.ray_process import RayProcess
@@ -137,8 +137,7 @@ class NodeKeeper:
         )
         if view.ray_token is not None:
             token = records.folder(self.where) / "ray-token"
-            token.unlink(missing_ok=True)
-            create_secret(token, view.ray_token.encode())
+            write_atomically(token, view.ray_token, mode=0o600)
             found |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
         for name, value in (
             (own_folders.RUNS, self.record.runs_dir),

@@ -8,7 +8,6 @@ the same account wait for each other.
 from __future__ import annotations
 
 import fcntl
-import os
 import re
 import time
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from lehr.errors import UserError
-from lehr_trainer.files import fsync_folder, write_atomically
+from lehr_trainer.files import write_atomically
 
 _ACCOUNT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
 Kind = Literal["run", "sweep", "rollout"]
@@ -140,9 +139,6 @@ class Ledger:
     def save(self, book: Book) -> None:
         """Write the book durably."""
         write_atomically(self._path, book.model_dump_json(indent=1), mode=0o600)
-        with self._path.open("rb") as written:
-            os.fsync(written.fileno())
-        fsync_folder(self._path.parent)
 
     def _read(self) -> Book:
         try:

@@ -111,7 +111,11 @@ def adopt_orphans() -> None:
 
 
 def write_atomically(path: str, data: bytes, *, mode: int = 0o644, durable: bool = False) -> None:
-    """Replace the file atomically: a reader sees the old content or the new."""
+    """Replace the file atomically: a reader sees the old content or the new.
+
+    ``durable``: the new content is on the disk when it returns, as with
+    ``lehr_trainer.files.write_atomically``.
+    """
     draft = f"{path}.{os.getpid()}.tmp"
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     try:
@@ -126,6 +130,12 @@ def write_atomically(path: str, data: bytes, *, mode: int = 0o644, durable: bool
         raise
     os.close(descriptor)
     os.replace(draft, path)
+    if durable:
+        folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def write_json(path: str, value: Any, *, mode: int = 0o644, durable: bool = False) -> None:
