@@ -71,6 +71,7 @@ def create_app(settings: Settings, *, services: Opener = running) -> FastAPI:
         settings=settings,
         attempt_token_sha256=_attempt_tokens(app),
         store=lambda: app.state.services.store,
+        ended_logins=lambda: app.state.services.ended_logins,
     )
     app.add_middleware(guard)
     dashboard.install(app)

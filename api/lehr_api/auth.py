@@ -12,7 +12,7 @@ import hmac
 import ipaddress
 import re
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -23,6 +23,7 @@ from lehr import access, node_tokens, projects
 from lehr.access import Role
 from lehr.errors import Forbidden, NotFound, Unauthorized, UserError
 from lehr_api import scopes
+from lehr_api.logins import Login
 from lehr_api.problems import CrossOrigin, WrongHost
 
 if TYPE_CHECKING:
@@ -31,9 +32,9 @@ if TYPE_CHECKING:
     from lehr.node_tokens import NodeToken
     from lehr.store.records.access_tokens import AccessTokenRecords
     from lehr.store.tables import AccessTokenRow
+    from lehr_api.logins import EndedLogins
     from lehr_api.settings import Settings
 
-COOKIE_DAYS = 30
 API = "/api/v1"
 NODE_PATHS = frozenset({f"{API}/cluster/join", f"{API}/cluster/leave"})
 """Paths that a machine's token opens (``lehr.node_tokens``). A person's token opens them, too."""
@@ -74,7 +75,7 @@ def attempt_of(path: str) -> str | None:
 
 @dataclass(frozen=True)
 class Keys:
-    """The home's token and the cookie derived from it."""
+    """The home's token and the cookies derived from it."""
 
     token: str
 
@@ -86,23 +87,17 @@ class Keys:
         digest = hmac.new(self.token.encode(), b"lehr cookie name 1", hashlib.sha256)
         return f"lehr_{digest.hexdigest()[:16]}"
 
-    @property
-    def cookie(self) -> str:
-        """Return the cookie's value, derived from the token; the token cannot be computed from
-        it.
-        """
-        return hmac.new(self.token.encode(), b"lehr cookie 1", hashlib.sha256).hexdigest()
-
     def opens(self, given: str) -> bool:
         return _same(given, self.token)
 
-    def cookie_of(self, person: Person) -> str:
-        """Return the value of the cookie with which a browser is logged in as this person."""
-        if person.sha256 is None:
-            return self.cookie
-        text = f"lehr cookie 2\n{person.name}\n{person.sha256}"
+    def cookie_of(self, person: Person, login: Login) -> str:
+        """Return the value of the cookie with which a browser is logged in as this person.
+
+        The token cannot be computed from it.
+        """
+        text = f"lehr cookie 3\n{person.name}\n{person.sha256}\n{login.until}\n{login.number}"
         digest = hmac.new(self.token.encode(), text.encode(), hashlib.sha256).hexdigest()
-        return f"{person.name}:{digest}"
+        return f"{person.name}:{login.until}:{login.number}:{digest}"
 
 
 @dataclass(frozen=True)
@@ -115,12 +110,16 @@ class Person:
     """The digest of a named token; None for the home's own token."""
     projects: projects.Limit = None
     """The projects that the token is limited to; None: all."""
+    login: Login | None = field(default=None, compare=False)
+    """The login of the browser; None if the request has the token itself."""
 
 
 OWNER = Person(access.OWNER, Role.ADMIN)
 
 
-def check_person(headers: Headers, keys: Keys, tokens: AccessTokenRecords) -> Person:
+def check_person(
+    headers: Headers, keys: Keys, tokens: AccessTokenRecords, ended: EndedLogins
+) -> Person:
     """Return whom the request comes from.
 
     Raises:
@@ -132,7 +131,7 @@ def check_person(headers: Headers, keys: Keys, tokens: AccessTokenRecords) -> Pe
     cookie = cookie_value(headers, keys)
     if cookie is None:
         raise Unauthorized("a token is required.", hint=_TOKEN_HINT)
-    found = person_of_cookie(cookie, keys, tokens)
+    found = person_of_cookie(cookie, keys, tokens, ended)
     if found is None:
         raise Unauthorized("the login is no longer valid.", hint="Log in again at /login.")
     return found
@@ -157,20 +156,30 @@ def person_with(token: str, keys: Keys, tokens: AccessTokenRecords) -> Person:
     return _person(row)
 
 
-def person_of_cookie(cookie: str, keys: Keys, tokens: AccessTokenRecords) -> Person | None:
+def person_of_cookie(
+    cookie: str, keys: Keys, tokens: AccessTokenRecords, ended: EndedLogins
+) -> Person | None:
     """Return who is logged in with this cookie; None if it is not valid, or no longer."""
-    if _same(cookie, keys.cookie):
-        return OWNER
-    name, _, _ = cookie.rpartition(":")
-    row = tokens.of_name(name)
-    if row is None or not tokens.valid(row):
+    parts = _COOKIE.fullmatch(cookie)
+    if parts is None:
         return None
-    person = _person(row)
-    return person if _same(cookie, keys.cookie_of(person)) else None
+    person, login = OWNER, Login(parts[3], int(parts[2]))
+    if parts[1] != OWNER.name:
+        row = tokens.of_name(parts[1])
+        if row is None or not tokens.valid(row):
+            return None
+        person = _person(row)
+    right = _same(cookie, keys.cookie_of(person, login)) and ended.valid(login)
+    return replace(person, login=login) if right else None
 
 
-def still_valid(person: Person, tokens: AccessTokenRecords) -> bool:
-    """Return whether the token of an open connection is valid as before."""
+_COOKIE = re.compile(r"([^:]+):([0-9]{1,15}):([0-9a-f]{32}):[0-9a-f]{64}", re.ASCII)
+
+
+def still_valid(person: Person, tokens: AccessTokenRecords, ended: EndedLogins) -> bool:
+    """Return whether the token or the login of an open connection is valid as before."""
+    if person.login is not None and not ended.valid(person.login):
+        return False
     if person.sha256 is None:
         return True
     row = tokens.of_name(person.name)

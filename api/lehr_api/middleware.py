@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from lehr.store import Store
+    from lehr_api.logins import EndedLogins
     from lehr_api.settings import Settings
 
 _log = logging.getLogger("lehr.api")
@@ -55,6 +56,7 @@ class Guard:
         settings: Settings,
         attempt_token_sha256: Callable[[str], Awaitable[str | None]],
         store: Callable[[], Store],
+        ended_logins: Callable[[], EndedLogins],
     ) -> None:
         self.app = app
         self._bodies = Bodies(settings)
@@ -63,6 +65,7 @@ class Guard:
         self._loopback = settings.loopback
         self._attempt_token_sha256 = attempt_token_sha256
         self._store = store
+        self._ended_logins = ended_logins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -131,7 +134,8 @@ class Guard:
             return None
         attempt = auth.attempt_of(path)
         if attempt is None:
-            return auth.check_person(headers, self._keys, self._store().access_tokens)
+            tokens = self._store().access_tokens
+            return auth.check_person(headers, self._keys, tokens, self._ended_logins())
         auth.check_attempt(headers, await self._attempt_token_sha256(attempt))
         return None
 

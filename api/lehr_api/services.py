@@ -21,6 +21,7 @@ from lehr.services.once import Operation, once
 from lehr.wandb_mirror import state_files
 from lehr_api.backpressure import Intake
 from lehr_api.login_links import LoginLinks
+from lehr_api.logins import EndedLogins
 from lehr_api.stream import Hub
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Services(context.Context):
     intake: Intake
     sender: Sender
     login_links: LoginLinks
+    ended_logins: EndedLogins
 
     def once(self, key: str | None, operation: Operation[Any], *, status: int = 201) -> Response:
         """Carry out an operation, once for each ``Idempotency-Key``, and answer with its result.
@@ -111,6 +113,7 @@ def assemble(
         trainers=settings.trainers,
         sender=Sender(store, Webhooks(settings.home), allowed_hosts=settings.webhook_hosts),
         login_links=LoginLinks(),
+        ended_logins=EndedLogins(settings.home),
     )
 
 

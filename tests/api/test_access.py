@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import parse_qs, urlsplit
 
@@ -15,6 +16,7 @@ from lehr.errors import StoreUnavailable, Unauthorized
 from lehr.store.records import access_tokens, audit
 from lehr_api import auth
 from lehr_api.login_links import LIFETIME_S, MOST_EACH, LoginLinks
+from lehr_api.logins import EndedLogins, Login
 from lehr_testing.api import BASE, RUN_SPEC, TOKEN, api_client, served
 from lehr_testing.routes import concrete, walk
 
@@ -272,21 +274,17 @@ def test_browser_is_logged_in_as_the_token_and_out_when_that_ends(api):
     assert (answer.status_code, answer.json()["detail"]) == (401, "the login is no longer valid.")
 
 
-def test_cookie_of_one_token_does_not_open_as_another(api):
+def test_cookie_of_one_token_does_not_open_as_another(api, tmp_path):
     api, client = api
     keys = auth.Keys(TOKEN)
     create(client, "anna", "viewer")
     create(client, "boss", "admin")
-    viewer = auth.person_of_cookie(
-        keys.cookie_of(
-            auth.Person("anna", Role.VIEWER, api.store.access_tokens.of_name("anna").sha256)
-        ),
-        keys,
-        api.store.access_tokens,
-    )
-    assert viewer.role is Role.VIEWER
-    forged = keys.cookie_of(viewer).replace("anna", "boss")
-    assert auth.person_of_cookie(forged, keys, api.store.access_tokens) is None
+    tokens, ended, login = api.store.access_tokens, EndedLogins(tmp_path), Login.new(time.time())
+    viewer = auth.Person("anna", Role.VIEWER, tokens.of_name("anna").sha256)
+    cookie = keys.cookie_of(viewer, login)
+    assert auth.person_of_cookie(cookie, keys, tokens, ended) == viewer
+    forged = cookie.replace("anna", "boss")
+    assert auth.person_of_cookie(forged, keys, tokens, ended) is None
 
 
 def httpx_browser(client):

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from contextlib import suppress
 
 import httpx
@@ -10,6 +11,7 @@ import pytest
 from lehr import Client
 from lehr.errors import ServerUnavailable
 from lehr_api import auth
+from lehr_api.logins import Login
 from lehr_testing.api import (
     RUN_SPEC,
     SWEEP_SPEC,
@@ -156,7 +158,8 @@ def test_a_stream_of_a_run_that_does_not_exist_is_a_problem(server):
 def test_browser_subscribes_with_its_cookie_and_last_event_id(server):
     _, address = server
     headers = {
-        "Cookie": f"{auth.Keys(TOKEN).cookie_name}={auth.Keys(TOKEN).cookie}",
+        "Cookie": f"{auth.Keys(TOKEN).cookie_name}="
+        + auth.Keys(TOKEN).cookie_of(auth.OWNER, Login.new(time.time())),
         "Last-Event-ID": "999",
     }
     with httpx.stream(

@@ -1,12 +1,14 @@
-"""Login: a browser sends the token once and gets a cookie derived from it."""
+"""Login: a browser sends the token once and gets a cookie derived from it, until the logout."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import parse_qs
 
 import orjson
+from anyio import to_thread
 from fastapi import APIRouter, Query
 from fastapi import Request as FastAPIRequest
 from starlette.responses import RedirectResponse, Response
@@ -15,6 +17,7 @@ from lehr.errors import Unauthorized
 from lehr_api import auth
 from lehr_api.dashboard.login import local_target, login_page
 from lehr_api.deps import ServicesDep
+from lehr_api.logins import LIFETIME_S, Login
 from lehr_api.problems import error_response
 
 if TYPE_CHECKING:
@@ -35,8 +38,8 @@ async def show(
     """Show the form; a logged-in browser is redirected."""
     keys = auth.Keys(services.settings.token)
     cookie = auth.cookie_value(request.headers, keys)
-    known = services.store.access_tokens
-    if cookie is not None and auth.person_of_cookie(cookie, keys, known) is not None:
+    known, ended = services.store.access_tokens, services.ended_logins
+    if cookie is not None and auth.person_of_cookie(cookie, keys, known, ended) is not None:
         return RedirectResponse(local_target(target), 303)
     return login_page(target, code=code)
 
@@ -59,6 +62,9 @@ async def log_in(request: FastAPIRequest, services: ServicesDep) -> Response:
 
 @router.post("/logout")
 async def log_out(request: FastAPIRequest, services: ServicesDep) -> Response:
+    login = request.state.person.login
+    if login is not None:
+        await to_thread.run_sync(services.ended_logins.end, login)
     answer = RedirectResponse("/login", 303)
     name = auth.Keys(services.settings.token).cookie_name
     answer.delete_cookie(name, httponly=True, samesite="lax", secure=_is_https(request))
@@ -124,8 +130,8 @@ def _set_cookie(
     keys = auth.Keys(services.settings.token)
     answer.set_cookie(
         keys.cookie_name,
-        keys.cookie_of(person),
-        max_age=auth.COOKIE_DAYS * 86_400,
+        keys.cookie_of(person, Login.new(time.time())),
+        max_age=LIFETIME_S,
         httponly=True,
         # Lax, so that a link to a run in a message opens it. Pages of other sites gain nothing:
         # every request's origin is checked.

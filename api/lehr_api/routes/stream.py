@@ -68,9 +68,12 @@ async def stream(
 async def _while_valid(
     services: Services, person: auth.Person, events: AsyncGenerator[bytes]
 ) -> AsyncIterator[bytes]:
-    """Pass the events on until the person's token ends; a heartbeat comes every few seconds."""
+    """Pass the events on until the person's token or login ends.
+
+    It is judged at each event; a heartbeat comes every few seconds.
+    """
     async with aclosing(events) as open_events:
         async for piece in open_events:
-            if not auth.still_valid(person, services.store.access_tokens):
+            if not auth.still_valid(person, services.store.access_tokens, services.ended_logins):
                 return
             yield piece
