@@ -27,15 +27,15 @@ def write_atomically(path: Path, text: str, *, mode: int = 0o666) -> None:
         fsync_folder(path.parent)
 
 
-def open_regular(path: str | Path, *, dir_fd: int | None = None) -> IO[bytes]:
+def open_regular(path: str | Path, *, dir_fd: int | None = None, follow: bool = False) -> IO[bytes]:
     """Open a regular file for reading, whoever made it.
 
-    A link is not followed, and a pipe or a device, which could be read for ever, is not opened.
+    A pipe or a device, which could be read for ever, is not opened, and a link only if ``follow``.
 
     Raises:
         OSError: it cannot be opened, or is none.
     """
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
     descriptor = os.open(path, flags, dir_fd=dir_fd)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return os.fdopen(descriptor, "rb")

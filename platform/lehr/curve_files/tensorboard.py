@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lehr.curve_files.points import CurveRow, Points, Remark, unreadable
+from lehr_trainer.files import open_regular
 
 PATTERN = "*tfevents*"
 LARGEST = 512 * 2**20
@@ -46,7 +47,7 @@ def points(paths: list[Path]) -> Points:
     """
     for path in paths:
         events = 0
-        with path.open("rb") as file:
+        with open_regular(path, follow=True) as file:
             size = path.stat().st_size
             while header := file.read(12):
                 length = struct.unpack("<Q", header[:8])[0] if len(header) == 12 else LARGEST + 1

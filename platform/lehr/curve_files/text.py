@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 
 from lehr.curve_files.names import STEPS, bare, no_such_name
 from lehr.curve_files.points import CurveRow, Points, Remark, unreadable
+from lehr_trainer.files import open_regular
 
 LONGEST_LINE = 1_000_000
 """Characters of a cell, or of the names of columns; a longer one is none of metrics."""
@@ -31,7 +33,8 @@ def csv_points(path: Path, wants: Wants, given: set[str], *, growing: bool = Fal
             metric that is no number.
     """
     csv.field_size_limit(min(sys.maxsize, LONGEST_LINE))
-    with path.open(newline="", encoding="utf-8-sig", errors="strict") as file:
+    content = open_regular(path, follow=True)
+    with io.TextIOWrapper(content, newline="", encoding="utf-8-sig") as file:
         try:
             first = file.readline(LONGEST_LINE)
             if not growing:

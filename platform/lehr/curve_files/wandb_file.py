@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lehr.curve_files.points import CurveRow, Points, Remark, unreadable
+from lehr_trainer.files import open_regular
 
 MAGIC = b":W&B"
 _BLOCK, _FILE_HEADER, _RECORD_HEADER = 32_768, 7, 7
@@ -92,7 +93,7 @@ def _values(history: Any) -> dict[str, float]:
 
 
 def _records(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
+    with open_regular(path, follow=True) as file:
         if not file.read(_FILE_HEADER).startswith(MAGIC):
             raise unreadable(path, "it is no W&B offline file.")
         at, record = _FILE_HEADER, b""

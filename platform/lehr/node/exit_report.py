@@ -5,6 +5,8 @@ import os
 import time
 from typing import Any
 
+from lehr.node import procfs
+
 _TAIL_BYTES = 6_000
 _LOGS = 3
 _FINISHED = ("outcome", "step", "cause", "message")
@@ -95,7 +97,7 @@ def finished(attempt_dir: str) -> dict[str, Any] | None:
 
 def last_bytes(path: str, limit: int) -> bytes:
     try:
-        with open(path, "rb") as file:
+        with procfs.open_regular(path) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - limit))
             return file.read()

@@ -4,11 +4,13 @@ A process is identified by boot id, pid and start time together: pids are reused
 so are start times.
 """
 
+import errno
 import json
 import os
 import signal
+import stat
 from collections.abc import Callable
-from typing import Any
+from typing import IO, Any
 
 MARK = "LEHR_ATTEMPT_NONCE"
 """Environment variable of every process of an attempt. It finds ranks again, since torchrun
@@ -143,10 +145,23 @@ def write_json(path: str, value: Any, *, mode: int = 0o644, durable: bool = Fals
     write_atomically(path, data + b"\n", mode=mode, durable=durable)
 
 
+def open_regular(path: str) -> IO[bytes]:
+    """Do what `lehr_trainer.files.open_regular` does, which a shim cannot import.
+
+    Raises:
+        OSError: the file cannot be opened, or is not a regular one.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "it is not a regular file", path)
+
+
 def read_json(path: str) -> Any:
     """Return the file's content; None if it is missing or incomplete, or nested too deeply."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             return json.loads(file.read())
     except (OSError, ValueError, RecursionError):
         return None

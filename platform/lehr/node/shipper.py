@@ -15,6 +15,7 @@ import math
 import os
 import random
 import signal
+import stat
 import sys
 import time
 from typing import Any
@@ -224,13 +225,14 @@ class Shipper:
 
 def _size(path: str) -> int:
     try:
-        return os.stat(path).st_size
+        status = os.lstat(path)
     except OSError:
         return 0
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
 
 def _read(path: str, offset: int, limit: int) -> bytes:
-    with open(path, "rb") as file:
+    with procfs.open_regular(path) as file:
         file.seek(offset)
         return file.read(limit)
 

@@ -9,6 +9,7 @@ from typing import Protocol
 from lehr.programs.program_dir import ProgramDir
 from lehr.programs.recorder import Recorder, parse_line
 from lehr.programs.sources import FileSource, csv_source, tensorboard_source, wandb_source
+from lehr_trainer.files import open_regular
 
 _PIECE = 4 << 20
 _LONGEST_LINE = 1 << 20
@@ -71,10 +72,13 @@ class LogTail:
 
     def _read_piece(self) -> bool:
         try:
-            with self._path.open("rb") as file:
+            with open_regular(self._path) as file:
                 file.seek(self._offset)
                 piece = file.read(_PIECE)
         except FileNotFoundError:
+            return False
+        except OSError as error:
+            self._recorder.warn("unreadable_log", f"{self._path}: {error.strerror}")
             return False
         self._offset += len(piece)
         *lines, self._rest = (self._rest + piece).split(b"\n")

@@ -21,6 +21,7 @@ from lehr_trainer.contract import layout
 from lehr_trainer.contract.manifest import read_manifest
 from lehr_trainer.contract.orders import LaunchNote
 from lehr_trainer.errors import BadConfig
+from lehr_trainer.files import open_regular
 
 _NOT_FOR_PROGRAMS = ("PYTHONSAFEPATH",)
 
@@ -75,7 +76,8 @@ class ProgramDir:
             if not done.exists():
                 resumed = self._make(note, deterministic=deterministic)
                 done.write_text(json.dumps(resumed.__dict__ if resumed else None))
-            found = json.loads(done.read_text())
+            with open_regular(done) as file:
+                found = json.loads(file.read())
         return Resume(**found) if found else None
 
     def _make(self, note: LaunchNote, *, deterministic: bool) -> Resume | None:
@@ -177,7 +179,10 @@ def read_program(run_dir: Path) -> Program:
     """
     path = run_dir / layout.CONFIG
     try:
-        return Program.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+        with open_regular(path) as file:
+            return Program.model_validate(yaml.safe_load(file.read()))
+    except OSError as error:
+        raise BadConfig(f"{path} cannot be read: {error.strerror}") from None
     except ValidationError as error:
         problems = [
             f"{'.'.join(map(str, one['loc'])) or 'the config'}: {one['msg']}"

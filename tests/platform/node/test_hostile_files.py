@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lehr.control.exits import sound_exit
-from lehr.node import exit_report, procfs
+from lehr.curve_files.text import csv_points
+from lehr.node import exit_report, procfs, shipper
 from lehr.node.agent import Agent
 from lehr.node.attempt_dir import AttemptDir
 from lehr.node.shipper import Shipper
+from lehr.programs.keeper import Keeper
+from lehr.programs.log_tail import LogTail
+from lehr.programs.program_dir import ProgramDir, read_program
+from lehr.programs.recorder import Recorder
+from lehr.specs.program import Program
 from lehr_testing import hostile
+from lehr_trainer.contract.orders import read_orders
+from lehr_trainer.errors import BadConfig
+from lehr_trainer.runtime.event_stream import EventStream
+from lehr_trainer.runtime.failures import notes
 
 FINISHED = hostile.fields("finished")
 NESTED = tuple('{"a":' * depth + "1" + "}" * depth for depth in (300, 960, 990, 8_000))
@@ -115,3 +128,51 @@ def test_folder_of_an_attempt_that_cannot_be_read_leaves_the_others_in_the_list(
         "sound-1": {"state": "ended", "gpus": [3], "exit": {"code": 0}},
     }
     assert "odd-1" in capsys.readouterr().err
+
+
+def shipped(attempt: Path) -> list[int]:
+    (attempt / "rank-1.log").mkdir()
+    return [shipper._size(str(attempt / f"rank-{rank}.log")) for rank in (0, 1)]
+
+
+def logged(attempt: Path) -> list[str]:
+    place = ProgramDir(attempt, None)
+    events = EventStream(attempt / "e.jsonl")
+    recorder = Recorder(events, tokens_per_step=1)
+    for _ in range(2):  # The warning is said once.
+        LogTail(place, recorder, Keeper(place, Program(script="a.py"), events, recorder)).read()
+    return re.findall("unreadable_log|no such", (attempt / "e.jsonl").read_text())
+
+
+def config_problem(attempt: Path) -> str:
+    with pytest.raises(BadConfig) as caught:
+        read_program(attempt.parent)
+    return str(caught.value).partition(": ")[2]
+
+
+def csv_problem(path: Path) -> str:
+    with pytest.raises(OSError, match="not a regular file"):
+        list(csv_points(path, lambda _: True, set()))
+    return "regular"
+
+
+READERS: dict[str, tuple[str, Callable[[Path], Any], Any]] = {
+    "the log of an exit": ("x.log", lambda a: exit_report.log_tail(str(a)), ""),
+    "the last record": ("events.jsonl", lambda a: exit_report.finished(str(a)), None),
+    "orders": ("orders.json", lambda a: read_orders(a / "orders.json").desired, "run"),
+    "what is shipped": ("rank-0.log", shipped, [0, 0]),
+    "a failure's note": ("failure-rank-1.json", notes, []),
+    "a JSON file": ("exit.json", lambda a: procfs.read_json(str(a / "exit.json")), None),
+    "the program's log": ("log-0.jsonl", logged, ["unreadable_log"]),
+    "the config": ("../config.yaml", config_problem, "it is not a regular file"),
+    "a CSV file": ("work/metrics.csv", lambda a: csv_problem(a / "work/metrics.csv"), "regular"),
+}
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("reader", READERS)
+def test_pipe_in_place_of_a_file_of_a_run_is_not_opened(tmp_path, reader):
+    name, read, expected = READERS[reader]
+    (tmp_path / "attempt-1/work").mkdir(parents=True)
+    os.mkfifo(tmp_path / "attempt-1" / name)
+    assert read(tmp_path / "attempt-1") == expected

@@ -11,6 +11,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from lehr_trainer.files import open_regular
+
 
 class Orders(BaseModel):
     """What the attempt should be doing.
@@ -47,6 +49,7 @@ class LaunchNote(BaseModel):
 def read_orders(path: Path) -> Orders:
     """Read the orders in ``path``; the default (run) if the file is missing or unreadable."""
     try:
-        return Orders.model_validate_json(path.read_bytes())
+        with open_regular(path) as file:
+            return Orders.model_validate_json(file.read())
     except (OSError, ValidationError):
         return Orders()

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lehr_trainer.errors import BadConfig, DiskFull, TrainerError
-from lehr_trainer.files import write_atomically
+from lehr_trainer.files import open_regular, write_atomically
 from lehr_trainer.runtime.event_stream import NO_SPACE
 
 _LOOK_EVERY_S = 0.5
@@ -101,8 +101,8 @@ def notes(attempt_dir: Path) -> list[Failure]:
     """List the notes, oldest first, so that consequences of another failure come later."""
     found: list[tuple[int, Failure]] = []
     for path in attempt_dir.glob("failure-rank-*.json"):
-        with contextlib.suppress(OSError, ValueError, TypeError):
-            found.append((path.stat().st_mtime_ns, Failure(**json.loads(path.read_bytes()))))
+        with contextlib.suppress(OSError, ValueError, TypeError), open_regular(path) as file:
+            found.append((path.stat().st_mtime_ns, Failure(**json.loads(file.read()))))
     return [failure for _, failure in sorted(found, key=lambda pair: pair[0])]
 
 
