@@ -112,8 +112,23 @@ def test_lost_bytes_of_a_file_that_became_shorter_are_shown_for_ever(api, worker
     view = client.get(f"/api/v1/runs/{run_of(api_, worker).id}").json()
     assert view["state"] == "completed"
     assert view["warnings"] == [
-        "Attempt 1: bytes 3 to 8 of rank-0.log are lost: the sender's file became shorter."
+        "Attempt 1: rank-0.log became shorter, 3 of 8 bytes: what was written to it later is lost."
     ]
+
+
+def test_stream_that_vanishes_while_it_is_written_is_an_alert_at_once(api, worker):
+    api_, client = api
+    data = started() + metrics(1, 4)
+    worker.put(data, 0)
+    run = run_of(api_, worker).id
+    assert client.get(f"/api/v1/runs/{run}/alerts").json() == []
+    for _ in range(2):
+        assert worker.post("heartbeat", {"shorter": {"events.jsonl": 0}}).status_code == 200
+    [alert] = client.get(f"/api/v1/runs/{run}/alerts").json()
+    assert (alert["code"], alert["step"], alert["sure"]) == ("lost_records", 4, "certain")
+    lost = f"events.jsonl became shorter, 0 of {len(data)} bytes: "
+    assert lost in alert["seen"]
+    assert [lost in text for text in client.get(f"/api/v1/runs/{run}").json()["warnings"]] == [True]
 
 
 def test_append_is_limited_to_one_mebibyte(worker):

@@ -96,6 +96,8 @@ class HeartbeatMessage(Documented):
     """The part of a gang that sends this."""
     sizes: Sizes = {}
     """Bytes written so far, by stream."""
+    shorter: Sizes = {}
+    """Bytes of streams whose files have become shorter than what was sent, each once."""
     launcher_alive: bool = True
     step: Annotated[int, Field(ge=0, le=1 << 60)] | None = None
     elapsed_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None

@@ -45,6 +45,8 @@ class AttemptProtocol:
         newer = run.attempt != attempt.number or not RunState(run.state).active
         fenced = newer or attempt.exited_at is not None
         keep = self._store.checkpoints.needed_by_forks(run.id)
+        for name, size in (payload.get("shorter") or {}).items():
+            self._store.streams.record_gap(attempt_id, name, size)
         return self._note(run, attempt_id, payload, fenced=fenced, keep=keep)
 
     def publish(self, living: Mapping[str, RunRow], senders: int) -> None:
@@ -62,11 +64,11 @@ class AttemptProtocol:
     ) -> dict[str, Any] | None:
         """Do what ``on_heartbeat`` does, with the run as of the last tick.
 
-        Return None if the attempt was not living then, or if its orders need the store. The
+        Return None if the attempt was not living then, or if its orders or news need the store. The
         orders may be one tick old; a change of the run causes a tick at once.
         """
         run = self._living.get(attempt_id)
-        if run is None:
+        if run is None or payload.get("shorter"):
             return None
         return self._note(run, attempt_id, payload, fenced=False)
 

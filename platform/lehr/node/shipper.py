@@ -51,7 +51,9 @@ class Shipper:
         self.attempt_dir = str(launch["attempt_dir"])
         self.server = ServerConnection(self.address, str(launch["token"]), entry.attempt_id)
         # A new attempt has sent nothing; otherwise ask the server.
-        self.offsets: dict[str, int] | None = None if self.sizes() else {}
+        self.offsets: dict[str, int] | None = {}
+        if self.sizes():
+            self.offsets = None
         self.parent = os.getppid()
         self.deleted = False
         self.step: int | None = None
@@ -60,6 +62,8 @@ class Shipper:
         self.send_s = SEND_S
         self.next_send = 0.0
         self.rejected_since: float | None = None
+        self.told: set[str] = set()
+        """The streams that became shorter, as far as the server knows."""
 
     def address(self) -> str:
         return self.entry.server_url(self.launch)
@@ -126,7 +130,10 @@ class Shipper:
         return {name: os.path.join(self.attempt_dir, name) for name in names}
 
     def sizes(self) -> dict[str, int]:
-        return {name: size for name, path in self.streams().items() if (size := _size(path))}
+        """Return the bytes of each stream that has begun: 0 if its file is gone again."""
+        sizes = {name: _size(path) for name, path in self.streams().items()}
+        sent = self.offsets or {}
+        return {name: size for name, size in sizes.items() if size or sent.get(name)}
 
     def ship(self, *, final: bool) -> bool:
         """Send one chunk of the first stream with new data; return False if there is none."""
@@ -174,13 +181,20 @@ class Shipper:
     # ------------------------------------------------------------------------ heartbeat and exit
 
     def heartbeat(self) -> None:
+        sizes, sent = self.sizes(), self.offsets or {}
+        shorter = {
+            name: size
+            for name, size in sizes.items()
+            if size < sent.get(name, 0) and name not in self.told
+        }
         answer = self.server.post(
             "heartbeat",
             {
                 "boot_id": procfs.boot_id(),
                 "pid": self.parent,
                 "node_rank": self.gang.node_rank,
-                "sizes": self.sizes(),
+                "sizes": sizes,
+                "shorter": shorter,
                 "launcher_alive": True,
                 "step": self.step,
                 "elapsed_s": round(
@@ -189,6 +203,7 @@ class Shipper:
             },
         )
         reply = answer.must(200).json()
+        self.told |= shorter.keys()
         self.next_heartbeat = time.monotonic() + float(reply.get("interval_s") or 2.0)
         self.send_s = float(reply.get("send_s") or SEND_S)
         self.next_send = min(self.next_send, time.monotonic() + self.send_s)

@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 
 from lehr.analysis.curve import Curve
 from lehr.analysis.diagnosis import EXACT, JUDGED, Alert, diagnose
+from lehr.analysis.diagnosis.signs import Loss
 from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound
 from lehr.lru import Lru
+from lehr.presenters.streams import lost_after
 from lehr.specs import stored
+from lehr.store.ids import attempt_id
 from lehr_trainer.configs.train import BatchConfig, ScheduleConfig
 
 if TYPE_CHECKING:
@@ -31,7 +34,9 @@ class Alerts:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._known: Lru[tuple[str, int], tuple[int, tuple[Alert, ...]]] = Lru(_REMEMBERED)
+        self._known: Lru[tuple[str, int], tuple[tuple[int, bool, int], tuple[Alert, ...]]] = Lru(
+            _REMEMBERED
+        )
 
     def of(self, run: RunRow, step: int | None, *, look: bool) -> tuple[Alert, ...]:
         """Return the alerts of ``run``, whose newest step is ``step``.
@@ -40,15 +45,16 @@ class Alerts:
         curves of a thousand ended runs would take seconds.
         """
         key = (run.id, run.attempt)
-        seen, alerts = self._known.get(key) or (-1, ())
+        (seen, had_ended, gaps), alerts = self._known.get(key) or ((-1, False, 0), ())
         if step is None or not look:
             return alerts
         ended = RunState(run.state).ended
         length = stored.total_steps(run.spec) or step
         due = step if ended else seen + max(1, int(length * _AGAIN_AFTER))
-        if seen < 0 or (step >= due and step != seen):
+        state = (step, ended, len(self._store.streams.gaps(attempt_id(*key))))
+        if seen < 0 or (step >= due and step != seen) or (had_ended, gaps) != state[1:]:
             alerts = tuple(self._diagnose(run, step))
-            self._known.put(key, (step, alerts))
+            self._known.put(key, (state, alerts))
         return alerts
 
     def _diagnose(self, run: RunRow, step: int) -> list[Alert]:
@@ -70,8 +76,9 @@ class Alerts:
         steps = stored.total_steps(run.spec)
         if steps is None and run.state == RunState.COMPLETED:
             steps = step
+        losses = self._losses(run, step)
         if not train or steps is None:
-            return diagnose(curves, total_steps=steps)
+            return diagnose(curves, total_steps=steps, losses=losses)
         schedule = ScheduleConfig.model_validate(train["schedule"])
         batch = BatchConfig.model_validate(train["batch"])
         return diagnose(
@@ -79,4 +86,25 @@ class Alerts:
             total_steps=steps,
             warmup_steps=schedule.warmup(steps),
             changes=batch.changes(steps),
+            losses=losses,
         )
+
+    def _losses(self, run: RunRow, newest: int) -> list[Loss]:
+        """Return what the run did and what is not on record."""
+        found = [
+            Loss(
+                steps.first,
+                f"steps {steps.first:,} to {steps.last:,} are not on record: attempt "
+                f"{steps.attempt} recorded none after {steps.first - 1:,}, and a later one went "
+                f"on from step {steps.last:,}",
+            )
+            for steps in self._store.series.unrecorded(run.id)
+        ]
+        for attempt in self._store.attempts.of_run(run.id):
+            step = newest if attempt.number == run.attempt else attempt.last_step or 0
+            found += [
+                Loss(step, f"after step {step:,} of attempt {attempt.number}, {lost_after(gap)}")
+                for gap in self._store.streams.gaps(attempt.id)
+                if gap.shorter
+            ]
+        return found

@@ -28,6 +28,7 @@ AlertCode = Literal[
     "memory_creep",
     "repeated_batches",
     "other_data",
+    "lost_records",
 ]
 """Names of the alerts; ``lehr.analysis.diagnosis`` has a rule for each."""
 

@@ -74,6 +74,28 @@ def test_shipper_sends_as_often_as_the_server_asks(tmp_path):
     assert requested(server)[-2:] == ["launcher.log?offset=14", "exit"]
 
 
+def test_shipper_tells_once_that_a_stream_became_shorter_or_is_gone(tmp_path):
+    server, sender = shipper_of(
+        tmp_path,
+        reply(b'{"offsets": {}}'),
+        reply(b'{"offset": 7}'),
+        heartbeat_reply(send_s=600),
+        heartbeat_reply(send_s=600),
+        reply(b'{"closed": true}'),
+    )
+    assert not sender.work()
+    (tmp_path / "attempt-1" / "launcher.log").unlink()
+    for _ in range(2):
+        sender.next_heartbeat = 0.0
+        assert not sender.work()
+    (tmp_path / "run-1" / "exit.json").write_text('{"code": 0}')
+    assert sender.work()
+    server.listener.close()
+    bodies = [json.loads(one.partition(b"\r\n\r\n")[2]) for one in server.requests[2:]]
+    assert [body.get("shorter") for body in bodies] == [{"launcher.log": 0}, {}, None]
+    assert [body["sizes"] for body in bodies] == [{"launcher.log": 0}] * 3
+
+
 def test_shipper_of_a_deleted_run_reports_the_exit_without_streams(tmp_path, monkeypatch):
     server, sender = shipper_of(
         tmp_path, reply(b'{"offsets": {}}'), reply(b"{}", b"410 Gone"), reply(b'{"closed": true}')

@@ -30,6 +30,7 @@ from lehr.analysis.diagnosis.signs import (
     REGISTERED,
     VAL_LOSS,
     DiagnosedRun,
+    Loss,
     Rule,
     Sureness,
 )
@@ -88,6 +89,7 @@ def diagnose(
     total_steps: int | None,
     warmup_steps: int = 0,
     changes: Sequence[int] = (),
+    losses: Sequence[Loss] = (),
 ) -> list[Alert]:
     """Return the alerts of a run, in order of the step at which each began.
 
@@ -98,8 +100,9 @@ def diagnose(
             do not judge.
         warmup_steps: while the learning rate rises, loss and gradients may do anything.
         changes: steps after which the shape of a batch changes on purpose.
+        losses: what is not on record.
     """
-    run = DiagnosedRun(curves, total_steps, warmup_steps, tuple(changes))
+    run = DiagnosedRun(curves, total_steps, warmup_steps, tuple(changes), tuple(losses))
     # A value of 1e300 overflows in a mean; what follows from it is not finite, and no sign.
     with np.errstate(all="ignore"):
         found = [

@@ -1,4 +1,4 @@
-"""Rules about which batches a run trained on, by their digests."""
+"""Rules about which batches a run trained on, by their digests, and about records that are lost."""
 
 from __future__ import annotations
 
@@ -46,5 +46,21 @@ def other_data(run: DiagnosedRun) -> Iterator[Sign]:
             "purpose, fork the run",
             "certain",
             "another seed, corpus, batch size or version of the code",
+            "",
+        )
+
+
+@rule("lost_records")
+def lost_records(run: DiagnosedRun) -> Iterator[Sign]:
+    """Report what the store knows to be lost; curves alone do not show it."""
+    for loss in run.losses:
+        yield Sign(
+            loss.step,
+            loss.seen,
+            "Weights and checkpoints are not concerned, but curves and logs lack this. To have it, "
+            "repeat the run, or fork it from a checkpoint before it",
+            "certain",
+            "the run's folder was removed or cut while it trained, or the record was restored from "
+            "an older backup",
             "",
         )

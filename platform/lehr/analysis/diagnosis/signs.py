@@ -60,6 +60,15 @@ class Sign:
     """Where the criterion comes from; empty if it is a definition."""
 
 
+@dataclass(frozen=True)
+class Loss:
+    """Something that a run did and that is not on record."""
+
+    step: int
+    """The first step that is lost, or the last one on record."""
+    seen: str
+
+
 Rule = Callable[["DiagnosedRun"], Iterator[Sign]]
 MetricGroups = tuple[tuple[str, ...], ...]
 REGISTERED: dict[AlertCode, tuple[Rule, MetricGroups]] = {}
@@ -112,6 +121,7 @@ class DiagnosedRun:
     warmup_steps: int = 0
     changes: tuple[int, ...] = ()
     """Steps after which the shape of a batch changes on purpose, and with it the time of a step."""
+    losses: tuple[Loss, ...] = ()
 
     @property
     def least_steps(self) -> int:

@@ -19,6 +19,7 @@ from lehr.control.lifecycle import RunState, can_transition
 from lehr.errors import HomeUnusable, NotFound
 from lehr.store.ids import attempt_id
 from lehr.store.maintenance import capsules, migrate
+from lehr.store.maintenance.lost import lost
 from lehr.store.records.provenance import provenance_digest
 from lehr.store.streams import index
 from lehr.store.streams.replica import Replica
@@ -59,6 +60,8 @@ def check(home: Path) -> list[Finding]:
     else:
         damage = list(_file(streams))
         found += damage or list(_index(streams, homes.replica_dir(home)))
+    if not any(finding.where in {"lehr.db", "streams.db"} for finding in found):
+        found += [Finding("note", place, text) for place, text in lost(home)]
     return found
 
 

@@ -25,6 +25,8 @@ _PARALLEL_FROM = 3
 """With fewer files, threads cost more than they save."""
 GAPS = ".gaps.jsonl"
 """Not a stream's name: those begin with a letter or digit."""
+SHORTER = "the sender's file became shorter"
+"""Cause of a gap: the file was removed or cut while an attempt wrote to it."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,11 @@ class Gap:
     """Where it should have ended, as far as was known."""
     cause: str
     at: float
+
+    @property
+    def shorter(self) -> bool:
+        """Whether its sender's file became shorter, so that what was written to it is lost."""
+        return self.cause == SHORTER
 
 
 def check_name(name: str) -> str:

@@ -14,7 +14,7 @@ from lehr.store.ids import run_of
 from lehr.store.records.attempts import Attempts
 from lehr.store.streams.appender import Answer, Appender, EndOfStream
 from lehr.store.streams.index import Readers
-from lehr.store.streams.replica import Gap, Replica, check_name, is_events, sync_folder
+from lehr.store.streams.replica import SHORTER, Gap, Replica, check_name, is_events, sync_folder
 
 MAX_APPEND = 16 << 20
 """The maximum of one append in bytes; senders use 1 MiB."""
@@ -163,7 +163,7 @@ class Streams:
         """
         self._run_of(attempt_id)
         expected = self.find(attempt_id, name).size
-        gap = Gap(name, source_size, expected, "the sender's file became shorter", self._clock())
+        gap = Gap(name, source_size, expected, SHORTER, self._clock())
 
         def note(_: object) -> None:
             known = [(one.name, one.offset, one.expected) for one in self._replica.gaps(attempt_id)]
@@ -171,6 +171,7 @@ class Streams:
                 self._replica.note_gap(attempt_id, gap)
 
         self._appender.call(note).result()
+        self.publish(attempt_id, name, expected)
         return gap
 
     def gaps(self, attempt_id: str) -> list[Gap]:

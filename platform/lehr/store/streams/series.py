@@ -16,6 +16,7 @@ from lehr.store.streams.downsample import reduce
 from lehr.store.streams.index import Readers, run_number
 from lehr.store.streams.points import Points, Span
 from lehr.store.streams.series_query import Wanted
+from lehr.store.streams.unrecorded import UnrecordedSteps, unrecorded_steps
 from lehr.store.streams.values import LatestValue, MetricSummary, SeriesAxis, SeriesData
 
 _TRENDS_KEPT = 5_000
@@ -33,6 +34,11 @@ class SeriesReader:
         """Return the attempts whose points count, oldest first, each with its last such step."""
         with self._index.read() as connection:
             return points.lineage(points.starts(connection, run_number(connection, run_id)))
+
+    def unrecorded(self, run_id: str) -> list[UnrecordedSteps]:
+        """Return the steps that the run has taken and that no record has."""
+        with self._index.read() as connection:
+            return unrecorded_steps(connection, run_number(connection, run_id))
 
     def metrics(self, run_id: str) -> list[MetricSummary]:
         """List the run's metrics with their newest value and range (without NaN), by name."""
