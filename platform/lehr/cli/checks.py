@@ -266,7 +266,7 @@ def check_server() -> list[Check]:
         checks.append(Check("cluster", "ok", text))
     else:
         checks.append(Check("cluster", "note", text, cluster.message))
-    return [*checks, *cluster_checks.missing(cluster)]
+    return [*checks, *cluster_checks.missing(cluster), *cluster_checks.troubles(cluster)]
 
 
 def _check_port() -> list[Check]:

@@ -31,6 +31,7 @@ def check_cluster(view: ClusterView) -> list[Check]:
     """Return the findings: of the cluster, of each node, and of the nodes together."""
     return [
         *_state(view),
+        *troubles(view),
         *(check for node in view.nodes for check in _node(node)),
         *_agreement([node for node in view.nodes if node.alive]),
     ]
@@ -50,6 +51,25 @@ def missing(view: ClusterView) -> list[Check]:
         for node in view.nodes
         if view.state == "up" and not node.alive and not node.left
     ]
+
+
+def troubles(view: ClusterView) -> list[Check]:
+    """Return a finding for each node that answers, and on which something is wrong now."""
+    nodes = [node for node in view.nodes if node.alive]
+    return [
+        *(
+            Check(node.name, "bad", "cannot be used", why)
+            for node in nodes
+            for why in node.problems
+        ),
+        *(Check(node.name, "note", *_parts(note)) for node in nodes for note in node.notes),
+    ]
+
+
+def _parts(note: str) -> tuple[str, str]:
+    """Return what is wrong, and what to do."""
+    wrong, _, cure = note.partition(": ")
+    return wrong, cure
 
 
 def _state(view: ClusterView) -> Iterator[Check]:
@@ -72,8 +92,6 @@ def _node(node: NodeView) -> Iterator[Check]:
             _ON_IT,
         )
         return
-    for problem in node.problems:
-        yield Check(node.name, "bad", "cannot be used", problem)
     if node.excluded is not None:
         fix = f"lehr cluster readmit {node.name}"
         yield Check(node.name, "note", f"excluded: {node.excluded}", fix)

@@ -46,6 +46,8 @@ class Member:
     attempts: Mapping[str, Listed] = field(default_factory=dict)
     draining: bool = False
     """Its machine is being taken out of the cluster: `lehr node leave` on it."""
+    notes: tuple[str, ...] = ()
+    """What is wrong on it, though runs can start there."""
     error: str | None = None
     last_seen_at: float | None = None
     away: str | None = None
@@ -215,6 +217,7 @@ class Cluster:
             gpus=tuple(hello["gpus"]) if hello is not None else member.gpus,
             attempts=attempts,
             draining=bool((news if hello is None else hello).get("draining", False)),
+            notes=tuple(map(str, news.get("notes", ()))),
             error=None,
         )
         self._members[member.name] = replace(

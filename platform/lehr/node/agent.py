@@ -40,6 +40,14 @@ Agents outlive the server that created them, so an older one may answer.
 SHIM = Path(__file__).with_name("shim.py")
 FINALIZE_AGAIN_S = 15.0
 """Pause between attempts to finalize an orphan, in case that fails."""
+SHIM_ANSWERS_S = 20.0
+"""Time between the order to kill an attempt and its exit. Then its shim is killed, and another one
+ends the attempt.
+"""
+SECOND_SHIM_S = 90.0
+"""The same for that other shim, which may wait a minute for processes that cannot be killed."""
+SHIM_SLEEPS_S = 60.0
+"""A shim that has not woken up for so long does not answer."""
 _HIDDEN = (
     *("RAY_", "LEHR_", "__RAY", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTHONPATH"),
     "WANDB_API_KEY",  # Only the server mirrors runs; a trainer must not see its key.
@@ -77,6 +85,10 @@ class Agent:
         self.host = HostSampler(str(self.folder))
         self.session = ""
         self._finalized_at: dict[str, float] = {}
+        self._kill_orders: dict[str, float] = {}
+        """When each attempt was first ordered to be killed."""
+        self._silent: set[str] = set()
+        """Attempts whose shim was killed because it did not answer."""
 
     def look_at_gpus(self) -> None:
         """List the node's GPUs. A failing driver may recover, so this may be repeated."""
@@ -172,9 +184,11 @@ class Agent:
         entry = self._entry(attempt_id)
         if entry is None or not entry.held():
             return False
+        if stop_level == "kill":
+            self._kill_orders.setdefault(entry.path, time.monotonic())
         if entry.request_stop(stop_level, reason):
             killpoints.reached("agent: before a shim is signalled")
-            self._wake_shim(entry)
+            entry.signal_shim(signal.SIGUSR1)
         return True
 
     def report(self) -> dict[str, Any]:
@@ -184,7 +198,18 @@ class Agent:
             "draining": self.is_draining(),
             "gpus_now": self.samples.newest(),
             "host_now": self.host.newest(),
+            "notes": self.notes(),
         }
+
+    def notes(self) -> list[str]:
+        """Return what is wrong on this node, though runs can start there."""
+        entries = [AttemptDir(str(path)) for path in sorted(self.attempts.glob("[!.]*"))]
+        silent = [one.attempt_id for one in entries if self._sleeps(one) and one.exit() is None]
+        return [
+            f"the shim of attempt {name} does not answer, so its GPUs may be held for nothing: "
+            f"lehr cancel {name.rpartition('-')[0]}, or lehr pause"
+            for name in silent
+        ]
 
     def list(self) -> dict[str, dict[str, Any]]:
         """List every attempt of this node that is not delivered: ``live``, or ``ended`` with its
@@ -220,6 +245,8 @@ class Agent:
             return None
         if not held:
             self._finalize_orphan(entry)
+        elif ended is None and self._is_overdue(entry):
+            self._kill_shim(entry)
         launch = entry.launch() or {}
         return {
             "state": "live" if ended is None else "ended",
@@ -263,14 +290,32 @@ class Agent:
         now = time.monotonic()
         if now - self._finalized_at.get(entry.path, -FINALIZE_AGAIN_S) >= FINALIZE_AGAIN_S:
             self._finalized_at[entry.path] = now
-            self._spawn(entry, "--finalize-orphan")
+            # What kept its shim from answering may lie in the attempt's directory.
+            unread = ["--unread"] if entry.path in self._silent else []
+            self._spawn(entry, "--finalize-orphan", *unread)
 
-    def _wake_shim(self, entry: AttemptDir) -> None:
-        shim = procfs.read_json(entry.file("shim.json"))
-        if isinstance(shim, dict) and procfs.is_same(
-            shim["pid"], shim["start_time"], shim["boot_id"]
-        ):
-            procfs.send(shim["pid"], signal.SIGUSR1)
+    def _is_overdue(self, entry: AttemptDir) -> bool:
+        """Return whether an attempt was to be killed, and its shim has not done so in time."""
+        ordered = self._kill_orders.get(entry.path)
+        limit_s = SECOND_SHIM_S if entry.path in self._silent else SHIM_ANSWERS_S
+        return ordered is not None and time.monotonic() - ordered > limit_s
+
+    def _kill_shim(self, entry: AttemptDir) -> None:
+        """Kill a shim that does not answer: its attempt is an orphan then, and is finalized."""
+        own_log.write(f"{entry.attempt_id}: its shim does not answer, and is killed")
+        self._silent.add(entry.path)
+        self._kill_orders[entry.path] = time.monotonic()
+        entry.signal_shim(signal.SIGKILL)
+
+    def _sleeps(self, entry: AttemptDir) -> bool:
+        """Return whether a shim has not woken up for long. Those of earlier releases never tell."""
+        folder = Path(entry.path)
+        try:
+            awake = (folder / "alive").stat().st_mtime
+            registered = (folder / "shim.json").stat().st_mtime
+        except OSError:
+            return False
+        return awake > registered and time.time() - awake > SHIM_SLEEPS_S
 
 
 def clean_environment() -> dict[str, str]:

@@ -4,7 +4,7 @@ Standard library only. ::
 
     <node folder>/attempts/<attempt id>/
       launch.json    what to start, with the attempt's token (mode 0600); written before all else
-      alive          held (flock) by the shim while it lives
+      alive          held (flock) by the shim while it lives, and touched whenever it wakes up
       shim.json      boot id, pid, start time of the shim
       control.json   the requested stop level
       stopped-by.json  the command on its machine that stops it, e.g. lehr down
@@ -24,6 +24,7 @@ import fcntl
 import os
 from typing import Any, NamedTuple
 
+from lehr.node import procfs
 from lehr.node.procfs import read_json, write_json
 
 STOP_LEVELS = ("order", "term", "kill")
@@ -119,3 +120,15 @@ class AttemptDir(NamedTuple):
             return True
         os.close(descriptor)
         return False
+
+    def touch(self) -> None:
+        """Show that the shim is awake."""
+        with contextlib.suppress(OSError):
+            os.utime(self.file("alive"))
+
+    def signal_shim(self, number: int) -> None:
+        shim = read_json(self.file("shim.json"))
+        if isinstance(shim, dict) and procfs.is_same(
+            shim["pid"], shim["start_time"], shim["boot_id"]
+        ):
+            procfs.send(shim["pid"], number)

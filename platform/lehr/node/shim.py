@@ -9,7 +9,8 @@ and the trainer, and waits. At the end it makes sure that no process of the atte
 exit.json, frees the GPUs, and waits until the shipper has delivered everything.
 
 ``--finalize-orphan`` is for an attempt whose shim was killed: end the remaining processes, record
-the exit, and have the streams delivered.
+the exit, and have the streams delivered. ``--unread``: record the exit without a look into the
+attempt's directory, for which the shim before may have waited in vain.
 """
 
 import contextlib
@@ -68,6 +69,7 @@ class Shim:
         self.stop_level = ""
         self.stop_reason = ""
         self.stop_level_since = 0.0
+        self.unread = False
         self.outside = False
         """The request to stop was a signal that Lehr did not send."""
 
@@ -101,7 +103,8 @@ class Shim:
             if self.launch["boot_id"] != procfs.boot_id():
                 failure = ("node_rebooted", "the node was restarted while it ran")
             else:
-                failure = ("shim_lost", "its shim was killed")
+                why = "did not answer, and was killed" if self.unread else "was killed"
+                failure = ("shim_lost", f"its shim {why}")
             self.end(failure, None)
         self.deliver()
 
@@ -235,7 +238,7 @@ class Shim:
             detail += f" (processes that cannot be killed: {', '.join(map(str, left))})"
         code = self.trainer.returncode if self.trainer is not None else None
         note = exit_report.build(
-            self.attempt_dir,
+            "" if self.unread else self.attempt_dir,
             code=code,
             reason=reason,
             detail=detail,
@@ -244,7 +247,8 @@ class Shim:
         )
         name = f"exit-{self.gang.node_rank}.json" if self.gang.node_rank else "exit.json"
         try:
-            procfs.write_json(os.path.join(self.attempt_dir, name), note, durable=True)
+            if not self.unread:
+                procfs.write_json(os.path.join(self.attempt_dir, name), note, durable=True)
         except OSError as error:
             # The disk may be full. ``note_end`` also writes the exit, on the disk of the agent.
             log_line(f"{name}: {error}")
@@ -324,6 +328,7 @@ class Shim:
     def sleep(self, seconds: float) -> None:
         """Wait for a signal, at most this long, and restart shipper and uploader if needed."""
         info = signal.sigtimedwait(SIGNALS, seconds)
+        self.entry.touch()
         subprocesses.reap_orphans()
         if info is not None and info.si_signo in {signal.SIGTERM, signal.SIGINT}:
             self.outside = not self.stop_level
@@ -385,6 +390,7 @@ def main() -> None:
     os.chdir("/")
     shim = Shim(entry, launch)
     if {"--finalize-orphan", "--bury"} & set(sys.argv[2:]):  # --bury: from agents of older releases
+        shim.unread = "--unread" in sys.argv[2:]
         shim.finalize_orphan()
     else:
         shim.run()

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from lehr import home
-from lehr.node import procfs
 from lehr.node.attempt_dir import AttemptDir
 
 DRAINING = "draining"
@@ -79,12 +78,12 @@ def stop_all(
     training = [entry for entry in entries if entry.exit() is None]
     for entry in training:
         entry.note_command(command)
-        _signal_shim(entry, signal.SIGTERM)
+        entry.signal_shim(signal.SIGTERM)
     ends: dict[str, End] = {}
     late = _wait(training, timeout_s, ends)
     for entry in late:
         entry.request_stop("kill", f"{command}: it did not save in time")
-        _signal_shim(entry, signal.SIGUSR1)
+        entry.signal_shim(signal.SIGUSR1)
     ends |= dict.fromkeys((entry.attempt_id for entry in late), End.KILLED)
     _wait(late, _KILL_TIMEOUT_S, {})
     uncopied = _finish_copies(entries, timeout_s)
@@ -92,7 +91,7 @@ def stop_all(
         _until(lambda: not any(entry.held() for entry in entries), deliver_s)
     # What is left of a shim now only waits to deliver; the next server has that done again.
     for entry in entries:
-        _signal_shim(entry, signal.SIGKILL)
+        entry.signal_shim(signal.SIGKILL)
     return StoppedTrainings(
         {entry.attempt_id: ends.get(entry.attempt_id, End.UNSAVED) for entry in training}, uncopied
     )
@@ -164,9 +163,3 @@ def _wait(entries: list[AttemptDir], within_s: float, ends: dict[str, End]) -> l
         return [entry for entry in entries if entry.attempt_id not in ends and entry.held()]
 
     return [] if _until(lambda: not left(), within_s) else left()
-
-
-def _signal_shim(entry: AttemptDir, number: signal.Signals) -> None:
-    shim = procfs.read_json(entry.file("shim.json"))
-    if isinstance(shim, dict) and procfs.is_same(shim["pid"], shim["start_time"], shim["boot_id"]):
-        procfs.send(shim["pid"], number)

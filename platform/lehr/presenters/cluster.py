@@ -114,6 +114,8 @@ def cluster_view(
                 left=member.has_left(out.get(member.name)),
                 away=member.away,
                 problems=list(member.problems) if member.usable else [],
+                # They name attempts: of all projects.
+                notes=[] if projects.current() is not None else list(member.notes),
                 maintenance=next((one.text for one in windows if one.covers(member.name)), None),
                 versions=dict((member.hello.get("facts") or {}).get("versions") or {}),
                 clock_offset_s=member.hello.get("clock_offset_s"),

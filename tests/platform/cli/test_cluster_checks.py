@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lehr.cli.cluster_checks import check_cluster, missing, summary
+from lehr.cli.cluster_checks import check_cluster, missing, summary, troubles
 from lehr.control.nodes import LEFT
 from lehr.schemas.cluster import ClusterView, GpuView, NodeView
 
@@ -48,6 +48,7 @@ def test_sound_cluster_has_no_finding():
             "has not come back (10.0.0.1)",
         ),
         ({"problems": ["its driver lists no GPU"]}, "bad", "n3", "cannot be used"),
+        ({"notes": ["a shim sleeps: lehr cancel r1"]}, "note", "n3", "a shim sleeps"),
         ({"excluded": "two failures"}, "note", "n3", "excluded: two failures"),
         ({"alive": False, "excluded": LEFT, "left": True}, "note", "n3", "has left the cluster"),
         ({"clock_offset_s": -7.0}, "note", "n3", "7 s behind"),
@@ -79,6 +80,13 @@ def test_nodes_that_are_not_there_are_not_counted_and_named():
     assert all(one.status == "note" and one.fix for one in found)
     # While Ray starts, no node answers yet.
     assert missing(view.model_copy(update={"state": "starting"})) == []
+
+
+def test_machine_of_the_server_is_told_what_is_wrong_on_a_node_now():
+    nodes = [node("n1", problems=["/runs is full"]), node("n2", notes=["a shim sleeps: cancel"])]
+    view = ClusterView(state="up", nodes=nodes, gpus_total=2, gpus_busy=0)
+    found = [(check.status, check.name, check.fix) for check in troubles(view)]
+    assert found == [("bad", "n1", "/runs is full"), ("note", "n2", "cancel")]
 
 
 def test_cluster_without_ray_is_wrong():
