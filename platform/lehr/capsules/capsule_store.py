@@ -14,11 +14,13 @@ from lehr.capsules import archive
 from lehr.capsules.archive import BadArchive, SourceFile
 from lehr.capsules.collect import trainer_sources
 from lehr.errors import InternalError
-from lehr_trainer.files import fsync_folder
+from lehr_trainer.files import fsync_folder, write_atomically
 
 UNUSED_S = 3600.0
 """Seconds that a capsule without a run stays: its submission may still be on its way."""
 _SUFFIX = ".tar"
+_EARLIER = ".earlier"
+"""A file with the digests that were here when the record began: earlier records need them."""
 _looking = threading.Lock()
 """Held while the age of a capsule is read and changed: a submission that has found it keeps it."""
 
@@ -40,6 +42,11 @@ class CapsuleStore:
         except FileNotFoundError:
             return False
         return True
+
+    def keep_all(self) -> None:
+        """Keep for good what is here now: a record that begins does not know who needs it."""
+        if digests := self.digests():
+            write_atomically(self._folder / _EARLIER, "\n".join(digests))
 
     def digests(self) -> list[str]:
         return sorted(path.stem for path in self._folder.glob(f"*{_SUFFIX}"))
@@ -91,6 +98,8 @@ class CapsuleStore:
         """Remove capsules that no run needs, and drafts of processes that were killed."""
         now = time.time()
         removed = []
+        earlier = self._folder / _EARLIER
+        used = {*used, *(earlier.read_text().split() if earlier.exists() else ())}
         for path in self._folder.glob("*"):
             is_capsule = path.suffix == _SUFFIX
             if not (path.name.startswith(".draft-") or (is_capsule and path.stem not in used)):

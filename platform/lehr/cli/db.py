@@ -205,6 +205,24 @@ def rebuild(home: Home = None, as_json: JsonOption = False) -> None:
     )
 
 
+@db.command("new")
+def new(home: Home = None, as_json: JsonOption = False) -> None:
+    """Begin an empty lehr.db where the last one was lost. It knows no earlier run.
+
+    All other files stay, also the code of earlier runs. The server must be stopped. JSON: {home}.
+    """
+    _upkeep()
+    from lehr.store.maintenance import lost_record
+
+    where = (home or homes.home()).expanduser().absolute()
+    _needs_it_down(where, "new")
+    lost_record.begin_anew(where)
+    if as_json:
+        print_json({"home": str(where)})
+    else:
+        console().print(f"{escaped(str(where / 'lehr.db'))} is new and empty. Start: lehr up")
+
+
 @db.command("upgrade")
 def upgrade(home: Home = None, as_json: JsonOption = False) -> None:
     """Upgrade the tables of lehr.db to this version. Keeps all rows, and a copy of the old file.
@@ -238,8 +256,12 @@ def _upkeep() -> ModuleType:
 
 
 def _home(given: Path | None) -> Path:
+    from lehr.store.maintenance import lost_record
+
     where = (given or homes.home()).expanduser().absolute()
     if not (where / "lehr.db").exists():
+        if where.is_dir():
+            lost_record.refuse(where)
         raise NotFound(
             f"{where} has no lehr.db: no Lehr server has run there.",
             hint="To use another home: --home FOLDER, or LEHR_HOME",

@@ -95,6 +95,8 @@ def _print_node(name: str, cluster: ClusterView) -> None:
     elif node.left:
         why = f"  [dim]{escaped(node.no_runs or '')}[/]"
     out.print(f"{escaped(node.name)}  [dim]{escaped(node.address)}[/]{why}")
+    for note in node.notes:
+        out.print(f"  [red]{escaped(note)}[/]")
     # Logical GPUs have no measurements.
     real = not node.logical
     figures = ("used", "memory", "°C") if real else ()

@@ -159,6 +159,8 @@ class SnapshotLoader:
         }
         self._senders = sum(len(row.placement) for row in rows if row.exited_at is None)
         members = self._members(rows)
+        living = {name for member in members.values() for name in member.living()}
+        others = self._store.attempts.unrecorded(living - {row.id for row in rows})
         notes = self._notes.read()
         out = excluded(notes)
         attempts, unreadable = self._open_attempts(rows, active, members)
@@ -170,8 +172,9 @@ class SnapshotLoader:
             attempts=attempts,
             unreadable_attempts=unreadable,
             ended=self._ended(rows, active, unread),
-            # An attempt that cannot be read is known, so it is no orphan: leave it alone.
-            members=[member.seen(but=unreadable) for member in members.values()],
+            # Neither is an orphan: an attempt that cannot be read is known, and one that this
+            # record never had is another record's to stop.
+            members=[member.seen(but=unreadable | others) for member in members.values()],
             membership_known=self._cluster.membership_known,
             places=[self._place(member, out.get(name)) for name, member in members.items()],
             holders=holders,
@@ -355,4 +358,4 @@ def _orphans(known: set[str], members: Iterable[Member]) -> Iterable[Active]:
         for attempt_id, listed in member.attempts.items():
             if listed.state is AttemptPhase.LIVE and attempt_id not in known:
                 share = NodeShare(member.name, listed.gpus)
-                yield Active(attempt_id, (share,), name=f"{attempt_id} (being ended)")
+                yield Active(attempt_id, (share,), name=f"{attempt_id} (no open attempt)")

@@ -63,6 +63,10 @@ class Member:
         found = tuple(map(str, self.hello.get("problems") or ()))
         return (*found, "it is leaving the cluster") if self.draining else found
 
+    def living(self) -> set[str]:
+        """Return the attempts that its agent lists as living."""
+        return {name for name, one in self.attempts.items() if one.state is AttemptPhase.LIVE}
+
     def seen(self, *, but: Collection[str] = ()) -> NodeSeen:
         """Return the attempts listed on it. ``but``: attempts to leave out."""
         return NodeSeen(

@@ -2,7 +2,8 @@
 
 Each tick compares the open attempts of the store with the lists of the nodes' agents and with
 heartbeats. A restart of the server is an ordinary tick: living attempts are adopted, orphans are
-ended, missing attempts are given up and their runs queued again.
+ended, missing attempts are given up and their runs queued again. An orphan is an attempt that this
+record has closed. One that it never had is not in ``NodeSeen``: its record may have been lost.
 
 Silence alone never ends an attempt, since a server that receives nothing cannot know that a worker
 is dead. An attempt is lost when its node's agent answers and does not list it, or when Ray reports

@@ -28,6 +28,10 @@ NO_GPUS_HERE = (
     "the driver of the server's machine lists no GPU; see lehr doctor there. To train on its CPU, "
     "on logical GPUs: lehr down, then lehr up --gpus 8"
 )
+NOT_RECORDED = (
+    "trains {}, which is not in lehr.db, and is left alone: its record was lost, or is newer than "
+    "the restored backup. To stop it, there: lehr down"
+)
 NO_GPUS_THERE = "no node of the Ray cluster has GPUs; start one with ray start --num-gpus N"
 
 
@@ -76,10 +80,19 @@ def cluster_view(
     with projects.within(None):
         runs = store.runs.by_ids({attempt.run_id for attempt in holders.values()})
     holding = {run.id: run for run in runs}
+    living = {name for member in cluster.members().values() for name in member.living()}
+    others = store.attempts.unrecorded(living)
+    sees_all = projects.current() is None
     out = excluded(store.nodes.notes())
     windows = [one for one in windows_at(store.maintenance.all(), store.clock()) if one.open]
     nodes = []
     for member in sorted(cluster.members().values(), key=lambda member: member.name):
+        unrecorded = sorted(member.living() & others)
+        held = {
+            index: name if sees_all else projects.ANOTHERS
+            for name in unrecorded
+            for index in member.attempts[name].gpus
+        }
         gpus = []
         for gpu in member.gpus:
             holder = holders.get((member.name, int(gpu["index"])))
@@ -96,7 +109,9 @@ def cluster_view(
                     memory_used_bytes=now.get("memory_used_bytes"),
                     temperature_celsius=now.get("temperature_celsius"),
                     run_id=shown.id if shown else None,
-                    run_name=shown.name if shown else projects.ANOTHERS if run else None,
+                    run_name=shown.name
+                    if shown
+                    else (projects.ANOTHERS if run else held.get(int(gpu["index"]))),
                     attempt=holder.number if holder and shown else None,
                     since=holder.created_at if holder else None,
                 )
@@ -115,7 +130,7 @@ def cluster_view(
                 away=member.away,
                 problems=list(member.problems) if member.usable else [],
                 # They name attempts: of all projects.
-                notes=[] if projects.current() is not None else list(member.notes),
+                notes=[*member.notes, *map(NOT_RECORDED.format, unrecorded)] if sees_all else [],
                 maintenance=next((one.text for one in windows if one.covers(member.name)), None),
                 versions=dict((member.hello.get("facts") or {}).get("versions") or {}),
                 clock_offset_s=member.hello.get("clock_offset_s"),

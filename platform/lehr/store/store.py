@@ -19,6 +19,7 @@ from lehr.filesystems import refuse_network_filesystem
 from lehr.store.apply_events import EventApplier
 from lehr.store.changes import Change, Changes
 from lehr.store.database import Clock, Database
+from lehr.store.maintenance import lost_record
 from lehr.store.records.access_tokens import AccessTokenRecords
 from lehr.store.records.attempts import Attempts
 from lehr.store.records.audit import AuditRecords
@@ -98,6 +99,7 @@ class Store:
                 raise HomeUnusable(
                     f"{self.home}: a restore was interrupted.", hint="Repeat it: lehr db restore."
                 )
+            lost_record.refuse(self.home)
             self._changes = Changes()
             self.db = Database(
                 self.home / "lehr.db", self._changes, wal_limit_bytes=wal_limit_bytes
@@ -179,8 +181,8 @@ class Store:
         """Open the store of a home folder; create the folder and its files if they are missing.
 
         Raises:
-            HomeUnusable: another process holds it, a newer Lehr wrote it, or it is on a network
-                file system.
+            HomeUnusable: another process holds it, a newer Lehr wrote it, it is on a network
+                file system, or its record is lost.
         """
         return cls(home, clock=clock, log_cap_bytes=log_cap_bytes, wal_limit_bytes=wal_limit_bytes)
 

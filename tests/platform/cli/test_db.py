@@ -111,6 +111,20 @@ def test_command_that_needs_a_stopped_server_is_rejected_without_changes(
     assert (store.home / "streams.db").stat().st_ino == before
 
 
+def test_lost_record_is_refused_and_a_new_one_is_begun_on_request(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with fresh_store(home) as store:
+        recorded_attempt(store)
+    (home / "lehr.db").unlink()
+    for command in (["check"], ["backup", str(tmp_path / "kept")]):
+        done = lehr(home, *command)
+        assert done.returncode == 2
+        assert f"lehr.db is missing, but it has left 1 run in {home / 'replica'}" in done.stderr
+        assert "lehr db new" in done.stderr
+    assert json.loads(lehr(home, "new", "--json").stdout) == {"home": str(home)}
+    assert lehr(home, "check").returncode == 0
+
+
 def test_rebuild_and_upgrade_with_a_stopped_server(tmp_path: Path) -> None:
     with fresh_store(tmp_path / "home") as store:
         recorded_attempt(store)

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import pytest
 
+from lehr.cli.cluster_checks import troubles
 from lehr.cluster.bridge_client import AgentRefused
 from lehr.cluster.node_notes import excluded
 from lehr.cluster.open_attempts import open_attempt
@@ -18,6 +19,7 @@ from lehr.errors import LehrError
 from lehr.node import fetcher
 from lehr.node.attempt_dir import AttemptDir
 from lehr.node.shim import Shim
+from lehr.presenters.cluster import cluster_view
 from lehr.specs import parse_spec
 from lehr.specs.program import Program
 from lehr_testing.buckets import make_checkpoint
@@ -353,3 +355,17 @@ def test_infrastructure_budget_heals_with_each_newer_checkpoint(bench):
     row = bench.store.runs.get(run)
     assert (row.state, row.cause) == ("failed", "shim_lost")
     assert "no retry is left" in row.reason
+
+
+def test_living_attempt_that_the_record_never_had_is_left_alone_and_shown(bench):
+    bench.listed["k3f9x2ab-4"] = {"state": "live", "gpus": [0], "exit": None}
+    waiting = bench.waiting()
+    for _ in range(30):
+        bench.tick()
+    assert bench.asked == []
+    assert bench.state(waiting) == ("queued", 0)
+    view = cluster_view(bench.dispatcher.cluster, bench.store)
+    assert view.gpus_free == 0
+    assert view.nodes[0].gpus[0].run_name == "k3f9x2ab-4"
+    [check] = troubles(view)
+    assert check.found.startswith("trains k3f9x2ab-4, which is not in lehr.db")

@@ -52,6 +52,20 @@ class Attempts:
         with self._db.read() as session:
             return is_deleted(session, get_attempt(session, attempt_id).run_id)
 
+    def unrecorded(self, attempt_ids: Collection[str]) -> set[str]:
+        """Return those of these attempts that this record never had.
+
+        An attempt is recorded before its node is called, so another record began them: one that
+        was lost, or a newer one than the backup that was restored.
+        """
+        if not attempt_ids:
+            return set()
+        with self._db.read() as session:
+            known = session.scalars(
+                sa_select(col(Attempt.id)).where(col(Attempt.id).in_(attempt_ids))
+            )
+            return set(attempt_ids) - set(known)
+
     def of_run(self, run_id: str) -> list[Attempt]:
         """Return the run's attempts, oldest first."""
         with self._db.read() as session:

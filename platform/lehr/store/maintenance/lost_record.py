@@ -1,0 +1,102 @@
+"""A home whose ``lehr.db`` is lost: what shows that it had one, and how to begin another."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+from lehr import formats
+from lehr import home as homes
+from lehr.capsules.capsule_store import CapsuleStore
+from lehr.errors import Conflict, HomeUnusable
+from lehr.store.changes import Changes
+from lehr.store.database import Database
+from lehr.store.ids import split_attempt_id
+from lehr.store.maintenance import migrate
+from lehr_trainer.contract import layout
+
+_BEGUN_ANEW = 1
+"""``PRAGMA user_version`` of a record that a person began beside the files of another."""
+WAYS_ON = (
+    "To make it again from these files: lehr db rebuild. From a backup: lehr db restore FOLDER. "
+    "To begin an empty one, which knows no earlier run: lehr db new."
+)
+
+
+def refuse(home: Path) -> None:
+    """Refuse an empty or missing record beside files of runs: it would forget them.
+
+    Raises:
+        HomeUnusable: with the ways on.
+    """
+    path = home / "lehr.db"
+    is_new = migrate.revision(path) is None
+    if not is_new and _has_runs(path):
+        return
+    left = "; ".join(left_behind(home))
+    if left:
+        state = "empty" if path.exists() else "missing"
+        raise HomeUnusable(f"{path} is {state}, but it has left {left}.", hint=WAYS_ON)
+    if is_new:
+        CapsuleStore(home).keep_all()
+
+
+def left_behind(home: Path) -> Iterator[str]:
+    """Yield what shows that the home had a record of runs."""
+    for folder, runs in (
+        (homes.replica_dir(home), replicated(home)),
+        (homes.runs_dir(home), with_folder(home)),
+    ):
+        if runs:
+            yield f"{formats.counted(len(runs), 'run')} in {folder}"
+    node = homes.node_dir(home)
+    if attempts := [path for path in node.glob("*/attempts/*") if split_attempt_id(path.name)]:
+        yield f"{formats.counted(len(attempts), 'attempt')} in {node}"
+
+
+def replicated(home: Path) -> set[str]:
+    """Return the ids of the runs with streams in the replica."""
+    names = _entries(homes.replica_dir(home))
+    return {attempt[0] for name in names if (attempt := split_attempt_id(name))}
+
+
+def with_folder(home: Path) -> set[str]:
+    """Return the ids of the runs with a folder."""
+    runs = homes.runs_dir(home)
+    names = [name for name in _entries(runs) if split_attempt_id(f"{name}-1")]
+    return {name for name in names if layout.attempts(runs / name)}
+
+
+def begin_anew(home: Path) -> None:
+    """Begin an empty record beside the files of another, which stay.
+
+    Raises:
+        Conflict: there is a record with runs.
+    """
+    path = homes.ensure_home(home) / "lehr.db"
+    with homes.lock(home):
+        if migrate.revision(path) is not None and _has_runs(path):
+            raise Conflict(f"{path} has runs.", hint="Another LEHR_HOME gives another record.")
+        CapsuleStore(home).keep_all()
+        Database(path, Changes()).close()
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute(f"PRAGMA user_version={_BEGUN_ANEW}")
+
+
+def _has_runs(path: Path) -> bool:
+    """Return whether the record has a run, or was begun without any on purpose."""
+    try:
+        with closing(sqlite3.connect(path)) as connection:
+            (anew,) = connection.execute("PRAGMA user_version").fetchone()
+            (runs,) = connection.execute("SELECT EXISTS (SELECT 1 FROM runs)").fetchone()
+    except sqlite3.DatabaseError:
+        return True  # It is damaged, not lost: whoever opens it says so.
+    return bool(anew or runs)
+
+
+def _entries(folder: Path) -> list[str]:
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return [path.name for path in folder.iterdir()]
+    return []
