@@ -3,7 +3,6 @@
 import base64
 import logging
 import time
-from dataclasses import replace
 from http.cookies import SimpleCookie
 
 import httpx
@@ -11,9 +10,8 @@ import pytest
 from starlette.datastructures import Headers
 
 from lehr import proof
-from lehr.errors import StoreUnavailable
 from lehr_api import auth
-from lehr_api.logins import LIFETIME_S, EndedLogins, Login
+from lehr_api.logins import Login
 from lehr_api.problems import CrossOrigin
 from lehr_testing.api import BASE, RUN_SPEC, TOKEN, api_client, attempt_token, begin, served
 from lehr_testing.routes import concrete, walk
@@ -248,55 +246,6 @@ def test_browser_login_sets_a_cookie_other_than_the_token_until_logout(api):
     assert client.get("/api/v1/runs").status_code == 401
 
 
-def test_logout_ends_the_login_on_the_server_and_no_other_one(tmp_path):
-    with api_client(tmp_path) as (_, client):
-        client.headers.pop("authorization")
-        own = [browser(client) for _ in range(2)]
-        assert [status(client, cookie) for cookie in own] == [200, 200]
-        assert client.post("/logout", headers=own[0]).status_code == 303
-        assert [status(client, cookie) for cookie in own] == [401, 200]
-    with api_client(tmp_path) as (_, client):  # The server starts again.
-        client.headers.pop("authorization")
-        assert [status(client, cookie) for cookie in own] == [401, 200]
-
-
-def test_login_ends_by_itself_on_the_server_too(api, monkeypatch):
-    _, client = api
-    client.headers.pop("authorization")
-    cookie = browser(client)
-    later = time.time() + LIFETIME_S
-    monkeypatch.setattr(time, "time", lambda: later - 60)
-    assert status(client, cookie) == 200
-    monkeypatch.setattr(time, "time", lambda: later + 60)
-    assert status(client, cookie) == 401
-    # Its end cannot be changed, nor that of one of another form.
-    name, _, value = cookie["Cookie"].partition("=")
-    person, until, number, digest = value.split(":")
-    for wrong in (f"{person}:{int(until) + 120}:{number}:{digest}", f"{person}:{digest}", "::::"):
-        assert status(client, {"Cookie": f"{name}={wrong}"}) == 401
-
-
-def browser(client):
-    """Log in, and return the cookie as a header."""
-    answer = client.post("/login", json={"token": TOKEN})
-    client.cookies.clear()
-    name = auth.Keys(TOKEN).cookie_name
-    return {"Cookie": f"{name}={SimpleCookie(answer.headers['set-cookie'])[name].value}"}
-
-
-def status(client, headers):
-    return client.get("/api/v1/runs", headers=headers).status_code
-
-
-def test_full_disk_still_ends_a_login_and_says_that_it_is_not_recorded(tmp_path):
-    ended, login = EndedLogins(tmp_path / "gone"), Login.new(time.time())
-    with pytest.raises(StoreUnavailable, match="No such file"):
-        ended.end(login)
-    assert not ended.valid(login)
-    assert auth.still_valid(auth.OWNER, None, ended)
-    assert not auth.still_valid(replace(auth.OWNER, login=login), None, ended)  # An open stream.
-
-
 def test_two_servers_on_one_host_have_separate_sessions(tmp_path):
     with (
         served(tmp_path / "a") as (_, first),
@@ -331,7 +280,8 @@ def test_malformed_foreign_cookie_does_not_end_the_session(api):
     _, client = api
     client.headers.pop("authorization")
     keys = auth.Keys(TOKEN)
-    cookie = f'theirs={{"a": "b; c"}}; x y z; {browser(client)["Cookie"]}; =; ;'
+    cookie = keys.cookie_of(auth.OWNER, Login.new(time.time()))
+    cookie = f'theirs={{"a": "b; c"}}; x y z; {keys.cookie_name}={cookie}; =; ;'
     assert client.get("/api/v1/runs", headers={"Cookie": cookie}).status_code == 200
     for wrong in ("x", "", TOKEN):
         headers = {"Cookie": f"{keys.cookie_name}={wrong}"}

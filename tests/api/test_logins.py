@@ -1,0 +1,63 @@
+"""Logins of browsers end on the server: at their logout, and after 30 days."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from http.cookies import SimpleCookie
+
+import pytest
+
+from lehr.errors import StoreUnavailable
+from lehr_api import auth
+from lehr_api.logins import LIFETIME_S, EndedLogins, Login
+from lehr_testing.api import TOKEN, api_client
+
+
+def test_logout_ends_the_login_on_the_server_and_no_other_one(tmp_path):
+    with api_client(tmp_path) as (_, client):
+        client.headers.pop("authorization")
+        own = [browser(client) for _ in range(2)]
+        assert [status(client, cookie) for cookie in own] == [200, 200]
+        assert client.post("/logout", headers=own[0]).status_code == 303
+        assert [status(client, cookie) for cookie in own] == [401, 200]
+    with api_client(tmp_path) as (_, client):  # The server starts again.
+        client.headers.pop("authorization")
+        assert [status(client, cookie) for cookie in own] == [401, 200]
+
+
+def test_login_ends_by_itself_on_the_server_too(api, monkeypatch):
+    _, client = api
+    client.headers.pop("authorization")
+    cookie = browser(client)
+    later = time.time() + LIFETIME_S
+    monkeypatch.setattr(time, "time", lambda: later - 60)
+    assert status(client, cookie) == 200
+    monkeypatch.setattr(time, "time", lambda: later + 60)
+    assert status(client, cookie) == 401
+    # Its end cannot be changed, nor that of one of another form.
+    name, _, value = cookie["Cookie"].partition("=")
+    person, until, number, digest = value.split(":")
+    for wrong in (f"{person}:{int(until) + 120}:{number}:{digest}", f"{person}:{digest}", "::::"):
+        assert status(client, {"Cookie": f"{name}={wrong}"}) == 401
+
+
+def browser(client):
+    """Log in, and return the cookie as a header."""
+    answer = client.post("/login", json={"token": TOKEN})
+    client.cookies.clear()
+    name = auth.Keys(TOKEN).cookie_name
+    return {"Cookie": f"{name}={SimpleCookie(answer.headers['set-cookie'])[name].value}"}
+
+
+def status(client, headers):
+    return client.get("/api/v1/runs", headers=headers).status_code
+
+
+def test_full_disk_still_ends_a_login_and_says_that_it_is_not_recorded(tmp_path):
+    ended, login = EndedLogins(tmp_path / "gone"), Login.new(time.time())
+    with pytest.raises(StoreUnavailable, match="No such file"):
+        ended.end(login)
+    assert not ended.valid(login)
+    assert auth.still_valid(auth.OWNER, None, ended)
+    assert not auth.still_valid(replace(auth.OWNER, login=login), None, ended)  # An open stream.
