@@ -19,6 +19,8 @@ NOTHING = "—"
 _BARS = "▁▂▃▄▅▆▇█"
 _ASCII_BARS = "_.-=+*#@"
 _ORDINARY = (1e-3, 1e4)
+_CLOCKS_S = 1.0
+"""The clocks of two machines may differ by so much."""
 
 
 def count(value: int | None) -> str:
@@ -73,8 +75,8 @@ def size(value: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Format a duration: 12 s, 35 m, 9 h 12 m, 3 d 4 h."""
-    if seconds is None or not math.isfinite(seconds):
+    """Format a duration: 12 s, 35 m, 9 h 12 m, 3 d 4 h; a dash below 0, between two clocks."""
+    if seconds is None or not math.isfinite(seconds) or seconds < -_CLOCKS_S:
         return NOTHING
     if seconds < 10:
         return f"{max(seconds, 0):.1f} s"
@@ -92,7 +94,11 @@ def duration(seconds: float | None) -> str:
 
 
 def ago(at: float | None, now: float | None = None) -> str:
-    return NOTHING if at is None else f"{duration((now or time.time()) - at)} ago"
+    """Format an age: 35 m ago. A time in the future, by a clock that was set back: 35 m ahead."""
+    if at is None:
+        return NOTHING
+    since = (now or time.time()) - at
+    return f"{duration(since)} ago" if since >= -_CLOCKS_S else f"{duration(-since)} ahead"
 
 
 def loss(value: float | None) -> str:

@@ -132,7 +132,7 @@ test("shares are per cent", () => {
 });
 
 test("durations are in the two largest units", () => {
-  const shown = { 0: "0 s", 0.0325: "32.5 ms", 0.9999: "1 s", 8.4: "8 s", 59.6: "1 m", 90: "1 m 30 s", 125: "2 m 5 s", 0.25: "250 ms", 400000: "4 d 15 h", 600: "10 m", 3599.6: "1 h", 33120: "9 h 12 m", 86400: "1 d", 90000: "1 d 1 h", "-5": "0 s" };
+  const shown = { 0: "0 s", 0.0325: "32.5 ms", 0.9999: "1 s", 8.4: "8 s", 59.6: "1 m", 90: "1 m 30 s", 125: "2 m 5 s", 0.25: "250 ms", 400000: "4 d 15 h", 600: "10 m", 3599.6: "1 h", 33120: "9 h 12 m", 86400: "1 d", 90000: "1 d 1 h", "-5": "—", "-0.4": "0 s" };
   for (const [value, text] of Object.entries(shown)) assert.equal(f.duration(Number(value)), text);
   assert.equal(f.duration(Infinity), "—");
 });

@@ -44,11 +44,19 @@ def test_amounts_are_exact_below_ten_thousand(value, text):
         (86400, "1 d"),
         (97200, "1 d 3 h"),
         (None, "—"),
-        (-3, "0.0 s"),
+        (-0.5, "0.0 s"),
+        (-3, "—"),  # A clock was set back between the two times: it is not known.
     ],
 )
 def test_duration_format(seconds, text):
     assert formats.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("at", "text"), [(940.0, "60 s ago"), (1000.4, "0.0 s ago"), (4600.0, "1 h ahead"), (None, "—")]
+)
+def test_age_of_a_time_in_the_future_says_so(at, text):
+    assert formats.ago(at, 1000.0) == text
 
 
 @pytest.mark.parametrize(

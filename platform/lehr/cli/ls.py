@@ -156,7 +156,7 @@ def _print_runs(runs: list[RunView]) -> None:
         ]
         trials += [formats.share(latest.get("mfu"))] if has_mfu else []
         eta = formats.duration(run.eta_s) if run.state in _TRAINS else ""
-        trials += [*([eta] if trains else []), formats.ago(run.created_at)[:-4]]
+        trials += [*([eta] if trains else []), formats.ago(run.created_at).removesuffix(" ago")]
         rows.add_row(*trials)
     print_fitting(rows, fold="name", spare=["trend", "MFU", "tok/s", "project", "age", "ETA"])
 
@@ -182,7 +182,7 @@ def _print_sweeps(sweeps: list[SweepView]) -> None:
             if sweep.held_out == "different"
             else escaped(", ".join(formats.parameter(v, path) for path, v in best.items()))
             or formats.NOTHING,
-            formats.ago(sweep.created_at)[:-4],
+            formats.ago(sweep.created_at).removesuffix(" ago"),
         )
     print_fitting(rows, fold="name", spare=["age", "over", "state"])
 
@@ -196,7 +196,7 @@ def _print_rollouts(rollouts: list[RolloutView]) -> None:
             one.name,
             styled(one.state),
             one.stage or "",
-            formats.ago(one.created_at)[:-4],
+            formats.ago(one.created_at).removesuffix(" ago"),
             escaped(one.reason or ""),
         )
     console().print(rows)

@@ -142,6 +142,8 @@ class Attempts:
             row = get_attempt(session, attempt_id)
             for name, value in columns.items():
                 setattr(row, name, value)
+            if row.exited_at is not None:  # The clock may have been set back since its start.
+                row.exited_at = max(row.exited_at, row.dispatched_at or row.exited_at)
             session.add(row)
             session.flush()
             announce_run(self._db, get_run(session, row.run_id))

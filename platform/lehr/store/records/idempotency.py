@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 from sqlalchemy import text
@@ -37,6 +38,10 @@ class IdempotencyKeys:
     def __init__(self, db: Database, clock: Clock) -> None:
         self._db = db
         self._clock = clock
+        self.elapsed: Clock = time.monotonic
+        """Seconds that have passed, whatever the clock was set to."""
+        self._looked_at = clock(), self.elapsed()
+        self._set_forward_s = 0.0
 
     def answer(self, key: str, request_sha256: str) -> StoredAnswer | None:
         """Return what this request recorded before; None if it is new.
@@ -61,22 +66,25 @@ class IdempotencyKeys:
     def expire(self) -> int:
         """Remove keys that are older than ``KEPT_S``; return how many.
 
-        Removes at most some thousand in small transactions. The rest is left to the next call.
+        Removes at most some thousand in small transactions. The rest is left to the next call. A
+        clock that is set forward while the server runs makes no key older.
         """
+        (clock, elapsed), self._looked_at = self._looked_at, (self._clock(), self.elapsed())
+        jumped_s = (self._looked_at[0] - clock) - (self._looked_at[1] - elapsed)
+        self._set_forward_s = max(0.0, self._set_forward_s + jumped_s)
+        before = self._looked_at[0] - self._set_forward_s - KEPT_S
         removed = 0
         for _ in range(_BATCHES):
-            batch = self._expire_batch()
+            batch = self._expire_batch(before)
             removed += batch
             if batch < _BATCH:
                 break
         return removed
 
-    def _expire_batch(self) -> int:
+    def _expire_batch(self, before: float) -> int:
         # After a power cut the same keys are removed again: not worth a flush to disk.
         with self._db.write(durable=False) as session:
-            removed = session.connection().execute(
-                _EXPIRE, {"batch": _BATCH, "before": self._clock() - KEPT_S}
-            )
+            removed = session.connection().execute(_EXPIRE, {"batch": _BATCH, "before": before})
             return int(removed.rowcount)
 
     def remember(self, key: str, request_sha256: str, status: int, made: str) -> None:

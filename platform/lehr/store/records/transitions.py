@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import ColumnElement, insert, update
+from sqlalchemy import ColumnElement, func, insert, update
 from sqlmodel import Session, col, select
 
 from lehr.control.lifecycle import Desired, RunState, can_transition
@@ -76,9 +76,9 @@ class Transitions:
 
         Return None if the run is no longer queued, or its desired state is no longer ``run``.
         """
-        at = self._clock()
         with self._db.write(what="begin_attempt") as session:
             run = get_run(session, run_id)
+            at = _in_order(session, col(RunRow.id) == run_id, self._clock())
             number = run.attempt + 1
             if run.state != RunState.QUEUED.value or run.desired != Desired.RUN.value:
                 return None
@@ -179,6 +179,7 @@ def transition_runs(
     columns to set in it.
     """
     _refuse_impossible("runs", old, new)
+    at = _in_order(session, where & (col(RunRow.state) == old.value), at)
     changed = session.execute(
         update(RunRow)
         .where(where, col(RunRow.state) == old.value)
@@ -224,6 +225,7 @@ def transition_run(
 ) -> bool:
     """Apply one transition within a transaction; see ``Transitions.apply``."""
     _refuse_impossible(f"run {run_id}", old, new)
+    at = _in_order(session, col(RunRow.id) == run_id, at)
     values = _columns_of(new, cause, message, at) | _settable(f"run {run_id}", changes)
     run = fenced_update(session, run_id, state=old, attempt=attempt, values=values)
     if run is None:
@@ -246,6 +248,18 @@ def transition_run(
     session.flush()
     announce_run(db, run)
     return True
+
+
+def _in_order(session: Session, where: ColumnElement[bool], at: float) -> float:
+    """Return ``at``, or the time of these runs' last transition if the clock was set back since.
+
+    So no run ends before it starts.
+    """
+    runs = select(RunRow.id).where(where)
+    last = session.exec(
+        select(func.max(Transition.at)).where(col(Transition.run_id).in_(runs))
+    ).one()
+    return at if last is None else max(at, last)
 
 
 def _refuse_impossible(which: str, old: RunState, new: RunState) -> None:

@@ -28,6 +28,7 @@ def test_idempotency_keys_are_removed_after_seven_days_and_not_before(
 ) -> None:
     now = [1e9]
     with fresh_store(tmp_path / "home", clock=lambda: now[0]) as store:
+        store.idempotency.elapsed = lambda: now[0]
         old = [f"old-{n}" for n in range(number)]
         for key in old:
             store.idempotency.remember(key, "sha", 201, key)
@@ -42,6 +43,21 @@ def test_idempotency_keys_are_removed_after_seven_days_and_not_before(
         assert store.idempotency.answer("old-0", "sha") is None
         store.idempotency.remember("old-0", "other", 201, "again")
         assert keys(store) == ["new", "old-0"]
+
+
+def test_clock_that_is_set_forward_removes_no_fresh_key(tmp_path: Path) -> None:
+    now, elapsed = [1e9], [1e9]
+    with fresh_store(tmp_path / "home", clock=lambda: now[0]) as store:
+        store.idempotency.elapsed = lambda: elapsed[0]
+        assert store.idempotency.expire() == 0
+        store.idempotency.remember("fresh", "sha", 201, "made")
+        for jump in (8 * DAY, 0.0, -8 * DAY, 8 * DAY):
+            now[0] += jump
+            assert store.idempotency.expire() == 0
+        for _ in range(2):
+            now[0] += 4 * DAY
+            elapsed[0] += 4 * DAY
+        assert store.idempotency.expire() == 1
 
 
 def test_a_call_removes_a_limited_number_of_keys_in_small_transactions(

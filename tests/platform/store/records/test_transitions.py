@@ -15,11 +15,14 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from sqlmodel import col
 
 from lehr.control.lifecycle import Desired, RunState
 from lehr.errors import Conflict, InternalError, NotFound, StoreUnavailable
 from lehr.store import Change, Store
 from lehr.store.maintenance.integrity import check
+from lehr.store.records.requests import cancel_runs
+from lehr.store.tables import RunRow
 from lehr_testing.lifecycle import MOVES, is_move
 from lehr_testing.properties import examples
 from lehr_testing.stores import begin, fresh_store, memory_folder, new_attempt, run_spec
@@ -173,6 +176,39 @@ def test_transitions_set_the_times_of_a_run(tmp_path: Path) -> None:
             130.0,
             140.0,
         ]
+
+
+@pytest.mark.parametrize("of_many", [False, True])
+def test_no_run_ends_before_it_starts_when_the_clock_is_set_back(
+    tmp_path: Path, of_many: bool
+) -> None:
+    now = [7200.0]
+    with fresh_store(tmp_path / "home", clock=lambda: now[0]) as store:
+        run = store.runs.create(run_spec())
+        now[0] = 3600.0
+        begin(store, run.id)
+        store.attempts.update(f"{run.id}-1", dispatched_at=7210.0)
+        assert store.attempts.update(f"{run.id}-1", exited_at=3600.0).exited_at == 7210.0
+        step = {"attempt": 1, "cause": "x", "actor": "test"}
+        transition = store.transitions.apply
+        assert transition(run.id, old=RunState.STARTING, new=RunState.RUNNING, **step)
+        assert transition(run.id, old=RunState.RUNNING, new=RunState.QUEUED, **step)
+        now[0] = 3700.0
+        if of_many:
+            with store.db.write() as session:
+                cancel_runs(
+                    session,
+                    store.db,
+                    col(RunRow.id) == run.id,
+                    message="x",
+                    actor="test",
+                    at=now[0],
+                )
+        else:
+            assert transition(run.id, old=RunState.QUEUED, new=RunState.CANCELLED, **step)
+        row = store.runs.get(run.id)
+        assert (row.started_at, row.ended_at) == (7200.0, 7200.0)
+        assert {row.at for row in store.transitions.of_run(run.id)} == {7200.0}
 
 
 def test_a_request_is_recorded_once_and_a_cancel_is_final(store: Store) -> None:

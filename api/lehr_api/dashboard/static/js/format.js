@@ -158,7 +158,7 @@ export function cost(view) {
  */
 export function duration(wire) {
   const value = fromWire(wire);
-  if (value === null || !Number.isFinite(value)) return NONE;
+  if (value === null || !Number.isFinite(value) || value < -1) return NONE;
   const ms = Number((value * 1000).toPrecision(3));
   if (ms > 0 && ms < 1000) return `${ms} ms`;
   const seconds = Math.max(0, Math.round(value));
