@@ -31,7 +31,7 @@ from lehr_trainer.planning.counts import (
     flops_per_token,
     parameter_counts,
 )
-from lehr_trainer.planning.hardware import GPUS, GpuType, gpu_of_kind
+from lehr_trainer.planning.hardware import GPUS, GpuType, gpu_of_kind, names
 from lehr_trainer.planning.memory import MemoryPlan, memory_by_stage
 from lehr_trainer.planning.not_counted import not_counted
 
@@ -119,9 +119,8 @@ class RunPlan:
 
     @property
     def roomy_gpus(self) -> list[str]:
-        """Return kinds of GPU in which it would fit, smallest first."""
-        roomy = [gpu for gpu in GPUS if self.memory.peak <= usable_bytes(gpu)]
-        return list(dict.fromkeys(gpu.kind for gpu in sorted(roomy, key=lambda g: g.memory_bytes)))
+        """Return the GPUs in which it would fit, smallest first."""
+        return names(gpu for gpu in GPUS if self.memory.peak <= usable_bytes(gpu))
 
 
 @dataclass(frozen=True)

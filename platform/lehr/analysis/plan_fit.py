@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lehr.errors import PlanRefused
-from lehr_trainer.planning.hardware import GPUS
+from lehr_trainer.planning.hardware import GPUS, names
 from lehr_trainer.planning.memory import training_memory
 
 if TYPE_CHECKING:
@@ -100,23 +100,22 @@ def refuse_if_impossible(spec: RunSpec, plan: RunPlan) -> None:
         hint = f"It fits with one of these, the cheapest in time first:\n    {lines}"
     else:
         hint = "Not even one sequence at a time fits, with everything recomputed."
-        others = _kinds_that_fit(spec)
+        others = _gpus_that_fit(spec)
         hint += (
             f" It fits, as it is or changed like this, in: {', '.join(others)}." if others else ""
         )
     raise PlanRefused(
         f"{spec.name} needs about {need:.1f} GB a GPU, {over:.1f} GB too much: "
-        f"{_article(plan.gpu.kind)} has {room:.0f} GB, of which a training can use "
+        f"{_article(plan.gpu.name)} has {room:.0f} GB, of which a training can use "
         f"{USABLE_MEMORY:.0%}.",
         hint=hint,
     )
 
 
-def _kinds_that_fit(spec: RunSpec) -> list[str]:
-    """Return kinds of GPU in which it fits as it is or after a change, smallest first."""
+def _gpus_that_fit(spec: RunSpec) -> list[str]:
+    """Return the GPUs in which it fits as it is or after a change, smallest first."""
     peak = training_memory(spec.own, spec.resources.ranks).peak
-    fitting = [gpu for gpu in GPUS if peak <= usable_bytes(gpu) or ways_to_fit(spec, gpu, most=1)]
-    return list(dict.fromkeys(gpu.kind for gpu in sorted(fitting, key=lambda g: g.memory_bytes)))
+    return names(g for g in GPUS if peak <= usable_bytes(g) or ways_to_fit(spec, g, most=1))
 
 
 def _cost(way: Way, share: int) -> tuple[float, int, bool, int]:

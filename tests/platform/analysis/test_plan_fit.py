@@ -144,3 +144,21 @@ def test_largest_micro_batch_is_planned_beyond_the_specs_own():
     assert most > 1
     assert plan_run(large(**{"train.batch.micro_batch": most})).fits
     assert not plan_run(large(**{"train.batch.micro_batch": 2 * most})).fits
+
+
+def test_refusal_names_the_variant_that_has_room_not_the_refused_kind():
+    shape = {"preset": "llama-1b", "hidden_size": 4096, "intermediate_size": 14_336}
+
+    def spec(gpu: str) -> RunSpec:
+        return large(gpu, **{"train.model": {**shape, "num_hidden_layers": 32}})
+
+    with pytest.raises(PlanRefused, match=r" an H100 has 85 GB") as caught:
+        refuse_if_impossible(spec("H100"), plan_run(spec("H100")))
+    proposed = (caught.value.hint or "").rpartition("in: ")[2].rstrip(".").split(", ")
+    assert proposed[0] == "H100 NVL"
+    assert "H100" not in proposed
+    # Each is what a spec can say, and then no longer refused for good.
+    for gpu in proposed:
+        named, offered = ways(spec(gpu))
+        assert named.name == gpu
+        assert plan_run(spec(gpu)).fits or offered

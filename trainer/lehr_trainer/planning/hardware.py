@@ -7,6 +7,7 @@ as much for sparse matrices; MFU against that figure is half of what it should b
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,18 +21,23 @@ class GpuType:
     """A kind of GPU, recognised by words of its driver's name."""
 
     kind: str
-    """The usual name, as used in a spec, e.g. ``H100``."""
-    words: frozenset[str]
+    """The usual name, e.g. ``H100``."""
+    name: str
+    """The words by which a spec asks for it, e.g. ``H100 NVL``."""
     memory_bytes: int
     peak_flops: dict[Arithmetic, float]
     """Dense FLOP/s."""
     dollars_per_hour: float
     """Default price on demand, rounded, for plans; ``--price`` gives the real one."""
 
+    @property
+    def words(self) -> frozenset[str]:
+        return frozenset(self.name.split())
+
 
 def _gpu(
     kind: str,
-    words: str,
+    name: str,
     memory_gib: float,
     *,
     bf16: float | None = None,
@@ -55,7 +61,7 @@ def _gpu(
     }
     return GpuType(
         kind=kind,
-        words=frozenset(words.split()),
+        name=name,
         memory_bytes=round(memory_gib * _GIB),
         peak_flops={name: peak * 1e12 for name, peak in peaks.items() if peak is not None},
         dollars_per_hour=dollars,
@@ -106,10 +112,18 @@ def peak_flops(device_name: str, arithmetic: Arithmetic) -> float | None:
 
 
 def gpu_of_kind(kind: str) -> GpuType | None:
-    """Find the row for a spec's word such as ``A100``: the plain one, since ``A100`` usually means
-    the 80 GB one; None if unknown.
+    """Find the row for a spec's words such as ``A100`` or ``H100 NVL``; None if unknown.
+
+    ``A100`` is the plain one, which usually is the one of 80 GB.
     """
-    word = kind.upper()
-    found = [gpu for gpu in GPUS if gpu.kind.upper() == word or word in gpu.words]
-    plain = [gpu for gpu in found if gpu.words == frozenset({word})]
-    return next(iter(plain or found), None)
+    return find_gpu(kind) or next((gpu for gpu in GPUS if kind.upper() in gpu.words), None)
+
+
+def names(gpus: Iterable[GpuType]) -> list[str]:
+    """Return the words by which a spec asks for one of these, those with least memory first.
+
+    A variant is left out where the plain one of its kind is among them.
+    """
+    by_memory = sorted(gpus, key=lambda gpu: gpu.memory_bytes)
+    every = {gpu.name for gpu in by_memory}
+    return [gpu.name for gpu in by_memory if gpu.name == gpu.kind or gpu.kind not in every]
