@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 _SCHEDULE = "train.schedule"
 _WARMUP = frozenset({f"{_SCHEDULE}.{name}" for name in ("warmup_steps", "warmup_ratio")})
 _EITHER = (("warmup_steps", "warmup_ratio"), ("decay_steps", "decay_ratio"))
-_MODEL_MAY_CHANGE = frozenset({"rope_theta", "rope_scaling", "max_sequence_length", "norm_eps"})
-"""Fields that do not change the shape of weights; a longer context needs the first three."""
+_MODEL_MAY_CHANGE = frozenset({"rope_theta", "max_sequence_length", "norm_eps"})
+"""Fields that do not change the shape of weights; a longer context needs the first two."""
 _LONGEST_NAME = 100
 
 
