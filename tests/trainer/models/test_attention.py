@@ -285,15 +285,17 @@ def test_flash_package_for_another_gpu_is_refused(monkeypatch, impl: str, major:
         attention.require_backend(AttentionConfig(backend=impl), CUDA)
 
 
-def test_all_kernels_are_allowed_where_fp32_meets_a_16_bit_kernel() -> None:
-    def allowed() -> tuple[bool, bool]:
-        return torch.backends.cuda.flash_sdp_enabled(), torch.backends.cuda.math_sdp_enabled()
+def test_diagnostics_take_any_kernel_but_one_that_plans_for_each_length() -> None:
+    def allowed() -> tuple[bool, bool, bool]:
+        cuda = torch.backends.cuda
+        return cuda.flash_sdp_enabled(), cuda.math_sdp_enabled(), cuda.cudnn_sdp_enabled()
 
-    with attention_backend(AttentionConfig(backend="flash"), CPU):
-        assert allowed() == (True, False)
-        with attention.kernels_for_fp32():
-            assert allowed() == (True, True)
-        assert allowed() == (True, False)
-        assert attention._switched_to == "flash"
-    with attention_backend(AttentionConfig(backend="math"), CPU), attention.kernels_for_fp32():
-        assert allowed() == (False, True)
+    for backend, own in (("flash", (True, False, False)), ("auto", (True, True, True))):
+        with attention_backend(AttentionConfig(backend=backend), CPU):
+            assert allowed() == own
+            with attention.diagnostic_kernels():
+                assert allowed() == (True, True, False)
+            assert allowed() == own
+            assert attention._switched_to == backend
+    with attention_backend(AttentionConfig(backend="math"), CPU), attention.diagnostic_kernels():
+        assert allowed() == (False, True, False)

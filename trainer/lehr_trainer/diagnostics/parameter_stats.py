@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lehr_trainer.models.attention import kernels_for_fp32, without_compiling
+from lehr_trainer.models.attention import diagnostic_kernels, without_compiling
 from lehr_trainer.models.documents import InputFn, make_input_fn
 from lehr_trainer.models.module_map import blocks, token_embedding
 
@@ -103,7 +103,7 @@ def quality(
     with (
         _plain(model),
         _exact_products(),
-        kernels_for_fp32(),
+        diagnostic_kernels(),
         torch.autocast(inputs.device.type, enabled=False),
     ):
         head = model.head_weight
@@ -148,8 +148,7 @@ def sample(
     assert isinstance(head, Tensor)
     generator = torch.Generator(head.device).manual_seed(seed)
     written = torch.tensor([prompt], dtype=torch.int64, device=head.device)
-    # Each step has another length, for which cuDNN would plan again.
-    with _plain(model), kernels_for_fp32():
+    with _plain(model), diagnostic_kernels():
         for _ in range(tokens):
             last_BD = model(written[:, -longest:])[:, -1]
             logits_BV = F.linear(last_BD.float(), head.float())

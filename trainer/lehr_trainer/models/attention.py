@@ -155,19 +155,20 @@ def attention_backend(config: AttentionConfig, device: torch.device) -> Iterator
 
 
 @contextmanager
-def kernels_for_fp32() -> Iterator[None]:
-    """Allow all kernels within, if the run's own takes 16-bit operands only.
+def diagnostic_kernels() -> Iterator[None]:
+    """Allow all kernels but cuDNN's within, unless the config names one that takes any operands.
 
     Diagnostics compute in fp32, which CUDA's flash and cuDNN kernels refuse: the call would raise
-    "No available kernel".
+    "No available kernel". Each token of a sample has another length, and cuDNN, which ``auto``
+    prefers on Hopper, would make a plan for each.
     """
     global _switched_to  # noqa: PLW0603 - the kernel is a property of the process
-    if _switched_to not in SIXTEEN_BIT_ONLY:
+    if _switched_to != "auto" and _switched_to not in SIXTEEN_BIT_ONLY:
         yield
         return
     before, _switched_to = _switched_to, "auto"
     try:
-        with sdpa_kernel(list(_KERNELS.values())):
+        with sdpa_kernel([one for name, one in _KERNELS.items() if name != "cudnn"]):
             yield
     finally:
         _switched_to = before
