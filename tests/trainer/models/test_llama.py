@@ -14,7 +14,7 @@ from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.losses.chunked import cross_entropy
 from lehr_trainer.models import build_model
-from lehr_trainer.models.llama import Llama
+from lehr_trainer.models.llama import Llama, rotary_tables
 from lehr_trainer.planning.counts import flops_per_token, parameter_counts
 
 SMALL = {
@@ -56,6 +56,19 @@ def theirs(config: LlamaConfig) -> torch.nn.Module:
         )
     )
     return model.float()
+
+
+def test_rotary_tables_are_those_of_exact_angles_at_long_positions() -> None:
+    long = {**SMALL, "rope_theta": 500_000.0, "max_sequence_length": 32_768}
+    cos, sin = rotary_tables(LlamaConfig.model_validate(long))
+    assert cos.dtype == sin.dtype == torch.float32
+    for position in (1, 100, 8191, 32_767):
+        for pair in range(8):
+            angle = position / 500_000 ** (2 * pair / 16)
+            for table, value in ((cos, math.cos(angle)), (sin, math.sin(angle))):
+                # Both halves; the one rounding of the table's fp32 is allowed.
+                assert table[position, pair].item() == pytest.approx(value, abs=6e-8)
+                assert table[position, pair + 8].item() == table[position, pair].item()
 
 
 def their_name(name: str) -> str:
