@@ -239,10 +239,37 @@ def test_exchange_works_by_the_name_of_older_torch(monkeypatch: pytest.MonkeyPat
     assert asked == ["all_gather_single", "all_gather_into_tensor"]
 
 
+def test_parts_of_a_joint_weight_move_as_matrices_of_their_own() -> None:
+    model = GPT2(GPT2Config.model_validate({**GPT2_TINY, "num_hidden_layers": 2}))
+    initialise(model, seed=0)
+    start = {name: p.detach().clone() for name, p in model.named_parameters()}
+    optimizer = build_muon(model, MuonConfig(nesterov=False, weight_decay=0.0))
+    backward(model)
+    optimizer.step()
+    parts = 0
+    for name, parameter in model.named_parameters():
+        if not name.endswith("c_attn.weight"):
+            continue
+        assert parameter.grad is not None
+        # One momentum of the weight's shape, as in checkpoints of before.
+        assert optimizer.state[parameter]["momentum_buffer"].shape == parameter.shape
+        trios = (tensor.detach().chunk(3) for tensor in (parameter, start[name], parameter.grad))
+        for moved, before, gradient in zip(*trios, strict=True):
+            alone = torch.nn.Parameter(before.clone())
+            alone.grad = gradient.clone()
+            oracle = torch.optim.Muon([alone], lr=0.02, weight_decay=0.0, nesterov=False)
+            oracle.step()
+            expected = alone.detach() - before
+            assert (moved - before - expected).norm() <= 2e-2 * expected.norm()
+            parts += 1
+    assert parts == 6
+
+
 def test_a_batch_has_a_matrix_for_each_rank() -> None:
     model = llama()
     backward(model)
-    matrices = [p for name, p in model.named_parameters() if roles(model)[name] == "matrix"]
+    weights = [p for name, p in model.named_parameters() if roles(model)[name] == "matrix"]
+    matrices = [muon.Matrix(p, p, p) for p in weights]
     assert {len(batch) for batch in muon.batches(matrices, 1, ranks=1)} == {1}
     assert {len(batch) for batch in muon.batches(matrices, 1, ranks=2)} == {2}
 

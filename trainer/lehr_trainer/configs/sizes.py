@@ -25,7 +25,8 @@ class ParameterCounts:
     other: int = 0
     """Of a model that is not Lehr's: how many more it has, less than 0 if it has fewer."""
     matrices: tuple[tuple[int, int, int], ...] = ()
-    """Rows, columns and number of the blocks' matrices, one entry for each shape."""
+    """Rows, columns and number of the blocks' matrices, one entry for each shape. GPT-2's query,
+    key and value are three, as Muon takes them."""
 
     @property
     def total(self) -> int:

@@ -6,13 +6,15 @@ Newton-Schulz iteration together. Under data parallelism every rank has the same
 gradients, so each rank orthogonalises its share of the matrices and sends the
 result to the others: the iteration is most of Muon's work. The formulas are
 torch's (and Keller Jordan's, https://kellerjordan.github.io/posts/muon/); tests
-hold the two to each other.
+hold the two to each other. A weight that is several matrices, such as GPT-2's query, key and
+value, is as many here, as in a model that has them apart.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -70,7 +72,11 @@ def build_muon(model: nn.Module, config: MuonConfig) -> Muon:
         }
         for name, rate in rates.items()
     ]
-    return Muon([group for group in (muon, *adamw) if group["params"]])
+    joined: Iterable[tuple[nn.Linear, int]] = getattr(model, "joined_linears", tuple)()
+    return Muon(
+        [group for group in (muon, *adamw) if group["params"]],
+        joined={linear.weight: number for linear, number in joined},
+    )
 
 
 class Muon(torch.optim.Optimizer):
@@ -80,8 +86,12 @@ class Muon(torch.optim.Optimizer):
     and state stay as they are.
     """
 
-    def __init__(self, groups: Iterable[dict[str, Any]]) -> None:
+    def __init__(
+        self, groups: Iterable[dict[str, Any]], joined: Mapping[Tensor, int] | None = None
+    ) -> None:
+        """Build it; ``joined`` has the number of matrices that a parameter's rows are."""
         super().__init__(groups, {})
+        self._joined = joined or {}
         fused = all(group.get("fused", True) for group in self.param_groups)
         self._step_supports_amp_scaling = fused
 
@@ -104,22 +114,30 @@ class Muon(torch.optim.Optimizer):
 
     def _muon(self, group: dict[str, Any]) -> None:
         shares = Shares.of_all_ranks() if group["distributed"] else Shares(0, 1)
-        before: tuple[list[Tensor], Exchange] | None = None
-        for parameters in batches(group["params"], group["batch_bytes"], shares.ranks):
-            directions = self._directions(group, parameters)
+        before: tuple[list[Matrix], Exchange] | None = None
+        matrices = itertools.chain.from_iterable(map(self._matrices, group["params"]))
+        for batch in batches(matrices, group["batch_bytes"], shares.ranks):
+            directions = self._directions(group, batch)
             exchange = shares.orthogonalise(directions, group["newton_schulz_steps"])
             # The ranks exchange one batch while they compute the next.
             if before is not None:
                 self._move(group, *before)
-            before = parameters, exchange
+            before = batch, exchange
         if before is not None:
             self._move(group, *before)
 
-    def _directions(self, group: dict[str, Any], parameters: list[Tensor]) -> list[Tensor]:
+    def _matrices(self, parameter: Tensor) -> Iterator[Matrix]:
+        """List the matrices of a parameter; none if it has no gradient."""
+        if parameter.grad is not None:
+            parts = parameter, parameter.grad, self._buffer(parameter)
+            number = self._joined.get(parameter, 1)
+            yield from map(Matrix, *(part.chunk(number) for part in parts))
+
+    def _directions(self, group: dict[str, Any], batch: list[Matrix]) -> list[Tensor]:
         """Add the gradients to the momenta; return what is to be orthogonalised."""
         momentum = group["momentum"]
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        momenta = [self._buffer(p) for p in parameters]
+        gradients = [matrix.gradient for matrix in batch]
+        momenta = [matrix.momentum for matrix in batch]
         found_inf: Tensor | None = getattr(self, "found_inf", None)
         if found_inf is not None:
             # A gradient that is not finite must not even be multiplied by 0.
@@ -132,19 +150,20 @@ class Muon(torch.optim.Optimizer):
             return [g.lerp(m, momentum) for g, m in zip(gradients, momenta, strict=True)]
         return momenta
 
-    def _move(self, group: dict[str, Any], parameters: list[Tensor], exchange: Exchange) -> None:
-        """Move the parameters by their orthogonalised directions."""
+    def _move(self, group: dict[str, Any], batch: list[Matrix], exchange: Exchange) -> None:
+        """Move the weights by their orthogonalised directions."""
+        weights = [matrix.weight for matrix in batch]
         update = exchange.wait()
         lr = group["lr"]
-        scale = lr * shape_factor(parameters[0].shape, group["adjust_lr"])
+        scale = lr * shape_factor(weights[0].shape, group["adjust_lr"])
         decay = lr * group["weight_decay"]
         found_inf: Tensor | None = getattr(self, "found_inf", None)
         if found_inf is None:
-            torch._foreach_mul_(parameters, 1 - decay)
+            torch._foreach_mul_(weights, 1 - decay)
         else:
-            torch._foreach_mul_(parameters, 1 - decay * (1 - found_inf))
+            torch._foreach_mul_(weights, 1 - decay * (1 - found_inf))
             update *= 1 - found_inf
-        torch._foreach_add_(parameters, list(update.to(parameters[0].dtype)), alpha=-scale)
+        torch._foreach_add_(weights, list(update.to(weights[0].dtype)), alpha=-scale)
 
     def _buffer(self, parameter: Tensor) -> Tensor:
         state = self.state[parameter]
@@ -184,20 +203,28 @@ class Muon(torch.optim.Optimizer):
         )
 
 
-def batches(parameters: Iterable[nn.Parameter], most_bytes: int, ranks: int) -> list[list[Tensor]]:
-    """Group matrices that have a gradient by shape, as many in a batch as the bound allows.
+@dataclass(frozen=True)
+class Matrix:
+    """What is orthogonalised by itself: a parameter, or a part of its rows."""
+
+    weight: Tensor
+    gradient: Tensor
+    momentum: Tensor
+
+
+def batches(matrices: Iterable[Matrix], most_bytes: int, ranks: int) -> list[list[Matrix]]:
+    """Group matrices by shape, as many in a batch as the bound allows.
 
     A batch of fewer matrices than ranks would leave ranks idle; each rank holds only its share of
     a batch in work, so it is filled up to a multiple of the ranks.
     """
-    alike: dict[tuple[Any, ...], list[Tensor]] = {}
-    for parameter in parameters:
-        if parameter.grad is not None:
-            key = (parameter.shape, parameter.dtype, parameter.device)
-            alike.setdefault(key, []).append(parameter)
+    alike: dict[tuple[Any, ...], list[Matrix]] = {}
+    for matrix in matrices:
+        weight = matrix.weight
+        alike.setdefault((weight.shape, weight.dtype, weight.device), []).append(matrix)
     found = []
     for members in alike.values():
-        most = max(1, most_bytes // (2 * members[0].numel()))
+        most = max(1, most_bytes // (2 * members[0].weight.numel()))
         most = -(-most // ranks) * ranks
         found += [members[i : i + most] for i in range(0, len(members), most)]
     return found

@@ -23,7 +23,7 @@ def _gpt2_counts(model: GPT2Config) -> ParameterCounts:
         attention=layers * (4 * d * d + 4 * d),
         mlp=layers * (2 * d * f + f + d),
         norms=(2 * layers + 1) * 2 * d,
-        matrices=_by_shape([(3 * d, d), (d, d), (f, d), (d, f)], layers),
+        matrices=_by_shape([(d, d)] * 4 + [(f, d), (d, f)], layers),
     )
 
 
