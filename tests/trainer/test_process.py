@@ -189,6 +189,8 @@ def test_attempt_directory_is_used_with_its_launch_note(tmp_path: Path) -> None:
         ({"optimizer": {"learning_rate": 1e-3}}, "optimizer.learning_rate is not a field"),
         ({"steps": -3}, "steps: Input should be greater than or equal to 1 (it is -3)"),
         ({"steps": "many"}, "steps: Input should be a valid integer"),
+        ({"grad_accum": 4}, "grad_accum is not a field (there are: "),
+        ({"compile": "blocks"}, "compile.scope: Input should be 'auto', 'none', 'block' or"),
         ({"model": "llama-2b"}, "there is no preset 'llama-2b'; there are: "),
         (
             {"batch": {"sequences": 4, "sequence_length": 99999}},
@@ -208,6 +210,30 @@ def test_a_bad_config_is_one_clear_line(
         launch.read_config(tmp_path / layout.CONFIG)
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
+    # No mapping of the whole config.
+    assert "(it is {" not in str(raised.value)
+
+
+def test_plain_values_mean_what_people_mean_by_them(tmp_path: Path) -> None:
+    written = {
+        "compile": True,
+        "optimizer": "muon",
+        "precision": "bf16",
+        "activation_checkpointing": "block",
+        "schedule": "wsd",
+        "loss": "standard",
+        "attention": "math",
+        "steps": "STEPS",
+    }
+    text = yaml.safe_dump({**train_values(tmp_path), **written}).replace("STEPS", "1e3")
+    run_dir(tmp_path, text)
+    config = launch.read_config(tmp_path / layout.CONFIG)
+    assert (config.compile.scope, config.optimizer.name, config.steps) == ("block", "muon", 1000)
+    assert (config.precision.compute, config.schedule.name) == ("bf16", "wsd")
+    assert (config.loss.name, config.attention.backend) == ("standard", "math")
+    assert config.activation_checkpointing.policy == "block"
+    # What is recorded is the full form.
+    assert config.model_dump()["optimizer"]["momentum"] == 0.95
 
 
 def test_yaml_that_does_not_parse_names_line_and_column(tmp_path: Path) -> None:

@@ -7,6 +7,9 @@ from typing import Any
 
 from lehr.errors import SpecError, SpecProblem
 from lehr.specs.yaml12 import dump_yaml, parse_value
+from lehr_trainer.configs.base import Config
+from lehr_trainer.configs.fields import models, place
+from lehr_trainer.configs.train import TrainConfig
 
 Overrides = Mapping[str, Any] | Sequence[str]
 MOST = 1_000
@@ -56,7 +59,8 @@ def set_path(data: dict[str, Any], path: str, value: Any) -> None:
     """Set the value at a dotted path, creating mappings on the way.
 
     A key may contain dots (``parameters.train.optimizer.lr.values``): the longest existing key
-    wins. A preset's name becomes ``{preset: NAME}`` when a part of it is set.
+    wins. A plain value that means a mapping (a preset's name, ``optimizer: muon``) becomes that
+    mapping when a part of it is set.
 
     Raises:
         ValueError: the path is empty, or leads through a value without fields.
@@ -85,10 +89,24 @@ def set_path(data: dict[str, Any], path: str, value: Any) -> None:
         elif isinstance(inner, str) and key == "model":
             inner = {"preset": inner}
         elif not isinstance(inner, dict):
-            what = "is a list; set it whole" if isinstance(inner, list) else "has no fields"
-            raise ValueError(f"{'.'.join(done)} {what}")
+            inner = _spelled_out(".".join(done), inner)
         here[key] = inner
         here = inner
+
+
+def _spelled_out(path: str, value: Any) -> dict[str, Any]:
+    """Return the mapping that a plain value at ``path`` means.
+
+    Raises:
+        ValueError: it means none.
+    """
+    section = place(TrainConfig, path.rpartition("train.")[2])
+    for kind in models(section.annotations) if section else ():
+        meant = kind.spelled_out(value) if issubclass(kind, Config) else value
+        if isinstance(meant, dict):
+            return meant
+    what = "is a list; set it whole" if isinstance(value, list) else "has no fields"
+    raise ValueError(f"{path} {what}")
 
 
 LENGTHS = ("train.steps", "train.tokens", "train.tokens_per_parameter")

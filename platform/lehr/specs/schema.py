@@ -9,12 +9,14 @@ from pydantic import BaseModel
 from lehr.specs.rollout import RolloutSpec
 from lehr.specs.run import RunSpec
 from lehr.specs.sweep import SweepSpec
+from lehr_trainer.configs.base import Config
 from lehr_trainer.configs.fields import leaf_paths
 from lehr_trainer.configs.presets import MODEL_PRESETS
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
+_WITH_SECTIONS = ("TrainConfig", "PrecisionConfig")
 _MODELS: dict[str, type[BaseModel]] = {"run": RunSpec, "sweep": SweepSpec, "rollout": RolloutSpec}
 
 
@@ -23,6 +25,7 @@ def json_schema(kind: Literal["run", "sweep", "rollout"]) -> dict[str, Any]:
     schema = _MODELS[kind].model_json_schema(mode="validation")
     definitions = schema["$defs"]
     _allow_presets(definitions)
+    _allow_shorthands(definitions)
     if kind != "run":
         # The run is named after its sweep or rollout.
         run = definitions["RunSpec"]
@@ -64,6 +67,20 @@ def _allow_presets(definitions: dict[str, Any]) -> None:
         "additionalProperties": False,
     }
     model.update({"description": about, "anyOf": [name, changed, shape]})
+
+
+def _allow_shorthands(definitions: dict[str, Any]) -> None:
+    """Allow a plain value where a section declares what it means, and an optimizer's name."""
+    sections = {f"#/$defs/{one.__name__}": one for one in Config.__subclasses__() if one.shorthand}
+    train, precision = (definitions[name]["properties"] for name in _WITH_SECTIONS)
+    for field in [*train.values(), *precision.values()]:
+        section = sections.get(field.get("$ref"))
+        if section is not None:
+            inner = definitions[section.__name__]["properties"][section.shorthand]
+            plain = [*inner["enum"], *([True, False] if section.switch else [])]
+            field["anyOf"] = [{"enum": plain}, {"$ref": field.pop("$ref")}]
+    names = list(train["optimizer"]["discriminator"]["mapping"])
+    train["optimizer"]["anyOf"] = [{"enum": names}, {"oneOf": train["optimizer"].pop("oneOf")}]
 
 
 def _name_swept_paths(schema: dict[str, Any], definitions: dict[str, Any]) -> None:

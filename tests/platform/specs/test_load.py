@@ -251,6 +251,11 @@ def test_schema_accepts_what_the_loader_accepts(kind, text):
     train = data["train"] if kind == "run" else data["run"]["train"]
     train["model"] = {"preset": "tiny", "num_hidden_layers": 2}
     assert list(validator.iter_errors(data)) == []
+    short = {"compile": True, "optimizer": "muon", "precision": {"fp8": "tensorwise"}}
+    train.update(short, activation_checkpointing="block")
+    assert list(validator.iter_errors(data)) == []
+    train["compile"] = "blocks"
+    assert len(list(validator.iter_errors(data))) == 1
     train["optimizer"] = {"learning_rate": 1}
     assert list(validator.iter_errors(data)) != []
 

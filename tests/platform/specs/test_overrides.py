@@ -206,3 +206,19 @@ def test_error_of_a_spec_reports_a_limited_number_of_problems() -> None:
     assert list(error.problems) == many[:MOST_PROBLEMS]
     assert str(error).endswith("key99 is not a field.\n(and 7 more)")
     assert "more)" not in str(SpecError(many[:MOST_PROBLEMS]))
+
+
+def test_a_part_of_a_section_that_is_written_short_can_be_set() -> None:
+    short = run(RUN, "train.optimizer=muon", "train.precision.fp8=tensorwise")
+    data = short.model_dump(mode="json", exclude_unset=True)
+    assert data["train"]["optimizer"] == {"name": "muon"}
+    text = {**data, "train": {**data["train"], "optimizer": "muon", "compile": False}}
+    changed = load_spec(text, ["train.optimizer.lr=0.1", "train.compile.scope=model"])
+    assert isinstance(changed, RunSpec)
+    assert (changed.own.optimizer.name, changed.own.optimizer.lr) == ("muon", 0.1)
+    assert (changed.own.compile.scope, changed.own.precision.fp8.recipe) == ("model", "tensorwise")
+    with pytest.raises(SpecError, match=r"train.steps has no fields"):
+        load_spec(text, ["train.steps.x=1"])
+    with pytest.raises(SpecError) as raised:
+        load_spec(text, ["train.grad_accum=2"])
+    assert (raised.value.problems[0].hint or "").startswith("Did you mean train.batch.micro_batch?")

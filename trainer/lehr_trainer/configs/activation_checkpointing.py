@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from lehr_trainer.configs.base import Config, PositiveInt
 
@@ -13,6 +13,9 @@ class ActivationCheckpointingConfig(Config):
     and -11 % memory, swiglu +6 % and -40 %, block +17 % and -56 %; embedding and norms next to
     nothing.
     """
+
+    shorthand: ClassVar[str] = "policy"
+    switch: ClassVar[tuple[str, str] | None] = ("none", "block")
 
     policy: Literal["none", "embedding", "norms", "attention", "swiglu", "block"] = "none"
     """The part of the model whose activations are not kept; swiglu is GPT-2's MLP too."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import field_validator
 
@@ -25,6 +25,8 @@ def sixteen_bit_only(backend: str) -> str:
 
 class AttentionConfig(Config):
     """How attention is computed; the result is the same but for rounding."""
+
+    shorthand: ClassVar[str] = "backend"
 
     backend: Literal["auto", "flash", "efficient", "cudnn", "math", "fa3", "fa4"] = "auto"
     """auto: PyTorch's own choice. flash, efficient, cudnn, math: that SDPA kernel and no other.

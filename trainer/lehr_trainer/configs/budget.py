@@ -20,7 +20,7 @@ _MOST = 2**63
 
 
 def parse_tokens(given: Any) -> Any:
-    """Return the tokens that a text such as ``2B``, ``300M`` or ``1.5e9`` means.
+    """Return the number that a text such as ``2B``, ``300M`` or ``1.5e9`` means.
 
     Any other value is returned as it is, for the validation of whole numbers.
     """
@@ -58,6 +58,7 @@ def resolve_steps(given: Any, info: ValidationInfo) -> Any:
         ValueError: they do not agree, or there are two budgets.
     """
     known: dict[str, Any] = info.data
+    given = parse_tokens(given)
     tokens: int | None = known.get("tokens")
     ratio: float | None = known.get("tokens_per_parameter")
     if tokens is not None and ratio is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 
@@ -15,6 +15,9 @@ class CompileConfig(Config):
     """Each block by itself makes one graph that all blocks share, and lets DDP send gradients
     while backward goes on.
     """
+
+    shorthand: ClassVar[str] = "scope"
+    switch: ClassVar[tuple[str, str] | None] = ("none", "block")
 
     scope: Scope = "auto"
     """What is compiled: nothing, each block by itself, or the whole model. auto: each block on

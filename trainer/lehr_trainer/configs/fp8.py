@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from lehr_trainer.configs.base import Config
 
@@ -12,6 +12,8 @@ class Fp8Config(Config):
 
     Evaluation never uses it.
     """
+
+    shorthand: ClassVar[str] = "recipe"
 
     recipe: Literal["none", "tensorwise", "rowwise", "te_delayed"] = "none"
     """tensorwise, rowwise: torchao, one scale a tensor (fastest) or a row (finer).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from lehr_trainer.configs.base import Config, PositiveInt
 from lehr_trainer.configs.sizes import BF16, FP32, HeadSize
@@ -26,6 +26,8 @@ Pointwise = Literal["auto", "compiled", "eager"]
 
 class LossConfig(Config):
     """All compute the same mean cross entropy; they differ in memory, speed and rounding."""
+
+    shorthand: ClassVar[str] = "name"
 
     name: LossName = "chunked"
     """chunked: our own, never all logits at once (default). standard: all logits, in fp32.

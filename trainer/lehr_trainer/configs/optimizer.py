@@ -17,6 +17,7 @@ Beta = Annotated[float, Field(ge=0, lt=1)]
 class BaseOptimizerConfig(Config, ABC):
     """What the planner needs to know of every optimizer."""
 
+    shorthand: ClassVar[str] = "name"
     builder: ClassVar[str]
     """Where the function stands that builds it from the model and this config, as
     ``package.module:function``. It is imported on use: this file imports no torch."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 
@@ -15,6 +15,8 @@ class ScheduleConfig(Config):
     To resume from a checkpoint under another schedule, fork the run with ``starts_after`` at the
     checkpoint's step: the new schedule, its warmup included, spans the remaining steps.
     """
+
+    shorthand: ClassVar[str] = "name"
 
     name: Literal["cosine", "constant", "wsd"] = "cosine"
     """cosine: down to ``min_lr_ratio`` at the last step. constant: the peak to the end.

@@ -7,7 +7,7 @@ in its name or its description.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
@@ -119,6 +119,7 @@ class DataConfig(Config):
 
 
 class PrecisionConfig(Config):
+    shorthand: ClassVar[str] = "compute"
     compute: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """bf16: autocast with fp32 master weights. fp16: the same, with a loss scale. auto: bf16 on
     CUDA, fp32 on CPU."""

@@ -138,9 +138,12 @@ def _problem(error: dict[str, Any]) -> str:
     field = path or "the config"
     if error["type"] == "extra_forbidden":
         valid = sorted(field_names(where.owners))
-        near = difflib.get_close_matches(path.rpartition(".")[2], valid, n=1, cutoff=0.5)
+        near = difflib.get_close_matches(path.rpartition(".")[2], valid, n=1, cutoff=0.7)
         hint = f"; did you mean {near[0]}?" if near else ""
         return f"{field} is not a field{hint} (there are: {', '.join(valid)})"
     if error["type"] == "missing":
         return f"{field} is missing"
-    return f"{field}: {error['msg'].removeprefix('Value error, ')} (it is {error['input']!r})"
+    value = error["input"]
+    # The message of a check of several fields names them; their mapping would hide it.
+    shown = "" if isinstance(value, dict) else f" (it is {value!r})"
+    return f"{field}: {error['msg'].removeprefix('Value error, ')}{shown}"
