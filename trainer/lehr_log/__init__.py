@@ -27,6 +27,8 @@ from collections.abc import Mapping
 from types import FrameType
 from typing import Any
 
+from lehr_log.files import files_of
+
 __all__ = ["checkpoint", "config", "log", "resume_from", "resume_step", "should_stop"]
 
 _MOST_VALUES = 10_000
@@ -117,25 +119,11 @@ def _state_of(path: str) -> dict[str, list[int]] | None:
 
     None if there are too many, or they change now.
     """
-    found, length = {}, 0
     with contextlib.suppress(OSError):
-        if not os.path.isdir(path):
-            return {".": _state(os.stat(path))}
-        for folder, _, names in os.walk(path):
-            for name in names:
-                file = os.path.join(folder, name)
-                if os.path.isfile(file):
-                    inside = os.path.relpath(file, path)
-                    found[inside] = _state(os.stat(file))
-                    length += len(inside)
-            if len(found) > _MOST_FILES or length > _LONGEST_NAMES:
-                return None
-        return found
+        files, _ = files_of(path, _MOST_FILES)
+        if len(files) <= _MOST_FILES and sum(map(len, files)) <= _LONGEST_NAMES:
+            return {name: [state.st_size, state.st_mtime_ns] for name, state in files.items()}
     return None
-
-
-def _state(status: os.stat_result) -> list[int]:
-    return [status.st_size, status.st_mtime_ns]
 
 
 def _number(value: Any) -> float:

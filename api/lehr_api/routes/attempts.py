@@ -100,6 +100,8 @@ class HeartbeatMessage(Documented):
     """Bytes of streams whose files have become shorter than what was sent, each once."""
     launcher_alive: bool = True
     step: Annotated[int, Field(ge=0, le=1 << 60)] | None = None
+    copying: bool = False
+    """A checkpoint of a program is being copied: a missing step is no stall."""
     elapsed_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     """Seconds since its launch, by its node's clock."""
 

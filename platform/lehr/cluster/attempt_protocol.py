@@ -94,6 +94,7 @@ class AttemptProtocol:
             attempt_id,
             step=payload.get("step"),
             elapsed_s=elapsed_s,
+            copying=bool(payload.get("copying")),
             node_rank=int(payload.get("node_rank") or 0),
             at=self._store.clock(),
         )

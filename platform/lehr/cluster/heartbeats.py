@@ -32,6 +32,8 @@ class Heartbeat:
     """Seconds since its start, by its node's clock."""
     steps: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_HISTORY))
     """(time, step) of heartbeats with a new step."""
+    copied_at: float = 0.0
+    """When a heartbeat last said that a checkpoint is being copied."""
     request_since: float | None = None
     """When it first got an order to stop."""
     ended_since: float | None = None
@@ -92,6 +94,7 @@ class HeartbeatTable:
         *,
         step: int | None,
         elapsed_s: float | None,
+        copying: bool = False,
         node_rank: int | None = None,
         at: float | None = None,
     ) -> None:
@@ -107,6 +110,8 @@ class HeartbeatTable:
             heartbeat.elapsed_s = elapsed_s if elapsed_s is not None else heartbeat.elapsed_s
             if step is not None and (not heartbeat.steps or step > heartbeat.steps[-1][1]):
                 heartbeat.steps.append((now, step))
+            if copying:
+                heartbeat.copied_at = now
 
     def contacted(self, attempt_id: str) -> bool:
         """Return whether a heartbeat has arrived since the server started."""
@@ -183,10 +188,12 @@ class HeartbeatTable:
         return self._clock() - last
 
     def since_step_s(self, attempt_id: str) -> float | None:
-        """Return seconds since the last new step; None before the first."""
+        """Return seconds since the last new step or copy of a checkpoint; None before a step."""
         heartbeat = self._seen(attempt_id)
         with self._guard:
-            return self._clock() - heartbeat.steps[-1][0] if heartbeat.steps else None
+            if not heartbeat.steps:
+                return None
+            return self._clock() - max(heartbeat.steps[-1][0], heartbeat.copied_at)
 
     def step_s(self, attempt_id: str) -> float | None:
         """Return its usual seconds per step."""
@@ -206,7 +213,7 @@ class HeartbeatTable:
             history = list(heartbeat.steps)
         return liveness(
             since_contact_s=self.since_contact_s(attempt_id),
-            since_step_s=self._clock() - history[-1][0] if history else None,
+            since_step_s=self.since_step_s(attempt_id),
             median_step_s=median_step_s(history),
             thresholds=thresholds,
         )

@@ -66,11 +66,18 @@ def variables(launch: dict[str, Any], entry: AttemptDir, python: str | None) -> 
 
 
 def tidy(launch: dict[str, Any]) -> None:
-    """Remove what an ended attempt has left unchanged in its copy of the project.
+    """Remove drafts of checkpoints that an ended attempt has left, and what it has left unchanged
+    in its copy of the project.
 
     Nodes of a gang share the copy, and another one may still train: then it stays.
     """
+    import glob
+    import shutil
+
+    where = str(launch["attempt_dir"])
+    if launch["gang"].get("node_rank", 0) == 0:
+        for draft in glob.glob(os.path.join(glob.escape(where), "checkpoints", "*.tmp")):
+            shutil.rmtree(draft, ignore_errors=True)
     if launch.get("program") and launch["gang"]["nodes"] == 1:
-        where = str(launch["attempt_dir"])
         index = os.path.join(where, project_copy.INDEX)
         project_copy.remove_unchanged(os.path.join(where, code_cache.WORK), index)

@@ -197,6 +197,7 @@ class Shipper:
                 "shorter": shorter,
                 "launcher_alive": True,
                 "step": self.step,
+                "copying": self.copying(),
                 "elapsed_s": round(
                     time.clock_gettime(time.CLOCK_BOOTTIME) - self.launch["launched_at_boottime"], 3
                 ),
@@ -219,6 +220,12 @@ class Shipper:
         if orders != self.orders:
             procfs.write_atomically(os.path.join(self.attempt_dir, "orders.json"), orders)
             self.orders = orders
+
+    def copying(self) -> bool:
+        """Return whether a checkpoint of a program is being copied: it has a draft."""
+        folder = os.path.join(self.attempt_dir, "checkpoints")
+        program = self.launch.get("program") and os.path.isdir(folder)
+        return bool(program) and any(name.endswith(".tmp") for name in os.listdir(folder))
 
     def request_stop(self, stop_level: str, reason: str) -> None:
         if self.entry.request_stop(stop_level, reason):

@@ -1,15 +1,24 @@
-"""Keep what a program saves as checkpoints of its run, and remove old ones."""
+"""Keep what a program saves as checkpoints of its run, and remove old ones.
+
+One checkpoint after the other is copied, each in a process of its own: the program goes on, and so
+do its metrics and its orders. Of those that wait, as many as the run keeps remain.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+from lehr.programs.copier import Copier
 from lehr.programs.program_dir import ProgramDir
 from lehr.programs.recorder import Recorder, RecordSink
-from lehr.programs.saves import Declared, Kept, ProgramSave, StillChanging, keep, saved_in
+from lehr.programs.saves import Declared, ProgramSave, StillChanging, draft_of, keep, saved_in
 from lehr.specs.program import Program
 from lehr.specs.stored import program_policy
 from lehr_trainer.checkpointing.retention import prune
@@ -18,7 +27,23 @@ from lehr_trainer.contract.orders import read_orders
 from lehr_trainer.contract.records import MOST, Checkpoint, CheckpointRemoved
 
 _MOST_WARNINGS = 20
-"""Most warnings about checkpoints that changed. Each one means a lost checkpoint."""
+"""Most warnings about checkpoints that are not kept. Each one means a lost checkpoint."""
+_AGAIN_S = 10.0
+"""Pause before declared files are copied again that could not be copied."""
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """A checkpoint to copy."""
+
+    saved: ProgramSave
+    step: int
+    reason: str
+    folder: Path
+    what: str
+    """How warnings name it."""
+    again: bool = False
+    """If a file changes under the copy, it is copied again when it has settled."""
 
 
 class Keeper:
@@ -28,6 +53,10 @@ class Keeper:
         self._place, self._events, self._recorder = place, events, recorder
         self._tokens_per_step = program.tokens_per_step
         self._policy = program_policy(program.keep)
+        self._most_waiting = program.keep
+        self._waiting: list[_Copy] = []
+        self._running: tuple[_Copy, Copier] | None = None
+        self._again = 0.0
         self._declared = Declared(place.folder, program.saves, newest=program.saves_newest)
 
     def request(
@@ -55,33 +84,116 @@ class Keeper:
             self._recorder.warn("no_checkpoint", f"{shown}: there is no such file")
             return
         except OSError as error:
-            self._recorder.warn("checkpoint_failed", f"{shown}: {error.strerror}")
+            self._recorder.warn("checkpoint_failed", f"{shown}: {str(error)[:300]}")
             return
         try:
             _refuse_changed(saved, full.relative_to(self._place.folder), declared or {})
-            self._keep(saved, step, "program")
         except StillChanging as error:
             self._warn_changed(shown, error)
+            return
+        self._add(saved, step, "program", shown)
 
     def look(self, catch_up: Callable[[], None], *, ended: bool = False) -> None:
         """Keep declared files that have changed and settled.
 
         ``catch_up`` records all that the program has logged. The step of the files follows from it.
         """
+        self.advance()
+        copies = [*self._waiting, *([self._running[0]] if self._running else [])]
+        if any(copy.reason == "declared" for copy in copies):
+            return
         saved = self._declared.settled(ended=ended)
-        if saved is None:
+        if saved is None or (time.monotonic() < self._again and not ended):
             return
         catch_up()
         newest = max(changed_ns for _, changed_ns in saved.files.values()) / 1e9
         step = self._recorder.step_of_file(newest, saved.path)
-        try:
-            if self._keep(saved, step, "declared"):
-                self._declared.note_kept(saved)
-        except StillChanging as error:
-            if ended:
-                self._warn_changed(f"what was saved at step {step:,}", error)
+        self._add(saved, step, "declared", f"what was saved at step {step:,}", again=not ended)
 
-    def _warn_changed(self, what: str, changed: StillChanging) -> None:
+    @property
+    def busy(self) -> bool:
+        return self._running is not None or bool(self._waiting)
+
+    def hurry(self) -> None:
+        """Keep only the newest of those that wait: the run has little time to end."""
+        self._most_waiting = 1
+
+    def give_up(self) -> None:
+        """End the copy that runs, without a draft, and forget those that wait."""
+        if self._running is not None:
+            copy, copier = self._running
+            copier.kill()
+            shutil.rmtree(draft_of(copy.folder), ignore_errors=True)
+            self._waiting.append(copy)
+        for copy in self._waiting:
+            self._warn_lost(f"{copy.what} was not copied in the time that the run had to end")
+            self._note_kept(copy)  # It is not tried again.
+        self._running, self._waiting = None, []
+
+    def advance(self) -> None:
+        """Record a copy that has ended, and begin the next."""
+        if self._running is not None:
+            copy, copier = self._running
+            answer = copier.answer()
+            if answer is None:
+                return
+            self._running = None
+            self._note_end(copy, answer)
+        while len(self._waiting) > self._most_waiting:
+            left_out = self._waiting.pop(0)
+            self._warn_lost(f"{left_out.what} is left out: newer ones were saved before its copy")
+        while self._waiting and self._running is None:
+            copy = self._waiting.pop(0)
+            if copy.folder.exists():
+                self._note_kept(copy)
+            else:
+                self._running = copy, Copier(partial(self._copied, copy))
+
+    def _add(
+        self, saved: ProgramSave, step: int, reason: str, what: str, *, again: bool = False
+    ) -> None:
+        folder = layout.checkpoint_dir(self._place.attempt_dir, step)
+        if saved.elsewhere:
+            links = ", ".join(saved.elsewhere[:5])
+            words = "link to folders that are kept under another path, and are left out"
+            self._recorder.warn("checkpoint_link", f"{what}: {links} {words}")
+        if saved.files:
+            self._waiting.append(_Copy(saved, step, reason, folder, what, again))
+        self.advance()
+
+    def _copied(self, copy: _Copy) -> dict[str, Any]:
+        """Copy it, in a process of its own; return what came of it."""
+        tokens = min(copy.step * self._tokens_per_step, MOST - 1)
+        base, step = self._place.folder, copy.step
+        try:
+            kept = keep(base, copy.saved, copy.folder, step=step, tokens=tokens, reason=copy.reason)
+            return asdict(kept)
+        except StillChanging as error:
+            return {"changed": str(error)}
+        except OSError as error:
+            return {"failed": error.strerror}
+
+    def _note_end(self, copy: _Copy, answer: dict[str, Any]) -> None:
+        if "digest" in answer:
+            self._record(copy, answer)
+            self._note_kept(copy)
+            self._prune()
+        elif "failed" in answer:
+            shutil.rmtree(draft_of(copy.folder), ignore_errors=True)
+            words = f"the checkpoint at step {copy.step:,} could not be copied"
+            self._warn_lost(f"{words}: {answer['failed']}", "checkpoint_failed")
+            self._again = time.monotonic() + _AGAIN_S
+        elif not copy.again:
+            self._warn_changed(copy.what, answer["changed"])
+
+    def _note_kept(self, copy: _Copy) -> None:
+        if copy.reason == "declared":
+            self._declared.note_kept(copy.saved)
+
+    def _warn_lost(self, message: str, code: str = "checkpoint_late") -> None:
+        self._recorder.warn(code, message, most=_MOST_WARNINGS)
+
+    def _warn_changed(self, what: str, changed: object) -> None:
         self._recorder.warn(
             "checkpoint_changed",
             f"{what}: {changed} changed before its copy was complete; this checkpoint is not "
@@ -103,32 +215,16 @@ class Keeper:
                 return folder / found.relative_to(real)
         return None
 
-    def _keep(self, saved: ProgramSave, step: int, reason: str) -> bool:
-        attempt = self._place.attempt_dir
-        folder = layout.checkpoint_dir(attempt, step)
-        if not saved.files or folder.exists():
-            return bool(saved.files)
-        tokens = min(step * self._tokens_per_step, MOST - 1)
-        try:
-            kept = keep(self._place.folder, saved, folder, step=step, tokens=tokens, reason=reason)
-        except OSError as error:
-            words = f"the checkpoint at step {step:,} could not be copied: {error.strerror}"
-            self._recorder.warn("checkpoint_failed", words)
-            return False
-        self._record(kept, step, reason)
-        self._prune()
-        return True
-
-    def _record(self, kept: Kept, step: int, reason: str) -> None:
+    def _record(self, copy: _Copy, kept: Mapping[str, Any]) -> None:
         self._events.write(
             Checkpoint(
                 time=time.time(),
-                step=step,
-                path=self._name(kept.folder),
-                size_bytes=kept.manifest.size_bytes,
-                digest=kept.digest,
-                reason=reason,
-                seconds=kept.seconds,
+                step=copy.step,
+                path=self._name(copy.folder),
+                size_bytes=kept["size_bytes"],
+                digest=kept["digest"],
+                reason=copy.reason,
+                seconds=kept["seconds"],
             )
         )
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import hashlib
 import os
 import shutil
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 from urllib.parse import quote, unquote
 
 from lehr.programs.environment import versions
+from lehr_log.files import files_of
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.manifest import (
     MOST_FILES,
@@ -22,9 +25,14 @@ from lehr_trainer.contract.manifest import (
     read_manifest,
 )
 from lehr_trainer.errors import BadCheckpoint
-from lehr_trainer.files import fsync_folder
+from lehr_trainer.files import fsync_folder, open_regular
 
 _PIECE = 1 << 20
+_ZEROS = bytes(_PIECE)
+_FICLONE = 0x40049409
+"""ioctl: let a file share all blocks of another one, until either is written."""
+_BLOCK = 512
+"""Bytes of a block of ``st_blocks``."""
 _SETTLE_S = 1.0
 """Seconds without a change after which a declared file counts as completely written."""
 
@@ -39,6 +47,8 @@ class ProgramSave:
     files: State
     path: str | None
     """The file or folder, below the working folder; None if there are several."""
+    elsewhere: tuple[str, ...] = ()
+    """Links to folders whose files are kept under another path."""
 
 
 class StillChanging(Exception):
@@ -47,36 +57,27 @@ class StillChanging(Exception):
 
 @dataclass(frozen=True)
 class Kept:
-    folder: Path
-    manifest: Manifest
+    size_bytes: int
     digest: str
     seconds: float
 
 
-def state_of(base: Path, paths: list[Path]) -> State:
-    """Return the state of these files, and of all files in these folders."""
-    found: State = {}
-    for path in paths:
-        for file in _files(path):
-            status = file.stat()
-            found[file.relative_to(base).as_posix()] = (status.st_size, status.st_mtime_ns)
-    return found
-
-
 def saved_in(base: Path, paths: list[Path]) -> ProgramSave:
-    """Return the files at these paths."""
-    states = {path: found for path in paths if (found := state_of(base, [path]))}
-    only = next(iter(states)).relative_to(base).as_posix() if len(states) == 1 else None
-    return ProgramSave(
-        {name: one for found in states.values() for name, one in found.items()}, only
-    )
+    """Return the files at these paths, and all files in these folders.
 
-
-def _files(path: Path) -> Iterator[Path]:
-    if path.is_dir():
-        yield from (file for file in sorted(path.rglob("*")) if file.is_file())
-    elif path.is_file():
-        yield path
+    Raises:
+        OSError: one cannot be looked at, such as a link to a folder of another account.
+    """
+    files: State = {}
+    sources: list[str] = []
+    elsewhere: list[str] = []
+    for path in paths:
+        found, links = files_of(str(path), MOST_FILES)
+        sources += [path.relative_to(base).as_posix()] if found else []
+        elsewhere += [(path / name).relative_to(base).as_posix() for name in links]
+        for name, status in found.items():
+            files[(path / name).relative_to(base).as_posix()] = _state(status)
+    return ProgramSave(files, sources[0] if len(sources) == 1 else None, tuple(elsewhere))
 
 
 def keep(
@@ -90,13 +91,16 @@ def keep(
     """
     began = time.monotonic()
     _check_limits(saved)
-    draft = folder.with_name(f"{folder.name}.tmp")
+    draft = draft_of(folder)
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
     try:
         files: dict[str, FileEntry] = {}
+        left = sum(_allocated(base / name) for name in saved.files)
         for name, expected in saved.files.items():
-            files[_flat(name)] = _copy_unchanged(base, name, draft / _flat(name), expected)
+            target = draft / _flat(name)
+            files[_flat(name)] = _copy_unchanged(base, name, target, expected, left)
+            left -= _allocated(target)
         code = layout.code_digest()
         manifest = Manifest(
             step=step,
@@ -119,7 +123,20 @@ def keep(
         shutil.rmtree(draft, ignore_errors=True)
         raise
     digest = hashlib.sha256(listing).hexdigest()
-    return Kept(folder, manifest, digest, time.monotonic() - began)
+    return Kept(manifest.size_bytes, digest, time.monotonic() - began)
+
+
+def draft_of(folder: Path) -> Path:
+    """Return the folder in which a checkpoint is written until it is complete."""
+    return folder.with_name(f"{folder.name}.tmp")
+
+
+def _allocated(path: Path) -> int:
+    """Return the bytes of a file without its holes; 0 if it is gone."""
+    try:
+        return path.stat().st_blocks * _BLOCK
+    except FileNotFoundError:
+        return 0
 
 
 def _check_limits(saved: ProgramSave) -> None:
@@ -133,15 +150,20 @@ def _check_limits(saved: ProgramSave) -> None:
             raise OSError(errno.ENAMETOOLONG, "the path of a file is too long", name)
 
 
-def _copy_unchanged(base: Path, name: str, target: Path, expected: tuple[int, int]) -> FileEntry:
-    try:
-        entry = _copy(base / name, target)
-        status = (base / name).stat()
-    except FileNotFoundError:
-        raise StillChanging(name) from None
-    if (status.st_size, status.st_mtime_ns) != expected:
-        raise StillChanging(name)
-    return entry
+def _copy_unchanged(
+    base: Path, name: str, target: Path, expected: tuple[int, int], left: int
+) -> FileEntry:
+    source = base / name
+    with contextlib.suppress(FileNotFoundError):
+        if _state(source.stat()) == expected:
+            entry = _copy(source, target, follow=True, needed=left)
+            if _state(source.stat()) == expected:
+                return entry
+    raise StillChanging(name)
+
+
+def _state(status: os.stat_result) -> tuple[int, int]:
+    return status.st_size, status.st_mtime_ns
 
 
 def restore(folder: Path, base: Path) -> Manifest:
@@ -182,17 +204,67 @@ def _flat(name: str) -> str:
     return quote(name, safe="")
 
 
-def _copy(source: Path, target: Path) -> FileEntry:
-    digest, size = hashlib.sha256(), 0
+def _copy(source: Path, target: Path, *, follow: bool = False, needed: int = 0) -> FileEntry:
+    """Copy a file at the size that it has now. Its holes remain holes, and copies share their
+    blocks where the file system can.
+
+    Args:
+        source: the file.
+        target: its copy; a file of this name is replaced.
+        follow: whether ``source`` may be a link.
+        needed: bytes that must be free, unless blocks are shared.
+
+    Raises:
+        OSError: it cannot be read or written, is not a regular file, or there is no room.
+    """
+    digest, position = hashlib.sha256(), 0
     target.unlink(missing_ok=True)
-    with source.open("rb") as read, target.open("xb") as write:
-        while piece := read.read(_PIECE):
-            digest.update(piece)
-            size += len(piece)
-            write.write(piece)
+    with open_regular(source, follow=follow) as read, target.open("x+b") as write:
+        size = os.fstat(read.fileno()).st_size
+        shared = _share(read, write)
+        if not shared:
+            free = shutil.disk_usage(target.parent).free
+            if needed > free:
+                what = f"it takes {needed / 1e9:,.2f} GB, and {free / 1e9:,.2f} GB are free"
+                raise OSError(errno.ENOSPC, what)
+            write.truncate(size)
+        content = (write if shared else read).fileno()
+        while position < size:
+            begin, end = _next_data(content, position, size)
+            for start in range(position, begin, _PIECE):
+                digest.update(memoryview(_ZEROS)[: begin - start])
+            position = begin
+            while position < end:
+                piece = os.pread(content, min(_PIECE, end - position), position)
+                if not piece:  # It was truncated meanwhile.
+                    size = end = position
+                    break
+                digest.update(piece)
+                if not shared:
+                    write.seek(position)
+                    write.write(piece)
+                position += len(piece)
         write.flush()
         os.fsync(write.fileno())
     return FileEntry(size=size, sha256=digest.hexdigest())
+
+
+def _share(source: IO[bytes], target: IO[bytes]) -> bool:
+    try:
+        fcntl.ioctl(target.fileno(), _FICLONE, source.fileno())
+    except OSError:  # Of many kinds: the file systems differ, or cannot do it.
+        return False
+    return True
+
+
+def _next_data(file: int, position: int, size: int) -> tuple[int, int]:
+    """Return begin and end of the first data from ``position`` on; before it is a hole."""
+    try:
+        begin = min(os.lseek(file, position, os.SEEK_DATA), size)
+        return begin, min(os.lseek(file, begin, os.SEEK_HOLE), size) if begin < size else size
+    except OSError as error:
+        # ENXIO: the rest is a hole. Other errors: this file system does not tell.
+        return (size if error.errno == errno.ENXIO else position), size
 
 
 class Declared:

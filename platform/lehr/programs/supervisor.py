@@ -2,7 +2,8 @@
 
 Rank 0 writes the streams. Files that the program logs into are read four times a second, so a
 program never waits for Lehr. Orders and SIGTERM become a stop file and a SIGTERM to the program;
-one that does not end within ``stop_grace_s`` is killed.
+one that does not end within ``stop_grace_s`` is killed. Checkpoints are copied by another process.
+After the program's end, the copies that are due are waited for.
 """
 
 from __future__ import annotations
@@ -28,6 +29,11 @@ from lehr_trainer.runtime.event_stream import EventStream
 from lehr_trainer.runtime.failures import Failure, leave_note, notes
 
 _POLL_S = 0.25
+_COPIES_S = {"signal": 25.0, "pause": 280.0}
+_COPIES_OF_CANCELLED_S = 5.0
+"""How long after the program's grace copies may go on, by the reason of the stop: less than until
+everything is killed (`trainer_process.SUPERVISOR_S`, `reconcile.stop_limits_s`).
+"""
 _SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
 
 
@@ -71,7 +77,20 @@ class Supervisor:
             self._wait()
             self._look()
         self._read(ended=True)
-        return self._end(self._child.returncode or 0)
+        stopped = self._stopping
+        self._wait_for_copies()
+        self._read(ended=True)  # What the program saved during a copy.
+        self._wait_for_copies()
+        return self._end(self._child.returncode or 0, stopped)
+
+    def _wait_for_copies(self) -> None:
+        """Let copies go on to their end, within the time that a stop leaves."""
+        while self._keeper.busy:
+            self._wait()
+            self._look()
+            limit_s = _COPIES_S.get(self._stopping or "", _COPIES_OF_CANCELLED_S)
+            if self._stopping and time.monotonic() > self._kill_at + limit_s:
+                self._keeper.give_up()
 
     def _wait(self) -> None:
         info = signal.sigtimedwait(_SIGNALS, _POLL_S)
@@ -83,8 +102,9 @@ class Supervisor:
         orders = read_orders(self._place.attempt_dir / layout.ORDERS)
         if orders.desired != "run":
             self._stop("pause" if orders.desired == "pause" else orders.reason or "cancel")
-        if self._stopping is not None and time.monotonic() > self._kill_at:
-            assert self._child is not None
+        assert self._child is not None
+        alive = self._child.returncode is None
+        if alive and self._stopping is not None and time.monotonic() > self._kill_at:
             for pid in [*procfs.children(self._child.pid), self._child.pid]:
                 procfs.send(pid, signal.SIGKILL)
 
@@ -109,18 +129,21 @@ class Supervisor:
             return
         self._stopping = reason
         self._kill_at = time.monotonic() + self._program.stop_grace_s
+        self._keeper.hurry()
         assert self._child is not None
+        if self._child.returncode is not None:
+            return  # It has ended, and its last checkpoint is being copied.
         with contextlib.suppress(OSError):  # On a full disk it has SIGTERM alone.
             self._place.stop_file.touch()
         step = self._recorder.step
         self._events.write(Stopping(time=time.time(), step=step, reason=reason))
         procfs.send(self._child.pid, signal.SIGTERM)
 
-    def _end(self, code: int) -> int:
+    def _end(self, code: int, stopped: str | None) -> int:
         entry = self._program.entry
-        if self._stopping is not None:
+        if stopped is not None:
             # torchrun stops the others when a rank fails: that is a failure, and no stop.
-            others = notes(self._place.attempt_dir) if self._stopping == "signal" else []
+            others = notes(self._place.attempt_dir) if stopped == "signal" else []
             if others:
                 return self._finish("failed", f"rank {others[0].rank}: {others[0].message}")
             return self._finish("stopped", None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lehr.cluster.heartbeats import HeartbeatTable
 from lehr.control.liveness import Liveness, Thresholds, liveness, median_step_s, stalled
 
 LIMITS = Thresholds(unreachable_s=20, stalled_factor=10, stalled_floor_s=180)
@@ -68,3 +69,18 @@ def test_median_step_time_needs_three_points_and_ignores_repeated_steps():
 def test_stall_limit_counts_heartbeats_without_a_step(limit, step, contact, is_stalled):
     found = stalled(limit_s=limit, since_step_s=step, since_contact_s=contact)
     assert found == ("no step for 62 s: stall_limit_s is 60" if is_stalled else None)
+
+
+def test_copy_of_a_checkpoint_is_no_stall_and_its_end_begins_the_count():
+    now = 0.0
+    table = HeartbeatTable(lambda: now)
+    for now in (1.0, 2.0, 3.0):
+        table.heartbeat("r-1", step=int(now), elapsed_s=now)
+    for now in (300.0, 600.0):
+        table.heartbeat("r-1", step=3, elapsed_s=now, copying=True)
+        assert table.since_step_s("r-1") == 0.0
+        assert table.liveness("r-1", LIMITS) is Liveness.OK
+    now = 781.0
+    table.heartbeat("r-1", step=3, elapsed_s=now)
+    assert table.since_step_s("r-1") == 181.0
+    assert table.liveness("r-1", LIMITS) is Liveness.STALLED

@@ -52,8 +52,11 @@ def test_shipper_sends_as_often_as_the_server_asks(tmp_path):
         reply(b'{"closed": true}'),
     )
     log = tmp_path / "attempt-1" / "launcher.log"
+    sender.launch["program"] = True
+    (tmp_path / "attempt-1/checkpoints/step-00000001.tmp").mkdir(parents=True)
     sender.next_heartbeat = 0.0
     assert not sender.work()
+    assert b'"copying": true' in server.requests[1]
     first = ["streams", "heartbeat", "launcher.log?offset=0"]
     assert requested(server) == first
     with log.open("a") as file:

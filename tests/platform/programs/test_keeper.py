@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
 from pathlib import Path
 
 import pytest
 
+from lehr.node import procfs
 from lehr.programs import saves
 from lehr.programs.keeper import Keeper
 from lehr.programs.program_dir import ProgramDir
 from lehr.programs.recorder import Recorder
 from lehr.specs.program import Program
 from lehr_testing.program_attempts import Attempts
+from lehr_testing.waiting import until
 from lehr_trainer.contract.orders import LaunchNote
 from lehr_trainer.runtime.event_stream import EventStream
 
@@ -144,26 +149,85 @@ class Kept:
 
     @property
     def found(self) -> list[str]:
+        """Kinds of the records, and codes of the warnings, when nothing is copied any more."""
+        until(lambda: self.keeper.advance() or not self.keeper.busy, within_s=60, what="the copies")
         return [getattr(one, "code", one.kind) for one in self.records]  # type: ignore[attr-defined]
 
+    def save(self, step: int) -> None:
+        path = self.place.folder / f"{step}.txt"
+        path.write_text("x")
+        self.keeper.request(str(path), step)
 
-def change_under_copy(monkeypatch: pytest.MonkeyPatch, *, times: int) -> None:
-    plain, left = saves._copy, [times]
+    @property
+    def drafts(self) -> list[Path]:
+        return list(self.place.attempt_dir.rglob("*.tmp"))
 
-    def copy(source: Path, target: Path):
-        entry = plain(source, target)
-        if left[0]:
-            left[0] -= 1
+
+def change_under_copy(monkeypatch: pytest.MonkeyPatch, folder: Path, *, times: int) -> None:
+    plain = saves._copy
+
+    def copy(source: Path, target: Path, **how):
+        entry = plain(source, target, **how)
+        marks = len(list(folder.glob("mark-*")))  # Each copy is made by another process.
+        if marks < times:
+            (folder / f"mark-{marks}").touch()
             source.write_text(source.read_text() + "+")
         return entry
 
     monkeypatch.setattr(saves, "_copy", copy)
 
 
+@pytest.fixture
+def hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file; as long as it exists, no copy ends."""
+    plain, file = saves._copy, tmp_path / "hold"
+    file.touch()
+
+    def copy(source: Path, target: Path, **how):
+        while file.exists():
+            time.sleep(0.01)
+        return plain(source, target, **how)
+
+    monkeypatch.setattr(saves, "_copy", copy)
+    return file
+
+
+@pytest.mark.timeout(60)
+def test_of_the_checkpoints_that_wait_for_a_copy_as_many_as_are_kept_remain(tmp_path, hold):
+    held = Kept(tmp_path, Program(script="t.py", steps=1, keep=2))
+    for step in range(1, 6):
+        held.save(step)
+    hold.unlink()
+    assert held.found.count("checkpoint_late") == 2
+    assert [one.step for one in held.records if one.kind == "checkpoint"] == [1, 4, 5]
+
+
+@pytest.mark.timeout(60)
+def test_copy_that_is_given_up_leaves_no_process_and_no_draft(tmp_path, hold):
+    held = Kept(tmp_path, Program(script="t.py", steps=1))
+    held.save(1)
+    held.save(2)
+    until(lambda: held.drafts, within_s=30, what="a draft")
+    held.keeper.give_up()
+    assert held.drafts == []
+    assert held.found == ["checkpoint_late"] * 2
+    until(lambda: not procfs.children(os.getpid()), within_s=30, what="the end of its process")
+
+
+def test_copy_whose_process_dies_leaves_no_draft_and_is_named(tmp_path, hold):
+    held = Kept(tmp_path, Program(script="t.py", steps=1))
+    held.save(1)
+    until(lambda: held.drafts, within_s=30, what="a draft")
+    os.kill(held.keeper._running[1]._child.pid, signal.SIGKILL)
+    assert held.found == ["checkpoint_failed"]
+    assert "could not be copied: its process ended with code -9" in held.records[0].message
+    assert held.drafts == []
+
+
 def test_checkpoint_that_changes_under_the_copy_is_not_kept_and_named(tmp_path, monkeypatch):
     held = Kept(tmp_path, Program(script="t.py", steps=1))
     (held.place.folder / "a.txt").write_text("x")
-    change_under_copy(monkeypatch, times=1)
+    change_under_copy(monkeypatch, tmp_path, times=1)
     held.keeper.request(str(held.place.folder / "a.txt"), 7)
     assert held.found == ["checkpoint_changed"]
     assert "a.txt', step=7)" in held.records[0].message
@@ -175,12 +239,13 @@ def test_declared_file_that_changes_under_the_copy_is_kept_when_it_has_settled(
 ):
     held = Kept(tmp_path, Program(script="t.py", steps=1, saves=["a.txt"]))
     (held.place.folder / "a.txt").write_text("x")
-    change_under_copy(monkeypatch, times=2)
+    change_under_copy(monkeypatch, tmp_path, times=2)
     held.keeper.look(lambda: None, ended=True)
     assert held.found == ["checkpoint_changed"]
     held.keeper.look(lambda: None)
     assert held.found == ["checkpoint_changed"]
     held.keeper.look(lambda: None, ended=True)
+    assert held.found == ["checkpoint_changed"] * 2
     held.keeper.look(lambda: None, ended=True)
     assert held.found == ["checkpoint_changed", "checkpoint_changed", "checkpoint"]
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import shutil
+from types import SimpleNamespace
+
 import pytest
 
+import lehr_log
 from lehr.programs import saves
-from lehr.programs.saves import keep, saved_in
+from lehr.programs.saves import keep, restore, saved_in
 from lehr_trainer.contract.manifest import read_manifest
 
 
@@ -53,3 +59,54 @@ def test_file_with_the_name_of_the_manifest_is_refused(base, tmp_path):
     (base / "manifest.json").write_text("{}")
     with pytest.raises(OSError, match="Lehr's own list of files has this name"):
         keep(base, saved_in(base, [base]), tmp_path / "step_1", step=1, tokens=0, reason="")
+
+
+def test_holes_of_a_file_stay_holes_in_its_copy_and_in_what_is_restored(base, tmp_path):
+    content = os.urandom(5000)
+    with (base / "sparse.pt").open("wb") as file:
+        file.truncate(64 << 20)
+        file.seek(40 << 20)
+        file.write(content)
+    whole = hashlib.sha256((base / "sparse.pt").read_bytes()).hexdigest()
+    target = tmp_path / "step_1"
+    keep(base, saved_in(base, [base]), target, step=1, tokens=0, reason="program")
+    assert read_manifest(target).files["sparse.pt"].sha256 == whole
+    (tmp_path / "again").mkdir()
+    restore(target, tmp_path / "again")
+    for copy in (target / "sparse.pt", tmp_path / "again/sparse.pt"):
+        assert copy.stat().st_size == 64 << 20
+        assert copy.stat().st_blocks * 512 < 1 << 20
+        assert hashlib.sha256(copy.read_bytes()).hexdigest() == whole
+
+
+def test_checkpoint_without_room_is_refused_before_anything_is_written(base, tmp_path, monkeypatch):
+    (base / "a.pt").write_bytes(os.urandom(6000))
+    (base / "b.pt").write_bytes(os.urandom(6000))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=9000))
+    target = tmp_path / "step_1"
+    with pytest.raises(OSError, match=r"it takes 0\.00 GB, and 0\.00 GB are free"):
+        keep(base, saved_in(base, [base]), target, step=1, tokens=0, reason="program")
+    assert [path.name for path in tmp_path.iterdir()] == ["work"]
+
+
+def test_folder_behind_a_link_belongs_to_the_checkpoint_once(base, tmp_path):
+    """As in ``tokenizer -> ../tokenizers/gpt2``, and in ``latest -> step-2``."""
+    (tmp_path / "shared/deep").mkdir(parents=True)
+    (tmp_path / "shared/deep/vocab.json").write_text("v")
+    (base / "ck/step-2").mkdir(parents=True)
+    (base / "ck/step-2/w.pt").write_text("w")
+    (base / "ck/a-loop").symlink_to(".")
+    (base / "ck/best").symlink_to("step-2")
+    (base / "ck/tokenizer").symlink_to(tmp_path / "shared")
+    (tmp_path / "shared/up").symlink_to(base / "ck")
+    (base / "ck/gone").symlink_to("nowhere")
+    (base / "ck/circle").symlink_to("circle")
+    saved = saved_in(base, [base / "ck"])
+    assert set(saved.files) == {"ck/step-2/w.pt", "ck/tokenizer/deep/vocab.json"}
+    assert set(saved.elsewhere) == {"ck/a-loop", "ck/best", "ck/tokenizer/up"}
+    declared = lehr_log._state_of(str(base / "ck"))
+    assert {f"ck/{name}" for name in declared} == set(saved.files)
+    keep(base, saved, tmp_path / "step_1", step=1, tokens=0, reason="program")
+    (tmp_path / "again").mkdir()
+    restore(tmp_path / "step_1", tmp_path / "again")
+    assert (tmp_path / "again/ck/tokenizer/deep/vocab.json").read_text() == "v"
