@@ -56,7 +56,7 @@ def measure(folder: Path, given: argparse.Namespace) -> dict[str, object]:
     seconds: dict[str, list[float]] = {name: [] for name in (*kinds, "sample")}
     with training.loader:
         training.wrapped.train()
-        training.metrics_logger.start_at(0)
+        training.metrics_logger.start_at(0, 0)
         for turn in range(given.rounds + 2):
             for name, diagnostics in kinds.items():
                 training.diagnostics_logger._config = training.config.model_copy(

@@ -72,7 +72,7 @@ class Ours:
         # The same tokens as the other; making them costs each the same.
         self.training.loader.batch = self.batch
         self.training.wrapped.train()
-        self.training.metrics_logger.start_at(0)
+        self.training.metrics_logger.start_at(0, 0)
         self.given = given
 
     def batch(self, step: int, _micro_step: int = 0) -> Any:

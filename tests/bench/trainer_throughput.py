@@ -66,7 +66,7 @@ def compare(training: Training, rounds: int) -> dict[str, object]:
     waits: list[float] = []
     with training.loader, bare.loader:
         training.wrapped.train()
-        training.metrics_logger.start_at(0)
+        training.metrics_logger.start_at(0, 0)
         for turn in range(rounds + 1):
             for name, act in (("lehr", lehr_step), ("bare", bare.step)):
                 for _ in range(STEPS_A_TURN):

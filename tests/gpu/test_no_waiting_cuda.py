@@ -36,7 +36,7 @@ def test_steps_with_all_their_metrics_never_wait_for_the_device(
     training = assembled(tmp_path, values)
     with training.loader:
         training.wrapped.train()
-        training.metrics_logger.start_at(0)
+        training.metrics_logger.start_at(0, 0)
         for _ in range(4):  # kernels and lazy state exist by then
             training.take_step()
         torch.cuda.synchronize()

@@ -39,7 +39,7 @@ QUIET = {"validation": {"tokens": 512, "share": 0.1, "every": 0}, "checkpoint": 
 def one_step(training: Training) -> None:
     with training.loader:
         training.wrapped.train()
-        training.metrics_logger.start_at(training.progress.step)
+        training.metrics_logger.start_at(training.progress.step, training.progress.tokens)
         training.take_step()
 
 

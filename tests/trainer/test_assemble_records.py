@@ -28,7 +28,7 @@ def take_steps(training: Training, count: int = 1) -> dict[int, dict[str, float]
     """Take so many steps and return their metrics."""
     with training.loader:
         training.wrapped.train()
-        training.metrics_logger.start_at(training.progress.step)
+        training.metrics_logger.start_at(training.progress.step, training.progress.tokens)
         for _ in range(count):
             training.take_step()
         training.metrics_logger.flush()

@@ -131,7 +131,7 @@ def test_resumed_run_evaluates_the_same_weights_alike(run: Path) -> None:
     first = training(run)
     with first.loader:
         first.wrapped.train()
-        first.metrics_logger.start_at(0)
+        first.metrics_logger.start_at(0, 0)
         for _ in range(2):
             first.take_step()
         before = first.evaluate()

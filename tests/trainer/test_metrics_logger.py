@@ -84,7 +84,7 @@ def test_step_times_are_those_of_the_device(
     logged = Logged(tmp_path, monkeypatch, kind, log_every)
     config, device, logger = logged.config, logged.device, logged.logger
     device.host += 5.0  # Resuming and compiling are no step.
-    logger.start_at(0)
+    logger.start_at(0, 0)
     for step in range(1, 61):
         device.launch(STEP_S)
         logged.note(step)
@@ -112,7 +112,7 @@ def test_waits_for_data_are_averaged_over_the_same_steps_as_the_step_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, log_every: int
 ) -> None:
     logged = Logged(tmp_path, monkeypatch, kind, log_every)
-    logged.logger.start_at(0)
+    logged.logger.start_at(0, 0)
     waits = {step: 0.004 if step % 5 == 1 else 0.0005 for step in range(1, 61)}
     for step, wait in waits.items():
         logged.device.launch(STEP_S)
@@ -178,7 +178,7 @@ def test_waits_before_the_first_step_are_not_counted(
     logged = Logged(tmp_path, monkeypatch, "cpu", 10)
     for step in (1, 2, 3):
         logged.note(step, 7.0)
-    logged.logger.start_at(0)
+    logged.logger.start_at(0, 0)
     for step in range(1, 11):
         logged.device.launch(STEP_S)
         logged.note(step, 0.001)
@@ -193,7 +193,7 @@ def test_diagnostics_are_left_out_of_step_times_without_a_wait(
 ) -> None:
     logged = Logged(tmp_path, monkeypatch, kind, 10)
     device, logger = logged.device, logged.logger
-    logger.start_at(0)
+    logger.start_at(0, 0)
     for step in range(1, 61):
         device.launch(STEP_S)
         if step % 20 == 0:

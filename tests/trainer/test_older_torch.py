@@ -66,7 +66,7 @@ def test_training_with_all_diagnostics_works_without_those_names(
     training = assembled(tmp_path / "run", values)
     with training.loader:
         training.wrapped.train()
-        training.metrics_logger.start_at(0)
+        training.metrics_logger.start_at(0, 0)
         training.take_step()
         training.write_sample()
         training.evaluate()

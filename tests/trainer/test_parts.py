@@ -45,7 +45,7 @@ def trained(run: Path, corpus: Path, *, until: int, **changes) -> list[torch.Ten
     training = begin(run, corpus, **changes)
     with training.loader:
         training.wrapped.train()
-        training.metrics_logger.start_at(training.progress.step)
+        training.metrics_logger.start_at(training.progress.step, training.progress.tokens)
         while training.progress.step < until:
             training.take_step()
         training.save("interval", None)

@@ -336,7 +336,7 @@ def values_of(path: Path) -> list[dict[str, float]]:
 def test_mfu_is_flops_per_second_over_the_peak(tmp_path: Path) -> None:
     config = TrainConfig.model_validate(train_values(tmp_path))
     log = metrics_logger(config, tmp_path / "e")
-    log.start_at(0)
+    log.start_at(0, 0)
     log.note(1, torch.tensor(2.0), torch.tensor(1.0), 0.1, 0.0)
     (values,) = values_of(tmp_path / "e")
     assert values["mfu"] == pytest.approx(values["tokens_per_s"] * 1e6 / 1e12)
@@ -346,7 +346,7 @@ def test_mfu_is_flops_per_second_over_the_peak(tmp_path: Path) -> None:
 def test_mfu_uses_the_sequence_length_of_each_step(tmp_path: Path) -> None:
     values = train_values(tmp_path, steps=12, diagnostics={"log_every": 6})
     log = metrics_logger(TrainConfig.model_validate(values), tmp_path / "e")
-    log.start_at(0)
+    log.start_at(0, 0)
     for step in range(1, 13):
         log.note(step, torch.tensor(2.0), torch.tensor(1.0), 0.1, 0.0)
     before, after = values_of(tmp_path / "e")
@@ -359,7 +359,7 @@ def test_mfu_uses_the_sequence_length_of_each_step(tmp_path: Path) -> None:
 def test_only_every_nth_step_is_logged_and_its_time_is_the_mean(tmp_path: Path) -> None:
     values = train_values(tmp_path, steps=10, diagnostics={"log_every": 4})
     log = metrics_logger(TrainConfig.model_validate(values), tmp_path / "e")
-    log.start_at(0)
+    log.start_at(0, 0)
     for step in range(1, 11):
         log.note(step, torch.tensor(2.0), torch.tensor(1.0), 0.1, 0.0)
     lines = (tmp_path / "e").read_text().splitlines()
@@ -373,7 +373,7 @@ def test_loss_that_is_not_finite_stops_before_a_save(
     # Logged rarely: the step is not due, and yet nothing may be saved after it.
     values = train_values(tmp_path, steps=10, diagnostics={"log_every": 5})
     log = metrics_logger(TrainConfig.model_validate(values), tmp_path / "e")
-    log.start_at(0)
+    log.start_at(0, 0)
     log.note(1, torch.tensor(loss), torch.tensor(norm), 0.1, 0.0)
     with pytest.raises(NanLoss, match="at step 1"), log.paused():
         pytest.fail("a checkpoint would have been written")

@@ -35,7 +35,7 @@ def train(training: Training) -> Training:
 
 def take_steps(training: Training, count: int) -> None:
     training.wrapped.train()
-    training.metrics_logger.start_at(training.progress.step)
+    training.metrics_logger.start_at(training.progress.step, training.progress.tokens)
     for _ in range(count):
         training.take_step()
 

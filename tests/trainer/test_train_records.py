@@ -375,7 +375,7 @@ def test_quality_uses_the_batch_of_the_step_and_the_updated_model(
     training = begin(tmp_path / "run", corpus, steps=2, batch=batch, diagnostics=looking, **QUIET)
     with training.loader:
         training.wrapped.train()
-        training.metrics_logger.start_at(0)
+        training.metrics_logger.start_at(0, 0)
         training.take_step()
         training.take_step()
         inputs, targets = training.loader.batch(1, 1)

@@ -72,6 +72,8 @@ def assemble(context: RunContext) -> Training:
         prefetch=config.data.prefetch,
         loading=config.data.loading,
         steps=config.steps,
+        first_step=progress.step,
+        position=progress.position,
     )
     if progress.step < config.steps:
         loader.batch(progress.step)  # Made now, so that the first step is as long as any other.
@@ -139,6 +141,11 @@ def assemble(context: RunContext) -> Training:
     context.events.write(_started(context, data, device_name, model))
     if how_it_began is not None:
         context.events.write(how_it_began)
+    for note in loader.stream.notes:
+        context.log(f"warning: {note}")
+        context.events.write(
+            Warning_(time=time.time(), code="tokens_left_out", message=note, step=progress.step)
+        )
     return training
 
 
@@ -253,6 +260,7 @@ def resume(
         update_step=update_step,
         rank=context.ranks.rank,
     )
+    progress.position = state.data_position(saved, data)
     if directory.is_relative_to(place.run_dir):
         # A fork may change its data; the same run may not.
         data.require_same(

@@ -116,11 +116,12 @@ class MetricsLogger:
         self._pending: _Pending | None = None
         self._latest: tuple[int, Tensor] | None = None
         self._logged_at = 0.0
-        self.start_at(0)
+        self.start_at(0, 0)
 
-    def start_at(self, step: int) -> None:
-        """Start the clock, with ``step`` steps taken."""
+    def start_at(self, step: int, tokens: int) -> None:
+        """Start the clock, with ``step`` steps taken and ``tokens`` trained on."""
         self._timed_step = step
+        self._more_tokens = tokens - step * self._config.tokens_per_step
         self._spans: list[tuple[Moment, Moment]] = []
         self._span_began = self._clock.mark()
         self._waited_s, self._noted = 0.0, 0
@@ -243,7 +244,7 @@ class MetricsLogger:
             Metrics(
                 time=time.time(),
                 step=pending.step,
-                tokens=pending.step * tokens_per_step,
+                tokens=pending.step * tokens_per_step + self._more_tokens,
                 values=values,
             )
         )

@@ -142,7 +142,7 @@ class Training(TrainStep):
         """Repeat: take a step, then evaluate, save and follow orders."""
         config, progress = self.config, self.progress
         self.wrapped.train()
-        self.metrics_logger.start_at(progress.step)
+        self.metrics_logger.start_at(progress.step, progress.tokens)
         while progress.step < config.steps:
             self.take_step()
             step, last = progress.step, progress.step == config.steps
@@ -174,7 +174,7 @@ class Training(TrainStep):
 
     def take_step(self) -> None:
         """Take one optimizer step and pass its figures to the loggers."""
-        config, step = self.config, self.progress.step
+        config, progress, step = self.config, self.progress, self.progress.step
         factor = lr_factor(config.schedule, step + 1, config.steps)
         set_lr_factor(self.optimizer, factor)
         waited_before = self.loader.waited_s
@@ -188,7 +188,8 @@ class Training(TrainStep):
             grad_norm = self.update(loss)
 
         step += 1
-        self.progress.step, self.progress.tokens = step, step * config.tokens_per_step
+        progress.step, progress.tokens = step, progress.tokens + config.tokens_per_step
+        progress.position = self.loader.position(step)
         with self.metrics_logger.untimed(when=diagnosed):
             extra = self.diagnostics_logger.after_update(
                 step, self.update_step, batch, self.unwrapped_loss

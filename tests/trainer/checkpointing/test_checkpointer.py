@@ -150,7 +150,7 @@ def test_checkpoint_has_the_facts_of_the_data_for_an_export(tmp_path: Path) -> N
     run.save()
     run.checkpointer.wait()
     assert run.state(1)["data"] == {
-        "next_step": 1,
+        "position": {"corpora": {}, "mix": None},
         "seed": run.config.seed,
         "digest": "d",
         "validation_digest": "v",

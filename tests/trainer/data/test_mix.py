@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lehr_testing.properties import examples
-from lehr_trainer.data.mix import Interleave, MixOrder, whole_weights
+from lehr_trainer.data.mix import Interleave, MixOrder, part_seed, whole_weights
+from lehr_trainer.data.shuffle import Passes
 
 few_weights = st.lists(st.integers(1, 60), min_size=2, max_size=6)
 any_weights = st.lists(st.integers(1, 2**27), min_size=2, max_size=12)
@@ -132,7 +133,8 @@ def test_each_epoch_of_a_corpus_has_a_new_order():
 
 def mix_order(seed, weights, sizes, window):
     names = [f"part-{number}" for number in range(len(weights))]
-    return MixOrder(seed, dict(zip(names, weights, strict=True)), sizes, window)
+    passes = [Passes(part_seed(seed, name), size) for name, size in zip(names, sizes, strict=True)]
+    return MixOrder(seed, dict(zip(names, weights, strict=True)), passes, window)
 
 
 def test_definition_of_the_order_stays():

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lehr_trainer.data.shuffle import SampleOrder, shuffled
+from lehr_trainer.data.shuffle import Passes, SampleOrder, shuffled
 
 seeds = st.integers(0, 2**63)
 epochs = st.integers(0, 10_000)
@@ -87,7 +87,7 @@ GOLDEN_LARGE = [1194737, 708329, 797971]
     seed=seeds,
 )
 def test_stream_is_the_concatenation_of_the_epochs(blocks, first, count, seed):
-    stream = SampleOrder(seed, blocks)
+    stream = SampleOrder(Passes(seed, blocks))
     found = stream.blocks(first, first + count - 1)
     assert found.size == count
     for place in {0, count // 2, count - 1}:
@@ -98,7 +98,7 @@ def test_stream_is_the_concatenation_of_the_epochs(blocks, first, count, seed):
 
 def test_only_the_last_few_stretches_of_an_order_are_kept():
     """A long run goes through thousands of them."""
-    stream = SampleOrder(seed=0, blocks=64)
+    stream = SampleOrder(Passes(seed=0, size=64))
     for number in range(30):
         stream.blocks(64 * number, 64 * number + 63)
     assert set(stream._kept) <= set(range(20, 30))
@@ -108,6 +108,6 @@ def test_only_the_last_few_stretches_of_an_order_are_kept():
 @pytest.mark.parametrize("blocks", [1, 2, 63, 64, 65])
 def test_an_epoch_may_begin_at_any_place_of_a_stretch(blocks):
     count = 64 * 65
-    found = SampleOrder(5, blocks).blocks(0, count - 1)
+    found = SampleOrder(Passes(5, blocks)).blocks(0, count - 1)
     epochs = [shuffled(5, n, blocks, np.arange(blocks)) for n in range(-(-count // blocks))]
     assert np.array_equal(found, np.concatenate(epochs)[:count])

@@ -43,7 +43,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def steps(training: Training, count: int) -> None:
     training.wrapped.train()
-    training.metrics_logger.start_at(training.progress.step)
+    training.metrics_logger.start_at(training.progress.step, training.progress.tokens)
     for _ in range(count):
         training.take_step()
 

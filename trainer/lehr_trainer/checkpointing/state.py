@@ -1,7 +1,7 @@
 """State that a checkpoint holds of a run, and its restoration.
 
 It has model, optimizer, schedule, data, every random generator, step, best loss, config and
-versions. Schedule and data are functions of the step, so they need no state of their own.
+versions. The schedule is a function of the step; the position in the data counts tokens.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import base64
 import json
 import math
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from torch import Tensor, nn
 from lehr_trainer.checkpointing import checkpoint
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.data import PreparedData
+from lehr_trainer.data.earlier_position import earlier_position
+from lehr_trainer.data.position import DataPosition
 from lehr_trainer.errors import BadCheckpoint
 from lehr_trainer.models.fp8 import fp8_state, load_fp8_state
 from lehr_trainer.optim.eight_bit import flat_state, own_state
@@ -32,8 +34,10 @@ class TrainProgress:
     """Progress of a run."""
 
     step: int = 0
-    """Optimizer steps taken; this is also the whole state of the data order."""
+    """Optimizer steps taken; it numbers updates, and says nothing about the data."""
     tokens: int = 0
+    """Trained on, those of the runs before a fork included."""
+    position: DataPosition = field(default_factory=DataPosition)
     best_val_loss: float | None = None
 
     def remember_best(self, val_loss: float | None) -> None:
@@ -59,7 +63,7 @@ def describe(
         "best_val_loss": progress.best_val_loss,
         "schedule": {**config.schedule.model_dump(), "steps_taken": progress.step},
         "data": {
-            "next_step": progress.step,
+            "position": progress.position.model_dump(mode="json"),
             "seed": config.seed,
             "digest": data.digest,
             "validation_digest": data.validation_digest,
@@ -112,6 +116,19 @@ def restore(
     except (KeyError, TypeError, ValueError) as error:
         raise BadCheckpoint(f"{directory}/state.json lacks a valid {error}") from error
     return progress, document
+
+
+def data_position(document: dict[str, Any], data: PreparedData) -> DataPosition:
+    """Return where a checkpoint lies in the data, from its JSON part.
+
+    Raises:
+        BadCheckpoint: it does not say.
+    """
+    try:
+        saved = document["data"].get("position")
+        return earlier_position(document, data) if saved is None else DataPosition(**saved)
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadCheckpoint(f"state.json holds no valid position in the data: {error}") from error
 
 
 def all_tensors(

@@ -1,10 +1,10 @@
-"""Batches of training data: a pure function of the step.
+"""Batches of training data: a pure function of the step, and of where the run began.
 
 Think of each epoch's blocks, laid end to end in that epoch's order, as one endless stream of
-tokens. Step s takes ``tokens_per_step`` tokens from ``s * tokens_per_step`` on, whatever the
-number of ranks and however long the sequences are: so the only state is the step, a run may
-resume on another world size, and a schedule that makes sequences longer neither repeats nor
-skips a token.
+tokens. It begins at the position of a checkpoint, in tokens. The n-th step from there takes
+``tokens_per_step`` tokens from ``n * tokens_per_step`` on, whatever the number of ranks and however
+long the sequences are: so a run may resume on another world size, and a schedule that makes
+sequences longer neither repeats nor skips a token.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from torch import Tensor
 
 from lehr_trainer.configs.train import BatchConfig
 from lehr_trainer.data.batch_digest import added, sequences_digest
+from lehr_trainer.data.position import DataPosition
 from lehr_trainer.data.token_dataset import PreparedData
 from lehr_trainer.data.tokens import Loading
 from lehr_trainer.data.train_stream import open_stream
@@ -54,6 +55,8 @@ class Loader:
         prefetch: int = 4,
         loading: Loading = "auto",
         steps: int | None = None,
+        first_step: int = 0,
+        position: DataPosition | None = None,
     ) -> None:
         """Open the data.
 
@@ -68,6 +71,8 @@ class Loader:
             prefetch: batches kept ready for each worker.
             loading: memmap, preload or auto.
             steps: of the whole run; needed where ``batch.stages`` change the length on the way.
+            first_step: of those that are asked for.
+            position: in the data, at ``first_step``; the beginning if not given.
 
         Raises:
             BadConfig: the ranks cannot share the sequences evenly.
@@ -84,7 +89,8 @@ class Loader:
         if str(self._device) == "cuda":
             # A thread of the pool has a current device of its own, and must be given this one.
             self._device = torch.device("cuda", torch.cuda.current_device())
-        self.stream = open_stream(prepared, batch, seed, loading)
+        self._first_step = first_step
+        self.stream = open_stream(prepared, batch, seed, loading, position or DataPosition())
         self._ahead = max(1, workers * prefetch)
         self._pool = ThreadPoolExecutor(workers, "loader", self._enter_thread) if workers else None
         self._ready: deque[tuple[Place, Future[_Made]]] = deque()
@@ -113,7 +119,11 @@ class Loader:
 
     def epochs(self, step: int) -> dict[str, float]:
         """Return how often the first ``step`` steps pass over the data, by name of metric."""
-        return self.stream.epochs(step * self._batch.tokens_per_step // self._block)
+        return self.stream.epochs(self._blocks_before(step))
+
+    def position(self, step: int) -> DataPosition:
+        """Return the position in the data after ``step`` steps."""
+        return self.stream.position(self._blocks_before(step))
 
     def close(self) -> None:
         """Stop the threads. Closing twice is harmless."""
@@ -134,15 +144,19 @@ class Loader:
 
     # --- which sequences ---------------------------------------------------------------------
 
+    def _blocks_before(self, step: int) -> int:
+        return (step - self._first_step) * self._batch.tokens_per_step // self._block
+
     def _micro_batch(self, shape: BatchConfig) -> int:
         return shape.micro_batch or shape.sequences // self._world_size
 
     def _sequences(self, place: Place, shape: BatchConfig) -> NDArray[np.int64]:
-        """Return this rank's sequences of a micro-step, counted from the start of training."""
+        """Return this rank's sequences of a micro-step, counted from where the stream begins."""
         step, micro_step = place
         share = shape.sequences // self._world_size
         micro_batch = self._micro_batch(shape)
-        first = step * shape.sequences + self._rank * share + micro_step * micro_batch
+        steps = step - self._first_step
+        first = steps * shape.sequences + self._rank * share + micro_step * micro_batch
         return np.arange(first, first + micro_batch, dtype=np.int64)
 
     def _make(self, place: Place) -> _Made:

@@ -1,4 +1,4 @@
-"""The order of a mix of corpora: a pure function of seed and position, with nothing to store.
+"""The order of a mix of corpora: a pure function of seed and position.
 
 Two steps lead from a position to a block of a corpus. ``Interleave`` gives the corpus that has its
 turn, and its number of earlier turns. The corpus' own order, with its own epochs, then gives the
@@ -18,7 +18,7 @@ from math import gcd, lcm
 import numpy as np
 from numpy.typing import NDArray
 
-from lehr_trainer.data.shuffle import Order, mix64, shuffled
+from lehr_trainer.data.shuffle import Order, Passes, mix64
 
 _LARGEST_SUM = 2**31
 """Of whole weights: a product of two numbers below it fits into 64 bits."""
@@ -109,22 +109,27 @@ class MixOrder(Order):
     """The order of a mix: for each position, the corpus and its block."""
 
     def __init__(
-        self, seed: int, weights: Mapping[str, int], sizes: Sequence[int], window: int
+        self,
+        seed: int,
+        weights: Mapping[str, int],
+        passes: Sequence[Passes],
+        window: int,
+        start: int = 0,
     ) -> None:
         """Set up the order.
 
         Args:
             seed: of the run.
             weights: whole numbers, by the corpus' name.
-            sizes: blocks of each corpus.
+            passes: of each corpus, from its place at ``start`` on.
             window: blocks of a step; positions are shuffled within steps only.
+            start: blocks of the mix before position 0.
         """
         self.interleave = Interleave(list(weights.values()))
-        self._sizes, self._window = list(sizes), window
+        self._passes, self._window, self._start = list(passes), window, start
+        self._turns_before = self.interleave.counts(start)
         self._key = np.uint64(_derived(f"lehr mix/{seed}"))
-        # Named, so that a corpus keeps its order if others join the mix.
-        self._seeds = [_derived(f"lehr mix/{seed}/{name}") for name in weights]
-        total = sum(weights.values())
+        sizes, total = [one.size for one in passes], sum(weights.values())
         # A small corpus has a new order in each of its epochs, so few of them at once.
         fewest = min(
             size * total // weight for size, weight in zip(sizes, weights.values(), strict=True)
@@ -135,16 +140,29 @@ class MixOrder(Order):
     def _compute(self, first: int, count: int) -> NDArray[np.int64]:
         """Return [2, count]: corpora and blocks; ``first`` and ``count`` are whole steps."""
         positions = np.arange(first, first + count, dtype=np.int64)
-        keys = mix64(positions.view(np.uint64) ^ self._key)
+        places = positions + self._start
+        keys = mix64(places.view(np.uint64) ^ self._key)
         order = np.lexsort((keys, positions // self._window))
-        parts, turns = self.interleave.turns(positions[order])
+        parts, turns = self.interleave.turns(places[order])
         blocks = np.empty_like(turns)
-        for part, size in enumerate(self._sizes):
-            epochs, indices = np.divmod(turns, size)
-            for epoch in np.unique(epochs[parts == part]):
-                here = (parts == part) & (epochs == epoch)
-                blocks[here] = shuffled(self._seeds[part], int(epoch), size, indices[here])
+        for part, passes in enumerate(self._passes):
+            here = parts == part
+            blocks[here] = passes.blocks(turns[here] - self._turns_before[part])
         return np.stack([parts, blocks])
+
+    def counts(self, position: int) -> tuple[list[int], list[int]]:
+        """Return how many blocks before ``position`` each corpus has: of the mix, and from its
+        ``start`` on.
+        """
+        counts = self.interleave.counts(self._start + position)
+        return counts, [
+            count - before for count, before in zip(counts, self._turns_before, strict=True)
+        ]
+
+
+def part_seed(seed: int, name: str) -> int:
+    """Return the seed of a corpus' order: named, so that it stays if others join the mix."""
+    return _derived(f"lehr mix/{seed}/{name}")
 
 
 def _of_left(node: _Split, turns: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -48,10 +48,9 @@ class PreparedMix(PreparedData):
         held_out = np.concatenate([_scored(part) for part in parts.values()])
         total_bytes = sum(part.bytes_per_token * _scored(part).size for part in parts.values())
         scored = min(validation_tokens, held_out.size - 1)
-        identity = [[name, weights[name], part.digest] for name, part in parts.items()]
         return cls(
             directory=first.directory.parent,
-            digest=hashlib.sha256(json.dumps(identity).encode()).hexdigest(),
+            digest=mix_digest({name: part.digest for name, part in parts.items()}, weights),
             tokens=sum(part.tokens for part in parts.values()),
             documents=sum(part.documents for part in parts.values()),
             validation_tokens=scored,
@@ -72,6 +71,12 @@ class PreparedMix(PreparedData):
     def share(self, name: str) -> float:
         """Return the share of a corpus in the training tokens."""
         return self.weights[name] / sum(self.weights.values())
+
+
+def mix_digest(digests: Mapping[str, str], weights: Mapping[str, int]) -> str:
+    """Return the digest of a mix, from those of its corpora, by name, in the order of the names."""
+    identity = [[name, weights[name], digest] for name, digest in digests.items()]
+    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 
 
 def _scored(part: PreparedData) -> NDArray[Any]:

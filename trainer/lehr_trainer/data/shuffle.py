@@ -12,6 +12,7 @@ import hashlib
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
+from dataclasses import dataclass
 from functools import lru_cache
 from math import isqrt
 
@@ -72,22 +73,58 @@ class Order(ABC):
         """Compute the values at ``count`` positions from ``first`` on."""
 
 
+@dataclass(frozen=True)
+class Passes:
+    """A corpus' blocks, epoch after epoch, from a place in one of them on."""
+
+    seed: int
+    size: int
+    """Blocks of a whole epoch."""
+    epoch: int = 0
+    """The epoch in which it begins."""
+    left: int | None = None
+    """Blocks of that epoch, if these are cut from what earlier cuts left of it. Their numbers
+    follow those of a whole epoch."""
+    taken: int = 0
+    """Blocks of that epoch that were taken before it begins."""
+    before: float = 0.0
+    """Blocks of this length that earlier cuts took of that epoch."""
+
+    def blocks(self, turns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the number of the block at each turn; the first turn is 0."""
+        first = self.size if self.left is None else self.left
+        later, indices = np.divmod(turns + (self.taken - first), self.size)
+        here = later < 0
+        later += 1
+        later[here], indices[here] = 0, turns[here] + self.taken
+        numbers = np.empty_like(turns)
+        for epoch in np.unique(later):
+            here = later == epoch
+            size = self.size if epoch else first
+            numbers[here] = shuffled(self.seed, self.epoch + int(epoch), size, indices[here])
+            if self.left is not None and not epoch:
+                numbers[here] += self.size
+        return numbers
+
+    def done(self, turns: int) -> float:
+        """Return how often the corpus was passed after ``turns`` turns."""
+        first = self.size if self.left is None else self.left
+        over = self.taken + turns - first
+        if over >= 0:
+            return ((self.epoch + 1) * self.size + over) / self.size
+        whole = self.before + first
+        return (self.epoch * whole + self.before + self.taken + turns) / whole
+
+
 class SampleOrder(Order):
     """All epochs' orders of a corpus as one sequence: the block at any position."""
 
-    def __init__(self, seed: int, blocks: int) -> None:
-        super().__init__(min(4096, max(64, blocks)))
-        self._seed = seed
-        self._blocks = blocks
+    def __init__(self, passes: Passes) -> None:
+        super().__init__(min(4096, max(64, passes.size)))
+        self._passes = passes
 
     def _compute(self, first: int, count: int) -> NDArray[np.int64]:
-        positions = np.arange(first, first + count, dtype=np.int64)
-        epochs, indices = np.divmod(positions, self._blocks)
-        found = np.empty_like(positions)
-        for epoch in range(int(epochs[0]), int(epochs[-1]) + 1):
-            here = epochs == epoch
-            found[here] = shuffled(self._seed, epoch, self._blocks, indices[here])
-        return found
+        return self._passes.blocks(np.arange(first, first + count, dtype=np.int64))
 
 
 def _encipher(

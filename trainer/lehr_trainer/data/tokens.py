@@ -15,6 +15,7 @@ import psutil
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from lehr_trainer.data.position import Pieces
 from lehr_trainer.data.token_dataset import PreparedData, read_manifest
 from lehr_trainer.errors import BadData
 
@@ -28,22 +29,37 @@ class TrainTokens:
     """The training tokens of a corpus: one array per shard, cut into blocks.
 
     A block is ``block`` tokens to predict from, and the one after them. Blocks do not cross shards,
-    so a shard's last few tokens (fewer than a block) are left out.
+    so a shard's last few tokens (fewer than a block) are left out. The blocks of ``left`` have the
+    numbers from ``blocks`` on.
     """
 
     shards: tuple[Tokens, ...]
     names: tuple[str, ...]
     vocab_size: int
     block: int
-    first_block: NDArray[np.int64]
-    """Number of the first block of each shard; the last entry counts all blocks."""
+    blocks: int
+    """Of the whole corpus."""
+    first_tokens: NDArray[np.int64]
+    """Place of each shard's first token."""
+    starts: NDArray[np.int64]
+    """Place of the first token of each piece: of the shards, then of what is left."""
+    first_blocks: NDArray[np.int64]
+    """Number of the first block of each piece."""
     loading: Literal["memmap", "preload"]
     _views: dict[tuple[int, int], Tokens] = field(default_factory=dict, repr=False)
     """All windows of a shard, by length: views, which take time to make but no memory."""
 
     @classmethod
-    def open(cls, prepared: PreparedData, loading: Loading, block: int) -> TrainTokens:
+    def open(
+        cls, prepared: PreparedData, loading: Loading, block: int, left: Pieces | None = None
+    ) -> TrainTokens:
         """Map the shards, or read them into memory.
+
+        Args:
+            prepared: the corpus.
+            loading: memmap, preload or auto.
+            block: tokens of a block.
+            left: pieces that are cut into further blocks.
 
         Raises:
             BadData: the corpus is shorter than one block, or a shard cannot be read.
@@ -55,35 +71,42 @@ class TrainTokens:
         read = partial(_map, total=size) if chosen == "memmap" else _read
         with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
             shards = tuple(pool.map(lambda path: read(path, prepared.dtype), paths))
-        counts = [(shard.size - 1) // block for shard in shards]
-        if sum(counts) == 0:
+        whole = Pieces.of([shard.size for shard in shards])
+        blocks = whole.blocks(block)
+        if blocks == 0:
             raise BadData(
                 f"the corpus has {prepared.tokens:,} training tokens, fewer than one sequence of "
                 f"{block:,} and its target; take a larger corpus or a shorter "
                 "batch.sequence_length"
             )
+        starts, lengths = whole
+        if left is not None:
+            starts = np.concatenate([starts, left.starts])
+            lengths = np.concatenate([lengths, left.lengths])
+        counts = lengths // block
         return cls(
             shards=shards,
             names=tuple(str(path) for path in paths),
             vocab_size=prepared.vocab_size,
             block=block,
-            first_block=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+            blocks=blocks,
+            first_tokens=whole.starts,
+            starts=starts,
+            first_blocks=np.cumsum(counts) - counts,
             loading=chosen,
         )
-
-    @property
-    def blocks(self) -> int:
-        return int(self.first_block[-1])
 
     def windows(self, blocks: NDArray[np.int64], offsets: NDArray[np.int64], length: int) -> Tokens:
         """Read ``length + 1`` tokens from each block, from ``offsets`` tokens into it.
 
         One gather for each shard involved; no Python work per sequence.
         """
+        pieces = np.searchsorted(self.first_blocks, blocks, side="right") - 1
+        places = self.starts[pieces] + (blocks - self.first_blocks[pieces]) * self.block + offsets
         if len(self.shards) == 1:
-            return self._gather(0, blocks * self.block + offsets, length)
-        homes = np.searchsorted(self.first_block, blocks, side="right") - 1
-        starts = (blocks - self.first_block[homes]) * self.block + offsets
+            return self._gather(0, places, length)
+        homes = np.searchsorted(self.first_tokens, places, side="right") - 1
+        starts = places - self.first_tokens[homes]
         rows = np.empty((blocks.size, length + 1), dtype=self.shards[0].dtype)
         for shard in np.unique(homes):
             here = np.flatnonzero(homes == shard)

@@ -8,19 +8,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lehr_trainer.configs.train import BatchConfig
-from lehr_trainer.data.mix import MixOrder
+from lehr_trainer.data.mix import MixOrder, part_seed
+from lehr_trainer.data.position import (
+    CorpusPosition,
+    DataPosition,
+    MixPosition,
+    Pieces,
+    Resumed,
+    keys,
+    resume,
+)
 from lehr_trainer.data.prepared_mix import PreparedMix
 from lehr_trainer.data.shuffle import SampleOrder
-from lehr_trainer.data.token_dataset import PreparedData
+from lehr_trainer.data.token_dataset import PreparedData, read_manifest
 from lehr_trainer.data.tokens import Loading, Tokens, TrainTokens, choose_loading
 from lehr_trainer.errors import BadData
 
 
 class TrainStream(ABC):
-    """All epochs' blocks, end to end. A block is the longest sequence of the run."""
+    """Blocks from a position in the data on, end to end. A block is the run's longest sequence."""
 
     tokens: tuple[TrainTokens, ...]
     """Of each corpus."""
+    notes: tuple[str, ...]
+    """What is left out of an epoch, because a fork cuts it again."""
 
     @abstractmethod
     def rows(self, positions: NDArray[np.int64], offsets: NDArray[np.int64], length: int) -> Tokens:
@@ -33,13 +44,22 @@ class TrainStream(ABC):
     def epochs(self, position: int) -> dict[str, float]:
         """Return how often the blocks before ``position`` pass over the data, by metric."""
 
+    @abstractmethod
+    def position(self, position: int) -> DataPosition:
+        """Return where ``position`` lies in the data."""
+
 
 class CorpusStream(TrainStream):
     """One corpus; each epoch in an order of its own."""
 
-    def __init__(self, prepared: PreparedData, block: int, seed: int, loading: Loading) -> None:
-        self.tokens = (TrainTokens.open(prepared, loading, block),)
-        self._order = SampleOrder(seed, self.tokens[0].blocks)
+    def __init__(
+        self, prepared: PreparedData, block: int, seed: int, loading: Loading, start: DataPosition
+    ) -> None:
+        self._key, self._start, self._block = prepared.digest, start, block
+        self._resumed = _resumed(prepared, start.corpora.get(self._key), seed, block)
+        self.notes = () if self._resumed.note is None else (self._resumed.note,)
+        self.tokens = (TrainTokens.open(prepared, loading, block, self._resumed.left),)
+        self._order = SampleOrder(self._resumed.passes)
 
     def rows(self, positions: NDArray[np.int64], offsets: NDArray[np.int64], length: int) -> Tokens:
         first, last = int(positions[0]), int(positions[-1])
@@ -47,27 +67,52 @@ class CorpusStream(TrainStream):
         return self.tokens[0].windows(blocks, offsets, length)
 
     def epochs(self, position: int) -> dict[str, float]:
-        return {"data/epoch": position / self.tokens[0].blocks}
+        return {"data/epoch": self._resumed.passes.done(position)}
+
+    def position(self, position: int) -> DataPosition:
+        moved = self._resumed.position.moved(position * self._block)
+        return DataPosition(corpora={**self._start.corpora, self._key: moved})
 
 
 class MixStream(TrainStream):
     """Several corpora in proportion to their weights; each starts again when it runs out."""
 
     def __init__(
-        self, prepared: PreparedMix, batch: BatchConfig, seed: int, loading: Loading
+        self,
+        prepared: PreparedMix,
+        batch: BatchConfig,
+        seed: int,
+        loading: Loading,
+        start: DataPosition,
     ) -> None:
-        block = batch.longest_sequence
+        self._block = block = batch.longest_sequence
+        self._digest, self._start = prepared.digest, start
+        self._names = tuple(prepared.parts)
+        self._keys = keys([one.digest for one in prepared.parts.values()])
+        self._resumed = [
+            _resumed(one, start.corpora.get(key), part_seed(seed, name), block)
+            for key, (name, one) in zip(self._keys, prepared.parts.items(), strict=True)
+        ]
+        self.notes = tuple(
+            f"{name}: {one.note}"
+            for name, one in zip(self._names, self._resumed, strict=True)
+            if one.note is not None
+        )
         size = sum(one.train_bytes for one in prepared.parts.values())
         chosen = choose_loading(loading, size)
-        self._names = tuple(prepared.parts)
         self.tokens = tuple(
-            _opened(one, name, chosen, block) for name, one in prepared.parts.items()
+            _opened(one, name, chosen, block, resumed.left)
+            for (name, one), resumed in zip(prepared.parts.items(), self._resumed, strict=True)
         )
+        mix = start.mix
+        same = mix is not None and (mix.digest, mix.block) == (self._digest, block)
+        self._before = mix.tokens // block if mix is not None and same else 0
         self._order = MixOrder(
             seed,
             prepared.weights,
-            [one.blocks for one in self.tokens],
+            [one.passes for one in self._resumed],
             batch.tokens_per_step // block,
+            self._before,
         )
 
     def rows(self, positions: NDArray[np.int64], offsets: NDArray[np.int64], length: int) -> Tokens:
@@ -80,32 +125,58 @@ class MixStream(TrainStream):
         return rows
 
     def epochs(self, position: int) -> dict[str, float]:
-        """Return the epochs and shares of the corpora so far; ``data/epoch`` is the largest."""
-        counts = dict(zip(self._names, self._order.interleave.counts(position), strict=True))
-        blocks = dict(zip(self._names, (one.blocks for one in self.tokens), strict=True))
-        epochs = {name: count / blocks[name] for name, count in counts.items()}
-        return {
-            "data/epoch": max(epochs.values()),
-            **{f"data/epoch/{name}": epoch for name, epoch in epochs.items()},
-            **{f"data/share/{name}": count / max(1, position) for name, count in counts.items()},
+        """Return the epochs and shares of the corpora so far; ``data/epoch`` is the largest.
+
+        Shares count from where the mix began.
+        """
+        counts, since = self._order.counts(position)
+        whole, epochs, shares = max(1, self._before + position), {}, {}
+        for name, one, count, turns in zip(self._names, self._resumed, counts, since, strict=True):
+            epochs[f"data/epoch/{name}"] = one.passes.done(turns)
+            shares[f"data/share/{name}"] = count / whole
+        return {"data/epoch": max(epochs.values()), **epochs, **shares}
+
+    def position(self, position: int) -> DataPosition:
+        _, since = self._order.counts(position)
+        moved = {
+            key: one.position.moved(turns * self._block)
+            for key, one, turns in zip(self._keys, self._resumed, since, strict=True)
         }
+        tokens = (self._before + position) * self._block
+        return DataPosition(
+            corpora={**self._start.corpora, **moved},
+            mix=MixPosition(digest=self._digest, block=self._block, tokens=tokens),
+        )
 
 
 def open_stream(
-    prepared: PreparedData, batch: BatchConfig, seed: int, loading: Loading
+    prepared: PreparedData,
+    batch: BatchConfig,
+    seed: int,
+    loading: Loading,
+    start: DataPosition,
 ) -> TrainStream:
-    """Open the training tokens.
+    """Open the training tokens, from ``start`` on.
 
     Raises:
         BadData: a corpus is shorter than one block, or a shard cannot be read.
     """
     if isinstance(prepared, PreparedMix):
-        return MixStream(prepared, batch, seed, loading)
-    return CorpusStream(prepared, batch.longest_sequence, seed, loading)
+        return MixStream(prepared, batch, seed, loading, start)
+    return CorpusStream(prepared, batch.longest_sequence, seed, loading, start)
 
 
-def _opened(prepared: PreparedData, name: str, loading: Loading, block: int) -> TrainTokens:
+def _resumed(
+    prepared: PreparedData, position: CorpusPosition | None, seed: int, block: int
+) -> Resumed:
+    shards = [shard.tokens for shard in read_manifest(prepared.directory).train]
+    return resume(position or CorpusPosition(), Pieces.of(shards), seed, block)
+
+
+def _opened(
+    prepared: PreparedData, name: str, loading: Loading, block: int, left: Pieces | None
+) -> TrainTokens:
     try:
-        return TrainTokens.open(prepared, loading, block)
+        return TrainTokens.open(prepared, loading, block, left)
     except BadData as error:
         raise BadData(f"data.corpus.parts.{name}: {error}") from None

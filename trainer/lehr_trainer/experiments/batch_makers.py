@@ -18,7 +18,7 @@ from torch import Tensor
 from lehr_trainer.configs.train import BatchConfig, TrainConfig
 from lehr_trainer.contract import layout
 from lehr_trainer.data import Loader, PreparedData, prepare_dataset
-from lehr_trainer.data.shuffle import SampleOrder
+from lehr_trainer.data.shuffle import Passes, SampleOrder
 from lehr_trainer.data.tokens import TrainTokens
 from lehr_trainer.diagnostics.diagnostics_logger import Batch
 from lehr_trainer.runtime.distributed import Ranks
@@ -70,7 +70,7 @@ class Windows:
             raise ValueError(f"this comparison needs one shard; there are {len(data.shards)}")
         self.mapped: NDArray[Any] = np.memmap(data.names[0], dtype=prepared.dtype, mode="r")
         self.path = Path(data.names[0])
-        self._order = SampleOrder(seed, data.blocks)
+        self._order = SampleOrder(Passes(seed, data.blocks))
         self._batch = batch
 
     def starts(self, step: int) -> NDArray[np.int64]:
