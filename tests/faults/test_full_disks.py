@@ -125,7 +125,7 @@ def test_submissions_are_rejected_while_the_disk_of_the_home_is_full(
             server.down()
 
 
-def test_run_fails_on_a_full_run_directory_and_resumes_on_retry(tmp_path):
+def test_runs_wait_for_space_in_their_folder_and_then_resume_by_themselves(tmp_path):
     runs = tmp_path / "runs"
     server = server_at(tmp_path, runs=runs)
     server.runs = runs
@@ -137,13 +137,25 @@ def test_run_fails_on_a_full_run_directory_and_resumes_on_retry(tmp_path):
             run = server.submit(spec)
             until(lambda: server.step(f"{run.id}-1") >= 11, within_s=90, what="checkpoints")
             disk.fill()
-            assert server.ends(run) == ["failed"]
-            view = server.client().run(run.id)
-            assert (view.view.cause, view.attempt) == ("disk_full", 1)
-            assert "disk is full" in view.reason
+            until(lambda: server.state(run) == "queued", within_s=60, what="it to end")
+            full = f"no space for runs: {runs} has 0.0 GB free"
+            node = until(
+                lambda: next((n for n in server.client().cluster().nodes if n.problems), None),
+                within_s=60,
+                what="the node to report it",
+            )
+            assert full in str(node.no_runs)
+            later = server.submit(server.spec("later", steps=3))
+
+            def reasons():
+                return [one.reason for one in server.client().queue()]
+
+            until(lambda: full in str(reasons()[-1:]), within_s=60, what="the reason")
+            assert server.client().run(later.id).attempt == 0
+            assert "disk is full" in server.client().run(run.id).reason
             disk.free()
-            server.client().run(run.id).retry()
-            assert server.ends(run) == ["completed"]
+            assert server.ends(run, later) == ["completed", "completed"]
+            assert server.client().run(run.id).attempt == 2
             resumed = [e.step for e in server.client().run(run.id).events() if e.kind == "resumed"]
             assert len(resumed) == 1
             assert resumed[0] >= 10

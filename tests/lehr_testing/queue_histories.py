@@ -120,6 +120,12 @@ def check(decided: Plan, waiting: list[Waiting], held: list[Active], nodes: list
 
     for start in decided.starts:
         run = by_id[start.run_id]
+        others = [
+            n
+            for n in nodes
+            if n.usable and n.name not in run.excluded_nodes and can_resume(run, n, nodes)
+        ]
+        last_resort = can_ever_place(run.need, others) is not None
         # The whole gang, evenly, on different nodes.
         assert len(start.placement) == run.need.nodes
         assert len({share.node for share in start.placement}) == run.need.nodes
@@ -128,7 +134,7 @@ def check(decided: Plan, waiting: list[Waiting], held: list[Active], nodes: list
             # On GPUs that are there, of the right type, on nodes that may be used.
             assert set(share.gpus) <= set(matching(by_name[share.node], run.need))
             assert by_name[share.node].usable
-            assert share.node not in run.excluded_nodes
+            assert share.node not in run.excluded_nodes or last_resort
             # Never where its checkpoint cannot be.
             assert can_resume(run, by_name[share.node], nodes)
             for gpu in share.gpus:
@@ -226,11 +232,7 @@ def live_through(history) -> None:
         world.tick(durations)
     usable = [n for n in nodes if n.usable]
     for run in world.waiting:
-        there = [
-            n
-            for n in usable
-            if n.name not in run.excluded_nodes and can_resume(run, n, world.nodes)
-        ]
+        there = [n for n in usable if can_resume(run, n, world.nodes)]
         assert can_ever_place(run.need, there) is not None, run
     ran = set(world.started_at)
     assert ran | {run.run_id for run in world.waiting} == {run.run_id for _, run, _ in arrivals}

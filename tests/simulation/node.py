@@ -315,7 +315,8 @@ class Agent:
         return True
 
     def report(self) -> dict[str, Any]:
-        return {"attempts": self._list(), "gpus_now": []}
+        storage = "the disk is full" if self.node.disk_full else None
+        return {"attempts": self._list(), "gpus_now": [], "storage": storage}
 
     def _list(self) -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}

@@ -69,7 +69,10 @@ def _stopped_for_maintenance(store: Store, attempt: Attempt) -> bool:
     )
 
 
-def nodes_to_avoid(store: Store, run: RunRow) -> frozenset[str]:
-    """Return the nodes that failed this run twice by their own fault."""
-    ends = [end for one in store.attempts.of_run(run.id) for end in ends_on_nodes(store, one)]
-    return avoided(ends, readmitted(store.nodes.notes()))
+def nodes_to_avoid(store: Store, run: RunRow) -> dict[str, float]:
+    """Return ``avoided`` of the run. When a person retries it, the count starts again."""
+    moves = store.transitions.of_run(run.id)
+    retried = max((one.attempt for one in moves if one.old == RunState.FAILED), default=0)
+    attempts = [one for one in store.attempts.of_run(run.id) if one.number > retried]
+    ends = [end for one in attempts for end in ends_on_nodes(store, one)]
+    return avoided(ends, readmitted(store.nodes.notes()), store.clock())

@@ -188,13 +188,17 @@ class SnapshotLoader:
             ends=[end for end in self._recent_ends.take() if end.node not in out],
             readmitted=readmitted(notes),
             estimates_in_s=self._estimates.renewed_in_s(),
+            waiting_in_s=self._runs.waiting_in_s(),
             no_cluster=self._why_no_cluster(members),
             timeouts=self._timeouts,
         )
 
     def _place(self, member: Member, excluded: str | None) -> Node:
         """Return ``member.as_node``, made anew only if the member has changed."""
-        key = (member.usable, member.draining, excluded, member.gpus, member.hello, member.away)
+        key = (
+            *(member.usable, member.problems, excluded),
+            *(member.gpus, member.hello, member.away),
+        )
         before = self._places.get(member.name)
         if before is None or before[0] != key:
             before = self._places[member.name] = (key, member.as_node(excluded=excluded))

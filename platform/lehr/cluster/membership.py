@@ -46,6 +46,8 @@ class Member:
     attempts: Mapping[str, Listed] = field(default_factory=dict)
     draining: bool = False
     """Its machine is being taken out of the cluster: `lehr node leave` on it."""
+    storage: str | None = None
+    """Why runs cannot be stored on it now. It is used again when they can."""
     notes: tuple[str, ...] = ()
     """What is wrong on it, though runs can start there."""
     error: str | None = None
@@ -61,6 +63,7 @@ class Member:
     def problems(self) -> tuple[str, ...]:
         """Return why nothing can be placed on it, though its agent answers."""
         found = tuple(map(str, self.hello.get("problems") or ()))
+        found = found if self.storage is None else (*found, self.storage)
         return (*found, "it is leaving the cluster") if self.draining else found
 
     def living(self) -> set[str]:
@@ -221,6 +224,7 @@ class Cluster:
             gpus=tuple(hello["gpus"]) if hello is not None else member.gpus,
             attempts=attempts,
             draining=bool((news if hello is None else hello).get("draining", False)),
+            storage=(news if hello is None else hello).get("storage"),
             notes=tuple(map(str, news.get("notes", ()))),
             error=None,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
@@ -12,8 +13,10 @@ from lehr.cluster.isolation import Isolation
 from lehr.cluster.run_values import request_message
 from lehr.cluster.saved import can_save, saved
 from lehr.control.lifecycle import ENDED, Desired, RunState
+from lehr.control.pending_reasons import paused_after
 from lehr.control.queue_entries import Waiting
 from lehr.control.resources import Need
+from lehr.control.retries import pause_s
 from lehr.control.saved_points import point_to_resume
 from lehr.control.snapshot import OpenRun
 from lehr.control.step import Subject
@@ -42,7 +45,9 @@ class RunCache:
         self._clock = clock
         self._dirty = DirtyRuns()
         self._rows: dict[str, RunRow] = {}
-        self._open: dict[str, tuple[RunRow, OpenRun]] = {}
+        self._open: dict[str, tuple[RunRow, OpenRun, float]] = {}
+        """Each with the time at which it must be read again."""
+        self._renew_at = math.inf
         self._values: list[OpenRun] | None = None
         """What ``open_runs`` returns; None after a change."""
         self._sweeps: dict[str, SweepRow] = {}
@@ -94,7 +99,7 @@ class RunCache:
 
     def forget_waiting(self) -> None:
         """Drop cached queue entries after a change of the nodes that runs avoid."""
-        self._dirty.add([i for i, (_, run) in list(self._open.items()) if run.waiting])
+        self._dirty.add([i for i, (_, run, _) in list(self._open.items()) if run.waiting])
 
     def rows(self, states: Collection[RunState]) -> list[RunRow]:
         """Return the rows of the runs in these states, in order of submission."""
@@ -108,21 +113,28 @@ class RunCache:
 
     def open_runs(self) -> list[OpenRun]:
         """Return all runs that have not ended, in order of submission, as values."""
-        if self._values is not None:
+        now = self._clock()
+        if self._values is not None and now < self._renew_at:
             return self._values
         found = []
         rows = self.rows(_LIVING)
         for row in rows:
             known = self._open.get(row.id)
-            if known is not None and known[0] is row:
+            if known is not None and known[0] is row and now < known[2]:
                 found.append(known[1])
                 continue
             read = partial(self._read, row)
             if self._isolation.do(Subject("run", row.id), "reading it", read):
                 found.append(self._open[row.id][1])
+        self._renew_at = min((until for _, _, until in self._open.values()), default=math.inf)
         if len(found) == len(rows):  # Those that could not be read are tried again.
             self._values = found
         return found
+
+    def waiting_in_s(self) -> float | None:
+        """Return ``Snapshot.waiting_in_s``."""
+        left = self._renew_at - self._clock()
+        return max(0.0, left) if math.isfinite(left) else None
 
     def slots(self, waiting: Iterable[Waiting]) -> dict[str, int]:
         """Return ``Snapshot.slots`` of the sweeps of these runs."""
@@ -140,6 +152,7 @@ class RunCache:
     def _read(self, row: RunRow) -> None:
         state, desired = RunState(row.state), Desired(row.desired)
         requested = desired is not Desired.RUN or state is RunState.PAUSED
+        waiting, left = self._waiting(row) if state is RunState.QUEUED else (None, math.inf)
         run = OpenRun(
             id=row.id,
             state=state,
@@ -148,15 +161,21 @@ class RunCache:
             time_limit_s=row.spec.get("time_limit_s"),
             message=request_message(self._store, row) if requested else None,
             pending_reason=row.pending_reason,
-            waiting=self._waiting(row) if state is RunState.QUEUED else None,
+            waiting=waiting,
         )
-        self._open[row.id] = (row, run)
+        self._open[row.id] = (row, run, self._clock() + left)
 
-    def _waiting(self, run: RunRow) -> Waiting:
+    def _waiting(self, run: RunRow) -> tuple[Waiting, float]:
+        """Return what the run waits for, and the seconds for which that is true."""
         resources = run.spec["resources"]
         sweep = self._sweep(run.sweep_id) if run.sweep_id is not None else None
         own = self._store.checkpoints.of_run(run.id) if run.attempt else []
-        return Waiting(
+        avoided = nodes_to_avoid(self._store, run) if run.attempt > 1 else {}
+        whole = pause_s(run.cause, run.infrastructure_failures)
+        # A clock that was set back must not make it long.
+        pause = min(run.queued_at + whole - self._store.clock(), whole)
+        left = min([*avoided.values(), *([pause] if pause > 0.0 else [])], default=math.inf)
+        waiting = Waiting(
             run_id=run.id,
             number=run.number or 0,
             name=run.name,
@@ -166,12 +185,14 @@ class RunCache:
             sweep_id=run.sweep_id,
             sweep_name=sweep.name if sweep is not None else None,
             max_concurrent=sweep.spec.get("max_concurrent") if sweep is not None else None,
-            excluded_nodes=nodes_to_avoid(self._store, run) if run.attempt > 1 else frozenset(),
+            excluded_nodes=frozenset(avoided),
+            pause=paused_after(run.cause or "", whole) if pause > 0.0 else None,
             saved=saved(self._store, run),
             resume_from=point_to_resume(own, run.resume_from),
             can_save=can_save(self._store, run),
             time_limit_s=run.spec.get("time_limit_s"),
         )
+        return waiting, left
 
     def _sweep(self, sweep_id: str) -> SweepRow:
         if sweep_id not in self._sweeps:

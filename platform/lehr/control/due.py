@@ -82,8 +82,9 @@ def _limits(snapshot: Snapshot) -> Iterator[float]:
     yield from limits_s(snapshot.windows, waiting)
     if waiting:
         yield snapshot.estimates_in_s
-    if snapshot.sweeps_in_s is not None:
-        yield snapshot.sweeps_in_s
+    for seconds in (snapshot.waiting_in_s, snapshot.sweeps_in_s):
+        if seconds is not None:
+            yield seconds
 
 
 def _of_attempt(

@@ -10,7 +10,7 @@ from heapq import nsmallest
 from lehr.control.locality import Reach, Saved, reach
 from lehr.control.pending_reasons import Blocker
 from lehr.control.queue_entries import Active, Waiting, shown_name
-from lehr.control.resources import Need, Node, NodeShare, Placement, matching
+from lehr.control.resources import Need, Node, NodeShare, Placement, can_ever_place, matching
 
 _Option = tuple[int, float, str, list[int], int]
 """GPUs of a node that may be reserved: how many are busy, and for how long; the node; the GPUs; how
@@ -119,23 +119,30 @@ class GpuBoard:
         return self.reached[key]
 
     def candidates(self, run: Waiting) -> list[Node]:
-        key = self.excludes(run)
-        allowed = key[-1]
+        return self._without(self.excludes(run))
+
+    def _without(self, key: _Excludes) -> list[Node]:
+        excluded, closed, allowed = key
         if key not in self.allowed:
             self.allowed[key] = [
                 node
                 for node in self.nodes.values()
                 if node.usable
                 and not node.excluded
-                and node.name not in run.excluded_nodes
-                and node.name not in run.closed_nodes
+                and node.name not in excluded
+                and node.name not in closed
                 and (allowed is None or node.name in allowed)
             ]
         return self.allowed[key]
 
     def excludes(self, run: Waiting) -> _Excludes:
-        """Return what decides on ``candidates``."""
-        return run.excluded_nodes, run.closed_nodes, self.reach(run).allowed
+        """Return what decides on ``candidates``. A node that failed the run is used nevertheless if
+        no others can hold it.
+        """
+        key = (run.excluded_nodes, run.closed_nodes, self.reach(run).allowed)
+        if run.excluded_nodes and can_ever_place(run.need, self._without(key)) is not None:
+            return frozenset(), *key[1:]
+        return key
 
     def fit(self, run: Waiting) -> Placement | None:
         """Place the whole gang on free, unreserved GPUs; None if it does not fit."""

@@ -6,12 +6,15 @@ retries of every waiting run. An attempt that ends in any other way clears the c
 errors and cancels. A fault in an attempt that was stopped for a maintenance window does not count.
 The last usable node is never excluded, because then nothing would run.
 
+A single run avoids a node that failed it twice, for ``AVOIDED_S`` and as long as another node can
+hold it (``GpuBoard.excludes``). A full disk is no fault of a node.
+
 Pure: values in, values out.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +25,7 @@ from lehr.control.retries import PATTERNS, classify
 LEFT = "it has left: lehr node leave"
 """The reason of an exclusion that ends when the node joins again."""
 LIMIT = 2
+AVOIDED_S = 600.0
 FAULTS = frozenset(
     {
         *("node_lost", "node_rebooted", "no_contact", "gpu_busy", "launch_failed"),
@@ -77,17 +81,22 @@ def failing(
     return found
 
 
-def avoided(ends: Iterable[Ended], readmitted: Mapping[str, float]) -> frozenset[str]:
-    """Return the nodes that failed a run twice by their own fault: it starts on others.
+def avoided(ends: Iterable[Ended], readmitted: Mapping[str, float], now: float) -> dict[str, float]:
+    """Return the nodes that failed a run twice by their own fault, each with the seconds left for
+    which it starts on others.
 
     Args:
         ends: the ends of the run's attempts on their nodes.
         readmitted: by node, since when its failures count.
+        now: the time, by the clock of the ends.
     """
-    faults = Counter(
-        end.node for end in ends if end.fault is not None and end.at > readmitted.get(end.node, 0.0)
-    )
-    return frozenset(node for node, number in faults.items() if number >= LIMIT)
+    faults: dict[str, list[float]] = defaultdict(list)
+    for end in ends:
+        if end.fault is not None and end.at > readmitted.get(end.node, 0.0):
+            faults[end.node].append(end.at)
+    left = {node: max(at) + AVOIDED_S - now for node, at in faults.items() if len(at) >= LIMIT}
+    # A clock that was set back must not make it long.
+    return {node: seconds for node, seconds in left.items() if 0.0 < seconds < 2 * AVOIDED_S}
 
 
 def ends_of(attempt: str, at: float, nodes: Sequence[str], note: Mapping[str, Any]) -> list[Ended]:
@@ -121,7 +130,7 @@ def faulty_nodes(nodes: Sequence[str], note: Mapping[str, Any]) -> dict[str, str
         if not isinstance(part, dict):
             continue
         ended = exit_report(part)
-        cause = ended.reason if ended.reason in FAULTS else classify(ended, None).name
+        cause = classify(ended, None).name
         failed = part.get("code") != 0
         if failed and cause in FAULTS and int(rank) < len(nodes) and not part.get("synthetic"):
             found[nodes[int(rank)]] = cause

@@ -43,6 +43,11 @@ def about(seconds: float) -> str:
     return f"about {round(hours)} h" if hours < 48 else f"about {round(hours / 24)} d"
 
 
+def paused_after(cause: str, seconds: float) -> str:
+    """Return the reason of a run that pauses before its next attempt."""
+    return f"waits {seconds:g} s before it tries again: its last attempt ended as {cause}"
+
+
 def sweep_limit(sweep: str, limit: int) -> str:
     return f"waits for its sweep: {sweep} runs at most {limit} at a time"
 
@@ -77,7 +82,6 @@ def only_on(nodes: Sequence[str]) -> str:
 def no_usable_node(
     need: Need,
     silent: Sequence[str],
-    excluded: Sequence[str],
     out: Sequence[str] = (),
     faulty: Sequence[tuple[str, str]] = (),
     closed: Sequence[str] = (),
@@ -97,9 +101,6 @@ def no_usable_node(
     if left:
         have = "has" if len(left) == 1 else "have"
         parts.append(f"{_names(left)} {have} left: lehr node join on {left[0]}")
-    if excluded:
-        reason = f"{_names(excluded)} failed this run twice and {_are(excluded)} excluded for it"
-        parts.append(f"{reason}: lehr cluster readmit {excluded[0]}")
     if out:
         parts.append(f"{_out(out)}: lehr cluster readmit {out[0]}")
     if closed:

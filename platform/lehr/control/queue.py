@@ -166,7 +166,7 @@ def _reason(
 def _possible_now(
     waiting: Sequence[Waiting], board: GpuBoard
 ) -> tuple[list[Waiting], dict[str, str]]:
-    """Split runs by whether nodes that answer could hold them; return the others' reasons.
+    """Split runs by whether they may start now, on nodes that answer; return the others' reasons.
 
     The others reserve nothing, or they would delay runs that can start.
     """
@@ -174,6 +174,9 @@ def _possible_now(
     why: dict[str, str] = {}
     known: dict[object, str | None] = {}
     for run in waiting:
+        if run.pause is not None:
+            why[run.run_id] = run.pause
+            continue
         kind = (run.need, *board.excludes(run))
         if kind not in known:
             known[kind] = _impossible(run, board)
@@ -201,7 +204,6 @@ def _impossible(run: Waiting, board: GpuBoard) -> str | None:
     text = pending_reasons.no_usable_node(
         need,
         silent,
-        sorted(run.excluded_nodes),
         _excluded(need, nodes),
         faulty,
         sorted(run.closed_nodes),

@@ -27,6 +27,8 @@ class Waiting:
     """Limit of its sweep."""
     excluded_nodes: frozenset[str] = frozenset()
     """Nodes that failed this run twice."""
+    pause: str | None = None
+    """Why it may not start anywhere for a while after its last attempt."""
     closed_nodes: frozenset[str] = frozenset()
     """Nodes on which it may not start now because of a maintenance window (``maintenance.py``)."""
     saved: Saved | None = None

@@ -1,7 +1,7 @@
 """Classify why an attempt ended, and which budget pays for another try.
 
 There are three budgets: user code, infrastructure, preemption. Failures that would only repeat (out
-of memory, a bad config, bad data, NaN, a full disk) have none.
+of memory, a bad config, bad data, NaN) have none.
 
 The trainer's own ``finished`` record decides first. If it is missing, or names no more than
 "error", the last lines of the output are searched: torch, NCCL and the driver report causes only as
@@ -82,7 +82,7 @@ _OWN_CAUSES: dict[str, Budget] = {
     # Its files are on a node that is lost or busy: no fault of the user.
     "missing_checkpoint": Budget.INFRASTRUCTURE,
     "nan_loss": Budget.NONE,
-    "disk_full": Budget.NONE,
+    "disk_full": Budget.INFRASTRUCTURE,
 }
 """Causes that the trainer names with certainty."""
 
@@ -90,6 +90,10 @@ _OWN_SUSPICIONS = frozenset({"peer_lost", "gpu_error", "data_unreachable"})
 """Causes of the trainer that belong to the infrastructure budget if the output has no details.
 All its other causes belong to the user budget.
 """
+
+_COMES_BACK = frozenset({"disk_full", "data_unreachable"})
+"""Causes that lie in storage: the same try fails until somebody has made it usable again."""
+_PAUSE_S = 30.0
 
 INTERNAL = "internal"
 """The cause of a run's end that is a bug of Lehr: see ``internal``."""
@@ -202,7 +206,7 @@ PATTERNS: tuple[Pattern, ...] = (
     ),
     _pattern(
         "disk_full",
-        Budget.NONE,
+        Budget.INFRASTRUCTURE,
         "a disk is full",
         r"No space left on device",
         r"Disk quota exceeded",
@@ -273,6 +277,8 @@ def classify(ended: ExitReport, finished: FinishedReport | None) -> Cause:
     if ended.reason == "terminated" and (command := _last_line(ended)).startswith("lehr "):
         return Cause("terminated", Budget.PREEMPTION, f"it was stopped by {command}{saved}")
     if ended.reason in _SHIM_REASONS:
+        if lacks_space(_last_line(ended)):  # Whatever it could not do, that is why.
+            return Cause("disk_full", Budget.INFRASTRUCTURE, f"a disk is full: {_last_line(ended)}")
         budget, message = _SHIM_REASONS[ended.reason]
         return Cause(ended.reason, budget, _with_step(message, ended))
     if ended.reason == "lock_lost":
@@ -286,6 +292,20 @@ def classify(ended: ExitReport, finished: FinishedReport | None) -> Cause:
     if ended.signal is not None:
         return _by_signal(ended.signal)
     return _by_exit_code(ended)
+
+
+def lacks_space(text: str) -> bool:
+    """Return whether an error's text says that a disk is full."""
+    full = next(pattern for pattern in PATTERNS if pattern.cause == "disk_full")
+    return full.regex.search(text) is not None
+
+
+def pause_s(cause: str | None, failures: int) -> float:
+    """Return how many seconds a queued run waits after an attempt that ended for this cause.
+
+    ``failures``: used retries of the infrastructure budget, that attempt included.
+    """
+    return _PAUSE_S * 2.0 ** max(0, failures - 1) if cause in _COMES_BACK else 0.0
 
 
 def internal(reason: str) -> Cause:

@@ -77,6 +77,8 @@ class Snapshot:
     """By node: since when its failures count."""
     estimates_in_s: float = 0.0
     """Seconds until ``Active.remaining_s`` of the holders is estimated again."""
+    waiting_in_s: float | None = None
+    """Seconds until a waiting run ends its pause or its avoidance of a node; None: none does."""
     no_cluster: str | None = None
     """Why no run can start, if no node answers."""
     timeouts: Timeouts = field(default_factory=Timeouts)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from lehr.control.retries import lacks_space
 from lehr.errors import LehrError, NotFound
 
 START_TRIES = 5
@@ -47,7 +48,8 @@ def start_failure(starts: Starts) -> StartFailure | None:
         return StartFailure(cause, error.message if isinstance(error, LehrError) else str(error))
     if starts.rejected >= START_TRIES and pause_left_s(starts) <= 0.0:
         words = f"its node did not start it in {START_TRIES} tries: {starts.why}"
-        return StartFailure("launch_failed", words, starts.node)
+        cause = "disk_full" if lacks_space(starts.why) else "launch_failed"
+        return StartFailure(cause, words, starts.node)
     return None
 
 

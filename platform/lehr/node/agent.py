@@ -127,6 +127,7 @@ class Agent:
             "attempts": self.list(),
             "draining": self.is_draining(),
             "problems": [problem for problem in problems if problem],
+            "storage": self.host.storage_problem,
             "facts": facts.facts(),
         }
 
@@ -199,6 +200,7 @@ class Agent:
             "gpus_now": self.samples.newest(),
             "host_now": self.host.newest(),
             "notes": self.notes(),
+            "storage": self.host.storage_problem,
         }
 
     def notes(self) -> list[str]:

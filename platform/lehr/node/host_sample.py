@@ -1,4 +1,4 @@
-"""Measurements of the node itself: CPU, memory, disk and network, by psutil.
+"""Measurements of the node itself: CPU, memory, disk and network, by psutil; space for runs.
 
 They are taken in a thread of their own: a disk of the network can block a call for minutes, while
 the agent must keep answering.
@@ -6,6 +6,7 @@ the agent must keep answering.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -15,6 +16,10 @@ from typing import Any
 EVERY_S = 5.0
 FRESH_S = 20.0
 """Older samples count as outdated."""
+LEAST_FREE = 64 * 2**20
+"""Bytes that must be free for a start: for records and logs. A checkpoint needs more."""
+LEAST_SHARE = 0.02
+"""Of a small disk, this share is enough."""
 
 
 class HostSampler:
@@ -30,6 +35,8 @@ class HostSampler:
         self._every_s = every_s
         self._clock = clock
         self._newest: tuple[float, dict[str, float]] | None = None
+        self.storage_problem: str | None = None
+        """Why runs cannot be stored in the folder now; None if they can, or if that is unknown."""
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="host-samples", daemon=True)
         self._thread.start()
@@ -61,6 +68,7 @@ class HostSampler:
         psutil.cpu_percent()  # The next call measures from here on.
         while not self._closing.wait(self._every_s):
             now, counted = self._clock(), counters(psutil)
+            self.storage_problem = storage_problem(self._folder)
             found = sample(psutil, self._folder)
             if before is not None:
                 found |= rates(before[1], counted, now - before[0])
@@ -78,6 +86,19 @@ def sample(psutil: Any, folder: str) -> dict[str, float]:
     except OSError:
         return found
     return found | {"disk_used_bytes": disk.used, "disk_bytes": disk.total}
+
+
+def storage_problem(folder: str) -> str | None:
+    """Return why runs cannot be stored in a folder; None if they can."""
+    try:
+        disk = os.statvfs(folder)
+    except OSError as error:
+        return f"{folder} cannot be used ({error.strerror}): is its disk or file server there?"
+    free = disk.f_bavail * disk.f_frsize
+    need = min(LEAST_FREE, LEAST_SHARE * disk.f_blocks * disk.f_frsize)
+    if free >= need:
+        return None
+    return f"no space for runs: {folder} has {free / 1e9:.1f} GB free, needs {need / 1e9:.2f} GB"
 
 
 def counters(psutil: Any) -> dict[str, float]:

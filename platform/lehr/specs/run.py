@@ -135,8 +135,8 @@ class Retries(Config):
     user: Annotated[int, Field(ge=0)] = 0
     """Errors of the training code."""
     infrastructure: Annotated[int, Field(ge=0)] = 3
-    """Lost nodes and processes, NCCL timeouts, ECC errors of a GPU. Counts again from 0 after an
-    attempt that has saved a newer checkpoint.
+    """Lost nodes and processes, NCCL timeouts, ECC errors of a GPU, full disks, data that cannot be
+    reached. Counts again from 0 after an attempt that has saved a newer checkpoint.
     """
     preemption: Annotated[int, Field(ge=0)] = 10
     """Preemptions: the machine was taken back. A stop for maintenance that lost the work of the

@@ -54,8 +54,20 @@ def test_node_that_leaves_keeps_its_attempts_and_gets_no_new_ones():
     assert cluster.members()["n1"].as_node().usable
 
 
+def test_node_that_cannot_store_runs_gets_none_until_it_can():
+    cluster = Cluster({})
+    node = {"name": "n1", "ray_id": "r", "address": "10.0.0.1", "gpus": 1, "alive": True}
+    cluster.on_news({"news": "members", "nodes": [node]})
+    full, report = "no space for runs: /runs has 0.0 GB free", {"news": "node", "name": "n1"}
+    hello = {"attempts": {}, "gpus": [{"index": 0, "name": "NVIDIA H100"}], "storage": full}
+    cluster.on_news(report | {"hello": hello})
+    assert cluster.members()["n1"].as_node().problem == full
+    assert cluster.on_news(report | {"attempts": {}, "storage": None}), "the queue looks again"
+    assert cluster.members()["n1"].as_node().usable
+
+
 def test_run_that_waits_for_such_a_node_names_the_problem():
-    text = no_usable_node(Need(1), [], [], faulty=[("n1", PROBLEM)])
+    text = no_usable_node(Need(1), [], faulty=[("n1", PROBLEM)])
     assert text == f"waits for 1 GPU (node n1 cannot be used: {PROBLEM})"
 
 

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lehr.control.nodes import FAULTS, LIMIT, Ended, avoided, ends_of, failing, faulty_nodes
-from lehr.control.retries import PATTERNS
+from lehr.control.exits import exit_report
+from lehr.control.nodes import (
+    AVOIDED_S,
+    FAULTS,
+    LIMIT,
+    Ended,
+    avoided,
+    ends_of,
+    failing,
+    faulty_nodes,
+)
+from lehr.control.retries import PATTERNS, classify
 
 BOTH = ("n1", "n2")
 
@@ -93,9 +104,24 @@ def test_causes_found_in_the_output_are_hardware_faults():
 
 def test_run_avoids_a_node_that_failed_it_twice():
     history = [*ends("gpu_busy", None, "ecc_error"), *ends("gpu_busy", node="n2")]
-    assert avoided(history, {}) == {"n1"}
+    assert avoided(history, {}, 4.0) == {"n1": AVOIDED_S - 1.0}
     # Readmitted between the two.
-    assert avoided(history, {"n1": 2.0}) == frozenset()
+    assert avoided(history, {"n1": 2.0}, 4.0) == {}
+
+
+def test_run_avoids_a_node_only_for_a_time_whatever_the_clock_does():
+    history = ends("gpu_busy", "ecc_error")
+    assert avoided(history, {}, 2.0 + AVOIDED_S - 0.1) == {"n1": pytest.approx(0.1)}
+    assert avoided(history, {}, 2.0 + AVOIDED_S) == {}
+    assert avoided(history, {}, 2.0 - 10 * AVOIDED_S) == {}, "the clock was set back"
+
+
+@pytest.mark.parametrize("reason", ["launch_failed", "code_unreachable", "environment_failed"])
+@pytest.mark.parametrize("why", ["No space left on device", "Disk quota exceeded"])
+def test_start_without_space_is_a_full_disk_and_not_the_fault_of_the_node(reason, why):
+    report = {"code": None, "reason": reason, "log_tail": f"/runs/r1/attempt-1: {why}"}
+    assert classify(exit_report(report), None).name == "disk_full"
+    assert faulty_nodes(("n1",), report) == {}
 
 
 def test_attempt_ends_well_on_its_nodes_unless_one_of_them_broke_it():

@@ -115,13 +115,24 @@ def test_an_impossible_run_shows_the_inventory_and_blocks_no_other():
     assert decided.reasons["a100"] == "needs 1 x A100; this cluster has 8 x logical GPU"
 
 
-def test_reason_names_unreachable_and_excluded_nodes():
-    nodes = [node("n0", 8, usable=False), node("n1", 8)]
+def test_node_that_failed_a_run_twice_is_used_only_if_no_other_can_hold_it():
     run = Waiting("r", 1, Need(8), excluded_nodes=frozenset({"n1"}))
-    assert plan([run], [], nodes).reasons["r"] == (
-        "waits for 8 GPUs (node n0 does not answer; node n1 failed this run twice and is excluded for it: "
-        "lehr cluster readmit n1)"
-    )
+    [start] = plan([run], [], [node("n0", 8), node("n1", 8)]).starts
+    assert [share.node for share in start.placement] == ["n0"]
+    # A smaller node is no other place for it, and one that does not answer is none now.
+    for other in (node("n0", 4), node("n0", 8, usable=False)):
+        [start] = plan([run], [], [other, node("n1", 8)]).starts
+        assert [share.node for share in start.placement] == ["n1"]
+    busy = plan([run], [active("a", ("n0", tuple(range(8))))], [node("n0", 8), node("n1", 8)])
+    assert busy.starts == ()
+    assert busy.reasons["r"].startswith("waits for 8 GPUs (all 8 are busy)")
+
+
+def test_run_that_pauses_starts_nowhere_and_reserves_nothing():
+    runs = [Waiting("r", 1, Need(8), pause="waits 30 s"), Waiting("s", 2, Need(1))]
+    decided = plan(runs, [], [node("n0", 8)])
+    assert [start.run_id for start in decided.starts] == ["s"]
+    assert decided.reasons == {"r": "waits 30 s"}
 
 
 def test_reason_names_a_node_that_has_not_come_back():

@@ -53,6 +53,13 @@ def test_attempt_is_given_up_when_its_node_has_rejected_every_try():
     assert actions(LAST, in_flight=True) == []
 
 
+def test_node_without_space_for_an_attempt_has_a_full_disk():
+    full = Starts(START_TRIES, "[Errno 28] No space left on device", "n1", since_failed_s=30.1)
+    failure = start_failure(full)
+    assert failure is not None
+    assert failure.cause == "disk_full"
+
+
 def test_attempt_that_was_started_after_all_is_not_given_up():
     node = NodeSeen("n1", alive=True, answered=True, attempts={"r-1": AttemptPhase.LIVE})
     found = step(Snapshot([RUN], [replace(ATTEMPT, starts=LAST)], members=[node]))

@@ -7,7 +7,15 @@ from types import SimpleNamespace
 
 import psutil
 
-from lehr.node.host_sample import FRESH_S, HostSampler, counters, rates, sample
+from lehr.node import host_sample
+from lehr.node.host_sample import (
+    FRESH_S,
+    HostSampler,
+    counters,
+    rates,
+    sample,
+    storage_problem,
+)
 from lehr_testing.waiting import until
 
 
@@ -28,6 +36,14 @@ def test_figures_of_this_machine_are_plausible(tmp_path: Path) -> None:
 
 def test_missing_folder_has_no_disk(tmp_path: Path) -> None:
     assert "disk_bytes" not in sample(psutil, str(tmp_path / "none"))
+
+
+def test_folder_without_space_cannot_store_runs(tmp_path: Path, monkeypatch) -> None:
+    assert storage_problem(str(tmp_path)) is None
+    assert "cannot be used (No such file" in str(storage_problem(str(tmp_path / "none")))
+    for limit in ("LEAST_FREE", "LEAST_SHARE"):
+        monkeypatch.setattr(host_sample, limit, 2.0 * getattr(host_sample, limit) * 1e9)
+    assert f"no space for runs: {tmp_path} has" in str(storage_problem(str(tmp_path)))
 
 
 def test_rates_are_bytes_per_second_of_counters_that_grew() -> None:

@@ -1,0 +1,74 @@
+"""What stops a run for a time only: a pause after its storage failed it, and a node to avoid."""
+
+from __future__ import annotations
+
+import pytest
+
+from lehr.cluster.exits import nodes_to_avoid
+from lehr.control.lifecycle import RunState
+from lehr.control.nodes import AVOIDED_S
+from lehr_testing.dispatching import Bench
+
+FULL = {"code": None, "reason": "launch_failed", "log_tail": "/runs: No space left on device"}
+BROKEN = {"code": None, "reason": "launch_failed", "log_tail": "/runs: Permission denied"}
+
+
+@pytest.fixture
+def bench(tmp_path, monkeypatch):
+    made = Bench(tmp_path, monkeypatch)
+    yield made
+    made.store.close()
+
+
+def wait(bench: Bench, seconds: float) -> None:
+    bench.clock.jumped += seconds
+    bench.tick(seconds)
+
+
+def retry(bench: Bench, run: str) -> None:
+    row = bench.store.runs.get(run)
+    assert bench.store.transitions.apply(
+        run,
+        old=RunState.FAILED,
+        new=RunState.QUEUED,
+        attempt=row.attempt,
+        cause="retry",
+        actor="user",
+        set={"infrastructure_failures": 0},
+    )
+
+
+def test_run_without_space_is_tried_again_after_growing_pauses_and_then_fails(bench):
+    run = bench.waiting()
+    wait(bench, 1)
+    for attempt, pause in enumerate((30, 60, 120), 1):
+        assert bench.state(run) == ("starting", attempt)
+        bench.exited(f"{run}-{attempt}", **FULL)
+        wait(bench, 1)
+        reason = f"waits {pause} s before it tries again: its last attempt ended as disk_full"
+        assert bench.store.runs.get(run).pending_reason == reason
+        due = bench.dispatcher._loader.load([]).waiting_in_s
+        assert due == pytest.approx(pause - 1, abs=1), "the dispatcher wakes up then"
+        wait(bench, pause - 5)
+        assert bench.state(run) == ("queued", attempt)
+        wait(bench, 6)
+    bench.exited(f"{run}-4", **FULL)
+    wait(bench, 1)
+    row = bench.store.runs.get(run)
+    assert (row.state, row.cause) == ("failed", "disk_full")
+    retry(bench, run)
+    wait(bench, 1)
+    assert bench.state(run) == ("starting", 5), "a person has asked for it: no pause"
+
+
+def test_node_is_avoided_for_a_time_and_no_longer_when_a_person_retries(bench):
+    run = bench.waiting()
+    wait(bench, 1)
+    for attempt in (1, 2, 3, 4):
+        bench.exited(f"{run}-{attempt}", **BROKEN)
+        wait(bench, 1)
+    row = bench.store.runs.get(run)
+    assert (row.state, row.cause) == ("failed", "launch_failed"), "its only node was used"
+    assert nodes_to_avoid(bench.store, row) == {"n1": pytest.approx(AVOIDED_S, abs=5)}
+    retry(bench, run)
+    assert nodes_to_avoid(bench.store, bench.store.runs.get(run)) == {}
