@@ -16,7 +16,7 @@ from torch import nn
 from lehr_trainer import parts
 from lehr_trainer.checkpointing import state
 from lehr_trainer.checkpointing.checkpointer import Checkpointer
-from lehr_trainer.checkpointing.resume import choose_checkpoint
+from lehr_trainer.checkpointing.resume import choose_checkpoint, trained_on
 from lehr_trainer.checkpointing.state import TrainProgress
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract import layout
@@ -170,14 +170,15 @@ def _prepare_data(context: RunContext) -> PreparedData:
         context.log(f"{phase}: {message}")
         context.events.write(Notice(time=time.time(), phase=phase, message=message, done=done))
 
-    config = context.config
+    config, place = context.config, context.place
     return prepare_dataset(
         config.data,
         config.validation,
         config.model.vocab_size,
         layout.data_root(),
         notify,
-        started_by=context.place.run_dir.name,
+        started_by=place.run_dir.name,
+        trained_on=trained_on(place.run_dir, place.attempt_dir, place.note),
     )
 
 

@@ -5,7 +5,7 @@
     TrainerError              cause, message: written to the ``finished`` record
     ├── BadConfig             cannot work on this machine or with this data
     ├── BadData               corpus, shard or tokenizer is wrong
-    │   └── DataUnreachable   the hub or its network; trying again may help
+    │   └── DataUnreachable   hub, disk or file server is away; trying again may help
     ├── BadCheckpoint         does not verify or does not fit
     │   └── MissingCheckpoint     is not on this machine; it may be on another
     ├── NanLoss               the loss is not finite

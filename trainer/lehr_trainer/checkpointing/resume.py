@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from lehr_trainer.checkpointing.checkpoint import verify
+from lehr_trainer.checkpointing.checkpoint import read_document, verify
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import LaunchNote
 from lehr_trainer.errors import BadCheckpoint, MissingCheckpoint
@@ -45,6 +46,18 @@ def choose_checkpoint(run_dir: Path, attempt_dir: Path, note: LaunchNote) -> Res
             + "; ".join(skipped)
         )
     return ResumeChoice(None, tuple(skipped))
+
+
+def trained_on(run_dir: Path, attempt_dir: Path, note: LaunchNote) -> str | None:
+    """Return the digest of the data in the newest readable checkpoint of this run, if it resumes.
+
+    It is only read: whether the checkpoint verifies is decided later.
+    """
+    for path in _candidates(run_dir, attempt_dir, note):
+        with contextlib.suppress(BadCheckpoint, LookupError, TypeError):
+            if path.resolve().is_relative_to(run_dir.resolve()):
+                return str(read_document(path, "state")["data"]["digest"])
+    return None
 
 
 def _candidates(run_dir: Path, attempt_dir: Path, note: LaunchNote) -> list[Path]:

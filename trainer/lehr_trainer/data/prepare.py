@@ -23,6 +23,7 @@ import numpy as np
 from lehr_trainer.callbacks import Notify
 from lehr_trainer.configs.corpus import Corpus, FilesCorpus, HubCorpus
 from lehr_trainer.configs.train import DataConfig, MixCorpus, ValidationConfig
+from lehr_trainer.data.away import shards_of_absent
 from lehr_trainer.data.checks import check_vocabulary
 from lehr_trainer.data.corpora import CorpusReader, identity_digest, open_corpus
 from lehr_trainer.data.lock import PreparationLock, preparation_lock
@@ -65,6 +66,7 @@ def prepare_dataset(
     *,
     started_by: str = "",
     hash_everything: bool = False,
+    trained_on: str | None = None,
 ) -> PreparedData:
     """Return the token shards of a corpus or a mix; prepare those that do not exist yet.
 
@@ -79,9 +81,12 @@ def prepare_dataset(
             or waiting stops, and finished shards are reused next time.
         started_by: name shown to processes that wait. Default: the platform's attempt, if any.
         hash_everything: read all shards to check their digests, however large.
+        trained_on: digest of the data that the run was trained on before it was interrupted. Its
+            shards are used if the corpus is away.
 
     Raises:
         BadData: the corpus or tokenizer cannot be used.
+        DataUnreachable: the corpus is away, and was there before.
         BadConfig: the tokenizer does not fit the model's vocabulary.
         DiskFull: no room for the shards.
     """
@@ -99,22 +104,28 @@ def prepare_dataset(
                 report,
                 started_by=started_by,
                 hash_everything=hash_everything,
+                trained_on=trained_on,
             ),
         )
     if not started_by and (attempt := os.environ.get("LEHR_ATTEMPT")):
         started_by = f"attempt {attempt}"
     tokenizer = load_tokenizer(data.tokenizer)
     check_vocabulary(data.tokenizer, tokenizer.vocab_size, vocab_size)
-    corpus = open_corpus(data.corpus)
-    directory = root / cache_key(corpus, tokenizer, data, validation)
-    finished = (directory / MANIFEST).is_file
-    if not finished():
-        with preparation_lock(
-            directory.with_suffix(".lock"), notify, started_by=started_by
-        ) as lock:
-            if not finished():
-                job = _Preparation(corpus, tokenizer, data, validation, directory, notify, lock)
-                job.run()
+    opened = False
+    try:
+        corpus = open_corpus(data.corpus)
+        directory = root / cache_key(corpus, tokenizer, data, validation)
+        opened = True
+        finished = (directory / MANIFEST).is_file
+        if not finished():
+            with preparation_lock(
+                directory.with_suffix(".lock"), notify, started_by=started_by
+            ) as lock:
+                if not finished():
+                    job = _Preparation(corpus, tokenizer, data, validation, directory, notify, lock)
+                    job.run()
+    except (BadData, OSError) as error:
+        directory = shards_of_absent(error, data.corpus, root, trained_on, opened=opened)
     return open_prepared(directory, validation.tokens, vocab_size, hash_everything=hash_everything)
 
 
@@ -141,7 +152,7 @@ def _prepare_mix(
         try:
             parts[name] = prepare(data.model_copy(update={"corpus": part.corpus}), own, report)
         except BadData as error:
-            raise BadData(f"data.corpus.parts.{name}: {error}") from None
+            raise type(error)(f"data.corpus.parts.{name}: {error}") from None
     return PreparedMix.of(parts, weights, validation.tokens)
 
 
