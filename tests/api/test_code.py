@@ -107,6 +107,11 @@ def test_project_files_that_were_not_sent_are_refused(client, corpus):
     answer = submit(client, corpus, include=["*.py"])
     assert answer.status_code == 422
     assert answer.json()["problems"][0]["path"] == "code.include"
+    alone = {"name": "p", "trainer": {"script": "train.py"}}
+    answer = client.post("/api/v1/runs", json={"spec": alone})
+    assert answer.status_code == 422
+    assert answer.json()["problems"][0]["path"] == "trainer.script"
+    assert client.get("/api/v1/runs").json()["items"] == []
 
 
 def test_every_trial_of_a_sweep_has_the_capsule_of_the_sweep(client, tmp_path, corpus):

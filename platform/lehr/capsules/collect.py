@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from lehr import home
 from lehr.capsules.archive import MOST_FILES, PROJECT, TRAINER, BadArchive, SourceFile, check_name
+from lehr.capsules.script_files import script_files
 from lehr.capsules.secret_files import likely_secret
 from lehr.errors import SpecError, SpecProblem, nearest
 from lehr.node.environments import LOCK_FILE, needed
-from lehr.specs.code import Code, compiled
+from lehr.node.runs_folder import MARKER
+from lehr.specs.code import Code, compiled, from_root
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -28,6 +32,8 @@ _NEVER = (
     *(".DS_Store", "wandb/", ".lehr/"),
 )
 """Left out of every project, as if .gitignore had these lines."""
+_MARKS = ("lehr.db", MARKER)
+"""Files of a home of Lehr, and of a folder of runs: neither is ever part of a project."""
 _OTHER_FILE = re.compile(r"\s*(-r|-c|-e|--requirement|--constraint|--editable|\.{0,2}/|file:)")
 _SHOWN = 5
 _TRAINER_MB = 20
@@ -43,6 +49,8 @@ class Project:
     size: int
     left_out: list[str]
     """Links that lead out of the project, and other things that are not files."""
+    taken: str | None = None
+    """Where the files come from in words, if ``include`` does not name them."""
 
 
 def trainer_sources() -> list[SourceFile]:
@@ -96,29 +104,30 @@ def _folder_of(source: SourceFile) -> str:
     return source.path.removesuffix(source.name.removeprefix(f"{TRAINER}/")).rstrip("/")
 
 
-def project_sources(code: Code, folder: Path) -> Project:
+def project_sources(code: Code, folder: Path, script: str | None = None) -> Project:
     """Return the files of the project that ``code`` includes; relative roots begin at ``folder``.
+
+    ``script``: if ``code`` includes nothing, what belongs to this script.
 
     Raises:
         SpecError: there is no such folder, nothing matches, a file cannot be read or looks like a
             secret, or it is too large.
     """
-    if not code.sends_files:
+    if not code.sends_files and script is None:
         return Project([], 0, [])
     root = _root(folder, code.root)
+    if _is_of_lehr(root):
+        raise _problem("code.root", f"{root} is a folder of Lehr itself, not of a project.")
+    names, taken = (None, None) if code.include or script is None else script_files(root, script)
+    tree = _Tree(root, code, names)
     try:
-        found = _Tree(root, code).collect()
+        found = replace(tree.collect(), taken=taken)
     except BadArchive as error:
         raise _problem("code.include", f"{error}.", "Leave it out: code.exclude") from None
     if code.environment is not None:
         refuse_missing_environment(code.environment, [source.name for source in found.sources])
         _refuse_other_files(code.environment, root)
-    if not found.sources:
-        names = sorted(entry.name for entry in root.iterdir())
-        near = nearest(code.include[0].rstrip("/"), names)
-        hint = f"Did you mean {near}?" if near else f"{root} has: {', '.join(names[:10])}"
-        patterns = ", ".join(code.include)
-        raise _problem("code.include", f"no file of {root} matches {patterns}.", hint)
+    tree.refuse_unmatched()
     limit = code.limit_mb * 1_000_000
     if found.size > limit or len(found.sources) > MOST_FILES:
         raise _too_large(found, limit)
@@ -184,13 +193,17 @@ def _refuse_other_files(environment: str, root: Path) -> None:
 
 
 class _Tree:
-    def __init__(self, root: Path, code: Code) -> None:
+    def __init__(self, root: Path, code: Code, names: Sequence[str] | None = None) -> None:
+        """``names``: the files that belong to it by name, in place of patterns."""
         from pathspec import GitIgnoreSpec
 
-        self._root = root
+        self._root, self._patterns = root, code.include
         # Included by name, whatever the patterns and .gitignore say.
-        self._environment = set(needed(code.environment)) if code.environment else set()
-        self._include = GitIgnoreSpec.from_lines(_whole(code.include))
+        self._environment = _with_folders(needed(code.environment) if code.environment else [])
+        self._names = None if names is None else _with_folders(names)
+        self._include = from_root(code.include)
+        self._others: list[str] = []
+        """Files that no pattern includes."""
         self._exclude = GitIgnoreSpec.from_lines([*_NEVER, *code.exclude])
         self._ignored: dict[Path, GitIgnoreSpec] = {}
         self._git = next((p for p in (root, *root.parents) if (p / ".git").exists()), root)
@@ -216,15 +229,37 @@ class _Tree:
             name = f"{inside}{entry.name}"
             is_folder = entry.is_dir(follow_symlinks=False)
             path = f"{name}/" if is_folder else name
-            ours = any(one == name or one.startswith(path) for one in self._environment)
+            ours = path in self._environment
+            named = self._names is not None and path in self._names
             if not ours and (
-                self._exclude.match_file(path) or self._is_ignored(Path(entry.path), is_folder)
+                self._exclude.match_file(path)
+                or (self._names is not None and not named)
+                or (not named and self._is_ignored(Path(entry.path), is_folder))
             ):
                 continue
             if is_folder:
-                self._folder(Path(entry.path), f"{name}/")
-            elif ours or self._include.match_file(name):
+                if not _is_of_lehr(Path(entry.path)):
+                    self._folder(Path(entry.path), path)
+            elif ours or named or self._include.match_file(name):
                 self._file(entry, name)
+            else:
+                self._others.append(name)
+
+    def refuse_unmatched(self) -> None:
+        """Raise SpecError if a pattern of ``include`` matches no file, and name the nearest one."""
+        there = [source.name.partition("/")[2] for source in self._sources]
+        for pattern in self._patterns:
+            if pattern.startswith("!") or any(map(from_root([pattern]).match_file, there)):
+                continue
+            deeper = from_root([f"**/{pattern}"])
+            near = next(filter(deeper.match_file, [*self._others, *there]), None)
+            hint = f"{near} matches **/{pattern}: a pattern begins at the project's root."
+            if near is None:
+                names = sorted(entry.name for entry in self._root.iterdir())
+                near = nearest(pattern.rstrip("/"), [*names, *self._others])
+                hint = f"Did you mean {near}?" if near else f"It has: {', '.join(names[:10])}"
+            message = f"no file of {self._root} matches {pattern}."
+            raise _problem("code.include", message, hint)
 
     def _file(self, entry: os.DirEntry[str], name: str) -> None:
         try:
@@ -280,9 +315,19 @@ def _rules(file: Path) -> GitIgnoreSpec:
     return found if found is not None else GitIgnoreSpec([])
 
 
-def _whole(patterns: Sequence[str]) -> list[str]:
-    """Return the patterns in which ``.`` means the whole project."""
-    return ["*" if pattern in {".", "./"} else pattern.removeprefix("./") for pattern in patterns]
+def _is_of_lehr(folder: Path) -> bool:
+    """Return whether it is a home of Lehr or its folder of runs, with other runs' code in it."""
+    if any(os.path.exists(folder / name) for name in _MARKS):  # noqa: PTH110 - it may be closed
+        return True
+    with contextlib.suppress(OSError):
+        return folder.samefile(home.home())
+    return False
+
+
+def _with_folders(names: Iterable[str]) -> set[str]:
+    """Return the names, and the folders that they are in, which end in a slash."""
+    folders = {f"{folder}/" for name in names for folder in PurePosixPath(name).parents}
+    return {*names, *folders}
 
 
 def _likely_secrets(sources: Sequence[SourceFile], allowed: Sequence[str]) -> list[tuple[str, str]]:

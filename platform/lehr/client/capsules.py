@@ -75,12 +75,16 @@ def send(
         trainer_sources,
     )
 
-    project = project_sources(code, folder)
+    project = project_sources(code, folder, script)
+    names = [source.name for source in project.sources]
+    if project.taken:
+        files = _listed([name.partition("/")[2] for name in names])
+        _LOG.warning("code.include names no files; the run's code: %s (%s)", files, project.taken)
     if project.left_out:
         _LOG.warning("warning: not part of the run's code: %s", _listed(project.left_out))
-    refuse_missing_parts(parts or {}, [source.name for source in project.sources])
+    refuse_missing_parts(parts or {}, names)
     if script is not None:
-        refuse_missing_script(script, [source.name for source in project.sources])
+        refuse_missing_script(script, names)
     trainer = trainer_sources()
     refuse_unfit_trainer(trainer, code)
     with tempfile.TemporaryFile() as file:
@@ -92,7 +96,7 @@ def send(
                 file.seek(0)
                 transport.upload(f"/code/{digest}", file, size)
     fields: dict[str, Any] = {"digest": digest}
-    if code.sends_files:
+    if project.sources:
         fields["root"] = str((folder / code.root).resolve())
     return fields
 

@@ -84,10 +84,12 @@ def problems(
     path = f"{prefix}code.digest"
     for spec in {_code_of(spec): spec for spec in specs}.values():
         digest = spec.code.digest
-        if spec.code.sends_files and digest in {None, installed(context.home).digest()}:
+        if spec.sends_files and digest in {None, installed(context.home).digest()}:
             message = "the project's files were not sent with the spec, or none is included."
             hint = "Submit it by the command line or the client, which send them."
-            field = f"{prefix}code.{'include' if spec.code.include else 'environment'}"
+            name = "include" if spec.code.include else "environment"
+            sent_by = f"code.{name}" if spec.code.sends_files else "trainer.script"
+            field = f"{prefix}{sent_by}"
             yield SpecProblem(field, f"{field}: {message}", hint)
         yield from _refused_program(context, spec, prefix)
         yield from _loader_variables(context, spec, prefix)

@@ -36,6 +36,17 @@ def compiled(lines: Sequence[str]) -> GitIgnoreSpec | None:
             return None
 
 
+def from_root(patterns: Sequence[str]) -> GitIgnoreSpec:
+    """Return patterns that each begin at the project's root; ``.`` means all of it."""
+    from pathspec import GitIgnoreSpec
+
+    lines = []
+    for pattern in patterns:
+        path = pattern.removeprefix("!").removeprefix("./")
+        lines.append("!" * pattern.startswith("!") + ("/*" if path in {"", "."} else f"/{path}"))
+    return GitIgnoreSpec.from_lines(lines)
+
+
 _Pattern = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(_plain_pattern)]
 
 
@@ -52,8 +63,9 @@ class Code(Config):
     root: Annotated[str, Field(min_length=1, max_length=4000)] = "."
     """Folder of the project: absolute, or relative to the spec's file."""
     include: Annotated[list[_Pattern], Field(max_length=1000)] = []
-    """Files of the project that belong to the run, as patterns of .gitignore: `src/`, `*.py`. A
-    file that .gitignore names is left out. Empty: Lehr's trainer alone.
+    """Files of the project that belong to the run, as patterns of .gitignore from the root on:
+    `train.py`, `src/`, `*.py` (in the root alone), `**/*.py`. A file that .gitignore names is left
+    out. Empty: Lehr's trainer alone; with trainer.script, what git tracks and what it imports.
     """
     exclude: Annotated[list[_Pattern], Field(max_length=1000)] = []
     """Files to leave out again."""

@@ -237,13 +237,13 @@ class RunSpec(Config):
                 "train and trainer are both given; keep train for Lehr's trainer, or trainer for a "
                 "program"
             )
-        script = self.trainer.script if self.trainer else None
-        if script is not None and not self.code.include and self.code.digest is None:
-            raise ValueError(
-                f"trainer.script is {script}, but code.include is empty: name the files of the "
-                'program, e.g. code: {include: ["."]}'
-            )
         return self
+
+    @property
+    def sends_files(self) -> bool:
+        """Return whether files of the project belong to the run."""
+        script = self.trainer is not None and self.trainer.script is not None
+        return script or self.code.sends_files
 
     @model_validator(mode="after")
     def _parts_are_sent(self) -> Self:

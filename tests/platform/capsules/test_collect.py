@@ -47,11 +47,95 @@ def test_nothing_is_collected_without_include(project):
 
 
 def test_include_and_exclude_are_patterns_of_gitignore(project):
-    assert names(project, include=["*.py"]) == ["src/model.py", "train.py"]
+    assert names(project, include=["**/*.py"]) == ["src/model.py", "train.py"]
     assert names(project, include=["src/"], exclude=["data/"]) == ["src/model.py"]
     everything = names(project, include=["."])
     assert "out/log.txt" in everything
     assert not [name for name in everything if name.startswith(".git/")]
+
+
+def test_include_is_a_path_from_the_root(project):
+    for copy in ("old/train.py", "src/train.py"):
+        (project / copy).parent.mkdir(exist_ok=True)
+        (project / copy).write_text("another run's")
+    assert names(project, include=["train.py"]) == ["train.py"]
+    assert names(project, include=["./src/*.py"]) == ["src/model.py", "src/train.py"]
+    everywhere = ["old/train.py", "src/train.py", "train.py"]
+    assert names(project, include=["**/train.py"]) == everywhere
+    assert names(project, include=["*", "!old/"], exclude=["*.md", "src/data", "out"]) == [
+        "src/model.py",
+        "src/train.py",
+        "train.py",
+    ]
+
+
+@pytest.mark.parametrize("mark", ["lehr.db", ".lehr-folder", "LEHR_HOME"])
+def test_home_and_runs_of_lehr_are_no_part_of_a_project(project, mark, monkeypatch):
+    home = project / "experiments"
+    (home / "runs").mkdir(parents=True)
+    (home / "runs/train.py").write_text("another run's")
+    if mark == "LEHR_HOME":
+        monkeypatch.setenv("LEHR_HOME", str(home))
+    else:
+        (home / mark).touch()
+    assert not [name for name in names(project, include=["."]) if "experiments" in name]
+    assert names(project, include=["**/train.py"]) == ["train.py"]
+    assert "a folder of Lehr itself" in refused(home, include=["runs/"])
+
+
+def test_pattern_that_matches_only_deeper_names_the_file(project):
+    text = refused(project, include=["train.py", "model.py"])
+    assert "no file of" in text
+    assert "matches model.py" in text
+    assert "src/model.py matches **/model.py: a pattern begins at the project's root" in text
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Path:
+    """A folder with a script that imports some of its neighbours."""
+    folder = tmp_path / "alone"
+    texts = {
+        "train.py": "import os, model\nfrom pkg import part\nimport torch_like_that_is_not_there",
+        "model.py": "def build():\n    from pkg.deep import late\n",
+        "pkg/__init__.py": "",
+        "pkg/part.py": "from . import beside",
+        "pkg/beside.py": "",
+        "pkg/deep/late.py": "",
+        "pkg/unused.py": "",
+        "other.py": "",
+        "table.csv": "a,b",
+    }
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+IMPORTED = ["model.py", "pkg/__init__.py", "pkg/beside.py", "pkg/deep/late.py", "pkg/part.py"]
+
+
+def taken(folder: Path, script: str = "train.py", **code) -> tuple[list[str], str | None]:
+    found = project_sources(Code(**code), folder, script)
+    return [source.name.removeprefix("project/") for source in found.sources], found.taken
+
+
+def test_script_alone_takes_what_it_imports_from_its_folder(alone):
+    words = "the script and the modules that it imports from its folder"
+    assert taken(alone) == ([*IMPORTED, "train.py"], words)
+    assert taken(alone, exclude=["beside.py"])[0] == [*IMPORTED[:2], *IMPORTED[3:], "train.py"]
+    assert taken(alone, include=["other.py"]) == (["other.py"], None)
+    (alone / "train.py").write_text("this is not Python")
+    assert taken(alone)[0] == ["train.py"]
+
+
+def test_script_alone_takes_what_git_tracks_beside_it(alone):
+    (alone / ".gitignore").write_text("*.csv\nmodel.py\n")
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run([*git, "init", "-q"], cwd=alone, check=True)
+    subprocess.run([*git, "add", "-f", "table.csv", "pkg/unused.py"], cwd=alone, check=True)
+    files, words = taken(alone)
+    assert files == sorted([*IMPORTED, "pkg/unused.py", "table.csv", "train.py"])
+    assert words == "what git tracks, the script, and what it imports"
 
 
 def test_files_that_gitignore_names_are_left_out(project):

@@ -153,6 +153,22 @@ def test_links_that_are_not_sent_are_named_at_the_submission(tmp_path):
     assert "; 2 more" in done.stderr
 
 
+def test_script_alone_is_sent_and_the_line_says_what_was_taken(lehr, tmp_path, caplog):
+    (tmp_path / "helper.py").write_text("")
+    (tmp_path / "train.py").write_text("import helper")
+    spec = {"name": "p", "trainer": {"script": "train.py", "steps": 2}}
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(spec))
+    done = lehr("submit", str(tmp_path / "run.yaml"))
+    assert done.returncode == 0, done.stderr
+    assert "code.include names no files; the run's code: helper.py; train.py (the" in caplog.text
+    shown = json.loads(lehr("code", "show", "p", "--json").stdout)["capsule"]
+    names = {file["name"] for file in shown["files"]}
+    assert {name for name in names if name.startswith("project/")} == {
+        "project/helper.py",
+        "project/train.py",
+    }
+
+
 def test_unchanged_code_is_sent_once(lehr, tmp_path, monkeypatch):
     corpus = specs.text_corpus(tmp_path / "corpus", documents=3)
     folder = tmp_path / "project"
