@@ -341,6 +341,12 @@ def test_run_resumes_only_with_its_own_validation_set(saved: Path, corpus: Path)
         begin(saved, corpus, **{**QUIET, "validation": {"tokens": 256, "share": 0.1, "every": 0}})
 
 
+def test_a_copied_spec_of_a_fork_is_no_start(tmp_path: Path, corpus: Path) -> None:
+    point = {"step": 4, "tokens": 100}
+    with pytest.raises(BadConfig, match="forked_at is set, but this run starts from no checkpoint"):
+        begin(tmp_path / "run", corpus, forked_at=point, **QUIET)
+
+
 def test_a_fork_may_train_on_other_data(saved: Path, tmp_path: Path) -> None:
     other = text_corpus(tmp_path / "others", documents=61)
     checkpoint = saved / "attempt-1" / "checkpoints" / "step-00000001"

@@ -246,6 +246,11 @@ def resume(
     place, log = context.place, context.log
     chosen, skipped = context.ranks.on_rank0(lambda: _choose(context))
     if chosen is None:
+        if context.config.forked_at is not None:
+            raise BadConfig(
+                "forked_at is set, but this run starts from no checkpoint; leave it out, and fork "
+                "the run that it continues"
+            )
         if not skipped:
             return TrainProgress(), None
         message = f"no checkpoint verifies, so training starts from step 0: {'; '.join(skipped)}"

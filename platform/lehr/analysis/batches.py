@@ -83,7 +83,8 @@ def repetition(digests: Curve, epochs: Curve, *, lasts: int) -> RepeatedBatches 
     previous = np.full(len(steps), -1)
     previous[order[1:][again]] = order[:-1][again]
     passed = np.interp(steps, np.asarray(epochs.steps), np.asarray(epochs.values, float))
-    of_a_step = passed / np.maximum(steps, 1)
+    # Not passed / steps: a fork may have begun at any pass.
+    of_a_step = np.gradient(passed, steps)
     began = np.floor((passed - of_a_step)[previous] + _ROUNDING)
     repeated = (previous >= 0) & (passed <= began + 1 + _ROUNDING)
     run = 0

@@ -38,6 +38,7 @@ _NOT_FACTORS = (
 _OUTCOME_NEUTRAL = (
     # Steps follow from them, and differ where the training does.
     "train.tokens",
+    "train.forked_at",
     "train.tokens_per_parameter",
     "train.checkpoint",
     "train.diagnostics",

@@ -43,6 +43,7 @@ class RunPlan:
     parameters: ParameterCounts
     tied: bool
     tokens_per_step: int
+    tokens: int
     steps: int
     shares: dict[str, float]
     """Of the corpora of a mix in the training tokens; empty for a single corpus."""
@@ -86,10 +87,6 @@ class RunPlan:
         """Return e.g. " on 2 nodes", to follow the GPUs; empty for one node."""
         nodes = self.resources.nodes
         return f" on {nodes} nodes" if nodes > 1 else ""
-
-    @property
-    def tokens(self) -> int:
-        return self.steps * self.tokens_per_step
 
     @property
     def tokens_per_parameter(self) -> float:
@@ -200,6 +197,7 @@ def plan_run(
         parameters=counts,
         tied=counts.head == 0,
         tokens_per_step=train.tokens_per_step,
+        tokens=train.total_tokens,
         steps=train.steps,
         shares=corpus.shares() if isinstance(corpus, MixCorpus) else {},
         flops=flops,

@@ -310,6 +310,7 @@ def _run_fields(
         "step": step,
         "total_steps": total or 0,
         "tokens_per_step": stored.tokens_per_step(run.spec),
+        "extra_tokens": stored.extra_tokens(run.spec),
         "parameters": summary.parameters,
         "flops_per_token": flops_per_token(train) if train else None,
         "latest": latest_values(latest),

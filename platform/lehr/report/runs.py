@@ -73,7 +73,7 @@ def _notes(run: RunDetail) -> list[str]:
 
 
 def _facts(run: RunDetail) -> list[tuple[str, str]]:
-    tokens = run.step * run.tokens_per_step if run.step is not None else None
+    tokens = None if run.step is None else run.step * run.tokens_per_step + run.extra_tokens
     facts = [
         ("parameters", formats.millions(run.parameters)),
         ("tokens trained on", formats.millions(tokens)),

@@ -57,6 +57,9 @@ class RunView(View):
     total_steps: int
     """0 for a program whose spec gives no number of steps: it is not known."""
     tokens_per_step: int
+    extra_tokens: int = 0
+    """What to add to the tokens of its steps for those trained on: not 0 for a fork that changed
+    the tokens of a step."""
     parameters: int | None = None
     flops_per_token: float | None = None
     """Training FLOPs per token; null when the sequence length changes during the run."""

@@ -24,6 +24,14 @@ def tokens_per_step(spec: Stored) -> int:
     return int(train["batch"]["sequences"] * train["batch"]["sequence_length"])
 
 
+def extra_tokens(spec: Stored) -> int:
+    """Return what to add to the tokens of its steps for those that were trained on: not 0 in a
+    fork that changed the tokens of a step.
+    """
+    start = (spec.get("train") or {}).get("forked_at")
+    return start["tokens"] - start["step"] * tokens_per_step(spec) if start else 0
+
+
 def seed(spec: Stored) -> int | None:
     """Return the seed; None for a program without an argument of such a name."""
     train = spec.get("train")

@@ -184,6 +184,14 @@ def test_a_stretch_of_the_data_order_that_is_taken_again_is_found(every):
     assert f"as step {20 * every + 1:,}" in alert.seen
 
 
+def test_a_repetition_in_a_fork_is_found_though_its_steps_are_smaller_than_those_before():
+    digests = fresh(60)
+    found = batches(digests + digests[20:40], first=101)
+    steps = found["data/epoch"].steps
+    found["data/epoch"] = Curve(steps, [50 + (step - 100) / 10_000 for step in steps])
+    assert codes(found) == {"repeated_batches"}
+
+
 def test_two_repetitions_are_no_sign_yet():
     digests = fresh(60)
     assert codes(batches([*digests, *digests[:2], *fresh(60, seed=1), digests[5]])) == set()

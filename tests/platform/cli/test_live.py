@@ -190,6 +190,12 @@ def test_run_frame_matches_its_golden():
     goldens.check("watch/run.txt", drawn(run_frame(run, seen, now=NOW)))
 
 
+def test_frame_of_a_fork_counts_the_tokens_before_it():
+    fork = make_run(1, extra_tokens=-10_000_000)
+    frame = drawn(run_frame(fork, LiveState(CLUSTER, heard_at=NOW), now=NOW))
+    assert "17.0 M of 55.5 M tokens" in frame
+
+
 def test_frames_without_a_number_of_steps_show_the_step_alone():
     unknown = {"total_steps": 0, "eta_s": None}
     seen = LiveState(heard_at=NOW)

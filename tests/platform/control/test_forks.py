@@ -10,6 +10,7 @@ from lehr.control.forks import choose, fork_spec
 from lehr.errors import NotFound, SpecError
 from lehr.specs import load_spec
 from lehr_testing.api import RUN_SPEC
+from lehr_trainer.configs.train import ForkedAt
 
 
 @dataclass(frozen=True)
@@ -52,3 +53,39 @@ def test_every_problem_names_the_field_that_cannot_change():
         fork_spec(source(), changes, step=10)
     paths = ["train.steps", "train.model.hidden_size", "train.optimizer.name"]
     assert [problem.path for problem in caught.value.problems] == paths
+
+
+@pytest.mark.parametrize(
+    ("batch", "steps", "trained"),
+    [
+        # A budget of 10,240 tokens is 40 steps of 256; at step 20 half of it is left.
+        (["train.batch.sequences=8"], 30, 10_240),
+        (["train.batch.sequences=2"], 60, 10_240),
+        (["train.batch.sequence_length=48"], 47, 10_304),
+        (["train.batch.sequences=8", "train.tokens=20480"], 50, 20_480),
+        (["train.batch.sequences=8", "train.steps=25"], 25, 7_680),
+        (["train.seed=3"], 40, 10_240),
+    ],
+)
+def test_fork_trains_on_the_rest_of_a_token_budget(batch, steps, trained):
+    made = fork_spec(source("train.tokens=10240"), batch, step=20)
+    assert (made.train.steps, made.train.total_tokens) == (steps, trained)
+    stored = made.model_dump(mode="json")
+    assert ("forked_at" in stored["train"]) == (batch != ["train.seed=3"])
+    assert load_spec(stored) == made
+    again = fork_spec(stored, ["train.batch.sequences=16"], step=22)
+    tokens = made.train.tokens_at(22)
+    assert again.train.forked_at == ForkedAt(step=22, tokens=tokens)
+    assert again.train.tokens_at(23) == tokens + again.train.tokens_per_step
+
+
+def test_fork_with_nothing_left_of_its_token_budget_is_refused():
+    with pytest.raises(SpecError, match="nothing would be left to train"):
+        fork_spec(source("train.tokens=10240"), ["train.batch.sequences=8"], step=40)
+
+
+def test_budget_for_each_parameter_counts_the_tokens_before_the_fork():
+    whole = source("train.tokens_per_parameter=0.1")
+    steps, step = whole["train"]["steps"], 40
+    made = fork_spec(whole, ["train.batch.sequences=2"], step=step)
+    assert 2 * (steps - step) - 1 <= made.train.steps - step <= 2 * (steps - step)

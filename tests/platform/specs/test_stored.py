@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from lehr.control.forks import fork_spec
 from lehr.specs import RunSpec, load_spec, stored
 from lehr_testing import specs
 
@@ -32,3 +33,11 @@ def test_values_of_a_program():
     spec = recorded({"name": "a", "trainer": {"module": "m", "steps": 3}})
     assert (stored.total_steps(spec), stored.seed(spec)) == (3, None)
     assert stored.total_steps(recorded({"name": "a", "trainer": {"module": "m"}})) is None
+
+
+def test_tokens_of_a_fork_with_another_batch_count_those_before_it(tmp_path: Path):
+    spec = recorded(specs.run(tmp_path, "a", steps=7))
+    assert stored.extra_tokens(spec) == 0
+    fork = fork_spec(spec, ["train.batch.sequences=2"], step=4)
+    assert 5 * 128 + stored.extra_tokens(fork.model_dump(mode="json")) == 4 * 256 + 128
+    assert stored.extra_tokens(recorded({"name": "a", "trainer": {"module": "m"}})) == 0

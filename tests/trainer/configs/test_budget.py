@@ -9,7 +9,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from lehr_trainer.configs.budget import budget_steps
+from lehr_trainer.configs.budget import budget_steps, budget_tokens
 from lehr_trainer.configs.llama import LlamaConfig
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.planning.counts import parameter_counts
@@ -43,7 +43,7 @@ def test_twenty_tokens_a_parameter_is_near_the_table_of_hoffmann(
 
     monkeypatch.setattr("lehr_trainer.planning.counts.parameter_counts", lambda _model: Counts)
     model = LlamaConfig.model_validate(config(steps=1).model.model_dump())
-    steps = budget_steps(model, 2**20, 20)
+    steps = budget_steps(budget_tokens(model, 20), 2**20)
     assert steps * 2**20 == pytest.approx(tokens, rel=0.12)
 
 

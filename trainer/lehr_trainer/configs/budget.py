@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pydantic import ValidationInfo
 
-    from lehr_trainer.configs.train import ModelConfig
+    from lehr_trainer.configs.train import ForkedAt, ModelConfig
 
 _NUMBER = re.compile(r"(\d[\d_]*(?:\.\d+)?(?:[eE]\+?\d{1,2})?) ?([kKMBGT]?)")
 _POWERS = {"": 0, "k": 3, "K": 3, "M": 6, "B": 9, "G": 9, "T": 12}
@@ -31,8 +31,23 @@ def parse_tokens(given: Any) -> Any:
     return int(tokens) if tokens == int(tokens) and tokens < _MOST else given
 
 
-def budget_steps(model: ModelConfig, tokens_per_step: int, tokens_per_parameter: float) -> int:
-    """Count the steps that train on at least so many tokens for each parameter.
+def needed(forked_at: ForkedAt | None, info: ValidationInfo) -> ForkedAt | None:
+    """Return it unless every step before the fork had as many tokens as those after it."""
+    batch = info.data.get("batch")
+    if forked_at is None or batch is None:
+        return forked_at
+    return None if forked_at.tokens == forked_at.step * batch.tokens_per_step else forked_at
+
+
+def budget_steps(tokens: int, tokens_per_step: int, forked_at: ForkedAt | None = None) -> int:
+    """Count the steps that train on at least so many tokens, those before a fork included."""
+    if forked_at is None:
+        return -(-tokens // tokens_per_step)
+    return forked_at.step + max(0, -(-(tokens - forked_at.tokens) // tokens_per_step))
+
+
+def budget_tokens(model: ModelConfig, tokens_per_parameter: float) -> int:
+    """Count the tokens of a budget for each parameter.
 
     Parameters are all of the model, each once: embeddings count, and a tied head is the embedding.
     So did Hoffmann et al. 2022 (arXiv:2203.15556), whose optimum is about 20 tokens a parameter.
@@ -40,13 +55,11 @@ def budget_steps(model: ModelConfig, tokens_per_step: int, tokens_per_parameter:
 
     Args:
         model: its config.
-        tokens_per_step: of the batch; changes of the sequence length keep it.
         tokens_per_parameter: the budget.
     """
     from lehr_trainer.planning.counts import parameter_counts
 
-    tokens = tokens_per_parameter * parameter_counts(model).total
-    return max(1, math.ceil(tokens / tokens_per_step))
+    return max(1, math.ceil(tokens_per_parameter * parameter_counts(model).total))
 
 
 def resolve_steps(given: Any, info: ValidationInfo) -> Any:
@@ -70,14 +83,14 @@ def resolve_steps(given: Any, info: ValidationInfo) -> Any:
         # What is wrong there is the problem to report.
         return 1 if given is None else given
     if tokens is not None:
-        per_step = known["batch"].tokens_per_step
-        steps, budget = -(-tokens // per_step), f"tokens {tokens}"
+        budget = f"tokens {tokens}"
     elif ratio is not None:
-        per_step = known["batch"].tokens_per_step
-        steps = budget_steps(known["model"], per_step, ratio)
+        tokens = budget_tokens(known["model"], ratio)
         budget = f"tokens_per_parameter {ratio:g}"
     else:
         return given
+    per_step = known["batch"].tokens_per_step
+    steps = budget_steps(tokens, per_step, known.get("forked_at"))
     if given is not None and given != steps:
         raise ValueError(
             f"steps {given} and {budget} do not agree: this budget takes {steps} steps of "

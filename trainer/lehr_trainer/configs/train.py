@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
 from lehr_trainer.configs import budget
 from lehr_trainer.configs.activation_checkpointing import ActivationCheckpointingConfig
@@ -151,6 +151,15 @@ class CheckpointConfig(Config):
     checkpoint is complete."""
 
 
+class ForkedAt(Config):
+    """Where a fork began whose steps have other tokens than those before."""
+
+    step: PositiveInt
+    """Of the checkpoint."""
+    tokens: PositiveInt
+    """Trained on until it."""
+
+
 class TrainConfig(Config):
     """One training run, complete."""
 
@@ -173,6 +182,12 @@ class TrainConfig(Config):
         Field(exclude_if=lambda tokens: tokens is None),
     ] = None
     """Train on this many tokens, e.g. 2B or 300M; ``steps`` follow from it."""
+    forked_at: Annotated[
+        ForkedAt | None,
+        AfterValidator(budget.needed),
+        Field(exclude_if=lambda forked_at: forked_at is None),
+    ] = None
+    """Set by a fork that changes the tokens of a step: budgets count the tokens before it, too."""
     steps: Annotated[PositiveInt, BeforeValidator(budget.resolve_steps)]
     """Optimizer steps. Give these, ``tokens`` or ``tokens_per_parameter``."""
     seed: NonNegativeInt = 0
@@ -306,4 +321,10 @@ class TrainConfig(Config):
 
     @property
     def total_tokens(self) -> int:
-        return self.steps * self.tokens_per_step
+        return self.tokens_at(self.steps)
+
+    def tokens_at(self, step: int) -> int:
+        """Return the tokens trained on after ``step`` steps, those before a fork included."""
+        start = self.forked_at
+        before = 0 if start is None else start.tokens - start.step * self.tokens_per_step
+        return before + step * self.tokens_per_step
