@@ -27,6 +27,7 @@ from lehr.specs.sweep import SweepSpec
 from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.sizes import ParameterCounts
 from lehr_trainer.configs.train import MixCorpus, TrainConfig
+from lehr_trainer.planning.checkpoints import CheckpointPlan, checkpoint_plan
 from lehr_trainer.planning.counts import (
     flops_per_token,
     parameter_counts,
@@ -72,6 +73,9 @@ class RunPlan:
     """What is known of the parts that the project replaces, and what is not."""
     not_counted: list[str]
     """What ``memory`` does not count of this run, in words."""
+    checkpoints: CheckpointPlan
+    upload: str | None
+    """Where its checkpoints are copied."""
 
     @property
     def gpus(self) -> int:
@@ -138,7 +142,7 @@ class SweepPlan:
         return math.ceil((len(self.trials) + self.later) / self.places)
 
     @property
-    def _share(self) -> float:
+    def share(self) -> float:
         """Return all trials over the known ones: the others are assumed to cost the same."""
         return (len(self.trials) + self.later) / len(self.trials)
 
@@ -151,12 +155,12 @@ class SweepPlan:
     @property
     def gpu_hours(self) -> float | None:
         hours = _all([plan.gpu_hours for _, plan in self.trials])
-        return None if hours is None else sum(hours) * self._share
+        return None if hours is None else sum(hours) * self.share
 
     @property
     def dollars(self) -> float | None:
         dollars = _all([plan.dollars for _, plan in self.trials])
-        return None if dollars is None else sum(dollars) * self._share
+        return None if dollars is None else sum(dollars) * self.share
 
 
 def plan_run(
@@ -215,6 +219,8 @@ def plan_run(
         usual_batches=usual_batches(train),
         replaced_parts=still_known(train, built),
         not_counted=not_counted(train),
+        checkpoints=checkpoint_plan(train),
+        upload=spec.checkpoints.upload,
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lehr import formats
 from lehr.errors import PlanRefused
 from lehr_trainer.planning.hardware import GPUS, names
 from lehr_trainer.planning.memory import training_memory
@@ -110,6 +111,34 @@ def refuse_if_impossible(spec: RunSpec, plan: RunPlan) -> None:
         f"{USABLE_MEMORY:.0%}.",
         hint=hint,
     )
+
+
+def refuse_without_space(plans: Sequence[RunPlan], places: int, free: Sequence[int]) -> None:
+    """Reject runs whose checkpoints the folders of runs cannot hold.
+
+    Runs whose model or optimizer is the project's own are not counted: their size is not known.
+
+    Args:
+        plans: of the runs that are launched together.
+        places: how many of them train at once; each writes one checkpoint before it removes one.
+        free: free bytes of each folder of runs that they may get; empty where unknown.
+
+    Raises:
+        PlanRefused: what is kept and written at once needs more.
+    """
+    counted = [one.checkpoints for one in plans if not one.replaced_parts and one.checkpoints.saves]
+    kept = sum(one.kept * one.size_bytes for one in counted)
+    largest = max((one.size_bytes for one in counted), default=0)
+    need = kept + largest * min(places, len(counted))
+    room = max(free, default=need) if len(plans) == 1 else sum(free) if free else need
+    if need > room:
+        raise PlanRefused(
+            f"the checkpoints need {formats.size(need)} at once ({formats.size(kept)} are kept, "
+            f"each of up to {formats.size(largest)}), but the folders of runs have "
+            f"{formats.size(room)} free, as the agents of their nodes report.",
+            hint="Keep fewer (train.checkpoint.keep_last, keep_every, keep_best), delete old runs, "
+            "or let LEHR_RUNS be a larger disk.",
+        )
 
 
 def _gpus_that_fit(spec: RunSpec) -> list[str]:

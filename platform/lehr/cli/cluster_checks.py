@@ -109,7 +109,7 @@ def _node(node: NodeView) -> Iterator[Check]:
             yield Check(
                 node.name,
                 "bad" if free < _GB else "note",
-                f"{formats.size(free)} free for {_FOLDERS.get(variable, variable)} when it joined",
+                f"{formats.size(free)} free for {_FOLDERS.get(variable, variable)}",
                 "A checkpoint of a 1B model takes 15 GB, and two are kept.",
             )
     if not node.problems:

@@ -10,9 +10,9 @@ import typer
 
 from lehr.cli.connect import connect
 from lehr.cli.output import console, notes, warn
-from lehr.cli.plan import of_another_kind, read_spec
+from lehr.cli.plan import of_another_kind, read_spec, refusal
 from lehr.cli.run_actions import confirm
-from lehr.errors import LehrError, PlanRefused, ServerUnavailable, SpecError, UserError
+from lehr.errors import LehrError, ServerUnavailable, SpecError, UserError
 
 if TYPE_CHECKING:
     from lehr.client import Client, Rollout, Sweep
@@ -83,13 +83,10 @@ def refuse(runs: Iterable[RunSpec], client: Client) -> None:
     from lehr.cli.plan_server import PlanServer
 
     server = PlanServer(lambda: client)
-    for spec in runs:
-        if spec.trainer is not None:
-            continue
-        try:
-            server.refuse_if_impossible(spec, plan_run(server.on_this_cluster(spec)))
-        except PlanRefused as error:
-            raise nothing_recorded(error) from None
+    own = [spec for spec in runs if spec.trainer is None]
+    refused = refusal(server, [(spec, plan_run(server.on_this_cluster(spec))) for spec in own])
+    if refused is not None:
+        raise nothing_recorded(refused)
 
 
 def check(spec: Spec) -> list[str]:

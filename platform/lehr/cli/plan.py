@@ -11,7 +11,7 @@ from lehr.cli.output import JsonOption, console, print_json, warn
 from lehr.errors import PlanRefused, UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from lehr.analysis.plan import RunPlan
     from lehr.cli.plan_server import PlanServer
@@ -68,16 +68,18 @@ def plan(
     usual_batches: [{tokens, source, reference, domain}], flops, gpus,
     nodes, gpu_type, micro_batch, accumulation, largest_micro_batch, memory_bytes, gpu_memory_bytes,
     memory_stages: [{shape, overhead_bytes, phases}],
-    checkpoint_copy_bytes, replaced_parts, not_counted, fits, fits_in, free_nodes, seconds,
-    gpu_hours, dollars, basis}; an unknown value is null. ``free_nodes`` names the nodes on which it
-    could start now. ``corpus_tokens`` has the tokens of each corpus of a mix.
+    checkpoint_copy_bytes, checkpoints: {size_bytes, saves, kept, keeps_best}, replaced_parts,
+    not_counted, fits, fits_in, free_nodes, seconds, gpu_hours, dollars, basis}; an unknown value is
+    null. ``free_nodes`` names the nodes on which it could start now. ``corpus_tokens`` has the
+    tokens of each corpus of a mix.
     ``usual_batches`` are published recommendations for such a run. ``replaced_parts`` states what
     is known of the parts that the project replaces; ``fits`` is then null.
     ``not_counted`` states what ``memory_bytes`` does not count of this run, e.g. CUDA graphs.
     ``largest_micro_batch`` is the largest micro-batch that fits in memory and divides a rank's
     share of the batch.
     ``checkpoint_copy_bytes`` is the host memory that a background save needs on rank 0;
-    it is 0 if saves block training. ``phases`` has, for each phase of a step, the bytes of
+    it is 0 if saves block training. ``checkpoints`` are the regular ones on disk; one more is there
+    while it replaces another. ``phases`` has, for each phase of a step, the bytes of
     parameters, gradients, optimizer, activations, temporaries and their total. With --trace a run
     has trace: {device, ranks, notes, checkpoint_copy_bytes, stages: [{shape, traced, planned,
     difference_percent}]}, with phases in traced and planned; ``difference_percent`` compares
@@ -164,9 +166,15 @@ def show_run_plan(
         raise refused
 
 
-def refusal(server: PlanServer, plans: Iterable[tuple[RunSpec, RunPlan]]) -> PlanRefused | None:
-    """Return the error of the first run that cannot work, with its cure; None if all can."""
+def refusal(
+    server: PlanServer, plans: Sequence[tuple[RunSpec, RunPlan]], places: int = 1
+) -> PlanRefused | None:
+    """Return the error of the first run that cannot work, or of all together; None if they can.
+
+    ``places``: how many of them train at once.
+    """
     try:
+        server.refuse_without_space([made for _, made in plans], places)
         for spec, made in plans:
             server.refuse_if_impossible(spec, made)
     except PlanRefused as error:
@@ -221,7 +229,7 @@ def show_sweep_plan(
         built=built_model,
     )
     runs = [(run, trial) for (_, run), (_, trial) in zip(trials, made.trials, strict=True)]
-    refused = refusal(server, runs)
+    refused = refusal(server, runs, made.places)
     warnings = check(spec) if check is not None and refused is None else []
     if as_json:
         print_json({"kind": "sweep", **sweep_json(made, server.cluster)})

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from lehr.analysis.plan_fit import refuse_if_impossible
+from lehr.analysis.plan_fit import refuse_if_impossible, refuse_without_space
 from lehr.analysis.plan_kind import SIZES, differences, traits
 from lehr.analysis.plan_time import Measured
 from lehr.control.resources import cpu_places, is_type
@@ -95,6 +95,21 @@ class PlanServer:
                 "resources.gpu_type waits for it."
             )
             raise PlanRefused(error.message, hint=hint) from None
+
+    def refuse_without_space(self, plans: Sequence[RunPlan], places: int = 1) -> None:
+        """Reject runs that are launched together if no disk of a node can hold their checkpoints.
+
+        Raises:
+            PlanRefused: the folders of runs have too little free space.
+        """
+        nodes = self.cluster.nodes if self.cluster is not None else []
+        reported = {
+            node.runs_folder or node.name: node.free_bytes.get("LEHR_RUNS")
+            for node in nodes
+            if node.no_runs is None
+        }
+        free = [size for size in reported.values() if size is not None]
+        refuse_without_space(plans, places, free if len(free) == len(reported) else ())
 
     def measured(self, spec: RunSpec, parameters: int) -> Sequence[Measured]:
         """Return the speeds of completed runs, newest first, each with how it differs from a run

@@ -41,6 +41,7 @@ def sweep_text(plan: SweepPlan, cluster: ClusterView | None) -> str:
         _memory_line(plans),
         *_not_counted_lines(plans),
         *_host_lines(plans, each=" a trial"),
+        *_disk_lines(plans, each=" a trial", share=plan.share),
         _line("place", _places(plan, first, cluster)),
         _time_line(plan.seconds, plan.gpu_hours, plan.dollars, first.basis),
     ]
@@ -61,6 +62,7 @@ def run_text(name: str, plan: RunPlan, cluster: ClusterView | None) -> str:
         *_phase_lines(plan),
         *_not_counted_lines([plan]),
         *_host_lines([plan], each=""),
+        *_disk_lines([plan], each=""),
         _line("place", f"{place}{_now(plan, cluster)}"),
         _time_line(plan.seconds, plan.gpu_hours, plan.dollars, plan.basis),
     ]
@@ -127,6 +129,7 @@ def plan_json(plan: RunPlan, cluster: ClusterView | None = None) -> dict[str, An
             for stage in plan.memory_stages
         ],
         "checkpoint_copy_bytes": plan.memory.checkpoint_copy,
+        "checkpoints": asdict(plan.checkpoints),
         "replaced_parts": plan.replaced_parts,
         "not_counted": plan.not_counted,
         "fits": plan.fits,
@@ -335,6 +338,32 @@ def _host_lines(plans: list[RunPlan], *, each: str) -> list[str]:
         return []
     text = f"{formats.size(most)} of RAM{each} for saves (plan)"
     return [_line("host", text, "rank 0 alone")]
+
+
+def _disk_lines(plans: list[RunPlan], *, each: str, share: float = 1.0) -> list[str]:
+    """Return lines about checkpoints on disk; ``share``: all runs over the planned ones."""
+    every = [plan.checkpoints for plan in plans if plan.checkpoints.saves]
+    if not every:
+        return [_line("disk", "no checkpoint is saved regularly")]
+    saves, kept = sorted({one.saves for one in every}), sorted({one.kept for one in every})
+    size = formats.size(max(one.size_bytes for one in every))
+    written, held = (
+        formats.size(share * sum(number * one.size_bytes for number, one in numbers))
+        for numbers in ([(x.saves, x) for x in every], [(x.kept, x) for x in every])
+    )
+    lines = [
+        _line(
+            "disk",
+            f"checkpoints of {size}{each}: {_range([f'{n:,}' for n in saves])} saved, "
+            f"{_range([f'{n:,}' for n in kept])} kept (plan)",
+            f"in all {written} written, {held} kept",
+        )
+    ]
+    if plans[0].upload is not None:
+        lines.append(_line("", escaped(f"as much is copied to, and kept in, {plans[0].upload}")))
+    if not any(one.keeps_best for one in every) and max(saves) > 1:
+        lines.append(_line("", "none but the last is at an evaluated step: no best is kept"))
+    return lines
 
 
 def _places(plan: SweepPlan, first: RunPlan, cluster: ClusterView | None) -> str:

@@ -43,6 +43,8 @@ class Member:
     gpus: tuple[Mapping[str, Any], ...] = ()
     gpus_now: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     """Measurements of its GPUs by index; GPUs without measurements are absent."""
+    host_now: Mapping[str, float] = field(default_factory=dict)
+    """Measurements of the machine, as ``host_sample`` names them; empty while none are fresh."""
     attempts: Mapping[str, Listed] = field(default_factory=dict)
     draining: bool = False
     """Its machine is being taken out of the cluster: `lehr node leave` on it."""
@@ -231,6 +233,7 @@ class Cluster:
         self._members[member.name] = replace(
             updated,
             gpus_now={int(gpu["index"]): gpu for gpu in news.get("gpus_now", ())},
+            host_now=news.get("host_now") or {},
             last_seen_at=time.time(),
         )
         return updated != member

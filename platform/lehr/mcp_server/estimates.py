@@ -110,6 +110,7 @@ class LaunchEstimates:
         server = server or self._server()
         made = plan_run(server.on_this_cluster(spec), price=self.price, before=server.measured)
         server.refuse_if_impossible(spec, made)
+        server.refuse_without_space([made])
         return made
 
     def _sweep(self, spec: SweepSpec) -> SweepPlan:
@@ -124,6 +125,7 @@ class LaunchEstimates:
         )
         for (_, run), (_, plan) in zip(trials, made.trials, strict=True):
             server.refuse_if_impossible(run, plan)
+        server.refuse_without_space([plan for _, plan in made.trials], made.places)
         return made
 
     def _server(self) -> PlanServer:

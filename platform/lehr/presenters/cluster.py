@@ -15,6 +15,7 @@ from lehr.cluster.node_notes import excluded
 from lehr.cluster.saved import can_save
 from lehr.control.lifecycle import RunState
 from lehr.node.gpu_inventory import LOGICAL
+from lehr.node.own_folders import RUNS
 from lehr.schemas.cluster import ClusterView, GpuView, NodeView, QueueEntry
 from lehr.specs import stored
 
@@ -134,7 +135,7 @@ def cluster_view(
                 maintenance=next((one.text for one in windows if one.covers(member.name)), None),
                 versions=dict((member.hello.get("facts") or {}).get("versions") or {}),
                 clock_offset_s=member.hello.get("clock_offset_s"),
-                free_bytes=dict((member.hello.get("facts") or {}).get("free_bytes") or {}),
+                free_bytes=_free_bytes(member),
                 runs_folder=member.hello.get("runs_folder"),
             )
         )
@@ -153,6 +154,14 @@ def cluster_view(
         gpus_total=sum(len(node.gpus) for node in usable),
         gpus_busy=sum(gpu.busy for node in nodes for gpu in node.gpus),
     )
+
+
+def _free_bytes(member: Member) -> dict[str, int | None]:
+    """Return ``NodeView.free_bytes``."""
+    free = dict((member.hello.get("facts") or {}).get("free_bytes") or {})
+    if "disk_bytes" in member.host_now:
+        free[RUNS] = int(member.host_now["disk_bytes"] - member.host_now["disk_used_bytes"])
+    return free
 
 
 def queue_view(

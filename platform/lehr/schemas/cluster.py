@@ -64,7 +64,8 @@ class NodeView(View):
     clock_offset_s: float | None = None
     """Seconds by which its clock was ahead of the server's, at least, when it joined."""
     free_bytes: dict[str, int | None] = Field(default_factory=dict)
-    """Free space when it joined, by the variable that names the folder."""
+    """Free space by the variable that names the folder: of LEHR_RUNS as its agent's newest report
+    has it, of others when it joined."""
     runs_folder: str | None = None
     """The identity of the folder of runs that it sees: nodes with equal ones share checkpoints."""
 

@@ -7,7 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lehr.analysis.plan import plan_run
-from lehr.analysis.plan_fit import refuse_if_impossible, usable_bytes, ways_to_fit
+from lehr.analysis.plan_fit import (
+    refuse_if_impossible,
+    refuse_without_space,
+    usable_bytes,
+    ways_to_fit,
+)
 from lehr.errors import PlanRefused
 from lehr.specs import RunSpec, load_spec
 from lehr_testing.paths import DATA
@@ -162,3 +167,18 @@ def test_refusal_names_the_variant_that_has_room_not_the_refused_kind():
         named, offered = ways(spec(gpu))
         assert named.name == gpu
         assert plan_run(spec(gpu)).fits or offered
+
+
+def test_checkpoints_that_no_disk_can_hold_are_refused():
+    plan = plan_run(large(**{"train.checkpoint.every": 10, "train.checkpoint.keep_every": 20}))
+    size, kept = plan.checkpoints.size_bytes, plan.checkpoints.kept
+    assert (plan.checkpoints.saves, kept) == (10, 6)
+    one = (kept + 1) * size
+    refuse_without_space([plan], 1, [one, size])
+    with pytest.raises(PlanRefused, match=r"need 104.\d GB at once \(89.\d GB are kept, each of"):
+        refuse_without_space([plan], 1, [one - 1, one - 1])
+    # Of eight, two train at a time; their folders are counted together.
+    refuse_without_space([plan] * 8, 2, [4 * kept * size, 4 * kept * size + 2 * size])
+    with pytest.raises(PlanRefused):
+        refuse_without_space([plan] * 8, 2, [8 * kept * size])
+    refuse_without_space([plan], 1, [])

@@ -164,7 +164,9 @@ def test_dry_run_prints_eight_trials_with_their_needs(lehr):
     assert lines[4].strip().startswith("memory")
     assert lines[4].endswith("fits")
     assert lines[5].split()[:4] == ["host", "9.1", "GB", "of"]
-    assert lines[6].split() == [
+    disk = "disk checkpoints of 9.1 GB a trial: 2 saved, 2 kept (plan) in all 145.0 GB written,"
+    assert " ".join(lines[6].split()) == f"{disk} 145.0 GB kept"
+    assert lines[7].split() == [
         "place",
         "8",
         "trials",
@@ -176,8 +178,8 @@ def test_dry_run_prints_eight_trials_with_their_needs(lehr):
         "at",
         "once",
     ]
-    assert "GPU-hours, $" in lines[7]
-    trials = lines[10:]
+    assert "GPU-hours, $" in lines[8]
+    trials = lines[11:]
     assert len(trials) == 8
     assert trials[0].split()[:5] == ["1", "1.0e-4", "1", "x", "A100"]
     assert trials[7].split()[:5] == ["8", "1.0e-2", "1", "x", "A100"]
@@ -214,6 +216,7 @@ def test_a_dry_run_as_json(lehr):
         "memory_stages",
         "gpu_memory_bytes",
         "checkpoint_copy_bytes",
+        "checkpoints",
         "fits",
         "fits_in",
         "free_nodes",

@@ -14,6 +14,7 @@ from lehr.cli.plan_server import PlanServer, places
 from lehr.cli.plan_text import missing_gpus, run_text
 from lehr.client import Client
 from lehr.control.lifecycle import RunState
+from lehr.errors import PlanRefused
 from lehr.mcp_server.estimates import LaunchEstimates
 from lehr.schemas.cluster import ClusterView, GpuView, NodeView
 from lehr.specs import Resources, RunSpec, parse_spec
@@ -54,6 +55,24 @@ def cluster_of(*nodes: Sequence[str], cpus: int = 1) -> ClusterView:
 
 def has(api: Api, *names: str) -> None:
     api.dispatcher.cluster = lambda: cluster(*names)  # type: ignore[method-assign]
+
+
+def test_nodes_with_one_folder_of_runs_have_its_free_space_once(lehr):
+    api, client = lehr
+    spec = seeding.run_spec("planned", steps=20)
+    size = plan_run(spec).checkpoints.size_bytes
+    there = cluster_of((H100,), (H100,))
+    for node, folder in zip(there.nodes, ("a", "a"), strict=True):
+        node.runs_folder, node.free_bytes = folder, {"LEHR_RUNS": 3 * size}
+    api.dispatcher.cluster = lambda: there  # type: ignore[method-assign]
+    plans = [plan_run(spec)] * 3
+    with pytest.raises(PlanRefused, match=r"the folders of runs have .* free, as the agents"):
+        PlanServer(lambda: client).refuse_without_space(plans)
+    there.nodes[1].runs_folder = "b"
+    PlanServer(lambda: client).refuse_without_space(plans)
+    there.nodes[1].runs_folder = "a"
+    there.nodes[1].free_bytes = {}
+    PlanServer(lambda: client).refuse_without_space(plans)
 
 
 def completed(api: Api, name: str, *, device: str = H100, **changes: Any) -> None:

@@ -262,12 +262,11 @@ def test_a_driver_name_finds_its_gpu(name: str, kind: str, bf16: float, gib: flo
 
 
 def test_a_variant_has_a_row_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = frozenset({"RTX", "6000"})
-    ada = GpuType("RTX 6000 Ada", words | {"ADA"}, 48 * 10**9, {}, 0.8)
+    ada = GpuType("RTX 6000 Ada", "RTX 6000 ADA", 48 * 10**9, {}, 0.8)
     monkeypatch.setattr(hardware, "GPUS", (*GPUS, ada))
     assert find_gpu("NVIDIA RTX 6000 Ada Generation") is ada
     assert find_gpu("Quadro RTX 6000") is None
-    older = GpuType("RTX 6000", words, 24 * 10**9, {}, 0.5)
+    older = GpuType("RTX 6000", "RTX 6000", 24 * 10**9, {}, 0.5)
     monkeypatch.setattr(hardware, "GPUS", (*GPUS, older, ada))
     assert find_gpu("Quadro RTX 6000") is older
     assert find_gpu("NVIDIA RTX 6000 Ada Generation") is ada
