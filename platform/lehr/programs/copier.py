@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from lehr.node import procfs, subprocesses
@@ -27,9 +29,11 @@ class Copier:
             try:
                 die_with_parent()
                 # A copy that hangs in the kernel must not hold the locks of the GPUs.
-                os.dup2(answer, 3)
-                os.closerange(4, os.sysconf("SC_OPEN_MAX"))
-                os.write(3, json.dumps(copy()).encode())
+                for path in list(Path("/proc/self/fd").iterdir()):
+                    if int(path.name) not in {0, 1, 2, answer}:
+                        with contextlib.suppress(OSError):
+                            os.close(int(path.name))
+                os.write(answer, json.dumps(copy()).encode())
             except BaseException:  # noqa: BLE001 - no frame of the supervisor may run here
                 traceback.print_exc()
             finally:

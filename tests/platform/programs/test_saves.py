@@ -110,3 +110,21 @@ def test_folder_behind_a_link_belongs_to_the_checkpoint_once(base, tmp_path):
     (tmp_path / "again").mkdir()
     restore(tmp_path / "step_1", tmp_path / "again")
     assert (tmp_path / "again/ck/tokenizer/deep/vocab.json").read_text() == "v"
+
+
+def test_copy_that_shares_its_blocks_needs_no_room_and_has_the_digest(base, tmp_path, monkeypatch):
+    """As on XFS and Btrfs; this machine may have neither."""
+
+    def share(source, target) -> bool:
+        target.write(source.read())
+        target.flush()
+        source.close()  # What the program does with its file from now on does not matter.
+        return True
+
+    (base / "a.pt").write_bytes(content := os.urandom(6000))
+    monkeypatch.setattr(saves, "_share", share)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
+    keep(base, saved_in(base, [base]), tmp_path / "step_1", step=1, tokens=0, reason="program")
+    assert (tmp_path / "step_1/a.pt").read_bytes() == content
+    [entry] = read_manifest(tmp_path / "step_1").files.values()
+    assert entry.sha256 == hashlib.sha256(content).hexdigest()
