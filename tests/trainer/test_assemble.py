@@ -342,7 +342,7 @@ def test_run_resumes_only_with_its_own_validation_set(saved: Path, corpus: Path)
 
 
 def test_a_copied_spec_of_a_fork_is_no_start(tmp_path: Path, corpus: Path) -> None:
-    point = {"step": 4, "tokens": 100}
+    point = {"after_steps": 4, "after_tokens": 100}
     with pytest.raises(BadConfig, match="forked_at is set, but this run starts from no checkpoint"):
         begin(tmp_path / "run", corpus, forked_at=point, **QUIET)
 

@@ -81,7 +81,10 @@ def fork_spec(source: dict[str, Any], changes: Overrides, *, step: int) -> RunSp
     if old.own.has_budget:
         # They follow from the budget, which a change of the batch leaves as it is.
         data["train"].pop("steps", None)
-    data["train"]["forked_at"] = {"step": step, "tokens": old.own.tokens_at(step)}
+    data["train"]["forked_at"] = {
+        "after_steps": step,
+        "after_tokens": old.own.tokens_at(step),
+    }
     schedule = data["train"].setdefault("schedule", {})
     for one, other in _EITHER:
         for name, excluded in ((one, other), (other, one)):

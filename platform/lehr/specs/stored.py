@@ -29,7 +29,9 @@ def extra_tokens(spec: Stored) -> int:
     fork that changed the tokens of a step.
     """
     start = (spec.get("train") or {}).get("forked_at")
-    return start["tokens"] - start["step"] * tokens_per_step(spec) if start else 0
+    if not start:
+        return 0
+    return int(start["after_tokens"] - start["after_steps"] * tokens_per_step(spec))
 
 
 def seed(spec: Stored) -> int | None:

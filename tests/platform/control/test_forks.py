@@ -75,7 +75,7 @@ def test_fork_trains_on_the_rest_of_a_token_budget(batch, steps, trained):
     assert load_spec(stored) == made
     again = fork_spec(stored, ["train.batch.sequences=16"], step=22)
     tokens = made.train.tokens_at(22)
-    assert again.train.forked_at == ForkedAt(step=22, tokens=tokens)
+    assert again.train.forked_at == ForkedAt(after_steps=22, after_tokens=tokens)
     assert again.train.tokens_at(23) == tokens + again.train.tokens_per_step
 
 

@@ -36,14 +36,16 @@ def needed(forked_at: ForkedAt | None, info: ValidationInfo) -> ForkedAt | None:
     batch = info.data.get("batch")
     if forked_at is None or batch is None:
         return forked_at
-    return None if forked_at.tokens == forked_at.step * batch.tokens_per_step else forked_at
+    alike = forked_at.after_tokens == forked_at.after_steps * batch.tokens_per_step
+    return None if alike else forked_at
 
 
 def budget_steps(tokens: int, tokens_per_step: int, forked_at: ForkedAt | None = None) -> int:
     """Count the steps that train on at least so many tokens, those before a fork included."""
     if forked_at is None:
         return -(-tokens // tokens_per_step)
-    return forked_at.step + max(0, -(-(tokens - forked_at.tokens) // tokens_per_step))
+    rest = max(0, tokens - forked_at.after_tokens)
+    return forked_at.after_steps + -(-rest // tokens_per_step)
 
 
 def budget_tokens(model: ModelConfig, tokens_per_parameter: float) -> int:

@@ -154,10 +154,10 @@ class CheckpointConfig(Config):
 class ForkedAt(Config):
     """Where a fork began whose steps have other tokens than those before."""
 
-    step: PositiveInt
-    """Of the checkpoint."""
-    tokens: PositiveInt
-    """Trained on until it."""
+    after_steps: PositiveInt
+    """Step of the checkpoint."""
+    after_tokens: PositiveInt
+    """Tokens trained on until the checkpoint."""
 
 
 class TrainConfig(Config):
@@ -326,5 +326,7 @@ class TrainConfig(Config):
     def tokens_at(self, step: int) -> int:
         """Return the tokens trained on after ``step`` steps, those before a fork included."""
         start = self.forked_at
-        before = 0 if start is None else start.tokens - start.step * self.tokens_per_step
+        before = (
+            0 if start is None else start.after_tokens - start.after_steps * self.tokens_per_step
+        )
         return before + step * self.tokens_per_step
