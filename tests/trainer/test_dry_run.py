@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from torch import nn
 from lehr_testing import optimizers
 from lehr_testing.optimizers import OPTIMIZERS, TORCHAO
 from lehr_testing.specs import train as train_values
-from lehr_trainer.checkpointing.state import optimizer_tensors, save_generators
+from lehr_trainer.checkpointing.optimizer_state import capture, remember_config
+from lehr_trainer.checkpointing.state import save_generators
 from lehr_trainer.configs.train import ParallelConfig, PrecisionConfig, TrainConfig
 from lehr_trainer.dry_run import DryRun
+from lehr_trainer.errors import BadConfig
 from lehr_trainer.losses.chunked import cross_entropy
 from lehr_trainer.models import build_model
 from lehr_trainer.optim import build_optimizer, set_lr_factor
@@ -96,9 +99,17 @@ class Trained:
         self.optimizer.zero_grad()
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        state = optimizer_tensors(self.model, self.optimizer)
+        _, state = capture(self.model, self.optimizer)
         weights = self.model.state_dict()
         return {name: tensor.clone() for name, tensor in {**state, **weights}.items()}
+
+
+@pytest.fixture
+def one_rank(tmp_path: Path) -> Iterator[Ranks]:
+    store = dist.FileStore(str(tmp_path / "store"), 1)
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    yield Ranks(0, 1, CPU, dist.new_group(backend="gloo"))
+    dist.destroy_process_group()
 
 
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
@@ -133,40 +144,62 @@ def test_resumed_state_is_not_changed() -> None:
     assert same(trained.tensors(), before)
 
 
-def test_ddp_buckets_are_built_before_the_first_step(tmp_path: Path) -> None:
+def test_ddp_buckets_are_built_before_the_first_step(one_rank: Ranks) -> None:
     """DDP rebuilds its buckets once; a resumed run must have the final ones from its first step."""
-    store = dist.FileStore(str(tmp_path / "store"), 1)
-    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-    try:
-        trained, plain = Trained("adamw"), Trained("adamw")
-        ranks = Ranks(0, 1, CPU, dist.new_group(backend="gloo"))
-        sharing = ParallelConfig(bucket_mb=0.05, compression="bf16")
-        wrapped = ranks.wrap_ddp(trained.model, sharing)
-        overflows = overflow_counts(wrapped)
-        assert overflows is not None
-        overflows.fill_(3)
-        sent: list[list[int]] = []
-        reduce = wrapped.lehr_compression.reduce
+    trained, plain = Trained("adamw"), Trained("adamw")
+    sharing = ParallelConfig(bucket_mb=0.05, compression="bf16")
+    wrapped = one_rank.wrap_ddp(trained.model, sharing)
+    overflows = overflow_counts(wrapped)
+    assert overflows is not None
+    overflows.fill_(3)
+    sent: list[list[int]] = []
+    reduce = wrapped.lehr_compression.reduce
 
-        def note(bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-            sent[-1].append(bucket.buffer().numel())
-            return reduce(bucket)
+    def note(bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        sent[-1].append(bucket.buffer().numel())
+        return reduce(bucket)
 
-        wrapped.lehr_compression.reduce = note
+    wrapped.lehr_compression.reduce = note
+    sent.append([])
+    trained.dry_run(wrapped)
+    assert set(overflows.tolist()) == {3}
+    assert same(trained.tensors(), plain.tensors())
+    for seed in range(2):
         sent.append([])
-        trained.dry_run(wrapped)
-        assert set(overflows.tolist()) == {3}
-        assert same(trained.tensors(), plain.tensors())
-        for seed in range(2):
-            sent.append([])
-            tokens = torch.randint(0, 512, (2, 17), generator=torch.Generator().manual_seed(seed))
-            hidden = wrapped(tokens[:, :-1])
-            cross_entropy(hidden, trained.model.head_weight, tokens[:, 1:]).backward()
-            trained.optimizer.zero_grad()
-        assert len(sent[0]) > 2, "several buckets, or there is nothing to see"
-        assert sent[1] == sent[2]
-    finally:
-        dist.destroy_process_group()
+        tokens = torch.randint(0, 512, (2, 17), generator=torch.Generator().manual_seed(seed))
+        hidden = wrapped(tokens[:, :-1])
+        cross_entropy(hidden, trained.model.head_weight, tokens[:, 1:]).backward()
+        trained.optimizer.zero_grad()
+    assert len(sent[0]) > 2, "several buckets, or there is nothing to see"
+    assert sent[1] == sent[2]
+
+
+def test_ranks_are_told_of_an_unused_parameter_before_the_first_step(one_rank: Ranks) -> None:
+    trained = Trained("adamw")
+    trained.model.norm.unused = nn.Parameter(torch.zeros(3))
+    with pytest.raises(BadConfig, match=r"on 1 trained parameters, the first is norm\.unused"):
+        trained.dry_run(one_rank.wrap_ddp(trained.model, ParallelConfig()))
+    trained.model.norm.unused.requires_grad_(False)
+    trained.dry_run(one_rank.wrap_ddp(trained.model, ParallelConfig()))
+
+
+def test_step_of_an_own_optimizer_is_undone() -> None:
+    class Counting(torch.optim.Optimizer):
+        def step(self, closure: None = None) -> None:
+            for group in self.param_groups:
+                group["k"] += 1
+                for parameter in group["params"]:
+                    self.state[parameter]["seen"] = True
+                    parameter.data += 1
+
+    trained = Trained("adamw")
+    groups = [{"params": [*trained.model.parameters()], "k": 0, "lr": 0.1, "peak_lr": 0.1}]
+    trained.optimizer = Counting(groups, {})
+    remember_config(trained.optimizer)
+    before = trained.tensors()
+    trained.dry_run()
+    assert same(trained.tensors(), before)
+    assert trained.optimizer.param_groups[0]["k"] == 0
 
 
 def test_every_shape_runs_beside_the_optimizer_state() -> None:
@@ -199,35 +232,27 @@ def test_gradients_exist_beside_activations_as_in_a_real_step(
     assert seen == alive
 
 
-def test_accumulated_gradients_stay_in_the_buckets_of_ddp(tmp_path: Path) -> None:
+def test_accumulated_gradients_stay_in_the_buckets_of_ddp(one_rank: Ranks) -> None:
     """Outside of them each gradient would exist twice until the last micro-batch is reduced."""
-    store = dist.FileStore(str(tmp_path / "store"), 1)
-    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-    try:
-        trained = Trained("adamw", in_buckets=True)
-        ranks = Ranks(0, 1, CPU, dist.new_group(backend="gloo"))
-        wrapped = ranks.wrap_ddp(trained.model, ParallelConfig(bucket_mb=0.05))
-        trained.dry_run(wrapped, accumulates=True)
+    trained = Trained("adamw", in_buckets=True)
+    wrapped = one_rank.wrap_ddp(trained.model, ParallelConfig(bucket_mb=0.05))
+    trained.dry_run(wrapped, accumulates=True)
 
-        def places() -> list[int | None]:
-            return [
-                None if p.grad is None else p.grad.data_ptr() for p in trained.model.parameters()
-            ]
+    def places() -> list[int | None]:
+        return [None if p.grad is None else p.grad.data_ptr() for p in trained.model.parameters()]
 
-        def micro_batch(*, last: bool) -> None:
-            tokens = torch.randint(0, 512, (2, 17), generator=torch.Generator().manual_seed(0))
-            with ranks.no_sync_while(wrapped, keep=not last):
-                hidden = wrapped(tokens[:, :-1])
-                cross_entropy(hidden, trained.model.head_weight, tokens[:, 1:]).backward()
+    def micro_batch(*, last: bool) -> None:
+        tokens = torch.randint(0, 512, (2, 17), generator=torch.Generator().manual_seed(0))
+        with one_rank.no_sync_while(wrapped, keep=not last):
+            hidden = wrapped(tokens[:, :-1])
+            cross_entropy(hidden, trained.model.head_weight, tokens[:, 1:]).backward()
 
-        for _ in range(2):
-            before = places()
-            micro_batch(last=False)
-            added_up = places()
-            micro_batch(last=True)
-            assert None not in added_up
-            assert before == added_up == places()
-            trained.optimizer.step()
-            trained.accumulation.clear(trained.optimizer)
-    finally:
-        dist.destroy_process_group()
+    for _ in range(2):
+        before = places()
+        micro_batch(last=False)
+        added_up = places()
+        micro_batch(last=True)
+        assert None not in added_up
+        assert before == added_up == places()
+        trained.optimizer.step()
+        trained.accumulation.clear(trained.optimizer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from pydantic import ValidationError
 
 from lehr.new_trainer import PartKind, write_project
 from lehr_testing.assembled import begin, recorded
+from lehr_testing.optimizers import OPTIMIZERS, settings
 from lehr_testing.specs import train as train_values
 from lehr_trainer import parts
 from lehr_trainer.configs.parts import PARTS_VERSION, PartsConfig
@@ -104,6 +106,121 @@ def test_unusable_part_is_one_clear_error(text, given, words, tmp_path, corpus, 
     with pytest.raises(BadConfig, match=f"parts.{next(iter(given))}.*") as caught:
         trained(tmp_path / "run", corpus, until=1, parts=given, **QUIET)
     assert words in str(caught.value)
+
+
+OWN_STATE = """
+import torch
+
+
+class Own(torch.optim.Optimizer):
+    \"\"\"Keeps every kind of value that a state may have, and counts in its groups.\"\"\"
+
+    def __init__(self, parameters, lr):
+        super().__init__(parameters, {"lr": lr, "d": 0.25, "k": 0, "seen": None, "last": None})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            group["k"] += 1
+            group["d"] *= 1.1
+            group["seen"] = ["a", group["k"]]
+            group["last"] = torch.tensor(group["d"])
+            for p in group["params"]:
+                state = self.state[p]
+                if not state:
+                    state.update(rate=0.5, first=True, none=None, word="a", count=0)
+                    state["half"] = torch.zeros_like(p, dtype=torch.bfloat16)
+                    state["parts"] = [torch.zeros(3), (torch.zeros(2), None)]
+                    state["by_side"] = {0: torch.ones(2), "other": {"x": 1e-3}}
+                state["rate"] = state["rate"] * 0.9 + 0.1 / 3
+                state["half"].lerp_(p.grad.bfloat16(), 0.5)
+                state["parts"][0] += state["rate"]
+                state["by_side"]["other"]["x"] += 1 / 3
+                state["count"] += 1
+                scale = state["rate"] + state["parts"][0][1] + state["by_side"]["other"]["x"]
+                p -= group["lr"] * group["d"] * scale * (p.grad + state["half"])
+
+
+def make(model, config):
+    return Own(model.parameters(), lr=config.lr)
+"""
+
+
+def test_own_optimizer_keeps_all_that_it_counts(tmp_path, corpus, project):
+    (project / "own.py").write_text(OWN_STATE)
+    given = {"parts": {"optimizer": "own:make"}, "steps": 4, **QUIET}
+    whole = trained(tmp_path / "whole", corpus, until=4, **given)
+    trained(tmp_path / "cut", corpus, until=2, **given)
+    resumed = trained(tmp_path / "cut", corpus, until=4, **given)
+    assert all(torch.equal(a, b) for a, b in zip(whole, resumed, strict=True))
+
+
+HEAD = "import torch\nclass Own(torch.optim.SGD):\n    calls = 0\n"
+BODY = "    def step(self, closure=None):\n        "
+MAKE = "\ndef make(m, c): return Own(m.parameters(), lr=c.lr)\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (
+            "self.calls += 1; self.param_groups[0]['lr'] *= self.calls; super().step()",
+            "hold all that",
+        ),
+        ("closure()", "'NoneType' object is not callable"),
+        ("self.state['k'] = 1", "an entry of no parameter: 'k'"),
+        ("self.param_groups[0]['f'] = {1, 2}", "groups.0/f is a set; state may be None, bools"),
+    ],
+    ids=["outside of the state", "needs a closure", "of no parameter", "a set"],
+)
+def test_optimizer_that_a_resume_would_change_is_refused(body, words, tmp_path, corpus, project):
+    (project / "own.py").write_text(HEAD + BODY + body + MAKE)
+    with pytest.raises(BadConfig, match=r"parts.optimizer: own:make cannot be resumed") as caught:
+        begin(tmp_path / "run", corpus, parts={"optimizer": "own:make"}, **QUIET)
+    assert words in str(caught.value)
+
+
+PARTLY_TRAINED = """
+import torch
+from lehr_trainer.models.llama import Llama
+
+
+class Model(Llama):
+    def __init__(self, config, **options):
+        super().__init__(config, **options)
+        self.norm.weight.requires_grad_(False)
+        self.unused = torch.nn.Parameter(torch.zeros(3))
+"""
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_model_with_a_frozen_and_an_unused_parameter_resumes(optimizer, tmp_path, corpus, project):
+    (project / "own.py").write_text(PARTLY_TRAINED)
+    chosen = {"optimizer": settings(optimizer), "parts": {"model": "own:Model"}}
+    given = {**chosen, "steps": 4, **QUIET}
+    whole = trained(tmp_path / "whole", corpus, until=4, **given)
+    trained(tmp_path / "cut", corpus, until=2, **given)
+    resumed = trained(tmp_path / "cut", corpus, until=4, **given)
+    assert all(torch.equal(a, b) for a, b in zip(whole, resumed, strict=True))
+
+
+@pytest.mark.parametrize("asynchronous", [True, False])
+def test_run_whose_first_updates_were_all_skipped_resumes(asynchronous, tmp_path, corpus):
+    given = {
+        "optimizer": settings("adamw8bit"),
+        "precision": {"compute": "fp16", "loss_scale": {"initial": 2.0**33}},
+        "checkpoint": {"every": 1, "asynchronous": asynchronous},
+        "steps": 40,
+        **QUIET,
+    }
+    whole = trained(tmp_path / "whole", corpus, until=20, **given)
+    begun = trained(tmp_path / "cut", corpus, until=2, **given)
+    [first] = (tmp_path / "cut").glob("attempt-1/checkpoints/step-*/state.json")
+    assert json.loads(first.read_text())["optimizer"]["state"] == {}
+    assert (first.parent / "optimizer.safetensors").is_file()
+    resumed = trained(tmp_path / "cut", corpus, until=20, **given)
+    assert all(torch.equal(a, b) for a, b in zip(whole, resumed, strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(begun, resumed, strict=True))
 
 
 def test_parts_of_another_version_are_refused():

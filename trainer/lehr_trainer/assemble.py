@@ -52,6 +52,8 @@ def assemble(context: RunContext) -> Training:
     _require_shape_and_kernel(context, precision)
     built = build_parts(config, ranks, precision)
     model, optimizer, update_step = built.model, built.optimizer, built.update_step
+    if config.parts is not None and config.parts.optimizer is not None:
+        parts.require_resumable(config.parts.optimizer, model, config.optimizer)
     timeline.mark("model")
 
     data = _prepare_data(context)

@@ -9,19 +9,23 @@ remedy. Afterwards all state is restored, bit for bit.
 
 from __future__ import annotations
 
+import copy
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from lehr_trainer.callbacks import Notify
+from lehr_trainer.checkpointing.optimizer_state import is_replaced
 from lehr_trainer.checkpointing.state import restore_generators, save_generators
 from lehr_trainer.configs.train import GPT2Config, TrainConfig
 from lehr_trainer.contract.records import Notice, Warning_
+from lehr_trainer.errors import BadConfig
 from lehr_trainer.losses.variants import Loss
 from lehr_trainer.models.attention import AttentionCall, attention_backend, math_fallback
 from lehr_trainer.models.documents import InputFn
@@ -102,6 +106,22 @@ class DryRun:
             with self.precision.autocast():
                 hidden = model(*self.make_input(tokens))
             torch.autograd.backward(self.loss(hidden, self.model.head_weight, tokens))
+        if reduced and isinstance(wrapped, DistributedDataParallel) and not wrapped.static_graph:
+            self._require_gradients()
+
+    def _require_gradients(self) -> None:
+        """Refuse unused parameters: DDP would wait for their gradients in the next forward pass.
+
+        Raises:
+            BadConfig: there are some.
+        """
+        named = self.model.named_parameters()
+        if unused := [name for name, p in named if p.requires_grad and p.grad is None]:
+            raise BadConfig(
+                f"the loss does not depend on {len(unused)} trained parameters, the first is "
+                f"{unused[0]}, but several ranks wait for the gradient of each one. Freeze them by "
+                "requires_grad_(False), remove them, or set parallel.static_graph: true"
+            )
 
 
 def compile_under_lock(context: RunContext, dry_run: DryRun, *, step: int) -> None:
@@ -155,9 +175,12 @@ def _all_optimizer_state(optimizer: torch.optim.Optimizer) -> Iterator[None]:
     parameters: list[nn.Parameter] = [
         p for group in optimizer.param_groups for p in group["params"]
     ]
-    lacking = {p for p in parameters if not optimizer.state.get(p)}
+    lacking = {p for p in parameters if p.requires_grad and not optimizer.state.get(p)}
     gradients = [p.grad for p in parameters]
+    if is_replaced(optimizer) and optimizer.state:
+        lacking = set()  # A step might change what has been restored.
     if lacking:
+        undo = _undo_of_replaced(optimizer, parameters)
         for parameter in parameters:
             parameter.grad = torch.ones_like(parameter) if parameter in lacking else None
         set_lr_factor(optimizer, 0.0)
@@ -165,11 +188,39 @@ def _all_optimizer_state(optimizer: torch.optim.Optimizer) -> Iterator[None]:
         set_lr_factor(optimizer, 1.0)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
+        undo()
     try:
         yield
     finally:
         for parameter in lacking:
             optimizer.state.pop(parameter, None)
+
+
+def _undo_of_replaced(
+    optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter]
+) -> Callable[[], None]:
+    """Return what undoes a step of a project's optimizer, which may count in its groups, and change
+    weights at a rate of 0.
+    """
+    if not is_replaced(optimizer):
+        return lambda: None
+    # In host memory: the device's may be full before a step.
+    weights = [parameter.detach().to("cpu", copy=True) for parameter in parameters]
+    groups = [
+        copy.deepcopy({key: value for key, value in group.items() if key != "params"})
+        for group in optimizer.param_groups
+    ]
+
+    @torch.no_grad()
+    def undo() -> None:
+        for parameter, weight in zip(parameters, weights, strict=True):
+            parameter.copy_(weight)
+        for group, before in zip(optimizer.param_groups, groups, strict=True):
+            members = group["params"]
+            group.clear()
+            group.update(before, params=members)
+
+    return undo
 
 
 def _mock(shape: BatchShape, vocabulary: int, device: torch.device) -> Tensor:

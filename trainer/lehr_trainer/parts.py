@@ -12,20 +12,34 @@ The entry points, version ``configs.parts.PARTS_VERSION``:
 
 from __future__ import annotations
 
+import copy
 import importlib
+import json
+import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
+from lehr_trainer.checkpointing import optimizer_state, state
+from lehr_trainer.checkpointing.checkpoint import bytes_of
 from lehr_trainer.errors import BadConfig
+from lehr_trainer.optim import set_lr_factor
 
 if TYPE_CHECKING:
     from lehr_trainer.configs.optimizer import OptimizerConfig
     from lehr_trainer.configs.train import ModelConfig, TrainConfig
     from lehr_trainer.losses.variants import Loss
     from lehr_trainer.models.module_map import Decoder
+
+
+_SMALL = 64
+"""8-bit optimizers quantise the state of 64 x 64 weights; that of smaller ones stays in 32 bits."""
+
+_STEPS_BEFORE, _STEPS_AFTER = 3, 9
+"""Mock steps before and after the resume: many optimizers do something at every tenth step."""
 
 
 def load_part(field: str, name: str) -> Callable[..., Any]:
@@ -116,7 +130,87 @@ def replaced_optimizer(
     for index, group in enumerate(made.param_groups):
         group.setdefault("name", f"group_{index}")
         group.setdefault("peak_lr", float(group["lr"]))
+    optimizer_state.remember_config(made)
     return made
+
+
+def require_resumable(name: str, model: nn.Module, config: OptimizerConfig) -> None:
+    """Save and load a replaced optimizer, and compare its next steps with an undisturbed one's.
+
+    They update copies of ``model`` whose weights are cut to 64 x 64; whole ones, if it cannot
+    update those. Weights and random generators stay as they are.
+
+    Raises:
+        BadConfig: it would not go on from a checkpoint as if nothing had happened.
+    """
+    generators = json.loads(state.save_generators())
+    problem = None
+    for most in (_SMALL, None):
+        try:
+            problem = _difference_after_resume(name, _copy(model, most), config)
+            break
+        except BadConfig as error:
+            problem = str(error)
+            break
+        except Exception as error:  # noqa: BLE001 - a project's code may raise anything
+            problem = problem or f"its step ends with {error!r:.300}"
+    state.restore_generators(generators)
+    if problem is not None:
+        raise BadConfig(
+            f"parts.optimizer: {name} cannot be resumed from a checkpoint, so the first "
+            f"interruption would change the training: {problem}"
+        )
+
+
+def _difference_after_resume(name: str, model: nn.Module, config: OptimizerConfig) -> str | None:
+    """Return what a resume changes, None if nothing. ``model`` is updated."""
+    whole = replaced_optimizer(name, model, config)
+    for seed in range(_STEPS_BEFORE):
+        _mock_step(model, whole, seed)
+    document, tensors = optimizer_state.capture(model, whole)
+    model_again = copy.deepcopy(model)
+    again = replaced_optimizer(name, model_again, config)
+    files = {entry: tensor.detach().clone() for entry, tensor in tensors.items()}
+    read = json.loads(json.dumps(document))
+    optimizer_state.restore(Path("mock"), model_again, again, read, files)
+    for seed in range(_STEPS_BEFORE, _STEPS_BEFORE + _STEPS_AFTER):
+        when = "after it is loaded" if seed == _STEPS_BEFORE else "some steps after it is loaded"
+        loaded, loaded_tensors = optimizer_state.capture(model_again, again)
+        if json.dumps(document) != json.dumps(loaded):
+            return f"numbers of its state or of its groups differ {when}"
+        tensors |= dict(model.named_parameters())
+        loaded_tensors |= dict(model_again.named_parameters())
+        for entry, tensor in tensors.items():
+            if not _same(tensor, loaded_tensors[entry]):
+                return f"{entry} differs {when}: state or groups must hold all that it needs"
+        _mock_step(model, whole, seed)
+        _mock_step(model_again, again, seed)
+        document, tensors = optimizer_state.capture(model, whole)
+    return None
+
+
+def _mock_step(model: nn.Module, optimizer: torch.optim.Optimizer, seed: int) -> None:
+    random.seed(seed)
+    torch.manual_seed(seed)
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.grad = torch.randn_like(parameter)
+    set_lr_factor(optimizer, 1 / (seed + 1))
+    optimizer.step()
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    alike = (one.dtype, one.shape, one.device) == (other.dtype, other.shape, other.device)
+    return alike and bytes_of(one) == bytes_of(other)
+
+
+def _copy(model: nn.Module, most: int | None) -> nn.Module:
+    """Copy the model with at most ``most`` entries of a weight along each dimension."""
+    copies: dict[int, Any] = {}
+    for parameter in model.parameters():
+        part = parameter.detach()[tuple(slice(0, most) for _ in parameter.shape)].clone()
+        copies[id(parameter)] = nn.Parameter(part, requires_grad=parameter.requires_grad)
+    return copy.deepcopy(model, copies)
 
 
 def built_counts(config: TrainConfig) -> tuple[int, int]:

@@ -16,6 +16,7 @@ from lehr_trainer.checkpointing.checkpoint import (
     Manifest,
     write_checkpoint,
 )
+from lehr_trainer.checkpointing.optimizer_state import capture
 from lehr_trainer.checkpointing.state import TrainProgress
 from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.train import AdamWConfig, LlamaConfig
@@ -42,7 +43,7 @@ def save_state(folder: Path, model: torch.nn.Module, optimizer: torch.optim.Opti
         target,
         tensors={
             "model": model.state_dict(),
-            "optimizer": state.optimizer_tensors(model, optimizer),
+            "optimizer": capture(model, optimizer)[1],
         },
         documents={
             "state": {
@@ -74,8 +75,8 @@ def test_restored_optimizer_takes_the_same_next_steps(tmp_path: Path, fused: boo
             its_optimizer.step()
     for (name, a), b in zip(model.named_parameters(), again.parameters(), strict=True):
         assert torch.equal(a, b), name
-    for key, value in state.optimizer_tensors(model, optimizer).items():
-        assert torch.equal(value, state.optimizer_tensors(again, again_optimizer)[key]), key
+    for key, value in capture(model, optimizer)[1].items():
+        assert torch.equal(value, capture(again, again_optimizer)[1][key]), key
 
 
 def test_every_random_generator_is_restored(tmp_path: Path) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import copy
+import json
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 
+from lehr_trainer.checkpointing import optimizer_state
 from lehr_trainer.configs.optimizer import EightBitAdamWConfig
 from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.train import LlamaConfig
@@ -17,7 +19,7 @@ from lehr_trainer.models.init import initialise
 from lehr_trainer.models.llama import Llama
 from lehr_trainer.models.stable_embedding import StableEmbedding, use_stable_embedding
 from lehr_trainer.optim import eight_bit
-from lehr_trainer.optim.eight_bit import build_eight_bit, flat_state, own_state
+from lehr_trainer.optim.eight_bit import build_eight_bit
 from lehr_trainer.optim.groups import set_lr_factor
 
 LIBRARIES = ["bitsandbytes", "torchao"]
@@ -126,11 +128,11 @@ def test_moments_of_matrices_take_a_byte_each(library: str) -> None:
     backward(model)
     optimizer.step()
     weight = model.layers[0].mlp.up_proj.weight
-    sizes = {k: v for k, v in flat_state(optimizer.state[weight]).items() if v.dtype == torch.uint8}
-    assert len(sizes) == 2
-    assert all(v.numel() == weight.numel() for v in sizes.values())
-    table = flat_state(optimizer.state[model.embed_tokens.weight])
-    assert not any(v.dtype == torch.uint8 for v in table.values())
+    [name] = [name for name, parameter in model.named_parameters() if parameter is weight]
+    _, tensors = optimizer_state.capture(model, optimizer)
+    sizes = {k: v.numel() for k, v in tensors.items() if v.dtype == torch.uint8}
+    assert [sizes[key] for key in sizes if key.startswith(f"{name}/")] == 2 * [weight.numel()]
+    assert not any("embed_tokens" in key for key in sizes)
 
 
 def test_exceptions_of_a_deleted_model_do_not_reach_a_new_one() -> None:
@@ -149,24 +151,21 @@ def test_exceptions_of_a_deleted_model_do_not_reach_a_new_one() -> None:
     assert state["state1"].dtype == torch.uint8
 
 
+@pytest.mark.parametrize("listed", [True, False], ids=["listed", "of Lehr 0.1"])
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_state_goes_through_plain_tensors_and_continues_bitwise(library: str) -> None:
+def test_state_goes_through_plain_tensors_and_continues_bitwise(library: str, listed: bool) -> None:
     config = EightBitAdamWConfig(library=library)
     straight, resumed = llama(), llama()
     one, two = build_eight_bit(straight, config), build_eight_bit(resumed, config)
     for model, optimizer in ((straight, one), (resumed, two)):
         backward(model)
         optimizer.step()
-    parameters = [p for group in two.param_groups for p in group["params"]]
-    saved = [{k: v.clone() for k, v in flat_state(two.state[p]).items()} for p in parameters]
-    assert all(type(v) is torch.Tensor for flat in saved for v in flat.values())
+    document, tensors = optimizer_state.capture(resumed, two)
+    saved = {key: tensor.clone() for key, tensor in tensors.items()}
+    assert all(type(tensor) is torch.Tensor for tensor in saved.values())
     again = build_eight_bit(resumed, config)
-    again.load_state_dict(
-        {
-            "state": {i: own_state(flat) for i, flat in enumerate(saved)},
-            "param_groups": copy.deepcopy(again.state_dict()["param_groups"]),
-        }
-    )
+    given = json.loads(json.dumps(document)) if listed else None
+    optimizer_state.restore(Path("a"), resumed, again, given, saved)
     for model, optimizer in ((straight, one), (resumed, again)):
         backward(model, 1)
         optimizer.step()

@@ -28,9 +28,11 @@ from lehr_trainer.files import fsync_folder
 from lehr_trainer.runtime.event_stream import NO_SPACE
 
 __all__ = [
+    "DTYPES",
     "FileEntry",
     "Manifest",
     "Written",
+    "bytes_of",
     "open_tensors",
     "read_document",
     "read_json",
@@ -45,7 +47,7 @@ FILE_BYTES = 2 * 10**9
 
 _WRITERS = 8
 
-_DTYPES: dict[torch.dtype, str] = {
+DTYPES: dict[torch.dtype, str] = {
     torch.float64: "F64",
     torch.float32: "F32",
     torch.float16: "F16",
@@ -165,7 +167,7 @@ def _write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> FileEntry:
     for name, tensor in tensors.items():
         begin, end = end, end + tensor.nbytes
         header[name] = {
-            "dtype": _DTYPES[tensor.dtype],
+            "dtype": DTYPES[tensor.dtype],
             "shape": list(tensor.shape),
             "data_offsets": [begin, end],
         }
@@ -174,11 +176,11 @@ def _write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> FileEntry:
     with _HashedFile(path) as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for tensor in tensors.values():
-            file.write(_bytes_of(tensor))
+            file.write(bytes_of(tensor))
     return file.entry
 
 
-def _bytes_of(tensor: Tensor) -> memoryview:
+def bytes_of(tensor: Tensor) -> memoryview:
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     return flat.view(torch.uint8).numpy().data
 
@@ -289,8 +291,6 @@ def read_tensors(directory: Path, manifest: Manifest, kind: str) -> dict[str, Te
         if layout.file_kind(name) == kind:
             with open_tensors(directory / name) as file:
                 tensors.update({key: file.get_tensor(key) for key in file.keys()})  # noqa: SIM118
-    if not tensors:
-        raise BadCheckpoint(f"{directory} holds no {kind} tensors")
     return tensors
 
 

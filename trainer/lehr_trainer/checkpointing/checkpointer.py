@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from lehr_trainer.checkpointing import checkpoint, retention, state
+from lehr_trainer.checkpointing import checkpoint, optimizer_state, retention, state
 from lehr_trainer.checkpointing.background import Background
 from lehr_trainer.checkpointing.staging import (
     HostCopy,
@@ -163,7 +163,8 @@ class Checkpointer:
             ),
             state.describe(
                 progress, self._context.config, self._data, environment.versions(), generators
-            ),
+            )
+            | {"optimizer": optimizer_state.capture(self._model, self._optimizer)[0]},
             began,
             waited_s=time.perf_counter() - before,
         )

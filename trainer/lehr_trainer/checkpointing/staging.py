@@ -114,7 +114,8 @@ class HostCopy:
                 self._views[kind][name].copy_(tensor.detach(), non_blocking=True)
         if self._device.type == "cuda":
             torch.cuda.current_stream(self._device).synchronize()
-        return self._views
+        # A kind without tensors has no views; it is written like any other.
+        return {kind: self._views.get(kind, {}) for kind in tensors}
 
     def _touch_pages(self, pieces: list[tuple[int, int]]) -> None:
         """Touch every page, so that the system provides it now rather than during a copy.

@@ -18,14 +18,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lehr_trainer.checkpointing import checkpoint
+from lehr_trainer.checkpointing import checkpoint, optimizer_state
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.data import PreparedData
 from lehr_trainer.data.earlier_position import earlier_position
 from lehr_trainer.data.position import DataPosition
 from lehr_trainer.errors import BadCheckpoint
 from lehr_trainer.models.fp8 import fp8_state, load_fp8_state
-from lehr_trainer.optim.eight_bit import flat_state, own_state
 from lehr_trainer.update_step import UpdateStep
 
 
@@ -96,8 +95,12 @@ def restore(
     manifest = checkpoint.read_manifest(directory)
     document = checkpoint.read_document(directory, "state")
     _load_model(directory, model, checkpoint.read_tensors(directory, manifest, "model"))
-    _load_optimizer(
-        directory, model, optimizer, checkpoint.read_tensors(directory, manifest, "optimizer")
+    optimizer_state.restore(
+        directory,
+        model,
+        optimizer,
+        document.get("optimizer"),
+        checkpoint.read_tensors(directory, manifest, "optimizer"),
     )
     if "fp8.safetensors" in manifest.files:
         load_fp8_state(model, checkpoint.read_tensors(directory, manifest, "fp8"))
@@ -137,7 +140,7 @@ def all_tensors(
     """Collect every tensor that a checkpoint holds, by kind and name; not copied."""
     tensors = {
         "model": model_tensors(model),
-        "optimizer": optimizer_tensors(model, optimizer),
+        "optimizer": optimizer_state.capture(model, optimizer)[1],
         "updates": update_step.state(),
     }
     fp8 = fp8_state(model)
@@ -163,41 +166,6 @@ def _load_model(directory: Path, model: nn.Module, saved: dict[str, Tensor]) -> 
                 f"{tuple(saved[name].shape)}, this model's has {tuple(own.shape)}"
             )
         own.copy_(saved[name])
-
-
-# --- optimizer -----------------------------------------------------------------------------
-
-
-def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Name the optimizer's tensors ``<parameter>/<key>``: independent of group order."""
-    tensors: dict[str, Tensor] = {}
-    for name, parameter in model.named_parameters():
-        # Sorted, because a loaded state holds them in another order, but files should be equal.
-        for what, value in sorted(flat_state(optimizer.state.get(parameter, {})).items()):
-            tensors[f"{name}/{what}"] = value
-    return tensors
-
-
-def _load_optimizer(
-    directory: Path,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    saved: dict[str, Tensor],
-) -> None:
-    """Load through ``load_state_dict``, which knows where each kind of state belongs.
-
-    Group options such as the learning rate stay as the config sets them.
-    """
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    own = optimizer.state_dict()
-    ordered = [names[id(p)] for group in optimizer.param_groups for p in group["params"]]
-    by_parameter: dict[str, dict[str, Tensor]] = {}
-    for key, tensor in saved.items():
-        name, _, what = key.rpartition("/")
-        by_parameter.setdefault(name, {})[what] = tensor
-    _require_same_names(directory, "optimizer", set(ordered), set(by_parameter))
-    state = {index: own_state(by_parameter[name]) for index, name in enumerate(ordered)}
-    optimizer.load_state_dict({"state": state, "param_groups": own["param_groups"]})
 
 
 def _require_same_names(directory: Path, kind: str, own: set[str], saved: set[str]) -> None:

@@ -1,24 +1,17 @@
-"""AdamW with 8-bit moments, from bitsandbytes or torchao.
-
-Each library keeps its state in its own form; ``flat_state`` and ``own_state`` convert one
-parameter's state to plain tensors and back, so that a checkpoint holds tensors only.
-"""
+"""AdamW with 8-bit moments, from bitsandbytes or torchao."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from lehr_trainer.configs.optimizer import EightBitAdamWConfig
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.optim.groups import by_role
-
-_AO_PARTS = ("codes", "scale", "qmap")
 
 
 def build_eight_bit(model: nn.Module, config: EightBitAdamWConfig) -> torch.optim.Optimizer:
@@ -115,37 +108,3 @@ def _library(module: str, package: str, config: EightBitAdamWConfig) -> ModuleTy
             f"optimizer.library: {config.library} cannot be imported ({error}): "
             f"pip install {package}, or use {other}, or optimizer.name: adamw"
         ) from error
-
-
-# --- state as plain tensors ----------------------------------------------------------------
-
-
-def flat_state(state: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Convert one parameter's state to plain tensors; numbers and 8-bit tensors are split up."""
-    flat: dict[str, Tensor] = {}
-    for name, value in state.items():
-        if hasattr(value, "codes"):  # torchao's OptimState8bit, whose class need not be imported
-            for part in _AO_PARTS:
-                flat[f"{name}.{part}"] = getattr(value, part)
-            flat[f"{name}.signed"] = torch.tensor(value.signed)
-        elif isinstance(value, Tensor):
-            flat[name] = value
-        else:
-            flat[f"{name}.int"] = torch.tensor(int(value))
-    return flat
-
-
-def own_state(flat: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Convert back what ``flat_state`` made."""
-    state: dict[str, Any] = {}
-    for key, value in flat.items():
-        name, dot, part = key.rpartition(".")
-        if not dot:
-            state[key] = value
-        elif part == "int":
-            state[name] = int(value)
-        elif part == "codes":
-            kind = importlib.import_module("torchao.optim.subclass_8bit").OptimState8bit
-            parts = [flat[f"{name}.{each}"].clone() for each in _AO_PARTS]
-            state[name] = kind(*parts, bool(flat[f"{name}.signed"]), torch.float32)
-    return state
