@@ -105,6 +105,27 @@ def data_dir(where: Path | None = None) -> Path:
     return _from_env("LEHR_DATA", where, "data")
 
 
+def hold(where: Path, why: str) -> None:
+    """Let no server of this home start a run, until ``lehr db release``."""
+    write_atomically(where / "held", why)
+
+
+def release(where: Path) -> bool:
+    """Let servers of this home start runs again. Return whether it was held."""
+    was_held = (where / "held").exists()
+    (where / "held").unlink(missing_ok=True)
+    return was_held
+
+
+def held(where: Path) -> str | None:
+    """Return why a server of this home starts no run, and what to do; None if it starts runs."""
+    try:
+        why = (where / "held").read_text("utf-8")
+    except FileNotFoundError:
+        return None
+    return f"{why}. So nothing starts until: lehr db release"
+
+
 def replica_dir(where: Path | None = None) -> Path:
     return (home() if where is None else where) / "replica"
 

@@ -177,6 +177,7 @@ def test_older_version_is_back_after_a_restore(machines):
 
     alpha.lehr("db", "restore", "/root/before", "--replace")
     machines.up()
+    alpha.lehr("db", "release")
     assert machines.server_version() == "0.1.0"
     names = {"ends-meanwhile", "lives", "gang", "waits"}
     assert {run.name for run in machines.client.runs()} == names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -102,9 +103,10 @@ def backup(
 
     The copy is consistent, even while runs are training.
 
-    Not included: checkpoints (run directories), prepared data, and the token. If the code of a run
-    is missing, a warning names it. JSON: {backup: {folder, runs, files, size_bytes, version,
-    revision, created_at, missing}, removed}.
+    Not included: checkpoints (run directories), prepared data, the token, the values of secrets,
+    and webhooks. If the code of a run is missing, a warning names it. JSON: {backup: {folder, runs,
+    files, size_bytes, version, revision, created_at, missing, left_out: {secrets, webhooks}},
+    removed}.
     """
     upkeep = _upkeep()
     removed: list[Path] = []
@@ -130,7 +132,8 @@ def backup(
     _warn_of_missing(made)
     if removed:
         out.print(f"  {_count(len(removed), 'older backup')} removed.", style="dim")
-    out.print("  Not included: checkpoints and the token.", style="dim")
+    out.print("  Not included: checkpoints, prepared data and the token.", style="dim")
+    _print_left_out("Not included", made)
     out.print(f"  Restore it: lehr db restore {escaped(str(made.folder))}", style="dim")
 
 
@@ -150,7 +153,12 @@ def restore(
 ) -> None:
     """Verify a backup completely, then restore it. The server must be stopped.
 
-    JSON: {backup: {folder, runs, files, size_bytes, version, revision, created_at, missing}}.
+    The server of the restored home starts no run until `lehr db release`, since the one that was
+    backed up may still train. Secrets and webhooks are in no backup: those that the home lacks are
+    named. Without its webhooks, alerts reach nobody.
+
+    JSON: {backup: {folder, runs, files, size_bytes, version, revision, created_at, missing,
+    left_out: {secrets, webhooks}}}.
     """
     upkeep = _upkeep()
     # The home may not exist yet: a new machine can start from a backup.
@@ -169,22 +177,34 @@ def restore(
     when = formats.ago(put.created_at)
     console().print(
         f"{escaped(str(where))}: {_count(put.runs, 'run')} from the backup of {when}. "
-        "Start the server: lehr up"
+        "Start the server: lehr up. No run starts until: lehr db release"
     )
+    _print_left_out("To set again", put)
     _warn_of_missing(put)
 
 
 @db.command("rebuild")
 def rebuild(home: Home = None, as_json: JsonOption = False) -> None:
-    """Rebuild the index of metrics and logs (streams.db). The server must be stopped.
+    """Rebuild the index of metrics and logs (streams.db), and lehr.db if it is missing or empty.
+    The server must be stopped.
 
-    JSON: {rebuilt: {streams, points, records, malformed, seconds}}.
+    lehr.db is made of the replica and the folders of the runs. What they do not say is listed. Runs
+    that may be training count as running, and no other run starts until `lehr db release`.
+
+    JSON: {rebuilt: {streams, points, records, malformed, seconds}, record: {runs, living, left_out,
+    by_config, variables: [ids], unknown: [texts]} | null}.
     """
     upkeep = _upkeep()
-    where = _home(home)
+    from lehr.store.maintenance.lost_record import is_lost
+    from lehr.store.maintenance.rebuild_record import UNKNOWN
+
+    where = (home or homes.home()).expanduser().absolute()
+    if not (where.is_dir() and is_lost(where)):
+        where = _home(home)
     _needs_it_down(where, "rebuild")
     with notes().status("Reading every stream"):
         made = upkeep.rebuild(where)
+    record = None if made.record is None else {**asdict(made.record), "unknown": list(UNKNOWN)}
     if as_json:
         print_json(
             {
@@ -194,7 +214,8 @@ def rebuild(home: Home = None, as_json: JsonOption = False) -> None:
                     "records": made.records,
                     "malformed": made.malformed,
                     "seconds": round(made.seconds, 3),
-                }
+                },
+                "record": record,
             }
         )
         return
@@ -203,6 +224,45 @@ def rebuild(home: Home = None, as_json: JsonOption = False) -> None:
         f"streams.db: {_count(made.points, 'point')} and {_count(made.records, 'record')} of "
         f"{_count(made.streams, 'stream')} in {formats.duration(made.seconds)}{skipped}"
     )
+    if record is not None:
+        _print_record(record)
+
+
+def _print_record(record: dict[str, list[str]]) -> None:
+    out = console()
+    out.print(f"lehr.db: {_count(len(record['runs']), 'run')}, made of their files")
+    for name, text in (
+        ("living", "may be training, and count as running"),
+        ("by_config", "started by an older Lehr: name, project, tags and retries are not known"),
+        (
+            "variables",
+            "the values of their env are not known, and a retry lacks them",
+        ),
+        ("left_out", "not recorded: no configuration, or no streams here"),
+    ):
+        if record[name]:
+            out.print(f"  {formats.listed(record[name])}: {text}", soft_wrap=True)
+    out.print("  Not known:")
+    for text in record["unknown"]:
+        out.print(f"    {text}", soft_wrap=True)
+    out.print("  lehr up adopts what is training. Then, to let it start runs: lehr db release")
+
+
+@db.command("release")
+def release(home: Home = None, as_json: JsonOption = False) -> None:
+    """Let the server of a home that was restored or rebuilt start runs.
+
+    First make sure that no other server has the same runs. The server may be running.
+
+    JSON: {released}: whether it was held.
+    """
+    where = _home(home)
+    was_held = homes.release(where)
+    if as_json:
+        print_json({"released": was_held})
+    else:
+        text = "starts runs from now on" if was_held else "was not held"
+        console().print(f"{escaped(str(where))} {text}.")
 
 
 @db.command("new")
@@ -285,6 +345,15 @@ def _warn_of_missing(backup_: Backup) -> None:
         warn(text, on=notes())
 
 
+def _print_left_out(what: str, backup_: Backup) -> None:
+    for kind, cure in (
+        ("secrets", "lehr secret set NAME"),
+        ("webhooks", "without them alerts reach nobody; lehr webhook add NAME URL"),
+    ):
+        if names := backup_.left_out.get(kind):
+            console().print(f"  {what}: {kind} {escaped(', '.join(names))} ({cure})")
+
+
 def _plain(backup_: Backup) -> dict[str, object]:
     return {
         "folder": str(backup_.folder),
@@ -295,6 +364,7 @@ def _plain(backup_: Backup) -> dict[str, object]:
         "revision": backup_.revision,
         "created_at": backup_.created_at,
         "missing": list(backup_.missing),
+        "left_out": backup_.left_out,
     }
 
 

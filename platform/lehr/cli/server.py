@@ -126,6 +126,8 @@ def up(
     for line in join_lines(server.where, public_url):
         out.print(line, markup=False, soft_wrap=True)
     lehr = own_name()
+    if (held := home.held(server.where)) is not None:
+        warn(held)
     if started and (dropped := last_start.dropped(options, earlier)):
         _warn_of_dropped(dropped, last_start.command(earlier, lehr), lehr)
     # Without the variable, it is among the dropped ones, or the question is about a running server.

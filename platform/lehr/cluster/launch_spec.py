@@ -92,6 +92,7 @@ def launches(
         attempt=attempt.number,
         resume_from=attempt.resume_from,
         resume="pinned" if attempt.resume_from is not None else "never",
+        record=_record(run, attempt),
     )
     files: dict[str, str] = {
         layout.CONFIG: _config(run),
@@ -131,6 +132,23 @@ def launches(
             "fetch": to_fetch(run.id, attempt.resume_from, saved),
         }
     return found
+
+
+def _record(run: RunRow, attempt: Attempt) -> dict[str, Any]:
+    """Return what ``lehr db rebuild`` makes a lost record of, without values of variables: they may
+    be secrets, and others may read the folder of runs.
+    """
+    variables: dict[str, str] = run.spec["env"]
+    current = {"env": {}, "tags": run.tags, "notes": run.note, "priority": run.priority}
+    return {
+        "spec": {**run.spec, **current},
+        "variables": sorted(variables),
+        "placement": attempt.placement,
+        "created_at": run.created_at,
+        "submitted_by": run.submitted_by,
+        "forked_from": run.forked_from,
+        "fork_of": run.resume_from,
+    }
 
 
 def _config(run: RunRow) -> str:

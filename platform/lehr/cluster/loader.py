@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from lehr import home as homes
 from lehr.cluster.attempt_cache import AttemptCache
 from lehr.cluster.estimates import Estimates
 from lehr.cluster.exits import ended_attempt
@@ -82,6 +83,7 @@ class SnapshotLoader:
         self._heartbeats = heartbeats
         self._isolation = isolation
         self._timeouts = timeouts
+        self._home = store.home
         self._runs = RunCache(store, isolation, heartbeats.now)
         self._attempts = AttemptCache(store, heartbeats.now)
         self._estimates = Estimates(heartbeats)
@@ -167,6 +169,7 @@ class SnapshotLoader:
         runs = self._runs.open_runs()
         self._places = {n: place for n, place in self._places.items() if n in members}
         holders = self._holders(rows, active, members)
+        held = homes.held(self._home)
         return Snapshot(
             runs=runs,
             attempts=attempts,
@@ -189,7 +192,8 @@ class SnapshotLoader:
             readmitted=readmitted(notes),
             estimates_in_s=self._estimates.renewed_in_s(),
             waiting_in_s=self._runs.waiting_in_s(),
-            no_cluster=self._why_no_cluster(members),
+            no_cluster=held or self._why_no_cluster(members),
+            held=held is not None,
             timeouts=self._timeouts,
         )
 

@@ -81,4 +81,6 @@ class Snapshot:
     """Seconds until a waiting run ends its pause or its avoidance of a node; None: none does."""
     no_cluster: str | None = None
     """Why no run can start, if no node answers."""
+    held: bool = False
+    """Another server may have these runs: none is started, and none counts as lost."""
     timeouts: Timeouts = field(default_factory=Timeouts)

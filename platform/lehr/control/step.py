@@ -168,7 +168,19 @@ def step(snapshot: Snapshot) -> list[Action]:
     changing |= {one.run_id for one in stopped if isinstance(one, StateChange)}
     exited = {run_id: sweep for run_id, sweep in snapshot.exited.items() if run_id not in ended}
     actions += _place(replace(snapshot, exited=exited), changing)
-    return actions
+    return _without_losses(actions) if snapshot.held else actions
+
+
+def _without_losses(actions: list[Action]) -> list[Action]:
+    """Leave out what follows from a loss of attempts: another server may have them."""
+    lost = {one.attempt_id for one in actions if isinstance(one, reconcile.MarkLost)}
+    of_loss = (reconcile.MarkLost, reconcile.StopAttempt)
+    return [
+        one
+        for one in actions
+        if not isinstance(one, reconcile.Launch)
+        and not (isinstance(one, of_loss) and one.attempt_id in lost)
+    ]
 
 
 def _finalize(ended: EndedAttempt) -> Iterator[Action]:
@@ -225,7 +237,7 @@ def _queue(snapshot: Snapshot, changing: set[str]) -> list[Action]:
     ]
     if not waiting:
         return [QueueOrder((), {})]
-    holders, places = list(snapshot.holders), list(snapshot.places)
+    holders, places = list(snapshot.holders), [] if snapshot.held else list(snapshot.places)
     allowed, closed = outside_windows(waiting, places, snapshot.windows)
     plan = queue.plan(allowed, holders, places, snapshot.slots, snapshot.quotas, snapshot.exited)
     known = {run.id: run.pending_reason for run in snapshot.runs}

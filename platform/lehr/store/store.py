@@ -86,7 +86,9 @@ class Store:
         clock: Clock = time.time,
         log_cap_bytes: int = LOG_CAP,
         wal_limit_bytes: int = WAL_LIMIT,
+        rebuilding: bool = False,
     ) -> None:
+        """``rebuilding``: the record may be empty beside files of runs."""
         self.home = homes.ensure_home(Path(home)).resolve()
         self.clock = clock
         filesystem = refuse_network_filesystem(self.home)
@@ -99,7 +101,8 @@ class Store:
                 raise HomeUnusable(
                     f"{self.home}: a restore was interrupted.", hint="Repeat it: lehr db restore."
                 )
-            lost_record.refuse(self.home)
+            if not rebuilding:
+                lost_record.refuse(self.home)
             self._changes = Changes()
             self.db = Database(
                 self.home / "lehr.db", self._changes, wal_limit_bytes=wal_limit_bytes

@@ -10,11 +10,13 @@ import threading
 from pathlib import Path
 
 import pytest
+import yaml
 
+from lehr import home as homes
 from lehr.store import Store
 from lehr.store.maintenance.integrity import check
 from lehr_testing import cli
-from lehr_testing.stores import fresh_store, ingest, line, metrics, new_attempt
+from lehr_testing.stores import fresh_store, ingest, line, metrics, new_attempt, run_spec
 
 LEHR = str(Path(sys.executable).parent / "lehr")
 
@@ -123,6 +125,25 @@ def test_lost_record_is_refused_and_a_new_one_is_begun_on_request(tmp_path: Path
         assert "lehr db new" in done.stderr
     assert json.loads(lehr(home, "new", "--json").stdout) == {"home": str(home)}
     assert lehr(home, "check").returncode == 0
+
+
+def test_rebuild_of_a_lost_record_lists_what_it_cannot_know(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with fresh_store(home) as store:
+        run_id = recorded_attempt(store)[:-2]
+    (home / "lehr.db").unlink()
+    folder = homes.runs_dir(home) / run_id
+    (folder / "attempt-1").mkdir(parents=True)
+    config = run_spec().model_dump(mode="json")["train"]
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    done = lehr(home, "rebuild")
+    assert done.returncode == 0, done.stderr
+    for text in (f"{run_id}: may be training", "started by an older Lehr", "people's tokens"):
+        assert text in done.stdout
+    assert "lehr db release" in (homes.held(home) or "")
+    assert json.loads(lehr(home, "release", "--json").stdout) == {"released": True}
+    assert homes.held(home) is None
+    assert json.loads(lehr(home, "rebuild", "--json").stdout)["record"] is None
 
 
 def test_rebuild_and_upgrade_with_a_stopped_server(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ atomically, so a reader sees either the old or the new request, complete.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from lehr_trainer.files import open_regular
 
@@ -44,6 +44,8 @@ class LaunchNote(BaseModel):
     """pinned: exactly ``resume_from``, falling back to older ones of this run if it does not
     verify; auto: the newest checkpoint of any earlier attempt that verifies; never: start at
     step 0."""
+    record: dict[str, Any] = Field(default_factory=dict)
+    """What the platform's record says of the run, so that a lost one can be made again."""
 
 
 def read_orders(path: Path) -> Orders:

@@ -15,17 +15,20 @@ import time
 from calendar import timegm
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from pathlib import Path
 from urllib.parse import quote
 
 from lehr import __version__
 from lehr import home as homes
-from lehr.errors import Conflict, HomeUnusable, NotFound, UserError
+from lehr.alerting.webhooks import Webhooks
+from lehr.errors import Conflict, HomeUnusable, LehrError, NotFound, UserError
+from lehr.secret_store import SecretStore
 from lehr.store.changes import Changes
 from lehr.store.database import Database
-from lehr.store.maintenance import capsules, migrate
+from lehr.store.maintenance import capsules, lost_record, migrate
+from lehr.store.maintenance.rebuild_record import RebuiltRecord, rebuild_record
 from lehr.store.store import RESTORING, Store
 from lehr.store.streams import index
 from lehr.store.streams.replica import GAPS, is_name, sync_folder
@@ -51,6 +54,8 @@ class Backup:
     """Size and SHA-256 by path in the folder."""
     missing: tuple[str, ...] = ()
     """A sentence for each capsule that a run needs and that was not there to copy."""
+    left_out: dict[str, list[str]] = field(default_factory=dict)
+    """Names of secrets and webhooks of the home; a backup has neither, since both are secret."""
 
     @property
     def size_bytes(self) -> int:
@@ -70,6 +75,8 @@ class Rebuilt:
     records: int
     malformed: int
     seconds: float
+    record: RebuiltRecord | None
+    """What was made of the record; None if it was not lost."""
 
 
 def backup(home: Path, target: Path, *, progress: BackupProgress | None = None) -> Backup:
@@ -114,7 +121,8 @@ def backup(home: Path, target: Path, *, progress: BackupProgress | None = None) 
             _flush(copied)
             files[str(copied.relative_to(draft))] = _digest(copied)
         missing = tuple(capsules.missing(draft / "lehr.db", draft))
-        found = Backup(target, time.time(), __version__, revision, runs, files, missing)
+        left_out = _left_out(home)
+        found = Backup(target, time.time(), __version__, revision, runs, files, missing, left_out)
         _write_manifest(draft, found)
         for folder in [draft, *(path for path in draft.rglob("*") if path.is_dir())]:
             sync_folder(folder)
@@ -170,7 +178,13 @@ def read_backup(folder: Path, *, verify: bool = True) -> Backup:
             raise UserError(f"{folder} is a backup in another format, {data['format']!r}.")
         files = {path: (int(size), str(digest)) for path, (size, digest) in data["files"].items()}
         found = Backup(
-            folder, data["created_at"], data["version"], data["revision"], data["runs"], files
+            folder,
+            data["created_at"],
+            data["version"],
+            data["revision"],
+            data["runs"],
+            files,
+            left_out=data.get("left_out", {}),
         )
     except FileNotFoundError:
         raise NotFound(f"{folder} is not a backup: it has no {_MANIFEST}.") from None
@@ -190,7 +204,8 @@ def restore(folder: Path, home: Path, *, replace: bool = False) -> Backup:
     """Restore a backup into a home; with ``replace`` its present databases are set aside.
 
     Nothing is changed before the whole backup was read and verified. After an interrupted
-    restore the server does not start until the restore was repeated.
+    restore the server does not start until the restore was repeated. The home then starts no run
+    until it is released. ``left_out`` of what is returned: what this home lacks now.
     """
     found = read_backup(folder)
     with homes.lock(home):
@@ -215,15 +230,22 @@ def restore(folder: Path, home: Path, *, replace: bool = False) -> Backup:
         (restoring / "lehr.db").rename(home / "lehr.db")
         sync_folder(home)
         restoring.rmdir()
-        return with_fields(found, missing=tuple(capsules.missing(home / "lehr.db", home)))
+        when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(found.created_at))
+        homes.hold(home, f"the record is that of {when}; a server may train its runs since then")
+        there = _left_out(home)
+        lacking = {
+            kind: [name for name in names if name not in there.get(kind, ())]
+            for kind, names in found.left_out.items()
+        }
+        missing = tuple(capsules.missing(home / "lehr.db", home))
+        return with_fields(found, missing=missing, left_out=lacking)
 
 
 def rebuild(home: Path) -> Rebuilt:
-    """Rebuild ``streams.db`` from the replica."""
-    if not (home / "lehr.db").exists():
-        raise NotFound(f"{home} holds no lehr.db.")
+    """Rebuild ``streams.db`` from the replica, and ``lehr.db`` if it is lost."""
     begun = time.monotonic()
     with homes.lock(home):
+        record = rebuild_record(home) if lost_record.is_lost(home) else None
         index.remove(home / "streams.db")
         with Store.open(home) as store, store.index.read() as connection:
             streams, malformed = connection.execute(
@@ -233,7 +255,7 @@ def rebuild(home: Path) -> Rebuilt:
                 "SELECT coalesce(sum(points), 0) FROM latest WHERE metric > 0"
             ).fetchone()
             (records,) = connection.execute("SELECT count(*) FROM records").fetchone()
-    return Rebuilt(streams, points, records, malformed, time.monotonic() - begun)
+    return Rebuilt(streams, points, records, malformed, time.monotonic() - begun, record)
 
 
 def upgrade(home: Path) -> tuple[str | None, str]:
@@ -284,6 +306,17 @@ def _copy_database(source: Path, target: Path) -> None:
     _flush(target)
 
 
+def _left_out(home: Path) -> dict[str, list[str]]:
+    """Return the names of the home's secrets and webhooks."""
+    found: dict[str, list[str]] = {}
+    for kind, read in (("secrets", SecretStore(home).all), ("webhooks", Webhooks(home).list)):
+        try:
+            found[kind] = [one.name for one in read()]
+        except (LehrError, ValueError):
+            found[kind] = ["(unreadable)"]
+    return found
+
+
 def _digest(path: Path) -> tuple[int, str]:
     sha, size = hashlib.sha256(), 0
     with path.open("rb") as file:
@@ -300,6 +333,7 @@ def _write_manifest(folder: Path, found: Backup) -> None:
         "version": found.version,
         "revision": found.revision,
         "runs": found.runs,
+        "left_out": found.left_out,
         "files": found.files,
     }
     path = folder / _MANIFEST

@@ -32,15 +32,20 @@ def refuse(home: Path) -> None:
         HomeUnusable: with the ways on.
     """
     path = home / "lehr.db"
-    is_new = migrate.revision(path) is None
-    if not is_new and _has_runs(path):
-        return
-    left = "; ".join(left_behind(home))
-    if left:
+    if is_lost(home):
         state = "empty" if path.exists() else "missing"
+        left = "; ".join(left_behind(home))
         raise HomeUnusable(f"{path} is {state}, but it has left {left}.", hint=WAYS_ON)
-    if is_new:
+    if not path.exists():
         CapsuleStore(home).keep_all()
+
+
+def is_lost(home: Path) -> bool:
+    """Return whether the record is missing or has no run, though there are files of runs."""
+    path = home / "lehr.db"
+    if migrate.revision(path) is not None and _has_runs(path):
+        return False
+    return next(left_behind(home), None) is not None
 
 
 def left_behind(home: Path) -> Iterator[str]:
@@ -56,10 +61,13 @@ def left_behind(home: Path) -> Iterator[str]:
         yield f"{formats.counted(len(attempts), 'attempt')} in {node}"
 
 
-def replicated(home: Path) -> set[str]:
-    """Return the ids of the runs with streams in the replica."""
-    names = _entries(homes.replica_dir(home))
-    return {attempt[0] for name in names if (attempt := split_attempt_id(name))}
+def replicated(home: Path) -> dict[str, list[int]]:
+    """Return the runs with streams in the replica, with the numbers of their attempts."""
+    runs: dict[str, list[int]] = {}
+    for name in _entries(homes.replica_dir(home)):
+        if attempt := split_attempt_id(name):
+            runs.setdefault(attempt[0], []).append(attempt[1])
+    return runs
 
 
 def with_folder(home: Path) -> set[str]:

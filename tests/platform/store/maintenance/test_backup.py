@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from lehr import home as homes
+from lehr.alerting.webhooks import Webhooks
 from lehr.control.lifecycle import Desired
 from lehr.errors import Conflict, HomeUnusable, NotFound, UserError
+from lehr.secret_store import SecretStore
 from lehr.store import Store
 from lehr.store.maintenance import backup, migrate
 from lehr.store.maintenance.integrity import check
@@ -59,6 +62,25 @@ def test_a_backup_taken_while_running_restores_everything(store: Store, tmp_path
             row.new for row in moves
         ]
         assert other.runs.get(run_id).desired == "pause"
+
+
+def test_backup_names_what_it_leaves_out_and_a_restored_home_is_held(
+    store: Store, tmp_path: Path
+) -> None:
+    recorded_run(store)
+    SecretStore(store.home).set("hf", "hidden", by="ada", at=1.0)
+    Webhooks(store.home).put("team", "https://hooks.example/hidden")
+    made = backup.backup(store.home, tmp_path / "backup")
+    assert made.left_out == {"secrets": ["hf"], "webhooks": ["team"]}
+    assert "hidden" not in (tmp_path / "backup/backup.json").read_text()
+    (tmp_path / "other").mkdir()
+    Webhooks(tmp_path / "other").put("team", "https://hooks.example/other")
+    put = backup.restore(tmp_path / "backup", tmp_path / "other")
+    assert put.left_out == {"secrets": ["hf"], "webhooks": []}
+    assert "lehr db release" in (homes.held(tmp_path / "other") or "")
+    (store.home / "webhooks.json").write_text("{")
+    made = backup.backup(store.home, tmp_path / "second")
+    assert made.left_out["webhooks"] == ["(unreadable)"]
 
 
 def test_a_backup_under_load_is_consistent(store: Store, tmp_path: Path) -> None:
