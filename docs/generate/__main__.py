@@ -16,7 +16,6 @@ import json
 import sys
 from pathlib import Path
 
-import async_stub
 import breaking
 import cli
 import js_types
@@ -36,7 +35,6 @@ def pages() -> dict[str, str]:
         "errors.md": api.errors_page(),
         "specs.md": specs.page(),
         "cli.md": cli.page(),
-        "../platform/lehr/client/async_client.pyi": async_stub.stub(),
         js_types.TYPES: js_types.page(),
     }
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
-from lehr import AsyncClient, Client
+from lehr import Client
 from lehr.errors import UserError
 from lehr_testing.api import RUN_SPEC, TOKEN, api_client, begin, ingest, line, served
 
@@ -27,7 +25,7 @@ def test_route_records_once_for_each_key_and_refuses_bad_numbers(tmp_path):
         assert client.get("/api/v1/sweeps").json()["total"] == 1
 
 
-def test_both_clients_repeat_a_run_and_the_comparison_then_has_its_noise(tmp_path):
+def test_client_repeats_a_run_and_the_comparison_then_has_its_noise(tmp_path):
     with served(tmp_path / "home") as (api, address):
         client = Client(address, token=TOKEN)
         base, other = (
@@ -39,13 +37,7 @@ def test_both_clients_repeat_a_run_and_the_comparison_then_has_its_noise(tmp_pat
         with pytest.raises(UserError, match="n is 0"):
             base.seeds(0)
         first = base.seeds(2)
-
-        async def repeat() -> list[str]:
-            async with AsyncClient(address, token=TOKEN) as asynchronous:
-                sweep = await (await asynchronous.run(other.id)).seeds(2, provenance={"host": "h"})
-                return [run.id for run in await sweep.runs()]
-
-        second = asyncio.run(repeat())
+        second = [run.id for run in other.seeds(2, provenance={"host": "h"}).runs()]
         groups = [base.id, *(run.id for run in first.runs())], [other.id, *second]
         for ids, start in zip(groups, (3.0, 2.0), strict=True):
             for n, run in enumerate(ids):

@@ -59,8 +59,6 @@ class Client(AccessMethods, SecretMethods, QuotaMethods, MaintenanceMethods, Clu
     ``Conflict``, ``SpecError``) when the request itself is wrong.
     """
 
-    _transport_kind: type[Transport] = Transport
-
     def __init__(
         self,
         server: str | None = None,
@@ -88,7 +86,7 @@ class Client(AccessMethods, SecretMethods, QuotaMethods, MaintenanceMethods, Clu
         is_own = not named or _on_this_machine(address)
         own = home.read_token(home.home()) if not given and is_own else None
         whose = "this home's token" if own else "the token given"
-        self.transport = self._transport_kind(
+        self.transport = Transport(
             address,
             given or own,
             # An explicit server with an explicit token is trusted. Any other server must prove that

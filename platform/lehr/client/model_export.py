@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 Step = int | Literal["best", "last"]
 _KINDS = frozenset({"model", "state"})
-_POLL_S = 0.1
 _EXPORT = (sys.executable, "-P", "-m", "lehr_trainer", "export")
 
 
@@ -72,7 +71,7 @@ def export_model(
     options = [f"--tokenizer={tokenizer}"] if tokenizer is not None else []
     options += ["--overwrite"] * overwrite
     try:
-        _convert(draft, folder, _facts(run), options, pause=transport.sleep)
+        _convert(draft, folder, _facts(run), options)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return folder
@@ -117,8 +116,6 @@ def _convert(
     folder: Path,
     facts: dict[str, Any],
     options: Sequence[str],
-    *,
-    pause: Callable[[float], None],
 ) -> None:
     with (
         tempfile.TemporaryDirectory(prefix="lehr-export-") as scratch,
@@ -132,9 +129,7 @@ def _convert(
             stderr=errors,
         )
         try:
-            # By pauses, so that an event loop is free meanwhile.
-            while process.poll() is None:
-                pause(_POLL_S)
+            process.wait()
         except BaseException:
             process.terminate()
             process.wait()

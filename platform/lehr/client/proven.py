@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import Generator
 from typing import Any
 
 import httpx
@@ -44,17 +44,6 @@ class ProvenToken(httpx.Auth):
             answer = yield self._challenge(request, nonce)
             peer = _peer(answer)
             answer.read()
-            self._judge(answer, nonce, peer)
-        yield self._with_token(request)
-
-    async def async_auth_flow(
-        self, request: httpx.Request
-    ) -> AsyncGenerator[httpx.Request, httpx.Response]:
-        if self._is_due():
-            nonce = secrets.token_hex(16)
-            answer = yield self._challenge(request, nonce)
-            peer = _peer(answer)
-            await answer.aread()
             self._judge(answer, nonce, peer)
         yield self._with_token(request)
 

@@ -121,7 +121,7 @@ class Rollout(ObjectMethods[RolloutView]):
         Raises:
             TimeoutError: it had not ended in time.
         """
-        waiting = Wait(f"rollout {self.name} ({self.id})", timeout_s, self._transport.sleep)
+        waiting = Wait(f"rollout {self.name} ({self.id})", timeout_s)
         shown = nullcontext(progress) if progress else rollout_progress(self.name, self.url)
         until_ended(self, waiting, shown, lambda: self.detail)
         return self

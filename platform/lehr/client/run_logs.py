@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
@@ -79,7 +80,7 @@ class RunLogMethods(RunStateMethods):
             if chunk.next_offset >= chunk.size_bytes:
                 if not follow or chunk.ended:
                     break
-                self._transport.sleep(_FOLLOW_PAUSE_S)
+                time.sleep(_FOLLOW_PAUSE_S)
             chunk = self._chunk(name, attempt=attempt, offset=chunk.next_offset, limit=_LOG_PIECE)
         if rest:
             yield rest
@@ -96,7 +97,7 @@ class RunLogMethods(RunStateMethods):
                     return None  # It never started: there is nothing to read, which is no error.
                 hint = f"It has: {', '.join(known)}" if known else "It has written none yet."
                 raise NotFound(f"run {self.name} has no log {name!r}.", hint=hint)
-            self._transport.sleep(_FOLLOW_PAUSE_S)
+            time.sleep(_FOLLOW_PAUSE_S)
 
     def _later_attempt(self, name: str, attempt: int) -> int | None:
         """Return the next attempt that wrote this log; None once the run has ended without one."""
@@ -110,7 +111,7 @@ class RunLogMethods(RunStateMethods):
                 return min(later)
             if self.refresh().ended or self.state == "paused":
                 return None
-            self._transport.sleep(_FOLLOW_PAUSE_S)
+            time.sleep(_FOLLOW_PAUSE_S)
 
     def _chunk(self, name: str, **params: Any) -> LogChunk:
         return LogChunk.model_validate_json(

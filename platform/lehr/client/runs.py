@@ -186,7 +186,7 @@ class Run(RunMetricMethods, RunLogMethods, RunCheckpointMethods):
         Raises:
             TimeoutError: it had not ended in time.
         """
-        waiting = Wait(f"run {self.name} ({self.id})", timeout_s, self._transport.sleep)
+        waiting = Wait(f"run {self.name} ({self.id})", timeout_s)
         shown = nullcontext(progress) if progress else run_progress(self.name, self.url)
         until_ended(self, waiting, shown, lambda: self.view)
         return self

@@ -239,7 +239,7 @@ class Sweep(ObjectMethods[SweepView]):
         Raises:
             TimeoutError: it had not finished in time.
         """
-        waiting = Wait(f"sweep {self.name} ({self.id})", timeout_s, self._transport.sleep)
+        waiting = Wait(f"sweep {self.name} ({self.id})", timeout_s)
         shown = nullcontext(progress) if progress else sweep_progress(self.name, self.url)
         watched = _Watched(self, self._read)
         until_ended(watched, waiting, shown, lambda: watched.view)

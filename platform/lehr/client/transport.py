@@ -94,6 +94,8 @@ class Transport:
         ``on_silence`` is called with a text, from another thread, when an answer is late.
         ``prove_first`` describes the token if it is sent only to a server that proves to know it.
         """
+        import httpx
+
         address = urlsplit(server)
         if address.scheme not in {"http", "https"} or not address.hostname:
             raise UserError(
@@ -112,7 +114,7 @@ class Transport:
             headers["Authorization"] = f"Bearer {token}"
         # Web proxies must not receive requests to this machine.
         beyond = address.hostname not in {"127.0.0.1", "localhost", "::1"}
-        self._http = self._open(
+        self._http = httpx.Client(
             base_url=f"{self.server}/api/v1",
             headers=headers,
             auth=self._proven,
@@ -120,14 +122,6 @@ class Transport:
             trust_env=beyond,
             verify=_trusted(encrypted=address.scheme == "https"),
         )
-
-    def _open(self, **settings: Any) -> httpx.Client:
-        import httpx
-
-        return httpx.Client(**settings)
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
 
     def close(self) -> None:
         self._http.close()
@@ -219,7 +213,7 @@ class Transport:
                 # which.
                 if heard_at is None or time.monotonic() - heard_at > TIMEOUT_S:
                     raise self._unavailable(error) from error
-            self.sleep(0.5)
+            time.sleep(0.5)
 
     def _send(
         self,
@@ -258,10 +252,10 @@ class Transport:
                 self._distrust()
                 if not again or last:
                     raise self._unavailable(error) from error
-                self.sleep(0.1 * 2**attempt)
+                time.sleep(0.1 * 2**attempt)
                 continue
             if answer.status_code in {429, 503} and again and not last:
-                self.sleep(_pause(answer.headers.get("Retry-After"), attempt))
+                time.sleep(_pause(answer.headers.get("Retry-After"), attempt))
                 continue
             if answer.is_success:
                 return answer

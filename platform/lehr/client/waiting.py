@@ -47,11 +47,8 @@ def until_ended(
 
 
 class Wait:
-    def __init__(
-        self, what: str, timeout_s: float | None, sleep: Callable[[float], None] = time.sleep
-    ) -> None:
+    def __init__(self, what: str, timeout_s: float | None) -> None:
         self._what = what
-        self._sleep = sleep
         self._timeout_s = timeout_s
         self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
         self._answered_at: float | None = None
@@ -76,4 +73,4 @@ class Wait:
         left = _PAUSE_S if self._deadline is None else self._deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError(f"{self._what} was {state} after {self._timeout_s:g} s")
-        self._sleep(min(_PAUSE_S, left))
+        time.sleep(min(_PAUSE_S, left))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
 
-from lehr import AsyncClient, Client
+from lehr import Client
 from lehr.checkpoints.copies import Copy, Folder
 from lehr.errors import Conflict, NotFound, UserError
 from lehr.specs import load_spec
@@ -79,7 +78,7 @@ def test_command_exports_the_best_checkpoint_from_its_copy(server, tmp_path: Pat
     assert "--step 'newest' is not a step: give a number, best or last." in wrong.stderr
 
 
-async def test_error_of_the_trainer_is_the_error_of_the_client(server, tmp_path: Path) -> None:
+def test_error_of_the_trainer_is_the_error_of_the_client(server, tmp_path: Path) -> None:
     api, address = server
     missing = str(tmp_path / "gone.json")
     data = {"corpus": {"kind": "stdlib"}, "tokenizer": missing}
@@ -87,12 +86,13 @@ async def test_error_of_the_trainer_is_the_error_of_the_client(server, tmp_path:
         # The file was there when the run was submitted.
         patch.setattr("lehr_trainer.data.checks.check_tokenizer", lambda _name: None)
         run, _ = trained(api, {**CONFIG, "data": data}, losses=((5, None),))
-    async with AsyncClient(address, TOKEN) as client:
-        found = await client.run(run.id)
-        with pytest.raises(UserError, match="--tokenizer PATH") as caught:
-            await found.export_model(tmp_path / "out")
+    with (
+        Client(address, TOKEN) as client,
+        pytest.raises(UserError, match="--tokenizer PATH") as caught,
+    ):
+        client.run(run.id).export_model(tmp_path / "out")
     assert missing in str(caught.value)
-    assert os.listdir(tmp_path) == ["home"]  # noqa: PTH208 - in an async test
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
 
 
 def test_what_cannot_be_exported_is_refused_before_anything_is_converted(

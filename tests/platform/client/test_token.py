@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
@@ -16,7 +15,7 @@ from typing import Self
 
 import pytest
 
-from lehr import AsyncClient, Client, home
+from lehr import Client, home
 from lehr.client import proven
 from lehr.errors import ServerUnavailable, Unauthorized
 from lehr_testing.api import TOKEN, served
@@ -137,19 +136,6 @@ def test_the_homes_token_is_not_sent_to_another_machine(own_home, monkeypatch):
     assert sent("https://lehr.example") == (None, "Bearer given")
 
 
-def test_async_client_requires_the_proof_too(own_home, listener):
-    write_server_json(own_home, listener.address)
-
-    async def ask() -> None:
-        async with AsyncClient() as client:
-            await client.runs()
-
-    with pytest.raises(Unauthorized, match="was not sent"):
-        asyncio.run(ask())
-    assert len(listener.received) == 1
-    assert not listener.received_a_token()
-
-
 def test_command_line_sends_no_token_to_another_program(own_home, listener):
     write_server_json(own_home, listener.address)
     environment = {k: v for k, v in os.environ.items() if k not in {"LEHR_SERVER", "LEHR_TOKEN"}}
@@ -183,15 +169,6 @@ def test_a_forwarded_proof_of_another_server_is_rejected(own_home, tmp_path):
 def test_server_of_the_home_gets_the_token_with_every_kind_of_request(own_home, tmp_path):
     with served(tmp_path / "home") as (_, address):
         write_server_json(own_home, address)
-
-        async def ask() -> list[str]:
-            async with AsyncClient() as client:
-                assert await client.runs() == []
-                async for event in client.stream():
-                    return [event.kind]
-            return []
-
-        assert asyncio.run(ask()) == ["hello"]
         with Client() as client:
             assert client.runs() == []
             assert next(client.stream()).kind == "hello"

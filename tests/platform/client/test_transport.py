@@ -201,8 +201,8 @@ def test_clients_need_only_the_base_install_and_figures_need_plotly():
 import sys
 for name in ("plotly", "numpy", "pandas", "torch", "ray", "fastapi", "sqlmodel", "wandb"):
     sys.modules[name] = None
-from lehr import AsyncClient, Client
-AsyncClient("http://127.0.0.1:1", "t")
+from lehr import Client
+Client("http://127.0.0.1:1", "t")
 from lehr.client import Run
 from lehr.errors import UserError
 try:
