@@ -22,5 +22,6 @@ def prepared(**changes: Any) -> PreparedData:
         "vocab_size": 257,
         "eos_id": 256,
         "tokenizer": "byte",
+        "held_out": None,
     }
     return PreparedData(**{**facts, **changes})

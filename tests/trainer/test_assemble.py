@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from lehr_testing.specs import text_corpus
 from lehr_testing.specs import train as train_values
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract.orders import LaunchNote
+from lehr_trainer.data.token_dataset import HeldOutSample
 from lehr_trainer.errors import BadConfig, BadData
 from lehr_trainer.models.attention import AttentionCall
 from lehr_trainer.models.module_map import blocks, module_map
@@ -345,6 +347,37 @@ def test_a_copied_spec_of_a_fork_is_no_start(tmp_path: Path, corpus: Path) -> No
     point = {"after_steps": 4, "after_tokens": 100}
     with pytest.raises(BadConfig, match="forked_at is set, but this run starts from no checkpoint"):
         begin(tmp_path / "run", corpus, forked_at=point, **QUIET)
+
+
+def test_run_of_an_earlier_version_keeps_its_validation_set(
+    tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It scored the first documents read; one curve and one best loss are of one set."""
+    config = {**QUIET, "validation": {"tokens": 512, "share": 0.3, "every": 0}}
+    read = HeldOutSample.read
+    with monkeypatch.context() as earlier_version:
+        earlier_version.setattr(HeldOutSample, "read", partial(read, by_hash=False))
+        first = begin(tmp_path / "run", corpus, **config)
+        one_step(first)
+        first.progress.best_val_loss = 1.5
+        first.save("order", None, final=True)
+        first.checkpointer.end()
+    again = begin(tmp_path / "run", corpus, **config)
+    again.loader.close()
+    digest = first.held_out.digest
+    assert again.held_out.digest == recorded(again, "started")[0]["validation_digest"] == digest
+    assert again.progress.best_val_loss == 1.5
+    # A fork is a new run, on the set of now.
+    (saved,) = (tmp_path / "run" / "attempt-1" / "checkpoints").iterdir()
+    note = LaunchNote(resume="pinned", resume_from=str(saved))
+    fork = begin(tmp_path / "fork", corpus, note=note, **config)
+    fork.loader.close()
+    assert fork.held_out.digest != digest
+    assert fork.progress.best_val_loss is None
+    (notice,) = [
+        one["message"] for one in recorded(fork, "notice") if "held-out set" in one["message"]
+    ]
+    assert "its best val/loss does not count here" in notice
 
 
 def test_a_fork_may_train_on_other_data(saved: Path, tmp_path: Path) -> None:

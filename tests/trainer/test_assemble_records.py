@@ -50,6 +50,7 @@ def test_the_started_record_has_each_of_its_fields(tmp_path: Path, corpus: Path)
     assert (started["tokens_per_step"], started["total_steps"]) == (256, 7)
     assert started["data_digest"] == data.digest
     assert started["validation_digest"] == data.validation_digest
+    assert started["held_out"] == data.held_out.describe(512)
     assert started["versions"] == environment.versions()
     assert started["host"].keys() == environment.host(CPU).keys()
     assert list(started["startup_s"]) == ["model", "data", "resume", "first_batch", "compile"]

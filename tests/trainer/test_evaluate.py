@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 
 from lehr_testing.assembled import assembled, begin
+from lehr_testing.corpora import documents, write_jsonl
 from lehr_testing.specs import text_corpus
 from lehr_testing.specs import train as train_values
 from lehr_trainer.data import ValidationSet, load_tokenizer
-from lehr_trainer.data.token_dataset import VALIDATION
 from lehr_trainer.evaluate import evaluate
 from lehr_trainer.models.module_map import blocks
 from lehr_trainer.train import Training
@@ -38,7 +38,7 @@ def test_evaluation_is_the_mean_over_held_out_tokens_in_nats_and_bits_per_byte(r
     made = training(run)
     with made.loader:
         found = evaluate_as(made, made.held_out)
-    held_out = np.fromfile(made.data.directory / VALIDATION, dtype=made.data.dtype)
+    held_out = made.data.held_out.tokens
     length, whole = 64, 900 // 64
     tokens = torch.from_numpy(held_out[: whole * length + 1].astype(np.int64))
     inputs, targets = tokens[:-1].view(whole, length), tokens[1:].view(whole, length)
@@ -51,6 +51,55 @@ def test_evaluation_is_the_mean_over_held_out_tokens_in_nats_and_bits_per_byte(r
     bits = want / math.log(2) * targets.numel() / text
     assert found["val/bits_per_byte"] == pytest.approx(bits, rel=2e-2)
     assert made.data.bytes_per_token == pytest.approx(text / targets.numel(), rel=2e-2)
+
+
+@pytest.mark.parametrize("kind", ["files", "mix"])
+def test_loss_of_each_source_is_the_mean_over_its_tokens(tmp_path: Path, kind: str) -> None:
+    """And that of each part of a mix."""
+    texts = {"a": documents(90), "b": [f"b {text}" for text in documents(60, seed=1)]}
+    paths = {name: write_jsonl(tmp_path / f"{name}.jsonl", ones) for name, ones in texts.items()}
+    corpora = {name: {"kind": "jsonl", "paths": [str(path)]} for name, path in paths.items()}
+    parts = {name: {"corpus": one, "weight": 1} for name, one in corpora.items()}
+    files = {"kind": "jsonl", "paths": [str(path) for path in paths.values()]}
+    corpus = {"kind": "mix", "parts": parts} if kind == "mix" else files
+    values = train_values(
+        tmp_path,
+        data={"corpus": corpus, "tokenizer": "byte"},
+        validation={"tokens": 1300, "share": 0.2},
+    )
+    (tmp_path / "run").mkdir()
+    made = assembled(tmp_path / "run", values)
+    with made.loader:
+        found = evaluate_as(made, made.held_out)
+    losses: dict[str, list[float]] = {"a": [], "b": []}
+    # Half of a mix's tokens are of each part, and its last document of the first one is cut.
+    source, sources = "", []
+    tokens = made.data.held_out.tokens.tolist()
+    for number, token in enumerate(tokens):
+        if kind == "mix":
+            source = "a" if number < 651 else "b"
+        elif number == 0 or tokens[number - 1] == 256:
+            source = "b" if (token, tokens[number + 1]) == (98, 32) else "a"
+        sources.append(source)
+    number = 0
+    for inputs, targets in made.held_out.batches():
+        with torch.no_grad():
+            logits = made.model(inputs).double() @ made.model.head_weight.double().T
+        each = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
+        for loss in each.tolist():
+            number += 1
+            losses[sources[number]].append(loss)
+    suffix = "" if kind == "mix" else ".jsonl"
+    assert set(found) == {
+        "val/loss",
+        "val/bits_per_byte",
+        f"val/loss/a{suffix}",
+        f"val/loss/b{suffix}",
+    }
+    for name, ones in losses.items():
+        assert len(ones) > 100
+        assert found[f"val/loss/{name}{suffix}"] == pytest.approx(np.mean(ones), rel=1e-6)
+    assert found["val/loss"] == pytest.approx(np.mean([*losses["a"], *losses["b"]]), rel=1e-6)
 
 
 def test_bits_per_byte_use_the_bytes_of_the_tokens(tmp_path: Path) -> None:
@@ -72,7 +121,7 @@ def test_bits_per_byte_use_the_bytes_of_the_tokens(tmp_path: Path) -> None:
     made = begin(tmp_path / "run", texts, data=data, validation={"tokens": 900, "share": 0.1})
     with made.loader:
         found = evaluate_as(made, made.held_out)
-    held_out = np.fromfile(made.data.directory / VALIDATION, dtype=made.data.dtype)
+    held_out = made.data.held_out.tokens
     scored = held_out[1 : 900 // 64 * 64 + 1].tolist()
     size = len(load_tokenizer(data["tokenizer"]).decode(scored).encode())
     assert size > 3 * len(scored), "its tokens are hardly more than bytes"
@@ -121,9 +170,11 @@ def test_ranks_that_share_an_evaluation_get_the_same_result(run: Path) -> None:
             for rank in range(3)
         ]
         shares = [sum(t.numel() for _, t in part.batches()) for part in parts]
+        # Each sums its own tokens, and divides by those of all ranks.
         losses = [evaluate_as(made, part)["val/loss"] for part in parts]
-    together = sum(loss * n for loss, n in zip(losses, shares, strict=True)) / sum(shares)
-    assert together == pytest.approx(alone, rel=1e-6)
+        spare = ValidationSet(made.data, 64, 900, 14, 15, device=CPU)
+        assert evaluate_as(made, spare)["val/loss"] == 0, "a rank without a sequence adds nothing"
+    assert sum(losses) == pytest.approx(alone, rel=1e-6)
     assert len(set(shares)) > 1, "unequal shares are what a mean of means gets wrong"
 
 

@@ -60,7 +60,7 @@ def assemble(context: RunContext) -> Training:
     timeline.mark("data")
 
     # Restored into the converted model: FP8's histories belong to its converted layers.
-    progress, how_it_began = resume(context, data, model, optimizer, update_step)
+    progress, data, how_it_began = resume(context, data, model, optimizer, update_step)
     timeline.mark("resume")
 
     loader = Loader(
@@ -229,6 +229,7 @@ def _started(context: RunContext, data: PreparedData, device_name: str, model: D
         total_steps=config.steps,
         data_digest=data.digest,
         validation_digest=data.validation_digest,
+        held_out=data.held_out.describe(data.validation_tokens),
         versions=environment.versions(),
         host=environment.host(ranks.device),
         code=layout.code_digest(),
@@ -243,8 +244,12 @@ def resume(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     update_step: UpdateStep,
-) -> tuple[TrainProgress, Record | None]:
-    """Resume from the newest checkpoint that verifies, if there is one."""
+) -> tuple[TrainProgress, PreparedData, Record | None]:
+    """Resume from the newest checkpoint that verifies, if there is one.
+
+    Returns:
+        How far the run has come, the data with its held-out set, and what to record.
+    """
     place, log = context.place, context.log
     chosen, skipped = context.ranks.on_rank0(lambda: _choose(context))
     if chosen is None:
@@ -254,12 +259,11 @@ def resume(
                 "the run that it continues"
             )
         if not skipped:
-            return TrainProgress(), None
+            return TrainProgress(), data, None
         message = f"no checkpoint verifies, so training starts from step 0: {'; '.join(skipped)}"
         log(f"warning: {message}")
-        return TrainProgress(), Warning_(
-            time=time.time(), code="no_valid_checkpoint", message=message, step=0
-        )
+        warning = Warning_(time=time.time(), code="no_valid_checkpoint", message=message, step=0)
+        return TrainProgress(), data, warning
     directory = Path(chosen)
     progress, saved = state.restore(
         directory,
@@ -269,21 +273,26 @@ def resume(
         rank=context.ranks.rank,
     )
     progress.position = state.data_position(saved, data)
+    held_out = saved["data"]["validation_digest"]
     if directory.is_relative_to(place.run_dir):
         # A fork may change its data; the same run may not.
-        data.require_same(
-            digest=saved["data"]["digest"],
-            validation_digest=saved["data"]["validation_digest"],
-        )
+        data = data.scored_as(held_out)
+        data.require_same(digest=saved["data"]["digest"], validation_digest=held_out)
         chosen = str(directory.relative_to(place.run_dir))
+    elif data.validation_digest != held_out:
+        progress.best_val_loss = None  # A loss on another set is neither better nor worse.
+        message = f"not the held-out set of {chosen}: its best val/loss does not count here"
+        log(message)
+        context.events.write(Notice(time=time.time(), phase="data", message=message))
     log(f"resumed at step {progress.step} from {chosen}")
     for reason in skipped:
         log(f"warning: skipped a newer checkpoint: {reason}")
     changed = environment.changes(saved.get("versions", {}), environment.versions())
     _judge_environment(context, changed, own=directory.is_relative_to(place.run_dir))
-    return progress, Resumed(
+    resumed = Resumed(
         time=time.time(), step=progress.step, checkpoint=chosen, skipped=skipped, changed=changed
     )
+    return progress, data, resumed
 
 
 def _judge_environment(context: RunContext, changed: list[str], *, own: bool) -> None:

@@ -54,7 +54,7 @@ def test_no_held_out_document_of_any_corpus_is_trained_on(tmp_path):
     mix = prepare_mix(
         tmp_path, parts(web_texts=[*WEB, *shared], code_texts=[*CODE, *shared]), share=0.2
     )
-    held_out = decoded(mix.held_out_tokens(10**9)) - {""}
+    held_out = decoded(mix.held_out.tokens) - {""}
     assert len(held_out) > 50
     for name, part in mix.parts.items():
         assert len(held_out & set(WEB if name == "web" else CODE)) > 10
@@ -69,8 +69,8 @@ def test_an_evaluation_scores_equally_many_tokens_of_each_corpus(tmp_path):
     scored = ValidationSet(mix, 50, 1000)
     assert (scored.tokens, scored.sequences) == (1000, 20)
     inputs = np.concatenate([x.numpy() for x, _ in scored.batches()]).ravel()
-    assert np.array_equal(inputs[:501], mix.parts["code"].held_out_tokens(501))
-    assert np.array_equal(inputs[501:], mix.parts["web"].held_out_tokens(499))
+    assert np.array_equal(inputs[:501], mix.parts["code"].held_out.tokens)
+    assert np.array_equal(inputs[501:], mix.parts["web"].held_out.tokens[:499])
 
 
 def test_set_of_an_evaluation_does_not_depend_on_the_weights(tmp_path):

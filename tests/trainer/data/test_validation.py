@@ -1,5 +1,6 @@
 """The held-out set: fixed tokens in a fixed order, for any world size and micro-batch."""
 
+import json
 import math
 
 import numpy as np
@@ -8,9 +9,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lehr_testing.corpora import documents, prepare_texts
+from lehr_testing.corpora import documents, prepare_texts, silent
 from lehr_testing.properties import examples
-from lehr_trainer.data import ValidationSet
+from lehr_trainer.configs.train import DataConfig, FilesCorpus, ValidationConfig
+from lehr_trainer.data import ValidationSet, prepare_dataset
+from lehr_trainer.data.files import source_names
+from lehr_trainer.data.prepare import document_hash, is_held_out, prepared_sample
 from lehr_trainer.errors import BadData
 
 
@@ -61,14 +65,99 @@ def test_padded_batches_of_all_ranks_have_one_shape_and_score_the_same_tokens(
     assert rows_of_a_batch == max(found)
 
 
-def test_the_first_held_out_tokens_are_scored_end_to_end(prepared):
-    held_out = np.fromfile(prepared.directory / "validation.bin", dtype=prepared.dtype)
+def by_hash(texts, share):
+    """Bytes of the held-out texts, each ended by 256, in the order of their hashes."""
+    kept = [
+        raw for raw in (text.encode() for text in texts) if is_held_out(document_hash(raw), share)
+    ]
+    return [[*raw, 256] for raw in sorted(kept, key=document_hash)]
+
+
+def test_documents_are_scored_end_to_end_in_the_order_of_their_hashes(prepared):
+    held_out = np.concatenate(by_hash(documents(300), 0.2))
     part = ValidationSet(prepared, 16, 1000)
     targets = torch.cat([y.flatten() for _, y in part.batches()]).tolist()
     assert part.tokens == len(targets) == 1000 // 16 * 16
     assert targets == held_out[1 : 1 + part.tokens].tolist()
     inputs = torch.cat([x.flatten() for x, _ in part.batches()]).tolist()
     assert inputs == held_out[: part.tokens].tolist()
+
+
+def test_head_of_the_corpus_is_not_the_sample(tmp_path):
+    """Dumps are sorted by date and source: the order and the files of a corpus change nothing."""
+    texts = [f"{kind} {text}" for kind in ("web", "code") for text in documents(300)]
+    digests = set()
+    for name, order in (("sorted", texts), ("reversed", texts[::-1])):
+        (tmp_path / name).mkdir()
+        made = prepare_texts(tmp_path / name, order, share=0.2, tokens=8192)
+        digests.add(made.validation_digest)
+        scored = bytes(one for one in made.held_out.tokens.tolist() if one < 256)
+        assert min(scored.count(b"web "), scored.count(b"code ")) > 10
+    assert len(digests) == 1
+
+
+def test_the_sample_is_described(tmp_path):
+    texts = documents(300)
+    lengths = [len(one) for one in by_hash(texts, 0.2)]
+    limit = sum(lengths[:9]) + 3
+    made = prepare_texts(tmp_path, texts, share=0.2, tokens=limit)
+    assert made.held_out.describe(limit) == (
+        f"{limit:,} of {sum(lengths):,} held-out tokens, from 10 of {len(lengths)} documents"
+    )
+    # The token after the last scored one begins the tenth.
+    assert "from 9 of" in made.held_out.describe(limit - 4)
+
+
+def mixed_folder(folder, count=2):
+    """A corpus of many small texts in folders, an empty one among them."""
+    for name in [f"kind-{number}" for number in range(count)]:
+        (folder / name).mkdir(parents=True)
+        for number, text in enumerate(documents(40, seed=len(name))):
+            (folder / name / f"{number:02}.txt").write_text(f"{name} {text}" if number else "")
+    corpus = FilesCorpus(kind="text", paths=[str(folder)])
+    return DataConfig(corpus=corpus, tokenizer="byte"), ValidationConfig(share=0.3, tokens=8000)
+
+
+def test_each_document_has_the_folder_it_came_from(tmp_path):
+    data, validation = mixed_folder(tmp_path / "texts", 3)
+    assert prepared_sample(data, validation, tmp_path / "r") is None
+    made = prepare_dataset(data, validation, 512, tmp_path / "r", silent).held_out
+    texts = np.split(made.tokens, np.cumsum(made.lengths)[:-1])
+    starts = [bytes(text[:6].tolist()).decode().replace("-", "_") for text in texts]
+    assert list(made.sources) == starts
+    assert set(starts) == {"kind_0", "kind_1", "kind_2"}
+    found = prepared_sample(data, validation, tmp_path / "r")
+    assert found.describe(8000) == made.describe(8000)
+
+
+def test_sources_are_few(tmp_path):
+    flat = [tmp_path / f"{number}.txt" for number in range(17)]
+    nested = [tmp_path / str(number % 3) / "a b" / f"{number}.txt" for number in range(17)]
+    assert source_names(flat[:16]) == [path.name for path in flat[:16]]
+    assert source_names(nested[:2]) == ["0/a_b/0.txt", "1/a_b/1.txt"]
+    assert set(source_names(nested)) == {"0", "1", "2"}
+    assert len(set(source_names(flat))) == 1
+    assert set(source_names([tmp_path / str(n) / "a.txt" for n in range(17)])) == {""}
+
+
+def test_shards_of_earlier_versions_are_used_as_they_are(tmp_path):
+    """Their digest is the same, their documents have no sources, and the order is that of now."""
+    data, validation = mixed_folder(tmp_path / "texts")
+    made = prepare_dataset(data, validation, 512, tmp_path / "r", silent)
+    assert made.digest == "d8bb59aed4632fb8ad48b604f2e10d17063cde497ff5a31683b0cb38a08121cd"
+    path = made.directory / "manifest.json"
+    values = json.loads(path.read_text())
+    del values["corpus"]["held_out"]
+    path.write_text(json.dumps(values))
+    old = prepare_dataset(data, validation, 512, tmp_path / "r", silent)
+    assert old == made
+    assert set(old.held_out.sources) == {""}
+    # A run that an earlier version began keeps its set: that of the first tokens read.
+    first = np.fromfile(made.directory / "validation.bin", dtype=made.dtype)[:8001]
+    earlier = made.scored_as(old.in_reading_order().validation_digest)
+    assert np.array_equal(earlier.held_out.tokens, first)
+    assert earlier.validation_digest != made.validation_digest
+    assert made.scored_as("another") is made
 
 
 def test_the_order_is_fixed(prepared):
@@ -101,7 +190,7 @@ def test_bytes_per_token_counts_the_scored_text(tmp_path):
     """A token has one byte, but the end of a document has none."""
     texts = documents(200)
     whole = prepare_texts(tmp_path, texts, share=0.2)
-    held_out = np.fromfile(whole.directory / "validation.bin", dtype=whole.dtype)
+    held_out = whole.held_out.tokens
     ends = int((held_out == whole.eos_id).sum())
     assert math.isclose(whole.bytes_per_token, 1 - ends / held_out.size)
     part = prepare_texts(tmp_path, texts, share=0.2, tokens=500)

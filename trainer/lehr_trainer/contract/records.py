@@ -46,6 +46,8 @@ class Started(Record):
     """0 if only the program determines it."""
     data_digest: str | None = None
     validation_digest: str | None = None
+    held_out: Annotated[str, Field(max_length=200)] | None = None
+    """What an evaluation scores, in words; None in records of older versions."""
     versions: dict[str, str] = Field(default_factory=dict)
     host: dict[str, Any] = Field(default_factory=dict)
     code: str | None = None

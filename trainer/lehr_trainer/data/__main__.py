@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
         f"{prepared.tokens:,} training tokens of {prepared.documents:,} documents, "
         f"digest {prepared.digest[:12]}\n"
         f"{_corpora(prepared, config.total_tokens)}"
-        f"{prepared.validation_tokens:,} validation tokens are scored, "
+        f"an evaluation scores {prepared.held_out.describe(prepared.validation_tokens)}, "
         f"digest {prepared.validation_digest[:12]}\n"
         f"{prepared.directory}",
         file=sys.stderr if given.notices else sys.stdout,

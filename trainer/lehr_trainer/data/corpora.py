@@ -39,6 +39,11 @@ class CorpusReader(ABC):
             BadData: something in it cannot be read as text.
         """
 
+    def source_name(self, source: int, document: int) -> str:
+        """Return the name under which a document's loss is reported; empty: under none."""
+        del source, document
+        return ""
+
     def size(self, source: int) -> int | None:
         """Return the bytes of a source, for progress; None if not known beforehand."""
         del source

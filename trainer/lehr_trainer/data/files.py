@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
+import re
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -22,6 +24,9 @@ _FILES_A_SOURCE = 512
 """Most bytes of small text files that form one source: opening a stream costs more than a small
 file."""
 
+_MOST_SOURCES = 16
+"""Beyond so many files or folders, held-out documents have no source: each is a metric."""
+
 _LARGEST_DOCUMENT = 256 * 2**20
 
 
@@ -32,6 +37,8 @@ class FilesReader(CorpusReader):
         whole_files = corpus.kind == "text" and corpus.document == "file"
         step = _FILES_A_SOURCE if whole_files else 1
         self._sources = [files[at : at + step] for at in range(0, len(files), step)]
+        self._step = step
+        self._names = source_names(files)
         self._read: Callable[[list[Path], int], Iterator[str]] = {
             "text": self._text,
             "jsonl": self._json_lines,
@@ -55,6 +62,11 @@ class FilesReader(CorpusReader):
 
     def size(self, source: int) -> int | None:
         return sum(path.stat().st_size for path in self._sources[source])
+
+    def source_name(self, source: int, document: int) -> str:
+        # If several files are a source, each is one document.
+        number = source * self._step + (document if self._step > 1 else 0)
+        return self._names[number] if number < len(self._names) else ""
 
     def documents(self, source: int, skip: int) -> Iterator[str]:
         yield from self._read(self._sources[source], skip)
@@ -112,6 +124,21 @@ class FilesReader(CorpusReader):
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
             raise BadData(f"{path}: column {field!r} holds {kind}, not text")
         yield from _rows(files, skip, builder="parquet", field=field, columns=[field])
+
+
+def source_names(files: list[Path]) -> list[str]:
+    """Name the source of each file: the file if there are few, else its folder, else nothing.
+
+    Files and folders count from the folder that holds all files.
+    """
+    root = Path(os.path.commonpath([path.parent for path in files]))
+    inside = [path.relative_to(root) for path in files]
+    folders = [Path(path.parts[0]) if len(path.parts) > 1 else Path(root.name) for path in inside]
+    for names in (inside, folders):
+        if len(set(names)) <= _MOST_SOURCES:
+            # A metric's name has at most 200 characters.
+            return [re.sub(r"[^\w./]", "_", name.as_posix())[-100:] for name in names]
+    return [""] * len(files)
 
 
 def _no_field(field: str, names: list[str]) -> str:

@@ -24,7 +24,7 @@ from lehr_trainer.callbacks import Notify
 from lehr_trainer.configs.corpus import Corpus, FilesCorpus, HubCorpus
 from lehr_trainer.configs.train import DataConfig, MixCorpus, ValidationConfig
 from lehr_trainer.data.away import shards_of_absent
-from lehr_trainer.data.checks import check_vocabulary
+from lehr_trainer.data.checks import TOKENIZER_SIZES, check_tokenizer, check_vocabulary
 from lehr_trainer.data.corpora import CorpusReader, identity_digest, open_corpus
 from lehr_trainer.data.lock import PreparationLock, preparation_lock
 from lehr_trainer.data.mix import whole_weights
@@ -40,8 +40,10 @@ from lehr_trainer.data.shards import (
 from lehr_trainer.data.token_dataset import (
     MANIFEST,
     DatasetManifest,
+    HeldOutSample,
     PreparedData,
     open_prepared,
+    read_manifest,
 )
 from lehr_trainer.data.tokenizers import TokenArray, Tokenizer, load_tokenizer
 from lehr_trainer.errors import BadData, DiskFull
@@ -142,7 +144,7 @@ def _prepare_mix(
     each. So runs with other weights are evaluated on the same set.
     """
     weights = whole_weights({name: part.weight for name, part in mix.parts.items()})
-    own = validation.model_copy(update={"tokens": max(1, validation.tokens // len(weights))})
+    own = _of_each(validation, mix)
     parts: dict[str, PreparedData] = {}
     for name, part in mix.parts.items():
 
@@ -154,6 +156,36 @@ def _prepare_mix(
         except BadData as error:
             raise type(error)(f"data.corpus.parts.{name}: {error}") from None
     return PreparedMix.of(parts, weights, validation.tokens)
+
+
+def _of_each(validation: ValidationConfig, mix: MixCorpus) -> ValidationConfig:
+    """Return the config of the held-out set of each part."""
+    return validation.model_copy(update={"tokens": max(1, validation.tokens // len(mix.parts))})
+
+
+def prepared_sample(
+    data: DataConfig, validation: ValidationConfig, root: Path
+) -> HeldOutSample | None:
+    """Return what an evaluation will score, if it is prepared under ``root``. Uses no network."""
+    if isinstance(data.corpus, MixCorpus):
+        samples = {
+            name: prepared_sample(
+                data.model_copy(update={"corpus": part.corpus}),
+                _of_each(validation, data.corpus),
+                root,
+            )
+            for name, part in sorted(data.corpus.parts.items())
+        }
+        whole = {name: one for name, one in samples.items() if one is not None}
+        return HeldOutSample.join(whole) if len(whole) == len(samples) else None
+    offline = data.tokenizer in TOKENIZER_SIZES or check_tokenizer(data.tokenizer) is not None
+    if not offline or not any(root.glob(f"*/{MANIFEST}")):
+        return None
+    corpus, tokenizer = open_corpus(data.corpus), load_tokenizer(data.tokenizer)
+    directory = root / cache_key(corpus, tokenizer, data, validation)
+    if not (directory / MANIFEST).is_file():
+        return None
+    return HeldOutSample.read(directory, read_manifest(directory), validation.tokens)
 
 
 def cache_key(
@@ -196,7 +228,7 @@ class _Preparation:
                 writer.close()
             self._check_not_empty(writer, building)
             manifest = DatasetManifest(
-                corpus=self.corpus.description(),
+                corpus={**self.corpus.description(), "held_out": writer.held_out},
                 tokenizer=self.data.tokenizer,
                 dtype=dtype,
                 vocab_size=self.tokenizer.vocab_size,
@@ -236,8 +268,8 @@ class _Preparation:
         pending: deque[tuple[Future[TokenBatch], CorpusPosition]] = deque()
         with ThreadPoolExecutor(cores, "tokenize") as pool:
             try:
-                for texts, then in self._batches(start):
-                    pending.append((pool.submit(self._tokenize, texts), then))
+                for texts, first, then in self._batches(start):
+                    pending.append((pool.submit(self._tokenize, texts, first), then))
                     if len(pending) > 2 * cores:
                         future, position = pending.popleft()
                         yield future.result(), position
@@ -248,8 +280,10 @@ class _Preparation:
                 for future, _ in pending:
                     future.cancel()
 
-    def _batches(self, start: CorpusPosition) -> Iterator[tuple[list[str], CorpusPosition]]:
-        """Yield about a mebibyte of documents of one source, and the position after them."""
+    def _batches(
+        self, start: CorpusPosition
+    ) -> Iterator[tuple[list[str], CorpusPosition, CorpusPosition]]:
+        """Yield about a mebibyte of documents of one source, their position, and the one after."""
         for source in range(start.source, self.corpus.sources()):
             read = start.document if source == start.source else 0
             texts: list[str] = []
@@ -258,24 +292,30 @@ class _Preparation:
                 texts.append(text)
                 size += len(text)
                 if size >= _BATCH_BYTES:
-                    read += len(texts)
-                    yield texts, CorpusPosition(source, read)
+                    first, read = read, read + len(texts)
+                    yield texts, CorpusPosition(source, first), CorpusPosition(source, read)
                     texts, size = [], 0
             # Also when empty: the next source begins here.
-            yield texts, CorpusPosition(source + 1, 0)
+            yield texts, CorpusPosition(source, read), CorpusPosition(source + 1, 0)
 
-    def _tokenize(self, texts: list[str]) -> TokenBatch:
+    def _tokenize(self, texts: list[str], first: CorpusPosition) -> TokenBatch:
         eos = self.tokenizer.eos_id
-        kept = [_encodable(text) for text in texts if text and not text.isspace()]
+        numbers = [at for at, text in enumerate(texts) if text and not text.isspace()]
+        kept = [_encodable(texts[at]) for at in numbers]
         raw = [text.encode() for text in kept]
         hashes = [document_hash(data) for data in raw]
         train: list[TokenArray] = []
         held_out: list[HeldOutShard] = []
         train_documents = 0
         end = np.array([eos], dtype=np.uint32)
-        for data, name, tokens in zip(raw, hashes, self.tokenizer.encode_all(kept), strict=True):
+        for number, data, name, tokens in zip(
+            numbers, raw, hashes, self.tokenizer.encode_all(kept), strict=True
+        ):
             if is_held_out(name, self.validation.share):
-                held_out.append(HeldOutShard(name, np.concatenate([tokens, end]), len(data)))
+                source = self.corpus.source_name(first.source, first.document + number)
+                held_out.append(
+                    HeldOutShard(name, np.concatenate([tokens, end]), len(data), source)
+                )
             else:
                 train += [tokens, end]
                 train_documents += 1

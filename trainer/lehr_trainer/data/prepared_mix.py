@@ -6,12 +6,8 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from lehr_trainer.data.token_dataset import PreparedData, tokens_digest
+from lehr_trainer.data.token_dataset import HeldOutSample, PreparedData, scored_fields
 
 
 @dataclass(frozen=True)
@@ -45,28 +41,24 @@ class PreparedMix(PreparedData):
         parts = {name: parts[name] for name in names}
         weights = {name: weights[name] for name in names}
         first = parts[names[0]]
-        held_out = np.concatenate([_scored(part) for part in parts.values()])
-        total_bytes = sum(part.bytes_per_token * _scored(part).size for part in parts.values())
-        scored = min(validation_tokens, held_out.size - 1)
+        sample = HeldOutSample.join({name: part.held_out for name, part in parts.items()})
         return cls(
             directory=first.directory.parent,
             digest=mix_digest({name: part.digest for name, part in parts.items()}, weights),
             tokens=sum(part.tokens for part in parts.values()),
             documents=sum(part.documents for part in parts.values()),
-            validation_tokens=scored,
-            validation_digest=tokens_digest(first.tokenizer, held_out[: scored + 1]),
-            bytes_per_token=total_bytes / held_out.size,
             dtype=first.dtype,
             vocab_size=first.vocab_size,
             eos_id=first.eos_id,
             tokenizer=first.tokenizer,
             parts=parts,
             weights=weights,
+            **scored_fields(first.tokenizer, sample, validation_tokens),
         )
 
-    def held_out_tokens(self, count: int) -> NDArray[Any]:
-        together: NDArray[Any] = np.concatenate([_scored(part) for part in self.parts.values()])
-        return together[:count]
+    def in_reading_order(self) -> PreparedMix:
+        parts = {name: part.in_reading_order() for name, part in self.parts.items()}
+        return PreparedMix.of(parts, self.weights, self.validation_tokens)
 
     def share(self, name: str) -> float:
         """Return the share of a corpus in the training tokens."""
@@ -77,8 +69,3 @@ def mix_digest(digests: Mapping[str, str], weights: Mapping[str, int]) -> str:
     """Return the digest of a mix, from those of its corpora, by name, in the order of the names."""
     identity = [[name, weights[name], digest] for name, digest in digests.items()]
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
-
-
-def _scored(part: PreparedData) -> NDArray[Any]:
-    """Read the held-out tokens of a corpus that an evaluation scores, and the one after them."""
-    return part.held_out_tokens(part.validation_tokens + 1)

@@ -31,6 +31,7 @@ class HeldOutShard:
     hash: bytes
     tokens: TokenArray
     bytes: int
+    source: str
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,8 @@ class _Progress:
     train: list[Shard] = field(default_factory=list)
     validation_tokens: int = 0
     validation_documents: int = 0
+    held_out: list[list[Any]] = field(default_factory=list)
+    """Sources in the order of reading, each with its number of held-out documents."""
     duplicates: int = 0
 
 
@@ -148,6 +151,11 @@ class ShardWriter:
         return self._done.validation_tokens
 
     @property
+    def held_out(self) -> list[list[Any]]:
+        """Return the sources in the order of reading, with their held-out documents."""
+        return self._done.held_out
+
+    @property
     def duplicates(self) -> int:
         return self._done.duplicates
 
@@ -164,6 +172,9 @@ class ShardWriter:
             self._records.write(np.array([record], dtype=DOCUMENT_RECORD).tobytes())
             self._done.validation_tokens += document.tokens.size
             self._done.validation_documents += 1
+            if not self._done.held_out or self._done.held_out[-1][0] != document.source:
+                self._done.held_out.append([document.source, 0])
+            self._done.held_out[-1][1] += 1
         self._at = then
         if self._shard.tokens >= self._shard_tokens:
             self._close_shard()
@@ -214,6 +225,7 @@ class ShardWriter:
             "train": [shard.model_dump() for shard in done.train],
             "validation_tokens": done.validation_tokens,
             "validation_documents": done.validation_documents,
+            "held_out": done.held_out,
             "duplicates": done.duplicates,
         }
         temporary = self._folder / f"{STATE}.tmp"
@@ -231,6 +243,7 @@ class ShardWriter:
                 train=[Shard.model_validate(shard) for shard in state["train"]],
                 validation_tokens=state["validation_tokens"],
                 validation_documents=state["validation_documents"],
+                held_out=state.get("held_out", []),  # Older versions have none.
                 duplicates=state["duplicates"],
             )
             self._check(progress)

@@ -16,10 +16,12 @@ import contextlib
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +58,9 @@ class DatasetManifest(BaseModel):
 
     format: Literal[1] = 1
     corpus: dict[str, Any]
-    """Kind and identity of the corpus, for people."""
+    """Kind and identity of the corpus, for people. ``held_out`` lists its sources and the number of
+    held-out documents of each, in the order of reading. Not a field, which older trainers refuse.
+    """
     tokenizer: str
     dtype: Literal["uint16", "uint32"]
     vocab_size: int
@@ -72,6 +76,77 @@ class DatasetManifest(BaseModel):
         """SHA-256 of the tokens: the same for the same text, wherever it was stored."""
         content = self.model_dump(mode="json", exclude={"corpus"})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class HeldOutSample:
+    """The held-out tokens that an evaluation scores: those of the first documents by hash.
+
+    So they are a sample of all held-out documents, and the order of reading does not matter.
+    """
+
+    tokens: NDArray[Any]
+    """The scored tokens, and one more: the last one is a target only."""
+    lengths: NDArray[np.int64]
+    """How many of the tokens each document has, in the same order."""
+    sources: tuple[str, ...]
+    """Source of each document; empty where it is not known."""
+    text_bytes: float
+    """UTF-8 bytes of the tokens' text. In a document that is cut, they count as evenly spread."""
+    all_tokens: int
+    """Number of all held-out tokens, scored or not."""
+    all_documents: int
+
+    @classmethod
+    def read(
+        cls, directory: Path, manifest: DatasetManifest, count: int, *, by_hash: bool = True
+    ) -> Self:
+        """Read at most ``count`` tokens to score; without ``by_hash`` in the order of reading."""
+        documents = np.fromfile(directory / VALIDATION_DOCUMENTS, dtype=DOCUMENT_RECORD)
+        runs = manifest.corpus.get("held_out", [])
+        sources = list(chain.from_iterable([name] * number for name, number in runs))
+        if len(sources) != len(documents):  # An earlier version prepared it, or a part of it.
+            sources = [""] * len(documents)
+        begins = np.cumsum(documents["tokens"]) - documents["tokens"]
+        high, low = documents["hash"].copy().view(">u8").reshape(-1, 2).T
+        order = np.lexsort((low, high)) if by_hash else np.arange(len(documents))
+        ends = np.cumsum(documents["tokens"][order])
+        tokens = min(count + 1, int(ends[-1]))
+        order = order[: int(np.searchsorted(ends, tokens)) + 1]
+        taken = documents[order]
+        lengths = taken["tokens"].astype(np.int64)
+        lengths[-1] -= ends[len(order) - 1] - tokens
+        stored = np.memmap(directory / VALIDATION, dtype=manifest.dtype, mode="r")
+        texts = zip(begins[order].tolist(), lengths.tolist(), strict=True)
+        return cls(
+            tokens=np.concatenate([stored[begin : begin + length] for begin, length in texts]),
+            lengths=lengths,
+            sources=tuple(sources[index] for index in order),
+            text_bytes=float((taken["bytes"] * (lengths / taken["tokens"])).sum()),
+            all_tokens=int(documents["tokens"].sum()),
+            all_documents=len(documents),
+        )
+
+    @classmethod
+    def join(cls, samples: Mapping[str, HeldOutSample]) -> Self:
+        """Put samples one after the other; the source of each document is the sample's name."""
+        return cls(
+            tokens=np.concatenate([one.tokens for one in samples.values()]),
+            lengths=np.concatenate([one.lengths for one in samples.values()]),
+            sources=tuple(name for name, one in samples.items() for _ in one.lengths),
+            text_bytes=sum(one.text_bytes for one in samples.values()),
+            all_tokens=sum(one.all_tokens for one in samples.values()),
+            all_documents=sum(one.all_documents for one in samples.values()),
+        )
+
+    def describe(self, most: int) -> str:
+        """Say how much of the held-out set an evaluation of at most so many tokens scores."""
+        scored = min(most, self.tokens.size - 1)
+        documents = int(np.searchsorted(np.cumsum(self.lengths), scored, side="right")) + 1
+        return (
+            f"{scored:,} of {self.all_tokens:,} held-out tokens, "
+            f"from {documents:,} of {self.all_documents:,} documents"
+        )
 
 
 @dataclass(frozen=True)
@@ -95,14 +170,28 @@ class PreparedData:
     eos_id: int
     """Token that ends each document, and so marks where documents meet."""
     tokenizer: str
+    held_out: HeldOutSample = field(compare=False, repr=False)
 
     @property
     def train_bytes(self) -> int:
         return self.tokens * np.dtype(self.dtype).itemsize
 
-    def held_out_tokens(self, count: int) -> NDArray[Any]:
-        """Read the first ``count`` held-out tokens, or all if there are fewer."""
-        return np.fromfile(self.directory / VALIDATION, dtype=self.dtype, count=count)
+    def in_reading_order(self) -> PreparedData:
+        """Return these data with the held-out set of earlier versions: the first ones read."""
+        manifest = read_manifest(self.directory)
+        sample = HeldOutSample.read(self.directory, manifest, self.validation_tokens, by_hash=False)
+        return replace(self, **scored_fields(self.tokenizer, sample, self.validation_tokens))
+
+    def scored_as(self, validation_digest: str) -> PreparedData:
+        """Return these data with the held-out set of that digest, if it is one of theirs.
+
+        A run that an earlier version began keeps its set, and with it one curve and one best loss.
+        """
+        if validation_digest != self.validation_digest:
+            earlier = self.in_reading_order()
+            if earlier.validation_digest == validation_digest:
+                return earlier
+        return self
 
     def require_same(
         self, *, digest: str | None = None, validation_digest: str | None = None
@@ -138,29 +227,32 @@ def open_prepared(
     manifest = read_manifest(directory)
     check_vocabulary(manifest.tokenizer, manifest.vocab_size, vocab_size)
     _verify(directory, manifest, hash_everything=hash_everything)
-    held_out = np.fromfile(directory / VALIDATION, dtype=manifest.dtype)
-    # The last scored token is a target only, so one more token is needed.
-    scored = min(validation_tokens, held_out.size - 1)
-    seen = held_out[: scored + 1]
+    sample = HeldOutSample.read(directory, manifest, validation_tokens)
     return PreparedData(
         directory=directory,
         digest=manifest.digest,
         tokens=sum(shard.tokens for shard in manifest.train),
         documents=sum(shard.documents for shard in manifest.train),
-        validation_tokens=scored,
-        validation_digest=tokens_digest(manifest.tokenizer, seen),
-        bytes_per_token=_bytes_per_token(directory, scored + 1),
         dtype=manifest.dtype,
         vocab_size=manifest.vocab_size,
         eos_id=manifest.eos_id,
         tokenizer=manifest.tokenizer,
+        **scored_fields(manifest.tokenizer, sample, validation_tokens),
     )
 
 
-def tokens_digest(tokenizer: str, tokens: NDArray[Any]) -> str:
-    """Return the digest of scored tokens, whatever their width."""
-    content = f"{tokenizer} {tokens.size} ".encode() + tokens.astype("<u4").tobytes()
-    return hashlib.sha256(content).hexdigest()
+def scored_fields(tokenizer: str, sample: HeldOutSample, most: int) -> dict[str, Any]:
+    """Return the fields of ``PreparedData`` on its held-out set; ``most`` tokens are scored."""
+    scored = min(most, sample.tokens.size - 1)
+    seen = sample.tokens[: scored + 1]
+    # Whatever the width of the tokens.
+    content = f"{tokenizer} {seen.size} ".encode() + seen.astype("<u4").tobytes()
+    return {
+        "validation_tokens": scored,
+        "validation_digest": hashlib.sha256(content).hexdigest(),
+        "bytes_per_token": sample.text_bytes / sample.tokens.size,
+        "held_out": sample,
+    }
 
 
 def read_manifest(directory: Path) -> DatasetManifest:
@@ -243,13 +335,3 @@ def write_stamps(directory: Path, stamps: dict[str, list[int]]) -> None:
 def sha256_file(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _bytes_per_token(directory: Path, tokens: int) -> float:
-    """Compute UTF-8 bytes per token over the first ``tokens`` held-out tokens."""
-    documents = np.fromfile(directory / VALIDATION_DOCUMENTS, dtype=DOCUMENT_RECORD)
-    ends = np.cumsum(documents["tokens"])
-    sizes = np.concatenate([[0], np.cumsum(documents["bytes"])])
-    # Inside the last scored document, bytes are assumed to be spread evenly.
-    covered = float(np.interp(tokens, np.concatenate([[0], ends]), sizes))
-    return covered / tokens

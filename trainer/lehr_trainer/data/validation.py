@@ -58,9 +58,16 @@ class ValidationSet:
                 f"one sequence of {sequence_length:,}; raise validation.share or take a larger "
                 "corpus"
             )
-        held_out = prepared.held_out_tokens(self.tokens + 1)
-        windows = sliding_window_view(held_out, sequence_length + 1)[::sequence_length]
+        held_out = prepared.held_out
+        seen = held_out.tokens[: self.tokens + 1]
+        windows = sliding_window_view(seen, sequence_length + 1)[::sequence_length]
         self._rows = windows[rank::world_size]
+        document = np.repeat(np.arange(len(held_out.lengths)), held_out.lengths)
+        targets = document[1 : self.tokens + 1].reshape(self.sequences, sequence_length)
+        self.documents = targets[rank::world_size].ravel()
+        """The document of each of this rank's targets, in the order of the batches."""
+        self.targets = np.bincount(targets.ravel(), minlength=len(held_out.lengths))
+        """Number of targets of each document, over all ranks."""
         self._micro_batch = micro_batch
         most_of_a_rank = -(-self.sequences // world_size)
         self._padded_rows = min(micro_batch, most_of_a_rank) if padded else 0

@@ -35,7 +35,7 @@ from lehr_trainer.diagnostics.diagnostics_logger import Batch
 from lehr_trainer.diagnostics.fake_inductor import compiled_on_fake_tensors
 from lehr_trainer.diagnostics.phase_memory import PhaseMemory, storage_bytes
 from lehr_trainer.errors import BadConfig
-from lehr_trainer.evaluate import held_out_sums
+from lehr_trainer.evaluate import held_out_losses
 from lehr_trainer.models.attention import attention_backend, require_operands
 from lehr_trainer.models.documents import make_input_fn
 from lehr_trainer.models.fp8 import require_fp8
@@ -233,7 +233,7 @@ class _Tracer:
         sequences = config.validation.micro_batch or config.batch.micro_batch or share
         batches = _MockBatches((sequences, config.batch.sequence_length), 1, self._ranks.device)
         with self._memory.phase("evaluation"):
-            held_out_sums(
+            held_out_losses(
                 step.model,
                 step.model.head_weight,
                 iter([batches.batch(0, 0)]),

@@ -48,10 +48,44 @@ def cross_entropy(
             words added have probability 0.
     """
     rows, flat = hidden.reshape(-1, hidden.shape[-1]), targets.reshape(-1)
-    total: Tensor = _SummedCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        rows, head_weight, flat, operands, chunk_bytes, between, pad_to, torch.is_grad_enabled()
-    )
+    # In no_grad mode, as in a diagnostic, parameters still require gradients.
+    if torch.is_grad_enabled() and (hidden.requires_grad or head_weight.requires_grad):
+        total: Tensor = _SummedCrossEntropy.apply(  # type: ignore[no-untyped-call]
+            rows, head_weight, flat, operands, chunk_bytes, between, pad_to
+        )
+    else:
+        total = token_losses(
+            rows, head_weight, flat, operands=operands, chunk_bytes=chunk_bytes, pad_to=pad_to
+        ).sum()
     return total / flat.numel()
+
+
+@torch.no_grad()
+def token_losses(
+    hidden: Tensor,
+    head_weight: Tensor,
+    targets: Tensor,
+    *,
+    operands: torch.dtype = torch.float32,
+    chunk_bytes: int = CHUNK_BYTES,
+    pad_to: int = 1,
+) -> Tensor:
+    """Compute the loss of each target in nats, fp32 [...], without gradients.
+
+    The arguments are those of ``cross_entropy``.
+    """
+    rows, flat = hidden.reshape(-1, hidden.shape[-1]), targets.reshape(-1)
+    losses = torch.empty(flat.shape, dtype=torch.float32, device=hidden.device)
+    with torch.autocast(hidden.device.type, enabled=False):
+        w = _operand(head_weight, operands, pad_to)
+        for chunk in _chunks(rows.shape[0], w.shape[0], chunk_bytes):
+            logits = fp32_product(rows[chunk].to(operands), w.t())
+            logits[:, head_weight.shape[0] :] = float("-inf")
+            log_probabilities = F.log_softmax(logits, dim=-1)
+            losses[chunk] = -log_probabilities.gather(-1, flat[chunk, None]).squeeze(-1)
+            # Otherwise they would live until the next chunk's logits exist beside them.
+            del logits, log_probabilities
+    return losses.view(targets.shape)
 
 
 class _SummedCrossEntropy(torch.autograd.Function):
@@ -71,15 +105,11 @@ class _SummedCrossEntropy(torch.autograd.Function):
         chunk_bytes: int,
         between: pointwise.Pointwise,
         pad_to: int,
-        needs_grad: bool,
     ) -> Tensor:
-        # In no_grad mode, as in an evaluation, ``needs_input_grad`` still names the parameters.
-        needs_hidden, needs_weight = (needed and needs_grad for needed in ctx.needs_input_grad[:2])
+        needs_hidden, needs_weight = ctx.needs_input_grad[:2]
         with torch.autocast(hidden.device.type, enabled=False):
             vocabulary = weight.shape[0]
-            w = weight.to(operands)
-            if operands.itemsize == 2 and vocabulary % pad_to:
-                w = F.pad(w, (0, 0, 0, -vocabulary % pad_to))
+            w = _operand(weight, operands, pad_to)
             ctx.lift = _LIFT if operands == torch.float16 else 1.0
             ctx.hidden_kind = hidden.dtype
             # fp16's range holds this gradient only once it is scaled, which backward does.
@@ -91,10 +121,6 @@ class _SummedCrossEntropy(torch.autograd.Function):
                 x, target = hidden[rows].to(operands), targets[rows, None]
                 logits = fp32_product(x, w.t())
                 logits[:, vocabulary:] = float("-inf")
-                if not needs_hidden and not needs_weight:
-                    total -= F.log_softmax(logits, dim=-1).gather(-1, target).sum()
-                    del logits
-                    continue
                 loss, grad_logits = between(logits, target, ctx.lift, operands)
                 # Otherwise they would live until the next chunk's logits exist beside them.
                 del logits
@@ -123,7 +149,13 @@ class _SummedCrossEntropy(torch.autograd.Function):
             grad_hidden = grad_hidden.mul_(scale).to(ctx.hidden_kind)
         if grad_weight is not None:
             grad_weight.mul_(scale / ctx.lift)
-        return grad_hidden, grad_weight, None, None, None, None, None, None
+        return grad_hidden, grad_weight, None, None, None, None, None
+
+
+def _operand(weight: Tensor, operands: torch.dtype, pad_to: int) -> Tensor:
+    w = weight.to(operands)
+    padded = operands.itemsize == 2 and len(w) % pad_to
+    return F.pad(w, (0, 0, 0, -len(w) % pad_to)) if padded else w
 
 
 def _chunks(rows: int, vocabulary: int, chunk_bytes: int) -> list[slice]:

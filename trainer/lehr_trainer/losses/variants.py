@@ -28,7 +28,7 @@ from lehr_trainer.losses.chunked import cross_entropy, fp32_product
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(hidden [..., H], head weight [V, H], targets [...]) -> mean loss, a scalar."""
 
-_FAST_ROWS = 64
+FAST_ROWS = 64
 """Words to a multiple of which a GPU's products are padded: 128 bytes of bf16."""
 
 
@@ -47,7 +47,7 @@ def build_loss(config: LossConfig, operands: torch.dtype, device: torch.device) 
                 between=(
                     pointwise.compiled() if config.pointwise == "compiled" else pointwise.eager
                 ),
-                pad_to=_FAST_ROWS if device.type == "cuda" else 1,
+                pad_to=FAST_ROWS if device.type == "cuda" else 1,
             )
         case "standard":
             return partial(standard, operands=operands)
