@@ -124,6 +124,7 @@ class Attempt:
                 tokens_per_step=TOKENS_PER_STEP,
                 total_steps=self.run.spec["train"]["steps"],
                 validation_digest=self.held_out,
+                held_out="32,768 of 249,404 held-out tokens, from 21 of 23 documents",
                 versions={"torch": "2.13.0", "python": "3.11.7"},
                 host={"name": "n1", "cpus": 64},
                 startup_s={"imports": 3.2, "data": 0.4, "model": 2.1, "first_batch": 0.8},
@@ -178,6 +179,7 @@ class Attempt:
                 tokens=step * TOKENS_PER_STEP,
                 values={"val/loss": loss, "val/bits_per_byte": loss / 3.1},
                 validation_digest=self.held_out,
+                held_out="32,768 of 249,404 held-out tokens, from 21 of 23 documents",
             )
         )
 

@@ -132,7 +132,7 @@ def show_run_plan(
     """
     from lehr.analysis.plan import plan_run
     from lehr.cli.built_model import built_model
-    from lehr.cli.plan_data import print_data_problems
+    from lehr.cli.plan_data import print_data
     from lehr.cli.plan_server import PlanServer
     from lehr.cli.plan_text import plan_json, run_text
     from lehr.cli.plan_trace import show_trace, traced
@@ -158,7 +158,7 @@ def show_run_plan(
         print_json(answer if found is None else {**answer, "trace": found})
     else:
         console().print(run_text(spec.name, made, server.cluster))
-        print_data_problems([spec])
+        print_data([spec])
         print_warnings(warnings)
         if found is not None:
             show_trace(found, made)
@@ -204,7 +204,7 @@ def show_sweep_plan(
     """
     from lehr.analysis.plan import plan_sweep
     from lehr.cli.built_model import built_model
-    from lehr.cli.plan_data import print_data_problems
+    from lehr.cli.plan_data import print_data
     from lehr.cli.plan_server import PlanServer
     from lehr.cli.plan_text import sweep_json, sweep_text, trials_table
     from lehr.specs import expand
@@ -235,7 +235,7 @@ def show_sweep_plan(
         print_json({"kind": "sweep", **sweep_json(made, server.cluster)})
     else:
         console().print(sweep_text(made, server.cluster))
-        print_data_problems(run for run, _ in runs)
+        print_data(run for run, _ in runs)
         print_warnings(warnings)
         if each_trial:
             console().print()

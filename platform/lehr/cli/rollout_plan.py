@@ -31,7 +31,7 @@ def show_rollout_plan(
     from lehr.cli.built_model import built_model
     from lehr.cli.connect import connect
     from lehr.cli.plan import refusal
-    from lehr.cli.plan_data import print_data_problems
+    from lehr.cli.plan_data import print_data
     from lehr.cli.plan_server import PlanServer
     from lehr.specs import stages
 
@@ -49,7 +49,7 @@ def show_rollout_plan(
         print_json(rollout_json(spec, planned))
     else:
         console().print(rollout_text(spec, planned))
-        print_data_problems(stage.train for stage, _ in planned)
+        print_data(stage.train for stage, _ in planned)
     if refused is not None:
         raise refused
 

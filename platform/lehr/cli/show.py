@@ -211,6 +211,7 @@ def _facts(view: RunDetail) -> list[tuple[str, str]]:
         ("note", view.note),
         ("model", f"{formats.millions(view.parameters)} parameters" if view.parameters else ""),
         ("tokens", f"{formats.count(view.tokens_per_step)} a step, seed {train.get('seed', 0)}"),
+        ("validation", view.held_out or ""),
         (
             "varied",
             ", ".join(f"{k}={formats.parameter(v, k)}" for k, v in view.parameters_varied.items()),

@@ -93,6 +93,8 @@ class TrainerSummary:
     parameters: int | None = None
     warnings: tuple[str, ...] = ()
     """The newest of each kind of warning."""
+    held_out: str | None = None
+    """What an evaluation scores."""
     notice: str | None = None
     """What it does before its first step: prepares data, compiles."""
 
@@ -131,6 +133,7 @@ class RunPresenter:
         return RunDetail(
             **fields,
             spec=run.spec,
+            held_out=self._load_summary(run).held_out if run.attempt else None,
             provenance=self._store.runs.provenance(run),
             attempts=[
                 attempt_view(attempt, sizes[attempt.number], self._heartbeat_at(attempt.id))
@@ -372,18 +375,20 @@ def _alerts(
 def _parse_summary(records: Iterable[Any]) -> TrainerSummary:
     device: str | None = None
     parameters: int | None = None
+    held_out: str | None = None
     warnings: dict[str, str] = {}
     notice: str | None = None
     for record in records:
         if isinstance(record, Started):
             device = record.device
             parameters = record.parameters or None
+            held_out = record.held_out
         elif isinstance(record, Warning_):
             warnings[record.code] = record.message
         elif isinstance(record, Notice):
             share = f" ({record.done:.0%})" if record.done is not None else ""
             notice = f"{record.message}{share}"
-    return TrainerSummary(device, parameters, tuple(warnings.values()), notice)
+    return TrainerSummary(device, parameters, tuple(warnings.values()), held_out, notice)
 
 
 def _median(values: Sequence[float]) -> float | None:

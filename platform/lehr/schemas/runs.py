@@ -147,6 +147,9 @@ class RunDetail(RunView):
     """Those of ``alerts`` that the diagnosis of its curves raised, explained."""
     cost: CostView | None = None
     """Null before its first attempt."""
+    held_out: str | None = None
+    """What an evaluation scores, in words: the share of the held-out tokens and documents. Null
+    before training starts, for a program, and for runs of older versions."""
     warnings: list[str] = []
     """What may go wrong on this cluster, each with a way out, until the run has ended; and what is
     lost of its streams, for ever."""

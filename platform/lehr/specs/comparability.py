@@ -35,8 +35,10 @@ METRICS = (
     "loss_same_tokens",
     "top1_acc",
 )
-"""Metrics with fixed names; ``params/`` has one for each part of the model."""
-_PARTS = re.compile(r"params/[A-Za-z0-9_.]+/(norm|grad_norm|update_ratio)")
+"""Metrics with fixed names; ``params/`` has one for each part of the model, and ``val/loss/`` one
+for each source of a corpus or part of a mix.
+"""
+_PARTS = re.compile(r"params/[A-Za-z0-9_.]+/(norm|grad_norm|update_ratio)|val/loss/.+")
 
 
 def metric_problems(sweep: SweepSpec, origin: Origin) -> Iterator[SpecProblem]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,11 @@ def test_corpus_of_a_sweep_is_prepared_once_and_reused(lehr, tmp_path):
     first = lehr("data", "prepare", str(file))
     assert first.returncode == 0, first.stderr
     assert "training tokens" in first.stdout
+    scored = re.search(
+        r"scores ([\d,]+ of [\d,]+ held-out tokens, from .* documents)", first.stdout
+    )
+    assert scored is not None
+    assert f"scored   {scored[1]}\n" in lehr("plan", str(file)).stdout
     again = lehr("data", "prepare", str(file), "--json")
     assert again.returncode == 0
     prepared = json.loads(again.stdout)["prepared"]
