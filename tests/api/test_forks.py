@@ -142,6 +142,13 @@ def test_fork_is_recorded_with_its_source(api, source):
     assert api_.dispatcher.woken == woken + 1
 
 
+def test_fork_that_heats_up_again_has_a_warning(api, source):
+    body = {"step": 20, "changes": {"train.schedule.name": "constant"}}
+    made = api[1].post("/api/v1/runs/one/fork", json=body).json()
+    assert made["warnings"] == [made["provenance"]["fork"]["warning"]]
+    assert "the learning rate rises from" in made["warnings"][0]
+
+
 def test_a_failed_fork_is_retried_only_while_the_checkpoint_that_it_starts_from_exists(api, source):
     """Found by the simulation (seed 20008): the retry began from a checkpoint that was removed."""
     api_, client = api

@@ -39,11 +39,11 @@ class Checkout:
         source = Path(lehr_trainer.__file__).parent
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(source, folder / "trainer" / "lehr_trainer", ignore=ignored)
-        self.schedule = folder / "trainer/lehr_trainer/optim/schedule.py"
+        self.schedule = folder / "trainer/lehr_trainer/configs/lr_factor.py"
 
     def edit(self, factor: float) -> None:
         """Change what the trainer computes: the learning rate of a constant schedule."""
-        original = Path(lehr_trainer.__file__).parent / "optim/schedule.py"
+        original = Path(lehr_trainer.__file__).parent / "configs/lr_factor.py"
         text = original.read_text()
         assert text.count(_LINE) == 1
         self.schedule.write_text(text.replace(_LINE, f"        return {factor}\n"))
@@ -152,7 +152,7 @@ def test_killed_and_forked_runs_train_with_the_code_that_was_pinned(server, corp
     digest = killed.detail.spec["code"]["digest"]
     assert same.detail.spec["code"]["digest"] == digest
     changes = client.code_diff("to-kill", "current").changes
-    assert [change.name for change in changes] == ["trainer/lehr_trainer/optim/schedule.py"]
+    assert [change.name for change in changes] == ["trainer/lehr_trainer/configs/lr_factor.py"]
     assert "+        return 0.25" in changes[0].patch
 
     attempts = layout.attempts(server.home / "runs" / killed.id)

@@ -15,6 +15,7 @@ from lehr.cli.output import (
     print_json,
     state_text,
 )
+from lehr.cli.plan import print_warnings
 from lehr.cli.watch import watch_until_end
 from lehr.errors import UserError
 
@@ -77,6 +78,7 @@ def fork(
         starts = ((run.detail.spec.get("train") or {}).get("schedule") or {}).get("starts_after")
         if starts == origin["step"] and starts:
             out.print(f"  its schedule restarts after step {starts:,}")
+        print_warnings(run.detail.warnings)
         out.print(f"  {run.url}", style="dim")
         if not watch:
             out.print(f"  Watch it: lehr watch {run.id}", style="dim")

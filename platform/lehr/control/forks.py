@@ -10,6 +10,7 @@ from lehr.errors import NotFound, SpecError, SpecProblem
 from lehr.specs import load_spec
 from lehr.specs.overrides import Overrides, parse_overrides
 from lehr.specs.run import RunSpec
+from lehr_trainer.configs.lr_factor import lr_factor
 
 if TYPE_CHECKING:
     from lehr_trainer.configs.train import TrainConfig
@@ -20,6 +21,8 @@ _EITHER = (("warmup_steps", "warmup_ratio"), ("decay_steps", "decay_ratio"))
 _MODEL_MAY_CHANGE = frozenset({"rope_theta", "max_sequence_length", "norm_eps"})
 """Fields that do not change the shape of weights; a longer context needs the first two."""
 _LONGEST_NAME = 100
+_REHEATED = 1.05
+"""A rate that rises by less than this factor needs no warning."""
 
 
 class ForkPoint(Protocol):
@@ -98,6 +101,31 @@ def fork_spec(source: dict[str, Any], changes: Overrides, *, step: int) -> RunSp
     if problems:
         raise SpecError(problems)
     return new
+
+
+def reheating(source: RunSpec, fork: RunSpec, step: int) -> str | None:
+    """Return a warning if the fork's schedule raises the learning rate at the checkpoint.
+
+    None for a new peak or a new schedule that begins there, which are what was asked for, and for
+    programs of the user's own.
+    """
+    if source.trainer is not None or fork.trainer is not None:
+        return None
+    old, new = source.own, fork.own
+    if old.optimizer.lr != new.optimizer.lr or new.schedule.starts_after == step:
+        return None
+    peak, first = new.optimizer.lr, step + 1
+    # The first step of the fork, as the source would have taken it.
+    before = peak * lr_factor(old.schedule, min(first, old.steps), old.steps)
+    after = peak * lr_factor(new.schedule, first, new.steps)
+    if after <= _REHEATED * before:
+        return None
+    return (
+        f"at step {first:,} the learning rate rises from {before:.1e} to {after:.1e}, since "
+        f"{new.schedule.name} spans all {new.steps:,} steps (before: {old.schedule.name}, "
+        f"{old.steps:,} steps). To rise slowly from where it was: train.schedule.warmup_steps="
+        f"{max(1, (new.steps - step) // 50)} train.schedule.warmup_from={before / peak:.3g}"
+    )
 
 
 def _program_fork(data: dict[str, Any], changes: Overrides, step: int) -> RunSpec:

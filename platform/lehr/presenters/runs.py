@@ -148,7 +148,7 @@ class RunPresenter:
                 gpu_type=run.spec["resources"]["gpu_type"],
             ),
             warnings=[
-                *([] if RunState(run.state).ended else self.resume_warnings(run.spec)),
+                *([] if RunState(run.state).ended else self._start_warnings(run)),
                 *(
                     sentence
                     for attempt in attempts
@@ -160,6 +160,10 @@ class RunPresenter:
                 ),
             ],
         )
+
+    def _start_warnings(self, run: RunRow) -> list[str]:
+        fork = self._store.runs.provenance(run).get("fork") or {}
+        return [*([fork["warning"]] if "warning" in fork else []), *self.resume_warnings(run.spec)]
 
     def resume_warnings(self, spec: Mapping[str, Any]) -> list[str]:
         """Return the warning for runs of this spec that cannot resume on another node."""

@@ -62,6 +62,9 @@ def fork_run(
         "digest": point.digest,
         "changes": changes,
     }
+    warning = forks.reheating(RunSpec.model_validate(run.spec), spec, point.step)
+    if warning is not None:
+        origin["warning"] = warning
 
     def prepare() -> Record:
         if point.copy_state != THERE:

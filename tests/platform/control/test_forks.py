@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from lehr.control.forks import choose, fork_spec
+from lehr.control.forks import choose, fork_spec, reheating
 from lehr.errors import NotFound, SpecError
 from lehr.specs import load_spec
 from lehr_testing.api import RUN_SPEC
@@ -45,6 +45,24 @@ def test_fork_of_a_program_without_a_number_of_steps_may_start_at_any_step():
     assert fork_spec(spec, ["trainer.args.epochs=4"], step=10**6).trainer.args == {"epochs": 4}
     with pytest.raises(SpecError, match="nothing would be left to train"):
         fork_spec(spec, ["trainer.steps=5"], step=10)
+
+
+def test_schedule_that_raises_the_rate_again_is_warned_of_with_both_rates():
+    before = load_spec(RUN_SPEC, ["train.steps=1000", "train.optimizer.lr=1e-3"])
+
+    def warning(step: int, *changes: str) -> str | None:
+        plain = before.model_dump(mode="json")
+        return reheating(before, fork_spec(plain, changes, step=step), step)
+
+    text = warning(1000, "train.steps=2000")
+    assert text is not None
+    assert text.startswith("at step 1,001 the learning rate rises from 1.0e-04 to 5.6e-04, since")
+    # What it proposes is no longer warned of, nor is what does not raise the rate.
+    assert warning(1000, "train.steps=2000", *text.partition("was: ")[2].split()) is None
+    assert warning(1000, "train.steps=2000", "train.optimizer.lr=1e-4") is None
+    assert warning(500) is None
+    assert warning(10, "train.steps=2000") is None
+    assert "rises from 5.6e-04 to 1.0e-03" in (warning(500, "train.schedule.name=constant") or "")
 
 
 def test_every_problem_names_the_field_that_cannot_change():
