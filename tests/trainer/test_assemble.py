@@ -343,6 +343,19 @@ def test_run_resumes_only_with_its_own_validation_set(saved: Path, corpus: Path)
         begin(saved, corpus, **{**QUIET, "validation": {"tokens": 256, "share": 0.1, "every": 0}})
 
 
+def test_fork_says_how_many_tokens_its_longer_sequences_leave_out(
+    saved: Path, tmp_path: Path, corpus: Path
+) -> None:
+    checkpoint = saved / "attempt-1" / "checkpoints" / "step-00000001"
+    note = LaunchNote(resume="pinned", resume_from=str(checkpoint))
+    shape = {"sequences": 2, "sequence_length": 128}
+    training = begin(tmp_path / "fork", corpus, note=note, **{**QUIET, "batch": shape})
+    training.loader.close()
+    (warning,) = recorded(training, "warning")
+    assert (warning["code"], warning["step"]) == ("tokens_left_out", 1)
+    assert "in pieces shorter than a sequence of 128" in warning["message"]
+
+
 def test_a_copied_spec_of_a_fork_is_no_start(tmp_path: Path, corpus: Path) -> None:
     point = {"after_steps": 4, "after_tokens": 100}
     with pytest.raises(BadConfig, match="forked_at is set, but this run starts from no checkpoint"):

@@ -189,7 +189,6 @@ class Training(TrainStep):
 
         step += 1
         progress.step, progress.tokens = step, progress.tokens + config.tokens_per_step
-        progress.position = self.loader.position(step)
         with self.metrics_logger.untimed(when=diagnosed):
             extra = self.diagnostics_logger.after_update(
                 step, self.update_step, batch, self.unwrapped_loss
@@ -251,6 +250,7 @@ class Training(TrainStep):
         return "order" if ordered else None
 
     def save(self, reason: str, val_loss: float | None, *, final: bool = False) -> None:
+        self.progress.position = self.loader.position(self.progress.step)
         with self.metrics_logger.paused():
             self.checkpointer.save(self.progress, reason, val_loss, final=final)
 

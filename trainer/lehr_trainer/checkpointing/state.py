@@ -37,6 +37,7 @@ class TrainProgress:
     tokens: int = 0
     """Trained on, those of the runs before a fork included."""
     position: DataPosition = field(default_factory=DataPosition)
+    """In the data, at the last start or save."""
     best_val_loss: float | None = None
 
     def remember_best(self, val_loss: float | None) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from lehr_trainer.configs.train import BatchConfig
 from lehr_trainer.data.mix import Interleave, part_seed, whole_weights
-from lehr_trainer.data.position import CorpusPosition, Cut, DataPosition, MixPosition, keys
+from lehr_trainer.data.position import CorpusProgress, Cut, DataPosition, MixProgress, keys
 from lehr_trainer.data.prepared_mix import PreparedMix, mix_digest
 from lehr_trainer.data.token_dataset import PreparedData
 
@@ -25,17 +25,13 @@ def earlier_position(document: dict[str, Any], data: PreparedData) -> DataPositi
         data: what the run trains on from here.
     """
     digest, config = document["data"]["digest"], document["config"]
-    batch, seed, corpus = (
-        BatchConfig.model_validate(config["batch"]),
-        int(config["seed"]),
-        config["data"]["corpus"],
-    )
+    batch, seed = BatchConfig.model_validate(config["batch"]), int(config["seed"])
+    corpus = config["data"]["corpus"]
     block, tokens = batch.longest_sequence, int(document["step"]) * batch.tokens_per_step
     if corpus["kind"] != "mix":
-        return DataPosition(corpora={digest: CorpusPosition(cuts=(Cut(seed, block, tokens),))})
-    weights = whole_weights(
-        {name: part["weight"] for name, part in sorted(corpus["parts"].items())}
-    )
+        return DataPosition(corpora={digest: CorpusProgress(cuts=(Cut(seed, block, tokens),))})
+    parts = dict(sorted(corpus["parts"].items()))
+    weights = whole_weights({name: part["weight"] for name, part in parts.items()})
     if not isinstance(data, PreparedMix) or weights.keys() != data.parts.keys():
         return DataPosition()
     digests = {name: part.digest for name, part in data.parts.items()}
@@ -44,8 +40,8 @@ def earlier_position(document: dict[str, Any], data: PreparedData) -> DataPositi
     blocks = Interleave(list(weights.values())).counts(tokens // block)
     return DataPosition(
         corpora={
-            key: CorpusPosition(cuts=(Cut(part_seed(seed, name), block, count * block),))
+            key: CorpusProgress(cuts=(Cut(part_seed(seed, name), block, count * block),))
             for key, name, count in zip(keys([*digests.values()]), weights, blocks, strict=True)
         },
-        mix=MixPosition(digest=digest, block=block, tokens=tokens),
+        mix=MixProgress(digest=digest, block=block, tokens=tokens),
     )

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from lehr_trainer.data.shuffle import Passes, shuffled
 
@@ -34,23 +34,21 @@ class Cut(NamedTuple):
     the next ones."""
 
 
-class _State(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class CorpusProgress(BaseModel, frozen=True):
+    """What was taken of a corpus."""
 
-
-class CorpusPosition(_State):
     epoch: int = 0
     cuts: tuple[Cut, ...] = ()
     """Of this epoch, in their order."""
 
-    def moved(self, tokens: int) -> CorpusPosition:
+    def moved(self, tokens: int) -> CorpusProgress:
         """Return the position after ``tokens`` more."""
         *earlier, newest = self.cuts
         newest = newest._replace(tokens=newest.tokens + tokens)
-        return CorpusPosition(epoch=self.epoch, cuts=(*earlier, newest))
+        return CorpusProgress(epoch=self.epoch, cuts=(*earlier, newest))
 
 
-class MixPosition(_State):
+class MixProgress(BaseModel, frozen=True):
     """How far the corpora of a mix were interleaved with these weights."""
 
     digest: str
@@ -58,21 +56,18 @@ class MixPosition(_State):
     tokens: int
 
 
-class DataPosition(_State):
+class DataPosition(BaseModel, frozen=True):
     """What a checkpoint holds of the data order."""
 
-    corpora: Mapping[str, CorpusPosition] = {}
+    corpora: Mapping[str, CorpusProgress] = {}
     """By digest: of each corpus that the run or one of its ancestors trained on."""
-    mix: MixPosition | None = None
+    mix: MixProgress | None = None
 
 
 def keys(digests: Sequence[str]) -> list[str]:
     """Return the keys of a mix' corpora in a position: a corpus may be part of it twice."""
     before = [digests[:number].count(digest) for number, digest in enumerate(digests)]
-    return [
-        f"{digest}/{count}" if count else digest
-        for digest, count in zip(digests, before, strict=True)
-    ]
+    return [f"{one}/{count}" if count else one for one, count in zip(digests, before, strict=True)]
 
 
 class Pieces(NamedTuple):
@@ -111,7 +106,7 @@ class Pieces(NamedTuple):
 class Resumed:
     """A corpus from a position on."""
 
-    position: CorpusPosition
+    position: CorpusProgress
     """The same, with a cut of the run's own as the newest one."""
     passes: Passes
     left: Pieces | None
@@ -120,7 +115,7 @@ class Resumed:
     """What a fork leaves out of this epoch."""
 
 
-def resume(position: CorpusPosition, whole: Pieces, seed: int, block: int) -> Resumed:
+def resume(position: CorpusProgress, whole: Pieces, seed: int, block: int) -> Resumed:
     """Go on in a corpus with this seed and block length.
 
     The newest cut goes on if they are its own. Otherwise what it left is cut again.
@@ -150,7 +145,7 @@ def resume(position: CorpusPosition, whole: Pieces, seed: int, block: int) -> Re
         taken=newest.tokens // block,
         before=sum(cut.tokens for cut in earlier) / block,
     )
-    position = CorpusPosition(epoch=epoch, cuts=(*earlier, newest))
+    position = CorpusProgress(epoch=epoch, cuts=(*earlier, newest))
     return Resumed(position, passes, left if earlier else None, note)
 
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from lehr_trainer.configs.train import BatchConfig
 from lehr_trainer.data.mix import MixOrder, part_seed
 from lehr_trainer.data.position import (
-    CorpusPosition,
+    CorpusProgress,
     DataPosition,
-    MixPosition,
+    MixProgress,
     Pieces,
     Resumed,
     keys,
@@ -145,7 +145,7 @@ class MixStream(TrainStream):
         tokens = (self._before + position) * self._block
         return DataPosition(
             corpora={**self._start.corpora, **moved},
-            mix=MixPosition(digest=self._digest, block=self._block, tokens=tokens),
+            mix=MixProgress(digest=self._digest, block=self._block, tokens=tokens),
         )
 
 
@@ -167,10 +167,10 @@ def open_stream(
 
 
 def _resumed(
-    prepared: PreparedData, position: CorpusPosition | None, seed: int, block: int
+    prepared: PreparedData, position: CorpusProgress | None, seed: int, block: int
 ) -> Resumed:
     shards = [shard.tokens for shard in read_manifest(prepared.directory).train]
-    return resume(position or CorpusPosition(), Pieces.of(shards), seed, block)
+    return resume(position or CorpusProgress(), Pieces.of(shards), seed, block)
 
 
 def _opened(
