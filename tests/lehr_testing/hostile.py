@@ -94,6 +94,8 @@ MESSAGES: dict[str, dict[str, Any]] = {
         "pid": 1,
         "node_rank": 0,
         "sizes": {"events.jsonl": 1},
+        "shorter": {"events.jsonl": 0},
+        "copying": False,
         "launcher_alive": True,
         "step": 1,
         "elapsed_s": 1.0,

@@ -10,7 +10,6 @@ from lehr.analysis.diagnosis.signs import Loss
 from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound
 from lehr.lru import Lru
-from lehr.presenters.streams import lost_after
 from lehr.specs import stored
 from lehr.store.ids import attempt_id
 from lehr_trainer.configs.train import BatchConfig, ScheduleConfig
@@ -102,9 +101,8 @@ class Alerts:
         ]
         for attempt in self._store.attempts.of_run(run.id):
             step = newest if attempt.number == run.attempt else attempt.last_step or 0
-            found += [
-                Loss(step, f"after step {step:,} of attempt {attempt.number}, {lost_after(gap)}")
-                for gap in self._store.streams.gaps(attempt.id)
-                if gap.shorter
-            ]
+            gaps = [gap.text for gap in self._store.streams.gaps(attempt.id) if gap.shorter]
+            if gaps:
+                text = f"after step {step:,} of attempt {attempt.number}, {'; '.join(gaps)}"
+                found.append(Loss(step, text))
         return found

@@ -37,21 +37,9 @@ def log_chunk(part: LogText) -> LogChunk:
     return LogChunk(**vars(part))
 
 
-def lost_after(gap: Gap) -> str:
-    """Say what is lost since a file became shorter."""
-    sizes = f"{gap.offset:,} of {gap.expected:,} bytes"
-    return f"{gap.name} became shorter, {sizes}: what was written to it later is lost"
-
-
 def losses(number: int, gaps: Sequence[Gap], streams: Sequence[StreamInfo]) -> list[str]:
     """Return a sentence for each gap in an attempt's streams, and for lines that were skipped."""
-    found = [
-        f"Attempt {number}: {lost_after(gap)}."
-        if gap.shorter
-        else f"Attempt {number}: bytes {gap.offset:,} to {gap.expected:,} of {gap.name} are lost: "
-        f"{gap.cause}."
-        for gap in gaps
-    ]
+    found = [f"Attempt {number}: {gap.text}." for gap in gaps]
     for one in streams:
         if one.malformed:
             lines = "1 line" if one.malformed == 1 else f"{one.malformed:,} lines"

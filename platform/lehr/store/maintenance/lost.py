@@ -24,10 +24,7 @@ def lost(home: Path) -> Iterator[tuple[str, str]]:
     replica = Replica(homes.replica_dir(home))
     for attempt, _ in replica.files():
         for gap in replica.gaps(attempt):
-            yield (
-                f"{attempt}/{gap.name}",
-                f"bytes {gap.offset:,} to {gap.expected:,}: {gap.cause}",
-            )
+            yield attempt, gap.text
     with closing(_open(home / "lehr.db")) as record:
         rows = record.execute(
             "SELECT run_id, path FROM checkpoints WHERE removed_at IS NULL ORDER BY run_id, path"

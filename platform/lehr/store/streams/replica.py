@@ -46,6 +46,14 @@ class Gap:
         """Whether its sender's file became shorter, so that what was written to it is lost."""
         return self.cause == SHORTER
 
+    @property
+    def text(self) -> str:
+        """What is lost, in words."""
+        if self.shorter:
+            sizes = f"{self.offset:,} of {self.expected:,} bytes"
+            return f"{self.name} became shorter, {sizes}: what was written to it later is lost"
+        return f"bytes {self.offset:,} to {self.expected:,} of {self.name} are lost: {self.cause}"
+
 
 def check_name(name: str) -> str:
     """Check that ``name`` is a stream's name: a plain file name without folders."""
