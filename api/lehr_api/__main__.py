@@ -24,10 +24,8 @@ from lehr.freed_memory import give_back, limit_arenas
 from lehr.upkeep import Upkeep
 from lehr_api import logs
 from lehr_api.app import create_app
-from lehr_api.connections import LimitedConnection
 from lehr_api.option_checks import check_certificate, check_public_url
 from lehr_api.settings import Settings
-from lehr_api.tls_listener import TlsServer
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -77,7 +75,7 @@ def _allow_open_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-class UvicornServer(TlsServer):
+class UvicornServer(uvicorn.Server):
     """Stops on a signal without raising it again, so that the cleanup runs. Ends the event
     streams, which would delay the shutdown.
     """
@@ -131,7 +129,9 @@ def _serve(settings: Settings, listener: socket.socket) -> None:
         ssl_certfile=settings.tls_certificate,
         ssl_keyfile=settings.tls_key,
         loop="uvloop",
-        http=LimitedConnection,
+        http="httptools",
+        # Half of the files that may be open. The other half is for the store, streams and Ray.
+        limit_concurrency=resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2,
         ws="none",
     )
     server = UvicornServer(config, app, settings.url, settings.home)

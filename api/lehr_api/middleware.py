@@ -20,7 +20,7 @@ from lehr import access, actor, log_fields, projects
 from lehr.errors import LehrError, StoreUnavailable
 from lehr_api import auth
 from lehr_api.problems import error_response, unexpected_response
-from lehr_api.request_bodies import Bodies
+from lehr_api.request_bodies import limited
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -59,7 +59,7 @@ class Guard:
         ended_logins: Callable[[], EndedLogins],
     ) -> None:
         self.app = app
-        self._bodies = Bodies(settings)
+        self._settings = settings
         self._keys = auth.Keys(settings.token)
         self._names = auth.own_names(settings)
         self._loopback = settings.loopback
@@ -102,10 +102,8 @@ class Guard:
                 auth.check_role(person, scope.get("method", "GET"), scope["path"])
                 auth.check_scope(person, scope["path"])
             if scope["type"] == "http":
-                with self._bodies.watch(scope, receive) as watched:
-                    await self.app(scope, watched, send_guarded)
-            else:
-                await self.app(scope, receive, send_guarded)
+                receive = limited(scope, receive, self._settings)
+            await self.app(scope, receive, send_guarded)
         except LehrError as error:
             if started:
                 raise

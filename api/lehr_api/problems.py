@@ -37,7 +37,6 @@ CODES = {
     404: "not_found",
     405: "method_not_allowed",
     406: "not_acceptable",
-    408: "too_slow",
     413: "too_large",
     415: "unsupported_media_type",
     421: "wrong_host",
@@ -63,13 +62,6 @@ class CrossOrigin(LehrError):
 class TooLarge(LehrError):
     code = "too_large"
     status = 413
-
-
-class SlowBody(LehrError):
-    """The body of a request came too slowly, or its end never came."""
-
-    code = "too_slow"
-    status = 408
 
 
 class WrongProtocol(LehrError):
@@ -131,8 +123,6 @@ def error_response(error: LehrError) -> Response:
         headers["WWW-Authenticate"] = 'Bearer realm="lehr"'
     if isinstance(error, Busy):
         headers["Retry-After"] = str(error.retry_after_s)
-    if isinstance(error, SlowBody):
-        headers["Connection"] = "close"
     problems = None
     if isinstance(error, SpecError):
         problems = [

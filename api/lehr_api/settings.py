@@ -36,8 +36,6 @@ class Settings:
     """Maximum bytes of a JSON body."""
     chunk_limit: int = MEBIBYTE
     """Maximum bytes of one piece of a stream."""
-    body_grace_s: float = 30.0
-    """Seconds that a body may take whatever its size; then it needs a rate (request_bodies.py)."""
     appends_waiting: int = 4096
     """Pieces of streams that may wait to be written; more are rejected with Retry-After."""
     append_bytes_waiting: int = 64 * MEBIBYTE

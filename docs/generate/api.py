@@ -50,7 +50,6 @@ _WHEN = {
     "wrong_host": "The request addresses the server by an unknown name.",
     "cross_origin": "The request comes from a page of another origin.",
     "too_large": "The body is larger than the limit.",
-    "too_slow": "The body came too slowly: after 30 s it needs 500 bytes a second.",
     "wrong_protocol": "A worker uses a version of the attempt protocol that this server "
     "does not support.",
     "busy": "Too many concurrent writes; `Retry-After` has the seconds to wait.",

@@ -29,7 +29,6 @@ from lehr.errors import NotFound
 from lehr.schemas.cluster import ClusterView, GpuView, NodeView, QueueEntry
 from lehr.store import Store
 from lehr_api.app import create_app
-from lehr_api.connections import LimitedConnection
 from lehr_api.services import Services, assemble
 from lehr_api.settings import Settings
 from lehr_testing.paths import ROOT
@@ -210,7 +209,7 @@ def served(home: Path, **changes: Any) -> Iterator[tuple[Api, str]]:
 def served_by(
     app: Any, *, port: int | None = None, before_the_end: Callable[[], None] | None = None
 ) -> Iterator[tuple[str, int]]:
-    """Any ASGI application behind a real socket, with Lehr's limits of connections."""
+    """Any ASGI application behind a real socket, with Lehr's HTTP parser."""
     port = free_port() if port is None else port
     config = uvicorn.Config(
         app,
@@ -218,7 +217,7 @@ def served_by(
         log_config=None,
         access_log=False,
         loop="asyncio",
-        http=LimitedConnection,
+        http="httptools",
         ws="none",
         timeout_graceful_shutdown=5,
     )
