@@ -174,9 +174,7 @@ def refusal(
     ``places``: how many of them train at once.
     """
     try:
-        server.refuse_without_space([made for _, made in plans], places)
-        for spec, made in plans:
-            server.refuse_if_impossible(spec, made)
+        server.refuse(plans, places)
     except PlanRefused as error:
         return error
     return None

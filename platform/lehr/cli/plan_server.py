@@ -96,12 +96,18 @@ class PlanServer:
             )
             raise PlanRefused(error.message, hint=hint) from None
 
-    def refuse_without_space(self, plans: Sequence[RunPlan], places: int = 1) -> None:
-        """Reject runs that are launched together if no disk of a node can hold their checkpoints.
+    def refuse(self, runs: Sequence[tuple[RunSpec, RunPlan]], places: int = 1) -> None:
+        """Reject runs of which one cannot work, or whose checkpoints no disk of a node can hold.
+
+        Args:
+            runs: that are launched together, as for ``refuse_if_impossible``.
+            places: how many of them train at once.
 
         Raises:
-            PlanRefused: the folders of runs have too little free space.
+            PlanRefused: one does not fit, or the folders of runs have too little free space.
         """
+        for given, plan in runs:
+            self.refuse_if_impossible(given, plan)
         nodes = self.cluster.nodes if self.cluster is not None else []
         reported = {
             node.runs_folder or node.name: node.free_bytes.get("LEHR_RUNS")
@@ -109,6 +115,7 @@ class PlanServer:
             if node.no_runs is None
         }
         free = [size for size in reported.values() if size is not None]
+        plans = [plan for _, plan in runs]
         refuse_without_space(plans, places, free if len(free) == len(reported) else ())
 
     def measured(self, spec: RunSpec, parameters: int) -> Sequence[Measured]:

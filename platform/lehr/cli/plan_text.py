@@ -284,12 +284,7 @@ def _memory_line(plans: list[RunPlan]) -> str:
         verdict = "fits" if most.fits else "[red]does not fit[/]"
         if most.fits is None:
             verdict = "as with Lehr's own parts"
-        unit = formats.size(need).split(" ")[1]
-        text = (
-            f"{formats.size(need)[:-3]} of {room / 1e9:.0f} GB a GPU (plan)"
-            if unit == "GB"
-            else f"{formats.size(need)} of {room / 1e9:.0f} GB a GPU (plan)"
-        )
+        text = f"{formats.size(need).removesuffix(' GB')} of {room / 1e9:.0f} GB a GPU (plan)"
         return _line("memory", text, verdict)
     if most.gpu_type is not None:
         known = ", ".join(dict.fromkeys(gpu.kind for gpu in GPUS))
@@ -342,28 +337,22 @@ def _host_lines(plans: list[RunPlan], *, each: str) -> list[str]:
 
 def _disk_lines(plans: list[RunPlan], *, each: str, share: float = 1.0) -> list[str]:
     """Return lines about checkpoints on disk; ``share``: all runs over the planned ones."""
-    every = [plan.checkpoints for plan in plans if plan.checkpoints.saves]
-    if not every:
-        return [_line("disk", "no checkpoint is saved regularly")]
+    every = [plan.checkpoints for plan in plans]
     saves, kept = sorted({one.saves for one in every}), sorted({one.kept for one in every})
     size = formats.size(max(one.size_bytes for one in every))
-    written, held = (
-        formats.size(share * sum(number * one.size_bytes for number, one in numbers))
-        for numbers in ([(x.saves, x) for x in every], [(x.kept, x) for x in every])
-    )
-    lines = [
-        _line(
-            "disk",
-            f"checkpoints of {size}{each}: {_range([f'{n:,}' for n in saves])} saved, "
-            f"{_range([f'{n:,}' for n in kept])} kept (plan)",
-            f"in all {written} written, {held} kept",
-        )
+    written = formats.size(share * sum(one.saves * one.size_bytes for one in every))
+    held = formats.size(share * sum(one.kept * one.size_bytes for one in every))
+    numbers = f"{_range([*map(str, saves)])} saved, {_range([*map(str, kept)])} kept"
+    notes = [
+        f"as much is copied to, and kept in, {place}"
+        for place in {p.upload for p in plans}
+        if place
     ]
-    if plans[0].upload is not None:
-        lines.append(_line("", escaped(f"as much is copied to, and kept in, {plans[0].upload}")))
-    if not any(one.keeps_best for one in every) and max(saves) > 1:
-        lines.append(_line("", "none but the last is at an evaluated step: no best is kept"))
-    return lines
+    if max(saves) > 1 and not any(one.keeps_best for one in every):
+        notes.append("none but the last is at an evaluated step: no best is kept")
+    text = f"checkpoints of {size}{each}: {numbers} (plan)"
+    first = _line("disk", text, f"in all {written} written, {held} kept")
+    return [first, *(_line("", escaped(note)) for note in notes)]
 
 
 def _places(plan: SweepPlan, first: RunPlan, cluster: ClusterView | None) -> str:

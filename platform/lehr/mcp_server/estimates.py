@@ -109,8 +109,7 @@ class LaunchEstimates:
     def _run(self, spec: RunSpec, server: PlanServer | None = None) -> RunPlan:
         server = server or self._server()
         made = plan_run(server.on_this_cluster(spec), price=self.price, before=server.measured)
-        server.refuse_if_impossible(spec, made)
-        server.refuse_without_space([made])
+        server.refuse([(spec, made)])
         return made
 
     def _sweep(self, spec: SweepSpec) -> SweepPlan:
@@ -123,9 +122,8 @@ class LaunchEstimates:
             places=server.places(run.resources for _, run in trials),
             before=server.measured,
         )
-        for (_, run), (_, plan) in zip(trials, made.trials, strict=True):
-            server.refuse_if_impossible(run, plan)
-        server.refuse_without_space([plan for _, plan in made.trials], made.places)
+        pairs = zip(trials, made.trials, strict=True)
+        server.refuse([(run, plan) for (_, run), (_, plan) in pairs], made.places)
         return made
 
     def _server(self) -> PlanServer:

@@ -65,14 +65,14 @@ def test_nodes_with_one_folder_of_runs_have_its_free_space_once(lehr):
     for node, folder in zip(there.nodes, ("a", "a"), strict=True):
         node.runs_folder, node.free_bytes = folder, {"LEHR_RUNS": 3 * size}
     api.dispatcher.cluster = lambda: there  # type: ignore[method-assign]
-    plans = [plan_run(spec)] * 3
+    runs = [(spec, plan_run(spec))] * 3
     with pytest.raises(PlanRefused, match=r"the folders of runs have .* free, as the agents"):
-        PlanServer(lambda: client).refuse_without_space(plans)
+        PlanServer(lambda: client).refuse(runs)
     there.nodes[1].runs_folder = "b"
-    PlanServer(lambda: client).refuse_without_space(plans)
+    PlanServer(lambda: client).refuse(runs)
     there.nodes[1].runs_folder = "a"
     there.nodes[1].free_bytes = {}
-    PlanServer(lambda: client).refuse_without_space(plans)
+    PlanServer(lambda: client).refuse(runs)
 
 
 def completed(api: Api, name: str, *, device: str = H100, **changes: Any) -> None:
