@@ -206,8 +206,10 @@ def _anchor_code(data: dict[str, Any], folder: Path) -> None:
     """Make the root of the code absolute, as long as the spec's folder is known."""
     run = data.get("run")
     for spec in (data, run if isinstance(run, dict) else {}):
-        code = spec.get("code")
-        if isinstance(code, dict) and (code.get("include") or code.get("environment")):
+        program = spec.get("trainer")
+        script = isinstance(program, dict) and program.get("script")
+        code = spec.setdefault("code", {}) if script else spec.get("code")
+        if isinstance(code, dict) and (script or code.get("include") or code.get("environment")):
             root = code.get("root", ".")
             if isinstance(root, str) and "\0" not in root:
                 code["root"] = str((folder / root).resolve())

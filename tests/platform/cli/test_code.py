@@ -154,11 +154,14 @@ def test_links_that_are_not_sent_are_named_at_the_submission(tmp_path):
 
 
 def test_script_alone_is_sent_and_the_line_says_what_was_taken(lehr, tmp_path, caplog):
-    (tmp_path / "helper.py").write_text("")
-    (tmp_path / "train.py").write_text("import helper")
+    folder = tmp_path / "elsewhere"  # The spec's folder counts, not the current one.
+    folder.mkdir()
+    (folder / "helper.py").write_text("")
+    (folder / "train.py").write_text("import helper")
     spec = {"name": "p", "trainer": {"script": "train.py", "steps": 2}}
-    (tmp_path / "run.yaml").write_text(yaml.safe_dump(spec))
-    done = lehr("submit", str(tmp_path / "run.yaml"))
+    (folder / "run.yaml").write_text(yaml.safe_dump(spec))
+    (tmp_path / "train.py").write_text("")
+    done = lehr("submit", str(folder / "run.yaml"))
     assert done.returncode == 0, done.stderr
     assert "code.include names no files; the run's code: helper.py; train.py (the" in caplog.text
     shown = json.loads(lehr("code", "show", "p", "--json").stdout)["capsule"]
