@@ -138,7 +138,7 @@ def test_runs_wait_for_space_in_their_folder_and_then_resume_by_themselves(tmp_p
             until(lambda: server.step(f"{run.id}-1") >= 11, within_s=90, what="checkpoints")
             disk.fill()
             until(lambda: server.state(run) == "queued", within_s=60, what="it to end")
-            full = f"no space for runs: {runs} has 0.0 GB free"
+            full = f"no space for runs: {runs} has 0 MB free"
             node = until(
                 lambda: next((n for n in server.client().cluster().nodes if n.problems), None),
                 within_s=60,

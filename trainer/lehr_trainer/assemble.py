@@ -181,6 +181,7 @@ def _prepare_data(context: RunContext) -> PreparedData:
         notify,
         started_by=place.run_dir.name,
         trained_on=trained_on(place.run_dir, place.attempt_dir, place.note),
+        seen=place.note.corpus_checked,
     )
 
 

@@ -137,6 +137,7 @@ class Dispatcher:
                 data_dir=homes.data_dir(home),
                 secrets=SecretStore(home),
                 server_url=server_url,
+                own_node=name if ray_address is None else None,
                 trainer=trainer or os.environ.get(TRAINER_VARIABLE) or "lehr_trainer",
             ),
             self.alarm,

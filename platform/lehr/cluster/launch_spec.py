@@ -32,6 +32,8 @@ class LaunchSettings:
     server_url: str
     trainer: str
     secrets: SecretStore
+    own_node: str | None = None
+    """The node of the server's machine, if it is part of the cluster."""
 
 
 def placement_of(attempt: Attempt) -> Placement:
@@ -93,6 +95,8 @@ def launches(
         resume_from=attempt.resume_from,
         resume="pinned" if attempt.resume_from is not None else "never",
         record=_record(run, attempt),
+        # A submission looks for it if every training runs on this machine.
+        corpus_checked=set(addresses) == {settings.own_node},
     )
     files: dict[str, str] = {
         layout.CONFIG: _config(run),

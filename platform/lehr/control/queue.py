@@ -174,13 +174,10 @@ def _possible_now(
     why: dict[str, str] = {}
     known: dict[object, str | None] = {}
     for run in waiting:
-        if run.pause is not None:
-            why[run.run_id] = run.pause
-            continue
         kind = (run.need, *board.excludes(run))
         if kind not in known:
             known[kind] = _impossible(run, board)
-        reason = known[kind]
+        reason = known[kind] or run.pause
         if reason is None:
             possible.append(run)
         else:

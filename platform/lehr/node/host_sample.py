@@ -98,7 +98,7 @@ def storage_problem(folder: str) -> str | None:
     need = min(LEAST_FREE, LEAST_SHARE * disk.f_blocks * disk.f_frsize)
     if free >= need:
         return None
-    return f"no space for runs: {folder} has {free / 1e9:.1f} GB free, needs {need / 1e9:.2f} GB"
+    return f"no space for runs: {folder} has {free / 1e6:.0f} MB free, needs {need / 1e6:.0f} MB"
 
 
 def counters(psutil: Any) -> dict[str, float]:

@@ -58,7 +58,7 @@ def test_node_that_cannot_store_runs_gets_none_until_it_can():
     cluster = Cluster({})
     node = {"name": "n1", "ray_id": "r", "address": "10.0.0.1", "gpus": 1, "alive": True}
     cluster.on_news({"news": "members", "nodes": [node]})
-    full, report = "no space for runs: /runs has 0.0 GB free", {"news": "node", "name": "n1"}
+    full, report = "no space for runs: /runs has 0 MB free", {"news": "node", "name": "n1"}
     hello = {"attempts": {}, "gpus": [{"index": 0, "name": "NVIDIA H100"}], "storage": full}
     cluster.on_news(report | {"hello": hello})
     assert cluster.members()["n1"].as_node().problem == full

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ def data(tmp_path: Path) -> DataConfig:
     return jsonl_data(write_jsonl(tmp_path / "server" / "c.jsonl", documents(50)))
 
 
-def prepare(tmp_path: Path, data: DataConfig, **options: str) -> PreparedData:
+def prepare(tmp_path: Path, data: DataConfig, **options: Any) -> PreparedData:
     return prepare_dataset(
         data, ValidationConfig(share=0.1), 512, tmp_path / "root", silent, **options
     )
@@ -43,6 +44,8 @@ def test_corpus_that_nobody_has_seen_is_a_wrong_path(tmp_path: Path, data: DataC
     with pytest.raises(BadData, match=r"d\.jsonl does not exist; did you mean") as raised:
         prepare(tmp_path, other)
     assert type(raised.value) is BadData
+    with pytest.raises(DataUnreachable):  # The server found it when the run was submitted.
+        prepare(tmp_path, other, seen=True)
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "glob"])
@@ -103,7 +106,7 @@ def test_run_resumes_without_its_corpus(tmp_path: Path) -> None:
     corpus = text_corpus(tmp_path / "corpus", documents=60)
     training = begin(tmp_path / "run", corpus, **QUIET)
     with training.loader:
-        training.metrics_logger.start_at(0)
+        training.metrics_logger.start_at(0, 0)
         training.take_step()
     training.save("order", None, final=True)
     training.checkpointer.end()

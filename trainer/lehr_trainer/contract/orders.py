@@ -46,6 +46,8 @@ class LaunchNote(BaseModel):
     step 0."""
     record: dict[str, Any] = Field(default_factory=dict)
     """What the platform's record says of the run, so that a lost one can be made again."""
+    corpus_checked: bool = False
+    """The server found the corpus when the run was submitted. So if it is missing, it is away."""
 
 
 def read_orders(path: Path) -> Orders:

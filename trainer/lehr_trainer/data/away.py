@@ -1,8 +1,8 @@
 """A corpus that is away: its disk is not mounted, or its file server does not answer.
 
-A path that is wrong looks the same. So a corpus is away only if it was there before: this run has
-trained on it, or shards were prepared from its files. Trying again later helps, and a run that
-resumes needs only its shards.
+A path that is wrong looks the same. So a corpus is away only if it was there before: the server
+found it at the submission, this run has trained on it, or shards were prepared from its files.
+Trying again later helps, and a run that resumes needs only its shards.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OF_SERVERS = frozenset(
 
 
 def shards_of_absent(
-    error: Exception, corpus: Corpus, root: Path, trained_on: str | None, *, opened: bool
+    error: Exception, corpus: Corpus, root: Path, trained_on: str | None, *, seen: bool
 ) -> Path:
     """Return the folder of the shards that a run was trained on, if its corpus is away.
 
@@ -37,7 +37,7 @@ def shards_of_absent(
         corpus: as the config names it.
         root: folder of all prepared corpora.
         trained_on: digest of the data that the run was trained on before; None if it begins.
-        opened: the corpus could be opened just before.
+        seen: somebody has found the corpus before.
 
     Raises:
         DataUnreachable: it is away, and the shards are not there.
@@ -49,7 +49,7 @@ def shards_of_absent(
     for directory, manifest in prepared:
         if manifest.digest == trained_on:
             return directory
-    seen = opened or trained_on is not None or any(_is_of(corpus, one) for _, one in prepared)
+    seen = seen or trained_on is not None or any(_is_of(corpus, one) for _, one in prepared)
     if not seen and not isinstance(why, OSError):
         raise error
     raise DataUnreachable(f"{why}. It was there before: is its disk or file server there?")

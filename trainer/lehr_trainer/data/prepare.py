@@ -69,6 +69,7 @@ def prepare_dataset(
     started_by: str = "",
     hash_everything: bool = False,
     trained_on: str | None = None,
+    seen: bool = False,
 ) -> PreparedData:
     """Return the token shards of a corpus or a mix; prepare those that do not exist yet.
 
@@ -85,6 +86,7 @@ def prepare_dataset(
         hash_everything: read all shards to check their digests, however large.
         trained_on: digest of the data that the run was trained on before it was interrupted. Its
             shards are used if the corpus is away.
+        seen: somebody has found the corpus before.
 
     Raises:
         BadData: the corpus or tokenizer cannot be used.
@@ -107,17 +109,17 @@ def prepare_dataset(
                 started_by=started_by,
                 hash_everything=hash_everything,
                 trained_on=trained_on,
+                seen=seen,
             ),
         )
     if not started_by and (attempt := os.environ.get("LEHR_ATTEMPT")):
         started_by = f"attempt {attempt}"
     tokenizer = load_tokenizer(data.tokenizer)
     check_vocabulary(data.tokenizer, tokenizer.vocab_size, vocab_size)
-    opened = False
     try:
         corpus = open_corpus(data.corpus)
         directory = root / cache_key(corpus, tokenizer, data, validation)
-        opened = True
+        seen = True
         finished = (directory / MANIFEST).is_file
         if not finished():
             with preparation_lock(
@@ -127,7 +129,7 @@ def prepare_dataset(
                     job = _Preparation(corpus, tokenizer, data, validation, directory, notify, lock)
                     job.run()
     except (BadData, OSError) as error:
-        directory = shards_of_absent(error, data.corpus, root, trained_on, opened=opened)
+        directory = shards_of_absent(error, data.corpus, root, trained_on, seen=seen)
     return open_prepared(directory, validation.tokens, vocab_size, hash_everything=hash_everything)
 
 
