@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -91,6 +92,12 @@ def test_different_configs_and_untrained_runs_are_refused(twins, tmp_path, corpu
     other = make_run(tmp_path / "other", corpus, steps=6, seed=1)
     with pytest.raises(BadConfig, match="different configs: seed is 0 and 1"):
         tolerance(twins[0], other)
+    copy = changed(twins, tmp_path, "train/loss", "0.5")
+    events = copy / "attempt-1" / "events.jsonl"
+    (digest,) = set(re.findall('"validation_digest":"([0-9a-f]+)"', events.read_text()))
+    events.write_text(events.read_text().replace(digest, "0" * 64))
+    with pytest.raises(BadConfig, match="evaluated on different held-out sets"):
+        tolerance(twins[0], copy)
     untrained = make_run(tmp_path / "untrained", corpus, steps=6)
     assert main([str(twins[0]), str(untrained)]) == 2
     assert "no step in common: train both first" in capsys.readouterr().err

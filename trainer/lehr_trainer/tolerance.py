@@ -11,7 +11,7 @@ import argparse
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -101,7 +101,7 @@ def tolerance(one: Path, other: Path) -> Tolerance:
     """Compare two runs.
 
     Raises:
-        BadConfig: they have different configs, or no step in common.
+        BadConfig: they have different configs or held-out sets, or no step in common.
     """
     _require_same_config(one, other)
     curves = [_series(run) for run in (one, other)]
@@ -112,6 +112,11 @@ def tolerance(one: Path, other: Path) -> Tolerance:
     )
     if not found:
         raise BadConfig(f"{one} and {other} have no step in common: train both first")
+    if _held_out(one) != _held_out(other):
+        raise BadConfig(
+            f"{one} and {other} were evaluated on different held-out sets. Train both with one "
+            "version of Lehr, on the same corpus"
+        )
     return Tolerance(found, _weights(one, other))
 
 
@@ -130,17 +135,27 @@ def _require_same_config(one: Path, other: Path) -> None:
 def _series(run: Path) -> dict[str, dict[int, float]]:
     """Read the points by step; those of a later attempt replace those of an earlier one."""
     found: dict[str, dict[int, float]] = {name: {} for name in SERIES}
+    for record in _records(run, "metrics", "evaluation"):
+        for name in found.keys() & record["values"].keys():
+            # Non-finite numbers are strings, which float reads.
+            found[name][record["step"]] = float(record["values"][name])
+    return found
+
+
+def _held_out(run: Path) -> set[str]:
+    """Return the digests of the sets on which it was evaluated."""
+    return {record["validation_digest"] for record in _records(run, "evaluation")}
+
+
+def _records(run: Path, *kinds: str) -> Iterator[dict[str, Any]]:
     for attempt in layout.attempts(run):
         path = attempt / layout.EVENTS
         content = path.read_bytes() if path.exists() else b""
         # A last line without its end is still being written.
         for line in content.split(b"\n")[:-1]:
             record: dict[str, Any] = json.loads(line)
-            if record["kind"] in {"metrics", "evaluation"}:
-                for name in found.keys() & record["values"].keys():
-                    # Non-finite numbers are strings, which float reads.
-                    found[name][record["step"]] = float(record["values"][name])
-    return found
+            if record["kind"] in kinds:
+                yield record
 
 
 def _difference(name: str, one: dict[int, float], other: dict[int, float]) -> MetricDifference:

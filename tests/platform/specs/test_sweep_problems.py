@@ -337,7 +337,7 @@ def test_largest_64_bit_integers_are_valid():
     assert not [p for p in caught.value.problems if "64 bits" in p.message]
 
 
-@pytest.mark.parametrize("name", ["val/loss", "params/layers.0.mlp/update_ratio"])
+@pytest.mark.parametrize("name", ["val/loss", "val/loss/web", "params/layers.0.mlp/update_ratio"])
 def test_metric_that_runs_log_is_valid(name):
     text = SWEEP + f"metric: {{name: {name}}}\n"
     assert load_spec(read_yaml(text).data).metric.name == name
