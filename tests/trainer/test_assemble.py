@@ -356,12 +356,6 @@ def test_fork_says_how_many_tokens_its_longer_sequences_leave_out(
     assert "in pieces shorter than a sequence of 128" in warning["message"]
 
 
-def test_a_copied_spec_of_a_fork_is_no_start(tmp_path: Path, corpus: Path) -> None:
-    point = {"after_steps": 4, "after_tokens": 100}
-    with pytest.raises(BadConfig, match="forked_at is set, but this run starts from no checkpoint"):
-        begin(tmp_path / "run", corpus, forked_at=point, **QUIET)
-
-
 def test_run_of_an_earlier_version_keeps_its_validation_set(
     tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -376,3 +376,9 @@ def test_order_to_save_is_applied_once(tmp_path: Path, corpus: Path) -> None:
         training.run()
     saved = [(one["step"], one["reason"]) for one in recorded(training, "checkpoint")]
     assert saved == [(1, "order"), (3, "last")]
+
+
+def test_a_copied_spec_of_a_fork_is_no_start(tmp_path: Path, corpus: Path) -> None:
+    point = {"after_steps": 4, "after_tokens": 100}
+    with pytest.raises(BadConfig, match="forked_at is set, but this run starts from no checkpoint"):
+        begin(tmp_path / "run", corpus, forked_at=point, **QUIET)

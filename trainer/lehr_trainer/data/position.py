@@ -103,7 +103,7 @@ class Pieces(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Resumed:
+class OpenCorpus:
     """A corpus from a position on."""
 
     position: CorpusProgress
@@ -115,7 +115,7 @@ class Resumed:
     """What a fork leaves out of this epoch."""
 
 
-def resume(position: CorpusProgress, whole: Pieces, seed: int, block: int) -> Resumed:
+def resume(position: CorpusProgress, whole: Pieces, seed: int, block: int) -> OpenCorpus:
     """Go on in a corpus with this seed and block length.
 
     The newest cut goes on if they are its own. Otherwise what it left is cut again.
@@ -146,7 +146,7 @@ def resume(position: CorpusProgress, whole: Pieces, seed: int, block: int) -> Re
         before=sum(cut.tokens for cut in earlier) / block,
     )
     position = CorpusProgress(epoch=epoch, cuts=(*earlier, newest))
-    return Resumed(position, passes, left if earlier else None, note)
+    return OpenCorpus(position, passes, left if earlier else None, note)
 
 
 def _left_out(left: Pieces, block: int) -> str | None:

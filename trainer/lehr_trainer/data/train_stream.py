@@ -13,8 +13,8 @@ from lehr_trainer.data.position import (
     CorpusProgress,
     DataPosition,
     MixProgress,
+    OpenCorpus,
     Pieces,
-    Resumed,
     keys,
     resume,
 )
@@ -56,10 +56,10 @@ class CorpusStream(TrainStream):
         self, prepared: PreparedData, block: int, seed: int, loading: Loading, start: DataPosition
     ) -> None:
         self._key, self._start, self._block = prepared.digest, start, block
-        self._resumed = _resumed(prepared, start.corpora.get(self._key), seed, block)
-        self.notes = () if self._resumed.note is None else (self._resumed.note,)
-        self.tokens = (TrainTokens.open(prepared, loading, block, self._resumed.left),)
-        self._order = SampleOrder(self._resumed.passes)
+        self._corpus = _corpus_from(prepared, start.corpora.get(self._key), seed, block)
+        self.notes = () if self._corpus.note is None else (self._corpus.note,)
+        self.tokens = (TrainTokens.open(prepared, loading, block, self._corpus.left),)
+        self._order = SampleOrder(self._corpus.passes)
 
     def rows(self, positions: NDArray[np.int64], offsets: NDArray[np.int64], length: int) -> Tokens:
         first, last = int(positions[0]), int(positions[-1])
@@ -67,10 +67,10 @@ class CorpusStream(TrainStream):
         return self.tokens[0].windows(blocks, offsets, length)
 
     def epochs(self, position: int) -> dict[str, float]:
-        return {"data/epoch": self._resumed.passes.done(position)}
+        return {"data/epoch": self._corpus.passes.done(position)}
 
     def position(self, position: int) -> DataPosition:
-        moved = self._resumed.position.moved(position * self._block)
+        moved = self._corpus.position.moved(position * self._block)
         return DataPosition(corpora={**self._start.corpora, self._key: moved})
 
 
@@ -89,20 +89,20 @@ class MixStream(TrainStream):
         self._digest, self._start = prepared.digest, start
         self._names = tuple(prepared.parts)
         self._keys = keys([one.digest for one in prepared.parts.values()])
-        self._resumed = [
-            _resumed(one, start.corpora.get(key), part_seed(seed, name), block)
+        self._corpora = [
+            _corpus_from(one, start.corpora.get(key), part_seed(seed, name), block)
             for key, (name, one) in zip(self._keys, prepared.parts.items(), strict=True)
         ]
         self.notes = tuple(
             f"{name}: {one.note}"
-            for name, one in zip(self._names, self._resumed, strict=True)
+            for name, one in zip(self._names, self._corpora, strict=True)
             if one.note is not None
         )
         size = sum(one.train_bytes for one in prepared.parts.values())
         chosen = choose_loading(loading, size)
         self.tokens = tuple(
-            _opened(one, name, chosen, block, resumed.left)
-            for (name, one), resumed in zip(prepared.parts.items(), self._resumed, strict=True)
+            _opened(one, name, chosen, block, corpus.left)
+            for (name, one), corpus in zip(prepared.parts.items(), self._corpora, strict=True)
         )
         mix = start.mix
         same = mix is not None and (mix.digest, mix.block) == (self._digest, block)
@@ -110,7 +110,7 @@ class MixStream(TrainStream):
         self._order = MixOrder(
             seed,
             prepared.weights,
-            [one.passes for one in self._resumed],
+            [one.passes for one in self._corpora],
             batch.tokens_per_step // block,
             self._before,
         )
@@ -131,7 +131,7 @@ class MixStream(TrainStream):
         """
         counts, since = self._order.counts(position)
         whole, epochs, shares = max(1, self._before + position), {}, {}
-        for name, one, count, turns in zip(self._names, self._resumed, counts, since, strict=True):
+        for name, one, count, turns in zip(self._names, self._corpora, counts, since, strict=True):
             epochs[f"data/epoch/{name}"] = one.passes.done(turns)
             shares[f"data/share/{name}"] = count / whole
         return {"data/epoch": max(epochs.values()), **epochs, **shares}
@@ -140,7 +140,7 @@ class MixStream(TrainStream):
         _, since = self._order.counts(position)
         moved = {
             key: one.position.moved(turns * self._block)
-            for key, one, turns in zip(self._keys, self._resumed, since, strict=True)
+            for key, one, turns in zip(self._keys, self._corpora, since, strict=True)
         }
         tokens = (self._before + position) * self._block
         return DataPosition(
@@ -166,9 +166,9 @@ def open_stream(
     return CorpusStream(prepared, batch.longest_sequence, seed, loading, start)
 
 
-def _resumed(
+def _corpus_from(
     prepared: PreparedData, position: CorpusProgress | None, seed: int, block: int
-) -> Resumed:
+) -> OpenCorpus:
     shards = [shard.tokens for shard in read_manifest(prepared.directory).train]
     return resume(position or CorpusProgress(), Pieces.of(shards), seed, block)
 
