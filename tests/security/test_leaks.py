@@ -1,17 +1,15 @@
-"""Tokens and values of secrets: in no page, answer, log, traceback or support bundle."""
+"""Tokens and values of secrets: in no page, answer, log or traceback."""
 
 from __future__ import annotations
 
 import logging
 import sys
-import tarfile
 from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
 
 from lehr.secret_store import SecretStore
-from lehr.support import bundle
 from lehr_api import logs
 from lehr_testing.api import TOKEN, attempt_token
 from lehr_testing.asgi import Request, ask
@@ -101,15 +99,3 @@ def test_traceback_of_a_failing_request_has_no_token_and_no_body(kept, monkeypat
     text = kept.log.read_bytes()
     assert text.count(b"RuntimeError: a bug of Lehr") == len(asked)
     assert not holding(text, kept.values)
-
-
-def test_support_bundle_has_no_token_and_no_secret(kept):
-    scene = kept.scene
-    logging.getLogger("lehr.test").warning("sent %s to %s with %s", VALUE, HOOK, TOKEN)
-    assert len(holding(kept.log.read_bytes(), kept.values)) == 3
-    made = bundle.write(kept.home, kept.home.parent / "b.tar.gz", [scene.mine.run], checks=list)
-    with tarfile.open(made.path) as archive:
-        files = {m.name: archive.extractfile(m).read() for m in archive.getmembers() if m.isfile()}
-    assert any(name.endswith("logs/server.log") for name in files)
-    found = {name: holding(text, kept.values) for name, text in files.items()}
-    assert {name: what for name, what in found.items() if what} == {}

@@ -89,10 +89,6 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "audit": ("token", "List who changed something or was refused"),
         "login-link": ("token", "Print a link that logs a browser in once"),
         "db": ("db", "Check, back up, restore, rebuild and upgrade the databases"),
-        "support-bundle": (
-            "support_bundle",
-            "Collect logs and facts into a file to ask for help, without secrets",
-        ),
     },
 }
 MODULES = {name: module for group in COMMANDS.values() for name, (module, _) in group.items()}

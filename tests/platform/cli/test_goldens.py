@@ -29,8 +29,6 @@ NOT_HERE = {
     "test_checks_are_listed_and_a_machine_with_a_bad_one_does_not_join",
     "node leave": "tests/platform/cli/test_node.py::test_machine_that_has_not_joined_cannot_leave",
     "node token": "tests/platform/cli/test_node.py::test_token_is_printed_as_a_command_that_works",
-    "support-bundle": "tests/platform/cli/test_support_bundle.py::"
-    "test_bundle_is_written_and_its_files_are_listed",
     "token create": f"{_TOKENS}::test_token_is_created_used_rotated_and_revoked",
     "token ls": f"{_TOKENS}::test_token_is_created_used_rotated_and_revoked",
     "token rotate": f"{_TOKENS}::test_token_is_created_used_rotated_and_revoked",

@@ -1,1 +1,0 @@
-"""What somebody who helps needs to see of a server, in one file without secrets."""
