@@ -12,6 +12,7 @@ from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound, SpecError
 from lehr.specs import load_spec
 from lehr_testing.api import RUN_SPEC, begin, end, ingest, line, started
+from lehr_trainer.configs.optimizer import MuonConfig
 
 SOURCE = load_spec(RUN_SPEC).model_dump(mode="json")
 
@@ -70,7 +71,8 @@ def test_changed_field_replaces_one_that_excludes_it():
     [
         ("train.steps=50", "nothing would be left to train"),
         ("train.model.hidden_size=256", "train.model.hidden_size is 128 in the checkpoint"),
-        ("train.optimizer.name=muon", "train.optimizer.name is 'adamw' in the checkpoint"),
+        ("train.optimizer.name=muon", "the state of the optimizer adamw, and muon cannot go on"),
+        ("train.optimizer.name=adamw8bit", "adamw, and adamw8bit of bitsandbytes cannot go on"),
         ("train.optimizer.learning_rate=1", "Did you mean train.optimizer.lr"),
     ],
 )
@@ -165,6 +167,22 @@ def test_a_failed_fork_is_retried_only_while_the_checkpoint_that_it_starts_from_
     assert answer.json()["detail"].endswith(f"{path} of {source['id']}, was removed.")
     assert answer.json()["hint"].endswith(f"lehr checkpoints ls {source['id']}")
     assert api_.store.runs.get(fork["id"]).state == "failed"
+
+
+def test_fork_may_start_its_optimizer_without_the_state_of_the_checkpoint(api, source):
+    _, client = api
+    body = {"changes": {"train.optimizer.name": "muon", "train.optimizer.momentum": 0.9}}
+    answer = client.post("/api/v1/runs/one/fork", json=body)
+    assert answer.status_code == 422
+    assert "the optimizer adamw, and muon cannot go on from it" in answer.text
+    made = client.post("/api/v1/runs/one/fork", json={**body, "optimizer_state": "fresh"}).json()
+    train = made["spec"]["train"]
+    assert (train["optimizer_state"], train["optimizer"]["momentum"]) == ("fresh", 0.9)
+    assert train["optimizer"]["lr"] == MuonConfig().lr, "the rate of another optimizer"
+    # The state of the fork's own checkpoints is kept.
+    assert fork_spec(made["spec"], {}, step=30).own.optimizer_state == "keep"
+    answer = client.post("/api/v1/runs/one/fork", json={**body, "optimizer_state": "none"})
+    assert answer.status_code == 422
 
 
 def test_repeated_fork_request_is_one_run(api, source):

@@ -15,9 +15,11 @@ from lehr_testing.assembled import begin, recorded
 from lehr_testing.optimizers import OPTIMIZERS, settings
 from lehr_testing.specs import train as train_values
 from lehr_trainer import parts
+from lehr_trainer.checkpointing.optimizer_state import capture
 from lehr_trainer.configs.parts import PARTS_VERSION, PartsConfig
 from lehr_trainer.configs.train import TrainConfig
-from lehr_trainer.errors import BadConfig
+from lehr_trainer.contract.orders import LaunchNote
+from lehr_trainer.errors import BadCheckpoint, BadConfig
 from lehr_trainer.planning.counts import parameter_counts
 
 NAMES: dict[PartKind, str] = {
@@ -221,6 +223,35 @@ def test_run_whose_first_updates_were_all_skipped_resumes(asynchronous, tmp_path
     resumed = trained(tmp_path / "cut", corpus, until=20, **given)
     assert all(torch.equal(a, b) for a, b in zip(whole, resumed, strict=True))
     assert not all(torch.equal(a, b) for a, b in zip(begun, resumed, strict=True))
+
+
+def fork_of(run: Path) -> LaunchNote:
+    [point] = run.glob("attempt-1/checkpoints/step-*")
+    return LaunchNote(run_id=run.name, resume="pinned", resume_from=str(point))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ({"name": "adamw"}, {"name": "muon"}, "adamw, and this run's is muon"),
+        ({"name": "muon"}, {"name": "adamw"}, "muon, and this run's is adamw"),
+        ({"name": "adamw"}, {"name": "adamw8bit"}, "adamw, and this run's is adamw8bit of bitsand"),
+    ],
+)
+def test_fork_to_another_optimizer_starts_it_without_state(before, after, words, tmp_path, corpus):
+    trained(tmp_path / "source", corpus, until=2, steps=6, optimizer=before, **QUIET)
+    given = {"steps": 6, "optimizer": after, "note": fork_of(tmp_path / "source"), **QUIET}
+    with pytest.raises(BadCheckpoint, match=f"holds the state of the optimizer {words}"):
+        begin(tmp_path / "kept", corpus, **given)
+    given["optimizer_state"] = "fresh"
+    training = begin(tmp_path / "fork", corpus, **given)
+    training.loader.close()
+    assert training.progress.step == 2
+    assert capture(training.model, training.optimizer)[1] == {}
+    whole = trained(tmp_path / "whole", corpus, until=6, **given)
+    trained(tmp_path / "cut", corpus, until=4, **given)
+    resumed = trained(tmp_path / "cut", corpus, until=6, **{**given, "note": None})
+    assert all(torch.equal(a, b) for a, b in zip(whole, resumed, strict=True))
 
 
 def test_parts_of_another_version_are_refused():

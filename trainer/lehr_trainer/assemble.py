@@ -266,16 +266,19 @@ def resume(
         warning = Warning_(time=time.time(), code="no_valid_checkpoint", message=message, step=0)
         return TrainProgress(), data, warning
     directory = Path(chosen)
+    own = directory.is_relative_to(place.run_dir)
     progress, saved = state.restore(
         directory,
         model=model,
         optimizer=optimizer,
         update_step=update_step,
         rank=context.ranks.rank,
+        config=context.config,
+        fresh_optimizer=not own and context.config.optimizer_state == "fresh",
     )
     progress.position = state.data_position(saved, data)
     held_out = saved["data"]["validation_digest"]
-    if directory.is_relative_to(place.run_dir):
+    if own:
         # A fork may change its data; the same run may not.
         data = data.scored_as(held_out)
         data.require_same(digest=saved["data"]["digest"], validation_digest=held_out)
@@ -289,7 +292,7 @@ def resume(
     for reason in skipped:
         log(f"warning: skipped a newer checkpoint: {reason}")
     changed = environment.changes(saved.get("versions", {}), environment.versions())
-    _judge_environment(context, changed, own=directory.is_relative_to(place.run_dir))
+    _judge_environment(context, changed, own=own)
     resumed = Resumed(
         time=time.time(), step=progress.step, checkpoint=chosen, skipped=skipped, changed=changed
     )

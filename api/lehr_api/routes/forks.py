@@ -8,6 +8,7 @@ from fastapi import APIRouter
 from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
+from lehr.control.forks import OptimizerState
 from lehr.schemas.runs import RunDetail
 from lehr.services.fork import fork_run
 from lehr_api.deps import FoundRun, IdempotencyHeader, ServicesDep
@@ -32,6 +33,8 @@ class Fork(Documented):
     """Values by dotted path that replace those of the run's spec. A new warmup begins at the
     checkpoint.
     """
+    optimizer_state: OptimizerState = "keep"
+    """fresh starts the optimizer without the checkpoint's state, as another optimizer must."""
     provenance: dict[str, Any] = {}
     """Provenance: commit, host, command. Stored, never interpreted."""
 
@@ -48,8 +51,15 @@ def fork(
 ) -> Response:
     """Record and queue a run that continues from a checkpoint of this one.
 
-    It continues with the checkpoint's optimizer state, data order and step count; the source run
-    does not change. Nothing is recorded on an error.
+    It continues with the checkpoint's optimizer state (unless that is to be fresh), data order and
+    step count; the source run does not change. Nothing is recorded on an error.
     """
-    made = fork_run(services, run, body.changes, step=body.step, provenance=body.provenance)
+    made = fork_run(
+        services,
+        run,
+        body.changes,
+        step=body.step,
+        optimizer_state=body.optimizer_state,
+        provenance=body.provenance,
+    )
     return services.once(key, made)

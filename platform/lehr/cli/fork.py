@@ -48,6 +48,15 @@ def fork(
             "(current).",
         ),
     ] = "same",
+    optimizer_state: Annotated[
+        str,
+        typer.Option(
+            "--optimizer-state",
+            metavar="keep|fresh",
+            help="Continue the checkpoint's optimizer (keep), or start one without state (fresh), "
+            "as another optimizer must.",
+        ),
+    ] = "keep",
     watch: WatchOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -62,10 +71,17 @@ def fork(
     """
     if code not in {"same", "current"}:
         raise UserError(f"--code is {code!r}; it must be same or current.")
+    if optimizer_state not in {"keep", "fresh"}:
+        raise UserError(f"--optimizer-state is {optimizer_state!r}; it must be keep or fresh.")
     client = connect()
     source = client.run(ref)
     given = [*(changes or []), *([f"name={name}"] if name else [])]
-    run = source.fork(step=step, changes=given, code="current" if code == "current" else "same")
+    run = source.fork(
+        step=step,
+        changes=given,
+        code="current" if code == "current" else "same",
+        optimizer_state="fresh" if optimizer_state == "fresh" else "keep",
+    )
     if as_json:
         print_json({"run": run.detail})
     else:

@@ -84,6 +84,7 @@ class Run(RunMetricMethods, RunLogMethods, RunCheckpointMethods):
         changes: Mapping[str, Any] | Sequence[str] = (),
         *,
         code: Literal["same", "current"] = "same",
+        optimizer_state: Literal["keep", "fresh"] = "keep",
         idempotency_key: str | None = None,
     ) -> Run:
         """Start a new run from a checkpoint of this one, with changes.
@@ -96,6 +97,8 @@ class Run(RunMetricMethods, RunLogMethods, RunCheckpointMethods):
             step: step of the checkpoint. Default: the newest.
             changes: values by dotted path. A new warmup begins at the checkpoint.
             code: same: train with the code of this run; current: with the code as it is here now.
+            optimizer_state: fresh starts the optimizer without the checkpoint's state, as another
+                optimizer must.
             idempotency_key: identifies this request, so that repeating it is safe.
 
         Raises:
@@ -110,6 +113,7 @@ class Run(RunMetricMethods, RunLogMethods, RunCheckpointMethods):
         body = {
             "step": step,
             "changes": given,
+            "optimizer_state": optimizer_state,
             "provenance": provenance(None),
         }
         key = idempotency_key or uuid.uuid4().hex

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from lehr.errors import NotFound, SpecError, SpecProblem
 from lehr.specs import load_spec
 from lehr.specs.overrides import Overrides, parse_overrides
 from lehr.specs.run import RunSpec
 from lehr_trainer.configs.lr_factor import lr_factor
+from lehr_trainer.configs.optimizer import optimizer_kind
 
 if TYPE_CHECKING:
     from lehr_trainer.configs.train import TrainConfig
@@ -23,6 +24,12 @@ _MODEL_MAY_CHANGE = frozenset({"rope_theta", "max_sequence_length", "norm_eps"})
 _LONGEST_NAME = 100
 _REHEATED = 1.05
 """A rate that rises by less than this factor needs no warning."""
+_OF_PROGRAM = (
+    "optimizer_state fresh is for Lehr's own trainer; a program loads its checkpoint by itself."
+)
+
+OptimizerState = Literal["keep", "fresh"]
+"""What a fork does with the optimizer's state of its checkpoint."""
 
 
 class ForkPoint(Protocol):
@@ -62,12 +69,19 @@ def choose(name: str, checkpoints: Sequence[C], step: int | None) -> C:
     )
 
 
-def fork_spec(source: dict[str, Any], changes: Overrides, *, step: int) -> RunSpec:
+def fork_spec(
+    source: dict[str, Any],
+    changes: Overrides,
+    *,
+    step: int,
+    optimizer_state: OptimizerState = "keep",
+) -> RunSpec:
     """Return the spec of a run that continues a run with the spec ``source`` from ``step``.
 
     A changed warmup means a new warmup, so it starts the schedule at ``step``
     (``train.schedule.starts_after``) unless the changes set that, too. Of two fields that exclude
-    each other, a changed one replaces the source's.
+    each other, a changed one replaces the source's. Another optimizer begins with its defaults, and
+    with ``optimizer_state`` fresh.
 
     Raises:
         SpecError: a change is wrong, needs other weights than the checkpoint's, or leaves no step.
@@ -80,6 +94,8 @@ def fork_spec(source: dict[str, Any], changes: Overrides, *, step: int) -> RunSp
         ending = f"-fork-{step}"
         data["name"] = f"{old.name[: _LONGEST_NAME - len(ending)]}{ending}"
     if old.trainer is not None:
+        if optimizer_state == "fresh":
+            raise SpecError([SpecProblem("optimizer_state", _OF_PROGRAM)])
         return _program_fork(data, changes, step)
     if old.own.has_budget:
         # They follow from the budget, which a change of the batch leaves as it is.
@@ -88,6 +104,9 @@ def fork_spec(source: dict[str, Any], changes: Overrides, *, step: int) -> RunSp
         "after_steps": step,
         "after_tokens": old.own.tokens_at(step),
     }
+    data["train"]["optimizer_state"] = optimizer_state
+    if given.get("train.optimizer.name", old.own.optimizer.name) != old.own.optimizer.name:
+        data["train"]["optimizer"] = {}
     schedule = data["train"].setdefault("schedule", {})
     for one, other in _EITHER:
         for name, excluded in ((one, other), (other, one)):
@@ -163,20 +182,25 @@ def _problems(old: TrainConfig, new: TrainConfig, step: int) -> list[SpecProblem
         path = f"train.model.{name}"
         message = f"{path} is {before.get(name)!r} in the checkpoint; a fork cannot change it."
         found.append(SpecProblem(path, message, "Submit a new run for another model."))
-    for part in ("model", "optimizer"):
-        was, is_now = (getattr(config.parts, part, None) for config in (old, new))
-        if was != is_now:
-            path = f"train.parts.{part}"
-            message = (
-                f"{path} is {was or 'not set'} in the checkpoint, which holds its state; "
-                "a fork cannot change it."
-            )
-            found.append(SpecProblem(path, message))
-    if old.optimizer.name != new.optimizer.name:
-        path = "train.optimizer.name"
+    parts = [{} if config.parts is None else config.parts.named for config in (old, new)]
+    was, is_now = (named.get("model") for named in parts)
+    if was != is_now:
+        path = "train.parts.model"
         message = (
-            f"{path} is {old.optimizer.name!r} in the checkpoint, which holds its state; "
+            f"{path} is {was or 'not set'} in the checkpoint, which holds its state; "
             "a fork cannot change it."
         )
         found.append(SpecProblem(path, message))
+    saved, own = (optimizer_kind(config.model_dump()) for config in (old, new))
+    if saved != own and new.optimizer_state == "keep":
+        same_name = old.optimizer.name == new.optimizer.name
+        field = "optimizer.library" if same_name else "optimizer.name"
+        if parts[0].get("optimizer") != parts[1].get("optimizer"):
+            field = "parts.optimizer"
+        message = (
+            f"train.{field}: the checkpoint holds the state of the optimizer {saved}, and {own} "
+            "cannot go on from it."
+        )
+        hint = "To start it without state: lehr fork --optimizer-state fresh (optimizer_state)."
+        found.append(SpecProblem(f"train.{field}", message, hint))
     return found

@@ -27,17 +27,20 @@ def fork_run(
     changes: Overrides,
     *,
     step: int | None,
+    optimizer_state: forks.OptimizerState = "keep",
     provenance: dict[str, Any],
 ) -> Operation[RunDetail]:
     """Record a run that starts from a checkpoint of ``run``, and queue it.
 
-    Optimizer, data order and step count continue from the checkpoint; ``run`` does not change.
+    Optimizer (unless its state is to be fresh), data order and step count continue from the
+    checkpoint; ``run`` does not change.
 
     Args:
         context: the objects that the services use.
         run: the run to fork.
         changes: values by dotted path, laid over its spec.
         step: the checkpoint's step; None: the newest checkpoint.
+        optimizer_state: fresh starts the optimizer without the checkpoint's state.
         provenance: where the request comes from.
 
     Raises:
@@ -48,7 +51,7 @@ def fork_run(
     store = context.store
     point = forks.choose(run.name, store.checkpoints.of_run(run.id), step)
     checks.refuse_relative_paths(changes)
-    spec = forks.fork_spec(run.spec, changes, step=point.step)
+    spec = forks.fork_spec(run.spec, changes, step=point.step, optimizer_state=optimizer_state)
     pinned = code.pin(context, spec)
     assert isinstance(pinned, RunSpec)
     spec = pinned
@@ -84,7 +87,12 @@ def fork_run(
         )
         return made.id
 
-    request = {"step": step, "changes": changes, "provenance": provenance}
+    request = {
+        "step": step,
+        "changes": changes,
+        "optimizer_state": optimizer_state,
+        "provenance": provenance,
+    }
     return Operation(
         f"fork of {run.id}",
         request,

@@ -65,6 +65,23 @@ def test_schedule_that_raises_the_rate_again_is_warned_of_with_both_rates():
     assert "rises from 5.6e-04 to 1.0e-03" in (warning(500, "train.schedule.name=constant") or "")
 
 
+def test_library_of_an_optimizer_is_part_of_its_state():
+    eight_bit = source("train.optimizer={name: adamw8bit}")
+    change = ["train.optimizer.library=torchao"]
+    with pytest.raises(
+        SpecError, match="adamw8bit of bitsandbytes, and adamw8bit of torchao cannot"
+    ):
+        fork_spec(eight_bit, change, step=10)
+    made = fork_spec(eight_bit, change, step=10, optimizer_state="fresh")
+    assert made.train.optimizer.library == "torchao"
+
+
+def test_state_of_a_program_cannot_be_fresh():
+    spec = load_spec({"name": "a", "trainer": {"module": "mine.train"}}).model_dump(mode="json")
+    with pytest.raises(SpecError, match="optimizer_state fresh is for Lehr's own trainer"):
+        fork_spec(spec, {}, step=10, optimizer_state="fresh")
+
+
 def test_every_problem_names_the_field_that_cannot_change():
     changes = ["train.steps=10", "train.model.hidden_size=256", "train.optimizer.name=muon"]
     with pytest.raises(SpecError) as caught:

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from lehr_trainer.checkpointing import checkpoint, optimizer_state
+from lehr_trainer.configs.optimizer import optimizer_kind
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.data import PreparedData
 from lehr_trainer.data.earlier_position import earlier_position
@@ -84,8 +85,12 @@ def restore(
     optimizer: torch.optim.Optimizer,
     update_step: UpdateStep | None = None,
     rank: int,
+    config: TrainConfig | None = None,
+    fresh_optimizer: bool = False,
 ) -> tuple[TrainProgress, dict[str, Any]]:
     """Put a verified checkpoint's state into ``model``, ``optimizer`` and the generators.
+
+    ``config`` is this run's; with ``fresh_optimizer`` the optimizer stays as it was built.
 
     Returns:
         How far it had come, and its JSON part.
@@ -96,13 +101,16 @@ def restore(
     manifest = checkpoint.read_manifest(directory)
     document = checkpoint.read_document(directory, "state")
     _load_model(directory, model, checkpoint.read_tensors(directory, manifest, "model"))
-    optimizer_state.restore(
-        directory,
-        model,
-        optimizer,
-        document.get("optimizer"),
-        checkpoint.read_tensors(directory, manifest, "optimizer"),
-    )
+    if not fresh_optimizer:
+        if config is not None:
+            _require_same_optimizer(directory, document, config)
+        optimizer_state.restore(
+            directory,
+            model,
+            optimizer,
+            document.get("optimizer"),
+            checkpoint.read_tensors(directory, manifest, "optimizer"),
+        )
     if "fp8.safetensors" in manifest.files:
         load_fp8_state(model, checkpoint.read_tensors(directory, manifest, "fp8"))
     if update_step is not None and "updates.safetensors" in manifest.files:
@@ -120,6 +128,15 @@ def restore(
     except (KeyError, TypeError, ValueError) as error:
         raise BadCheckpoint(f"{directory}/state.json lacks a valid {error}") from error
     return progress, document
+
+
+def _require_same_optimizer(directory: Path, document: dict[str, Any], config: TrainConfig) -> None:
+    saved, own = optimizer_kind(document["config"]), optimizer_kind(config.model_dump())
+    if saved != own:
+        raise BadCheckpoint(
+            f"{directory} holds the state of the optimizer {saved}, and this run's is {own}: fork "
+            "it with optimizer_state: fresh, or keep the optimizer"
+        )
 
 
 def data_position(document: dict[str, Any], data: PreparedData) -> DataPosition:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
@@ -240,3 +241,16 @@ OptimizerConfig = Annotated[
     Field(discriminator="name"),
     BeforeValidator(tagged("name", "adamw")),
 ]
+
+
+def optimizer_kind(train: Mapping[str, Any]) -> str:
+    """Return whose state an optimizer has: another kind cannot go on from it.
+
+    ``train`` is a TrainConfig's values, also of an earlier version.
+    """
+    replaced = (train.get("parts") or {}).get("optimizer")
+    if replaced is not None:
+        return str(replaced)
+    optimizer = train["optimizer"]
+    library = optimizer.get("library")
+    return f"{optimizer['name']} of {library}" if library else str(optimizer["name"])

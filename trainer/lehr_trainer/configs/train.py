@@ -194,6 +194,12 @@ class TrainConfig(Config):
     """Seed of initialisation and data order."""
     optimizer: OptimizerConfig = AdamWConfig()
     """Chosen by its ``name``; adamw if not given."""
+    # Left out of a config without it, which trainers of older capsules read as well.
+    optimizer_state: Annotated[
+        Literal["keep", "fresh"], Field(exclude_if=lambda kept: kept == "keep")
+    ] = "keep"
+    """Set by a fork. fresh starts without the optimizer's state of the checkpoint that it forks,
+    which another optimizer could not use; it keeps the state of its own checkpoints."""
     schedule: ScheduleConfig = ScheduleConfig()
     loss: LossConfig = LossConfig()
     grad_clip: Annotated[float, Field(ge=0)] = 1.0
