@@ -105,8 +105,8 @@ def backup(
 
     Not included: checkpoints (run directories), prepared data, the token, the values of secrets,
     and webhooks. If the code of a run is missing, a warning names it. JSON: {backup: {folder, runs,
-    files, size_bytes, version, revision, created_at, missing, left_out: {secrets, webhooks}},
-    removed}.
+    files, size_bytes, version, revision, created_at, missing, damaged, left_out: {secrets,
+    webhooks}}, removed}.
     """
     upkeep = _upkeep()
     removed: list[Path] = []
@@ -158,7 +158,7 @@ def restore(
     named. Without its webhooks, alerts reach nobody.
 
     JSON: {backup: {folder, runs, files, size_bytes, version, revision, created_at, missing,
-    left_out: {secrets, webhooks}}}.
+    damaged, left_out: {secrets, webhooks}}}.
     """
     upkeep = _upkeep()
     # The home may not exist yet: a new machine can start from a backup.
@@ -340,8 +340,8 @@ def _needs_it_down(where: Path, what: str) -> None:
 
 
 def _warn_of_missing(backup_: Backup) -> None:
-    """Name the capsules that are not in it: their runs can neither be retried nor resumed."""
-    for text in backup_.missing:
+    """Name damage, and capsules that are not in it: their runs cannot be retried or resumed."""
+    for text in (*backup_.damaged, *backup_.missing):
         warn(text, on=notes())
 
 
@@ -364,6 +364,7 @@ def _plain(backup_: Backup) -> dict[str, object]:
         "revision": backup_.revision,
         "created_at": backup_.created_at,
         "missing": list(backup_.missing),
+        "damaged": list(backup_.damaged),
         "left_out": backup_.left_out,
     }
 

@@ -27,7 +27,7 @@ from lehr.errors import Conflict, HomeUnusable, LehrError, NotFound, UserError
 from lehr.secret_store import SecretStore
 from lehr.store.changes import Changes
 from lehr.store.database import Database
-from lehr.store.maintenance import capsules, lost_record, migrate
+from lehr.store.maintenance import capsules, content, lost_record, migrate
 from lehr.store.maintenance.rebuild_record import RebuiltRecord, rebuild_record
 from lehr.store.store import RESTORING, Store
 from lehr.store.streams import index
@@ -54,6 +54,8 @@ class Backup:
     """Size and SHA-256 by path in the folder."""
     missing: tuple[str, ...] = ()
     """A sentence for each capsule that a run needs and that was not there to copy."""
+    damaged: tuple[str, ...] = ()
+    """What SQLite found damaged in lehr.db. The copy has the same damage."""
     left_out: dict[str, list[str]] = field(default_factory=dict)
     """Names of secrets and webhooks of the home; a backup has neither, since both are secret."""
 
@@ -100,7 +102,7 @@ def backup(home: Path, target: Path, *, progress: BackupProgress | None = None) 
         raise UserError(f"{draft.parent} cannot be written: {error.strerror}.") from error
     try:
         report("lehr.db", 0.0)
-        _copy_database(source, draft / "lehr.db")
+        damaged = _copy_database(source, draft / "lehr.db")
         with closing(sqlite3.connect(draft / "lehr.db")) as copy:
             runs = copy.execute("SELECT count(*) FROM runs").fetchone()[0]
             attempts = {row[0] for row in copy.execute("SELECT id FROM attempts")}
@@ -121,8 +123,8 @@ def backup(home: Path, target: Path, *, progress: BackupProgress | None = None) 
             _flush(copied)
             files[str(copied.relative_to(draft))] = _digest(copied)
         missing = tuple(capsules.missing(draft / "lehr.db", draft))
-        left_out = _left_out(home)
-        found = Backup(target, time.time(), __version__, revision, runs, files, missing, left_out)
+        at, left_out = time.time(), _left_out(home)
+        found = Backup(target, at, __version__, revision, runs, files, missing, damaged, left_out)
         _write_manifest(draft, found)
         for folder in [draft, *(path for path in draft.rglob("*") if path.is_dir())]:
             sync_folder(folder)
@@ -141,7 +143,8 @@ def backup_and_rotate(
     """Make a new backup in ``folder``, named by its time, and remove all but the newest ``keep``.
 
     Only complete backups with such a name are counted and removed, and only after the new one is
-    complete. Its name follows theirs, also if the clock is behind them (``clock_is_behind``).
+    complete; none, if the record is damaged. Its name follows theirs, also if the clock is behind
+    them (``clock_is_behind``).
 
     Returns:
         The backup, and the folders that were removed.
@@ -156,6 +159,8 @@ def backup_and_rotate(
     now = max(time.time(), max(times.values(), default=-1) + 1)
     made = backup(home, folder / time.strftime(_DATED, time.gmtime(now)), progress=progress)
     old = [*sorted(times, key=lambda path: times[path]), made.folder][:-keep]
+    if made.damaged:  # Those before the damage may be the only whole ones.
+        old = []
     for path in old:
         shutil.rmtree(path)
     return made, old
@@ -246,6 +251,7 @@ def rebuild(home: Path) -> Rebuilt:
     begun = time.monotonic()
     with homes.lock(home):
         record = rebuild_record(home) if lost_record.is_lost(home) else None
+        received = content.received(home / "streams.db")
         index.remove(home / "streams.db")
         with Store.open(home) as store, store.index.read() as connection:
             streams, malformed = connection.execute(
@@ -255,6 +261,7 @@ def rebuild(home: Path) -> Rebuilt:
                 "SELECT coalesce(sum(points), 0) FROM latest WHERE metric > 0"
             ).fetchone()
             (records,) = connection.execute("SELECT count(*) FROM records").fetchone()
+        content.keep_received(home / "streams.db", received)
     return Rebuilt(streams, points, records, malformed, time.monotonic() - begun, record)
 
 
@@ -286,8 +293,8 @@ def _set_aside(home: Path) -> None:
     index.remove(home / "streams.db")
 
 
-def _copy_database(source: Path, target: Path) -> None:
-    """Copy the database consistently while others write to it."""
+def _copy_database(source: Path, target: Path) -> tuple[str, ...]:
+    """Copy the database consistently while others write to it. Return what is damaged in it."""
     try:
         with (
             closing(
@@ -297,13 +304,12 @@ def _copy_database(source: Path, target: Path) -> None:
         ):
             running.backup(copy)
             copy.execute("PRAGMA journal_mode=DELETE")
-            problem = copy.execute("PRAGMA integrity_check").fetchone()[0]
+            problems = [row[0] for row in copy.execute("PRAGMA integrity_check(10)")]
     except sqlite3.Error as error:
         raise HomeUnusable(f"{source} cannot be copied: {error}.") from error
-    if problem != "ok":
-        raise HomeUnusable(f"{source} is damaged: {problem}.")
     target.chmod(0o600)
     _flush(target)
+    return () if problems == ["ok"] else tuple(f"{source} is damaged: {one}" for one in problems)
 
 
 def _left_out(home: Path) -> dict[str, list[str]]:

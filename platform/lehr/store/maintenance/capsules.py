@@ -19,28 +19,31 @@ FOLDER = "capsules"
 _SHOWN = 12
 _NAMED = 3
 """Runs that a sentence about a capsule names."""
-_NEEDED = (
-    (
-        "SELECT json_extract(spec, '$.code.digest'), 'run ' || id FROM runs"
-        " WHERE id NOT IN (SELECT run_id FROM requests WHERE kind = 'delete') ORDER BY number"
-    ),
-    (
-        "SELECT json_extract(spec, '$.run.code.digest'), 'sweep ' || id FROM sweeps"
-        " WHERE NOT archived ORDER BY id"
-    ),
-    (
-        "SELECT json_extract(spec, '$.run.code.digest'), 'rollout ' || id FROM rollouts"
-        " WHERE NOT archived ORDER BY id"
-    ),
+_NEEDED = tuple(
+    f"SELECT CASE WHEN json_valid(spec) THEN json_extract(spec, '$.{path}') ELSE '' END,"  # noqa: S608
+    f" '{what} ' || id FROM {what}s WHERE {alive} ORDER BY number"
+    for what, path, alive in (
+        (
+            "run",
+            "code.digest",
+            "id NOT IN (SELECT run_id FROM requests WHERE kind = 'delete')",
+        ),
+        ("sweep", "run.code.digest", "NOT archived"),
+        ("rollout", "run.code.digest", "NOT archived"),
+    )
 )
 """As ``Runs.capsules_in_use``, with who needs each."""
 
 
 def needed(database: Path) -> dict[str, list[str]]:
-    """Return the capsules that the record needs, each with its runs, sweeps and rollouts."""
+    """Return the capsules that the record needs, each with its runs, sweeps and rollouts.
+
+    Those whose spec is damaged have the key "": nobody knows what they need.
+    """
     found: dict[str, list[str]] = defaultdict(list)
     uri = f"file:{quote(str(database))}?mode=ro"
     with closing(sqlite3.connect(uri, uri=True, timeout=30)) as connection:
+        connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
         for query in _NEEDED:
             try:
                 rows = connection.execute(query).fetchall()
@@ -49,7 +52,7 @@ def needed(database: Path) -> dict[str, list[str]]:
                     continue
                 raise
             for digest, subject in rows:
-                if isinstance(digest, str) and archive.DIGEST.fullmatch(digest):
+                if digest == "" or (isinstance(digest, str) and archive.DIGEST.fullmatch(digest)):
                     found[digest].append(subject)
     return dict(found)
 
@@ -60,7 +63,8 @@ def copied(home: Path, folder: Path, database: Path) -> Iterator[Path]:
     Missing ones are left out: a run may have been deleted after its database was copied.
     """
     capsules = CapsuleStore(home)
-    for digest in sorted(needed(database)):
+    wanted = needed(database)
+    for digest in capsules.digests() if "" in wanted else sorted(wanted):
         source = capsules.path(digest)
         folder.mkdir(mode=0o700, exist_ok=True)
         try:
@@ -99,9 +103,13 @@ def link(home: Path, kept: Path) -> None:
 def missing(database: Path, home: Path) -> list[str]:
     """Return a sentence for each capsule that the record needs and the home lacks."""
     capsules = CapsuleStore(home)
-    return [
+    wanted = needed(database)
+    damaged_specs = [
+        f"the spec of {subject} is damaged in lehr.db" for subject in wanted.pop("", ())
+    ]
+    return damaged_specs + [
         f"{_title(digest)} is missing; {_of(subjects)}"
-        for digest, subjects in needed(database).items()
+        for digest, subjects in wanted.items()
         if not capsules.path(digest).is_file()
     ]
 

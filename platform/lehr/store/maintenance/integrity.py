@@ -14,11 +14,14 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
 
+from sqlalchemy import JSON
+from sqlmodel import SQLModel
+
 from lehr import home as homes
 from lehr.control.lifecycle import RunState, can_transition
 from lehr.errors import HomeUnusable, NotFound
 from lehr.store.ids import attempt_id
-from lehr.store.maintenance import capsules, migrate
+from lehr.store.maintenance import capsules, content, migrate
 from lehr.store.maintenance.lost import lost
 from lehr.store.records.provenance import provenance_digest
 from lehr.store.streams import index
@@ -46,9 +49,11 @@ def check(home: Path) -> list[Finding]:
     except HomeUnusable as error:
         found = [Finding("error", "lehr.db", error.message)]
     if not found:
-        found += [*_record(path), *_provenance(path), *_rollouts(path)]
-        found += [Finding("error", "code", text) for text in capsules.missing(path, home)]
-    found += [Finding("error", "code", text) for text in capsules.damaged(home)]
+        for look in (_json, _record, _provenance, _rollouts):
+            found += _safely("lehr.db", look(path))
+        missing = (Finding("error", "code", text) for text in capsules.missing(path, home))
+        found += _safely("code", missing)
+    found += _safely("code", (Finding("error", "code", text) for text in capsules.damaged(home)))
     streams = home / "streams.db"
     version = index.version(streams)
     if version is None:
@@ -59,10 +64,38 @@ def check(home: Path) -> list[Finding]:
         found.append(Finding("note", "streams.db", "has another version; it is rebuilt at start"))
     else:
         damage = list(_file(streams))
-        found += damage or list(_index(streams, homes.replica_dir(home)))
+        found += damage or _safely("streams.db", _index(streams, Replica(homes.replica_dir(home))))
     if not any(finding.where in {"lehr.db", "streams.db"} for finding in found):
-        found += [Finding("note", place, text) for place, text in lost(home)]
+        lines = (Finding("note", place, text) for place, text in lost(home))
+        found += _safely("streams.db", lines)
     return found
+
+
+def _safely(where: str, findings: Iterator[Finding]) -> list[Finding]:
+    """Return the findings. What cannot be read, such as a damaged row, is one of them."""
+    found: list[Finding] = []
+    try:
+        found.extend(findings)
+    except Exception as error:  # noqa: BLE001 - a damaged value may raise anything
+        found.append(Finding("error", where, f"cannot be checked: {error!r}"[:300]))
+    return found
+
+
+def _json(path: Path) -> Iterator[Finding]:
+    """Check that every value of a column of JSON can be read."""
+    with closing(_open(path)) as connection:
+        for table in SQLModel.metadata.sorted_tables:
+            known = {row[1] for row in connection.execute(f"PRAGMA table_info({table.name})")}
+            name = "id" if "id" in known else "rowid"
+            for column in table.columns:
+                if not isinstance(column.type, JSON) or column.name not in known:
+                    continue
+                rows = connection.execute(
+                    f"SELECT {name} FROM {table.name}"  # noqa: S608 - names of our own tables
+                    f" WHERE {column.name} IS NOT NULL AND NOT json_valid({column.name})"
+                )
+                for (row,) in rows:
+                    yield Finding("error", f"{table.name} {row}", f"its {column.name} is damaged")
 
 
 def _file(path: Path) -> Iterator[Finding]:
@@ -73,7 +106,7 @@ def _file(path: Path) -> Iterator[Finding]:
                     yield Finding("error", path.name, message)
             for table, row, parent, _ in connection.execute("PRAGMA foreign_key_check"):
                 yield Finding("error", path.name, f"{table} row {row} has no {parent}")
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         yield Finding("error", path.name, str(error))
 
 
@@ -155,22 +188,31 @@ def _history(transitions: list[tuple[str | None, str, int]], state: str) -> Iter
         yield f"is {state}, but its last transition was to {at}"
 
 
-def _index(path: Path, root: Path) -> Iterator[Finding]:
+def _index(path: Path, replica: Replica) -> Iterator[Finding]:
     with closing(_open(path)) as connection:
+        # One view: a file that grows meanwhile is longer than its row says, never shorter.
+        connection.execute("BEGIN")
         rows = connection.execute(
-            "SELECT runs.run, attempt, name, size, stored, indexed, malformed FROM streams"
-            " JOIN runs ON runs.id = streams.run ORDER BY runs.run, attempt, name"
+            "SELECT runs.run, attempt, name, size, stored, indexed, malformed, crc32 FROM streams"
+            " LEFT JOIN runs ON runs.id = streams.run ORDER BY runs.run, attempt, name"
         ).fetchall()
-    replica = Replica(root)
-    for run, attempt, name, size, stored, indexed, malformed in rows:
+        streams = [
+            content.StoredStream(run, attempt, name, stored, crc32)
+            for run, attempt, name, _, stored, _, _, crc32 in rows
+            if run is not None
+        ]
+        for where, message in content.differences(connection, replica, streams):
+            yield Finding("error", where, message)
+    for run, attempt, name, size, stored, indexed, malformed, _ in rows:
+        if run is None:
+            yield Finding("error", "streams.db", f"the stream {name} is of no run")
+            continue
         where = f"{attempt_id(run, attempt)}/{name}"
-        # Sizes were read first: a file that grows meanwhile is longer, never shorter.
-        there = replica.size(attempt_id(run, attempt), name)
-        if there < stored:
-            yield Finding("error", where, f"has {there:,} of the {stored:,} bytes that were stored")
         if malformed:
             yield Finding("note", where, f"{malformed:,} malformed lines were skipped")
-        if stored < size:
+        if size < stored:
+            yield Finding("error", where, f"streams.db has {stored:,} bytes of {size:,}")
+        elif stored < size:
             yield Finding("note", where, f"cut: {stored:,} of {size:,} bytes were kept")
         elif indexed < stored:
             yield Finding("note", where, f"its last line is torn, at byte {indexed:,}")
@@ -182,6 +224,8 @@ def _has_table(connection: sqlite3.Connection, name: str) -> bool:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(
+    connection = sqlite3.connect(
         f"file:{quote(str(path))}?mode=ro", uri=True, isolation_level=None, timeout=10
     )
+    connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+    return connection

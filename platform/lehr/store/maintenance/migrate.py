@@ -44,7 +44,7 @@ def revision(path: Path) -> str | None:
                     f"{path} is a database, but not of Lehr (it has no alembic_version)."
                 )
             row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         raise HomeUnusable(
             f"{path} cannot be read as a database: {error}.",
             hint="Restore it from a backup: lehr db restore.",

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from lehr.errors import LehrError, StoreUnavailable
 
-VERSION = 2
+VERSION = 3
 """The version of the tables below and of their contents. Another version means: rebuild."""
 
 # Each connection fills its cache with what it has ever read. More did not make anything faster: the
@@ -39,10 +39,11 @@ CREATE TABLE runs (id INTEGER PRIMARY KEY, run TEXT NOT NULL UNIQUE);
 CREATE TABLE names (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
 
 -- size: confirmed to the sender. stored: in the file. indexed: up to where lines are whole.
+-- crc32: of the stored bytes as they were received; -1 where they could not be read.
 CREATE TABLE streams (
   run INTEGER NOT NULL, attempt INTEGER NOT NULL, name TEXT NOT NULL,
   size INTEGER NOT NULL, stored INTEGER NOT NULL, indexed INTEGER NOT NULL,
-  malformed INTEGER NOT NULL,
+  malformed INTEGER NOT NULL, crc32 INTEGER NOT NULL,
   PRIMARY KEY (run, attempt, name)
 ) WITHOUT ROWID;
 
@@ -120,7 +121,7 @@ def version(path: Path) -> int | None:
     try:
         found = int(connection.execute("PRAGMA user_version").fetchone()[0])
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()
-    except sqlite3.DatabaseError:
+    except (sqlite3.DatabaseError, UnicodeDecodeError):
         return None
     finally:
         connection.close()

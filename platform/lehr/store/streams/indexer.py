@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import sqlite3
+import zlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,8 @@ class IndexedStream:
     stored: int = 0
     indexed: int = 0
     malformed: int = 0
+    crc32: int = 0
+    """Of the bytes in the file, as they were received; -1 if it is not known."""
 
 
 class Indexer:
@@ -84,7 +87,7 @@ class Indexer:
         run_id, attempt = found
         run = self._run(run_id)
         row = self.connection.execute(
-            "SELECT size, stored, indexed, malformed FROM streams"
+            "SELECT size, stored, indexed, malformed, crc32 FROM streams"
             " WHERE run=? AND attempt=? AND name=?",
             (run, attempt, name),
         ).fetchone()
@@ -95,7 +98,7 @@ class Indexer:
     def put(self, stream: IndexedStream) -> None:
         self._streams.put((stream.attempt_id, stream.name), stream)
         self.connection.execute(
-            "INSERT OR REPLACE INTO streams VALUES (?,?,?,?,?,?,?)",
+            "INSERT OR REPLACE INTO streams VALUES (?,?,?,?,?,?,?,?)",
             (
                 stream.run,
                 stream.attempt,
@@ -104,6 +107,7 @@ class Indexer:
                 stream.stored,
                 stream.indexed,
                 stream.malformed,
+                stream.crc32,
             ),
         )
 
@@ -132,6 +136,9 @@ class Indexer:
         Runs within the caller's transaction. Returns the stream as it is afterwards.
         """
         after = replace(stream, size=stream.size + len(data), stored=stored)
+        if stream.crc32 >= 0:
+            written = memoryview(data)[: stored - stream.stored]
+            after = replace(after, crc32=zlib.crc32(written, stream.crc32))
         if is_events(stream.name):
             # Bytes past the cap are not in the file; a rebuilt index would not have them either.
             after = self._advance_events(after, data) if stored > stream.stored else after

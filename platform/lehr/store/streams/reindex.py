@@ -126,7 +126,7 @@ def _skip(
             stream.name,
             extra=log_fields.of_attempt(stream.attempt_id),
         )
-    skipped = replace(stream, size=max(stream.size, size), stored=size, indexed=size)
+    skipped = replace(stream, size=max(stream.size, size), stored=size, indexed=size, crc32=-1)
     indexer.connection.execute("BEGIN IMMEDIATE")
     indexer.put(skipped)
     indexer.connection.execute("COMMIT")

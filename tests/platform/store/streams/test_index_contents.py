@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from lehr.errors import OffsetMismatch
 from lehr.store import Store
+from lehr.store.maintenance.integrity import check
 from lehr.store.streams import compaction, index
 from lehr_testing.properties import examples
 from lehr_testing.stores import (
@@ -106,6 +107,7 @@ def test_index_matches_the_file_after_any_cuts_retries_and_crashes(
         with store:
             assert replica(store, f"{run_id}-1") == story
             assert same(picture(store, run_id), expected)
+            assert not [one for one in check(store.home) if one.level == "error"]
 
 
 @given(story=stories())
