@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lehr.control.copy_retention import kept_because
 from lehr.control.requests import ALERT
+from lehr.formats import listed
 from lehr.schemas.checkpoints import CheckpointView
 from lehr.schemas.streams import EventView, SampleView
 from lehr.specs import stored
@@ -149,7 +150,7 @@ def _words(record: records.AnyRecord) -> str:
         case records.CheckpointRemoved():
             return f"checkpoint of step {record.step:,} removed ({record.reason})"
         case records.Evaluation():
-            return _values(record.values)
+            return listed([f"{name} {value:.4g}" for name, value in record.values.items()])
         case records.Warning_() | records.Notice():
             return record.message
         case records.Stopping():
@@ -159,7 +160,3 @@ def _words(record: records.AnyRecord) -> str:
             return f"{record.outcome} at step {record.step:,}{why}"
         case _:
             return record.kind
-
-
-def _values(values: dict[str, float]) -> str:
-    return ", ".join(f"{name} {value:.4g}" for name, value in values.items())

@@ -27,6 +27,17 @@ def test_resumption_names_the_versions_that_changed_since_the_checkpoint(tmp_pat
     ]
 
 
+def test_evaluation_names_a_few_of_its_values(tmp_path: Path) -> None:
+    values = {"val/loss": 2.5, **{f"val/loss/part-{number}": 2.0 for number in range(1000)}}
+    with fresh_store(tmp_path / "home") as store:
+        run = store.runs.create(run_spec())
+        attempt = begin(store, run.id)
+        ingest(store, attempt.id, line("evaluation", step=4, tokens=100, values=values))
+        messages = [event.message for event in events(store, run)[0] if event.kind == "evaluation"]
+    text = "val/loss 2.5, val/loss/part-0 2, val/loss/part-1 2, val/loss/part-2 2 and 997 more"
+    assert messages == [text]
+
+
 def test_records_beyond_the_limit_are_left_out_oldest_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
