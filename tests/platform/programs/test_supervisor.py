@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 from collections.abc import Callable
@@ -12,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from lehr.node import attempt_code, procfs
 from lehr_testing.program_attempts import Attempts
 from lehr_testing.tfevents import scalar, version, write
 from lehr_testing.waiting import until
@@ -372,70 +370,3 @@ def test_rank_that_fails_is_the_failure_of_the_run_although_the_others_are_stopp
     [finished] = attempts.records("finished")
     assert (finished.outcome, finished.cause) == ("failed", "program_failed")
     assert finished.message.startswith("rank 1: train.py exited with code 7")
-
-
-COPIED = """
-    import os, signal, time, lehr_log
-    from pathlib import Path
-
-    def copier():
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            try:
-                fields = stat.read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            pid = int(stat.parent.name)
-            if int(fields[1]) == os.getppid() and pid != os.getpid():
-                return pid
-
-    lehr_log.should_stop()
-    with open("big.pt", "wb") as file:
-        file.truncate(2 << 30)
-    lehr_log.log({"x": 1}, step=1)
-    lehr_log.checkpoint("big.pt", step=1)
-    while not Path("../checkpoints/step-00000001.tmp").exists():
-        time.sleep(0.005)
-    os.kill(copier(), signal.SIGSTOP)  # From here on the copy takes as long as the test wants.
-    Path("copier").write_text(str(copier()))
-    os.kill(os.getppid(), signal.SIGTERM)
-    while not lehr_log.should_stop():
-        time.sleep(0.005)
-    Path("small.pt").write_text("the last state")
-    lehr_log.log({"x": 2}, step=2)
-    lehr_log.checkpoint("small.pt", step=2)
-"""
-
-
-@pytest.mark.timeout(120)
-def test_notice_and_metrics_pass_while_a_checkpoint_is_copied_and_the_end_waits_for_it(attempts):
-    attempts.write(COPIED)
-    process = attempts.start()
-    until(lambda: len(attempts.series("x")) == 2, within_s=60, what="step 2")
-    copier = int((attempts.attempt / "work/copier").read_text())
-    assert procfs.start_time(copier) is not None
-    assert [one.reason for one in attempts.records("stopping")] == ["signal"]
-    assert not attempts.records("checkpoint")
-    os.kill(copier, signal.SIGCONT)
-    process.communicate(timeout=100)
-    assert ended(attempts) == ("stopped", 2, None)
-    assert [one.step for one in attempts.records("checkpoint")] == [1, 2]
-    assert attempts.codes == []
-    assert not list(attempts.attempt.rglob("*.tmp"))
-
-
-@pytest.mark.timeout(120)
-def test_copy_has_the_mark_of_its_attempt_and_ends_with_its_supervisor(attempts, monkeypatch):
-    monkeypatch.setenv(procfs.MARK, attempts.run.as_posix())
-    attempts.write(COPIED)
-    process = attempts.start()
-    until(lambda: attempts.series("x")[1:], within_s=60, what="step 2")
-    copier = int((attempts.attempt / "work/copier").read_text())
-    assert copier in procfs.marked(procfs.MARK, attempts.run.as_posix())
-    process.kill()
-    process.communicate(timeout=100)
-    until(lambda: procfs.start_time(copier) is None, within_s=60, what="the end of the copy")
-    draft = attempts.attempt / "checkpoints/step-00000001.tmp"
-    assert draft.exists()
-    gang = {"nodes": 1, "node_rank": 0}
-    attempt_code.tidy({"program": True, "gang": gang, "attempt_dir": str(attempts.attempt)})
-    assert not draft.exists()
