@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -129,6 +130,10 @@ def replaced_optimizer(
         )
     for index, group in enumerate(made.param_groups):
         group.setdefault("name", f"group_{index}")
+        if "lr" not in group:
+            raise BadConfig(
+                f"parts.optimizer: {name} has a group without lr, the rate that the schedule sets"
+            )
         group.setdefault("peak_lr", float(group["lr"]))
     optimizer_state.remember_config(made)
     return made
@@ -191,6 +196,7 @@ def _difference_after_resume(name: str, model: nn.Module, config: OptimizerConfi
 
 def _mock_step(model: nn.Module, optimizer: torch.optim.Optimizer, seed: int) -> None:
     random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 - the generator that a checkpoint holds
     torch.manual_seed(seed)
     for parameter in model.parameters():
         if parameter.requires_grad:
