@@ -28,7 +28,7 @@ def _held_out(spec: RunSpec) -> str | None:
     from lehr_trainer.errors import TrainerError
 
     try:
-        from lehr_trainer.data.prepare import prepared_sample
+        from lehr_trainer.data.prepared_sample import prepared_sample
 
         train = spec.own
         sample = prepared_sample(train.data, train.validation, home.data_dir())

@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from lehr.control.error_patterns import Budget
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.outcome import Outcome, outcome, path
-from lehr.control.retries import (
-    HEALED_BY_PROGRESS,
-    SPENT,
-    Budget,
-    Budgets,
-    ExitReport,
-    FinishedReport,
-)
+from lehr.control.retries import HEALED_BY_PROGRESS, SPENT, Budgets, ExitReport, FinishedReport
 from lehr.errors import InternalError
 
 FINALIZE_WAIT_S = 20.0

@@ -19,8 +19,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lehr.control.error_patterns import PATTERNS
 from lehr.control.exits import exit_report
-from lehr.control.retries import PATTERNS, classify
+from lehr.control.retries import classify
 
 LEFT = "it has left: lehr node leave"
 """The reason of an exclusion that ends when the node joins again."""

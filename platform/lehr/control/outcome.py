@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lehr.control.error_patterns import Budget
 from lehr.control.lifecycle import TRANSITIONS, Desired, RunState
 from lehr.control.maintenance import MAINTENANCE
-from lehr.control.retries import (
-    Budget,
-    Budgets,
-    Cause,
-    ExitReport,
-    FinishedReport,
-    classify,
-    rough_end,
-)
+from lehr.control.retries import Budgets, Cause, ExitReport, FinishedReport, classify, rough_end
 
 PREEMPTED = "preempted"
 """The cause of the states of a run that is paused for another one."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from lehr.control.retries import lacks_space
+from lehr.control.error_patterns import lacks_space
 from lehr.errors import LehrError, NotFound
 
 START_TRIES = 5

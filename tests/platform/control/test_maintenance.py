@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lehr.control.due import due_in_s
+from lehr.control.error_patterns import Budget
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.maintenance import (
     MAINTENANCE,
@@ -25,7 +26,7 @@ from lehr.control.queue import StartRun
 from lehr.control.queue_entries import Active, Waiting
 from lehr.control.requests import StateChange
 from lehr.control.resources import Gpu, Need, Node, NodeShare
-from lehr.control.retries import Budget, Budgets, ExitReport, FinishedReport
+from lehr.control.retries import Budgets, ExitReport, FinishedReport
 from lehr.control.snapshot import OpenRun, Snapshot
 from lehr.control.step import QueueOrder, step
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lehr.control.error_patterns import PATTERNS
 from lehr.control.exits import exit_report
 from lehr.control.nodes import (
     AVOIDED_S,
@@ -17,7 +18,7 @@ from lehr.control.nodes import (
     failing,
     faulty_nodes,
 )
-from lehr.control.retries import PATTERNS, classify
+from lehr.control.retries import classify
 
 BOTH = ("n1", "n2")
 

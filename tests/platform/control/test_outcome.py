@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from lehr.control.error_patterns import Budget
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.outcome import Outcome, outcome, path
-from lehr.control.retries import Budget, Budgets, ExitReport, FinishedReport
+from lehr.control.retries import Budgets, ExitReport, FinishedReport
 
 SAVED = FinishedReport("stopped", step=7)
 KILLED = ExitReport(signal=9, reason="stopped")

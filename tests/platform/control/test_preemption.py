@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lehr.control.error_patterns import Budget
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.outcome import outcome
 from lehr.control.preemption import preemptions
@@ -13,7 +14,7 @@ from lehr.control.queue import plan
 from lehr.control.queue_entries import Active, Waiting
 from lehr.control.requests import StateChange
 from lehr.control.resources import Need, Node, NodeShare
-from lehr.control.retries import Budget, Budgets, ExitReport, FinishedReport
+from lehr.control.retries import Budgets, ExitReport, FinishedReport
 from lehr.control.snapshot import OpenRun, Snapshot
 from lehr.control.step import QueueOrder, step
 from lehr_testing.properties import examples

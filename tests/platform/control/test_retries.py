@@ -7,16 +7,10 @@ import re
 import pytest
 
 from lehr.control import retries
+from lehr.control.error_patterns import PATTERNS, Budget
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.outcome import outcome, path
-from lehr.control.retries import (
-    PATTERNS,
-    Budget,
-    Budgets,
-    ExitReport,
-    FinishedReport,
-    classify,
-)
+from lehr.control.retries import Budgets, ExitReport, FinishedReport, classify
 from lehr_testing.failures import MESSAGES
 from lehr_testing.lifecycle import is_move
 

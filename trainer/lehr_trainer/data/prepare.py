@@ -24,7 +24,7 @@ from lehr_trainer.callbacks import Notify
 from lehr_trainer.configs.corpus import Corpus, FilesCorpus, HubCorpus
 from lehr_trainer.configs.train import DataConfig, MixCorpus, ValidationConfig
 from lehr_trainer.data.away import shards_of_absent
-from lehr_trainer.data.checks import TOKENIZER_SIZES, check_tokenizer, check_vocabulary
+from lehr_trainer.data.checks import check_vocabulary
 from lehr_trainer.data.corpora import CorpusReader, identity_digest, open_corpus
 from lehr_trainer.data.lock import PreparationLock, preparation_lock
 from lehr_trainer.data.mix import whole_weights
@@ -40,10 +40,8 @@ from lehr_trainer.data.shards import (
 from lehr_trainer.data.token_dataset import (
     MANIFEST,
     DatasetManifest,
-    HeldOutSample,
     PreparedData,
     open_prepared,
-    read_manifest,
 )
 from lehr_trainer.data.tokenizers import TokenArray, Tokenizer, load_tokenizer
 from lehr_trainer.errors import BadData, DiskFull
@@ -146,7 +144,7 @@ def _prepare_mix(
     each. So runs with other weights are evaluated on the same set.
     """
     weights = whole_weights({name: part.weight for name, part in mix.parts.items()})
-    own = _of_each(validation, mix)
+    own = of_each(validation, mix)
     parts: dict[str, PreparedData] = {}
     for name, part in mix.parts.items():
 
@@ -160,34 +158,9 @@ def _prepare_mix(
     return PreparedMix.of(parts, weights, validation.tokens)
 
 
-def _of_each(validation: ValidationConfig, mix: MixCorpus) -> ValidationConfig:
+def of_each(validation: ValidationConfig, mix: MixCorpus) -> ValidationConfig:
     """Return the config of the held-out set of each part."""
     return validation.model_copy(update={"tokens": max(1, validation.tokens // len(mix.parts))})
-
-
-def prepared_sample(
-    data: DataConfig, validation: ValidationConfig, root: Path
-) -> HeldOutSample | None:
-    """Return what an evaluation will score, if it is prepared under ``root``. Uses no network."""
-    if isinstance(data.corpus, MixCorpus):
-        samples = {
-            name: prepared_sample(
-                data.model_copy(update={"corpus": part.corpus}),
-                _of_each(validation, data.corpus),
-                root,
-            )
-            for name, part in sorted(data.corpus.parts.items())
-        }
-        whole = {name: one for name, one in samples.items() if one is not None}
-        return HeldOutSample.join(whole) if len(whole) == len(samples) else None
-    offline = data.tokenizer in TOKENIZER_SIZES or check_tokenizer(data.tokenizer) is not None
-    if not offline or not any(root.glob(f"*/{MANIFEST}")):
-        return None
-    corpus, tokenizer = open_corpus(data.corpus), load_tokenizer(data.tokenizer)
-    directory = root / cache_key(corpus, tokenizer, data, validation)
-    if not (directory / MANIFEST).is_file():
-        return None
-    return HeldOutSample.read(directory, read_manifest(directory), validation.tokens)
 
 
 def cache_key(

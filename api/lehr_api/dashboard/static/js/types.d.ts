@@ -9,7 +9,7 @@ export interface AlertLine {
 }
 
 export interface AlertView {
-  code: "nan" | "too_good" | "diverging" | "spikes" | "oscillating" | "stagnant" | "low_lr" | "high_lr" | "exploding" | "exploding_part" | "dead_part" | "overfitting" | "memorization" | "implausible" | "data_wait" | "slowdown" | "memory_creep" | "repeated_batches" | "other_data";
+  code: "nan" | "too_good" | "diverging" | "spikes" | "oscillating" | "stagnant" | "low_lr" | "high_lr" | "exploding" | "exploding_part" | "dead_part" | "overfitting" | "memorization" | "implausible" | "data_wait" | "slowdown" | "memory_creep" | "repeated_batches" | "other_data" | "lost_records";
   step: number;
   seen: string;
   advice: string;
@@ -104,6 +104,7 @@ export interface NodeView {
   left: boolean;
   away: string | null;
   problems: string[];
+  notes: string[];
   maintenance: string | null;
   versions: Record<string, string>;
   clock_offset_s: number | null;
@@ -353,6 +354,7 @@ export interface RunView {
   step: number | null;
   total_steps: number;
   tokens_per_step: number;
+  extra_tokens: number;
   parameters: number | null;
   flops_per_token: number | null;
   latest: Record<string, Latest>;
@@ -423,6 +425,7 @@ export interface RunDetail {
   step: number | null;
   total_steps: number;
   tokens_per_step: number;
+  extra_tokens: number;
   parameters: number | null;
   flops_per_token: number | null;
   latest: Record<string, Latest>;
@@ -445,6 +448,7 @@ export interface RunDetail {
   wandb: WandbView | null;
   diagnosis: AlertView[];
   cost: CostView | null;
+  held_out: string | null;
   warnings: string[];
 }
 
