@@ -22,6 +22,7 @@ from lehr_testing.api import (
     end,
     evaluation,
     ingest,
+    line,
     metrics,
     served,
     started,
@@ -157,6 +158,23 @@ def test_invalid_fork_and_delete_are_rejected_with_the_reason(api, lehr):
     done = lehr("delete", "waits", "-y")
     assert done.returncode == 2
     assert f"lehr cancel {run.id}" in done.stderr
+
+
+def test_fork_to_another_optimizer_starts_it_without_state(api, lehr):
+    store = api[0].store
+    run_id = ended_run(api[0])
+    path = "attempt-1/checkpoints/step-00000003"
+    (store.home / "runs" / run_id / path).mkdir(parents=True)
+    (store.home / "runs" / run_id / path / "manifest.json").write_text("{}")
+    saved = {"size_bytes": 9, "digest": "ab" * 32, "reason": "interval"}
+    ingest(store, f"{run_id}-1", line("checkpoint", step=3, path=path, **saved))
+    fork = ("fork", "one", "train.optimizer.name=muon", "--json", "--optimizer-state")
+    kept = lehr(*fork, "keep")
+    assert kept.returncode == 2
+    assert "adamw, and muon cannot go on from it" in kept.stdout
+    assert "must be keep or fresh" in lehr(*fork, "new").stdout
+    made = json.loads(lehr(*fork, "fresh").stdout)["run"]["spec"]["train"]
+    assert (made["optimizer"]["name"], made["optimizer_state"]) == ("muon", "fresh")
 
 
 def test_metrics_are_exported_exact_in_both_formats(api, lehr, tmp_path):
