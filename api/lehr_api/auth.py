@@ -19,10 +19,9 @@ from urllib.parse import urlsplit
 
 from starlette.requests import cookie_parser
 
-from lehr import access, node_tokens, projects
+from lehr import access, node_tokens
 from lehr.access import Role
-from lehr.errors import Forbidden, NotFound, Unauthorized, UserError
-from lehr_api import scopes
+from lehr.errors import Forbidden, Unauthorized, UserError
 from lehr_api.logins import Login
 from lehr_api.problems import CrossOrigin, WrongHost
 
@@ -108,8 +107,6 @@ class Person:
     role: Role
     sha256: str | None = None
     """The digest of a named token; None for the home's own token."""
-    projects: projects.Limit = None
-    """The projects that the token is limited to; None: all."""
     login: Login | None = field(default=None, compare=False)
     """The login of the browser; None if the request has the token itself."""
 
@@ -196,27 +193,8 @@ def check_role(person: Person, method: str, path: str) -> None:
         )
 
 
-def check_scope(person: Person, path: str) -> None:
-    """Raise unless the route is open to the projects of the person's token (``scopes.py``).
-
-    A route without a declared scope does not exist for a token that is limited to projects.
-    """
-    if person.projects is None:
-        return
-    scope = scopes.of(path)
-    if scope is None:
-        raise NotFound(f"There is nothing at {path[:200]}.")
-    if isinstance(scope, scopes.Refused):
-        raise Forbidden(
-            f"{scope.reason}; the token {person.name!r} is limited to "
-            f"{projects.listed(person.projects)}.",
-            hint="Use a token for all projects.",
-        )
-
-
 def _person(row: AccessTokenRow) -> Person:
-    limit = None if row.projects is None else frozenset(row.projects)
-    return Person(row.name, Role(row.role), row.sha256, limit)
+    return Person(row.name, Role(row.role), row.sha256)
 
 
 def check_node(headers: Headers, keys: Keys, *, now: float) -> NodeToken | None:

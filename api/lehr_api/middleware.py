@@ -16,7 +16,7 @@ from anyio import to_thread
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 
-from lehr import access, actor, log_fields, projects
+from lehr import access, actor, log_fields
 from lehr.errors import LehrError, StoreUnavailable
 from lehr_api import auth
 from lehr_api.problems import error_response, unexpected_response
@@ -95,12 +95,10 @@ class Guard:
         try:
             person = await self._identify(scope)
             log_fields.become(**_subject(scope["path"]))
-            projects.become(None if person is None else person.projects)
             if person is not None:
                 scope.setdefault("state", {})["person"] = person
                 actor.become(person.name)
                 auth.check_role(person, scope.get("method", "GET"), scope["path"])
-                auth.check_scope(person, scope["path"])
             if scope["type"] == "http":
                 receive = limited(scope, receive, self._settings)
             await self.app(scope, receive, send_guarded)

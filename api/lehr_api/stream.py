@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from anyio import CapacityLimiter, to_thread
 
-from lehr import projects
 from lehr.schemas.runs import LatestOfRun
 from lehr_api.problems import Busy
 
@@ -67,7 +66,6 @@ class Listener:
     def __init__(
         self,
         run_id: str | None,
-        limit: projects.Limit = None,
         kinds: frozenset[str] | None = None,
         *,
         gathered: bool = False,
@@ -76,8 +74,6 @@ class Listener:
         self.run_id = run_id
         self.who = who
         """The name of the token that opened it."""
-        self.limit = limit
-        """The projects whose events it gets; None: all."""
         self.kinds = kinds
         """The kinds of events that it gets; None: all."""
         self.gathered = gathered
@@ -190,7 +186,6 @@ class Hub:
     async def listen(
         self,
         run_id: str | None,
-        limit: projects.Limit = None,
         kinds: frozenset[str] | None = None,
         *,
         gathered: bool = False,
@@ -200,12 +195,11 @@ class Hub:
 
         Args:
             run_id: only events of this run.
-            limit: only events of these projects, and the cluster as they may see it; None: all.
             kinds: only events of these kinds; None: all.
             gathered: send events that wait together as one, whose kind is ``batch``.
             who: the name of the token that asks.
         """
-        listener = Listener(run_id, limit, kinds, gathered=gathered, who=who)
+        listener = Listener(run_id, kinds, gathered=gathered, who=who)
         if self._closed:
             return
         self._listeners.add(listener)
@@ -237,43 +231,31 @@ class Hub:
             if not self._listeners:
                 continue
             began = time.monotonic()
-            # Listeners with the same projects get the same bytes.
-            for limit in {listener.limit for listener in self._listeners}:
-                try:
-                    events = await to_thread.run_sync(
-                        self._build, changes, sizes, limit, limiter=self._limiter
-                    )
-                except Exception:  # noqa: BLE001 - logged; the stream must go on
-                    # A view that cannot be built must not stop the stream for good.
-                    _log.exception("events of %d changes could not be built", len(changes))
-                    events = []
-                self._publish(events, limit)
+            try:
+                events = await to_thread.run_sync(
+                    self._build, changes, sizes, limiter=self._limiter
+                )
+            except Exception:  # noqa: BLE001 - logged; the stream must go on
+                # A view that cannot be built must not stop the stream for good.
+                _log.exception("events of %d changes could not be built", len(changes))
+                events = []
+            self._publish(events)
             took = time.monotonic() - began
             await asyncio.sleep(max(0.0, took / BUILD_SHARE - took))
 
-    def _publish(self, events: Iterable[Event], limit: projects.Limit = None) -> None:
+    def _publish(self, events: Iterable[Event]) -> None:
         for event in events:
             self._number += 1
             line, item = event.line(self._number), event.item()
             for listener in self._listeners:
-                if listener.limit == limit:
-                    listener.offer(event, self._number, line, item)
+                listener.offer(event, self._number, line, item)
 
     def _build(
         self,
         changes: set[tuple[str, str, str, int | None]],
         sizes: dict[tuple[str, str, int | None], int],
-        limit: projects.Limit,
     ) -> list[Event]:
         """Build events in a thread: the only place that reads the store for the streams."""
-        with projects.within(limit):
-            return self._build_visible(changes, sizes)
-
-    def _build_visible(
-        self,
-        changes: set[tuple[str, str, str, int | None]],
-        sizes: dict[tuple[str, str, int | None], int],
-    ) -> list[Event]:
         ids: dict[str, set[str]] = {}
         for kind, changed_id, _, _ in changes:
             ids.setdefault(kind, set()).add(changed_id)
@@ -289,17 +271,13 @@ class Hub:
         ]
         # A run's own event already has its newest values.
         sent = {view.id for view in views}
-        latest = presenter.runs.latest(self._visible_runs(ids.get("metrics", set()) - sent))
+        latest = presenter.runs.latest(ids.get("metrics", set()) - sent)
         events += [
             Event("metrics", run_id, "", _latest_json(run_id, values), run_id)
             for run_id, values in latest.items()
         ]
-        if projects.current() is not None:
-            sweeps = set(self._store.sweeps.visible_among(sweeps))
-            rollouts = set(self._store.rollouts.visible_among(rollouts))
         events += [Event("sweep", one, "", _json(id=one)) for one in sorted(sweeps)]
         events += [Event("rollout", one, "", _json(id=one)) for one in sorted(rollouts)]
-        logged = self._visible_runs({run_id for run_id, _, _ in sizes})
         events += [
             Event(
                 "log",
@@ -309,16 +287,10 @@ class Hub:
                 run_id,
             )
             for (run_id, name, attempt), size in sizes.items()
-            if run_id in logged
         ]
         if "cluster" in ids:
             events.append(Event("cluster", "", "", self._cluster().model_dump_json().encode()))
         return events
-
-    def _visible_runs(self, run_ids: set[str]) -> set[str]:
-        if projects.current() is None or not run_ids:
-            return run_ids
-        return {run.id for run in self._store.runs.by_ids(run_ids)}
 
 
 def _line(number: int, kind: bytes, data: bytes) -> bytes:

@@ -75,17 +75,6 @@ def test_warnings_are_those_of_the_recorded_run(api):
         assert len(warnings) == 1
 
 
-def test_token_of_one_project_may_not_use_another(api):
-    _, client = api
-    body = {"name": "eve", "role": "researcher", "projects": ["mine"]}
-    token = client.post("/api/v1/tokens", json=body).json()["token"]
-    client.headers["Authorization"] = f"Bearer {token}"
-    refused = asked(client, "run", {**RUN_SPEC, "project": "theirs"})
-    assert refused.status_code == 422
-    assert "limited to project mine" in refused.json()["detail"]
-    assert asked(client, "run", {**RUN_SPEC, "project": "mine"}).status_code == 200
-
-
 def test_viewer_may_check_no_more_than_submit(api):
     _, client = api
     body = {"name": "vera", "role": "viewer"}

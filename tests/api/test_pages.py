@@ -1,10 +1,9 @@
-"""The pages of the dashboard: each row of the table has its address, module and scope."""
+"""The pages of the dashboard: each row of the table has its address and module."""
 
 from __future__ import annotations
 
 import pytest
 
-from lehr_api import scopes
 from lehr_api.dashboard.assets import STATIC
 from lehr_api.pages import PAGES, SECTIONS, DashboardPage
 
@@ -26,11 +25,6 @@ def test_page_loads_its_module_and_marks_its_section(api, name):
     [current] = [line for line in html.splitlines() if 'aria-current="page"' in line]
     assert page.section in {one.name for one in SECTIONS}
     assert f">{page.section.title()}<" in current
-
-
-@pytest.mark.parametrize("name", BY_NAME)
-def test_page_is_open_to_limited_tokens(name):
-    assert scopes.of(BY_NAME[name].address.replace("{", "").replace("}", "")) == "shared"
 
 
 def test_page_without_a_template_of_its_own_has_a_heading_and_a_place_for_its_module(api):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lehr.specs import load_spec
 from lehr_testing.api import RUN_SPEC, SWEEP_SPEC
 from lehr_testing.dispatching import Bench
 
@@ -74,6 +75,29 @@ def test_spec_that_names_an_unknown_secret_is_refused_as_a_whole(api):
     made = client.post("/api/v1/runs", json={"spec": spec})
     assert made.status_code == 201
     assert made.json()["spec"]["secrets"] == {"HF_TOKEN": "hf-read"}
+
+
+def test_search_is_refused_for_a_value_that_only_a_later_trial_may_have(api):
+    _, client = api
+    put(client, "hf")
+    parameters = {
+        "secrets.TOKEN": {"values": ["hf", "later"]},
+        "train.optimizer.lr": {"min": 1e-4, "max": 1.0},
+    }
+    spec = SWEEP_SPEC | {"method": "tpe", "trials": 1, "parameters": parameters}
+    loaded = (load_spec({**spec, "seed": seed}) for seed in range(100))
+    spec["seed"] = next(
+        one.seed for one in loaded if next(one.all_points())["secrets.TOKEN"] == "hf"
+    )
+    refused = client.post("/api/v1/sweeps", json={"spec": spec})
+    assert [one["path"] for one in refused.json()["problems"]] == ["run.secrets.TOKEN"]
+    put(client, "later")
+    made = client.post("/api/v1/sweeps", json={"spec": spec})
+    assert made.status_code == 201, made.text
+    client.delete("/api/v1/secrets/later")
+    extended = client.post(f"/api/v1/sweeps/{made.json()['id']}/extend", json={"trials": 2})
+    assert extended.status_code == 422, extended.text
+    assert [one["path"] for one in extended.json()["problems"]] == ["run.secrets.TOKEN"]
 
 
 @pytest.mark.parametrize(

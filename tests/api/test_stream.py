@@ -33,10 +33,10 @@ class Closed(Exception):
 class EventReader:
     """Collect the events of a client in a thread."""
 
-    def __init__(self, address, run=None, token=TOKEN):
+    def __init__(self, address, run=None):
         self.received = []
         self.closed = threading.Event()
-        self.client = Client(address, token)
+        self.client = Client(address, TOKEN)
         self.client.transport.sleep = self._sleep
         self.thread = threading.Thread(target=self._listen, args=(run,), daemon=True)
         self.thread.start()
@@ -128,23 +128,6 @@ def test_the_stream_of_a_run_reports_only_that_run(server, read_events):
     events.wait_for("run", lambda data: data["id"] == mine.id)
     assert {data["id"] for data in events.of("run")} == {mine.id}
     assert events.of("sweep") == []
-
-
-def test_the_stream_of_a_token_for_a_project_reports_only_its_project(server, read_events):
-    api, address = server
-    client = Client(address, TOKEN)
-    token = client.create_token("eve", "viewer", projects=["mine"]).token
-    events, all_ = read_events(address, token=token), read_events(address)
-    theirs = client.submit({**RUN_SPEC, "project": "theirs"})
-    sweep = client.sweep({**SWEEP_SPEC, "project": "theirs"})
-    ingest(api.store, begin(api.store, theirs.id), started() + metrics(1, 5))
-    all_.wait_for("run", lambda data: data["id"] == theirs.id and data["state"] == "running")
-    all_.wait_for("sweep", lambda data: data["id"] == sweep.id)
-    mine = client.submit({**RUN_SPEC, "project": "mine"})
-    events.wait_for("run", lambda data: data["id"] == mine.id)
-    assert {data["id"] for data in events.of("run")} == {mine.id}
-    assert theirs.id not in str(events.received)
-    assert sweep.id not in str(events.received)
 
 
 def test_a_stream_of_a_run_that_does_not_exist_is_a_problem(server):

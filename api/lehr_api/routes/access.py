@@ -32,8 +32,6 @@ class TokenRequest(Documented):
     """viewer: reads. researcher: also submits, changes and ends runs. admin: everything."""
     expires_in_days: float | None = Field(default=None, examples=[90.0])
     """When it ends, in days from now; null: never."""
-    projects: list[str] | None = Field(default=None, max_length=50, examples=[["ablations"]])
-    """It sees and uses only these projects; null: all. Not for the role admin."""
 
 
 @router.get("/tokens", responses=problem_responses())
@@ -45,7 +43,7 @@ def list_tokens(services: ServicesDep) -> TokensView:
 @router.post("/tokens", status_code=201, responses=problem_responses(422))
 def create_token(body: TokenRequest, services: ServicesDep) -> CreatedToken:
     """Create a named token. Its value is in this answer only."""
-    return access.create_token(services, body.name, body.role, body.expires_in_days, body.projects)
+    return access.create_token(services, body.name, body.role, body.expires_in_days)
 
 
 @router.post("/tokens/{name}/rotate", responses=problem_responses(404, 422))

@@ -67,7 +67,9 @@ class CapsuleStore:
         Raises:
             BadArchive: its digest is another one, or it has an entry that a capsule cannot have.
         """
-        self.check(draft, digest)
+        found = archive.digest_of(draft)
+        if found != digest:
+            raise BadArchive(f"its SHA-256 is {found}, not {digest}")
         if not archive.members(draft, digests=False):
             raise BadArchive("it has no file")
         with draft.open("rb") as file:
@@ -75,12 +77,6 @@ class CapsuleStore:
         draft.chmod(0o600)
         draft.rename(self.path(digest))
         fsync_folder(self._folder)
-
-    def check(self, draft: Path, digest: str) -> None:
-        """Raise BadArchive unless the archive has this digest."""
-        found = archive.digest_of(draft)
-        if found != digest:
-            raise BadArchive(f"its SHA-256 is {found}, not {digest}")
 
     def make(self, sources: list[SourceFile]) -> str:
         """Make the capsule of these files, unless it is here; return its digest."""

@@ -47,14 +47,6 @@ def create(
             "--expires", metavar="TIME", help="Expire after this time, e.g. 30d. Default: never."
         ),
     ] = None,
-    projects: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--project",
-            metavar="PROJECT",
-            help="Limit the token to this project. May be repeated. Default: all projects.",
-        ),
-    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Create a token and print it. Only its hash is stored, so it cannot be shown again.
@@ -63,7 +55,7 @@ def create(
     """
     days = None if expires is None else seconds(expires, "--expires") / _UNITS["d"]
     client = connect()
-    made = client.create_token(name, role, expires_in_days=days, projects=projects or None)
+    made = client.create_token(name, role, expires_in_days=days)
     _print(made, client.server, as_json=as_json)
 
 
@@ -77,11 +69,10 @@ def list_tokens(as_json: JsonOption = False) -> None:
     if not found:
         console().print("There is no named token. Create one: lehr token create NAME --role viewer")
         return
-    rows = table("name", "role", "projects", "state", "created", "expires")
+    rows = table("name", "role", "state", "created", "expires")
     for one in found:
         ends = "never" if one.expires_at is None else _day(one.expires_at)
-        of = "all" if one.projects is None else ", ".join(one.projects)
-        rows.add_row(one.name, one.role, of, one.state, _day(one.created_at), ends)
+        rows.add_row(one.name, one.role, one.state, _day(one.created_at), ends)
     console().print(rows)
 
 
@@ -149,7 +140,7 @@ def audit(
 def login_link(as_json: JsonOption = False) -> None:
     """Print a link that logs a browser in. It works once, and expires after five minutes.
 
-    The browser gets the role and the projects of the token that this command uses.
+    The browser gets the role of the token that this command uses.
 
     JSON: {login_link: LoginLink}.
     """
@@ -166,8 +157,7 @@ def _print(made: CreatedToken, server: str, *, as_json: bool) -> None:
         return
     out = console()
     ends = "It never expires." if made.expires_at is None else f"Until {_day(made.expires_at)}."
-    of = "" if made.projects is None else f" of {', '.join(made.projects)} only"
-    out.print(f"{made.name} is a {made.role}{of}. {ends} The token is shown only now:")
+    out.print(f"{made.name} is a {made.role}. {ends} The token is shown only now:")
     out.print(f"export LEHR_SERVER={server} LEHR_TOKEN={made.token}", soft_wrap=True, markup=False)
 
 

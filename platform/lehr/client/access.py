@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -29,12 +28,7 @@ class AccessMethods:
         return TokensView.model_validate_json(self.transport.get("/tokens")).tokens
 
     def create_token(
-        self,
-        name: str,
-        role: str,
-        *,
-        expires_in_days: float | None = None,
-        projects: Sequence[str] | None = None,
+        self, name: str, role: str, *, expires_in_days: float | None = None
     ) -> CreatedToken:
         """Create a named token; its value is only in this answer. Needs the role admin.
 
@@ -42,14 +36,8 @@ class AccessMethods:
             name: its name, e.g. anna-laptop.
             role: viewer, researcher or admin.
             expires_in_days: when it ends; None: never.
-            projects: it sees and uses only these projects; None: all.
         """
-        body = {
-            "name": name,
-            "role": role,
-            "expires_in_days": expires_in_days,
-            "projects": None if projects is None else list(projects),
-        }
+        body = {"name": name, "role": role, "expires_in_days": expires_in_days}
         return CreatedToken.model_validate_json(self.transport.post("/tokens", body))
 
     def rotate_token(self, name: str) -> CreatedToken:

@@ -246,7 +246,7 @@ class GpuBoard:
             free=len(self.open(node, need, held=True)),
             size=len(self.matching(node, need)),
             missing=missing,
-            holder=shown_name(first, to=run.project) if first else None,
+            holder=shown_name(first) if first else None,
             holder_frees=sum(h is first for h in holders),
             remaining_s=first.remaining_s if first else None,
         )

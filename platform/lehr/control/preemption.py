@@ -166,8 +166,7 @@ def _for_run(run: Waiting, room: _Room) -> Iterator[Preemption]:
             if victim.run_id in room.chosen:
                 continue
             room.chosen[victim.run_id] = victim
-            name = shown_name(run, to=victim.project)
-            message = f"paused for {name}, which has priority {run.priority}"
+            message = f"paused for {shown_name(run)}, which has priority {run.priority}"
             yield Preemption(victim.run_id, victim.attempt, message)
     room.claim(run, [room.board.nodes[name] for _, _, name, _ in picked])
 

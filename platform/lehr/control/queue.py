@@ -94,7 +94,7 @@ def plan(
     starts: list[StartRun] = []
     queued = {run.run_id: run for run in waiting}
     unplaceable: set[Kind] = set()
-    reasons_by_need: dict[tuple[Kind, str], tuple[int, str]] = {}
+    reasons_by_need: dict[Kind, tuple[int, str]] = {}
     first_of: set[int] = set()
     for run in order:
         kind = run.kind
@@ -107,13 +107,13 @@ def plan(
         unplaceable.add(kind)
         next_in_line = run.priority not in first_of
         first_of.add(run.priority)
-        version, reason = reasons_by_need.get((kind, run.project), (-1, ""))
+        version, reason = reasons_by_need.get(kind, (-1, ""))
         if next_in_line or version != board.version:
             version = board.version
             reason = _reason(run, board, queued, next_in_line=next_in_line)
             if not next_in_line and version == board.version:
                 # Nothing was left to reserve, so nothing is left for the next run.
-                reasons_by_need[kind, run.project] = version, reason
+                reasons_by_need[kind] = version, reason
         why[run.run_id] = reason
     started = {start.run_id for start in starts}
     turn = [run.run_id for run in order if run.run_id not in started]
@@ -156,7 +156,7 @@ def _reason(
         blockers,
         free=free,
         total=board.total(run),
-        keeper=shown_name(keeper, to=run.project) if keeper else None,
+        keeper=shown_name(keeper) if keeper else None,
         next_at=run.priority if next_in_line else None,
         out=_excluded(need, board.nodes.values()),
     )

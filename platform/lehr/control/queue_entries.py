@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from lehr.control.locality import Saved
 from lehr.control.resources import Need, Placement
-from lehr.projects import ANOTHERS
 
 Kind = tuple[Need, frozenset[str], frozenset[str], Saved | None]
 """What decides on which nodes a run fits: runs of one kind fit on the same."""
@@ -65,9 +64,6 @@ class Active:
     """It is being stopped: its GPUs become free soon."""
 
 
-def shown_name(run: Waiting | Active, *, to: str) -> str:
-    """Return a run's name for a text that people of the project ``to`` read.
-
-    Their tokens may be limited to it, so runs of other projects have no name.
-    """
-    return run.name or run.run_id if run.project == to else ANOTHERS
+def shown_name(run: Waiting | Active) -> str:
+    """Return a run's name for a text that people read; its id if it has none."""
+    return run.name or run.run_id

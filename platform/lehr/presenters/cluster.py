@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from lehr import projects
 from lehr.analysis.queue_forecast import Closure, ExpectedStart, GpuHolder, QueuedRun, forecast
 from lehr.cluster.launch_spec import placement_of
 from lehr.cluster.maintenance import windows_at
@@ -78,29 +77,22 @@ def cluster_view(
             for share in placement_of(attempt):
                 for index in share.gpus:
                     holders[share.node, index] = attempt
-    with projects.within(None):
-        runs = store.runs.by_ids({attempt.run_id for attempt in holders.values()})
+    runs = store.runs.by_ids({attempt.run_id for attempt in holders.values()})
     holding = {run.id: run for run in runs}
     living = {name for member in cluster.members().values() for name in member.living()}
     others = store.attempts.unrecorded(living)
-    sees_all = projects.current() is None
     out = excluded(store.nodes.notes())
     windows = [one for one in windows_at(store.maintenance.all(), store.clock()) if one.open]
     nodes = []
     for member in sorted(cluster.members().values(), key=lambda member: member.name):
         unrecorded = sorted(member.living() & others)
-        held = {
-            index: name if sees_all else projects.ANOTHERS
-            for name in unrecorded
-            for index in member.attempts[name].gpus
-        }
+        held = {index: name for name in unrecorded for index in member.attempts[name].gpus}
         gpus = []
         for gpu in member.gpus:
             holder = holders.get((member.name, int(gpu["index"])))
             # The measurements of a node that does not answer are outdated.
             now = member.gpus_now.get(int(gpu["index"]), {}) if member.usable else {}
             run = holding[holder.run_id] if holder else None
-            shown = run if run and projects.sees(run.project) else None
             gpus.append(
                 GpuView(
                     index=int(gpu["index"]),
@@ -109,11 +101,9 @@ def cluster_view(
                     utilization=now.get("utilization"),
                     memory_used_bytes=now.get("memory_used_bytes"),
                     temperature_celsius=now.get("temperature_celsius"),
-                    run_id=shown.id if shown else None,
-                    run_name=shown.name
-                    if shown
-                    else (projects.ANOTHERS if run else held.get(int(gpu["index"]))),
-                    attempt=holder.number if holder and shown else None,
+                    run_id=run.id if run else None,
+                    run_name=run.name if run else held.get(int(gpu["index"])),
+                    attempt=holder.number if holder else None,
                     since=holder.created_at if holder else None,
                 )
             )
@@ -130,8 +120,7 @@ def cluster_view(
                 left=member.has_left(out.get(member.name)),
                 away=member.away,
                 problems=list(member.problems) if member.usable else [],
-                # They name attempts: of all projects.
-                notes=[*member.notes, *map(NOT_RECORDED.format, unrecorded)] if sees_all else [],
+                notes=[*member.notes, *map(NOT_RECORDED.format, unrecorded)],
                 maintenance=next((one.text for one in windows if one.covers(member.name)), None),
                 versions=dict((member.hello.get("facts") or {}).get("versions") or {}),
                 clock_offset_s=member.hello.get("clock_offset_s"),
@@ -177,9 +166,7 @@ def queue_view(
     expected = _expected_starts(store, ordered, cluster) if cluster and ordered else {}
     now = time.time()
     return [
-        _entry(position, run, expected.get(run.id), now)
-        for position, run in enumerate(ordered, 1)
-        if projects.sees(run.project)
+        _entry(position, run, expected.get(run.id), now) for position, run in enumerate(ordered, 1)
     ]
 
 
@@ -192,8 +179,7 @@ def _expected_starts(
         return {}  # Of several kinds of GPUs, not every free one is of use to every run.
     attempts = [one for one in store.attempts.list_open() if one.exited_at is None]
     held = {one.run_id: sum(len(part.gpus) for part in placement_of(one)) for one in attempts}
-    with projects.within(None):
-        running = {run.id: run for run in store.runs.by_ids(held)}
+    running = {run.id: run for run in store.runs.by_ids(held)}
     known = [*running, *(run.id for run in waiting if run.attempt)]
     speeds = {
         run_id: statistics.median(times)
@@ -217,15 +203,13 @@ def _expected_starts(
     return forecast(
         total - sum(held.values()),
         [
-            GpuHolder(
-                _shown_name(run), held[run.id], steps_left(run), speeds.get(run.id), run.project
-            )
+            GpuHolder(run.name, held[run.id], steps_left(run), speeds.get(run.id), run.project)
             for run in running.values()
         ],
         [
             QueuedRun(
                 run.id,
-                _shown_name(run),
+                run.name,
                 run.spec["resources"]["gpus"],
                 steps_left(run),
                 speeds.get(run.id, of_sweep.get(run.sweep_id or "")),
@@ -247,10 +231,6 @@ def _closed_gpus(window: Window, nodes: Sequence[Member], out: Mapping[str, str]
     if window.node is None:
         return None
     return sum(len(one.gpus) for one in nodes if one.name == window.node and one.name not in out)
-
-
-def _shown_name(run: RunRow) -> str:
-    return run.name if projects.sees(run.project) else projects.ANOTHERS
 
 
 def _entry(position: int, run: RunRow, expected: ExpectedStart | None, now: float) -> QueueEntry:

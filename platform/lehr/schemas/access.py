@@ -19,8 +19,6 @@ class TokenView(View):
     expires_at: float | None
     """null: never."""
     revoked_at: float | None
-    projects: list[str] | None = None
-    """The projects that it sees and uses; null: all."""
 
 
 class TokensView(View):

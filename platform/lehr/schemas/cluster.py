@@ -56,7 +56,7 @@ class NodeView(View):
     problems: list[str] = Field(default_factory=list)
     """Why no new runs can be placed on it, though it answers, and what to do."""
     notes: list[str] = Field(default_factory=list)
-    """What is wrong on it, though runs can start there. Empty for a token with limited projects."""
+    """What is wrong on it, though runs can start there."""
     maintenance: str | None = None
     """The maintenance window that is open on it now: its nodes, times and note."""
     versions: dict[str, str] = Field(default_factory=dict)

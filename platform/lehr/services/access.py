@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import secrets
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lehr.access import NAME, RESERVED, Role
 from lehr.errors import UserError, nearest
 from lehr.schemas.access import AuditEntry, AuditPage, CreatedToken, TokensView, TokenView
-from lehr.specs.run import NAME as PROJECT
 
 if TYPE_CHECKING:
     from lehr.services.context import Context
@@ -20,7 +17,6 @@ PREFIX = "lehr_"
 """Begins each named token, so that scanners of published code recognize one."""
 _DAY_S = 86_400.0
 LONGEST_DAYS = 3_650
-MOST_PROJECTS = 50
 
 
 def list_tokens(context: Context) -> TokensView:
@@ -29,11 +25,7 @@ def list_tokens(context: Context) -> TokensView:
 
 
 def create_token(
-    context: Context,
-    name: str,
-    role: str,
-    expires_in_days: float | None,
-    projects: Sequence[str] | None = None,
+    context: Context, name: str, role: str, expires_in_days: float | None
 ) -> CreatedToken:
     """Create a named token. Its value is in the answer, and nowhere else.
 
@@ -42,11 +34,9 @@ def create_token(
         name: its name.
         role: what it may do.
         expires_in_days: when it ends; None: never.
-        projects: it sees and uses only these; None: all.
 
     Raises:
-        UserError: the name, the role, the time or a project is not valid, or there is such a
-            token.
+        UserError: the name, the role or the time is not valid, or there is such a token.
     """
     if not NAME.fullmatch(name) or name in RESERVED:
         reserved = f" {name!r} is the server's own." if name in RESERVED else ""
@@ -66,33 +56,11 @@ def create_token(
             f"expires_in_days is {expires_in_days:g}; it must be above 0 and at most "
             f"{LONGEST_DAYS}."
         )
-    _check_projects(role, projects)
     token = PREFIX + secrets.token_urlsafe(32)
     now = context.store.clock()
     expires_at = None if expires_in_days is None else now + expires_in_days * _DAY_S
-    row = context.store.access_tokens.create(name, role, token, expires_at, projects=projects)
+    row = context.store.access_tokens.create(name, role, token, expires_at)
     return CreatedToken(**_view(context, row).model_dump(), token=token)
-
-
-def _check_projects(role: str, projects: Sequence[str] | None) -> None:
-    if projects is None:
-        return
-    if role == Role.ADMIN:
-        raise UserError(
-            "projects: an admin manages the whole server; its token cannot be limited to projects.",
-            hint="Leave projects out, or use the role researcher.",
-        )
-    if not 1 <= len(projects) <= MOST_PROJECTS:
-        raise UserError(
-            f"projects has {len(projects)} names; it must have 1 to {MOST_PROJECTS}, or be left "
-            "out for all projects."
-        )
-    for project in projects:
-        if not re.fullmatch(PROJECT, project):
-            raise UserError(
-                f"projects: {project[:200]!r} is not the name of a project.",
-                hint="Up to 100 letters, digits, dots, dashes and underscores: ablations.",
-            )
 
 
 def rotate_token(context: Context, name: str) -> CreatedToken:
@@ -155,5 +123,4 @@ def _view(context: Context, row: AccessTokenRow) -> TokenView:
         created_at=row.created_at,
         expires_at=row.expires_at,
         revoked_at=row.revoked_at,
-        projects=row.projects,
     )

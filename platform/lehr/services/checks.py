@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lehr import projects
 from lehr.alerting.webhooks import Webhooks
 from lehr.control.gpu_types import likely_meant
 from lehr.control.locality import CURE
@@ -84,7 +83,6 @@ def _problems(
     context: Context, specs: Sequence[RunSpec], *, prefix: str, code_sent: bool
 ) -> Iterator[SpecProblem]:
     """Find all problems; ``prefix`` is the path of a run's fields in the submitted spec."""
-    yield from _project_problems(specs)
     yield from _placement_problems(context, specs, prefix)
     yield from _gpu_type_problems(context, specs, prefix)
     yield from _resume_problems(context, specs, prefix)
@@ -98,18 +96,6 @@ def _problems(
     yield from missing
     if looks is not None and not missing:
         yield from _data_problems(specs, prefix, looks)
-
-
-def _project_problems(specs: Sequence[RunSpec]) -> Iterator[SpecProblem]:
-    """Find projects that the caller's token may not use."""
-    for project in dict.fromkeys(spec.project for spec in specs):
-        if not projects.sees(project):
-            allowed = sorted(projects.current() or ())
-            yield SpecProblem(
-                "project",
-                f"project: {projects.refusal(project)}.",
-                f"Set it in the spec, or submit with project={allowed[0]}",
-            )
 
 
 def _placement_problems(
@@ -128,18 +114,12 @@ def _secret_problems(
     wanted = {(variable, name): None for spec in specs for variable, name in spec.secrets.items()}
     if not wanted:
         return
-    named = (one for one in SecretStore(context.home).all() if projects.may_name_secret(one.name))
-    known = {one.name: one for one in named}
+    known = {one.name: one for one in SecretStore(context.home).all()}
     for variable, name in wanted:
         if name not in known:
             path = f"{prefix}secrets.{variable}"
             error = unknown(name, known)
-            hint = error.hint
-            limit = projects.current()
-            if limit is not None:
-                own = " or ".join(f"{project}.NAME" for project in sorted(limit))
-                hint = f"This token may name only secrets of the form {own}, NAME without a dot."
-            yield SpecProblem(path, f"{path}: {error}", hint)
+            yield SpecProblem(path, f"{path}: {error}", error.hint)
 
 
 def _hint_without_gpus(context: Context) -> str | None:
@@ -200,13 +180,6 @@ def _webhook_problems(
 ) -> Iterator[SpecProblem]:
     for name in dict.fromkeys(spec.alerts.webhook for spec in specs if spec.alerts.webhook):
         path = f"{prefix}alerts.webhook"
-        limit = projects.current()
-        if limit is not None:
-            # The same for each name: it must not show which webhooks there are.
-            message = f"{path}: webhooks are of the whole server"
-            message += f", and this token is limited to {projects.listed(limit)}."
-            yield SpecProblem(path, message, "Leave alerts.webhook out.")
-            return
         try:
             Webhooks(context.home).get(name)
         except NotFound as error:

@@ -9,7 +9,6 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lehr import projects
 from lehr.capsules import archive
 from lehr.capsules.archive import BadArchive
 from lehr.capsules.capsule_store import CapsuleStore, InstalledTrainer
@@ -95,7 +94,7 @@ def problems(
         yield from _loader_variables(context, spec, prefix)
         if digest is None or not (sent or capsules.has(digest)):
             continue
-        if not (capsules.has(digest) and _may_read(context, digest)):
+        if not capsules.has(digest):
             message = f"{path}: this server has no capsule {digest[:_SHOWN]}."
             hint = "Leave code.digest out to train with the code as it is now."
             yield SpecProblem(path, message, hint)
@@ -181,17 +180,11 @@ def receive(context: Context, draft: Path, digest: str) -> CapsuleView:
     """
     refuse_if_closed(context)
     capsules = CapsuleStore(context.home)
-    limit = projects.current()
     try:
         if not capsules.has(digest):
             capsules.adopt(draft, digest)
-        elif limit is not None:
-            # Knowing a digest does not prove that the sender has the code.
-            capsules.check(draft, digest)
     except BadArchive as error:
         raise UserError(f"the capsule was rejected: {error}.") from error
-    if limit is not None:
-        context.store.capsule_senders.add(digest, limit)
     context.store.collect_capsules()
     return view(context, digest)
 
@@ -232,19 +225,6 @@ def refuse_unsent(context: Context, run: RunSpec) -> None:
         refuse_if_closed(context)
 
 
-def _may_read(context: Context, digest: str) -> bool:
-    """Return whether the caller may read a capsule: the installed trainer, one that a run of its
-    projects names, or one that was sent with a token for them.
-    """
-    limit = projects.current()
-    return (
-        limit is None
-        or digest == installed(context.home).digest()
-        or context.store.runs.has_capsule(digest)
-        or context.store.capsule_senders.sent(digest, limit)
-    )
-
-
 def find(context: Context, ref: str) -> str:
     """Return the digest of a capsule: given as a digest, a prefix of one, or a run.
 
@@ -252,13 +232,9 @@ def find(context: Context, ref: str) -> str:
         NotFound: no capsule matches, or several begin with that prefix.
     """
     capsules = CapsuleStore(context.home)
-    if archive.DIGEST.fullmatch(ref) and capsules.has(ref) and _may_read(context, ref):
+    if archive.DIGEST.fullmatch(ref) and capsules.has(ref):
         return ref
-    matching = [
-        digest
-        for digest in capsules.digests()
-        if len(ref) >= 6 and digest.startswith(ref) and _may_read(context, digest)
-    ]
+    matching = [digest for digest in capsules.digests() if len(ref) >= 6 and digest.startswith(ref)]
     if len(matching) == 1:
         return matching[0]
     if len(matching) > 1:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lehr import home as homes
-from lehr import projects
 from lehr.checkpoints.registry import CheckpointLocations, own_folder
 from lehr.errors import Conflict
 from lehr.schemas.runs import Deletion
@@ -111,10 +110,7 @@ def _estimate_run(context: Context, run: RunRow, *, deleted: bool) -> Deletion:
         notes.append("its run directory is not on this machine; files on nodes are not deleted")
     if run.sweep_id is not None:
         notes.append("it is a trial of a sweep: the trial stays, but its value is lost")
-    forks = [
-        fork.id if projects.sees(fork.project) else projects.ANOTHERS
-        for fork in store.runs.waiting_forks(run.id)
-    ]
+    forks = [fork.id for fork in store.runs.waiting_forks(run.id)]
     if forks:
         notes.append(f"refused for now: forks need its checkpoints ({', '.join(forks)})")
     return Deletion(

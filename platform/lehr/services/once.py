@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import orjson
 from pydantic import BaseModel
 
-from lehr import projects
-
 if TYPE_CHECKING:
     from lehr.store import Store
 
@@ -94,10 +92,5 @@ def _plain(view: BaseModel) -> dict[str, Any]:
 
 
 def _digest(operation: Operation[Any]) -> str:
-    hashed: list[Any] = [operation.name, operation.request]
-    limit = projects.current()
-    if limit is not None:
-        # A key of another token may stand for something that this one may not see.
-        hashed.append(sorted(limit))
-    canonical = orjson.dumps(hashed, option=orjson.OPT_SORT_KEYS)
+    canonical = orjson.dumps([operation.name, operation.request], option=orjson.OPT_SORT_KEYS)
     return hashlib.sha256(canonical).hexdigest()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from lehr import actor, projects
+from lehr import actor
 from lehr.errors import UserError
 from lehr.schemas.secrets import SecretsView, SecretView
 from lehr.secret_store import Secret, SecretStore
@@ -19,9 +19,7 @@ MOST_BYTES = 32_768
 
 
 def list_secrets(context: Context) -> SecretsView:
-    """Return the secrets that a spec of the caller may name."""
-    found = SecretStore(context.home).all()
-    return SecretsView(secrets=[_view(one) for one in found if projects.may_name_secret(one.name)])
+    return SecretsView(secrets=[_view(one) for one in SecretStore(context.home).all()])
 
 
 def set_secret(context: Context, name: str, value: str) -> SecretView:

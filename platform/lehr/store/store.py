@@ -23,7 +23,6 @@ from lehr.store.maintenance import lost_record
 from lehr.store.records.access_tokens import AccessTokenRecords
 from lehr.store.records.attempts import Attempts
 from lehr.store.records.audit import AuditRecords
-from lehr.store.records.capsule_senders import CapsuleSenders
 from lehr.store.records.checkpoints import Checkpoints
 from lehr.store.records.idempotency import IdempotencyKeys
 from lehr.store.records.maintenance import MaintenanceRecords
@@ -61,8 +60,8 @@ class Store:
 
     ``runs``, ``attempts``, ``transitions``, ``requests``, ``checkpoints``, ``sweeps``,
     ``sweep_progress``, ``rollouts``, ``rollout_progress``, ``nodes``, ``saved_views``,
-    ``maintenance``, ``capsule_senders``, ``quotas``, ``access_tokens``, ``audit`` and
-    ``idempotency`` use ``lehr.db``. ``streams``, ``logs``, ``events`` and ``series`` use the
+    ``maintenance``, ``quotas``, ``access_tokens``, ``audit`` and ``idempotency`` use
+    ``lehr.db``. ``streams``, ``logs``, ``events`` and ``series`` use the
     replica and its index. ``event_applier`` applies the events of a stream to ``lehr.db``.
 
     Threads: every method of the store and of its parts may be called from any thread. A returned
@@ -147,7 +146,6 @@ class Store:
         self.rollout_progress = RolloutProgress(db, clock)
         self.nodes = Nodes(db, clock)
         self.maintenance = MaintenanceRecords(db, clock)
-        self.capsule_senders = CapsuleSenders(db, clock)
         self.saved_views = SavedViewRecords(db, clock)
         self.quotas = QuotaRecords(db, clock)
         self.access_tokens = AccessTokenRecords(db, clock)
@@ -168,9 +166,7 @@ class Store:
 
     def collect_capsules(self) -> list[str]:
         """Remove capsules that neither a run nor an unfinished sweep or rollout needs."""
-        removed = CapsuleStore(self.home).collect_garbage(self.runs.capsules_in_use())
-        self.capsule_senders.forget(removed)
-        return removed
+        return CapsuleStore(self.home).collect_garbage(self.runs.capsules_in_use())
 
     @classmethod
     def open(

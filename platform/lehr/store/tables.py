@@ -203,22 +203,10 @@ class SavedViewRow(SQLModel, table=True):
 
     __tablename__ = "saved_views"
 
-    projects: str = Field(default="", primary_key=True)
-    """The projects of the token that saved it, with commas between; empty: all projects."""
     name: str = Field(primary_key=True)
     query: str
     """The query of the page's address."""
     saved_at: float
-
-
-class CapsuleSenderRow(SQLModel, table=True):
-    """A project whose token sent a capsule: it may read it before a run of the project names it."""
-
-    __tablename__ = "capsule_senders"
-
-    digest: str = Field(primary_key=True)
-    project: str = Field(primary_key=True)
-    sent_at: float
 
 
 class QuotaRow(SQLModel, table=True):
@@ -361,8 +349,6 @@ class AccessTokenRow(SQLModel, table=True):
     expires_at: float | None = None
     """None: never."""
     revoked_at: float | None = None
-    projects: list[str] | None = Field(default=None, sa_column=Column(JSON(none_as_null=True)))
-    """The projects that it is limited to; None: all."""
 
 
 class OutboxRow(SQLModel, table=True):

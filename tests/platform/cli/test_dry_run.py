@@ -78,16 +78,6 @@ def test_dry_run_is_refused_with_the_error_of_the_submission(lehr, verb, overrid
     assert counts(api) == (0, 0)
 
 
-def test_dry_run_with_the_token_of_another_project_is_refused(lehr):
-    _, run = lehr
-    made = run("token", "create", "eve", "--role", "researcher", "--project", "mine", "--json")
-    token = json.loads(made.stdout)["token"]["token"]
-    args = ["submit", "run.json", "project=theirs"]
-    real, dry = run(*args, token=token), run(*args, "--dry-run", token=token)
-    assert "limited to project mine" in dry.stderr
-    assert (dry.returncode, dry.stderr) == (real.returncode, real.stderr)
-
-
 @pytest.mark.parametrize("verb", ["submit", "sweep"])
 def test_dry_run_of_a_program_is_checked_too(lehr, tmp_path, verb):
     _, run = lehr

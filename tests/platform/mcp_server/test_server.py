@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from lehr.client import Client
 from lehr.control.lifecycle import RunState
 from lehr.mcp_server.server import LAUNCHES, READS, STOPS
 from lehr.specs import parse_spec
@@ -183,20 +182,6 @@ def test_json_shows_the_account_and_wrong_options_are_refused(lehr, tmp_path: Pa
         refused = mcp(*options)
         assert refused.returncode == 2
         assert message in refused.stderr
-
-
-async def test_agent_with_a_token_for_a_project_sees_only_its_runs(lehr, tmp_path: Path) -> None:
-    api, address = lehr
-    for name, project in (("ours", "mine"), ("hidden", "theirs")):
-        api.store.runs.create(parse_spec({**RUN_SPEC, "name": name, "project": project}))
-    token = Client(address, TOKEN).create_token("eve", "viewer", projects=["mine"]).token
-    async with agent(tmp_path / "agent", LEHR_SERVER=address, LEHR_TOKEN=token) as ask:
-        listed = await ask("list_runs")
-        assert [one["name"] for one in listed["runs"]] == ["ours"]
-        assert "hidden" not in json.dumps(await ask("overview"))
-        with pytest.raises(Refused) as refused:
-            await ask("show_run", ref="hidden")
-        assert "theirs" not in str(refused.value)
 
 
 def test_documented_tools_are_those_that_exist() -> None:

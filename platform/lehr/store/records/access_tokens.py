@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Collection
 
 from sqlmodel import col, select
 
@@ -50,18 +49,8 @@ class AccessTokenRecords:
     def expired(self, row: AccessTokenRow) -> bool:
         return row.expires_at is not None and row.expires_at <= self._clock()
 
-    def create(
-        self,
-        name: str,
-        role: str,
-        token: str,
-        expires_at: float | None,
-        *,
-        projects: Collection[str] | None = None,
-    ) -> AccessTokenRow:
-        """Record a token, for these projects or for all.
-
-        A revoked or expired one of that name is replaced.
+    def create(self, name: str, role: str, token: str, expires_at: float | None) -> AccessTokenRow:
+        """Record a token. A revoked or expired one of that name is replaced.
 
         Raises:
             UserError: there is a valid one of that name, or there are too many.
@@ -81,7 +70,6 @@ class AccessTokenRecords:
                 sha256=digest(token),
                 created_at=self._clock(),
                 expires_at=expires_at,
-                projects=None if projects is None else sorted(set(projects)),
             )
             made = session.merge(made)
         self._forget()

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Generic, Literal, TypeVar
 
-from sqlmodel import Session, col, select
+from sqlmodel import Session, select
 
-from lehr import projects
 from lehr.errors import NotFound
 from lehr.store.changes import Change
 from lehr.store.database import Clock, Database
 from lehr.store.records.lists import RowPage, fetch_page, filters
-from lehr.store.records.refs import find, visible
+from lehr.store.records.refs import find
 from lehr.store.tables import RolloutRow, SweepRow
 
 Group = TypeVar("Group", SweepRow, RolloutRow)
@@ -37,16 +35,6 @@ class Groups(Generic[Group]):
         """Find by id, name (the newest wins), or an id's beginning; NotFound names near ones."""
         with self._db.read() as session:
             return find(session, self._table, ref, _NOUNS[self._table])
-
-    def visible_among(self, group_ids: Collection[str]) -> list[str]:
-        """Return those of these ids that the current request may see."""
-        with self._db.read() as session:
-            rows = session.exec(
-                select(self._table.id).where(
-                    col(self._table.id).in_(group_ids), *visible(self._table)
-                )
-            )
-            return list(rows.all())
 
     def page(
         self,
@@ -92,6 +80,6 @@ class Groups(Generic[Group]):
 
 def get_group(session: Session, table: type[Group], group_id: str) -> Group:
     found = session.exec(select(table).where(table.id == group_id)).one_or_none()
-    if found is None or not projects.sees(found.project):
+    if found is None:
         raise NotFound(f"There is no {_NOUNS[table]} {group_id!r}.")
     return found

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from sqlalchemy import ColumnElement
 from sqlmodel import Session, col, or_, select
 
-from lehr import projects
 from lehr.errors import NotFound, nearest
 from lehr.store.ids import is_part_of_an_id
 from lehr.store.tables import RolloutRow, RunRow, SweepRow
@@ -21,26 +19,18 @@ _BY_KIND = {
 }
 
 
-def visible(table: type[Referable]) -> list[ColumnElement[bool]]:
-    """Return the condition for the rows that the current request may see."""
-    limit = projects.current()
-    return [] if limit is None else [col(table.project).in_(sorted(limit))]
-
-
 def find(session: Session, table: type[Referable], ref: str, noun: str) -> Referable:
     """Find by id, else the newest of that name, else the only id that begins with ``ref``.
 
-    Archived rows are used only where no other matches. Rows of projects that the current request
-    may not see do not exist.
+    Archived rows are used only where no other matches.
 
     Raises:
         NotFound: nothing matches, or several do.
     """
     newest = col(table.number).desc()
-    own = visible(table)
     exact = session.exec(
         select(table)
-        .where(or_(col(table.id) == ref, col(table.name) == ref), *own)
+        .where(or_(col(table.id) == ref, col(table.name) == ref))
         .order_by(col(table.archived), newest)
     ).all()
     if exact:
@@ -50,7 +40,7 @@ def find(session: Session, table: type[Referable], ref: str, noun: str) -> Refer
         begun = list(
             session.exec(
                 select(table)
-                .where(col(table.id).startswith(ref.lower(), autoescape=True), *own)
+                .where(col(table.id).startswith(ref.lower(), autoescape=True))
                 .order_by(newest)
                 .limit(6)
             ).all()
@@ -65,9 +55,7 @@ def find(session: Session, table: type[Referable], ref: str, noun: str) -> Refer
             hint="Give more of the id, or the name.",
         )
     _refuse_another_kind(session, ref, noun)
-    known = session.exec(
-        select(table.name, table.id).where(*own).order_by(newest).limit(_NAMES_COMPARED)
-    ).all()
+    known = session.exec(select(table.name, table.id).order_by(newest).limit(_NAMES_COMPARED)).all()
     near = nearest(ref, dict.fromkeys(text for row in known for text in row))
     if near is not None:
         hint = f"Did you mean {near}?"
@@ -92,4 +80,4 @@ def _refuse_another_kind(session: Session, ref: str, noun: str) -> None:
 
 def _exists(session: Session, table: type[Referable], ref: str) -> bool:
     same = or_(col(table.id) == ref, col(table.name) == ref)
-    return session.exec(select(table.id).where(same, *visible(table))).first() is not None
+    return session.exec(select(table.id).where(same)).first() is not None

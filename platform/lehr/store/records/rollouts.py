@@ -7,7 +7,6 @@ from typing import Any
 
 from sqlmodel import Session, col, select
 
-from lehr import projects
 from lehr.specs.rollout import RolloutSpec
 from lehr.store.changes import Change
 from lehr.store.records.groups import Groups
@@ -28,7 +27,6 @@ class Rollouts(Groups[RolloutRow]):
         provenance: Mapping[str, Any] | None = None,
     ) -> RolloutRow:
         """Record the rollout and its stages, in order; their runs are submitted later."""
-        projects.require(spec.project)
         at = self._clock()
         with self._db.write() as session:
             rollout = RolloutRow(

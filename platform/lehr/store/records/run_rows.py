@@ -9,7 +9,6 @@ from sqlalchemy import ColumnElement, func, literal
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session, col, select
 
-from lehr import projects
 from lehr.control.lifecycle import ENDED, Desired, RunState
 from lehr.errors import Conflict, NotFound
 from lehr.specs.run import RunSpec
@@ -53,7 +52,6 @@ def insert_run(
     resume_from: str | None = None,
     forked_from: str | None = None,
 ) -> RunRow:
-    projects.require(spec.project)
     run = RunRow(
         id=unused_id(session, RunRow),
         name=spec.name,
@@ -134,14 +132,14 @@ def unused_id(session: Session, table: type[RunRow | SweepRow | RolloutRow]) -> 
 
 def get_run(session: Session, run_id: str) -> RunRow:
     run = session.exec(select(RunRow).where(RunRow.id == run_id)).one_or_none()
-    if run is None or not projects.sees(run.project):
+    if run is None:
         raise NotFound(f"There is no run {run_id!r}.")
     return run
 
 
 def shown_run(run: RunRow) -> str:
-    """Return a run's name and id for a message, if the current request may see it."""
-    return f"{run.name} ({run.id})" if projects.sees(run.project) else projects.ANOTHERS
+    """Return a run's name and id for a message."""
+    return f"{run.name} ({run.id})"
 
 
 def is_deleted(session: Session, run_id: str) -> bool:

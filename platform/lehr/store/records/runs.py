@@ -17,7 +17,7 @@ from lehr.store.changes import Change
 from lehr.store.database import Clock, Database
 from lehr.store.records.lists import RowPage, fetch_page, filters
 from lehr.store.records.provenance import provenance_of
-from lehr.store.records.refs import find, visible
+from lehr.store.records.refs import find
 from lehr.store.records.requests import add_request, add_requests
 from lehr.store.records.run_rows import (
     DELETE,
@@ -96,7 +96,7 @@ class Runs:
         with self._db.read() as session:
             rows = session.exec(
                 select(RunRow)
-                .where(col(RunRow.id).in_(run_ids), *visible(RunRow))
+                .where(col(RunRow.id).in_(run_ids))
                 .order_by(col(RunRow.number).desc())
             )
             return list(rows.all())
@@ -325,17 +325,6 @@ class Runs:
             return set(
                 session.exec(select(RunRequest.run_id).where(RunRequest.kind == DELETE)).all()
             )
-
-    def has_capsule(self, digest: str) -> bool:
-        """Return whether a run that the current request may see has it.
-
-        The template of a sweep does not count: a sweep may replace its capsule in each trial, and
-        only the trials were checked.
-        """
-        named = func.json_extract(col(RunRow.spec), "$.code.digest") == digest
-        query = columns(col(RunRow.id)).where(named, *visible(RunRow)).limit(1)
-        with self._db.read() as session:
-            return session.scalars(query).first() is not None
 
     def capsules_in_use(self) -> set[str]:
         """Return the capsules of runs that are not deleted, and of sweeps and rollouts that are

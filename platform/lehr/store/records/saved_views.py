@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from sqlmodel import col, select
 
-from lehr import projects
 from lehr.errors import NotFound, UserError, nearest
 from lehr.store.database import Clock, Database
 from lehr.store.tables import SavedViewRow
 
 MOST = 200
-"""For each set of projects: a token for some cannot use up the room of the others."""
-MOST_IN_ALL = 10_000
 
 
 class SavedViewRecords:
-    """The views of all people, by name.
-
-    Views that were saved with tokens of the same projects belong together, apart from all others.
-    """
+    """The views of all people, by name."""
 
     def __init__(self, db: Database, clock: Clock) -> None:
         self._db = db
@@ -27,11 +21,7 @@ class SavedViewRecords:
     def all(self) -> list[SavedViewRow]:
         """Return the views by name."""
         with self._db.read() as session:
-            rows = session.exec(
-                select(SavedViewRow)
-                .where(SavedViewRow.projects == _owners())
-                .order_by(col(SavedViewRow.name))
-            )
+            rows = session.exec(select(SavedViewRow).order_by(col(SavedViewRow.name)))
             return list(rows.all())
 
     def put(self, name: str, query: str) -> SavedViewRow:
@@ -41,20 +31,13 @@ class SavedViewRecords:
             UserError: there are too many.
         """
         with self._db.write() as session:
-            row = session.get(SavedViewRow, (_owners(), name))
-            if row is None:
-                owners = session.exec(select(SavedViewRow.projects)).all()
-                if owners.count(_owners()) >= MOST:
-                    raise UserError(
-                        f"there are {MOST} saved views, the maximum.",
-                        hint="Remove one that is not used.",
-                    )
-                if len(owners) >= MOST_IN_ALL:
-                    raise UserError(
-                        f"the server has {MOST_IN_ALL:,} saved views of all projects, the maximum.",
-                        hint="Remove one that is not used.",
-                    )
-            row = row or SavedViewRow(projects=_owners(), name=name, query=query, saved_at=0.0)
+            row = session.get(SavedViewRow, name)
+            if row is None and len(session.exec(select(SavedViewRow.name)).all()) >= MOST:
+                raise UserError(
+                    f"there are {MOST} saved views, the maximum.",
+                    hint="Remove one that is not used.",
+                )
+            row = row or SavedViewRow(name=name, query=query, saved_at=0.0)
             row.query = query
             row.saved_at = self._clock()
             session.add(row)
@@ -67,16 +50,10 @@ class SavedViewRecords:
             NotFound: there is none of that name; the nearest is named.
         """
         with self._db.write() as session:
-            row = session.get(SavedViewRow, (_owners(), name))
+            row = session.get(SavedViewRow, name)
             if row is None:
-                known = select(SavedViewRow.name).where(SavedViewRow.projects == _owners())
-                near = nearest(name, session.exec(known).all())
+                near = nearest(name, session.exec(select(SavedViewRow.name)).all())
                 raise NotFound(
                     f"There is no view {name!r}.", hint=f"Did you mean {near}?" if near else None
                 )
             session.delete(row)
-
-
-def _owners() -> str:
-    # The names of projects have no commas.
-    return ",".join(sorted(projects.current() or ()))

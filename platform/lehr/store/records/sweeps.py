@@ -9,7 +9,6 @@ from sqlalchemy import func
 from sqlalchemy import select as sql_select
 from sqlmodel import col, select
 
-from lehr import projects
 from lehr.control.lifecycle import ENDED
 from lehr.specs.sweep import SweepSpec
 from lehr.specs.sweep_expand import TrialSpec
@@ -60,7 +59,6 @@ class Sweeps(Groups[SweepRow]):
         provenance: Mapping[str, Any] | None = None,
     ) -> SweepRow:
         """Record the sweep, its trials and their runs: all of them, or nothing."""
-        projects.require(spec.project)
         rows = TrialRows.of(trials)
         plain = spec.model_dump(mode="json")
         at = self._clock()

@@ -13,7 +13,6 @@ from typing import Any
 from sqlalchemy import TableClause, column, insert, table
 from sqlmodel import Session, SQLModel
 
-from lehr import projects
 from lehr.specs.sweep_expand import TrialSpec
 from lehr.store.changes import Change
 from lehr.store.database import Database
@@ -59,8 +58,6 @@ class TrialRows:
         """Insert the trials, numbered from ``first``, and queue their runs. Return the run ids."""
         if not self._runs:
             return []
-        for project in {str(run["project"]) for run in self._runs}:
-            projects.require(project)
         common = {
             **queued_columns(at, actor),
             "sweep_id": sweep_id,

@@ -14,14 +14,14 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
 from sqlmodel import SQLModel
 
-from lehr import projects
 from lehr.control.lifecycle import Desired
-from lehr.errors import HomeUnusable, InternalError
+from lehr.errors import HomeUnusable, InternalError, UserError
 from lehr.store import Store, tables
 from lehr.store.changes import Changes
 from lehr.store.database import Database, _engine
 from lehr.store.maintenance import migrate
 from lehr.store.maintenance.integrity import check
+from lehr.store.records.access_tokens import digest
 from lehr_testing.stores import begin, fresh_store, run_spec
 
 assert tables
@@ -253,18 +253,43 @@ def test_keys_of_older_requests_keep_what_they_made(tmp_path: Path) -> None:
         assert (found.status, found.made) == (201, "oldrun22")
 
 
-def test_saved_views_and_tokens_of_older_files_are_for_all_projects(tmp_path: Path) -> None:
-    older_file(tmp_path / "lehr.db", "0012")
+def test_tokens_limited_to_projects_end_with_the_limit(tmp_path: Path) -> None:
+    older_file(tmp_path / "lehr.db", "0014")
+    limits = {"all": None, "one": '["mine"]', "none": "[]", "ended": '["mine"]'}
     with sqlite3.connect(tmp_path / "lehr.db") as raw:
-        raw.execute("INSERT INTO saved_views (name, query, saved_at) VALUES ('v', 'sort=loss', 2)")
+        raw.executemany(
+            "INSERT INTO access_tokens (name, role, sha256, created_at, projects, revoked_at)"
+            " VALUES (?, 'researcher', ?, 1, ?, ?)",
+            [
+                (name, digest(name), limit, 2.5 if name == "ended" else None)
+                for name, limit in limits.items()
+            ],
+        )
+    with Store.open(tmp_path) as store:
+        tokens = store.access_tokens
+        assert {row.name: tokens.valid(row) for row in tokens.all()} == {
+            "all": True,
+            "one": False,
+            "none": False,
+            "ended": False,
+        }
+        ended = tokens.of_name("ended")
+        assert ended is not None
+        assert ended.revoked_at == 2.5
+        with pytest.raises(UserError, match="revoked"):
+            tokens.rotate("one", "new")
+
+
+@pytest.mark.parametrize("revision", ["0012", "0014"])
+def test_saved_views_of_older_files_are_kept(tmp_path: Path, revision: str) -> None:
+    older_file(tmp_path / "lehr.db", revision)
+    with sqlite3.connect(tmp_path / "lehr.db") as raw:
         raw.execute(
-            "INSERT INTO access_tokens (name, role, sha256, created_at)"
-            " VALUES ('anna', 'viewer', 'd', 1)"
+            "INSERT INTO saved_views (name, query, saved_at) VALUES ('v', 'sort=loss', 2)"
+            if revision == "0012"
+            else "INSERT INTO saved_views (projects, name, query, saved_at)"
+            " VALUES ('mine', 'v', 'sort=name', 1), ('', 'v', 'sort=loss', 2)"
         )
     with Store.open(tmp_path) as store:
         [view] = store.saved_views.all()
         assert (view.name, view.query, view.saved_at) == ("v", "sort=loss", 2)
-        [token] = store.access_tokens.all()
-        assert (token.name, token.projects) == ("anna", None)
-        with projects.within(frozenset({"mine"})):
-            assert store.saved_views.all() == []
