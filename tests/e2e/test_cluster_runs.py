@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from lehr.cluster.tokens import AttemptTokens
 from lehr.errors import Conflict
 from lehr_testing.fakes import FakeServer, gone
 from lehr_testing.server import marked_processes
@@ -70,7 +71,8 @@ def test_run_directory_follows_the_contract(fakes):
     note = json.loads((attempt / "exit.json").read_text())
     assert (note["code"], note["signal"], note["reason"]) == (0, None, "")
     # The attempt's token is secret: not in the run's directory, not on a command line.
-    assert "token" not in (attempt / "launch.json").read_text()
+    token = AttemptTokens(fakes.home).token(f"{run.id}-1")
+    assert token not in (attempt / "launch.json").read_text()
     fakes.nothing_left()
 
 

@@ -67,6 +67,7 @@ NOT_OF_THE_LIFE_CYCLE = {
     "add_checkpoint",
     "remove_checkpoint",
     "add_node_note",  # The next server decides it again from the record.
+    "rebuild",  # One transaction of a command, into a file that begins anew.
     "request to prune",  # Pruning is a write of its own, prune_run.
 }
 
