@@ -14,6 +14,7 @@ from typing import Any
 
 from first_hour import trained
 from first_hour.parts import Failed, NotHere, Part, Result, Session
+from lehr_testing.overlap import communication
 from lehr_testing.trainer import (
     EAGER,
     KILL,
@@ -25,7 +26,6 @@ from lehr_testing.trainer import (
     series,
 )
 from lehr_trainer.contract import layout
-from lehr_trainer.diagnostics.trace_summary import communication
 
 GROUP = "Several GPUs"
 KEPT = "ranks: like one"

@@ -9,14 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from lehr_testing.overlap import Communication, communication
 from lehr_trainer.configs.profile import ProfileConfig
 from lehr_trainer.diagnostics.profiling import Profiler, nsys_command, training_command
-from lehr_trainer.diagnostics.trace_summary import (
-    Communication,
-    communication,
-    kind_of,
-    summarise,
-)
+from lehr_trainer.diagnostics.trace_summary import kind_of, summarise
 
 CPU = torch.device("cpu")
 

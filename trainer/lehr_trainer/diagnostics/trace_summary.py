@@ -7,14 +7,14 @@ kernel, else a copy, else communication (which is then exposed), else idle.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 _CLASSES = ("matmul", "other", "copy", "communication")
 """Classes by priority: an instant in which several run belongs to the first."""
 
-_GPU_EVENTS = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
+GPU_EVENTS = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 _STEP = re.compile(r"ProfilerStep#\d+")
 _COMMUNICATION = re.compile(
     r"nccl|c10d::|gloo:|all_?reduce|all_?gather|reduce_?scatter", re.IGNORECASE
@@ -27,12 +27,6 @@ _MATMUL = re.compile(
     re.IGNORECASE,
 )
 """Attention kernels are matrix products too."""
-_EXCHANGE = "c10d::allreduce_"
-"""The host's call that starts the exchange of a bucket of gradients."""
-_BACKWARD_WORK = re.compile(
-    r"autograd::engine::evaluate_function: (?!torch::autograd::AccumulateGrad)"
-)
-"""The autograd engine's name of a function's backward, without the one that stores gradients."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +58,7 @@ class Summary:
 def summarise(events: Iterable[Mapping[str, Any]]) -> Summary:
     """Summarise a trace's ``traceEvents``: its profiled steps, or all of it if there is none."""
     spans = [e for e in events if e.get("ph") == "X" and "ts" in e]
-    on_gpu = [e for e in spans if e.get("cat") in _GPU_EVENTS]
+    on_gpu = [e for e in spans if e.get("cat") in GPU_EVENTS]
     work = on_gpu or [e for e in spans if e.get("cat") == "cpu_op"]
     # The profiler marks a step on the host and, with a GPU, on the device's rows too.
     marks = [e for e in spans if _STEP.fullmatch(str(e.get("name", "")))]
@@ -72,7 +66,7 @@ def summarise(events: Iterable[Mapping[str, Any]]) -> Summary:
     rows = rows or marks
     begin = min((float(e["ts"]) for e in rows or work), default=0.0)
     end = max((float(e["ts"]) + float(e.get("dur", 0)) for e in rows or work), default=0.0)
-    busy = _shares(work, begin, end)
+    busy = class_times(work, begin, end)
     length = end - begin
     steps = len({e["name"] for e in rows})
     shares = {name: busy[name] / length if length else 0.0 for name in _CLASSES}
@@ -88,51 +82,6 @@ def summarise(events: Iterable[Mapping[str, Any]]) -> Summary:
     )
 
 
-@dataclass(frozen=True)
-class Communication:
-    """How much of the exchange of gradients happens while the backward pass computes."""
-
-    sent: int
-    """Exchanges that the host starts during a backward pass: one for each bucket of gradients."""
-    before_the_end: int
-    """Those of them after which the same backward pass still begins other work."""
-    hidden: float | None
-    """Share of the communication's time in which other work runs; None if there is none."""
-
-
-def communication(events: Iterable[Mapping[str, Any]]) -> Communication:
-    """Measure the overlap in a trace's ``traceEvents``, which name the phase ``backward``."""
-    spans = [e for e in events if e.get("ph") == "X" and "ts" in e]
-    marks = [e for e in spans if e.get("name") == "backward" and e.get("cat") == "user_annotation"]
-    starts = [float(e["ts"]) for e in spans if e.get("name") == _EXCHANGE]
-    work = [float(e["ts"]) for e in spans if _BACKWARD_WORK.match(str(e.get("name", "")))]
-    sent = before_the_end = 0
-    for mark in marks:
-        begin, end = _ends(mark)
-        last = max((time for time in work if begin <= time <= end), default=begin)
-        within = [time for time in starts if begin <= time <= end]
-        sent += len(within)
-        before_the_end += sum(time < last for time in within)
-    return Communication(sent, before_the_end, _hidden(spans))
-
-
-def _hidden(spans: Sequence[Mapping[str, Any]]) -> float | None:
-    on_gpu = [e for e in spans if e.get("cat") in _GPU_EVENTS]
-    work = on_gpu or [e for e in spans if e.get("cat") == "cpu_op"]
-    talk = [e for e in work if kind_of(e) == "communication"]
-    if not talk:
-        return None
-    begin = min(_ends(e)[0] for e in work)
-    end = max(_ends(e)[1] for e in work)
-    total = _shares(talk, begin, end)["communication"]
-    return 1 - _shares(work, begin, end)["communication"] / total if total else None
-
-
-def _ends(event: Mapping[str, Any]) -> tuple[float, float]:
-    start = float(event["ts"])
-    return start, start + float(event.get("dur", 0))
-
-
 def kind_of(event: Mapping[str, Any]) -> str:
     """Classify an event: matmul, other, copy or communication."""
     name = str(event.get("name", ""))
@@ -143,7 +92,7 @@ def kind_of(event: Mapping[str, Any]) -> str:
     return "matmul" if _MATMUL.search(name) else "other"
 
 
-def _shares(work: Iterable[Mapping[str, Any]], begin: float, end: float) -> dict[str, float]:
+def class_times(work: Iterable[Mapping[str, Any]], begin: float, end: float) -> dict[str, float]:
     """Add up the time of each class between ``begin`` and ``end``: a sweep over all event ends."""
     edges: list[tuple[float, int, str]] = []
     for event in work:
