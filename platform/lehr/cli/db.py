@@ -57,22 +57,14 @@ def check(home: Home = None, as_json: JsonOption = False) -> None:
         found = look(where)
     wrong = [finding for finding in found if finding.level == "error"]
     if as_json:
-        print_json(
-            {
-                "home": str(where),
-                "ok": not wrong,
-                "findings": [
-                    {"level": one.level, "where": one.where, "message": one.message}
-                    for one in found
-                ],
-            }
-        )
+        findings = [asdict(finding) for finding in found]
+        print_json({"home": str(where), "ok": not wrong, "findings": findings})
     else:
         out = console()
         for one in sorted(found, key=lambda one: one.level):
             mark = "[red]error[/]" if one.level == "error" else "[dim]note [/]"
             out.print(f"{mark}  {escaped(one.where)}: {escaped(one.message)}")
-        wording = f"[red]{_count(len(wrong), 'error')}[/]" if wrong else "no damage found"
+        wording = f"[red]{formats.counted(len(wrong), 'error')}[/]" if wrong else "no damage found"
         out.print(f"{escaped(str(where))}: {wording}")
         if wrong:
             notes().print(
@@ -126,12 +118,12 @@ def backup(
         return
     out = console()
     out.print(
-        f"{escaped(str(made.folder))}: {_count(made.runs, 'run')}, "
-        f"{_count(len(made.files), 'file')}, {formats.size(made.size_bytes)}"
+        f"{escaped(str(made.folder))}: {formats.counted(made.runs, 'run')}, "
+        f"{formats.counted(len(made.files), 'file')}, {formats.size(made.size_bytes)}"
     )
     _warn_of_missing(made)
     if removed:
-        out.print(f"  {_count(len(removed), 'older backup')} removed.", style="dim")
+        out.print(f"  {formats.counted(len(removed), 'older backup')} removed.", style="dim")
     out.print("  Not included: checkpoints, prepared data and the token.", style="dim")
     _print_left_out("Not included", made)
     out.print(f"  Restore it: lehr db restore {escaped(str(made.folder))}", style="dim")
@@ -176,7 +168,7 @@ def restore(
         return
     when = formats.ago(put.created_at)
     console().print(
-        f"{escaped(str(where))}: {_count(put.runs, 'run')} from the backup of {when}. "
+        f"{escaped(str(where))}: {formats.counted(put.runs, 'run')} from the backup of {when}. "
         "Start the server: lehr up. No run starts until: lehr db release"
     )
     _print_left_out("To set again", put)
@@ -206,23 +198,16 @@ def rebuild(home: Home = None, as_json: JsonOption = False) -> None:
         made = upkeep.rebuild(where)
     record = None if made.record is None else {**asdict(made.record), "unknown": list(UNKNOWN)}
     if as_json:
-        print_json(
-            {
-                "rebuilt": {
-                    "streams": made.streams,
-                    "points": made.points,
-                    "records": made.records,
-                    "malformed": made.malformed,
-                    "seconds": round(made.seconds, 3),
-                },
-                "record": record,
-            }
-        )
+        rebuilt = asdict(made) | {"seconds": round(made.seconds, 3)}
+        del rebuilt["record"]
+        print_json({"rebuilt": rebuilt, "record": record})
         return
-    skipped = f", {_count(made.malformed, 'malformed line')} skipped" if made.malformed else ""
+    skipped = (
+        f", {formats.counted(made.malformed, 'malformed line')} skipped" if made.malformed else ""
+    )
     console().print(
-        f"streams.db: {_count(made.points, 'point')} and {_count(made.records, 'record')} of "
-        f"{_count(made.streams, 'stream')} in {formats.duration(made.seconds)}{skipped}"
+        f"streams.db: {formats.counted(made.points, 'point')} and {formats.counted(made.records, 'record')} of "
+        f"{formats.counted(made.streams, 'stream')} in {formats.duration(made.seconds)}{skipped}"
     )
     if record is not None:
         _print_record(record)
@@ -230,7 +215,7 @@ def rebuild(home: Home = None, as_json: JsonOption = False) -> None:
 
 def _print_record(record: dict[str, list[str]]) -> None:
     out = console()
-    out.print(f"lehr.db: {_count(len(record['runs']), 'run')}, made of their files")
+    out.print(f"lehr.db: {formats.counted(len(record['runs']), 'run')}, made of their files")
     for name, text in (
         ("living", "may be training, and count as running"),
         ("by_config", "started by an older Lehr: name, project, tags and retries are not known"),
@@ -356,18 +341,8 @@ def _print_left_out(what: str, backup_: Backup) -> None:
 
 def _plain(backup_: Backup) -> dict[str, object]:
     return {
+        **asdict(backup_),
         "folder": str(backup_.folder),
-        "runs": backup_.runs,
         "files": len(backup_.files),
         "size_bytes": backup_.size_bytes,
-        "version": backup_.version,
-        "revision": backup_.revision,
-        "created_at": backup_.created_at,
-        "missing": list(backup_.missing),
-        "damaged": list(backup_.damaged),
-        "left_out": backup_.left_out,
     }
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{formats.count(number)} {noun}{'' if number == 1 else 's'}"

@@ -13,7 +13,6 @@ import shutil
 import sqlite3
 import time
 from calendar import timegm
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
@@ -37,9 +36,6 @@ _MANIFEST = "backup.json"
 _DATED = "%Y%m%dT%H%M%SZ"
 _FORMAT = 1
 _PIECE = 1 << 20
-
-BackupProgress = Callable[[str, float], None]
-"""A callback for progress: the current task, and the share of it that is done."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +77,7 @@ class Rebuilt:
     """What was made of the record; None if it was not lost."""
 
 
-def backup(home: Path, target: Path, *, progress: BackupProgress | None = None) -> Backup:
+def backup(home: Path, target: Path) -> Backup:
     """Copy a consistent ``lehr.db``, replica and capsules, also under load.
 
     The database is copied first and streams only grow, so that the copied streams hold at least
@@ -94,23 +90,19 @@ def backup(home: Path, target: Path, *, progress: BackupProgress | None = None) 
         raise NotFound(f"{home} holds no lehr.db: nothing to back up.")
     if target.exists():
         raise Conflict(f"{target} already exists.", hint="Choose a folder that does not exist yet.")
-    report = progress or _silent
     draft = target.with_name(f".{target.name}.tmp-{os.getpid()}")
     try:
         draft.mkdir(mode=0o700, parents=True)
     except OSError as error:
         raise UserError(f"{draft.parent} cannot be written: {error.strerror}.") from error
     try:
-        report("lehr.db", 0.0)
         damaged = _copy_database(source, draft / "lehr.db")
         with closing(sqlite3.connect(draft / "lehr.db")) as copy:
             runs = copy.execute("SELECT count(*) FROM runs").fetchone()[0]
             attempts = {row[0] for row in copy.execute("SELECT id FROM attempts")}
         files = {"lehr.db": _digest(draft / "lehr.db")}
         replica = homes.replica_dir(home)
-        folders = sorted(attempts) if replica.is_dir() else []
-        for done, attempt in enumerate(folders):
-            report(f"streams of {attempt}", done / len(folders))
+        for attempt in sorted(attempts):
             for path in sorted((replica / attempt).glob("*")):
                 if not (path.name == GAPS or is_name(path.name)) or not path.is_file():
                     continue
@@ -118,7 +110,6 @@ def backup(home: Path, target: Path, *, progress: BackupProgress | None = None) 
                 copied.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 shutil.copyfile(path, copied, follow_symlinks=False)
                 files[str(copied.relative_to(draft))] = _digest(copied)
-        report("code of the runs", 1.0)
         for copied in capsules.copied(home, draft / capsules.FOLDER, draft / "lehr.db"):
             _flush(copied)
             files[str(copied.relative_to(draft))] = _digest(copied)
@@ -133,13 +124,10 @@ def backup(home: Path, target: Path, *, progress: BackupProgress | None = None) 
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
         raise
-    report("done", 1.0)
     return found
 
 
-def backup_and_rotate(
-    home: Path, folder: Path, *, keep: int, progress: BackupProgress | None = None
-) -> tuple[Backup, list[Path]]:
+def backup_and_rotate(home: Path, folder: Path, *, keep: int) -> tuple[Backup, list[Path]]:
     """Make a new backup in ``folder``, named by its time, and remove all but the newest ``keep``.
 
     Only complete backups with such a name are counted and removed, and only after the new one is
@@ -157,7 +145,7 @@ def backup_and_rotate(
         and not path.is_symlink()
     }
     now = max(time.time(), max(times.values(), default=-1) + 1)
-    made = backup(home, folder / time.strftime(_DATED, time.gmtime(now)), progress=progress)
+    made = backup(home, folder / time.strftime(_DATED, time.gmtime(now)))
     old = [*sorted(times, key=lambda path: times[path]), made.folder][:-keep]
     if made.damaged:  # Those before the damage may be the only whole ones.
         old = []
@@ -175,8 +163,8 @@ def _time_of(folder: Path) -> int | None:
     return named_at if time.strftime(_DATED, time.gmtime(named_at)) == folder.name else None
 
 
-def read_backup(folder: Path, *, verify: bool = True) -> Backup:
-    """Read what a backup holds; with ``verify`` every file is read and compared."""
+def read_backup(folder: Path) -> Backup:
+    """Read what a backup holds, and compare every file with its digest."""
     try:
         data = json.loads((folder / _MANIFEST).read_bytes())
         if data["format"] != _FORMAT:
@@ -195,13 +183,12 @@ def read_backup(folder: Path, *, verify: bool = True) -> Backup:
         raise NotFound(f"{folder} is not a backup: it has no {_MANIFEST}.") from None
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{folder / _MANIFEST} cannot be read: {error!r}.") from error
-    if verify:
-        for path, expected in files.items():
-            inside = folder / path
-            if not inside.resolve().is_relative_to(folder.resolve()) or not inside.is_file():
-                raise UserError(f"{folder} is damaged: {path} is missing.")
-            if _digest(inside) != expected:
-                raise UserError(f"{folder} is damaged: {path} differs from the backed-up file.")
+    for path, expected in files.items():
+        inside = folder / path
+        if not inside.resolve().is_relative_to(folder.resolve()) or not inside.is_file():
+            raise UserError(f"{folder} is damaged: {path} is missing.")
+        if _digest(inside) != expected:
+            raise UserError(f"{folder} is damaged: {path} differs from the backed-up file.")
     return found
 
 
@@ -353,7 +340,3 @@ def _flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _silent(_what: str, _share: float) -> None:
-    pass
