@@ -83,10 +83,6 @@ class SecretStore:
                 raise unknown(name, found)
         return {variable: str(found[name]["value"]) for variable, name in names.items()}
 
-    def known_values(self) -> list[str]:
-        """Return every value, to take them out of texts that leave the server."""
-        return [str(entry["value"]) for entry in self._read().values()]
-
     def _read(self) -> dict[str, dict[str, Any]]:
         try:
             text = self._path.read_text()

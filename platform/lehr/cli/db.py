@@ -206,7 +206,8 @@ def rebuild(home: Home = None, as_json: JsonOption = False) -> None:
         f", {formats.counted(made.malformed, 'malformed line')} skipped" if made.malformed else ""
     )
     console().print(
-        f"streams.db: {formats.counted(made.points, 'point')} and {formats.counted(made.records, 'record')} of "
+        f"streams.db: {formats.counted(made.points, 'point')} and "
+        f"{formats.counted(made.records, 'record')} of "
         f"{formats.counted(made.streams, 'stream')} in {formats.duration(made.seconds)}{skipped}"
     )
     if record is not None:

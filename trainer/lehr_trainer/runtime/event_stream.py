@@ -7,7 +7,6 @@ import os
 import threading
 from io import FileIO
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from lehr_trainer.contract.records import Record
@@ -69,10 +68,5 @@ class EventStream:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
