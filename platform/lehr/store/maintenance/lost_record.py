@@ -50,12 +50,10 @@ def is_lost(home: Path) -> bool:
 
 def left_behind(home: Path) -> Iterator[str]:
     """Yield what shows that the home had a record of runs."""
-    for folder, runs in (
-        (homes.replica_dir(home), replicated(home)),
-        (homes.runs_dir(home), with_folder(home)),
-    ):
-        if runs:
-            yield f"{formats.counted(len(runs), 'run')} in {folder}"
+    if runs := replicated(home):
+        yield f"{formats.counted(len(runs), 'run')} in {homes.replica_dir(home)}"
+    if own_folder(home) and (folders := with_folder(home)):
+        yield f"{formats.counted(len(folders), 'run')} in {homes.runs_dir(home)}"
     node = homes.node_dir(home)
     if attempts := [path for path in node.glob("*/attempts/*") if split_attempt_id(path.name)]:
         yield f"{formats.counted(len(attempts), 'attempt')} in {node}"
@@ -68,6 +66,11 @@ def replicated(home: Path) -> dict[str, list[int]]:
         if attempt := split_attempt_id(name):
             runs.setdefault(attempt[0], []).append(attempt[1])
     return runs
+
+
+def own_folder(home: Path) -> bool:
+    """Return whether the folder of runs is in the home. Elsewhere, servers may share it."""
+    return homes.runs_dir(home).resolve().is_relative_to(home.resolve())
 
 
 def with_folder(home: Path) -> set[str]:

@@ -67,7 +67,7 @@ def rebuild_record(home: Path) -> RebuiltRecord:
     """
     replica, folder = Replica(homes.replica_dir(home)), homes.runs_dir(home)
     known, others = {*lost_record.replicated(home)}, lost_record.with_folder(home)
-    if folder.is_relative_to(home):  # Elsewhere, runs of other servers may lie beside ours.
+    if lost_record.own_folder(home):
         known |= others
     for run_id in known:
         _complete(replica, folder / run_id)

@@ -71,3 +71,13 @@ def test_new_record_is_begun_on_request_and_keeps_the_code_of_earlier_runs(store
             assert new.collect_capsules() == []
             assert not new.runs.by_ids({attempt.run_id})
     assert (home / "replica" / attempt.id / "events.jsonl").is_file()
+
+
+def test_server_without_runs_starts_beside_a_folder_of_runs_that_servers_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEHR_RUNS", str(tmp_path / "shared"))
+    (tmp_path / "shared/k3f9x2ab/attempt-1").mkdir(parents=True)
+    for _ in range(2):
+        Store.open(tmp_path / "home").close()
+    assert not lost_record.is_lost(tmp_path / "home")
