@@ -85,6 +85,7 @@ All its other causes belong to the user budget.
 _COMES_BACK = frozenset({"disk_full", "data_unreachable"})
 """Causes that lie in storage: the same try fails until somebody has made it usable again."""
 _PAUSE_S = 30.0
+_MOST_DOUBLINGS = 5
 
 INTERNAL = "internal"
 """The cause of a run's end that is a bug of Lehr: see ``internal``."""
@@ -147,7 +148,8 @@ def pause_s(cause: str | None, failures: int) -> float:
 
     ``failures``: used retries of the infrastructure budget, that attempt included.
     """
-    return _PAUSE_S * 2.0 ** max(0, failures - 1) if cause in _COMES_BACK else 0.0
+    doublings = min(max(0, failures - 1), _MOST_DOUBLINGS)
+    return _PAUSE_S * 2**doublings if cause in _COMES_BACK else 0.0
 
 
 def internal(reason: str) -> Cause:

@@ -305,3 +305,9 @@ def test_every_finalization_uses_legal_transitions():
         for end in ("stopped", "failed", "completed"):
             stopped = decide(desired=desired, finished=FinishedReport(end, "error"))
             assert stopped.state is not RunState.QUEUED
+
+
+def test_pause_for_storage_doubles_to_a_quarter_of_an_hour_whatever_the_budget():
+    pauses = [retries.pause_s("disk_full", failures) for failures in (0, 1, 2, 5, 10, 5000)]
+    assert pauses == [30, 30, 60, 480, 960, 960]
+    assert retries.pause_s("nccl_timeout", 3) == 0
