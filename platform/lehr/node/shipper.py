@@ -10,6 +10,7 @@ superseded (fenced); then the shim ends it. The last request is the exit with th
 sizes, repeated until the server has everything.
 """
 
+import contextlib
 import json
 import math
 import os
@@ -130,17 +131,25 @@ class Shipper:
         return {name: os.path.join(self.attempt_dir, name) for name in names}
 
     def sizes(self) -> dict[str, int]:
-        """Return the bytes of each stream that has begun: 0 if its file is gone again."""
-        sizes = {name: _size(path) for name, path in self.streams().items()}
+        """Return the bytes of each stream that has begun: 0 if its file is gone again.
+
+        A stream that cannot be looked at now is left out.
+        """
         sent = self.offsets or {}
-        return {name: size for name, size in sizes.items() if size or sent.get(name)}
+        sizes = {}
+        for name, path in self.streams().items():
+            with contextlib.suppress(OSError):  # As while its file server is away: nothing is gone.
+                if (size := _size(path)) or sent.get(name):
+                    sizes[name] = size
+        return sizes
 
     def ship(self, *, final: bool) -> bool:
         """Send one chunk of the first stream with new data; return False if there is none."""
         assert self.offsets is not None
+        sizes = self.sizes()
         for name, path in self.streams().items():
             offset = self.offsets.get(name, 0)
-            if _size(path) <= offset:
+            if sizes.get(name, 0) <= offset:
                 continue
             data = _read(path, offset, CHUNK)
             if name == EVENTS and not final:
@@ -248,7 +257,7 @@ class Shipper:
 def _size(path: str) -> int:
     try:
         status = os.lstat(path)
-    except OSError:
+    except FileNotFoundError:
         return 0
     return status.st_size if stat.S_ISREG(status.st_mode) else 0
 

@@ -139,3 +139,30 @@ def test_server_that_knows_the_attempt_again_gets_the_rest(tmp_path, monkeypatch
     server.listener.close()
     assert requested(server) == ["streams", "streams", "launcher.log?offset=0", "exit"]
     assert sender.rejected_since is None
+
+
+def test_stream_that_cannot_be_looked_at_for_a_while_is_not_told_as_shorter(tmp_path):
+    server, sender = shipper_of(
+        tmp_path,
+        reply(b'{"offsets": {}}'),
+        reply(b'{"offset": 7}'),
+        *[heartbeat_reply(send_s=600)] * 3,
+    )
+    assert not sender.work()
+    sender.next_heartbeat = 0.0
+    assert not sender.work()
+    folder = tmp_path / "attempt-1"
+    folder.rename(tmp_path / "there")
+    folder.symlink_to(folder)  # Neither there nor gone, as while a file server is away.
+    sender.next_heartbeat = 0.0
+    assert not sender.work()
+    folder.unlink()
+    (tmp_path / "there").rename(folder)
+    sender.next_heartbeat = 0.0
+    assert not sender.work()
+    server.listener.close()
+    bodies = [json.loads(one.partition(b"\r\n\r\n")[2]) for one in server.requests[3:]]
+    assert [(body["shorter"], body["sizes"]) for body in bodies] == [
+        ({}, {}),
+        ({}, {"launcher.log": 7}),
+    ]
