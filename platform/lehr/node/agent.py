@@ -44,8 +44,10 @@ SHIM_ANSWERS_S = 20.0
 """Time between the order to kill an attempt and its exit. Then its shim is killed, and another one
 ends the attempt.
 """
-SECOND_SHIM_S = 90.0
-"""The same for that other shim, which may wait a minute for processes that cannot be killed."""
+AWAKE_SHIM_S = 90.0
+"""The same for a shim that is awake, or that other one: either may wait a minute for processes that
+cannot be killed.
+"""
 SHIM_SLEEPS_S = 60.0
 """A shim that has not woken up for so long does not answer."""
 _HIDDEN = (
@@ -299,8 +301,10 @@ class Agent:
     def _is_overdue(self, entry: AttemptDir) -> bool:
         """Return whether an attempt was to be killed, and its shim has not done so in time."""
         ordered = self._kill_orders.get(entry.path)
-        limit_s = SECOND_SHIM_S if entry.path in self._silent else SHIM_ANSWERS_S
-        return ordered is not None and time.monotonic() - ordered > limit_s
+        if ordered is None:
+            return False
+        awake = entry.path in self._silent or not _slept(entry, SHIM_ANSWERS_S)
+        return time.monotonic() - ordered > (AWAKE_SHIM_S if awake else SHIM_ANSWERS_S)
 
     def _kill_shim(self, entry: AttemptDir) -> None:
         """Kill a shim that does not answer: its attempt is an orphan then, and is finalized."""
@@ -317,7 +321,15 @@ class Agent:
             registered = (folder / "shim.json").stat().st_mtime
         except OSError:
             return False
-        return awake > registered and time.time() - awake > SHIM_SLEEPS_S
+        return awake > registered and _slept(entry, SHIM_SLEEPS_S)
+
+
+def _slept(entry: AttemptDir, seconds: float) -> bool:
+    """Return whether a shim has not woken up for so long."""
+    try:
+        return time.time() - Path(entry.file("alive")).stat().st_mtime > seconds
+    except OSError:
+        return True
 
 
 def clean_environment() -> dict[str, str]:

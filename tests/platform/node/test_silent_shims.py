@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -104,3 +105,19 @@ def test_shim_that_sleeps_is_named_and_one_that_is_awake_is_not(training):
     [note] = agent.report()["notes"]
     assert "attempt r1-1 does not answer" in note
     assert "lehr cancel r1" in note
+
+
+def test_shim_that_is_awake_gets_the_time_to_wait_for_its_processes(training, monkeypatch):
+    """A process that frees much pinned memory takes longer than the time of a silent shim."""
+    agent, entry, _ = training
+    monkeypatch.setattr(agents, "SHIM_ANSWERS_S", 20.0)
+    stop_shim(entry)  # So that nobody but this test says that it is awake.
+    now = time.monotonic()
+    entry.touch()
+    agent._kill_orders[entry.path] = now - 30
+    assert not agent._is_overdue(entry)
+    agent._kill_orders[entry.path] = now - 100
+    assert agent._is_overdue(entry)
+    agent._kill_orders[entry.path] = now - 30
+    os.utime(entry.file("alive"), (time.time() - 30, time.time() - 30))
+    assert agent._is_overdue(entry)
