@@ -24,7 +24,12 @@ class Copier:
     def __init__(self, copy: Callable[[], dict[str, Any]]) -> None:
         die_with_parent = procfs.parent_death(os.getpid())
         self._answer, answer = os.pipe()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:
+            os.close(self._answer)
+            os.close(answer)
+            raise
         if pid == 0:
             try:
                 die_with_parent()

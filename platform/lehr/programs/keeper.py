@@ -147,7 +147,13 @@ class Keeper:
             if copy.folder.exists():
                 self._note_kept(copy)
             else:
-                self._running = copy, Copier(partial(self._copied, copy))
+                self._begin(copy)
+
+    def _begin(self, copy: _Copy) -> None:
+        try:
+            self._running = copy, Copier(partial(self._copied, copy))
+        except OSError as error:  # There is no process for it, as at the limit of a container.
+            self._note_end(copy, {"failed": error.strerror})
 
     def _add(
         self, saved: ProgramSave, step: int, reason: str, what: str, *, again: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -256,3 +257,21 @@ def test_program_that_never_stops_changing_its_checkpoints_gets_a_few_warnings(t
     for step in range(100):
         held.keeper.request(str(held.place.folder / "a.txt"), step, {".": (0, 0)})
     assert held.found == ["checkpoint_changed"] * 20
+
+
+def test_copy_for_which_there_is_no_process_is_named_and_leaves_no_descriptor(
+    tmp_path, monkeypatch
+):
+    held = Kept(tmp_path, Program(script="t.py", steps=1))
+    before = len(list(Path("/proc/self/fd").iterdir()))
+
+    def fork() -> int:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fork", fork)
+        held.save(1)
+        assert held.found == ["checkpoint_failed"]
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    held.save(2)
+    assert held.found == ["checkpoint_failed", "checkpoint"]
