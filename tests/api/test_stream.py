@@ -37,7 +37,8 @@ class EventReader:
         self.received = []
         self.closed = threading.Event()
         self.client = Client(address, TOKEN)
-        self.client.transport.sleep = self._sleep
+        self._http = self.client.transport._http
+        self._connect, self._http.stream = self._http.stream, self._stream
         self.thread = threading.Thread(target=self._listen, args=(run,), daemon=True)
         self.thread.start()
         until(lambda: self.of("hello"), within_s=30, what="the greeting")
@@ -53,9 +54,10 @@ class EventReader:
             for event in self.client.stream(run):
                 self.received.append(event)
 
-    def _sleep(self, seconds):
-        if self.closed.wait(seconds):
+    def _stream(self, *arguments, **options):
+        if self.closed.is_set():
             raise Closed
+        return self._connect(*arguments, **options)
 
     def of(self, kind):
         return [event.data for event in self.received if event.kind == kind]
