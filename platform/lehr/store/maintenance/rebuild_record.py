@@ -220,9 +220,12 @@ def _complete(replica: Replica, folder: Path) -> None:
         name = attempt_id(folder.name, layout.attempt_number(attempt) or 0)
         replica.folder(name).mkdir(mode=0o700, exist_ok=True)
         for path in (attempt / layout.EVENTS, *attempt.glob("*.log")):
-            if is_name(path.name) and path.is_file() and not replica.size(name, path.name):
-                with open_regular(path) as source, replica.path(name, path.name).open("wb") as copy:
+            regular = path.is_file() and not path.is_symlink()
+            if is_name(path.name) and regular and not replica.size(name, path.name):
+                draft = replica.folder(name) / f".{path.name}.tmp"  # It may be interrupted.
+                with open_regular(path) as source, draft.open("wb") as copy:
                     shutil.copyfileobj(source, copy)
+                draft.replace(replica.path(name, path.name))
 
 
 def _by_config(folder: Path, ranks: int) -> dict[str, Any] | None:

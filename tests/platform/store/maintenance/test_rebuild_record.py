@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import shutil
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -173,3 +175,24 @@ def test_interrupted_rebuild_leaves_the_record_lost(
     record = backup.rebuild(bench.home).record
     assert record is not None
     assert len(record.runs) == 1
+
+
+def test_interrupted_copy_of_a_stream_is_no_stream_and_a_link_is_left_out(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt = trained(bench, "one")
+    folder = homes.runs_dir(bench.home) / attempt[:-2] / "attempt-1"
+    (folder / "rank-0.log").write_text("all of it\n")
+    (folder / "newest.log").symlink_to("rank-0.log")
+
+    def copy_a_part(source: IO[bytes], target: IO[bytes]) -> None:
+        target.write(source.read(3))
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copyfileobj", copy_a_part)
+        with pytest.raises(OSError, match="No space left"):
+            lose_and_rebuild(bench)
+    backup.rebuild(bench.home)
+    assert (bench.home / "replica" / attempt / "rank-0.log").read_text() == "all of it\n"
+    assert not (bench.home / "replica" / attempt / "newest.log").exists()
