@@ -23,6 +23,12 @@ from lehr_trainer.planning.checkpoints import checkpoint_plan
         (7000, 300, {"every": 1000}, (7, 3, True)),
         (100, 50, {"every": 0}, (1, 1, False)),
         (100, 50, {"every": 0, "save_last": False}, (0, 0, False)),
+        (
+            10**15,
+            6,
+            {"every": 4, "keep_every": 10},
+            (250_000_000_000_000, 50_000_000_000_002, True),
+        ),
     ],
 )
 def test_saves_and_kept_ones_follow_the_policy(

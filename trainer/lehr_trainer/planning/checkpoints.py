@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from math import lcm
 
-from lehr_trainer.checkpointing.retention import Held, superfluous
 from lehr_trainer.configs.sizes import FP32
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.planning.counts import parameter_counts
@@ -24,16 +23,22 @@ class CheckpointPlan:
 
 
 def checkpoint_plan(config: TrainConfig) -> CheckpointPlan:
-    """Plan the checkpoints of a run; the best is assumed to be an early one."""
-    policy, steps, evaluated = config.checkpoint, config.steps, config.validation.every
-    saves = set(range(policy.every, steps + 1, policy.every) if policy.every else ())
-    saves |= {steps} if policy.save_last else set()
-    losses = {step: None if step % (evaluated or steps) else step for step in saves - {steps}}
-    held = [Held(Path(), step, losses.get(step, step)) for step in sorted(saves)]
+    """Plan the checkpoints of a run; the best is assumed to be an early one.
+
+    They are counted, not listed: there may be millions.
+    """
+    policy, steps, every = config.checkpoint, config.steps, config.checkpoint.every
+    saves = steps // every if every else 0
+    saves += policy.save_last and (not every or steps % every > 0)
+    # All but the last save are at the interval. The newest of them that is not kept for its age:
+    oldest = every * max(0, saves - policy.keep_last)
+    by_step = oldest // lcm(every, policy.keep_every) if oldest and policy.keep_every else 0
+    best = lcm(every, config.validation.every) if policy.keep_best else 0
+    is_kept_by_step = policy.keep_every > 0 and best % policy.keep_every == 0
     counts = parameter_counts(config.model)
     return CheckpointPlan(
         size_bytes=FP32 * counts.total + config.optimizer.state_bytes(counts),
-        saves=len(held),
-        kept=len(held) - len(superfluous(held, policy)),
-        keeps_best=policy.keep_best and any(one.val_loss is not None for one in held[:-1]),
+        saves=saves,
+        kept=min(saves, policy.keep_last) + by_step + (0 < best <= oldest and not is_kept_by_step),
+        keeps_best=0 < best <= every * (saves - 1),
     )
