@@ -132,6 +132,18 @@ def test_each_parameter_is_in_exactly_one_group(kind: str, tied: bool) -> None:
     assert all(p.ndim == 1 for p in groups["vector"])
 
 
+@pytest.mark.parametrize("fused", [True, False])
+def test_loaded_state_is_on_the_device_of_its_parameters(fused: bool) -> None:
+    model, config = llama(), MuonConfig(fused=fused)
+    saved = build_muon(model, config)
+    backward(model)
+    saved.step()
+    elsewhere = build_muon(llama().to("meta"), config)
+    elsewhere.load_state_dict(saved.state_dict())
+    devices = {value.device.type for held in elsewhere.state.values() for value in held.values()}
+    assert devices == {"meta"}
+
+
 def test_tied_head_with_its_own_rate_is_refused() -> None:
     config = MuonConfig(embedding_lr=1e-3, head_lr=2e-3)
     with pytest.raises(

@@ -69,6 +69,8 @@ def build_muon(model: nn.Module, config: MuonConfig) -> Muon:
             "betas": config.betas,
             "eps": config.eps,
             "fused": config.fused,
+            # Only then does a load put the counter of steps where ``adam`` reads it.
+            "capturable": not config.fused,
         }
         for name, rate in rates.items()
     ]
@@ -190,7 +192,7 @@ class Muon(torch.optim.Optimizer):
             [state["step"] for state in states],
             fused=group["fused"],
             foreach=not group["fused"],
-            capturable=not group["fused"] and bool(parameters) and parameters[0].is_cuda,
+            capturable=group["capturable"] and bool(parameters) and parameters[0].is_cuda,
             amsgrad=False,
             beta1=group["betas"][0],
             beta2=group["betas"][1],
