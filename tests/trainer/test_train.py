@@ -255,6 +255,17 @@ def test_best_is_kept_among_regular_saves_and_adds_none(
     assert removed == ([3] if keeps_best else [3, 6])
 
 
+def test_a_loss_that_is_not_finite_is_saved_as_none(tmp_path: Path, corpus: Path) -> None:
+    validation = {"tokens": 512, "share": 0.1, "every": 1}
+    training = begin(tmp_path, corpus, steps=3, validation=validation, checkpoint={"every": 1})
+    losses = iter([float("nan"), 5.0, float("inf")])
+    training.evaluate = lambda: next(losses)  # type: ignore[method-assign]
+    train(training)
+    saved = recorded(training, "checkpoint")
+    assert [record["val_loss"] for record in saved] == [None, 5.0, None]
+    assert training.progress.best_val_loss == 5.0
+
+
 def test_a_run_is_evaluated_at_its_interval_and_at_its_end(tmp_path: Path, corpus: Path) -> None:
     validation = {"tokens": 512, "share": 0.1, "every": 2}
     training = train(

@@ -7,6 +7,7 @@ files either way.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -157,7 +158,7 @@ class Checkpointer:
             checkpoint.Manifest(
                 step=progress.step,
                 tokens=progress.tokens,
-                val_loss=val_loss,
+                val_loss=val_loss if val_loss is not None and math.isfinite(val_loss) else None,
                 reason=reason,
                 code=layout.code_digest(),
             ),

@@ -34,7 +34,7 @@ class Manifest(BaseModel):
     step: int
     tokens: int
     val_loss: float | None = Field(default=None, allow_inf_nan=False)
-    """Of these very weights, when they were evaluated."""
+    """Of these very weights, when they were evaluated; None also if it is NaN or infinite."""
     reason: str
     code: str | None = None
     """Digest of the capsule that the run trains with; None outside the platform."""
