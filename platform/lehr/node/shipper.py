@@ -10,7 +10,6 @@ superseded (fenced); then the shim ends it. The last request is the exit with th
 sizes, repeated until the server has everything.
 """
 
-import contextlib
 import json
 import math
 import os
@@ -44,6 +43,10 @@ EVENTS = "events.jsonl"
 _MAX_STEP = 1 << 60
 
 
+class Unseen(Outage):
+    """A stream cannot be looked at now, so nobody knows whether all of it is delivered."""
+
+
 class Shipper:
     def __init__(self, entry: AttemptDir, launch: dict[str, Any]) -> None:
         self.entry = entry
@@ -51,6 +54,8 @@ class Shipper:
         self.gang = torchrun.Gang(**launch["gang"])
         self.attempt_dir = str(launch["attempt_dir"])
         self.server = ServerConnection(self.address, str(launch["token"]), entry.attempt_id)
+        self.unseen: list[str] = []
+        """The files that could not be looked at the last time."""
         # A new attempt has sent nothing; otherwise ask the server.
         self.offsets: dict[str, int] | None = {}
         if self.sizes():
@@ -87,7 +92,7 @@ class Shipper:
                 wait = outage.wait_s or pause * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
                 pause = min(pause * 2, BACKOFF_S[1])
                 own_log.write(f"{time.time():.0f} {outage}; again in {wait:.1f} s")
-                if isinstance(outage, Rejected) and self.gives_up():
+                if isinstance(outage, Rejected | Unseen) and self.gives_up():
                     # The streams stay in the run directory.
                     procfs.write_atomically(self.entry.file("delivered"), b"")
                     return
@@ -136,11 +141,13 @@ class Shipper:
         A stream that cannot be looked at now is left out.
         """
         sent = self.offsets or {}
-        sizes = {}
+        sizes, self.unseen = {}, []
         for name, path in self.streams().items():
-            with contextlib.suppress(OSError):  # As while its file server is away: nothing is gone.
+            try:
                 if (size := _size(path)) or sent.get(name):
                     sizes[name] = size
+            except OSError:  # As while its file server is away: nothing is gone.
+                self.unseen.append(path)
         return sizes
 
     def ship(self, *, final: bool) -> bool:
@@ -243,6 +250,8 @@ class Shipper:
     def report_exit(self, ended: dict[str, Any]) -> bool:
         # The server stores no streams of a deleted run, so it must not wait for any.
         sizes = {} if self.deleted else self.sizes()
+        if not self.deleted and self.unseen:
+            raise Unseen(f"{self.unseen[0]} cannot be looked at")
         body = {"exit": ended, "sizes": sizes, "node_rank": self.gang.node_rank}
         killpoints.reached("shipper: before the exit report is sent")
         reply = self.server.post("exit", body).must(200).json()
