@@ -128,6 +128,7 @@ def test_stream_that_vanishes_while_it_is_written_is_an_alert_at_once(api, worke
     assert (alert["code"], alert["step"], alert["sure"]) == ("lost_records", 4, "certain")
     lost = f"events.jsonl became shorter, 0 of {len(data)} bytes: "
     assert lost in alert["seen"]
+    assert "earlier checkpoints may be gone, too: `lehr db check` lists them" in alert["advice"]
     assert [lost in text for text in client.get(f"/api/v1/runs/{run}").json()["warnings"]] == [True]
 
 

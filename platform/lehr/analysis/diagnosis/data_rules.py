@@ -57,7 +57,8 @@ def lost_records(run: DiagnosedRun) -> Iterator[Sign]:
         yield Sign(
             loss.step,
             loss.seen,
-            "Weights and checkpoints are not concerned, but curves and logs lack this. To have it, "
+            "Weights and later checkpoints are not concerned, but curves and logs lack this, and "
+            "earlier checkpoints may be gone, too: `lehr db check` lists them. To have the record, "
             "repeat the run, or fork it from a checkpoint before it",
             "certain",
             "the run's folder was removed or cut while it trained, or the record was restored from "
