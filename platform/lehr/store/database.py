@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from sqlalchemy import Engine, QueuePool, StaticPool, create_engine, event
 from sqlalchemy.exc import DatabaseError, IntegrityError
@@ -24,6 +23,7 @@ from lehr import killpoints
 from lehr.errors import InternalError, StoreUnavailable
 from lehr.store.changes import Change, Changes
 from lehr.store.maintenance import migrate
+from lehr.store.read_only import open_read_only
 from lehr.store.wal import WAL_LIMIT, Wal
 
 Clock = Callable[[], float]
@@ -160,12 +160,8 @@ class Database:
         return connection
 
     def _connect_reader(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            f"file:{quote(str(self.path))}?mode=ro",
-            uri=True,
-            timeout=BUSY_TIMEOUT_S,
-            isolation_level=None,
-            check_same_thread=False,
+        connection = open_read_only(
+            self.path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
         )
         connection.execute("PRAGMA query_only=ON")
         return connection

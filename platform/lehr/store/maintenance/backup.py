@@ -17,7 +17,6 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from pathlib import Path
-from urllib.parse import quote
 
 from lehr import __version__
 from lehr import home as homes
@@ -28,6 +27,7 @@ from lehr.store.changes import Changes
 from lehr.store.database import Database
 from lehr.store.maintenance import capsules, content, lost_record, migrate
 from lehr.store.maintenance.rebuild_record import RebuiltRecord, rebuild_record
+from lehr.store.read_only import open_read_only
 from lehr.store.store import RESTORING, Store
 from lehr.store.streams import index
 from lehr.store.streams.replica import GAPS, is_name, sync_folder
@@ -284,9 +284,7 @@ def _copy_database(source: Path, target: Path) -> tuple[str, ...]:
     """Copy the database consistently while others write to it. Return what is damaged in it."""
     try:
         with (
-            closing(
-                sqlite3.connect(f"file:{quote(str(source))}?mode=ro", uri=True, timeout=30)
-            ) as running,
+            closing(open_read_only(source, timeout=30)) as running,
             closing(sqlite3.connect(target)) as copy,
         ):
             running.backup(copy)

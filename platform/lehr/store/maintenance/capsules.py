@@ -9,10 +9,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from urllib.parse import quote
 
 from lehr.capsules import archive
 from lehr.capsules.capsule_store import CapsuleStore
+from lehr.store.read_only import open_read_only
 from lehr.store.streams.replica import sync_folder
 
 FOLDER = "capsules"
@@ -41,8 +41,7 @@ def needed(database: Path) -> dict[str, list[str]]:
     Those whose spec is damaged have the key "": nobody knows what they need.
     """
     found: dict[str, list[str]] = defaultdict(list)
-    uri = f"file:{quote(str(database))}?mode=ro"
-    with closing(sqlite3.connect(uri, uri=True, timeout=30)) as connection:
+    with closing(open_read_only(database, timeout=30)) as connection:
         connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
         for query in _NEEDED:
             try:

@@ -9,11 +9,11 @@ from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 import numpy as np
 
 from lehr.store.ids import attempt_id
+from lehr.store.read_only import open_read_only
 from lehr.store.streams import index, points
 from lehr.store.streams.indexer import Indexer
 from lehr.store.streams.replica import Replica, is_events
@@ -45,7 +45,7 @@ class StoredStream(NamedTuple):
 def received(path: Path) -> list[StoredStream]:
     """Return the streams of an index; none if it cannot be read."""
     try:
-        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as connection:
+        with closing(open_read_only(path)) as connection:
             rows = connection.execute(
                 "SELECT runs.run, attempt, name, stored, crc32 FROM streams"
                 " JOIN runs ON runs.id = streams.run WHERE crc32 >= 0"

@@ -12,7 +12,6 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Literal
-from urllib.parse import quote
 
 from sqlalchemy import JSON
 from sqlmodel import SQLModel
@@ -23,6 +22,7 @@ from lehr.errors import HomeUnusable, NotFound
 from lehr.store.ids import attempt_id
 from lehr.store.maintenance import capsules, content, migrate
 from lehr.store.maintenance.lost import lost
+from lehr.store.read_only import open_read_only
 from lehr.store.records.provenance import provenance_digest
 from lehr.store.streams import index
 from lehr.store.streams.replica import Replica
@@ -224,8 +224,6 @@ def _has_table(connection: sqlite3.Connection, name: str) -> bool:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        f"file:{quote(str(path))}?mode=ro", uri=True, isolation_level=None, timeout=10
-    )
+    connection = open_read_only(path, isolation_level=None, timeout=10)
     connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
     return connection

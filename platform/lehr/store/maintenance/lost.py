@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from urllib.parse import quote
 
 from lehr import home as homes
+from lehr.store.read_only import open_read_only
 from lehr.store.streams.replica import Replica
 from lehr.store.streams.unrecorded import unrecorded_steps
 from lehr_trainer.contract import layout
@@ -16,7 +15,7 @@ from lehr_trainer.contract import layout
 
 def lost(home: Path) -> Iterator[tuple[str, str]]:
     """Yield a place and a sentence for each loss; ``lehr.db`` and ``streams.db`` must be whole."""
-    with closing(_open(home / "streams.db")) as streams:
+    with closing(open_read_only(home / "streams.db", timeout=10)) as streams:
         for number, run in streams.execute("SELECT id, run FROM runs ORDER BY run").fetchall():
             for steps in unrecorded_steps(streams, number):
                 text = f"steps {steps.first:,} to {steps.last:,} are not on record"
@@ -25,7 +24,7 @@ def lost(home: Path) -> Iterator[tuple[str, str]]:
     for attempt, _ in replica.files():
         for gap in replica.gaps(attempt):
             yield attempt, gap.text
-    with closing(_open(home / "lehr.db")) as record:
+    with closing(open_read_only(home / "lehr.db", timeout=10)) as record:
         rows = record.execute(
             "SELECT run_id, path FROM checkpoints WHERE removed_at IS NULL ORDER BY run_id, path"
         ).fetchall()
@@ -34,7 +33,3 @@ def lost(home: Path) -> Iterator[tuple[str, str]]:
         folder = homes.runs_dir(home) / run / path
         if folder.parents[1].is_dir() and not (folder / layout.MANIFEST).is_file():
             yield f"run {run}", f"the checkpoint {path} is not in {folder.parents[2]}"
-
-
-def _open(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=10)

@@ -10,6 +10,7 @@ from pathlib import Path
 from sqlalchemy import Engine, text
 
 from lehr.errors import HomeUnusable, InternalError
+from lehr.store.read_only import open_read_only
 
 HEAD = "0015"
 """The newest revision in ``migrations/versions``; a test checks that."""
@@ -30,7 +31,7 @@ def revision(path: Path) -> str | None:
     if not path.exists():
         return None
     try:
-        with closing(sqlite3.connect(f"file:{_quote(path)}?mode=ro", uri=True)) as connection:
+        with closing(open_read_only(path)) as connection:
             tables = {
                 name
                 for (name,) in connection.execute(
@@ -103,9 +104,3 @@ def _copy_aside(path: Path, found: str) -> None:
     with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(draft)) as copy:
         source.backup(copy)
     draft.replace(kept)
-
-
-def _quote(path: Path) -> str:
-    from urllib.parse import quote
-
-    return quote(str(path))

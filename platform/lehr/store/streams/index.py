@@ -10,12 +10,12 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from lehr.errors import LehrError, StoreUnavailable
+from lehr.store.read_only import open_read_only
 
 VERSION = 3
 """The version of the tables below and of their contents. Another version means: rebuild."""
@@ -117,14 +117,12 @@ def version(path: Path) -> int | None:
     """Return the version of an index file; None if it is missing or unreadable."""
     if not path.is_file():
         return None
-    connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)
-    try:
-        found = int(connection.execute("PRAGMA user_version").fetchone()[0])
-        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
-    except (sqlite3.DatabaseError, UnicodeDecodeError):
-        return None
-    finally:
-        connection.close()
+    with closing(open_read_only(path)) as connection:
+        try:
+            found = int(connection.execute("PRAGMA user_version").fetchone()[0])
+            connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+        except (sqlite3.DatabaseError, UnicodeDecodeError):
+            return None
     return found
 
 
@@ -196,12 +194,8 @@ class Readers:
             if self._idle:
                 return self._idle.pop()
         try:
-            connection = sqlite3.connect(
-                f"file:{quote(str(self._path))}?mode=ro",
-                uri=True,
-                timeout=10.0,
-                isolation_level=None,
-                check_same_thread=False,
+            connection = open_read_only(
+                self._path, timeout=10.0, isolation_level=None, check_same_thread=False
             )
         except sqlite3.Error as error:
             raise StoreUnavailable(f"streams.db could not be opened: {error}.") from error

@@ -82,10 +82,7 @@ class Indexer:
         known = self._streams.get((attempt_id, name))
         if known is not None:
             return known
-        found = split_attempt_id(attempt_id)
-        assert found is not None
-        run_id, attempt = found
-        run = self._run(run_id)
+        run, attempt = self._numbers(attempt_id)
         row = self.connection.execute(
             "SELECT size, stored, indexed, malformed, crc32 FROM streams"
             " WHERE run=? AND attempt=? AND name=?",
@@ -112,21 +109,16 @@ class Indexer:
         )
 
     def count_streams(self, attempt_id: str) -> int:
-        found = split_attempt_id(attempt_id)
-        assert found is not None
         row = self.connection.execute(
-            "SELECT count(*) FROM streams WHERE run=? AND attempt=?",
-            (self._run(found[0]), found[1]),
+            "SELECT count(*) FROM streams WHERE run=? AND attempt=?", self._numbers(attempt_id)
         ).fetchone()
         return int(row[0])
 
     def stored_logs(self, attempt_id: str) -> int:
         """Return the stored bytes of all logs of the attempt."""
-        found = split_attempt_id(attempt_id)
-        assert found is not None
         row = self.connection.execute(
             "SELECT coalesce(sum(stored), 0) FROM streams WHERE run=? AND attempt=? AND name<>?",
-            (self._run(found[0]), found[1], layout.EVENTS),
+            (*self._numbers(attempt_id), layout.EVENTS),
         ).fetchone()
         return int(row[0])
 
@@ -330,6 +322,12 @@ class Indexer:
         self._newest.drop((key[0], key[2]))  # Its counts of loose points are outdated.
 
     # ------------------------------------------------------------------------------- numbers
+
+    def _numbers(self, attempt_id: str) -> tuple[int, int]:
+        """Return the number of the run in this index, and that of the attempt."""
+        parts = split_attempt_id(attempt_id)
+        assert parts is not None
+        return self._run(parts[0]), parts[1]
 
     def _run(self, run_id: str) -> int:
         return self._number("runs", "run", run_id, self._runs)
