@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from dataclasses import asdict
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -126,11 +127,7 @@ def error_response(error: LehrError) -> Response:
     problems = None
     if isinstance(error, SpecError):
         problems = [
-            {
-                name: value
-                for name in ("path", "message", "hint", "line", "column", "source")
-                if (value := getattr(problem, name)) is not None
-            }
+            {name: value for name, value in asdict(problem).items() if value is not None}
             for problem in error.problems
         ]
     return problem_response(

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import sys
+from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -156,31 +157,9 @@ def state_text(state: str, reason: str | None = None) -> str:
 
 def print_error(error: LehrError, *, as_json: bool = False) -> None:
     if as_json:
-        problems = (
-            [
-                {
-                    "path": problem.path,
-                    "message": problem.message,
-                    "hint": problem.hint,
-                    "line": problem.line,
-                    "column": problem.column,
-                    "source": problem.source,
-                }
-                for problem in error.problems
-            ]
-            if isinstance(error, SpecError)
-            else []
-        )
-        print_json(
-            {
-                "error": {
-                    "code": error.code,
-                    "message": error.message,
-                    "hint": error.hint,
-                    "problems": problems,
-                }
-            }
-        )
+        problems = map(asdict, error.problems) if isinstance(error, SpecError) else ()
+        fields = {"code": error.code, "message": error.message, "hint": error.hint}
+        print_json({"error": {**fields, "problems": [*problems]}})
         return
     say(str(error))
 

@@ -77,16 +77,7 @@ def brief_run(view: RunView) -> Answer:
 
 
 def cost_of(view: CostView | None) -> Answer | None:
-    if view is None:
-        return None
-    return {
-        "gpu_hours": view.gpu_hours,
-        "planned_gpu_hours": view.planned_gpu_hours,
-        "dollars": view.dollars,
-        "planned_dollars": view.planned_dollars,
-        "planned_basis": view.planned_basis,
-        "attempts": view.attempts,
-    }
+    return None if view is None else view.model_dump(exclude={"gpu", "dollars_per_gpu_hour"})
 
 
 def curve(series: Series) -> Answer:

@@ -95,19 +95,7 @@ def audit(
     """Return what people did, newest first."""
     rows, total = context.store.audit.page(name=name, since=since, before=before, limit=limit)
     return AuditPage(
-        items=[
-            AuditEntry(
-                id=row.id or 0,
-                at=row.at,
-                name=row.name,
-                role=row.role,
-                method=row.method,
-                path=row.path,
-                status=row.status,
-                address=row.address,
-            )
-            for row in rows
-        ],
+        items=[AuditEntry.model_validate(row, from_attributes=True) for row in rows],
         next_cursor=str(rows[-1].id) if len(rows) == limit else None,
         total=total,
     )
