@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from lehr.errors import NotFound, SpecError, SpecProblem
@@ -112,8 +112,11 @@ def fork_spec(
         for name, excluded in ((one, other), (other, one)):
             if f"{_SCHEDULE}.{name}" in given and f"{_SCHEDULE}.{excluded}" not in given:
                 schedule[excluded] = None
-    if given.keys() & _WARMUP and f"{_SCHEDULE}.starts_after" not in given:
-        schedule["starts_after"] = step
+    start = f"{_SCHEDULE}.starts_after"
+    if given.keys() & _WARMUP and start not in given:
+        # A change too: a schedule that is written as its name replaces the whole of the source's.
+        is_mapping = isinstance(changes, Mapping)
+        changes = {**changes, start: step} if is_mapping else [*changes, f"{start}={step}"]
     new = load_spec(data, changes)
     assert isinstance(new, RunSpec)
     problems = _problems(old.own, new.own, step)

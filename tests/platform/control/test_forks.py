@@ -39,6 +39,13 @@ def test_unrelated_change_keeps_the_schedule_of_the_source(field):
     assert getattr(made.train.schedule, field) == 0.1
 
 
+@pytest.mark.parametrize("name", ["train.schedule=wsd", "train.schedule.name=wsd"])
+def test_new_warmup_begins_at_the_fork_however_the_schedule_is_written(name):
+    changes = [name, "train.schedule.warmup_steps=5"]
+    for given in (changes, dict(part.split("=") for part in changes)):
+        assert fork_spec(source(), given, step=10).train.schedule.starts_after == 10
+
+
 def test_fork_of_a_program_without_a_number_of_steps_may_start_at_any_step():
     program = {"module": "mine.train", "args": {"epochs": 3}}
     spec = load_spec({"name": "a", "trainer": program}).model_dump(mode="json")
