@@ -88,6 +88,9 @@ class Supervisor:
         while self._keeper.busy:
             self._wait()
             self._look()
+            if self._stopping and self._stopping not in _COPIES_S:
+                # The program has ended, so the rest of its grace serves nobody.
+                self._kill_at = min(self._kill_at, time.monotonic())
             limit_s = _COPIES_S.get(self._stopping or "", _COPIES_OF_CANCELLED_S)
             if self._stopping and time.monotonic() > self._kill_at + limit_s:
                 self._keeper.give_up()
