@@ -83,7 +83,7 @@ def test_corpus_preparation_has_the_name_of_the_run(
     monkeypatch.setattr("lehr_trainer.assemble.prepare_dataset", prepare)
     with pytest.raises(Enough):
         begin(tmp_path / "my-run", corpus, **QUIET)
-    assert asked == [{"started_by": "my-run"}]
+    assert [named["started_by"] for named in asked] == ["my-run"]
 
 
 # --- going on --------------------------------------------------------------------------------

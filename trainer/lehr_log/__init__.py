@@ -117,9 +117,10 @@ def should_stop() -> bool:
 def _state_of(path: str) -> dict[str, list[int]] | None:
     """Return size and time of change of a file, or of the files in a folder by their path in it.
 
-    None if there are too many, or they change now.
+    None if there is none, there are too many, or they change now.
     """
     with contextlib.suppress(OSError):
+        os.stat(path)
         files, _ = files_of(path, _MOST_FILES)
         if len(files) <= _MOST_FILES and sum(map(len, files)) <= _LONGEST_NAMES:
             return {name: [state.st_size, state.st_mtime_ns] for name, state in files.items()}

@@ -177,11 +177,11 @@ def restore(
 
 @db.command("rebuild")
 def rebuild(home: Home = None, as_json: JsonOption = False) -> None:
-    """Rebuild the index of metrics and logs (streams.db), and lehr.db if it is missing or empty.
-    The server must be stopped.
+    """Rebuild streams.db, and a missing or empty lehr.db. The server must be stopped.
 
-    lehr.db is made of the replica and the folders of the runs. What they do not say is listed. Runs
-    that may be training count as running, and no other run starts until `lehr db release`.
+    streams.db is the index of metrics and logs. lehr.db is made of the replica and the folders
+    of the runs. What they do not say is listed. Runs that may be training count as running, and
+    no other run starts until `lehr db release`.
 
     JSON: {rebuilt: {streams, points, records, malformed, seconds}, record: {runs, living, left_out,
     by_config, variables: [ids], unknown: [texts]} | null}.

@@ -115,8 +115,10 @@ def fork_spec(
     start = f"{_SCHEDULE}.starts_after"
     if given.keys() & _WARMUP and start not in given:
         # A change too: a schedule that is written as its name replaces the whole of the source's.
-        is_mapping = isinstance(changes, Mapping)
-        changes = {**changes, start: step} if is_mapping else [*changes, f"{start}={step}"]
+        if isinstance(changes, Mapping):
+            changes = {**changes, start: step}
+        else:
+            changes = [*changes, f"{start}={step}"]
     new = load_spec(data, changes)
     assert isinstance(new, RunSpec)
     problems = _problems(old.own, new.own, step)

@@ -99,10 +99,12 @@ class Alerts:
             )
             for steps in self._store.series.unrecorded(run.id)
         ]
-        for attempt in self._store.attempts.of_run(run.id):
-            step = newest if attempt.number == run.attempt else attempt.last_step or 0
-            gaps = [gap.text for gap in self._store.streams.gaps(attempt.id) if gap.shorter]
+        for number in range(1, run.attempt + 1):
+            attempt = attempt_id(run.id, number)
+            gaps = [gap.text for gap in self._store.streams.gaps(attempt) if gap.shorter]
             if gaps:
-                text = f"after step {step:,} of attempt {attempt.number}, {'; '.join(gaps)}"
+                of_newest = number == run.attempt
+                step = newest if of_newest else self._store.attempts.get(attempt).last_step or 0
+                text = f"after step {step:,} of attempt {number}, {'; '.join(gaps)}"
                 found.append(Loss(step, text))
         return found

@@ -59,9 +59,9 @@ def pace(least_s: float) -> None:
 
 
 def forgets() -> None:
-    from lehr_trainer.checkpointing import state
+    from lehr_trainer.checkpointing import optimizer_state
 
-    state._load_optimizer = lambda *_: None
+    optimizer_state.restore = lambda *_: None
 
 
 def sums() -> None:

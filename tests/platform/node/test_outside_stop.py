@@ -22,7 +22,7 @@ SHIM = """
     trainer_process.TERM_GRACE_S, trainer_process.SUPERVISOR_S = 0.1, 0.2
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     gang = {"per_node": 1, "nodes": 1, "node_rank": 0}
-    launch = {"gang": gang, "attempt_dir": folder, "env": {}, "nonce": "n0nce", **more}
+    launch = {"gang": gang, "attempt_dir": folder, "env": {}, "nonce": folder, **more}
     shim = Shim(AttemptDir(folder), launch)
     # No upload, and nothing to ship: only the training counts here.
     shim.start_shipper = lambda: None
@@ -30,7 +30,7 @@ SHIM = """
         "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
         "open(sys.argv[1], 'w').close(); time.sleep(2)"
     )
-    environment = {**os.environ, procfs.MARK: "n0nce"}
+    environment = {**os.environ, procfs.MARK: folder}
     argv = [sys.executable, "-c", command, folder + "/ready"]
     shim.trainer = subprocesses.start(argv, environment=environment, folder="/")
     while not os.path.exists(folder + "/ready"):
