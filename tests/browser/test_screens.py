@@ -87,7 +87,7 @@ def test_pages_are_usable_in_forced_colours(world: World, browser):
         page = visit.open(f"/runs/{world.runs['big-run'].id}")
         settle(page)
         tab = page.get_by_role("tab", selected=True)
-        assert tab.evaluate("(one) => getComputedStyle(one).outlineStyle") == "solid"
+        expect(tab).to_have_css("outline-style", "solid")
         page.get_by_role("button", name=re.compile("Dark or light")).click()
         lines = page.locator('[data-metric="train/loss"] .trace.line').first
-        assert lines.evaluate("(one) => getComputedStyle(one).stroke") not in {"none", ""}
+        expect(lines).to_have_css("stroke", re.compile("rgb"))

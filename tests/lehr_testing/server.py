@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import random
@@ -10,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +24,26 @@ TRAINER = TESTING / "trainers" / "launcher.py"
 UNENDED = ["queued", "paused", "starting", "running", "stopping"]
 
 
-def free_port() -> int:
-    """Return a free port for a server that may be started several times.
+_held: list[int] = []
+"""Open lock files, one a port that this process may use."""
 
-    Below those that systems give to outgoing connections: one of these could be taken meanwhile.
+
+def free_port() -> int:
+    """Return a port that is free, and stays so: no other process of the tests is given it meanwhile.
+
+    Below those that systems give to outgoing connections: one of these could be taken, too.
     """
-    ports = random.SystemRandom()
-    for _ in range(100):
-        port = ports.randrange(30_000, 32_768)
+    locks = Path(tempfile.gettempdir(), f"lehr-test-ports-{os.getuid()}")
+    locks.mkdir(exist_ok=True)
+    for port in random.SystemRandom().sample(range(30_000, 32_768), 100):
+        lock = os.open(locks / str(port), os.O_CREAT | os.O_RDWR)
         with socket.socket() as probe, contextlib.suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             probe.bind(("127.0.0.1", port))
+            _held.append(lock)
             return port
-    raise AssertionError("no port from 30000 to 32767 is free")
+        os.close(lock)
+    raise AssertionError("of 100 ports from 30000 to 32767, none is free")
 
 
 class Server:
