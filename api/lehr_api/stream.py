@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from anyio import CapacityLimiter, to_thread
 
-from lehr.schemas.runs import LatestOfRun
 from lehr_api.problems import Busy
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
     from lehr.presenters import Presenter
     from lehr.schemas.cluster import ClusterView
-    from lehr.schemas.runs import Latest
     from lehr.store import Change, Store
 
 _log = logging.getLogger("lehr.api.stream")
@@ -271,10 +269,9 @@ class Hub:
         ]
         # A run's own event already has its newest values.
         sent = {view.id for view in views}
-        latest = presenter.runs.latest(ids.get("metrics", set()) - sent)
         events += [
-            Event("metrics", run_id, "", _latest_json(run_id, values), run_id)
-            for run_id, values in latest.items()
+            Event("metrics", run.run_id, "", run.model_dump_json().encode(), run.run_id)
+            for run in presenter.runs.newest([*(ids.get("metrics", set()) - sent)])
         ]
         events += [Event("sweep", one, "", _json(id=one)) for one in sorted(sweeps)]
         events += [Event("rollout", one, "", _json(id=one)) for one in sorted(rollouts)]
@@ -295,10 +292,6 @@ class Hub:
 
 def _line(number: int, kind: bytes, data: bytes) -> bytes:
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (number, kind, data)
-
-
-def _latest_json(run_id: str, latest: dict[str, Latest]) -> bytes:
-    return LatestOfRun(run_id=run_id, latest=latest).model_dump_json().encode()
 
 
 def _hello(*, missed: bool) -> bytes:

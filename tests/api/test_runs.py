@@ -112,8 +112,12 @@ def test_running_run_shows_its_step_and_remaining_time(api):
     api_, client = api
     run = submit(client)
     attempt = begin(api_.store, run["id"])
-    ingest(api_.store, attempt, started() + metrics(1, 40, mfu=0.5) + evaluation(40, 2.5))
+    ingest(api_.store, attempt, started() + metrics(1, 39, mfu=0.5))
+    last = {"train/loss": 0.25, "step_time_s": 0.5, "mfu": 0.5}
+    ingest(api_.store, attempt, line("metrics", time=70.5, step=40, values=last))
+    ingest(api_.store, attempt, evaluation(40, 2.5))
     view = client.get("/api/v1/runs/one").json()
+    assert view["recorded_at"] == 70.5
     assert view["state"] == "running"
     assert view["step"] == 40
     assert view["latest"]["train/loss"] == {"value": 0.25, "step": 40}

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from lehr.schemas.runs import RunView
+from lehr.schemas.runs import LatestOfRun, RunView
 from lehr.store import Change
 from lehr_api import stream as streams_module
 from lehr_api.problems import Busy
@@ -105,8 +105,8 @@ class Views:
             raise RuntimeError("broken view")
         return runs
 
-    def latest(self, run_ids):
-        return {run_id: {} for run_id in run_ids}
+    def newest(self, run_ids):
+        return [LatestOfRun(run_id=run_id, latest={}) for run_id in run_ids]
 
 
 class Runs:

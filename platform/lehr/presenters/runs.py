@@ -18,7 +18,15 @@ from lehr.presenters.cost import Costs
 from lehr.presenters.flops import flops_per_token
 from lehr.presenters.streams import latest_values, losses
 from lehr.schemas.alerts import AlertView
-from lehr.schemas.runs import AttemptView, GpuRef, Latest, RunDetail, RunView, WandbView
+from lehr.schemas.runs import (
+    AttemptView,
+    GpuRef,
+    Latest,
+    LatestOfRun,
+    RunDetail,
+    RunView,
+    WandbView,
+)
 from lehr.specs import stored
 from lehr.specs.run import Resources
 from lehr.store.tables import RunRow
@@ -194,12 +202,21 @@ class RunPresenter:
         found = self._store.series.latest(list(run_ids), CORE_METRICS)
         return {run_id: latest_values(latest) for run_id, latest in found.items()}
 
+    def newest(self, run_ids: Sequence[str]) -> list[LatestOfRun]:
+        """Return what listeners get when the metrics of these runs grow."""
+        recorded_at = self._store.series.recorded_at(run_ids)
+        return [
+            LatestOfRun(run_id=run_id, latest=latest, recorded_at=recorded_at.get(run_id))
+            for run_id, latest in self.latest(run_ids).items()
+        ]
+
     def _fields(self, runs: Sequence[RunRow], *, look: bool = False) -> list[dict[str, Any]]:
         store = self._store
         tried = [run.id for run in runs if run.attempt]
         live = [run.id for run in runs if RunState(run.state).active]
         attempts = store.attempts.newest(tried)
         latest = store.series.latest(tried, CORE_METRICS)
+        recorded_at = store.series.recorded_at(tried)
         trends = store.series.trend(tried, "train/loss", TREND_POINTS)
         newest = [attempts[run_id] for run_id in live if run_id in attempts]
         liveness = self._liveness(newest) if newest else {}
@@ -212,6 +229,7 @@ class RunPresenter:
                 run,
                 attempts.get(run.id),
                 latest.get(run.id, {}),
+                recorded_at.get(run.id),
                 trends.get(run.id, []),
                 _median(step_times.get(run.id, [])),
                 trials[run.id].parameters if run.id in trials else {},
@@ -285,6 +303,7 @@ def _run_fields(
     run: RunRow,
     attempt: Attempt | None,
     latest: dict[str, LatestValue],
+    recorded_at: float | None,
     trend: list[float],
     step_time_s: float | None,
     parameters: dict[str, Any],
@@ -321,6 +340,7 @@ def _run_fields(
         "parameters": summary.parameters,
         "flops_per_token": flops_per_token(train) if train else None,
         "latest": latest_values(latest),
+        "recorded_at": recorded_at,
         "trend": trend,
         "parameters_varied": parameters,
         "eta_s": _eta_s(total, step, step_time_s) if moving else None,

@@ -26,6 +26,8 @@ class LatestOfRun(View):
 
     run_id: str
     latest: dict[str, Latest]
+    recorded_at: float | None = None
+    """When they were recorded, as in a run."""
 
 
 class RunView(View):
@@ -65,6 +67,10 @@ class RunView(View):
     """Training FLOPs per token; null when the sequence length changes during the run."""
     latest: dict[str, Latest] = {}
     """Newest values of the core metrics: train/loss, val/loss, tokens_per_s, mfu, ..."""
+    recorded_at: float | None = None
+    """When its newest metrics were recorded, by its node's clock: how old they are. Null before the
+    first.
+    """
     trend: list[Measured] = []
     """At most 24 values of train/loss over the run so far, for a sparkline."""
     parameters_varied: dict[str, Any] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sqlite3
 from array import array
@@ -131,6 +132,17 @@ class SeriesReader:
                 row = connection.execute("SELECT id FROM runs WHERE run=?", (run_id,)).fetchone()
                 found[run_id] = _latest(connection, row[0], names) if row else {}
         return found
+
+    def recorded_at(self, run_ids: Sequence[str]) -> dict[str, float]:
+        """Return when each run's newest metrics were recorded, by its node's clock, in seconds."""
+        with self._index.read() as connection:
+            rows = connection.execute(
+                "SELECT runs.run, latest.value FROM json_each(?) AS wanted"
+                " JOIN runs ON runs.run = wanted.value"
+                " JOIN latest ON latest.run = runs.id AND metric=? ORDER BY attempt",
+                (json.dumps(run_ids), index.TIME),
+            )
+            return {run_id: time for run_id, time in rows if time is not None}
 
     def trend(
         self, run_ids: Sequence[str], name: str = "train/loss", points: int = 24

@@ -358,6 +358,7 @@ export interface RunView {
   parameters: number | null;
   flops_per_token: number | null;
   latest: Record<string, Latest>;
+  recorded_at: number | null;
   trend: WireNumber[];
   parameters_varied: Record<string, any>;
   eta_s: number | null;
@@ -429,6 +430,7 @@ export interface RunDetail {
   parameters: number | null;
   flops_per_token: number | null;
   latest: Record<string, Latest>;
+  recorded_at: number | null;
   trend: WireNumber[];
   parameters_varied: Record<string, any>;
   eta_s: number | null;
