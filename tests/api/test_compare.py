@@ -89,6 +89,29 @@ def test_training_metrics_of_different_held_out_sets_are_compared(api, trained):
     assert found["notes"] == []
 
 
+@pytest.mark.parametrize(
+    ("metric", "declared", "goal", "words"),
+    [
+        ("val/accuracy", None, "maximize", "looks better"),
+        ("train/grad_norm", "maximize", "maximize", "looks better"),
+        ("train/grad_norm", None, None, "looks higher in train/grad_norm"),
+    ],
+)
+def test_a_comparison_has_the_goal_of_its_sweep_or_of_the_name(api, metric, declared, goal, words):
+    api_, client = api
+    declaration = {"metric": {"name": metric, "goal": declared}} if declared else {}
+    sweep = client.post("/api/v1/sweeps", json={"spec": {**SWEEP_SPEC, **declaration}}).json()
+    ids = [trial["run"]["id"] for trial in sweep["trials"][:2]]
+    for run_id, value in zip(ids, (0.2, 0.7), strict=True):
+        ingest(api_.store, begin(api_.store, run_id), started() + metrics(1, 2, **{metric: value}))
+    found = compare(client, *ids, metric=metric)
+    assert (found["goal"], found["gaps"][0]["sentence"].count(words)) == (goal, 1)
+    [known] = [
+        one for one in client.get(f"/api/v1/runs/{ids[0]}/metrics").json() if one["name"] == metric
+    ]
+    assert known["goal"] == (None if metric == "train/grad_norm" else goal)
+
+
 def test_unrecorded_held_out_set_has_a_note(api, trained):
     ids = [trained("docs", 3.0, DOCS), trained("old", 2.5, None)]
     found = compare(api[1], *ids)

@@ -12,15 +12,16 @@ const steps = fc.uniqueArray(fc.integer({ min: 0, max: 1000 }), { maxLength: 60 
 const pairs = (one) => one.step.map((/** @type {number} */ step, /** @type {number} */ i) => [step, one.y[i]]);
 
 test("values of the wire become numbers, and what is not finite a gap or an infinity", () => {
-  const read = points({ step: [1, 2, 3], x: [1, 2, 3], y: [1.5, "NaN", "Infinity"], low: null, high: [2, "NaN", 3] });
-  assert.deepEqual(read, { step: [1, 2, 3], x: [1, 2, 3], y: [1.5, NaN, Infinity], low: null, high: [2, NaN, 3] });
+  const read = points({ step: [1, 2, 3], x: [1, 2, 3], y: [1.5, "NaN", "Infinity"], low: null, high: [2, "NaN", 3], goal: "maximize" });
+  assert.deepEqual(read, { step: [1, 2, 3], x: [1, 2, 3], y: [1.5, NaN, Infinity], low: null, high: [2, NaN, 3], goal: "maximize" });
 });
 
 test("an axis of another unit is multiplied by what one costs", () => {
   assert.deepEqual(points({ step: [1, 2], x: [10, 20], y: [1, 1], low: null, high: null }, 6).x, [60, 120]);
 });
 
-test("new points come after the old ones", () => {
+test("new points come after the old ones, and the goal stays", () => {
+  assert.equal(joined(curve([[1, 10]]), { ...curve([[3, 30]]), goal: "maximize" }).goal, "maximize");
   assert.deepEqual(pairs(joined(curve([[1, 10], [2, 20]]), curve([[3, 30]]))), [[1, 10], [2, 20], [3, 30]]);
 });
 

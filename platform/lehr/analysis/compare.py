@@ -20,6 +20,7 @@ from lehr.analysis.curve import Curve
 from lehr.analysis.held_out import HeldOut, is_measured
 from lehr.analysis.noise import pooled_noise
 from lehr.analysis.seed_groups import GroupDifference, SeededRun, gaps, grouped, means
+from lehr.metric_goal import Goal
 from lehr.parameter_names import ARGUMENTS, SEED, is_neutral_argument, is_seed
 
 _MISSING = "—"
@@ -165,8 +166,10 @@ def differences(specs: Sequence[Mapping[str, Any]]) -> list[Difference]:
     return found
 
 
-def compare(runs: Sequence[ComparedRun], *, metric: str = "val/loss") -> ComparisonResult:
-    """Compare runs; the first is the baseline.
+def compare(
+    runs: Sequence[ComparedRun], *, metric: str = "val/loss", goal: Goal | None = "minimize"
+) -> ComparisonResult:
+    """Compare runs; the first is the baseline. ``goal`` is the metric's, None if it is not known.
 
     Raises:
         ValueError: fewer than two runs.
@@ -195,7 +198,7 @@ def compare(runs: Sequence[ComparedRun], *, metric: str = "val/loss") -> Compari
         common_x=common,
         results=tuple(results),
         noise=None if noise is None else noise.deviation,
-        gaps=gaps(groups, noise, metric),
+        gaps=gaps(groups, noise, metric, goal),
         means=means(groups, metric),
         held_out=held_out,
         held_out_note=note,

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from lehr.analysis.noise import Noise, is_value
-from lehr.analysis.significance import Group, Significance, goal_of, judge, mean_note
+from lehr.analysis.significance import Group, Significance, judge, mean_note
+from lehr.metric_goal import Goal
 
 _OWN_NOISE = 3
 """Seeds from which two groups are judged by their own noise; with fewer, by that of all groups."""
@@ -82,7 +83,7 @@ def means(groups: Sequence[SeedGroup], metric: str) -> tuple[str, ...]:
 
 
 def gaps(
-    groups: Sequence[SeedGroup], noise: Noise | None, metric: str
+    groups: Sequence[SeedGroup], noise: Noise | None, metric: str, goal: Goal | None
 ) -> tuple[GroupDifference, ...]:
     """Compare the first group with each other one, but for those of other held-out sets.
 
@@ -90,6 +91,7 @@ def gaps(
         groups: the baseline's first.
         noise: pooled over all groups.
         metric: name of the values.
+        goal: of the metric; None where it is not known.
     """
     if not groups:
         return ()
@@ -102,7 +104,7 @@ def gaps(
         judged = judge(
             base.group,
             other.group,
-            goal=goal_of(metric),
+            goal=goal,
             metric=metric,
             noise=noise if few else None,
             measure=f"lehr seeds {base.run_ids[0]} --n 3",

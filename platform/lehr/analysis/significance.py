@@ -15,16 +15,14 @@ from typing import Literal
 
 from lehr.analysis.noise import BEYOND, Noise, is_value, pooled_noise
 from lehr.analysis.student import quantile
+from lehr.metric_goal import Goal
 
-Goal = Literal["minimize", "maximize"]
 Verdict = Literal["differs", "within_noise", "unknown", "diverged"]
 
 PLUS_MINUS = "± is half of the 95 % interval, from the noise between seeds."
 _LEVEL = 0.975
 _POWER = 0.8
 _MOST_SEEDS = 30
-_LOWER_IS_BETTER = ("loss", "perplexity", "bits_per_byte", "raw_ce_fp32", "step_time_s")
-_HIGHER_IS_BETTER = ("mfu", "tokens_per_s", "top1_acc", "accuracy")
 
 
 @dataclass(frozen=True)
@@ -55,14 +53,6 @@ class Significance:
     more_seeds: int | None
     """Further seeds that each group probably needs to decide; None: no number, or too many."""
     sentence: str
-
-
-def goal_of(metric: str) -> Goal | None:
-    """Return whether lower or higher values of a metric are better; None where that is open."""
-    last = metric.rpartition("/")[2]
-    if any(word in last for word in _LOWER_IS_BETTER):
-        return "minimize"
-    return "maximize" if last in _HIGHER_IS_BETTER else None
 
 
 def judge(

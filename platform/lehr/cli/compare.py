@@ -158,9 +158,10 @@ def _standings(found: ComparisonView) -> Table:
     columns = ["#", "run", "id", "state", escaped(found.metric), "delta", "", "tok/s"]
     columns += [*(["MFU"] if has_mfu else []), "memory"]
     rows = table(*columns, right=("#", escaped(found.metric), "delta", "tok/s", "MFU", "memory"))
-    values = [one.value for one in found.results if one.value is not None]
-    ordered = "loss" in found.metric and found.held_out_note is None
-    best = min(values, default=None) if ordered else None
+    results = [one.value for one in found.results]
+    values = [value for value in results if value is not None and math.isfinite(value)]
+    choose = {"minimize": min, "maximize": max, None: None}[found.goal]
+    best = choose(values) if choose and values and found.held_out_note is None else None
     base = found.results[0]
     remarks = _remarks(found)
     for number, one in enumerate(found.results, start=1):

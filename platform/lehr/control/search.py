@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
+from lehr.metric_goal import Goal
 from lehr.specs.search import AshaPruning, HyperbandPruning, MedianPruning, Pruning, Range, Space
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from optuna.pruners import BasePruner
     from optuna.trial import FrozenTrial
     from optuna.trial import Trial as LiveTrial
-
-Goal = Literal["minimize", "maximize"]
 
 
 @dataclass(frozen=True)

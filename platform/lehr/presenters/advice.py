@@ -11,7 +11,7 @@ from lehr.analysis.sweep_result import lower_rates, parameter_choice, sweep_fit
 from lehr.presenters.seeds import name, one_seed_note
 
 if TYPE_CHECKING:
-    from lehr.control.search import Goal
+    from lehr.metric_goal import Goal
     from lehr.presenters.ranking import SweepVerdict
     from lehr.schemas.sweeps import SweepDetail
 

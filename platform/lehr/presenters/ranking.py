@@ -14,7 +14,7 @@ from typing import Any
 from lehr import formats
 from lehr.analysis.held_out import HeldOut
 from lehr.analysis.noise import is_value
-from lehr.control.search import Goal
+from lehr.metric_goal import Goal
 from lehr.parameter_names import is_seed
 from lehr.presenters.seeds import Point
 from lehr.presenters.seeds import points as by_seeds

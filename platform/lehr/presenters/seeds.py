@@ -11,7 +11,8 @@ from typing import Any
 
 from lehr import formats
 from lehr.analysis.noise import Noise, pooled_deviation, pooled_noise
-from lehr.analysis.significance import PLUS_MINUS, Goal, Group, band, judge, within_noise
+from lehr.analysis.significance import PLUS_MINUS, Group, band, judge, within_noise
+from lehr.metric_goal import Goal
 from lehr.parameter_names import is_seed
 
 

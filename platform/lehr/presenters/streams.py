@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from lehr.metric_goal import goal_of
 from lehr.schemas.runs import Latest
 from lehr.schemas.streams import LogChunk, LogStream, MetricInfo, Series
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def metric_info(metric: MetricSummary) -> MetricInfo:
-    return MetricInfo(**vars(metric))
+    return MetricInfo(**vars(metric), goal=goal_of(metric.name))
 
 
 def latest_values(latest: Mapping[str, LatestValue]) -> dict[str, Latest]:
@@ -26,7 +27,8 @@ def latest_values(latest: Mapping[str, LatestValue]) -> dict[str, Latest]:
 def series_view(series: SeriesData) -> Series:
     # Made of the store's own lists: nothing to validate, and a million points would take a second.
     superseded = [series_view(one) for one in series.superseded]
-    return Series.model_construct(**{**vars(series), "superseded": superseded})
+    goal = goal_of(series.name)
+    return Series.model_construct(**{**vars(series), "goal": goal, "superseded": superseded})
 
 
 def log_stream(log: LogFile) -> LogStream:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from lehr.analysis.batches import BatchesVerdict
 from lehr.analysis.held_out import HeldOutVerdict
+from lehr.metric_goal import Goal
 from lehr.schemas.base import Measured, View
 
 
@@ -83,6 +84,10 @@ class RunGroupView(View):
 class ComparisonView(View):
     runs: list[str]
     metric: str
+    goal: Goal | None = None
+    """Whether lower or higher values of the metric are better: as a sweep of these runs declares,
+    else by its name; null where neither shows it.
+    """
     x_axis: Literal["step", "tokens", "time", "flops"]
     common_x: float | None = None
     """The last x that every run reached: values are compared there."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from lehr.metric_goal import Goal
 from lehr.schemas.base import Measured, View
 
 
 class MetricInfo(View):
     name: str
+    goal: Goal | None = None
+    """Whether lower or higher values are better; null where the name does not show it."""
     points: int
     last: Measured
     last_step: int
@@ -30,6 +33,8 @@ class Series(View):
 
     run_id: str
     name: str
+    goal: Goal | None = None
+    """As of ``MetricInfo``."""
     x_axis: Literal["step", "tokens", "time"] = "step"
     exact: bool
     total_points: int

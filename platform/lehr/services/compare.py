@@ -16,6 +16,7 @@ from lehr.analysis.curve import Curve
 from lehr.analysis.held_out import is_measured
 from lehr.analysis.run_groups import GroupedRun, UnknownKey, group_names, spread
 from lehr.errors import NotFound, UserError, nearest
+from lehr.metric_goal import Goal, goal_of
 from lehr.presenters.flops import flops_per_token
 from lehr.presenters.runs import CORE_METRICS
 from lehr.schemas.comparisons import (
@@ -26,6 +27,7 @@ from lehr.schemas.comparisons import (
     RunResultView,
 )
 from lehr.services.find_runs import find_runs
+from lehr.specs.sweep import Metric
 
 if TYPE_CHECKING:
     from lehr.services.context import Context
@@ -77,10 +79,12 @@ def compare_runs(
         )
         for run, names, curve in zip(runs, infos, curves, strict=True)
     ]
-    result = compare_curves(compared, metric=metric)
+    goal = _goal(store, runs, metric)
+    result = compare_curves(compared, metric=metric, goal=goal)
     return ComparisonView(
         runs=[run.id for run in runs],
         metric=metric,
+        goal=goal,
         x_axis=x_axis,
         common_x=result.common_x,
         results=[
@@ -127,6 +131,15 @@ def compare_runs(
         batches_note=result.batches_note,
         notes=[*([chosen] if chosen else []), *result.notes],
     )
+
+
+def _goal(store: Store, runs: Sequence[RunRow], metric: str) -> Goal | None:
+    """Return the goal that a sweep of these runs declares, else that of the metric's name."""
+    for sweep_id in dict.fromkeys(run.sweep_id for run in runs if run.sweep_id is not None):
+        declared = Metric.model_validate(store.sweeps.get(sweep_id).spec["metric"])
+        if declared.name == metric:
+            return declared.goal
+    return goal_of(metric)
 
 
 def _curves(

@@ -102,7 +102,7 @@ def _sweep(context: Context, run: RunRow, n: int) -> SweepSpec:
     fresh = _unused(_seeds_there(context, run, name), n)
     path = SEED if spec.trainer is None else seed_path(spec.trainer.args) or PROGRAM_SEED
     logged = [one.name for one in context.store.series.metrics(run.id)]
-    metric = {"name": compared_metric([logged], CORE_METRICS), "goal": "minimize"}
+    metric = {"name": compared_metric([logged], CORE_METRICS)}
     if run.sweep_id is not None:
         metric = context.store.sweeps.get(run.sweep_id).spec["metric"]
     return SweepSpec.model_validate(

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
+from lehr.metric_goal import Goal, goal_of
 from lehr.parameter_names import PROGRAM_SEED, SEED, seed_path
 from lehr.specs.run import LONGEST_NOTE, Name, RunSpec
 from lehr.specs.search import Pruning, Range, Space, random_points
@@ -27,8 +28,17 @@ _LEAF_KEYS = frozenset(
 class Metric(Config):
     name: str = "val/loss"
     """Metric that ranks the trials."""
-    goal: Literal["minimize", "maximize"] = "minimize"
-    """Whether lower or higher is better."""
+    goal: Goal = "minimize"
+    """Whether lower or higher is better. Default: by the name, so that an accuracy is maximized;
+    minimize where the name does not show it.
+    """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _goal_of_the_name(cls, data: Any) -> Any:
+        if not isinstance(data, dict) or "goal" in data or "name" not in data:
+            return data
+        return {**data, "goal": goal_of(str(data["name"])) or "minimize"}
 
 
 class Values(Config):

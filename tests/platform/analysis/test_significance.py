@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lehr.analysis.noise import pooled_noise
-from lehr.analysis.significance import Group, goal_of, judge, mean_note
+from lehr.analysis.significance import Group, judge, mean_note
 
 LOSS = {"goal": "minimize", "metric": "val/loss"}
 A = Group("a", (3.00, 3.01, 3.02))
@@ -90,12 +90,6 @@ def test_mean_has_the_interval_of_its_seeds():
     # t(0.975, 2) * 0.01 / sqrt(3) is 0.0248.
     assert mean_note(A, "val/loss") == "a: val/loss 3.010 ± 0.025 (mean of 3 seeds)."
     assert mean_note(Group("a", (3.0,)), "val/loss") is None
-
-
-def test_the_goal_of_a_metric_follows_from_its_name():
-    assert goal_of("val/loss") == goal_of("train/loss") == "minimize"
-    assert goal_of("tokens_per_s") == goal_of("mfu") == "maximize"
-    assert goal_of("params/norm") is None
 
 
 @pytest.mark.parametrize("value", [1e60, -1e200, 1e308])

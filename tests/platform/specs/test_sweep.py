@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lehr.errors import SpecError
 from lehr.specs import SweepSpec, expand, json_schema, load_spec
 from lehr.specs.search import Range, point_key, random_points, size
-from lehr.specs.sweep import STARTUP_TRIALS
+from lehr.specs.sweep import STARTUP_TRIALS, Metric
 from lehr.specs.sweep_expand import trials_at, value_trials
 from lehr_testing.properties import examples
 
@@ -86,6 +86,12 @@ def test_log_uniform_samples_are_uniform_in_the_logarithm():
 def test_quantized_range_ends_after_its_last_value():
     coarse = {"x": Range(min=1, max=3, distribution="q_uniform", q=1)}
     assert sorted(point["x"] for point in random_points(coarse, 0)) == [1, 2, 3]
+
+
+def test_a_metric_without_a_goal_has_that_of_its_name():
+    names = {"val/accuracy": "maximize", "train/loss": "minimize", "my/score": "minimize"}
+    assert {name: Metric(name=name).goal for name in names} == names
+    assert Metric(name="val/accuracy", goal="minimize").goal == "minimize"
 
 
 def test_list_sweep_keeps_the_order_of_its_points():

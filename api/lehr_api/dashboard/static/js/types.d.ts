@@ -205,6 +205,7 @@ export interface RunGroupView {
 export interface ComparisonView {
   runs: string[];
   metric: string;
+  goal: "minimize" | "maximize" | null;
   x_axis: "step" | "tokens" | "time" | "flops";
   common_x: number | null;
   results: RunResultView[];
@@ -456,6 +457,7 @@ export interface RunDetail {
 
 export interface MetricInfo {
   name: string;
+  goal: "minimize" | "maximize" | null;
   points: number;
   last: WireNumber;
   last_step: number;
@@ -466,6 +468,7 @@ export interface MetricInfo {
 export interface Series {
   run_id: string;
   name: string;
+  goal: "minimize" | "maximize" | null;
   x_axis: "step" | "tokens" | "time";
   exact: boolean;
   total_points: number;

@@ -301,10 +301,8 @@ export class Chart {
     this.at = at;
     const found = this.lines.filter((line) => line.curve.step.length);
     this.#showCursor(at);
-    if (!found.length) {
-      this.read.replaceChildren();
-      return;
-    }
+    if (!found.length) this.read.replaceChildren();
+    if (!found.length) return;
     if (found.length === 1) {
       const { curve } = found[0];
       const before = at !== null && at.step < curve.step[0];
@@ -376,11 +374,14 @@ export class Chart {
     return marksNear(this.marks, at.step, Math.max(0.5, perPixel * stepsPerX), curve);
   }
 
-  /** Return the values of all runs that have one at a step, the best first: the lowest, or of rates the highest. */
+  /** As of the server; null where it is not known. */
+  get goal() { return this.lines[0]?.curve.goal ?? null; }
+
+  /** Return the values of all runs that have one at a step, the best first; without a goal the lowest. */
   values(/** @type {number} */ step) {
-    const sign = /tokens_per_s|mfu|acc$|utilization/.test(this.name) ? -1 : 1;
+    const sign = this.goal === "maximize" ? -1 : 1;
     return this.lines
-      .filter((line) => reaches(line.curve, step))
+      .filter(({ curve }) => reaches(curve, step))
       .map((line) => ({ line, at: indexAt(line.curve.step, step) }))
       .map(({ line, at }) => ({ line, x: line.curve.x[at], value: line.curve.y[at] }))
       .sort((a, b) => (Number.isNaN(a.value) ? 1 : Number.isNaN(b.value) ? -1 : sign * (a.value - b.value)));

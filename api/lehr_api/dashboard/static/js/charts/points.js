@@ -9,6 +9,7 @@ import { fromWire } from "../format.js";
  * @property {number[]} y NaN where the value is not finite
  * @property {number[] | null} low
  * @property {number[] | null} high
+ * @property {"minimize" | "maximize" | null} [goal] of the metric
  *
  * @typedef {Points & {raw: Points | null, superseded: Points[], forkedAt?: number}} Curve `forkedAt`: the first step
  *   that is the run's own; those before are of the run that it was forked from
@@ -18,7 +19,7 @@ import { fromWire } from "../format.js";
 const numbers = (wire) => wire.map((value) => (typeof value === "number" ? value : (fromWire(value) ?? NaN)));
 
 /**
- * @param {Pick<import("../types.js").Series, "step" | "x" | "y" | "low" | "high">} series
+ * @param {Pick<import("../types.js").Series, "step" | "x" | "y" | "low" | "high"> & Partial<import("../types.js").Series>} series
  * @param {number} [cost] factor from the series' axis to the chart's
  * @returns {Points}
  */
@@ -30,6 +31,7 @@ export function points(series, cost = 1) {
     y: numbers(series.y),
     low: series.low && numbers(series.low),
     high: series.high && numbers(series.high),
+    goal: series.goal,
   };
 }
 
@@ -82,7 +84,7 @@ export function joined(old, fresh) {
   /** @param {"low" | "high"} key */
   const joinRange = (key) =>
     old[key] || fresh[key] ? (old[key] ?? old.y).slice(0, keep).concat(fresh[key] ?? fresh.y) : null;
-  return { step: join("step"), x: join("x"), y: join("y"), low: joinRange("low"), high: joinRange("high") };
+  return { step: join("step"), x: join("x"), y: join("y"), low: joinRange("low"), high: joinRange("high"), goal: fresh.goal };
 }
 
 /**

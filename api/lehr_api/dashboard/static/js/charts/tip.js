@@ -36,11 +36,11 @@ export function showTip(tip, place, chart, many) {
   fill(
     tip,
     values.length > 0 && h("div.tip-step", { key: "step" }, `step ${integer(place.step)}`),
-    leftOut(better, "better"),
+    leftOut(better, chart.goal ? "better" : "lower"),
     shown.map(({ line, value }) =>
       h(line.run === place.run ? "div.tip-row.near" : "div.tip-row", { key: `${line.run} ${line.metric ?? ""}` }, h("i.tip-key", { vars: { "--key": line.colour } }), h("b", {}, metric(line.metric ?? chart.name, value)), ` ${line.label}`),
     ),
-    leftOut(more, "more"),
+    leftOut(more, chart.goal ? "more" : "higher"),
     marks.map((text) => h("div.tip-mark", {}, text)),
   );
   if (tip.parentElement !== chart.plot) chart.plot.append(tip);

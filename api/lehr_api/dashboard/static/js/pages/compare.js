@@ -93,7 +93,8 @@ function ofRun(id, which) {
   const info = known.get(id)?.get(metric);
   if (!info) return null;
   if (which === "last") return info.last;
-  return /tokens_per_s|mfu|acc$|utilization/.test(metric) ? info.maximum : info.minimum;
+  const goal = comparison?.goal;
+  return goal ? { minimize: info.minimum, maximize: info.maximum }[goal] : null;
 }
 
 /** Describe a run by the factors in which it differs from the others. @param {string} id */
