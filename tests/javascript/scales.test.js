@@ -41,7 +41,15 @@ test("equal values, and a single one, lie in the middle", () => {
   assert.deepEqual(axis([3, 3]).ticks, [{ at: 0.5, label: "<3>" }]);
 });
 
-test("a trial without the value has no place, nor one whose value is not finite", () => {
+test("values that are not finite lie in a strip above the numbers, which keep their order", () => {
+  const { at, ticks } = axis([3.8, NaN, 12.3, 4, Infinity]);
+  assert.deepEqual([at[0], at[1], at[4]], [0, 1, 1]);
+  assert.ok((at[3] ?? 1) > 0 && (at[3] ?? 1) < (at[2] ?? 0) && (at[2] ?? 1) < 1, `${at}`);
+  assert.deepEqual(ticks.at(-1), { at: 1, label: "<NaN>, <Infinity>" });
+  assert.deepEqual(axis([2, NaN]).ticks.map(({ label }) => label), ["<2>", "<NaN>"]);
+});
+
+test("a trial without the value has no place", () => {
   assert.deepEqual(axis([1, null, undefined, 2]).at, [0, null, null, 1]);
   assert.equal(axis([]).made.ticks.length, 0);
 });

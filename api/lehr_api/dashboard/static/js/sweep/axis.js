@@ -27,7 +27,12 @@ export function shareOf(value, values) {
   return (scale(/** @type {number} */ (value)) - scale(low)) / (scale(high) - scale(low));
 }
 
+/** Where the strip for values that are not finite begins, if there are any: numbers end below it. */
+const STRIP = 0.92;
+
 /**
+ * Return the axis of a value: of numbers, also if some are not finite, or of names.
+ *
  * @param {string} title
  * @param {(trial: TrialView) => unknown} value
  * @param {TrialView[]} trials
@@ -42,23 +47,25 @@ export function axisOf(title, value, trials, label) {
   const values = trials.map(value).filter((v) => v !== null && v !== undefined);
   const numbers = values.filter((v) => typeof v === "number" && Number.isFinite(v)).map(Number);
   const distinct = [...new Set(values.map((v) => (typeof v === "number" ? v : JSON.stringify(v))))];
-  if (numbers.length && numbers.length === values.length) {
+  if (numbers.length && values.every((v) => typeof v === "number")) {
+    const strip = [...new Set(values.filter((v) => !Number.isFinite(v)).map(label))].join(", ");
+    const top = strip ? STRIP : 1;
     const low = Math.min(...numbers);
     const high = Math.max(...numbers);
     // Use a log scale for values that span more than a decade.
     const log = low > 0 && high / low > 10;
     const scale = (/** @type {number} */ v) => (log ? Math.log(v) : v);
     const span = scale(high) - scale(low);
-    const at = (/** @type {number} */ v) => (span === 0 ? 0.5 : (scale(v) - scale(low)) / span);
+    const at = (/** @type {number} */ v) => top * (span === 0 ? 0.5 : (scale(v) - scale(low)) / span);
     const ticks = distinct.length <= 8 ? [...new Set(numbers)] : [low, log ? Math.sqrt(low * high) : (low + high) / 2, high];
     return {
       title,
       words,
       at: (trial) => {
         const v = value(trial);
-        return typeof v === "number" && Number.isFinite(v) ? at(v) : null;
+        return typeof v !== "number" ? null : Number.isFinite(v) ? at(v) : 1;
       },
-      ticks: ticks.map((v) => ({ at: at(v), label: label(v) })),
+      ticks: [...ticks.map((v) => ({ at: at(v), label: label(v) })), ...(strip ? [{ at: 1, label: strip }] : [])],
     };
   }
   const order = distinct.map(String).sort();
