@@ -146,7 +146,9 @@ test("a metric is shown in its own unit", () => {
     ["tokens_per_s", 31200, "31.2k tok/s"],
     ["mfu", 0.491, "49 %"],
     ["data_wait_share", 0.002, "0.20 %"],
-    ["eval/hellaswag_acc", 0.271, "27 %"],
+    ["eval/hellaswag_acc", 0.7082, "70.82 %"],
+    ["eval/hellaswag_acc", 0.7076, "70.76 %"],
+    ["top1_acc", "NaN", "NaN"],
     ["memory/peak_bytes", 61.3e9, "61.3 GB"],
     ["step_time_s", 0.0324, "32.4 ms"],
     ["step_time_s", 2.1, "2.1 s"],
@@ -161,19 +163,19 @@ test("a metric is shown in its own unit", () => {
 });
 
 test("the change from a base has a sign, and a share where the base is not zero", () => {
-  const plain = (/** @type {unknown} */ value) => f.number(value);
-  assert.equal(f.change(3.5, 3, plain), "+0.5000 (+16.7 %)");
-  assert.equal(f.change(2.5, 5, plain), "−2.500 (−50.0 %)");
-  assert.equal(f.change(3, 3, plain), "±0");
-  assert.equal(f.change(3.0001, 3, plain), "+1.0e-4 (+0.003 %)");
-  assert.equal(f.change(3.002, 3, plain), "+0.002000 (+0.07 %)");
-  assert.equal(f.change(2.9999999, 3, plain), "−1.0e-7");
+  assert.equal(f.change(3.5, 3, "val/loss"), "+0.5000 (+16.7 %)");
+  assert.equal(f.change(2.5, 5, "val/loss"), "−2.500 (−50.0 %)");
+  assert.equal(f.change(3, 3, "val/loss"), "±0");
+  assert.equal(f.change(3.0001, 3, "val/loss"), "+1.0e-4 (+0.003 %)");
+  assert.equal(f.change(3.002, 3, "val/loss"), "+0.002000 (+0.07 %)");
+  assert.equal(f.change(2.9999999, 3, "val/loss"), "−1.0e-7");
   // A share that rounds to nothing is no difference.
   assert.deepEqual([f.change(3, 3, null), f.change(3.001, 3, null), f.change(3.003, 3, null)], [null, null, "+0.1 %"]);
   assert.equal(f.change(150, 100, null), "+50.0 %");
-  assert.equal(f.change(1, 0, plain), "+1.000");
+  assert.equal(f.change(1, 0, "val/loss"), "+1.000");
   assert.equal(f.change(1, 0, null), null);
-  for (const [value, base] of [[null, 1], [1, null], ["NaN", 1], ["Infinity", "Infinity"]]) assert.equal(f.change(value, base, plain), null);
+  for (const [value, base] of [[null, 1], [1, null], ["NaN", 1], ["Infinity", "Infinity"]]) assert.equal(f.change(value, base, "val/loss"), null);
+  assert.deepEqual([f.change(0.7082, 0.7076, "top1_acc"), f.change(0.4, 0.5234, "mfu"), f.change(0.70761, 0.7076, "top1_acc")], ["+0.06 pp", "−12.34 pp", "+0.001 pp"]);
 });
 
 test("values of a spec are as one would write them", () => {

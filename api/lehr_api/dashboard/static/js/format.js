@@ -197,15 +197,20 @@ export function time(at, options = {}) {
   );
 }
 
+/** Whether a metric is a share, of 1 in all. @param {string} name */
+export const isShare = (name) => /(^mfu|_share|acc)$/.test(name);
+
 /**
- * Format a metric's value in its unit.
+ * Format a metric's value in its unit; of an accuracy with four digits, since runs differ in the last ones.
  *
  * @param {string} name
  * @param {unknown} wire
  */
 export function metric(name, wire) {
   if (name === "tokens_per_s") return si(wire, "tok/s");
-  if (name === "mfu" || name.endsWith("_share") || name.endsWith("acc")) return percent(wire);
+  const value = fromWire(wire);
+  if (name.endsWith("acc") && value !== null && Number.isFinite(value)) return `${number(value * 100)} %`;
+  if (isShare(name)) return percent(wire);
   if (name.endsWith("_bytes")) return bytes(wire);
   if (name.endsWith("_s")) return duration2(wire);
   if (name.endsWith("/lr") || name === "lr") return scientific(wire);
@@ -238,22 +243,24 @@ function apart(share) {
 }
 
 /**
- * Format the difference of a value to another: "+0.5 (+16.7 %)".
+ * Format the difference of a value to another: "+0.5 (+16.7 %)"; of shares in percentage points: "+0.06 pp".
  *
  * @param {unknown} wire
  * @param {unknown} base
- * @param {((v: unknown) => string) | null} format null for the percentage only
+ * @param {string | null} name of the metric; null for the percentage only
  * @returns {string | null} null if a difference cannot be computed, or the percentage alone rounds to nothing
  */
-export function change(wire, base, format) {
+export function change(wire, base, name) {
   const a = fromWire(wire);
   const b = fromWire(base);
   if (a === null || b === null || !Number.isFinite(a - b)) return null;
   const sign = a >= b ? "+" : "−";
-  if (!format) return b === 0 || Math.abs((a - b) / b) < 0.0005 ? null : `${sign}${apart((a - b) / b)}`;
+  if (name === null) return b === 0 || Math.abs((a - b) / b) < 0.0005 ? null : `${sign}${apart((a - b) / b)}`;
   if (a === b) return "±0";
   const share = b === 0 ? null : apart((a - b) / b);
-  const size = `${sign}${format(Math.abs(a - b))}`;
+  const points = Math.abs(a - b) * 100;
+  if (isShare(name)) return `${sign}${points < 0.01 ? points.toPrecision(1) : points.toFixed(2)} pp`;
+  const size = `${sign}${metric(name, Math.abs(a - b))}`;
   return share === null ? size : `${size} (${sign}${share})`;
 }
 

@@ -1,6 +1,6 @@
 /** The axes of one chart: their ranges, and ticks with labels in the unit of the values. */
 
-import { integer, metric, scientific, si } from "../format.js";
+import { integer, isShare, metric, scientific, si } from "../format.js";
 import { linearTicks, logTicks, robust, steady } from "./scale.js";
 
 /**
@@ -45,7 +45,7 @@ export function labels(values, name) {
   const step = values.length > 1 ? Math.abs(values[1] - values[0]) : Math.abs(values[0]) || 1;
   const largest = Math.max(...values.map(Math.abs));
   if (name.endsWith("_bytes")) return values.map((value) => prefixed(value, step, largest, "B"));
-  if (name === "mfu" || name.endsWith("_share") || name.endsWith("acc")) return values.map((value) => `${plain(value * 100, step * 100)}%`);
+  if (isShare(name)) return values.map((value) => `${plain(value * 100, step * 100)}%`);
   if (name.endsWith("per_s")) return values.map((value) => prefixed(value, step, largest, ""));
   if (name.endsWith("_s")) return values.map((value) => prefixed(value, step, largest, "s"));
   return values.map((value) => plain(value, step));

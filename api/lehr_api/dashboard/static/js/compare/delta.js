@@ -6,10 +6,10 @@ import * as f from "../format.js";
 /**
  * @param {unknown} value
  * @param {unknown} base
- * @param {((v: unknown) => string) | null} format null for the share alone
+ * @param {string | null} name of the metric; null for the share alone
  */
-export function delta(value, base, format) {
-  const text = f.change(value, base, format);
+export function delta(value, base, name) {
+  const text = f.change(value, base, name);
   return text === null ? null : h("span.delta", {}, text);
 }
 
@@ -30,9 +30,9 @@ export function notable(value, base) {
 /**
  * @param {import("../types.js").RunResultView | undefined} standing
  * @param {import("../types.js").RunResultView | undefined} base
- * @param {(v: unknown) => string} format
+ * @param {string} metric
  */
-export function besideBaseline(standing, base, format) {
+export function besideBaseline(standing, base, metric) {
   if (standing?.incomparable) return h("span.delta.incomparable", {}, standing.incomparable);
-  return delta(standing?.value, base?.value, format);
+  return delta(standing?.value, base?.value, metric);
 }

@@ -49,7 +49,7 @@ export function groupTable(runs, metric, where, swatch) {
             h("td", {}, h("b", {}, one.name)),
             h("td.num", {}, one.value.n === one.members.length ? f.integer(one.members.length) : `${one.value.n} of ${one.members.length}`),
             cell(one.value, metric),
-            h("td.num", {}, one !== base && f.change(one.value.mean, base.value.mean, (v) => f.metric(metric, v))),
+            h("td.num", {}, one !== base && f.change(one.value.mean, base.value.mean, metric)),
             cell(one.last, metric),
             cell(one.best, metric),
             cell(one.speed, "tokens_per_s"),

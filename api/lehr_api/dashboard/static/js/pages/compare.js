@@ -251,7 +251,7 @@ function drawTable() {
               ),
               h("td", {}, runState(run)),
               h("td.num", {}, h("b", {}, format(standing?.value))),
-              h("td.num", {}, id !== base && besideBaseline(standing, results.get(base), format)),
+              h("td.num", {}, id !== base && besideBaseline(standing, results.get(base), metric)),
               h("td.num", { title: known.get(id)?.has(metric) ? `at step ${f.integer(known.get(id)?.get(metric)?.last_step)}` : null }, format(ofRun(id, "last"))),
               h("td.num", {}, format(ofRun(id, "best"))),
               besides.map(([field, , , name]) => h("td.num", {}, f.metric(name, standing?.[field]).replace(" tok/s", ""), id !== base && notable(standing?.[field], results.get(base)?.[field]))),
