@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import typer
 
 from lehr import formats
-from lehr.cli.connect import Ref, connect, find, find_any
+from lehr.cli.connect import ActRef, Ref, connect
 from lehr.cli.output import (
     JsonOption,
     YesOption,
@@ -21,21 +19,18 @@ from lehr.cli.output import (
 from lehr.cli.run_actions import confirm
 from lehr.schemas.sweeps import SweepDeletion
 
-if TYPE_CHECKING:
-    from lehr.client import Rollout, Run, Sweep
-
 app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command("archive")
-def archive(ref: Ref, as_json: JsonOption = False) -> None:
+def archive(ref: ActRef, as_json: JsonOption = False) -> None:
     """Hide an ended run, a rollout, or a sweep and its runs from lists. Nothing is deleted.
 
     JSON: {run: RunDetail}, {sweep: SweepDetail} or {rollout: RolloutDetail}.
     """
-    found = find_any(connect(), ref).archive()
+    found = connect().find_any(ref, "archive").archive()
     if as_json:
-        print_json({noun(found): found.detail})
+        print_json({found.noun: found.detail})
     else:
         back = f"Undo: lehr unarchive {found.id}"
         console().print(f"{escaped(found.name)} ({found.id}) is archived. {back}")
@@ -47,9 +42,9 @@ def unarchive(ref: Ref, as_json: JsonOption = False) -> None:
 
     JSON: {run: RunDetail}, {sweep: SweepDetail} or {rollout: RolloutDetail}.
     """
-    found = find_any(connect(), ref).unarchive()
+    found = connect().find_any(ref).unarchive()
     print_result(
-        {noun(found): found.detail},
+        {found.noun: found.detail},
         f"{escaped(found.name)} ({found.id}) is no longer archived.",
         as_json=as_json,
     )
@@ -57,7 +52,7 @@ def unarchive(ref: Ref, as_json: JsonOption = False) -> None:
 
 @app.command("delete")
 def delete(
-    ref: Ref,
+    ref: ActRef,
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -66,7 +61,7 @@ def delete(
     Shows first how much space it frees, including copies in storage. Spec, provenance and state
     changes are kept; the run is archived. JSON: {deleted: Deletion} or {deleted: SweepDeletion}.
     """
-    run = find(connect(), ref)
+    run = connect().find(ref, "delete")
     if not yes:
         weighed = run.deletion()
         frees = f"{formats.size(weighed.bytes)}, {weighed.checkpoints} checkpoints"
@@ -82,8 +77,3 @@ def delete(
         f"{escaped(run.name)} ({run.id}): {formats.size(freed.bytes)} freed; its record is kept.",
         as_json=as_json,
     )
-
-
-def noun(found: Run | Sweep | Rollout) -> str:
-    """Return ``run``, ``sweep`` or ``rollout``: the key of --json."""
-    return type(found).__name__.lower()

@@ -9,7 +9,7 @@ import typer
 
 from lehr import formats
 from lehr.analysis.significance import PLUS_MINUS
-from lehr.cli.connect import connect, find
+from lehr.cli.connect import connect
 from lehr.cli.narrow import fitting
 from lehr.cli.output import (
     JsonOption,
@@ -48,8 +48,9 @@ def compare(
         list[str],
         typer.Argument(
             metavar="REF REF...",
-            help="Runs by id, unique prefix of an id, or name. A sweep means all its runs. "
-            "The first is the baseline.",
+            help="Runs by id, unique prefix of an id, or name (if several have it: the one "
+            "that trained; several such are listed). A sweep means all its runs. The first is the "
+            "baseline.",
         ),
     ],
     x: Annotated[
@@ -138,7 +139,7 @@ def _run_ids(client: Client, refs: list[str]) -> list[str]:
 
     ids: list[str] = []
     for ref in refs:
-        found = find(client, ref)
+        found = client.find(ref, "compare")
         ids += (
             [trial.run.id for trial in found.results()] if isinstance(found, Sweep) else [found.id]
         )

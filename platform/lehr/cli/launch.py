@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from lehr.cli.connect import connect
-from lehr.cli.output import console, notes, warn
+from lehr.cli.output import console, notes, say, warn
 from lehr.cli.plan import of_another_kind, read_spec, refusal
 from lehr.cli.run_actions import confirm
 from lehr.errors import LehrError, ServerUnavailable, SpecError, UserError
 
 if TYPE_CHECKING:
-    from lehr.client import Client, Rollout, Sweep
+    from lehr.client import Client, Rollout, Run, Sweep
     from lehr.specs import RunSpec, Spec
+
+    L = TypeVar("L", Run, Sweep, Rollout)
 
 WatchOption = Annotated[
     bool, typer.Option("--watch", "-w", help="Show its progress until it ends.")
@@ -116,6 +118,21 @@ def recording() -> Iterator[None]:
         yield
     except UserError as error:
         raise nothing_recorded(error) from None
+
+
+def launch(client: Client, record: Callable[[S], L], spec: S) -> L:
+    """Record a run, sweep or rollout, and note which others have its name."""
+    with recording():
+        made = record(spec)
+    with suppress(LehrError):  # It is recorded: this must not look like a rejection.
+        others = [one for one in client.named(made.name) if one.id != made.id]
+        if others:
+            first, more = others[0], f" and {len(others) - 1} more" if others[1:] else ""
+            say(
+                f"Another {made.name} exists: {first.id} ({first.described}){more}. "
+                f"This one is {made.id}."
+            )
+    return made
 
 
 def print_next(launched: Sweep | Rollout, *, watch: bool) -> None:

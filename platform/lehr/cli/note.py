@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lehr.cli.connect import Ref, connect, find_any
+from lehr.cli.connect import Ref, connect
 from lehr.cli.output import JsonOption, console, escaped, print_json
 from lehr.errors import UserError
 
@@ -33,7 +33,7 @@ def note(
     """
     if clear and text is not None:
         raise UserError("TEXT and --clear were both given.", hint="Leave one of them out.")
-    found = find_any(connect(), ref)
+    found = connect().find_any(ref)
     if clear or text is not None:
         new = "" if text is None else sys.stdin.read() if text == "-" else text
         if not clear and not new.strip():

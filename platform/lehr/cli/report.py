@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lehr import formats
-from lehr.cli.connect import Ref, connect, find_any
+from lehr.cli.connect import Ref, connect
 from lehr.cli.output import JsonOption, console, escaped, notes, print_json
 
 app = typer.Typer(rich_markup_mode=None)
@@ -30,7 +30,7 @@ def report(
 
     JSON: {report: {id, name, path, bytes}}.
     """
-    found = find_any(connect(), ref)
+    found = connect().find_any(ref)
     target = output if output is not None else Path(f"{found.name}-report.html")
     with notes().status(f"Reading {escaped(found.name)}"):
         found.report(target)

@@ -11,9 +11,9 @@ from lehr.cli.launch import (
     WatchOption,
     check,
     confirmed,
+    launch,
     print_next,
     read_to_launch,
-    recording,
 )
 from lehr.cli.output import JsonOption, YesOption, console, print_json
 from lehr.cli.plan import (
@@ -57,8 +57,7 @@ def rollout(
         yes=yes,
         as_json=as_json,
     )
-    with recording():
-        launched = client.rollout(spec)
+    launched = launch(client, client.rollout, spec)
     if as_json:
         print_json({"rollout": launched.detail})
     else:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lehr.cli.connect import Ref, connect, find, find_any
+from lehr.cli.connect import ActRef, Ref, connect
 from lehr.cli.output import (
     JsonOption,
     YesOption,
@@ -28,7 +28,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 @app.command("cancel")
 def cancel(
-    ref: Ref,
+    ref: ActRef,
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -38,7 +38,7 @@ def cancel(
     """
     from lehr.client import Rollout, Sweep
 
-    found = find_any(connect(), ref)
+    found = connect().find_any(ref, "cancel")
     if isinstance(found, Rollout):
         found.cancel()
         print_result({"rollout": found.detail}, rollout_headline(found.detail), as_json=as_json)
@@ -59,19 +59,19 @@ def cancel(
 
 
 @app.command("pause")
-def pause(ref: Ref, as_json: JsonOption = False) -> None:
+def pause(ref: ActRef, as_json: JsonOption = False) -> None:
     """Save a run, then free its GPUs. JSON: {run: RunDetail}."""
-    _report(connect().run(ref).pause(), as_json)
+    _report(connect().run(ref, "pause").pause(), as_json)
 
 
 @app.command("resume")
-def resume(ref: Ref, as_json: JsonOption = False) -> None:
+def resume(ref: ActRef, as_json: JsonOption = False) -> None:
     """Queue a paused run again. It resumes from its checkpoint. JSON: {run: RunDetail}."""
-    _report(connect().run(ref).resume(), as_json)
+    _report(connect().run(ref, "resume").resume(), as_json)
 
 
 @app.command("retry")
-def retry(ref: Ref, as_json: JsonOption = False) -> None:
+def retry(ref: ActRef, as_json: JsonOption = False) -> None:
     """Queue a failed run again, or all failed trials of a sweep. They resume from checkpoints.
 
     Trials that never ran because the sweep was stopped are queued too.
@@ -80,7 +80,7 @@ def retry(ref: Ref, as_json: JsonOption = False) -> None:
     """
     from lehr.client import Sweep
 
-    found = find(connect(), ref)
+    found = connect().find(ref, "retry")
     if isinstance(found, Sweep):
         _told_sweep(found.retry(), as_json)
     else:
@@ -173,4 +173,4 @@ def _report(run: Run, as_json: bool) -> None:
     if run.state in {"cancelled", "paused"}:
         request = "will be queued again" if (run.state, desired) == ("paused", "run") else None
     state = run.state if request is None else f"{run.state}, {request}"
-    console().print(f"{run.name}: {state}")
+    console().print(f"{run.name} ({run.id}): {state}")

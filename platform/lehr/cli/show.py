@@ -8,7 +8,7 @@ import typer
 
 from lehr import formats
 from lehr.cli.alerts import print_alert
-from lehr.cli.connect import Ref, connect, find_any
+from lehr.cli.connect import Ref, connect
 from lehr.cli.narrow import fitting
 from lehr.cli.output import (
     JsonOption,
@@ -44,7 +44,7 @@ def show(ref: Ref, as_json: JsonOption = False) -> None:
     """
     from lehr.client import Rollout, Sweep
 
-    found = find_any(connect(), ref)
+    found = connect().find_any(ref)
     if isinstance(found, Rollout):
         if as_json:
             print_json({"rollout": found.detail})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lehr.cli.connect import connect
-from lehr.cli.launch import DRY_RUN, WatchOption, check, read_to_launch, recording, refuse
+from lehr.cli.launch import DRY_RUN, WatchOption, check, launch, read_to_launch, refuse
 from lehr.cli.output import JsonOption, console, print_json, state_text
 from lehr.cli.plan import (
     OverridesArgument,
@@ -50,8 +50,7 @@ def submit(
         return
     client = connect()
     refuse([spec], client)
-    with recording():
-        run = client.submit(spec)
+    run = launch(client, client.submit, spec)
     if as_json:
         print_json({"run": run.detail})
     else:

@@ -11,9 +11,9 @@ from lehr.cli.launch import (
     WatchOption,
     check,
     confirmed,
+    launch,
     print_next,
     read_to_launch,
-    recording,
 )
 from lehr.cli.output import JsonOption, YesOption, console, print_json
 from lehr.cli.plan import (
@@ -55,8 +55,7 @@ def sweep(
         yes=yes,
         as_json=as_json,
     )
-    with recording():
-        launched = client.sweep(spec)
+    launched = launch(client, client.sweep, spec)
     if as_json:
         print_json({"sweep": launched.detail})
     else:

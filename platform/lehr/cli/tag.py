@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from lehr.cli.connect import Ref, connect, find
+from lehr.cli.connect import Ref, connect
 from lehr.cli.output import JsonOption, console, escaped, print_json
 from lehr.errors import UserError, nearest
 
@@ -32,7 +32,7 @@ def tag(
     from lehr.client import Sweep
 
     verb, tags = _read(change or [])
-    found = find(connect(), ref)
+    found = connect().find(ref)
     runs = found.runs() if isinstance(found, Sweep) else [found]
     for run in runs if verb else ():
         run.tag(*tags) if verb == "add" else run.untag(*tags)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from lehr.cli.connect import Ref, connect, find
+from lehr.cli.connect import Ref, connect
 from lehr.cli.output import JsonOption, console, escaped, print_json
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def mirror(
     """
     from lehr.client import Sweep
 
-    found = find(connect(), ref)
+    found = connect().find(ref)
     runs = found.runs() if isinstance(found, Sweep) else [found]
     chosen = _mode(mode)
     for run in runs:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from lehr import formats
-from lehr.cli.connect import Ref, connect, find_any
+from lehr.cli.connect import Ref, connect
 from lehr.cli.live import LiveState, bar, gpu_map, reason, run_frame, sweep_frame
 from lehr.cli.narrow import fitting
 from lehr.cli.output import (
@@ -53,7 +53,7 @@ def watch(ref: Ref, as_json: JsonOption = False) -> None:
     RunView, one line for each change; the last line is the final state.
     """
     client = connect()
-    found = find_any(client, ref)
+    found = client.find_any(ref)
     if not watch_until_end(client, found, as_json=as_json):
         raise typer.Exit(1)
 

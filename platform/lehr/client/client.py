@@ -20,6 +20,7 @@ from lehr.client.comparisons import Comparison, Identified, ids
 from lehr.client.maintenance import MaintenanceMethods
 from lehr.client.provenance import provenance as gather_provenance
 from lehr.client.quotas import QuotaMethods
+from lehr.client.refs import PAGE, RefMethods
 from lehr.client.rollouts import Rollout
 from lehr.client.runs import Run
 from lehr.client.secrets import SecretMethods
@@ -41,10 +42,11 @@ if TYPE_CHECKING:
     from lehr.specs import RolloutSpec, RunSpec, Spec, SweepSpec
 
 V = TypeVar("V", bound=BaseModel)
-_PAGE = 200
 
 
-class Client(AccessMethods, SecretMethods, QuotaMethods, MaintenanceMethods, ClusterMethods):
+class Client(
+    RefMethods, AccessMethods, SecretMethods, QuotaMethods, MaintenanceMethods, ClusterMethods
+):
     """A Lehr server, as Python objects.
 
     ::
@@ -162,11 +164,6 @@ class Client(AccessMethods, SecretMethods, QuotaMethods, MaintenanceMethods, Clu
         views = self._pages("/runs", Page[RunView], params, limit)
         return [Run(self.transport, view) for view in views]
 
-    def run(self, ref: str) -> Run:
-        """Return a run by id, unique prefix of an id, or name (the newest of that name)."""
-        answer = self.transport.get(f"/runs/{quote(ref, safe='')}")
-        return Run(self.transport, RunDetail.model_validate_json(answer))
-
     def compare(
         self,
         *refs: str | Identified,
@@ -216,11 +213,6 @@ class Client(AccessMethods, SecretMethods, QuotaMethods, MaintenanceMethods, Clu
         views = self._pages("/sweeps", Page[SweepView], {"project": project, "note": note}, limit)
         return [Sweep(self.transport, view) for view in views]
 
-    def find_sweep(self, ref: str) -> Sweep:
-        """Return a sweep by id, unique prefix of an id, or name (the newest of that name)."""
-        answer = self.transport.get(f"/sweeps/{quote(ref, safe='')}", {"limit": _PAGE})
-        return Sweep(self.transport, SweepDetail.model_validate_json(answer))
-
     # --- rollouts --------------------------------------------------------------------------
 
     def rollout(
@@ -250,11 +242,6 @@ class Client(AccessMethods, SecretMethods, QuotaMethods, MaintenanceMethods, Clu
             "/rollouts", Page[RolloutView], {"project": project, "note": note}, limit
         )
         return [Rollout(self.transport, view) for view in views]
-
-    def find_rollout(self, ref: str) -> Rollout:
-        """Return a rollout by id, unique prefix of an id, or name (the newest of that name)."""
-        answer = self.transport.get(f"/rollouts/{quote(ref, safe='')}")
-        return Rollout(self.transport, RolloutDetail.model_validate_json(answer))
 
     # --- the rest --------------------------------------------------------------------------
 
@@ -355,7 +342,7 @@ class Client(AccessMethods, SecretMethods, QuotaMethods, MaintenanceMethods, Clu
         found: list[V] = []
         cursor: str | None = None
         while limit is None or len(found) < limit:
-            size = _PAGE if limit is None else min(_PAGE, limit - len(found))
+            size = PAGE if limit is None else min(PAGE, limit - len(found))
             answer = self.transport.get(path, {**params, "limit": size, "cursor": cursor})
             read = page.model_validate_json(answer)
             found += read.items

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from lehr.client.files import save
+from lehr.formats import ago
 
 if TYPE_CHECKING:
     from lehr.client.transport import Transport
@@ -17,6 +18,10 @@ class Named(Protocol):
     id: str
     name: str
     note: str
+    created_at: float
+
+    @property
+    def state(self) -> str: ...
 
 
 View = TypeVar("View", bound=Named)
@@ -43,6 +48,16 @@ class ObjectMethods(Generic[View]):
     @property
     def name(self) -> str:
         return self.view.name
+
+    @property
+    def noun(self) -> str:
+        """Return ``run``, ``sweep`` or ``rollout``."""
+        return type(self).__name__.lower()
+
+    @property
+    def described(self) -> str:
+        """Return kind, state and age: run, completed, 50 m ago."""
+        return f"{self.noun}, {self.view.state}, {ago(self.view.created_at)}"
 
     @property
     def note(self) -> str:

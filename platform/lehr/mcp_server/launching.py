@@ -15,7 +15,6 @@ from urllib.parse import quote
 
 from pydantic import Field
 
-from lehr.cli.connect import find, find_any
 from lehr.client import Rollout, Run, Sweep
 from lehr.errors import Conflict, UserError
 from lehr.mcp_server.answers import Answer, ago, brief_run
@@ -89,7 +88,7 @@ class Launching:
 
     def retry(self, request_id: RequestId, ref: Ref) -> Answer:
         """Queue a failed run again from its last checkpoint, or the failed trials of a sweep."""
-        found = find(self._client, ref)
+        found = self._client.find(ref, "retry")
         if isinstance(found, Sweep):
             return self._more(
                 request_id, "retry", found, None, lambda: self._estimates.of_retry(found)
@@ -100,7 +99,7 @@ class Launching:
 
     def resume(self, request_id: RequestId, ref: Ref) -> Answer:
         """Queue a paused run again, from its checkpoint."""
-        run = self._client.run(ref)
+        run = self._client.run(ref, "resume")
         total = run.view.total_steps
         left = max(1 - (run.step or 0) / total, 0.0) if total else 1.0
         return self._more(
@@ -167,14 +166,14 @@ class Launching:
 
     def cancel(self, ref: Ref) -> Answer:
         """Stop a run, sweep or rollout for good, without saving. What it used stays counted."""
-        found = find_any(self._client, ref)
+        found = self._client.find_any(ref, "cancel")
         self._refuse_others(found, "cancel")
         found.cancel()
         return {"cancelled": _brief(found)}
 
     def pause(self, ref: Ref) -> Answer:
         """Save a run and free its GPUs; resume continues it."""
-        run = self._client.run(ref)
+        run = self._client.run(ref, "pause")
         self._refuse_others(run, "pause")
         return {"paused": brief_run(run.pause().view)}
 

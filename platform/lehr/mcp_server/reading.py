@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from lehr.cli.connect import find_any
 from lehr.errors import NotFound
 from lehr.mcp_server.answers import Answer, ago, brief_run, clipped, cost_of
 from lehr.mcp_server.briefs import (
@@ -272,7 +271,7 @@ class Reading:
 
     def report(self, ref: Ref, offset: Offset = 0) -> Answer:
         """Read the report of a run, sweep or rollout as text, a piece at a time."""
-        found = find_any(self._client, ref)
+        found = self._client.find_any(ref)
         kind = type(found).__name__.lower()
         text = plain(self._client.transport.text(f"/{kind}s/{found.id}/report"))
         end = offset + _REPORT_PIECE

@@ -102,7 +102,7 @@ def test_resumed_run_that_is_still_paused_is_said_to_be_queued_again(api, lehr):
     ingest(api[0].store, begin(api[0].store, run.id), started())
     end(api[0].store, run.id, RunState.STOPPING)
     end(api[0].store, run.id, RunState.PAUSED)
-    assert lehr("resume", "one").stdout == "one: paused, will be queued again\n"
+    assert lehr("resume", "one").stdout == f"one ({run.id}): paused, will be queued again\n"
 
 
 def test_empty_list_explains_why_it_is_empty(api, lehr):
