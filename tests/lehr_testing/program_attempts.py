@@ -46,7 +46,9 @@ class Attempts:
             self.number += 1
         spec = {"script": "train.py", "steps": 10, **trainer}
         (self.run / layout.CONFIG).write_text(yaml.safe_dump(spec))
-        note = LaunchNote(run_id="r", attempt=self.number, resume_from=resume_from)
+        record = {"spec": {"secrets": {"HF_TOKEN": "hf"}}}
+        number = self.number
+        note = LaunchNote(run_id="r", attempt=number, resume_from=resume_from, record=record)
         self.attempt.mkdir(exist_ok=beside is not None)
         (self.attempt / layout.LAUNCH).write_text(note.model_dump_json())
         (self.attempt / layout.ORDERS).write_text(Orders().model_dump_json())

@@ -13,6 +13,7 @@ from lehr.cli.output import (
     JsonOption,
     console,
     escaped,
+    is_terminal,
     notes,
     print_json,
     state_text,
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None)
 _TRAINS = frozenset({"running", "starting"})
+_REASON = 72
+"""Characters of a reason on a terminal; `lehr show` has all."""
 
 
 @app.command("ls")
@@ -138,7 +141,8 @@ def _print_runs(runs: list[RunView]) -> None:
     columns += ["state", "step", "loss", "trend", "val", "tok/s"]
     columns += ["MFU"] if has_mfu else []
     trains = any(run.state in _TRAINS for run in runs)
-    columns += [*(["ETA"] if trains else []), "age"]
+    failed = any(run.state == "failed" for run in runs)
+    columns += [*(["ETA"] if trains else []), "age", *(["reason"] if failed else [])]
     right = ("step", "loss", "val", "tok/s", "MFU", "ETA", "age")
     rows = table(*columns, right=right)
     for run in runs:
@@ -157,8 +161,17 @@ def _print_runs(runs: list[RunView]) -> None:
         trials += [formats.share(latest.get("mfu"))] if has_mfu else []
         eta = formats.duration(run.eta_s) if run.state in _TRAINS else ""
         trials += [*([eta] if trains else []), formats.ago(run.created_at).removesuffix(" ago")]
+        trials += [_why(run)] if failed else []
         rows.add_row(*trials)
-    print_fitting(rows, fold="name", spare=["trend", "MFU", "tok/s", "project", "age", "ETA"])
+    fold = "reason" if failed else "name"
+    print_fitting(rows, fold=fold, spare=["trend", "MFU", "tok/s", "project", "age", "ETA"])
+
+
+def _why(run: RunView) -> str:
+    """Return why the run failed; on a terminal, as much of it as two or three lines have."""
+    reason = run.reason if run.state == "failed" and run.reason else ""
+    cut = is_terminal() and len(reason) > _REASON
+    return escaped(f"{reason[: _REASON - 3]}..." if cut else reason)
 
 
 def _steps(run: RunView) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from lehr.control.error_line import raised
 from lehr.control.error_patterns import PATTERNS, Budget, lacks_space
 from lehr.control.lifecycle import Desired
 
@@ -113,11 +114,6 @@ _SHIM_REASONS: dict[str, tuple[Budget, str]] = {
 }
 
 
-_EXCEPTION = re.compile(
-    r"(?m)^(?:\[rank\d+\]: ?)?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)$"
-)
-
-
 def classify(ended: ExitReport, finished: FinishedReport | None) -> Cause:
     """Return why an attempt failed. Call it only for attempts that did not do what was desired."""
     if finished is not None and finished.outcome == "failed":
@@ -173,19 +169,18 @@ def _by_trainer(finished: FinishedReport, ended: ExitReport) -> Cause:
     message = finished.message or "the trainer failed without a message"
     if cause in _OWN_CAUSES:
         return Cause(cause, _OWN_CAUSES[cause], message)
-    found = _by_pattern(message) or _by_pattern(ended.log_tail)
+    found = _by_pattern(message, quoted=False) or _by_pattern(ended.log_tail)
     if found is not None:
         return Cause(found.name, found.budget, f"{message} ({found.message})")
     return Cause(cause, Budget.INFRASTRUCTURE if cause in _OWN_SUSPICIONS else Budget.USER, message)
 
 
-def _by_pattern(text: str) -> Cause | None:
+def _by_pattern(text: str, *, quoted: bool = True) -> Cause | None:
     for pattern in PATTERNS:
         match = pattern.regex.search(text)
         if match is not None:
-            return Cause(
-                pattern.cause, pattern.budget, f"{pattern.message}: {_line_of(text, match.start())}"
-            )
+            line = f": {_line_of(text, match.start())}" if quoted else ""
+            return Cause(pattern.cause, pattern.budget, f"{pattern.message}{line}")
     return None
 
 
@@ -215,11 +210,8 @@ def _by_exit_code(ended: ExitReport) -> Cause:
     match = re.search(r"exitcode\s*:\s*-(\d+)|Signal (\d+) \(SIG\w+\) received", ended.log_tail)
     if match is not None:
         return _by_signal(int(match.group(1) or match.group(2)))
-    raised = _EXCEPTION.findall(ended.log_tail)
-    # torchrun ends its own report with ChildFailedError, which does not name the cause.
-    errors = [line for line in raised if "ChildFailedError" not in line]
-    if errors:
-        return Cause("user_code", Budget.USER, _line_of(errors[-1], 0))
+    if (error := raised(ended.log_tail)) is not None:
+        return Cause("user_code", Budget.USER, error)
     if ended.code == 0:
         return Cause("ended_early", Budget.USER, "it ended without reporting that it finished")
     return Cause("user_code", Budget.USER, f"it ended with exit code {ended.code}")

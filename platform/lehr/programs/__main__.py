@@ -66,7 +66,7 @@ def main() -> int:
                 changed=resumed.changed,
             )
         )
-    return Supervisor(place, program, events, rank=rank, resumed=resumed).run()
+    return Supervisor(place, program, events, note, rank=rank, resumed=resumed).run()
 
 
 if __name__ == "__main__":

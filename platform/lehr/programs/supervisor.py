@@ -15,7 +15,8 @@ import time
 import traceback
 from pathlib import Path
 
-from lehr.node import procfs, subprocesses
+from lehr.control.error_line import last_line, raised
+from lehr.node import exit_report, procfs, subprocesses
 from lehr.programs.keeper import Keeper
 from lehr.programs.log_tail import LogTail
 from lehr.programs.patient_stream import PatientStream
@@ -23,7 +24,7 @@ from lehr.programs.program_dir import ProgramDir, Resume
 from lehr.programs.recorder import Recorder
 from lehr.specs.program import Program
 from lehr_trainer.contract import layout
-from lehr_trainer.contract.orders import read_orders
+from lehr_trainer.contract.orders import LaunchNote, read_orders
 from lehr_trainer.contract.records import Finished, Stopping
 from lehr_trainer.runtime.event_stream import EventStream
 from lehr_trainer.runtime.failures import Failure, leave_note, notes
@@ -34,6 +35,8 @@ _COPIES_OF_CANCELLED_S = 5.0
 """How long after the program's grace copies may go on, by the reason of the stop: less than until
 everything is killed (`trainer_process.SUPERVISOR_S`, `reconcile.stop_limits_s`).
 """
+_OUTPUT_BYTES = 65_536
+"""The end of the output in which the error is searched for."""
 _SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
 
 
@@ -43,11 +46,12 @@ class Supervisor:
         place: ProgramDir,
         program: Program,
         events: EventStream,
+        note: LaunchNote,
         *,
         rank: int,
         resumed: Resume | None,
     ) -> None:
-        self._place, self._program = place, program
+        self._place, self._program, self._note = place, program, note
         self._events = PatientStream(events)
         self._rank, self._resumed = rank, resumed
         self._recorder = Recorder(
@@ -60,6 +64,8 @@ class Supervisor:
         self._child: subprocesses.Child | None = None
         self._stopping: str | None = None
         self._kill_at = 0.0
+        self._printed = 0
+        """Bytes of the log before the program's output."""
 
     def run(self) -> int:
         """Run the program to its end; return the exit code of this process."""
@@ -67,6 +73,7 @@ class Supervisor:
         command = self._place.command(self._program, self._resumed)
         print(f"starting {' '.join(command)}", flush=True)
         environment = self._place.environment(self._program, self._rank, self._resumed)
+        self._printed = os.lseek(1, 0, os.SEEK_END)
         try:
             self._child = subprocesses.start(
                 command, environment=environment, folder=str(self._place.folder), output=1
@@ -144,23 +151,49 @@ class Supervisor:
 
     def _end(self, code: int, stopped: str | None) -> int:
         entry = self._program.entry
-        if stopped is not None:
-            # torchrun stops the others when a rank fails: that is a failure, and no stop.
-            others = notes(self._place.attempt_dir) if stopped == "signal" else []
-            if others:
-                return self._finish("failed", f"rank {others[0].rank}: {others[0].message}")
+        attempt_dir = self._place.attempt_dir
+        # torchrun stops the others when a rank fails: that is a failure, and no stop.
+        if stopped is not None and (stopped != "signal" or not notes(attempt_dir)):
             return self._finish("stopped", None)
-        if code == 0:
+        if stopped is None and code == 0:
             if not self._recorder.count and self._rank == 0:
                 self._recorder.warn(
                     "nothing_logged",
                     f"{entry} ended without logging a metric; docs/your-code.md shows three ways",
                 )
             return self._finish("completed", None)
-        how = f"exited with code {code}" if code > 0 else f"was killed by {_name(-code)}"
-        message = f"{entry} {how}; the end of its output is in rank-{self._rank}.log"
-        leave_note(self._place.attempt_dir, Failure(self._rank, "error", message))
-        return self._finish("failed", message)
+        own = Failure(self._rank, "error", self._reason(code))
+        if stopped is None:
+            leave_note(attempt_dir, own)
+        first = [*notes(attempt_dir), own][0]
+        rank = "" if first.rank == self._rank else f"rank {first.rank}: "
+        return self._finish("failed", f"{rank}{first.message}")
+
+    def _reason(self, code: int) -> str:
+        """Return why the program failed, with the command that prints its output."""
+        log = f"lehr logs {self._note.run_id}{f' --rank {self._rank}' if self._rank else ''}"
+        entry = self._program.entry
+        if code < 0:
+            return f"{entry} was killed by {_name(-code)}; its output: {log}"
+        # Python exits with 1 for an exception that nothing has caught.
+        exception = raised(self._output()) if code == 1 else None
+        error = exception or last_line(self._output())
+        how = f"{entry} exited with code {code}"
+        if error is None:
+            return f"{how}, and printed no error; its output: {log}"
+        if exception or "error" in error.lower():
+            return f"{error} ({how}; {log})"
+        return f"{how}; the last line of its output: {error} ({log})"
+
+    def _output(self) -> str:
+        """Return the end of the program's output, without the values of secrets."""
+        path = str(layout.rank_log(self._place.attempt_dir, self._rank))
+        size = os.lseek(1, 0, os.SEEK_END) - self._printed
+        text = exit_report.last_bytes(path, min(size, _OUTPUT_BYTES)).decode("utf-8", "replace")
+        for variable in self._note.record.get("spec", {}).get("secrets") or {}:
+            if value := os.environ.get(variable):
+                text = text.replace(value, "***")
+        return text
 
     def _finish(self, outcome: str, message: str | None) -> int:
         cause = "program_failed" if outcome == "failed" else None

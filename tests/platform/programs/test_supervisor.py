@@ -137,18 +137,30 @@ def test_bad_program_is_recorded_with_a_warning_and_breaks_nothing(attempts, cas
     assert holds(attempts)
 
 
-def test_program_that_fails_ends_the_run_with_its_code(attempts):
-    attempts.write("import sys; sys.exit(3)")
+REASONS = {
+    "raise ValueError('boom at step 3')": "ValueError: boom at step 3 (train.py exited with code 1; lehr logs r)",
+    "import argparse; argparse.ArgumentParser(prog='t').parse_args(['--x'])": "t: error: unrecognized arguments: --x (train.py exited with code 2; lehr logs r)",
+    "print('step 7'); raise SystemExit(3)": "train.py exited with code 3; the last line of its output: step 7 (lehr logs r)",
+    "raise SystemExit(3)": "train.py exited with code 3, and printed no error; its output: lehr logs r",
+    "import os; os.kill(os.getpid(), 11)": "train.py was killed by SIGSEGV; its output: lehr logs r",
+    "import os; raise KeyError(os.environ['HF_TOKEN'])": "KeyError: '***' (train.py exited with code 1; lehr logs r)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", REASONS)
+def test_program_that_fails_ends_the_run_with_its_error(attempts, text, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_hidden")
+    attempts.write(text)
     assert attempts.train() == 1
     assert ended(attempts) == ("failed", 0, "program_failed")
-    assert "exited with code 3" in attempts.records("finished")[0].message
+    assert attempts.records("finished")[0].message == REASONS[text]
 
 
 def test_module_that_is_not_there_ends_the_run_with_its_name(attempts):
     assert attempts.train(script=None, module="nope.train") == 1
-    assert ended(attempts) == ("failed", 0, "program_failed")
-    assert "nope.train exited with code 1" in attempts.records("finished")[0].message
-    assert "No module named 'nope'" in attempts.output
+    message = attempts.records("finished")[0].message
+    assert "No module named 'nope'" in message
+    assert "nope.train exited with code 1" in message
 
 
 def test_config_of_a_server_with_another_version_is_one_clear_error(attempts):
@@ -370,3 +382,4 @@ def test_rank_that_fails_is_the_failure_of_the_run_although_the_others_are_stopp
     [finished] = attempts.records("finished")
     assert (finished.outcome, finished.cause) == ("failed", "program_failed")
     assert finished.message.startswith("rank 1: train.py exited with code 7")
+    assert finished.message.endswith("lehr logs r --rank 1")

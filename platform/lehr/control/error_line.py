@@ -1,0 +1,65 @@
+"""The line of a program's output that shows why it failed."""
+
+from __future__ import annotations
+
+import re
+
+_LONGEST = 300
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_RANK = re.compile(r"^\[(?:rank|default)(\d+)\]: ?")
+_HEADER = "Traceback (most recent call last):"
+_EXCEPTION = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?::|$)")
+_LAUNCHERS = ("ChildFailedError", "CalledProcessError")
+"""They end a launcher after its program, which has printed why."""
+_ROOT_CAUSE = re.compile(r"Root Cause.*?rank\s*: (\d+)", re.DOTALL)
+_NO_ERROR = re.compile(r"\d%\||it/s\b|s/it\b|Warning: |^\[[WI]\d|^[\W_]*$")
+"""Progress bars, warnings and rulers."""
+
+
+def raised(output: str) -> str | None:
+    """Return the exception that ended a program: that of its last traceback, or of the rank that
+    failed first if a launcher names it. None if it raised none.
+    """
+    found: list[tuple[str | None, str]] = []
+    others: list[tuple[str | None, str]] = []
+    inside = False
+    for line in _lines(output):
+        match = _RANK.match(line)
+        text = line[match.end() :] if match else line
+        if text.endswith(_HEADER):
+            inside = True
+        elif inside and not text[0].isspace():
+            found.append((match[1] if match else None, text))
+            inside = False
+        elif found and found[-1][1].endswith(":"):  # The message begins on the next line.
+            found[-1] = (found[-1][0], f"{found[-1][1]} {text.strip()}")
+        elif not inside and _EXCEPTION.match(text):  # Its traceback is cut off.
+            others.append((match[1] if match else None, text))
+    named = found or others
+    causes = [one for one in named if not any(name in one[1] for name in _LAUNCHERS)]
+    first = _ROOT_CAUSE.search(output)
+    of_first = [text for rank, text in causes if first and rank == first[1]]
+    texts = of_first or [text for _, text in causes] or [text for _, text in named]
+    return _cut(texts[-1]) if texts else None
+
+
+def last_line(output: str) -> str | None:
+    """Return the last line that may be an error: no progress bar, and no warning."""
+    lines = list(_lines(output))
+    for before, line in zip([*lines[-2::-1], ""], lines[::-1], strict=False):
+        source = line[0].isspace() and "Warning: " in before
+        if not source and not _NO_ERROR.search(line):
+            return _cut(line)
+    return None
+
+
+def _lines(output: str) -> list[str]:
+    """Return the lines without control characters. A carriage return ends a line as well."""
+    lines = (_COLOURS.sub("", line) for line in output.splitlines())
+    clean = ("".join(c if c.isprintable() else " " for c in line).rstrip() for line in lines)
+    return [line for line in clean if line]
+
+
+def _cut(line: str) -> str:
+    line = line.strip()
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."
