@@ -171,7 +171,7 @@ class Part:
         if self.boot != self.node.boot:
             self.end("node_rebooted", "the node was restarted while it ran")
         else:
-            self.end("shim_lost", "its shim was killed")
+            self.end("shim_lost", "its launcher was killed")
 
     def kill_shim(self) -> None:
         """Its training goes on, and keeps the GPUs."""

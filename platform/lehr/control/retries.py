@@ -92,9 +92,9 @@ INTERNAL = "internal"
 """The cause of a run's end that is a bug of Lehr: see ``internal``."""
 
 _SHIM_REASONS: dict[str, tuple[Budget, str]] = {
-    "shim_lost": (Budget.INFRASTRUCTURE, "its launcher was killed"),
-    "node_rebooted": (Budget.INFRASTRUCTURE, "its node was restarted"),
-    "node_lost": (Budget.INFRASTRUCTURE, "its node was lost"),
+    "shim_lost": (Budget.INFRASTRUCTURE, "its training was lost"),
+    "node_rebooted": (Budget.INFRASTRUCTURE, "its training was lost"),
+    "node_lost": (Budget.INFRASTRUCTURE, "its training was lost"),
     "peer_lost": (Budget.INFRASTRUCTURE, "another node of its gang was lost"),
     "no_contact": (Budget.INFRASTRUCTURE, "it sent no heartbeat after its start"),
     "gpu_busy": (Budget.INFRASTRUCTURE, "a GPU it was given is still held by other processes"),

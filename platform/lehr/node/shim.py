@@ -104,7 +104,7 @@ class Shim:
                 failure = ("node_rebooted", "the node was restarted while it ran")
             else:
                 why = "did not answer, and was killed" if self.unread else "was killed"
-                failure = ("shim_lost", f"its shim {why}")
+                failure = ("shim_lost", f"its launcher {why}")
             self.end(failure, None)
         self.deliver()
 

@@ -24,7 +24,7 @@ def test_history_keeps_a_lost_attempt_despite_many_removals():
     lost = event(
         0,
         "transition",
-        "running -> queued: its launcher was killed",
+        "running -> queued: its training was lost: its launcher was killed",
         **{"from": "running"},
         to="queued",
     )

@@ -77,7 +77,7 @@ def test_stopped_shim_is_ended_after_the_order_to_kill_and_its_gpu_is_free(train
     assert agent.stop("r1-1", "kill", "cancelled")
     report = exit_of(agent, entry)
     assert report["reason"] == "shim_lost"
-    assert "its shim did not answer" in str(report["log_tail"])
+    assert "its launcher did not answer" in str(report["log_tail"])
     assert procfs.marked(procfs.MARK, nonce) == []
     assert is_free(agent.lock(0))
 

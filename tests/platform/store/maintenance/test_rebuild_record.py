@@ -83,7 +83,7 @@ def test_ended_runs_are_as_before_and_living_ones_go_on(bench: Bench) -> None:
     bench.tick()
     ended(bench, paused, line("stopping", 7.0, step=5, reason="pause"), stopped)
     failed = trained(bench, "failed", retries={"infrastructure": 0})
-    ended(bench, failed, code=None, signal=9, reason="shim_lost", detail="its shim was killed")
+    ended(bench, failed, code=None, signal=9, reason="shim_lost", detail="its launcher was killed")
     living = trained(bench, "living", env={"KEY": "hidden"})
     ids = [one[:-2] for one in (completed, paused, failed, living)]
     before = {run_id: facts(bench.store, run_id) for run_id in ids}
