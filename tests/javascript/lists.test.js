@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { differing, flatten } from "../../api/lehr_api/dashboard/static/js/flat.js";
 import { alike, expectation } from "../../api/lehr_api/dashboard/static/js/queue.js";
 import { whyNoSamples } from "../../api/lehr_api/dashboard/static/js/run/details.js";
-import { shown } from "../../api/lehr_api/dashboard/static/js/run/terminal.js";
+import { isError, overwritten, shown } from "../../api/lehr_api/dashboard/static/js/run/terminal.js";
 import { RunList } from "../../api/lehr_api/dashboard/static/js/runs/list.js";
 import { inOrder } from "../../api/lehr_api/dashboard/static/js/sweep/order.js";
 import { progress, timeHeld } from "../../api/lehr_api/dashboard/static/js/status.js";
@@ -143,6 +143,13 @@ test("a line of a log is what a terminal would show of it", () => {
   assert.equal(shown("windows\r"), "windows");
   assert.equal(shown("\u001b[2K\u001b[1;32mdone\u001b[m\r"), "done");
   assert.equal(shown(""), "");
+  assert.equal(overwritten("\r 12%|# | 8/66\u001b[A"), true);
+  assert.equal(overwritten("\r   \r\u001b[A\r 20%|## | 1/5"), false);
+});
+
+test("the exception at the end of a traceback is an error, and a metric of that name is none", () => {
+  for (const line of ["ValueError: boom", "[rank1]: torch.OutOfMemoryError: 2 GiB", "KeyboardInterrupt", "t.py: error: bad", "Killed"]) assert.ok(isError(line), line);
+  for (const line of ["no errors", "squared_error 0.5", "MyErrors: 3"]) assert.ok(!isError(line), line);
 });
 
 test("a run took the time of its attempts, not that in the queue or in a pause", () => {

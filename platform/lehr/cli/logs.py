@@ -97,7 +97,8 @@ def logs(
     try:
         for line in lines:
             printed = True
-            typer.echo(without_controls(line))
+            if not line.endswith("\x1b[A"):  # The cursor goes up: the next line overwrites it.
+                typer.echo(without_controls(line.rstrip("\r").rpartition("\r")[2]))
     except KeyboardInterrupt:
         notes().print("\nDetached. The run continues.")
         return

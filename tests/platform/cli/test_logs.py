@@ -62,7 +62,8 @@ def test_lines_are_printed_as_they_come_until_the_run_ends(api, follow):
     following = follow("one")
     assert [following.stdout.readline() for _ in range(2)] == ["step 1\n", "step 2\n"]
     # Only a command that follows is there to print these: it has printed all that there was.
-    ingest(api.store, attempt, b"step 3\nstep", LOG)
+    # As tqdm does with a bar inside of another one.
+    ingest(api.store, attempt, b"\r 50%|#\x1b[A\n10%\r90%\rstep 3\r\nstep", LOG)
     assert following.stdout.readline() == "step 3\n"
     ingest(api.store, attempt, b" 4\n", LOG)
     assert following.stdout.readline() == "step 4\n"

@@ -6,7 +6,7 @@ import { bytes, integer } from "../format.js";
 import { showFailure } from "../notices.js";
 import { read, write } from "../urlstate.js";
 import { LogSearch } from "./log_search.js";
-import { shown } from "./terminal.js";
+import { isError, overwritten, shown } from "./terminal.js";
 
 /**
  * @typedef {import("../types.js").RunDetail} RunDetail
@@ -18,7 +18,6 @@ const LINES = 5000;
 const FIRST_LINES = 500;
 const TAIL_LINES = 40;
 const CHUNK = 256 * 1024;
-const ERROR = /\b(error|exception|traceback|out of memory|killed)\b/i;
 
 /** @param {LogStream} stream */
 const keyOf = (stream) => `${stream.attempt}/${stream.name}`;
@@ -278,14 +277,15 @@ export class LogView {
 
   /**
    * @param {string} raw
-   * @returns {HTMLElement[]} empty if the line does not match the search
+   * @returns {HTMLElement[]} empty if the line was overwritten, or does not match the search
    */
   #line(raw) {
+    if (overwritten(raw)) return [];
     const line = shown(raw);
     const needle = this.search.toLowerCase();
     const at = needle ? line.toLowerCase().indexOf(needle) : -1;
     if (this.only && needle && at < 0) return [];
-    const kind = ERROR.test(line) ? "span.err" : "span";
+    const kind = isError(line) ? "span.err" : "span";
     if (at < 0) return [h(kind, {}, `${line}\n`)];
     return [h(kind, {}, line.slice(0, at), h("mark", {}, line.slice(at, at + needle.length)), `${line.slice(at + needle.length)}\n`)];
   }
