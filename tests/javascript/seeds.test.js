@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { bySeeds, meanCurve } from "../../api/lehr_api/dashboard/static/js/charts/seeds.js";
+import { tracesOf } from "../../api/lehr_api/dashboard/static/js/charts/traces.js";
 import { curve, fc } from "./support.js";
 
 /** @param {string} run @param {[number, number][]} points @returns {any} */
@@ -15,11 +16,10 @@ test("the mean is taken at each step, with the lowest and highest around it", ()
   assert.deepEqual(meanCurve([curve([[1, 1]]), curve([[1, 2]]), curve([[1, 6]])]).y, [3]);
 });
 
-test("only steps that every curve reaches count", () => {
+test("a curve that begins late or ends early counts where it has a value, and the mean is not whole there", () => {
   const mean = meanCurve([curve([[1, 1], [2, 1], [3, 1]]), curve([[2, 3], [3, 3], [4, 3]])]);
-  assert.deepEqual([mean.step, mean.y], [[2, 3], [2, 2]]);
-  assert.deepEqual(meanCurve([curve([[1, 1]]), curve([])]).step, []);
-  assert.deepEqual(meanCurve([curve([[1, 1]]), curve([[2, 1]])]).step, []);
+  assert.deepEqual([mean.step, mean.y, mean.whole], [[1, 2, 3, 4], [1, 2, 2, 3], [false, true, true, false]]);
+  assert.deepEqual(meanCurve([curve([[1, 1]]), curve([[2, 1]])]).step, [1, 2]);
 });
 
 test("a coarser curve counts with its newest point", () => {
@@ -27,9 +27,17 @@ test("a coarser curve counts with its newest point", () => {
   assert.deepEqual([mean.step, mean.y], [[1, 2, 3, 4], [2, 2, 2, 3]]);
 });
 
-test("a value that is not finite is not averaged away", () => {
-  const mean = meanCurve([curve([[1, NaN]]), curve([[1, 3]])]);
-  assert.ok(Number.isNaN(mean.y[0]));
+test("a value that is not finite has no part in the mean, which is thin there", () => {
+  const mean = meanCurve([curve([[1, 5], [2, NaN]]), curve([[1, 3], [2, 3]])]);
+  assert.deepEqual([mean.y, mean.whole], [[4, 3], [true, false]]);
+  const [thin, main] = tracesOf({ ...line("a"), cut: false, curve: mean }, /** @type {any} */ ({ band: false }), 1);
+  assert.deepEqual([thin.y, main.y], [[4, 3], [4, NaN]]);
+  assert.ok((thin.line?.width ?? 9) < (main.line?.width ?? 0));
+});
+
+test("the label of a mean says who diverged or ended before the others", () => {
+  const lines = [line("a", [[1, 1], [900, 1]]), line("b", [[1, 1], [60, NaN]]), line("c", [[1, 1], [61, Infinity], [900, NaN]]), { ...line("d", [[1, 1], [400, 1]]), ended: true }, line("e", [[1, 1], [850, 1]]), line("f", [])];
+  assert.deepEqual(bySeeds(lines, () => "adamw", "runs").map(({ label }) => label), ["adamw, mean of 5 runs, 2 diverged at steps 60 to 61, 1 ended at step 400"]);
 });
 
 test("the mean of equal curves is the curve, and no mean leaves its range", () => {
@@ -39,7 +47,8 @@ test("the mean of equal curves is the curve, and no mean leaves its range", () =
       const one = curve(a.map((value, i) => [i, value]));
       assert.deepEqual(meanCurve([one, one]).y, a);
       const mean = meanCurve([one, curve(b.map((value, i) => [i, value]))]);
-      assert.equal(mean.step.length, Math.min(a.length, b.length));
+      assert.equal(mean.step.length, Math.max(a.length, b.length));
+      assert.equal(mean.whole?.filter(Boolean).length, Math.min(a.length, b.length));
       mean.y.forEach((value, i) => assert.ok(value >= (mean.low?.[i] ?? 0) - 1e-9 && value <= (mean.high?.[i] ?? 0) + 1e-9));
     }),
   );

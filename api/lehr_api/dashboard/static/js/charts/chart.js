@@ -20,6 +20,7 @@ import { marksNear, shapesOf, tracesOf } from "./traces.js";
  * @property {boolean} [cut] whether it was pruned, so that its curve ends early
  * @property {string} [metric] in a chart of several metrics, its own
  * @property {string[]} [members] the runs whose mean it is
+ * @property {boolean} [ended] whether its run has ended
  *
  * @typedef {object} Marks steps that something happened at
  * @property {number[]} checkpoints
@@ -189,8 +190,7 @@ export class Chart {
     this.outside.hidden = y.outside === 0;
     this.outside.textContent = `${integer(y.outside)} outside`;
     this.outside.title = "Points far from the others, left out of the range. Press to show them.";
-    const firsts = lines.map((line) => (look.logx ? line.curve.x.find((x) => x > 0) : line.curve.x[0]) ?? Infinity);
-    const first = look.span?.[0] ?? Math.min(...firsts);
+    const first = look.span?.[0] ?? Math.min(...lines.map(({ curve: { x } }) => (look.logx ? x.find((one) => one > 0) : x[0]) ?? Infinity));
     const logx = look.logx && first > 0 && first < Infinity;
     return {
       width,

@@ -30,7 +30,7 @@ export function linesOf(name, runs, curveOf, means) {
     const own = [];
     for (const run of shown) {
       const curve = curveOf(run.id, part);
-      if (curve) own.push({ run: run.id, label: several ? labelOf(run, part, shown.length) : run.label, ...strokeOf(run, i, shown.length), ...(several && { metric: part }), cut: run.cut, curve });
+      if (curve) own.push({ run: run.id, label: several ? labelOf(run, part, shown.length) : run.label, ...strokeOf(run, i, shown.length), ...(several && { metric: part }), cut: run.cut, ended: run.ended, curve });
     }
     if (!means) return own;
     const groups = new Map(shown.map(({ id, group }) => [id, group && (several ? `${group} · ${part}` : group)]));

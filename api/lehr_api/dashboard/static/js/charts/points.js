@@ -11,8 +11,8 @@ import { fromWire } from "../format.js";
  * @property {number[] | null} high
  * @property {"minimize" | "maximize" | null} [goal] of the metric
  *
- * @typedef {Points & {raw: Points | null, superseded: Points[], forkedAt?: number}} Curve `forkedAt`: the first step
- *   that is the run's own; those before are of the run that it was forked from
+ * @typedef {Points & {raw: Points | null, superseded: Points[], forkedAt?: number, whole?: boolean[]}} Curve `forkedAt`: the first step
+ *   that is the run's own; those before are of the run that it was forked from. `whole`, of a mean: whether all have a value
  */
 
 /** @param {import("../types.js").WireNumber[]} wire */

@@ -51,8 +51,9 @@ function reading(part, called) {
 const MEAN = [
   "def mean(curve, *runs):",
   "    h = pd.concat([curve(run) for run in runs], axis=1, keys=runs)",
-  "    # At the steps that all runs have reached.",
-  "    h = h.ffill().where(h.bfill().notna())[h[h.count().idxmax()].notna()].dropna()",
+  "    # At the steps of the run with the most points, and before and after it; of the runs that have a value there.",
+  "    finest = h[h.count().idxmax()]",
+  "    h = h.ffill().where(h.bfill().notna())[finest.notna() | finest.ffill().isna() | finest.bfill().isna()]",
   '    return h.agg(["mean", "min", "max"], axis=1)',
 ];
 

@@ -1,5 +1,6 @@
 /** Draw the runs of a group, such as those that differ only in their seed, as one curve: their mean, and a band. */
 
+import { integer } from "../format.js";
 import { indexAt } from "./points.js";
 
 /**
@@ -7,28 +8,52 @@ import { indexAt } from "./points.js";
  * @typedef {import("./points.js").Curve} Curve
  */
 
+/** @param {Curve} curve @param {number} step @returns {number} NaN before its first point and after its last */
+const valueAt = (curve, step) => (step < curve.step[0] || step > (curve.step.at(-1) ?? -1) ? NaN : curve.y[indexAt(curve.step, step)]);
+
 /**
- * Return the mean over the steps that every curve has reached, with minimum and maximum as the band.
+ * Return the mean of those curves that have a value, with minimum and maximum as the band.
  *
- * @param {Curve[]} curves
+ * @param {Curve[]} curves each with points
  * @returns {Curve}
  */
 export function meanCurve(curves) {
   const finest = curves.reduce((a, b) => (b.step.length > a.step.length ? b : a));
-  const first = Math.max(...curves.map((curve) => curve.step[0] ?? Infinity));
-  const last = Math.min(...curves.map((curve) => curve.step.at(-1) ?? -Infinity));
-  /** @type {Curve} */
-  const mean = { step: [], x: [], y: [], low: [], high: [], raw: null, superseded: [] };
-  finest.step.forEach((step, i) => {
-    if (step < first || step > last) return;
-    const values = curves.map((curve) => curve.y[indexAt(curve.step, step)]);
+  const places = new Map(finest.step.map((step, i) => [step, finest.x[i]]));
+  // Where the finest has none, before and after it, the points of the others.
+  for (const { step, x } of curves) step.forEach((one, i) => (one < finest.step[0] || one > (finest.step.at(-1) ?? -1)) && places.set(one, x[i]));
+  /** @type {Curve & {whole: boolean[]}} */
+  const mean = { step: [], x: [], y: [], low: [], high: [], raw: null, superseded: [], goal: finest.goal, whole: [] };
+  for (const step of [...places.keys()].sort((a, b) => a - b)) {
+    const values = curves.map((curve) => valueAt(curve, step)).filter(Number.isFinite);
+    if (!values.length) continue;
     mean.step.push(step);
-    mean.x.push(finest.x[i]);
+    mean.x.push(places.get(step) ?? NaN);
     mean.y.push(values.reduce((a, b) => a + b, 0) / values.length);
     mean.low?.push(Math.min(...values));
     mean.high?.push(Math.max(...values));
-  });
+    mean.whole.push(values.length === curves.length);
+  }
   return mean;
+}
+
+/**
+ * Return which of these lines have no value at the last steps of the others, in words.
+ *
+ * @param {Line[]} group
+ */
+function dropouts(group) {
+  const ends = group.map(({ curve, ended }) => {
+    const last = curve.y.findLastIndex(Number.isFinite);
+    return { step: curve.step[last] ?? curve.step[0], ended, diverged: curve.step[last + 1] };
+  });
+  const furthest = Math.max(...ends.map(({ step }) => step));
+  const words = (/** @type {number[]} */ steps, /** @type {string} */ what) => {
+    const [first, last] = [Math.min(...steps), Math.max(...steps)];
+    return steps.length ? `, ${steps.length} ${what} at ${first === last ? `step ${integer(first)}` : `steps ${integer(first)} to ${integer(last)}`}` : "";
+  };
+  const ended = ends.filter((one) => one.ended && one.diverged === undefined && one.step < furthest);
+  return words(ends.flatMap(({ diverged }) => diverged ?? []), "diverged") + words(ended.map(({ step }) => step), "ended");
 }
 
 /**
@@ -44,7 +69,10 @@ export function bySeeds(lines, groupOf, noun = "seeds") {
     const key = groupOf(line) ?? line.run;
     groups.set(key, [...(groups.get(key) ?? []), line]);
   }
-  return [...groups].map(([key, group]) =>
-    group.length === 1 ? { ...group[0], label: noun === "seeds" ? group[0].label : `${key}, one run` } : { ...group[0], label: `${key}, mean of ${group.length} ${noun}`, cut: false, members: group.map((line) => line.run), curve: meanCurve(group.map((line) => line.curve)) },
-  );
+  return [...groups].map(([key, all]) => {
+    const group = all.filter(({ curve }) => curve.step.length);
+    const [first = all[0]] = group;
+    if (group.length < 2) return { ...first, label: noun === "seeds" ? first.label : `${key}, one run` };
+    return { ...all[0], label: `${key}, mean of ${group.length} ${noun}${dropouts(group)}`, cut: false, members: all.map((line) => line.run), curve: meanCurve(group.map((line) => line.curve)) };
+  });
 }

@@ -63,12 +63,15 @@ export function tracesOf(line, look, unit) {
   if (fork > 0) {
     traces.push({ ...base, x: x.slice(0, fork + 1), y: curve.y.slice(0, fork + 1), line: { width: 1.5, color: faded(colour, 0.6), dash: "dot" } });
   }
+  const { whole } = curve;
+  // A mean is thin where some of its runs have no value.
+  if (whole?.includes(false)) traces.push({ ...base, run: line.run, x, y: curve.y, line: { width: 0.75, color: colour, dash } });
   traces.push({
     ...base,
     run: line.run,
     mode: few ? "lines+markers" : "lines",
     x: fork === 0 ? x : x.slice(fork),
-    y: fork === 0 ? curve.y : curve.y.slice(fork),
+    y: (whole ? curve.y.map((y, i) => (whole[i] ? y : NaN)) : curve.y).slice(fork),
     line: { width: 1.75, color: colour, dash },
     marker: { size: 4.5, color: colour },
   });
