@@ -167,7 +167,7 @@ test("neighbours in the queue that wait for the same thing are one row", () => {
 });
 
 /** @param {any[]} trials @param {Record<string, any>} [more] @returns {any} */
-const sweepOf = (trials, more = {}) => ({ counts: { running: trials.length }, stopped: null, trials, best_trials: [], standings: [], trials_total: trials.length, next_cursor: null, ...more });
+const sweepOf = (trials, more = {}) => ({ counts: { running: trials.length }, stopped: null, trials, best_trials: [], repetitions: [], standings: [], trials_total: trials.length, next_cursor: null, ...more });
 /** @param {number} number @param {number} rank */
 const stands = (number, rank) => ({ number, value: rank, step: 10, compared_value: rank, rank, best: rank === 1 });
 
@@ -198,6 +198,7 @@ test("a sweep's figure stays as long as no trial has another value, rank or stat
   assert.equal(standing(before), standing(sweepOf([], { standings: [stands(1, 1)], counts: { running: 1 } })));
   assert.notEqual(standing(before), standing(sweepOf([trial(1, stands(1, 2))])));
   assert.notEqual(standing(before), standing(sweepOf([trial(1, stands(1, 1))], { counts: { completed: 1 } })));
+  assert.notEqual(standing(before), standing(sweepOf([trial(1, stands(1, 1))], { repetitions: [trial(1, stands(1, 1))] })));
 });
 
 test("changed runs are named once, and after too many all is read", () => {

@@ -52,7 +52,7 @@ ended. Their height must not look like a value.
 def sweep_figure_data(sweep: SweepDetail, parameter: str | None = None) -> JsonObject:
     """Return the sweep's metric against one parameter: points, the best, the fit, divergence."""
     parameter = parameter_choice(sweep, parameter)
-    trials = [trial for trial in sweep.trials if parameter in trial.parameters]
+    trials = [trial for trial in sweep.seeded if parameter in trial.parameters]
     numeric = all(is_number(trial.parameters[parameter]) for trial in trials)
     logarithmic = numeric and all(trial.parameters[parameter] > 0 for trial in trials)
     ranked = [trial for trial in trials if outcome(trial) == "ranked"]

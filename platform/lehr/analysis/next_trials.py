@@ -78,7 +78,8 @@ def next_seeds(sweep: SweepDetail) -> NextTrials | None:
     if sweep.spec.get("seeds") is None and sweep.method == "list":
         return None
     known = {trial.parameters.get(path) for trial in sweep.trials}
-    whole = [seed for seed in known if isinstance(seed, int)]
+    used = (trial.parameters.get(path) for trial in sweep.seeded)
+    whole = [seed for seed in used if isinstance(seed, int)]
     first = max(whole, default=-1) + 1
     seeds = list(range(first, first + _SEEDS))
     argument = f"{path}=[{','.join(map(str, seeds))}]"

@@ -61,7 +61,7 @@ def _losses(sweep: SweepDetail, parameter: str) -> tuple[list[tuple[float, float
     """Return the rate and loss of each trial with a result, and the pruned rates."""
     points: list[tuple[float, float]] = []
     pruned: list[float] = []
-    for trial in sweep.trials:
+    for trial in sweep.seeded:
         rate = trial.parameters.get(parameter)
         if not is_number(rate) or not 0 < rate < math.inf:
             continue

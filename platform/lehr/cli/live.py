@@ -212,7 +212,9 @@ def _best(view: SweepDetail) -> str:
     values = []
     for path, value in point.items():
         # Use the notation of the column.
-        column = formats.learning_rates([value, *(c.parameters.get(path) for c in view.trials)])
+        column = formats.learning_rates(
+            [value, *(c.parameters.get(path) for c in view.trials)], path
+        )
         values.append(column[0])
     names = formats.short_paths(list(point))
     listed = ", ".join(f"{n} {v}" for n, v in zip(names, values, strict=True))

@@ -32,7 +32,7 @@ def seeds(
 
     Shows the noise between seeds. When its runs have ended, compare the run and its repetitions
     with other runs: lehr compare RUN RUN-seeds OTHER. The comparison then shows whether a
-    difference is more than this noise.
+    difference is more than this noise. The seeds of a trial count for its point in its own sweep.
 
     JSON: {sweep: SweepDetail}. --json skips the confirmation.
     """

@@ -7,7 +7,7 @@ Trials that have not reached it have no rank, and neither has a non-finite loss.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,14 @@ class TrialStatus:
     state: str
     value: float | None = None
     step: int | None = None
+    cause: str | None = None
+    repeats: str | None = None
+    """The run that this one repeats with another seed, where it is not a trial itself."""
+
+    @property
+    def diverged(self) -> bool:
+        unusable = self.value is not None and not is_value(self.value)
+        return self.cause == "nan_loss" or unusable
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,7 @@ def rank(
     goal: Goal,
     value_at: ValueAt,
     held_out: Mapping[str, str | None] | None = None,
+    repetitions: Sequence[TrialStatus] = (),
 ) -> SweepVerdict:
     """Rank trials at equal step; equal values share a rank, and the first of them is the best.
 
@@ -71,6 +80,9 @@ def rank(
         value_at: reads a value at another step.
         held_out: by run, the digest of the set that the metric was measured on; None for a metric
             that is not measured on a held-out set.
+        repetitions: further seeds of trials. They count for their point once they have a value at
+            the step where trials are compared, or diverged: one that still runs, failed or was
+            cancelled changes nothing, and neither does one of another held-out set.
     """
     with_steps = [one for one in standings if one.step is not None]
     # A trial that was stopped early must not limit the others to its last step.
@@ -78,24 +90,27 @@ def rank(
     step = common_step([one.step for one in racing if one.step is not None])
     if step is None:
         return SweepVerdict(None, {}, {})
-    values: dict[str, float] = {}
-    for one in standings:
-        if one.step is None or one.step < step:
-            continue
-        value = one.value if one.step == step else value_at(one.run_id, step)
-        if value is not None and is_value(value):
-            values[one.run_id] = value
+    values = _values(standings, step, value_at)
     sets = None
     if held_out is not None:
         sets = HeldOut.of({run_id: held_out.get(run_id) for run_id in values})
         if sets.verdict == "different":
             return SweepVerdict(step, {}, values, held_out=sets)
-    points = by_seeds([(one.run_id, one.parameters) for one in standings], values, goal)
+    repeated = _values(repetitions, step, value_at)
+    members = list(standings)
+    for one in repetitions:
+        if one.run_id not in repeated:
+            members += [one] if one.diverged else []
+        elif not held_out or held_out.get(one.run_id) == held_out.get(one.repeats or ""):
+            values[one.run_id] = repeated[one.run_id]
+            members.append(one)
+    points = by_seeds([(one.run_id, one.parameters) for one in members], values, goal)
     if any(len(point.run_ids) > 1 for point in points):
-        return SweepVerdict(step, _ranks_of_points(points, values, goal), values, points, sets)
+        ranks = _ranks_of_points(points, values, goal, {one.run_id for one in repetitions})
+        return SweepVerdict(step, ranks, values, points, sets)
     sign = 1 if goal == "minimize" else -1
     ordered = sorted(values, key=lambda run_id: sign * values[run_id])
-    ranks: dict[str, int] = {}
+    ranks = {}
     for place, run_id in enumerate(ordered, start=1):
         before = ordered[place - 2] if place > 1 else None
         tied = before is not None and values[before] == values[run_id]
@@ -103,17 +118,27 @@ def rank(
     return SweepVerdict(step, ranks, values, held_out=sets)
 
 
+def _values(standings: Sequence[TrialStatus], step: int, value_at: ValueAt) -> dict[str, float]:
+    """Return the finite values at a step, of the runs that have reached it."""
+    reached = [one for one in standings if one.step is not None and one.step >= step]
+    read = {
+        one.run_id: one.value if one.step == step else value_at(one.run_id, step) for one in reached
+    }
+    return {run_id: v for run_id, v in read.items() if v is not None and is_value(v)}
+
+
 def _ranks_of_points(
-    points: Sequence[Point], values: Mapping[str, float], goal: Goal
+    points: Sequence[Point], values: Mapping[str, float], goal: Goal, repetitions: Collection[str]
 ) -> dict[str, int]:
+    """Return the ranks in their order; of a point, trials come before their repetitions."""
     sign = 1 if goal == "minimize" else -1
     ranked = [
-        (point.rank, sign * values[run_id], run_id)
+        (point.rank, run_id in repetitions, sign * values[run_id], run_id)
         for point in points
         if point.rank is not None
         for run_id in point.run_ids
     ]
-    return {run_id: place for place, _, run_id in sorted(ranked, key=lambda one: one[:2])}
+    return {run_id: place for place, _, _, run_id in sorted(ranked, key=lambda one: one[:3])}
 
 
 def common_step(steps: Sequence[int]) -> int | None:

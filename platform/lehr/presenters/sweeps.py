@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from lehr.presenters.runs import RunPresenter
     from lehr.store import Store
     from lehr.store.records.sweeps import TrialOutline
+    from lehr.store.streams.values import LatestValue
     from lehr.store.tables import SweepRow
 
 
@@ -36,11 +37,13 @@ BEST = 10
 @dataclass(frozen=True)
 class _Judged:
     trials: list[TrialOutline]
+    repetitions: list[TrialOutline]
+    """Their runs in other sweeps with other seeds; they count for the points of the trials."""
     standings: list[TrialStatus]
     """Trials whose batches differ are compared at equal tokens."""
     verdict: SweepVerdict
-    steps: dict[str, int]
-    """Step of each run's newest value."""
+    newest: dict[str, LatestValue]
+    """Each run's newest value of the metric."""
     tokens_per_step: int | None
     """None where the trials' differ, so that they are compared at equal tokens."""
     held_out: dict[str, str | None]
@@ -89,7 +92,7 @@ class SweepPresenter:
         ranks = judged.verdict.ranks
         ranked = [trial for trial in judged.trials if trial.run_id in ranks]
         best = sorted(ranked, key=lambda trial: ranks[trial.run_id])[:BEST]
-        shown = dict.fromkeys(trial.run_id for trial in [*page, *best])
+        shown = dict.fromkeys(trial.run_id for trial in [*page, *best, *judged.repetitions])
         rows = self._store.runs.by_ids(shown)
         views = {view.id: view for view in self._runs.views(rows)}
         return self._whole(sweep, judged, outlined=False).model_copy(
@@ -98,7 +101,8 @@ class SweepPresenter:
                 "next_cursor": str(page[-1].number) if len(left) > limit else None,
                 "trials_total": len(found),
                 "best_trials": _trial_views(judged, views, best),
-                "standings": _standings(judged) if run_ids is not None else [],
+                "repetitions": _trial_views(judged, views, judged.repetitions),
+                "standings": _standings(judged, judged.trials) if run_ids is not None else [],
                 **self._progress_of(judged.trials),
                 "cost": self._costs.of_runs(
                     sweep.id,
@@ -120,7 +124,7 @@ class SweepPresenter:
         fields = _fields(sweep, judged)
         # Until the sweep ends, trials are compared at an early step: too early for a fit.
         fitted = fields["state"] == "finished" and fields["parameters"]
-        outlines = _outline_views(judged) if outlined or fitted else []
+        outlined = outlined or bool(fitted)
         detail = SweepDetail(
             **fields,
             points=[
@@ -136,7 +140,8 @@ class SweepPresenter:
             noise=noise.deviation if noise else None,
             noise_band=noise_band(verdict.points, noise),
             spec=sweep.spec,
-            trials=outlines,
+            trials=_outline_views(judged, judged.trials) if outlined else [],
+            repetitions=_outline_views(judged, judged.repetitions) if outlined else [],
             warnings=(
                 []
                 if all(RunState(trial.state).ended for trial in judged.trials)
@@ -190,24 +195,28 @@ class SweepPresenter:
 
     def _judge(self, sweep: SweepRow) -> _Judged:
         trials = self._store.sweeps.outlines(sweep.id)
+        repetitions = self._store.sweeps.repetitions(sweep.id)
         metric = sweep.spec["metric"]["name"]
-        latest = self._store.series.latest([trial.run_id for trial in trials], [metric])
-        rates = {trial.run_id: trial.tokens_per_step for trial in trials}
-        alike = len(set(rates.values())) <= 1
-        standings, steps = [], {}
-        for trial in trials:
-            newest = latest.get(trial.run_id, {}).get(metric)
-            if newest is not None:
-                steps[trial.run_id] = newest.step
-            standings.append(
+        both = [*trials, *repetitions]
+        latest = self._store.series.latest([one.run_id for one in both], [metric])
+        newest = {run_id: found[metric] for run_id, found in latest.items() if metric in found}
+        rates = {one.run_id: one.tokens_per_step for one in both}
+        alike = len({rates[trial.run_id] for trial in trials}) <= 1
+        statuses = []
+        for one in both:
+            last = newest.get(one.run_id)
+            statuses.append(
                 TrialStatus(
-                    run_id=trial.run_id,
-                    parameters=trial.parameters,
-                    state=trial.state,
-                    value=newest.value if newest else None,
-                    step=newest.step * (1 if alike else rates[trial.run_id]) if newest else None,
+                    run_id=one.run_id,
+                    parameters=one.parameters,
+                    state=one.state,
+                    value=last.value if last else None,
+                    step=last.step * (1 if alike else rates[one.run_id]) if last else None,
+                    cause=one.cause,
+                    repeats=one.repeats,
                 )
             )
+        standings = statuses[: len(trials)]
 
         def value_at(run_id: str, step: int) -> float | None:
             if alike:
@@ -218,14 +227,15 @@ class SweepPresenter:
             return found.y[-1] if found.y else None
 
         goal = sweep.spec["metric"]["goal"]
+        steps = {run_id: last.step for run_id, last in newest.items()}
         held_out = self._store.events.held_out(steps) if is_measured(metric) else None
-        verdict = rank(standings, goal, value_at, held_out)
+        verdict = rank(standings, goal, value_at, held_out, statuses[len(trials) :])
         note = None
         if verdict.held_out is not None:
             names = {trial.run_id: f"trial {trial.number}" for trial in trials}
             note = verdict.held_out.note(metric, names, "trials")
         rate = rates[trials[0].run_id] if trials and alike else None
-        return _Judged(trials, standings, verdict, steps, rate, held_out or {}, note)
+        return _Judged(trials, repetitions, standings, verdict, newest, rate, held_out or {}, note)
 
 
 def _fields(sweep: SweepRow, judged: _Judged) -> dict[str, Any]:
@@ -279,37 +289,35 @@ def _in_tokens(judged: _Judged) -> int | None:
 
 
 def _trial_views(
-    judged: _Judged, runs: Mapping[str, RunView], trials: Iterable[TrialOutline]
+    judged: _Judged, runs: Mapping[str, RunView], trials: Sequence[TrialOutline]
 ) -> list[TrialView]:
-    standings = {standing.number: standing for standing in _standings(judged)}
     return [
         TrialView(
             parameters=trial.parameters,
             run=runs[trial.run_id],
             held_out=judged.held_out.get(trial.run_id),
-            **vars(standings[trial.number]),
+            **vars(standing),
+        )
+        for trial, standing in zip(trials, _standings(judged, trials), strict=True)
+    ]
+
+
+def _standings(judged: _Judged, trials: Sequence[TrialOutline]) -> list[StandingView]:
+    verdict = judged.verdict
+    return [
+        StandingView(
+            number=trial.number,
+            value=last.value if (last := judged.newest.get(trial.run_id)) else None,
+            step=last.step if last else None,
+            compared_value=verdict.values.get(trial.run_id),
+            rank=verdict.ranks.get(trial.run_id),
+            best=trial.run_id == verdict.best,
         )
         for trial in trials
     ]
 
 
-def _standings(judged: _Judged) -> list[StandingView]:
-    verdict = judged.verdict
-    values = {status.run_id: status.value for status in judged.standings}
-    return [
-        StandingView(
-            number=trial.number,
-            value=values[trial.run_id],
-            step=judged.steps.get(trial.run_id),
-            compared_value=verdict.values.get(trial.run_id),
-            rank=verdict.ranks.get(trial.run_id),
-            best=trial.run_id == verdict.best,
-        )
-        for trial in judged.trials
-    ]
-
-
-def _outline_views(judged: _Judged) -> list[TrialView]:
+def _outline_views(judged: _Judged, trials: Sequence[TrialOutline]) -> list[TrialView]:
     runs = {
         trial.run_id: RunView(
             id=trial.run_id,
@@ -321,9 +329,9 @@ def _outline_views(judged: _Judged) -> list[TrialView]:
             tokens_per_step=trial.tokens_per_step,
             created_at=trial.created_at,
         )
-        for trial in judged.trials
+        for trial in trials
     }
-    return _trial_views(judged, runs, judged.trials)
+    return _trial_views(judged, runs, trials)
 
 
 def _trials_remaining(sweep: SweepRow, there: int) -> int:

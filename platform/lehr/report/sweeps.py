@@ -43,7 +43,7 @@ def sweep_report(
         version: of Lehr.
     """
     trials = sorted(
-        sweep.trials, key=lambda trial: (trial.rank is None, trial.rank or 0, trial.number)
+        sweep.seeded, key=lambda trial: (trial.rank is None, trial.rank or 0, trial.number)
     )
     notes = list(figure.notes if figure is not None else sweep.notes)
     if sweep.noise is not None and not any(PLUS_MINUS in note for note in notes):
@@ -126,7 +126,7 @@ def _trials(sweep: SweepDetail, trials: Sequence[TrialView]) -> Table:
     rows = [
         [
             str(trial.rank or formats.NOTHING),
-            *(formats.parameter(trial.parameters.get(path), path) for path in sweep.parameters),
+            *(formats.parameter(sweep.parameter(trial, path), path) for path in sweep.columns),
             parts.number(trial.compared_value),
             parts.number(trial.value),
             f"{trial.run.step:,}" if trial.run.step is not None else formats.NOTHING,
@@ -137,15 +137,15 @@ def _trials(sweep: SweepDetail, trials: Sequence[TrialView]) -> Table:
     ]
     head = [
         "#",
-        *formats.short_paths(sweep.parameters),
+        *formats.short_paths(sweep.columns),
         "compared",
         "newest",
         "step",
         "state",
         "run",
     ]
-    first = len(sweep.parameters) + 1
+    first = len(sweep.columns) + 1
     best = next((i for i, trial in enumerate(shown) if trial.best), None)
-    left = sweep.trials_total - len(shown)
+    left = sweep.trials_total + len(sweep.repetitions) - len(shown)
     note = f"and {left:,} more" if left else ""
     return Table(head, rows, right=frozenset(range(first + 3)), best=best, note=note)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any, Literal
 
 from lehr.analysis.held_out import HeldOutVerdict
@@ -113,6 +114,11 @@ class SweepDetail(SweepView):
     """Pass as ``cursor`` for the next page of trials; null on the last."""
     trials_total: int = 0
     """Number of trials on all pages."""
+    repetitions: list[TrialView] = []
+    """Runs of other sweeps that repeat a trial with another seed (``lehr seeds``), on each page.
+    Each has its trial's number, and its parameters with the seed, and counts for its point once it
+    has a value to compare.
+    """
     standings: list[StandingView] = []
     """How all trials stand, where the request names runs: those of other runs than the requested
     may have another rank than before.
@@ -148,6 +154,23 @@ class SweepDetail(SweepView):
     """
     cost: CostView | None = None
     """Of all its runs; null before the first attempt."""
+
+    @property
+    def seeded(self) -> list[TrialView]:
+        """Its trials that were read, and their repetitions."""
+        return [*self.trials, *self.repetitions]
+
+    @property
+    def columns(self) -> list[str]:
+        """The swept paths, and those of the repetitions' seeds."""
+        seeds = (path for trial in self.repetitions for path in trial.parameters)
+        return list(dict.fromkeys([*self.parameters, *seeds]))
+
+    def parameter(self, trial: TrialView, path: str) -> Any:
+        """Return a trial's value of a column: the spec's where the sweep does not vary it."""
+        if path in trial.parameters or path in self.parameters:
+            return trial.parameters.get(path)
+        return reduce(lambda spec, name: spec[name], path.split("."), self.spec["run"])
 
 
 class SweepDeletion(View):

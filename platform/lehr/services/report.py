@@ -61,7 +61,7 @@ def report_sweep(context: Context, sweep: SweepRow) -> str:
         figure,
         _curves(context, labels, dict.fromkeys([sweep.spec["metric"]["name"], "train/loss"])),
         _provenance(context, [trial.run.id for trial in drawn]),
-        _diagnosed(context, [trial.run.id for trial in detail.trials]),
+        _diagnosed(context, [trial.run.id for trial in detail.seeded]),
         made_at=context.store.clock(),
         version=version("lehr"),
     )

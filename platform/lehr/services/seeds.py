@@ -20,7 +20,7 @@ from lehr.store.records.trial_rows import TrialRows
 if TYPE_CHECKING:
     from lehr.schemas.sweeps import SweepDetail
     from lehr.services.context import Context
-    from lehr.store.tables import RunRow, SweepRow
+    from lehr.store.tables import RunRow
 
 MOST = 20
 _SUFFIX = "-seeds"
@@ -64,7 +64,7 @@ def repeat_run(
                 made, its = draft()
             origin = {**provenance, "seeds_of": {"run": run.id, "name": run.name}}
             return context.store.sweeps.create(
-                made, its, actor=actor.current(), provenance=origin
+                made, its, actor=actor.current(), provenance=origin, seeds_of=_first(context, run)
             ).id
 
         return record
@@ -99,7 +99,7 @@ def _refuse(context: Context, run: RunRow) -> None:
 def _sweep(context: Context, run: RunRow, n: int) -> SweepSpec:
     spec = RunSpec.model_validate(run.spec)
     name = f"{run.name[: _LONGEST - len(_SUFFIX)]}{_SUFFIX}"
-    fresh = _unused(_seeds_there(context, run, name), n)
+    fresh = _unused(_seeds_there(context, _first(context, run)), n)
     path = SEED if spec.trainer is None else seed_path(spec.trainer.args) or PROGRAM_SEED
     logged = [one.name for one in context.store.series.metrics(run.id)]
     metric = {"name": compared_metric([logged], CORE_METRICS)}
@@ -118,20 +118,17 @@ def _sweep(context: Context, run: RunRow, n: int) -> SweepSpec:
     )
 
 
-def _seeds_there(context: Context, run: RunRow, name: str) -> set[int]:
+def _first(context: Context, run: RunRow) -> str:
+    """Return the id of the run that was repeated first: of a repetition, the one it repeats."""
+    sweep = context.store.sweeps.get(run.sweep_id) if run.sweep_id else None
+    return (sweep.seeds_of if sweep else None) or run.id
+
+
+def _seeds_there(context: Context, run_id: str) -> set[int]:
     """Return the seeds of the run, of the trials beside it, and of its earlier repetitions."""
-    sweeps: list[SweepRow] = []
-    cursor: str | None = None
-    while True:
-        page = context.store.sweeps.page(
-            project=run.project, name=name, archived=None, cursor=cursor
-        )
-        sweeps += page.items
-        cursor = page.next_cursor
-        if cursor is None:
-            break
-    beside = [one.id for one in sweeps] + ([run.sweep_id] if run.sweep_id else [])
-    runs = [run, *(one for sweep_id in beside for one in context.store.sweeps.runs(sweep_id))]
+    run, sweeps = context.store.runs.get(run_id), context.store.sweeps
+    beside = sweeps.repeating(run_id) + ([run.sweep_id] if run.sweep_id else [])
+    runs = [run, *(one for sweep_id in beside for one in sweeps.runs(sweep_id))]
     return {seed for one in runs if (seed := stored.seed(one.spec)) is not None}
 
 

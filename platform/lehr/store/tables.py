@@ -161,6 +161,8 @@ class SweepRow(SQLModel, table=True):
     """Why no further trial starts; None while the sweep goes on."""
     reopened_at: float | None = None
     """When it was last extended or retried: failures before that no longer stop it."""
+    seeds_of: str | None = Field(default=None, index=True)
+    """The run that its trials repeat with other seeds."""
 
 
 class Trial(SQLModel, table=True):

@@ -180,6 +180,27 @@ def test_a_better_value_never_has_a_worse_rank(trials, goal):
         assert min(verdict.ranks.values()) == 1
 
 
+@pytest.mark.parametrize(
+    ("value", "step", "cause", "held_out", "ranks"),
+    [
+        (1.4, 100, None, "a", {"r1": 1, "r2": 2, "s": 1}),
+        (2.8, 100, None, "a", {"r2": 1, "r1": 2, "s": 2}),
+        (0.1, 50, None, "a", {"r1": 1, "r2": 2}),
+        (0.1, 100, None, "b", {"r1": 1, "r2": 2}),
+        (1.4, 50, "nan_loss", "a", {"r2": 1}),
+    ],
+)
+def test_repetition_counts_once_it_has_a_value_of_the_same_set_or_diverged(
+    value, step, cause, held_out, ranks
+):
+    trials = [trial_status(1, 1.5, 100), trial_status(2, 2.0, 100)]
+    more = TrialStatus("s", {LR: 1e-4, "train.seed": 1}, "failed", value, step, cause, "r1")
+    sets = {"r1": "a", "r2": "a", "s": held_out}
+    verdict = rank(trials, "minimize", never, sets, [more])
+    assert verdict.ranks == ranks
+    assert verdict.best == min(("r1", "r2"), key=lambda run_id: ranks.get(run_id, 9))
+
+
 def test_trials_of_different_held_out_sets_have_no_rank():
     trials = [trial_status(1, 3.0, 100), trial_status(2, 1.0, 100), trial_status(3, 2.0, 100)]
     verdict = rank(trials, "minimize", never, {"r1": "a", "r2": "b", "r3": "a"})

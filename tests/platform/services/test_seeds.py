@@ -5,17 +5,30 @@ from __future__ import annotations
 import pytest
 
 from lehr.analysis.compare import ComparedRun, compare, differences
+from lehr.analysis.figures import sweep_figure_data
+from lehr.analysis.sweep_result import sweep_fit
 from lehr.control.lifecycle import RunState
 from lehr.errors import Conflict, UserError
 from lehr.services.archive import archive_run
 from lehr.services.context import Context
 from lehr.services.delete import delete_run
+from lehr.services.extend import extend_sweep
 from lehr.services.once import once
 from lehr.services.seeds import repeat_run
 from lehr.services.submit import launch_sweep, submit_run
 from lehr.specs import RunSpec
 from lehr.store.tables import RunRow
-from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, begin, end, ingest, line, metrics
+from lehr_testing.api import (
+    RUN_SPEC,
+    SWEEP_SPEC,
+    begin,
+    end,
+    evaluation,
+    ingest,
+    line,
+    metrics,
+    started,
+)
 
 
 def submitted(context: Context, **changes: object) -> RunRow:
@@ -82,6 +95,66 @@ def test_seeds_of_the_trials_beside_it_are_not_repeated(context: Context) -> Non
     assert runs[0].sweep_id is not None
     metric = context.store.sweeps.get(runs[0].sweep_id).spec["metric"]
     assert metric == {"name": "top1_acc", "goal": "maximize"}
+
+
+def trained(context: Context, run: RunRow, loss: float) -> None:
+    attempt = begin(context.store, run.id)
+    ingest(context.store, attempt, started() + metrics(1, 100) + evaluation(100, loss))
+    end(context.store, run.id, RunState.COMPLETED)
+
+
+def test_repetitions_count_for_the_rate_of_the_trial_that_they_repeat(context: Context) -> None:
+    rates = {"train.optimizer.lr": {"values": [1e-4, 3e-4, 1e-3, 3e-3, 1e-2]}}
+    made = once(
+        context.store,
+        None,
+        launch_sweep(context, {**SWEEP_SPEC, "parameters": rates}, {}, {}),
+        status=201,
+    )
+    sweep = context.store.sweeps.get(made.body["id"])
+    runs = context.store.sweeps.runs(sweep.id)
+    for run, loss in zip(runs, [3.2, 2.6, 2.2, 2.5, 3.1], strict=True):
+        trained(context, run, loss)
+    assert context.presenter.sweeps.detail(sweep).noise is None
+    first, failed, _ = more = repeated(context, runs[2])
+    more += repeated(context, first, 1)
+    assert seeds(more) == [1, 2, 3, 4]
+    trained(context, first, 2.1)
+    trained(context, more[3], 2.3)
+    begin(context.store, failed.id)
+    end(context.store, failed.id, RunState.FAILED)
+
+    shown = context.presenter.sweeps.detail(sweep)
+    [point] = [one for one in shown.points if one.rank == 1]
+    assert point.run_ids == [runs[2].id, first.id, more[3].id]
+    assert (shown.best_run_id, shown.best_value) == (runs[2].id, pytest.approx(2.2))
+    assert shown.noise == pytest.approx(0.1)
+    assert not any("With one seed" in note for note in shown.notes)
+    assert [one.run.id for one in shown.repetitions] == [one.id for one in more]
+    rows = [
+        [shown.parameter(one, path) for path in shown.columns]
+        for one in shown.seeded
+        if one.rank == 1
+    ]
+    assert rows == [[1e-3, 0], [1e-3, 1], [1e-3, 4]]
+    assert (sum(shown.counts.values()), shown.trials_total, len(shown.standings)) == (5, 5, 0)
+    outline = context.presenter.sweeps.outline(sweep)
+    fit = sweep_fit(outline, "train.optimizer.lr")
+    assert fit is not None
+    assert fit.noise == pytest.approx(0.1)
+    data = sweep_figure_data(outline)["data"]
+    assert sum(trace["x"].count(1e-3) for trace in data if trace["mode"] == "markers") == 4
+
+
+def test_a_seed_that_the_sweep_has_itself_counts_once(context: Context) -> None:
+    spec = {**SWEEP_SPEC, "seeds": [0, 1]}
+    made = once(context.store, None, launch_sweep(context, spec, {}, {}), status=201)
+    sweep = context.store.sweeps.get(made.body["id"])
+    repeated(context, context.store.sweeps.runs(sweep.id)[0], 2)
+    added = {"train.seed": [2]}
+    once(context.store, None, extend_sweep(context, sweep, parameters=added), status=200)
+    found = context.store.sweeps.repetitions(sweep.id)
+    assert [one.parameters["train.seed"] for one in found] == [3]
 
 
 def test_a_repeated_request_is_recorded_once(context: Context) -> None:

@@ -15,7 +15,7 @@ from lehr.store.records.run_rows import (
     queued_columns,
     submission,
 )
-from lehr.store.tables import RunRow, Transition, Trial
+from lehr.store.tables import RunRow, SweepRow, Transition, Trial
 
 _COPIED = ("name", "project", "spec", "tags", "priority", "sweep_id", "provenance_sha256")
 """What a new run takes from the one that it replaces."""
@@ -39,6 +39,12 @@ def replace_runs(
         update(Trial)
         .where(col(Trial.sweep_id) == sweep_id, col(Trial.run_id) == bindparam("replaced"))
         .values(run_id=bindparam("by")),
+        [{"replaced": run_id, "by": new} for run_id, new in found.items()],
+    )
+    connection.execute(
+        update(SweepRow)
+        .where(col(SweepRow.seeds_of) == bindparam("replaced"))
+        .values(seeds_of=bindparam("by")),
         [{"replaced": run_id, "by": new} for run_id, new in found.items()],
     )
     announce_runs(db, [(new, sweep_id) for new in found.values()])

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import func
+from sqlalchemy import Select, func
 from sqlalchemy import select as sql_select
+from sqlalchemy.orm import aliased
 from sqlmodel import col, select
 
 from lehr.control.lifecycle import ENDED
@@ -39,6 +40,8 @@ class TrialOutline(NamedTuple):
     total_steps: int | None
     sequences: int
     sequence_length: int
+    repeats: str | None = None
+    """For a run of another sweep: the trial's run that it repeats with another seed."""
 
     @property
     def tokens_per_step(self) -> int:
@@ -57,8 +60,12 @@ class Sweeps(Groups[SweepRow]):
         *,
         actor: str = "user",
         provenance: Mapping[str, Any] | None = None,
+        seeds_of: str | None = None,
     ) -> SweepRow:
-        """Record the sweep, its trials and their runs: all of them, or nothing."""
+        """Record the sweep, its trials and their runs: all of them, or nothing.
+
+        ``seeds_of``: the run that its trials repeat with other seeds.
+        """
         rows = TrialRows.of(trials)
         plain = spec.model_dump(mode="json")
         at = self._clock()
@@ -71,6 +78,7 @@ class Sweeps(Groups[SweepRow]):
                 tags=list(spec.tags),
                 note=spec.notes,
                 created_at=at,
+                seeds_of=seeds_of,
             )
             session.add(sweep)
             rows.insert(
@@ -122,39 +130,41 @@ class Sweeps(Groups[SweepRow]):
 
     def outlines(self, sweep_id: str) -> list[TrialOutline]:
         """Return an outline of each trial, in the sweep's order."""
-        newest = (col(Attempt.run_id) == col(RunRow.id)) & (
-            col(Attempt.number) == col(RunRow.attempt)
-        )
         with self._db.read() as session:
             rows = session.execute(
-                sql_select(
-                    col(Trial.number),
-                    col(Trial.parameters),
-                    col(RunRow.id),
-                    col(RunRow.name),
-                    col(RunRow.project),
-                    col(RunRow.state),
-                    col(RunRow.cause),
-                    col(RunRow.created_at),
-                    col(RunRow.started_at),
-                    col(RunRow.ended_at),
-                    col(RunRow.attempt),
-                    col(Attempt.last_step),
-                    total_steps(),
-                    func.coalesce(
-                        func.json_extract(RunRow.spec, "$.train.batch.sequences"),
-                        func.json_extract(RunRow.spec, "$.trainer.tokens_per_step"),
-                    ),
-                    func.coalesce(
-                        func.json_extract(RunRow.spec, "$.train.batch.sequence_length"), 1
-                    ),
-                )
-                .join(RunRow, col(RunRow.id) == col(Trial.run_id))
-                .join(Attempt, newest, isouter=True)
-                .where(col(Trial.sweep_id) == sweep_id)
-                .order_by(col(Trial.number))
+                _outlines().where(col(Trial.sweep_id) == sweep_id).order_by(col(Trial.number))
             )
             return [TrialOutline(*row) for row in rows.all()]
+
+    def repetitions(self, sweep_id: str) -> list[TrialOutline]:
+        """Return the runs of other sweeps that repeat a trial of this one with another seed.
+
+        Their number is the trial's; their parameters are the trial's and the seed. A seed that the
+        sweep has at the same point counts only as its own trial.
+        """
+        base = aliased(Trial)
+        with self._db.read() as session:
+            rows = session.execute(
+                _outlines()
+                .add_columns(col(base.run_id), col(base.number), col(base.parameters))
+                .join(SweepRow, col(SweepRow.id) == col(Trial.sweep_id))
+                .join(base, col(base.run_id) == col(SweepRow.seeds_of))
+                .where(col(base.sweep_id) == sweep_id)
+                .order_by(col(base.number), col(RunRow.number))
+            ).all()
+        known = [trial.parameters for trial in self.outlines(sweep_id)] if rows else []
+        made = (
+            (one := TrialOutline(*row))._replace(
+                number=number, parameters={**parameters, **one.parameters}, repeats=run_id
+            )
+            for *row, run_id, number, parameters in rows
+        )
+        return [one for one in made if one.parameters not in known]
+
+    def repeating(self, run_id: str) -> list[str]:
+        """Return the ids of the sweeps that repeat a run with other seeds."""
+        with self._db.read() as session:
+            return list(session.exec(select(SweepRow.id).where(SweepRow.seeds_of == run_id)).all())
 
     def trial_count(self, sweep_id: str) -> int:
         with self._db.read() as session:
@@ -174,3 +184,31 @@ class Sweeps(Groups[SweepRow]):
                 select(RunRow).where(RunRow.sweep_id == sweep_id).order_by(col(RunRow.number))
             )
             return list(rows.all())
+
+
+def _outlines() -> Select[Any]:
+    newest = (col(Attempt.run_id) == col(RunRow.id)) & (col(Attempt.number) == col(RunRow.attempt))
+    return (
+        sql_select(
+            col(Trial.number),
+            col(Trial.parameters),
+            col(RunRow.id),
+            col(RunRow.name),
+            col(RunRow.project),
+            col(RunRow.state),
+            col(RunRow.cause),
+            col(RunRow.created_at),
+            col(RunRow.started_at),
+            col(RunRow.ended_at),
+            col(RunRow.attempt),
+            col(Attempt.last_step),
+            total_steps(),
+            func.coalesce(
+                func.json_extract(RunRow.spec, "$.train.batch.sequences"),
+                func.json_extract(RunRow.spec, "$.trainer.tokens_per_step"),
+            ),
+            func.coalesce(func.json_extract(RunRow.spec, "$.train.batch.sequence_length"), 1),
+        )
+        .join(RunRow, col(RunRow.id) == col(Trial.run_id))
+        .join(Attempt, newest, isouter=True)
+    )

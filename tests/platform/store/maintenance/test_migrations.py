@@ -238,6 +238,19 @@ def test_provenance_of_older_runs_is_stored_once_for_those_that_share_it(tmp_pat
     assert [one for one in check(tmp_path) if not one.where.startswith("run ")] == []
 
 
+def test_sweeps_of_seeds_name_the_run_that_they_repeat(tmp_path: Path) -> None:
+    older_file(tmp_path / "lehr.db", "0015")
+    with closing(sqlite3.connect(tmp_path / "lehr.db", isolation_level=None)) as raw:
+        raw.execute(
+            "INSERT INTO sweeps (id, name, project, spec, tags, note, created_at, archived)"
+            " VALUES ('s2', 'old-seeds', 'default', '{}', '[]', '', 1.5, 0)"
+        )
+        raw.execute('INSERT INTO provenance VALUES (\'x\', \'{"seeds_of": {"run": "base"}}\')')
+        raw.execute("UPDATE runs SET sweep_id = 's2', provenance_sha256 = 'x'")
+    with Store.open(tmp_path) as store:
+        assert store.sweeps.repeating("base") == ["s2"]
+
+
 def test_keys_of_older_requests_keep_what_they_made(tmp_path: Path) -> None:
     older_file(tmp_path / "lehr.db", "0007")
     with closing(sqlite3.connect(tmp_path / "lehr.db")) as connection:

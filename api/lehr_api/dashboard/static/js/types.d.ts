@@ -603,6 +603,7 @@ export interface SweepDetail {
   trials: TrialView[];
   next_cursor: string | null;
   trials_total: number;
+  repetitions: TrialView[];
   standings: StandingView[];
   best_trials: TrialView[];
   steps_made: number;

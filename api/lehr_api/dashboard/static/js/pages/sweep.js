@@ -295,7 +295,7 @@ async function loadMetrics() {
 
 installPage();
 const reload = throttled(load, 2000);
-const isOurs = (/** @type {string} */ id) => sweep?.trials.some((trial) => trial.run.id === id) ?? false;
+const isOurs = (/** @type {string} */ id) => [...(sweep?.trials ?? []), ...(sweep?.repetitions ?? [])].some((trial) => trial.run.id === id);
 on("sweep", ({ id }) => {
   if (!sweep || id === sweep.id) reload();
 });

@@ -55,8 +55,8 @@ export function withNews(before, news) {
  *
  * @param {SweepDetail} sweep
  */
-export function standing({ counts, standings, trials, stopped }) {
-  const all = standings.length ? standings : trials;
+export function standing({ counts, standings, trials, repetitions, stopped }) {
+  const all = [...(standings.length ? standings : trials), ...repetitions];
   return JSON.stringify([counts, stopped, all.map(({ compared_value: compared, value, rank }) => [compared, value, rank])]);
 }
 
