@@ -97,7 +97,7 @@ def assemble(
         liveness=dispatcher.liveness,
         heartbeat_at=dispatcher.heartbeat_at,
         mirror_view=partial(state_files.view, store.home),
-        separate_folders=dispatcher.separate_folders,
+        nodes=dispatcher.nodes,
     )
     return Services(
         store=store,

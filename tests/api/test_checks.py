@@ -65,14 +65,24 @@ def test_overrides_are_checked(api):
     assert asked(client, "run", RUN_SPEC, overrides={"name": "two"}).json()["name"] == "two"
 
 
-def test_warnings_are_those_of_the_recorded_run(api):
+@pytest.mark.parametrize(
+    ("separate", "resources", "start"),
+    [
+        (["n1", "n2"], {}, "Its checkpoints stay on the node"),
+        ([], {"gpus": 1, "gpu_type": "H100"}, "No node has 1 x H100; one may join. Until then"),
+        ([], {"gpus": 2, "nodes": 2, "gpu_type": "B200"}, "Fewer than 2 nodes have 1 x B200;"),
+    ],
+)
+def test_warnings_are_those_of_the_recorded_run(api, separate, resources, start):
     api_, client = api
-    api_.dispatcher.separate = ["n1", "n2"]
+    api_.dispatcher.separate = separate
     for kind in ("run", "sweep"):
-        warnings = asked(client, kind, SPECS[kind]).json()["warnings"]
-        real = client.post(f"/api/v1/{kind}s", json={"spec": SPECS[kind]}).json()
-        assert warnings == real["warnings"]
-        assert len(warnings) == 1
+        place = "resources" if kind == "run" else "run.resources"
+        spec = changed(copy.deepcopy(SPECS[kind]), place, resources)
+        [warning] = asked(client, kind, spec).json()["warnings"]
+        assert warning.startswith(start)
+        real = client.post(f"/api/v1/{kind}s", json={"spec": spec}).json()
+        assert real["warnings"] == [warning]
 
 
 def test_viewer_may_check_no_more_than_submit(api):

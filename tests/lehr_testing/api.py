@@ -25,7 +25,9 @@ from starlette.testclient import TestClient
 from lehr.cluster.attempt_protocol import AttemptProtocol
 from lehr.cluster.heartbeats import HeartbeatTable
 from lehr.control.lifecycle import RunState
+from lehr.control.resources import Gpu, Node
 from lehr.errors import NotFound
+from lehr.node.gpu_inventory import LOGICAL
 from lehr.schemas.cluster import ClusterView, GpuView, NodeView, QueueEntry
 from lehr.store import Store
 from lehr_api.app import create_app
@@ -128,8 +130,10 @@ class FakeDispatcher:
             raise NotFound(f"The cluster has no node {name!r}.", hint="It has: n1.")
         return name
 
-    def separate_folders(self, resources: Any) -> list[str]:
-        return self.separate
+    def nodes(self) -> list[Node]:
+        gpus = tuple(Gpu(index, LOGICAL) for index in range(self.largest))
+        names = self.separate or ["n1", "n2"]
+        return [Node(name, gpus, runs_folder=name if self.separate else None) for name in names]
 
     def can_ever_place(self, resources: Any) -> str | None:
         if resources.gpus <= self.largest:

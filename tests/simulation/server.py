@@ -81,7 +81,7 @@ class Server:
             self._nobody = self.dispatcher._thread
             self.context = Context(
                 store=self.store,
-                presenter=Presenter(self.store, separate_folders=self.dispatcher.separate_folders),
+                presenter=Presenter(self.store, nodes=self.dispatcher.nodes),
                 dispatcher=self.dispatcher,
                 cluster_views=ClusterPresenter(
                     self.store,

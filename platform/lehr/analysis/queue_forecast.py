@@ -57,6 +57,8 @@ class QueuedRun:
     """A maintenance window does not cost its work."""
     time_limit_s: float | None = None
     project: str = ""
+    never: str | None = None
+    """Why no node that is known can hold it. It then reserves nothing."""
 
 
 @dataclass(frozen=True)
@@ -115,12 +117,13 @@ def forecast(
     found: dict[str, ExpectedStart] = {}
     left = []
     for run in waiting:
-        if run.gpus > quotas.get(run.project, run.gpus):
-            found[run.run_id] = ExpectedStart(
-                None, f"its project may hold {quotas[run.project]} GPUs"
-            )
-        else:
+        never = run.never
+        if never is None and run.gpus > quotas.get(run.project, run.gpus):
+            never = f"its project may hold {quotas[run.project]} GPUs"
+        if never is None:
             left.append(run)
+        else:
+            found[run.run_id] = ExpectedStart(None, never)
     now, basis, number = 0.0, "", len(holders)
     while left:
         first = _first_within(left, held, quotas)

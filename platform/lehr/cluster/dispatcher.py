@@ -36,9 +36,8 @@ from lehr.cluster.node_notes import EXCLUDED, excluded
 from lehr.cluster.tokens import AttemptTokens
 from lehr.control.due import due_in_s
 from lehr.control.liveness import Liveness, Thresholds
-from lehr.control.locality import separate_folders
 from lehr.control.reconcile import Timeouts
-from lehr.control.resources import Need, can_ever_place
+from lehr.control.resources import Need, Node, can_ever_place
 from lehr.control.step import Action, settled, step
 from lehr.errors import NotFound, StoreUnavailable, nearest
 from lehr.node import gpu_inventory
@@ -256,19 +255,17 @@ class Dispatcher:
     def can_ever_place(self, resources: Resources) -> str | None:
         """Return why the cluster could never hold it; None if it could, or if that is unknown.
 
-        A GPU type that no node has is not rejected: the run waits and shows why, since a node of
-        that type may join. More GPUs than the cluster has are an error in the spec.
+        A GPU type that no node has is not rejected but warned of (``Need.unmet``): a node of that
+        type may join. More GPUs than the cluster has are an error in the spec.
         """
-        nodes = [member.as_node() for member in self._cluster.members().values()]
+        nodes = self.nodes()
         if not self._embedded and not nodes:
             return None
         return can_ever_place(Need(resources.gpus, resources.nodes), nodes)
 
-    def separate_folders(self, resources: Resources) -> list[str]:
-        """Return ``locality.separate_folders`` of the nodes of this cluster."""
-        need = Need(resources.gpus, resources.nodes, resources.gpu_type)
-        nodes = [member.as_node() for member in self._cluster.members().values()]
-        return separate_folders(need, nodes)
+    def nodes(self) -> list[Node]:
+        """Return all nodes, also those that do not answer or have left."""
+        return [member.as_node() for member in self._cluster.members().values()]
 
     def heartbeat_at(self, attempt_id: str) -> float | None:
         """Return when the attempt's last heartbeat came; None if none has since the start."""

@@ -167,7 +167,6 @@ class RunCache:
 
     def _waiting(self, run: RunRow) -> tuple[Waiting, float]:
         """Return what the run waits for, and the seconds for which that is true."""
-        resources = run.spec["resources"]
         sweep = self._sweep(run.sweep_id) if run.sweep_id is not None else None
         own = self._store.checkpoints.of_run(run.id) if run.attempt else []
         avoided = nodes_to_avoid(self._store, run) if run.attempt > 1 else {}
@@ -179,7 +178,7 @@ class RunCache:
             run_id=run.id,
             number=run.number or 0,
             name=run.name,
-            need=Need(resources["gpus"], resources["nodes"], resources["gpu_type"]),
+            need=Need.of(run.spec["resources"]),
             priority=run.priority,
             project=run.project,
             sweep_id=run.sweep_id,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 CPUS_A_RUN = 16
 """A run without GPUs uses at most as many threads (``Agent.threads``)."""
@@ -50,6 +51,11 @@ class Need:
     """Nodes. Each has the same number of GPUs."""
     gpu_type: str | None = None
 
+    @classmethod
+    def of(cls, resources: Mapping[str, Any]) -> Need:
+        """Return the need of a run. ``resources``: of its stored spec."""
+        return cls(resources["gpus"], resources["nodes"], resources["gpu_type"])
+
     @property
     def per_node(self) -> int:
         return self.gpus // self.nodes
@@ -61,6 +67,14 @@ class Need:
     def on_each(self) -> str:
         """What it needs, by node: "2 GPUs on each of 2 nodes"."""
         return f"{self._named(self.per_node)} on each of {self.nodes} nodes"
+
+    @property
+    def unmet(self) -> str:
+        """Say that no nodes have what it needs. Such a run is accepted: they may join."""
+        part = self._named(self.per_node) if self.gpus else "GPUs"
+        if self.nodes == 1:
+            return f"no node has {part}; one may join"
+        return f"fewer than {self.nodes} nodes have {part}; others may join"
 
     def __str__(self) -> str:
         if not self.gpus:

@@ -15,8 +15,6 @@ from lehr.presenters.runs import (
     LivenessByRun,
     MirrorViews,
     RunPresenter,
-    SeparateFolders,
-    no_folders,
     no_heartbeat,
     no_liveness,
     no_mirror,
@@ -25,6 +23,9 @@ from lehr.presenters.sweeps import SweepPresenter
 from lehr.presenters.system import SystemPresenter
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lehr.control.resources import Node
     from lehr.store import Store
 
 __all__ = ["Presenter", "checkpoints", "events", "samples"]
@@ -40,16 +41,16 @@ class Presenter:
         liveness: LivenessByRun = no_liveness,
         heartbeat_at: HeartbeatTimes = no_heartbeat,
         mirror_view: MirrorViews = no_mirror,
-        separate_folders: SeparateFolders = no_folders,
+        nodes: Callable[[], Sequence[Node]] = tuple,
     ) -> None:
         """Args:
         store: what is shown.
         liveness: returns the liveness of each run that has a living attempt, by run id.
         heartbeat_at: when an attempt's last heartbeat came, by its id; None if unknown.
         mirror_view: how far a run's mirror in W&B is.
-        separate_folders: the nodes for a run, if they do not all share the folder of runs.
+        nodes: returns all nodes of the cluster.
         """
-        self.runs = RunPresenter(store, liveness, mirror_view, heartbeat_at, separate_folders)
+        self.runs = RunPresenter(store, liveness, mirror_view, heartbeat_at, nodes)
         self.sweeps = SweepPresenter(store, self.runs)
         self.rollouts = RolloutPresenter(store, self.runs)
         self.system = SystemPresenter(store)

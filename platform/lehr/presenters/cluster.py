@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 from lehr.analysis.queue_forecast import Closure, ExpectedStart, GpuHolder, QueuedRun, forecast
@@ -13,6 +14,7 @@ from lehr.cluster.maintenance import windows_at
 from lehr.cluster.node_notes import excluded
 from lehr.cluster.saved import can_save
 from lehr.control.lifecycle import RunState
+from lehr.control.resources import Need, can_ever_place
 from lehr.node.gpu_inventory import LOGICAL
 from lehr.node.own_folders import RUNS
 from lehr.schemas.cluster import ClusterView, GpuView, NodeView, QueueEntry
@@ -174,6 +176,7 @@ def _expected_starts(
     store: Store, waiting: Sequence[RunRow], cluster: Cluster
 ) -> dict[str, ExpectedStart]:
     members = cluster.members().values()
+    there = [member.as_node() for member in members]
     nodes = [member for member in members if member.usable and not member.problems]
     if len({str(gpu["name"]) for member in nodes for gpu in member.gpus}) > 1:
         return {}  # Of several kinds of GPUs, not every free one is of use to every run.
@@ -197,6 +200,11 @@ def _expected_starts(
         for run in running.values()
         if run.sweep_id and run.id in speeds
     }
+
+    @cache
+    def never(need: Need) -> str | None:
+        return None if can_ever_place(need, there) is None else need.unmet
+
     windows = windows_at(store.maintenance.all(), store.clock())
     out = excluded(store.nodes.notes())
     total = sum(len(member.gpus) for member in nodes if member.name not in out)
@@ -216,6 +224,7 @@ def _expected_starts(
                 can_save=not windows or can_save(store, run),
                 time_limit_s=run.spec.get("time_limit_s"),
                 project=run.project,
+                never=never(Need.of(run.spec["resources"])),
             )
             for run in waiting
         ],

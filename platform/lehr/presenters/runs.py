@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from lehr.control.lifecycle import RunState
 from lehr.control.liveness import Liveness
-from lehr.control.locality import resume_warning
+from lehr.control.locality import resume_warning, separate_folders
+from lehr.control.resources import Need, can_ever_place
 from lehr.lru import Lru
 from lehr.presenters.alerts import Alerts
 from lehr.presenters.cost import Costs
@@ -28,12 +29,12 @@ from lehr.schemas.runs import (
     WandbView,
 )
 from lehr.specs import stored
-from lehr.specs.run import Resources
 from lehr.store.tables import RunRow
 from lehr_trainer.contract.records import Notice, Started, Warning_
 
 if TYPE_CHECKING:
     from lehr.analysis.diagnosis import Alert
+    from lehr.control.resources import Node
     from lehr.store import Store
     from lehr.store.streams.values import LatestValue
     from lehr.store.tables import Attempt
@@ -65,16 +66,6 @@ HeartbeatTimes = Callable[[str], float | None]
 """By an attempt's id: when its last heartbeat came."""
 MirrorViews = Callable[[str, dict[int, dict[str, int]]], WandbView | None]
 """By a run's id and its streams' sizes, by attempt and name; None for a run without a mirror."""
-
-
-SeparateFolders = Callable[[Resources], "Sequence[str]"]
-"""The nodes for such a run if they do not all share the folder of runs."""
-
-
-def no_folders(resources: Resources) -> list[str]:
-    """Return no node: the ``SeparateFolders`` of a store without a cluster."""
-    del resources
-    return []
 
 
 def no_liveness(attempts: Collection[Attempt]) -> dict[str, Liveness]:
@@ -116,10 +107,10 @@ class RunPresenter:
         liveness: LivenessByRun,
         mirror_view: MirrorViews,
         heartbeat_at: HeartbeatTimes = no_heartbeat,
-        separate_folders: SeparateFolders = no_folders,
+        nodes: Callable[[], Sequence[Node]] = tuple,
     ) -> None:
         self._store = store
-        self._separate_folders = separate_folders
+        self._nodes = nodes
         self._heartbeat_at = heartbeat_at
         self._liveness = liveness
         self._mirror_view = mirror_view
@@ -171,14 +162,17 @@ class RunPresenter:
 
     def _start_warnings(self, run: RunRow) -> list[str]:
         fork = self._store.runs.provenance(run).get("fork") or {}
-        return [*([fork["warning"]] if "warning" in fork else []), *self.resume_warnings(run.spec)]
+        return [*([fork["warning"]] if "warning" in fork else []), *self.node_warnings(run.spec)]
 
-    def resume_warnings(self, spec: Mapping[str, Any]) -> list[str]:
-        """Return the warning for runs of this spec that cannot resume on another node."""
-        if spec.get("checkpoints", {}).get("upload"):
-            return []
-        names = self._separate_folders(Resources.model_validate(spec["resources"]))
-        return [resume_warning(names)] if names else []
+    def node_warnings(self, spec: Mapping[str, Any]) -> list[str]:
+        """Return what the nodes lack for runs of this spec: such GPUs, a shared folder of runs."""
+        need, nodes = Need.of(spec["resources"]), self._nodes()
+        warnings = []
+        if nodes and can_ever_place(need, nodes) is not None:
+            warnings.append(f"{need.unmet[0].upper()}{need.unmet[1:]}. Until then it waits.")
+        uploads = bool(spec.get("checkpoints", {}).get("upload"))
+        names = [] if uploads else separate_folders(need, nodes)
+        return [*warnings, resume_warning(names)] if names else warnings
 
     def diagnose(self, run: RunRow) -> bool:
         """Diagnose a run, for all later views. Return whether there was anything new."""

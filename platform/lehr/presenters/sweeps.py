@@ -145,7 +145,7 @@ class SweepPresenter:
             warnings=(
                 []
                 if all(RunState(trial.state).ended for trial in judged.trials)
-                else self._runs.resume_warnings(sweep.spec["run"])
+                else self._runs.node_warnings(sweep.spec["run"])
             ),
             notes=[
                 *([judged.held_out_note] if judged.held_out_note else []),

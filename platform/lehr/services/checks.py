@@ -1,7 +1,8 @@
 """Checks before a submission is recorded.
 
 A submission that cannot work is rejected as a whole, with every reason that is known now. What can
-only be known later (a corpus on another node, a GPU type that no node has yet) is not checked.
+only be known later (a corpus on another node) is not checked. A GPU type that no node has yet is a
+warning: such a node may join.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from lehr.alerting.webhooks import Webhooks
 from lehr.control.gpu_types import likely_meant
-from lehr.control.locality import CURE
+from lehr.control.locality import CURE, separate_folders
+from lehr.control.resources import Need
 from lehr.errors import NotFound, SpecError, SpecProblem
 from lehr.secret_store import SecretStore, unknown
 from lehr.services import code
@@ -163,7 +165,8 @@ def _resume_problems(
     """
     gangs = [spec for spec in specs if spec.resources.nodes > 1 and not spec.checkpoints.upload]
     for resources in {spec.resources: None for spec in gangs}:
-        names = context.dispatcher.separate_folders(resources)
+        need = Need(resources.gpus, resources.nodes, resources.gpu_type)
+        names = separate_folders(need, context.dispatcher.nodes())
         if names:
             path = f"{prefix}resources.nodes"
             yield SpecProblem(

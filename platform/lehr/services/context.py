@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from lehr.control.resources import Node
     from lehr.presenters import Presenter
     from lehr.schemas.cluster import ClusterView, QueueEntry
     from lehr.specs import Resources
@@ -26,8 +28,8 @@ class Dispatching(Protocol):
     def can_ever_place(self, resources: Resources) -> str | None:
         """Return why this cluster can never hold such a run; None if it may."""
 
-    def separate_folders(self, resources: Resources) -> list[str]:
-        """Return the nodes for such a run if they do not all share the folder of runs."""
+    def nodes(self) -> Sequence[Node]:
+        """Return all nodes, also those that do not answer or have left."""
 
 
 class ClusterViews(Protocol):

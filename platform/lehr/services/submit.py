@@ -58,7 +58,7 @@ def check(
     operation.prepare()
     # A rollout shows no warnings when it is launched.
     plain = run.model_dump(mode="json", include={"resources", "checkpoints"})
-    warnings = [] if kind == "rollout" else context.presenter.runs.resume_warnings(plain)
+    warnings = [] if kind == "rollout" else context.presenter.runs.node_warnings(plain)
     return SubmissionCheck(kind=kind, name=loaded.name, warnings=warnings)
 
 

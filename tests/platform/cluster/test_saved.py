@@ -6,9 +6,9 @@ import pytest
 
 from lehr.cluster.membership import Cluster
 from lehr.cluster.saved import can_save, saved
-from lehr.control.locality import Saved
+from lehr.control.locality import Saved, separate_folders
+from lehr.control.resources import Need
 from lehr.specs import parse_spec
-from lehr.specs.run import Resources
 from lehr.store.records.checkpoints import CopyReport
 from lehr_testing.dispatching import Bench
 from lehr_testing.stores import begin, next_attempt, run_spec
@@ -133,4 +133,4 @@ def test_requeued_run_is_placed_on_the_node_that_has_its_checkpoint(bench):
 def test_nodes_report_whether_they_share_the_folder_of_runs(bench, folders, separate):
     for name, folder in zip(("n1", "n2"), folders, strict=True):
         news(bench.dispatcher.cluster, name, folder)
-    assert bench.dispatcher.separate_folders(Resources()) == separate
+    assert separate_folders(Need(), bench.dispatcher.nodes()) == separate

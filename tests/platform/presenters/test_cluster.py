@@ -56,6 +56,17 @@ def test_queue_has_the_expected_start_and_what_it_rests_on(store):
     assert second.expected_because == "no time of a step is measured of waits"
 
 
+def test_queue_forecasts_no_start_of_a_run_that_no_node_can_hold(store):
+    attempt = seeding.start(store, store.runs.create(seeding.run_spec("running", steps=100)))
+    attempt.train(range(1, 41))
+    submit(store, "never", resources={"gpus": 1, "gpu_type": "H100"})
+    submit(store, "waits")
+    never, waits = ClusterPresenter(store, cluster_of_gpus(1), lambda: (), embedded=True).queue()
+    assert never.expected_start is None
+    assert never.expected_because == "no node has 1 x H100; one may join"
+    assert waits.expected_because.startswith("running ends: 60 steps left")
+
+
 def test_queue_behind_a_program_without_a_number_of_steps_says_so(store):
     program = {"kind": "run", "trainer": {"module": "mine.train"}, "resources": {"gpus": 1}}
     mine = store.runs.create(parse_spec({**program, "name": "mine"}))
