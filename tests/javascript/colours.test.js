@@ -1,4 +1,4 @@
-/** Colours of runs: one for each, told apart among those shown together. */
+/** Colours of runs: each its own, told apart among those shown together. */
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -12,27 +12,39 @@ test("a run's own colour depends on its id alone", () => {
   fc.assert(fc.property(fc.string(), (id) => assert.ok(slot(id) >= 0 && slot(id) < 10)));
 });
 
-test("the first of several runs keeps its own colour, and ten have ten", () => {
+test("a run keeps its colour whoever is beside it, and its dash in whatever order they are", () => {
   fc.assert(
-    fc.property(fc.uniqueArray(fc.string({ minLength: 1 }), { minLength: 1, maxLength: 20 }), (ids) => {
+    fc.property(fc.uniqueArray(fc.string({ minLength: 1 }), { minLength: 1, maxLength: 30 }), fc.nat(), (ids, turn) => {
       const given = slots(ids);
-      assert.equal(given.get(ids[0]), slot(ids[0]));
-      assert.equal(new Set(given.values()).size, ids.length);
+      for (const id of ids) assert.equal((given.get(id) ?? NaN) % 10, slot(id));
+      const cut = turn % ids.length;
+      assert.deepEqual(slots([...ids.slice(cut), ...ids.slice(0, cut)]), given);
+      if (ids.every((id) => ids.filter((other) => slot(other) === slot(id)).length <= 4)) assert.equal(new Set(given.values()).size, ids.length);
     }),
   );
+  assert.equal(stroke(slots(["p8w2c4nd", "k3f9x2ab"]).get("p8w2c4nd") ?? 0).dash, "dash");
 });
 
-test("runs have the colours here that they have in figures of notebooks", () => {
+test("runs have the colours here that they have in figures of notebooks and in reports", () => {
   // tests/platform/analysis/test_figures.py holds Python's rule to the same numbers.
-  const ids = Array.from({ length: 12 }, (_, i) => `run${i}`);
-  assert.deepEqual([...slots(ids).values()], [2, 1, 4, 3, 8, 7, 0, 9, 5, 6, 17, 18]);
+  const given = slots(Array.from({ length: 12 }, (_, i) => `run${i}`));
+  assert.deepEqual(Array.from({ length: 12 }, (_, i) => given.get(`run${i}`)), [2, 1, 4, 3, 18, 17, 0, 9, 10, 19, 7, 8]);
 });
 
-test("beyond twenty colours repeat", () => {
-  const ids = Array.from({ length: 25 }, (_, i) => `run${i}`);
-  const given = [...slots(ids).values()];
-  assert.equal(new Set(given).size, 20);
-  assert.ok(given.every((one) => one >= 0 && one < 20));
+test("a colour of the dark theme has about the hue of its twin", () => {
+  const colours = (/** @type {string} */ theme) => {
+    globalThis.document = /** @type {any} */ ({ documentElement: { dataset: { theme } } });
+    return Array.from({ length: 10 }, (_, n) => stroke(n).colour);
+  };
+  const hue = (/** @type {string} */ colour) => {
+    const [red, green, blue] = channels(colour);
+    return (Math.atan2(Math.sqrt(3) * (green - blue), 2 * red - green - blue) * 180) / Math.PI;
+  };
+  const dark = colours("dark");
+  colours("light").forEach((colour, i) => {
+    const turn = Math.abs(((hue(colour) - hue(dark[i]) + 540) % 360) - 180);
+    assert.ok(turn <= 40, `${colour} and ${dark[i]} are ${turn.toFixed(0)} degrees apart`);
+  });
 });
 
 test("a colour becomes see-through in either notation", () => {

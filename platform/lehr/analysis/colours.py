@@ -1,8 +1,8 @@
 """Colours of runs in figures: each run has the same colour everywhere.
 
 Ten colours that colour-blind people can distinguish (none is a grey or near the red of failures,
-and each has a contrast of 3:1 with the page), and the same ten dashed. The dashboard has the same
-rule in ``static/js/colour.js``; its unit tests measure the distances.
+and each has a contrast of 3:1 with the page). Runs of the same colour differ in their dashes. The
+dashboard has the same rule in ``static/js/colour.js``; its unit tests measure the distances.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ PALETTE = (
     "#994488",
 )
 COLOURS = len(PALETTE)
+Dash = Literal["solid", "dash", "dashdot", "dot"]
+DASHES: tuple[Dash, ...] = ("solid", "dash", "dashdot", "dot")
 
 
 @dataclass(frozen=True)
 class Stroke:
     colour: str
-    dash: Literal["solid", "dash"]
+    dash: Dash
 
 
 def slot(run_id: str) -> int:
@@ -41,22 +43,17 @@ def slot(run_id: str) -> int:
 
 
 def slots(run_ids: Iterable[str]) -> dict[str, int]:
-    """Return a slot for each of the runs shown together: its own, or the next free one.
-
-    The second ten are the same colours dashed; beyond twenty they repeat.
+    """Return a slot for each of the runs shown together: its own colour, with another dash if
+    others have that colour. Their order does not matter; beyond four of a colour, dashes repeat.
     """
+    taken = [0] * COLOURS
     given: dict[str, int] = {}
-    taken: set[int] = set()
-    for i, run_id in enumerate(run_ids):
-        if i % COLOURS == 0:
-            taken = set()
-        at = slot(run_id)
-        while at in taken:
-            at = (at + 1) % COLOURS
-        taken.add(at)
-        given[run_id] = at + COLOURS * (i // COLOURS % 2)
+    for run_id in sorted(set(run_ids)):
+        own = slot(run_id)
+        given[run_id] = own + COLOURS * (taken[own] % len(DASHES))
+        taken[own] += 1
     return given
 
 
 def stroke(index: int) -> Stroke:
-    return Stroke(PALETTE[index % COLOURS], "dash" if index // COLOURS % 2 else "solid")
+    return Stroke(PALETTE[index % COLOURS], DASHES[index // COLOURS % len(DASHES)])

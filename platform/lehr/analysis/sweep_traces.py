@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lehr import formats
-from lehr.analysis.colours import slots, stroke
+from lehr.analysis.colours import stroke
 from lehr.analysis.lr_fit import LrFit
 from lehr.analysis.lr_posterior import Posterior
 from lehr.analysis.plotly_text import literal
@@ -29,7 +29,7 @@ def ranked_traces(
     groups: dict[str, list[TrialView]] = {}
     for trial in trials:
         groups.setdefault(_others(trial, parameter), []).append(trial)
-    given = slots(groups)
+    given = {name: index for index, name in enumerate(groups)}
     traces = []
     for name, members in groups.items():
         ordered = sorted(members, key=lambda trial: _order(trial.parameters[parameter]))

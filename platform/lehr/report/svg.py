@@ -20,6 +20,7 @@ from lehr.analysis.plotly_text import plain
 WIDTH, HEIGHT = 640, 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 72, 14, 14, 48
 _TICKS = 6
+_DASHES = {"dash": "6 4", "dashdot": "8 3 2 3", "dot": "2 3"}
 _BLUE = "#3f90da"
 _SAME = 1e-9
 """Share of the values below which their range cannot be drawn."""
@@ -35,7 +36,8 @@ class Entry:
 
     name: str
     colour: str
-    dashed: bool
+    dashes: str
+    """Lengths of dashes and gaps; empty for a solid line."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +95,8 @@ def legend(figure: Mapping[str, Any]) -> list[Entry]:
         colour = line.get("color") or trace.get("marker", {}).get("color") or _BLUE
         if not str(colour).startswith("#"):
             colour = trace.get("marker", {}).get("line", {}).get("color", _BLUE)
-        dashed = line.get("dash", "solid") != "solid"
-        found.setdefault(name, Entry(plain(name), str(colour), dashed))
+        dashes = _DASHES.get(line.get("dash", "solid"), "")
+        found.setdefault(name, Entry(plain(name), str(colour), dashes))
     return list(found.values()) if len(found) > 1 else []
 
 
@@ -222,7 +224,8 @@ def _trace(trace: Mapping[str, Any], x: _Axis, y: _Axis) -> Iterable[str]:
         yield from (f'<path class="band" d="{_path(piece)}Z"/>' for piece in pieces)
         return
     if "lines" in mode:
-        dash = ' stroke-dasharray="6 4"' if line.get("dash", "solid") != "solid" else ""
+        dashes = _DASHES.get(line.get("dash", "solid"))
+        dash = f' stroke-dasharray="{dashes}"' if dashes else ""
         for piece in pieces:
             yield (
                 f'<path fill="none" stroke="{escape(str(colour))}" '

@@ -66,8 +66,8 @@ def test_the_legend_names_each_trace_once_with_its_colour():
     other = {"x": [0], "y": [1], "name": "b", "line": {"color": "#445566", "dash": "dash"}}
     data["data"] += [other, other]
     assert svg.legend(data) == [
-        svg.Entry("a", "#112233", False),
-        svg.Entry("b", "#445566", True),
+        svg.Entry("a", "#112233", ""),
+        svg.Entry("b", "#445566", "6 4"),
     ]
     assert svg.legend(figure([0, 1], [1.0, 2.0])) == []
 

@@ -1,15 +1,16 @@
 /**
- * Colours of runs. A run has the same colour on every page.
+ * Colours of runs. A run has the same colour on every page, whatever other runs are beside it.
  *
- * Ten colours, and the same ten dashed. They were searched for: the smallest distance of two, and of one to the mark of a
+ * Runs of the same colour that are shown together differ in their dashes. The ten colours were searched for: the smallest distance of two, and of one to the mark of a
  * failure, is as large as possible for trichromats and colour-blind people, with a contrast of 3:1 to the page and no grey.
  * A colour of the dark theme has about the hue of its twin.
  * lehr/analysis/colours.py has the same rule for figures in notebooks.
  */
 
 const LIGHT = ["#6666bb", "#ee4488", "#005544", "#aa8866", "#cc66ee", "#0099aa", "#663311", "#113399", "#777744", "#994488"];
-const DARK = ["#2299ff", "#bb5577", "#44ddaa", "#ddcc33", "#bbbbee", "#338899", "#997755", "#7766cc", "#889900", "#dd99bb"];
+const DARK = ["#bbbbee", "#bb5577", "#44ddaa", "#ddcc33", "#7766cc", "#338899", "#997755", "#2299ff", "#889900", "#dd99bb"];
 const COLOURS = LIGHT.length;
+export const DASHES = /** @type {const} */ (["solid", "dash", "dashdot", "dot"]);
 
 /** viridis: perceptually uniform, for colour-blind people as well. */
 const VIRIDIS = ["#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58", "#b5de2b", "#fde725"];
@@ -17,7 +18,7 @@ const VIRIDIS = ["#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89
 export const isDark = () => document.documentElement.dataset.theme === "dark";
 
 /**
- * Return the preferred colour slot of a run: FNV-1a of its id.
+ * Return the colour slot of a run: FNV-1a of its id.
  *
  * @param {string} id
  */
@@ -31,7 +32,7 @@ export function slot(id) {
 }
 
 /**
- * @typedef {{colour: string, dash: "solid" | "dash"}} Stroke
+ * @typedef {{colour: string, dash: typeof DASHES[number]}} Stroke
  */
 
 /**
@@ -40,28 +41,19 @@ export function slot(id) {
  */
 export function stroke(index) {
   const colours = isDark() ? DARK : LIGHT;
-  return { colour: colours[index % COLOURS], dash: Math.floor(index / COLOURS) % 2 ? "dash" : "solid" };
+  return { colour: colours[index % COLOURS], dash: DASHES[Math.floor(index / COLOURS) % DASHES.length] };
 }
 
 /**
- * Assign a slot to each of the runs shown together: its preferred one, or the next free one if an
- * earlier run has it. Slots 10 to 19 are the same colours dashed; beyond twenty they repeat.
+ * Assign a slot to each of the runs shown together: its own, or the same colour with another dash if it has the colour of
+ * another one. Their order does not matter, so that sorting changes no line. Beyond four runs of a colour, dashes repeat.
  *
  * @param {string[]} ids
  * @returns {Map<string, number>}
  */
 export function slots(ids) {
-  /** @type {Map<string, number>} */
-  const given = new Map();
-  let taken = new Set();
-  ids.forEach((id, i) => {
-    if (i % COLOURS === 0) taken = new Set();
-    let at = slot(id);
-    while (taken.has(at)) at = (at + 1) % COLOURS;
-    taken.add(at);
-    given.set(id, at + COLOURS * (Math.floor(i / COLOURS) % 2));
-  });
-  return given;
+  const taken = Array(COLOURS).fill(0);
+  return new Map([...new Set(ids)].sort().map((id) => [id, slot(id) + COLOURS * (taken[slot(id)]++ % DASHES.length)]));
 }
 
 /**

@@ -31,7 +31,7 @@ import { ink } from "./ink.js";
 
 const MARGIN = { left: 58, right: 22, top: 8, bottom: 24 };
 /** @type {Record<string, string>} */
-const DASHES = { dash: "8 4", dot: "2 3", dashdot: "8 3 2 3" };
+export const DASHES = { dash: "8 4", dot: "2 3", dashdot: "8 3 2 3" };
 /** Lines end so far outside of the plot at the latest: browsers draw huge coordinates wrongly. */
 const FAR = 10_000;
 

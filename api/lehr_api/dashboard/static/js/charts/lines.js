@@ -1,6 +1,6 @@
 /** The lines of a chart: one for each run and metric, or for each group of runs. */
 
-import { stroke } from "../colour.js";
+import { DASHES, stroke } from "../colour.js";
 import { partsOf } from "./expression.js";
 import { bySeeds } from "./seeds.js";
 
@@ -8,9 +8,6 @@ import { bySeeds } from "./seeds.js";
  * @typedef {import("./chart.js").Line} Line
  * @typedef {import("./run-curves.js").BoardRun} BoardRun
  */
-
-/** The dash of each metric of a run, in turn; more metrics repeat them. */
-const DASHES = /** @type {const} */ (["solid", "dash", "dot", "dashdot"]);
 
 /**
  * @param {string} name of a metric, an expression, or several of them
@@ -45,7 +42,7 @@ export function linesOf(name, runs, curveOf, means) {
 const labelOf = (run, part, count) => (count === 1 ? part : `${run.label} · ${part}`);
 
 /**
- * Return the colour of a run's line: of a single run each metric has its own, of several each metric has its dash.
+ * Return the colour of a run's line: of a single run each metric has its own, of several each metric has its dash, in turn.
  *
  * @param {BoardRun} run
  * @param {number} metric

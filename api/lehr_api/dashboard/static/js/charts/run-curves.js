@@ -7,7 +7,7 @@ import { continued } from "./points.js";
  * @typedef {object} BoardRun
  * @property {string} id
  * @property {string} label
- * @property {() => {colour: string, dash: "solid" | "dash"}} stroke called for each drawing, because the theme may change
+ * @property {() => import("../colour.js").Stroke} stroke called for each drawing, because the theme may change
  * @property {boolean} [hidden]
  * @property {number | null} [flopsPerToken]
  * @property {boolean} [cut] whether it was pruned

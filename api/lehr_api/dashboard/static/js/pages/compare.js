@@ -76,7 +76,8 @@ const board = new Board(charts, [], view, {
   pauseMs: SEVERAL_MS,
 });
 
-const swatch = (/** @type {string} */ id) => swatchOf(stroke(given.get(id) ?? 0));
+/** The mark of a run's line; of a group, that of its mean. */
+const swatch = (/** @type {string} */ id) => swatchOf(stroke(given.get(by ? firstOf(groupName(id)) : id) ?? 0));
 
 /** @param {string[]} next */
 function choose(next) {
@@ -188,6 +189,7 @@ function drawHead() {
 
 /** The name of a run's group. @param {string} id */
 const groupName = (id) => comparison?.groups.find((one) => one.run_ids.includes(id))?.name ?? id;
+const firstOf = (/** @type {string} */ group) => ids.find((id) => groupName(id) === group) ?? "";
 
 function drawGroups() {
   if (!comparison) return;
@@ -208,9 +210,8 @@ function drawGroups() {
     best: f.fromWire(ofRun(id, "best")),
     speed: f.fromWire(results.get(id)?.tokens_per_s ?? null),
   }));
-  const first = (/** @type {string} */ group) => ids.find((id) => groupName(id) === group) ?? "";
   const where = comparison.common_x === null ? `a ${view.x} not reached by all yet` : `${view.x} ${view.x === "time" ? f.duration(comparison.common_x) : f.si(comparison.common_x)}`;
-  fill(groups, groupTable(measured, metric, where, (group) => swatch(first(group))));
+  fill(groups, groupTable(measured, metric, where, (group) => swatch(firstOf(group))));
 }
 
 function drawTable() {
