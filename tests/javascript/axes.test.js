@@ -58,11 +58,25 @@ test("steps have whole ticks, tokens prefixes, and times their unit", () => {
 test("outliers are counted and left out, until they are asked for", () => {
   const values = [...Array.from({ length: 100 }, (_, i) => 1 + i / 100), 680];
   const clipped = yOf("grad_norm", values);
-  assert.equal(clipped.outside, 1);
+  assert.equal(clipped.outside, "1 outside");
   assert.ok(clipped.axis.high < 10);
   const all = yOf("grad_norm", values, { all: true });
-  assert.equal(all.outside, 0);
+  assert.equal(all.outside, "");
   assert.ok(all.axis.high >= 680);
+});
+
+test("a run that is far from most others does not flatten them, and is named", () => {
+  const falling = (/** @type {number} */ scale) => Array.from({ length: 40 }, (_, i) => scale * (3 + 7 / (i + 1)));
+  const all = [1, 1.01, 1.02, 0.99].map(falling);
+  const diverged = falling(1).map((value, i) => (i < 20 ? value : 50 * i));
+  const drawn = (/** @type {number[][]} */ curves, own = {}) => yAxis("val/loss", curves.flatMap((y, i) => ({ ...lines(y)[0], label: `run ${i + 1}` })), curves.map((y) => ({ y })), false, own);
+  assert.equal(drawn([...all, diverged]).outside, "run 5 is above");
+  assert.ok(drawn([...all, diverged]).axis.high < 12);
+  assert.ok(drawn([...all, diverged], { all: true }).axis.high > 1000);
+  assert.equal(drawn([...all, diverged, diverged]).outside, "2 are above: run 5, run 6");
+  assert.equal(drawn([...all, all[0].map((value) => value - 500)]).outside, "run 5 is below");
+  // Of two, neither is most; and a level of its own is no divergence.
+  for (const curves of [[all[0], diverged], [...all, falling(3)], [[1, 1], [1, 1], [2, 2]], all, []]) assert.equal(drawn(curves).outside, "");
 });
 
 test("a given range is the range, and infinite values have no part in it", () => {

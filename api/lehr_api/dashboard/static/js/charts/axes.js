@@ -91,14 +91,23 @@ export function logOf(lines, wanted) {
 }
 
 /**
- * Return the y axis, and how many points are outside of it.
+ * @param {NonNullable<ReturnType<typeof robust>>} clipped
+ * @param {import("./chart.js").Line[]} lines
+ */
+function outsideOf({ above, below, outside }, lines) {
+  const runs = (/** @type {number[]} */ far, /** @type {string} */ where) => (far.length ? [far.length === 1 ? `${lines[far[0]].label} is ${where}` : `${far.length} are ${where}: ${far.map((i) => lines[i].label).join(", ")}`] : []);
+  return [...runs(above, "above"), ...runs(below, "below"), ...(outside ? [`${integer(outside)} outside`] : [])].join(" · ");
+}
+
+/**
+ * Return the y axis, and which runs and how many points are outside of it.
  *
  * @param {string} name
  * @param {import("./chart.js").Line[]} lines
  * @param {{y: number[]}[]} traces
  * @param {boolean} log
  * @param {import("./menu.js").Own} own
- * @returns {{axis: Axis, outside: number}}
+ * @returns {{axis: Axis, outside: string}} `outside`: in words, empty for none
  */
 export function yAxis(name, lines, traces, log, own) {
   const given = own.range;
@@ -117,7 +126,7 @@ export function yAxis(name, lines, traces, log, own) {
     else if (given) high = given[1];
     const room = given ? 1 : low < high ? (high / low) ** 0.04 : 2;
     const range = { low: low / room, high: high * room };
-    return { axis: { ...range, log, ticks: logTicks(range.low, range.high, 5).map((value) => ({ value, text: metric(name, value).replace(" tok/s", "") })) }, outside: 0 };
+    return { axis: { ...range, log, ticks: logTicks(range.low, range.high, 5).map((value) => ({ value, text: metric(name, value).replace(" tok/s", "") })) }, outside: "" };
   }
   const clipped = own.all || given ? null : robust(lines.map(({ curve }) => curve.y));
   const range = given ?? clipped?.range ?? steady(traces, log).range;
@@ -128,7 +137,7 @@ export function yAxis(name, lines, traces, log, own) {
   }
   const values = linearTicks(low, high, 5);
   const texts = labels(values, name);
-  return { axis: { low, high, log, ticks: values.map((value, i) => ({ value, text: texts[i] })) }, outside: clipped?.outside ?? 0 };
+  return { axis: { low, high, log, ticks: values.map((value, i) => ({ value, text: texts[i] })) }, outside: clipped ? outsideOf(clipped, lines) : "" };
 }
 
 /**

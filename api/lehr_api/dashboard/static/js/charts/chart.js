@@ -187,9 +187,9 @@ export class Chart {
     this.unplaced.hidden = note === null;
     this.unplaced.textContent = note;
     const y = yAxis(this.unit, lines, traces, log, this.own);
-    this.outside.hidden = y.outside === 0;
-    this.outside.textContent = `${integer(y.outside)} outside`;
-    this.outside.title = "Points far from the others, left out of the range. Press to show them.";
+    this.outside.hidden = !y.outside;
+    this.outside.textContent = y.outside;
+    this.outside.title = `${y.outside}. Far from the others, so left out of the range. Press to show.`;
     const first = look.span?.[0] ?? Math.min(...lines.map(({ curve: { x } }) => (look.logx ? x.find((one) => one > 0) : x[0]) ?? Infinity));
     const logx = look.logx && first > 0 && first < Infinity;
     return {

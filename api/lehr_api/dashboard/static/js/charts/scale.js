@@ -42,24 +42,53 @@ const OUTER = 0.01;
 const FAR = 3;
 const ENOUGH = 30;
 
+/** How far a run must be from most others, as a multiple of their spread, to be left out: else it would flatten them. */
+const FAR_RUN = 10;
+/** A curve with fewer points has no outliers. */
+const FEW = 5;
+
+/** @param {number[]} values @returns {number[]} the finite ones, ascending */
+const ascending = (values) => values.filter(Number.isFinite).sort((a, b) => a - b);
+
 /**
- * Return a range that a few outliers do not decide, and how many points are outside of it.
+ * Return the numbers of the curves that are far above and far below most others, by the ranges of their usual points.
  *
  * @param {number[][]} curves
- * @returns {{range: [number, number], outside: number} | null} null if nothing is far from the rest
+ * @returns {{above: number[], below: number[]}}
+ */
+function farRuns(curves) {
+  const ranges = curves.map((curve, i) => {
+    const sorted = ascending(curve);
+    const out = sorted.length < FEW ? 0 : Math.max(1, Math.ceil(OUTER * sorted.length));
+    return { i, low: sorted[out], high: sorted[sorted.length - 1 - out] };
+  }).filter(({ low }) => low !== undefined);
+  const middle = (/** @type {number[]} */ values) => ascending(values)[Math.floor(values.length / 2)];
+  const [low, high] = [middle(ranges.map((one) => one.low)), middle(ranges.map((one) => one.high))];
+  const far = FAR_RUN * (high - low);
+  const above = ranges.filter((one) => one.high > high + far).map(({ i }) => i);
+  const below = ranges.filter((one) => one.low < low - far).map(({ i }) => i);
+  return far > 0 && 2 * (above.length + below.length) < ranges.length ? { above, below } : { above: [], below: [] };
+}
+
+/**
+ * Return a range that neither a few outliers nor a few runs decide, how many points of the others are outside of it, and the
+ * numbers of those runs.
+ *
+ * @param {number[][]} curves
+ * @returns {{range: [number, number], outside: number, above: number[], below: number[]} | null} null if nothing is far from the rest
  */
 export function robust(curves) {
-  const sorted = curves.flat().filter(Number.isFinite).sort((a, b) => a - b);
-  if (sorted.length < ENOUGH) return null;
-  const out = Math.max(1, Math.ceil(OUTER * sorted.length));
+  const { above, below } = farRuns(curves);
+  const sorted = ascending(curves.filter((_, i) => !above.includes(i) && !below.includes(i)).flat());
+  const out = sorted.length < ENOUGH ? 0 : Math.max(1, Math.ceil(OUTER * sorted.length));
   const [low, high] = [sorted[out], sorted[sorted.length - 1 - out]];
   const spread = high - low;
   if (!(spread > 0)) return null;
-  const far = [low - FAR * spread, high + FAR * spread];
-  if (sorted[0] >= far[0] && sorted[sorted.length - 1] <= far[1]) return null;
-  const bottom = sorted[0] < far[0] ? low - spread / 4 : sorted[0] - spread / 20;
-  const top = sorted[sorted.length - 1] > far[1] ? high + spread / 4 : sorted[sorted.length - 1] + spread / 20;
-  return { range: [bottom, top], outside: sorted.filter((v) => v < bottom || v > top).length };
+  const [under, over] = [sorted[0] < low - FAR * spread, sorted[sorted.length - 1] > high + FAR * spread];
+  if (!under && !over && !above.length && !below.length) return null;
+  const bottom = under ? low - spread / 4 : sorted[0] - spread / 20;
+  const top = over ? high + spread / 4 : sorted[sorted.length - 1] + spread / 20;
+  return { range: [bottom, top], outside: sorted.filter((v) => v < bottom || v > top).length, above, below };
 }
 
 /**
