@@ -75,6 +75,8 @@ test("a run that is far from most others does not flatten them, and is named", (
   assert.ok(drawn([...all, diverged], { all: true }).axis.high > 1000);
   assert.equal(drawn([...all, diverged, diverged]).outside, "2 are above: run 5, run 6");
   assert.equal(drawn([...all, all[0].map((value) => value - 500)]).outside, "run 5 is below");
+  const mean = { ...lines(diverged)[0], label: "mean", parts: [...all, diverged].map((y, i) => ({ ...lines(y)[0], label: `run ${i + 1}` })) };
+  assert.equal(yAxis("val/loss", [mean], [{ y: diverged }], false, {}).outside, "run 5 is above");
   // Of two, neither is most; and a level of its own is no divergence.
   for (const curves of [[all[0], diverged], [...all, falling(3)], [[1, 1], [1, 1], [2, 2]], all, []]) assert.equal(drawn(curves).outside, "");
 });

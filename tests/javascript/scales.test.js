@@ -46,6 +46,7 @@ test("values that are not finite lie in a strip above the numbers, which keep th
   assert.deepEqual([at[0], at[1], at[4]], [0, 1, 1]);
   assert.ok((at[3] ?? 1) > 0 && (at[3] ?? 1) < (at[2] ?? 0) && (at[2] ?? 1) < 1, `${at}`);
   assert.deepEqual(ticks.at(-1), { at: 1, label: "<NaN>, <Infinity>" });
+  assert.deepEqual(axis([7.041, 5, 7.075]).ticks.map(({ label }) => label), ["<5>", "<7.041>"]);
   assert.deepEqual(axis([2, NaN]).ticks.map(({ label }) => label), ["<2>", "<NaN>"]);
 });
 

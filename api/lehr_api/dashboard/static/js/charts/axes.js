@@ -128,7 +128,9 @@ export function yAxis(name, lines, traces, log, own) {
     const range = { low: low / room, high: high * room };
     return { axis: { ...range, log, ticks: logTicks(range.low, range.high, 5).map((value) => ({ value, text: metric(name, value).replace(" tok/s", "") })) }, outside: "" };
   }
-  const clipped = own.all || given ? null : robust(lines.map(({ curve }) => curve.y));
+  // One run that diverges takes the mean of its group with it.
+  const runs = lines.flatMap((line) => line.parts ?? [line]);
+  const clipped = own.all || given ? null : robust(runs.map(({ curve }) => curve.y));
   const range = given ?? clipped?.range ?? steady(traces, log).range;
   if (range) [low, high] = range;
   else {
@@ -137,7 +139,7 @@ export function yAxis(name, lines, traces, log, own) {
   }
   const values = linearTicks(low, high, 5);
   const texts = labels(values, name);
-  return { axis: { low, high, log, ticks: values.map((value, i) => ({ value, text: texts[i] })) }, outside: clipped ? outsideOf(clipped, lines) : "" };
+  return { axis: { low, high, log, ticks: values.map((value, i) => ({ value, text: texts[i] })) }, outside: clipped ? outsideOf(clipped, runs) : "" };
 }
 
 /**

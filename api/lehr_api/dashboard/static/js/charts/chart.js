@@ -19,7 +19,8 @@ import { marksNear, shapesOf, tracesOf } from "./traces.js";
  * @property {import("./points.js").Curve} curve
  * @property {boolean} [cut] whether it was pruned, so that its curve ends early
  * @property {string} [metric] in a chart of several metrics, its own
- * @property {string[]} [members] the runs whose mean it is
+ * @property {string[]} [members] the runs whose mean it is; `parts`: their lines
+ * @property {Line[]} [parts]
  * @property {boolean} [ended] whether its run has ended
  *
  * @typedef {object} Marks steps that something happened at
@@ -330,10 +331,8 @@ export class Chart {
     const on = axes !== null && px >= -1 && px <= axes.width + 1;
     this.cursor.classList.toggle("on", on);
     this.near(at?.run ?? null);
-    if (!on || !at) {
-      this.dots.replaceChildren();
-      return;
-    }
+    if (!on) this.dots.replaceChildren();
+    if (!on || !at) return;
     const move = (/** @type {number} */ x, /** @type {number} */ y) => `translate(${Math.round(axes.left + x)}px, ${Math.round(y)}px)`;
     this.cursor.style.transform = move(px, 0);
     // Computed, not measured: to measure would lay the page out once more for each move.

@@ -73,6 +73,6 @@ export function bySeeds(lines, groupOf, noun = "seeds") {
     const group = all.filter(({ curve }) => curve.step.length);
     const [first = all[0]] = group;
     if (group.length < 2) return { ...first, label: noun === "seeds" ? first.label : `${key}, one run` };
-    return { ...all[0], label: `${key}, mean of ${group.length} ${noun}${dropouts(group)}`, cut: false, members: all.map((line) => line.run), curve: meanCurve(group.map((line) => line.curve)) };
+    return { ...all[0], label: `${key}, mean of ${group.length} ${noun}${dropouts(group)}`, cut: false, members: all.map((line) => line.run), parts: group, curve: meanCurve(group.map((line) => line.curve)) };
   });
 }

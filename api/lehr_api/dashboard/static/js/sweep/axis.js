@@ -29,6 +29,8 @@ export function shareOf(value, values) {
 
 /** Where the strip for values that are not finite begins, if there are any: numbers end below it. */
 const STRIP = 0.92;
+/** How far apart the labels of an axis are at least, as a share of it. */
+const APART = 0.05;
 
 /**
  * Return the axis of a value: of numbers, also if some are not finite, or of names.
@@ -57,7 +59,9 @@ export function axisOf(title, value, trials, label) {
     const scale = (/** @type {number} */ v) => (log ? Math.log(v) : v);
     const span = scale(high) - scale(low);
     const at = (/** @type {number} */ v) => top * (span === 0 ? 0.5 : (scale(v) - scale(low)) / span);
-    const ticks = distinct.length <= 8 ? [...new Set(numbers)] : [low, log ? Math.sqrt(low * high) : (low + high) / 2, high];
+    const all = distinct.length <= 8 ? [...new Set(numbers)].sort((a, b) => a - b) : [low, log ? Math.sqrt(low * high) : (low + high) / 2, high];
+    // Labels of values that are nearly equal would lie on each other.
+    const ticks = all.reduce((/** @type {number[]} */ kept, v) => (kept.length && at(v) - at(kept[kept.length - 1]) < APART ? kept : [...kept, v]), []);
     return {
       title,
       words,
