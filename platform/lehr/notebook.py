@@ -73,7 +73,7 @@ def rollout_html(rollout: RolloutDetail, url: str) -> str:
 def comparison_html(found: ComparisonView) -> str:
     """Draw the compared runs, then their differences, then the notes."""
     at = "" if found.common_x is None else f" at {found.x_axis} {found.common_x:,.6g}"
-    head = _heads("run", f"{found.metric}{at}", "delta", "tok/s", "MFU", "state")
+    head = _heads("run", f"{found.metric}{at}", "delta", "median tok/s", "median MFU", "state")
     body = "".join(
         f"<tr>{_td(one.name or one.run_id)}{_td(formats.loss(one.value), 'right')}"
         f"{_td(one.incomparable or formats.loss(one.delta), 'right')}"

@@ -103,7 +103,7 @@ def compare(
     if found.held_out_note:
         warn(found.held_out_note)
     out.print(_headline(found))
-    spare = ["memory", "MFU", "tok/s", "id", "state"]
+    spare = ["highest memory", "median MFU", "median tok/s", "id", "state"]
     out.print(fitting(_standings(found), out, fold="run", spare=spare))
     if found.groups:
         out.print()
@@ -156,9 +156,9 @@ def _headline(found: ComparisonView) -> str:
 
 def _standings(found: ComparisonView) -> Table:
     has_mfu = any(one.mfu is not None for one in found.results)
-    columns = ["#", "run", "id", "state", escaped(found.metric), "delta", "", "tok/s"]
-    columns += [*(["MFU"] if has_mfu else []), "memory"]
-    rows = table(*columns, right=("#", escaped(found.metric), "delta", "tok/s", "MFU", "memory"))
+    figures = ["median tok/s", *(["median MFU"] if has_mfu else []), "highest memory"]
+    columns = ["#", "run", "id", "state", escaped(found.metric), "delta", "", *figures]
+    rows = table(*columns, right=("#", escaped(found.metric), "delta", *figures))
     results = [one.value for one in found.results]
     values = [value for value in results if value is not None and math.isfinite(value)]
     choose = {"minimize": min, "maximize": max, None: None}[found.goal]

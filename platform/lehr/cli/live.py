@@ -82,17 +82,17 @@ def run_frame(view: RunView, seen: LiveState, *, now: float) -> Group:
     head = f"[bold]{escaped(view.name)}[/]  [dim]{view.id}[/]   "
     lines = [head + state_text(view.state, reason(view) or _launched(view, now))]
     step, total = view.step or 0, view.total_steps
-    tokens = formats.millions(step * view.tokens_per_step + view.extra_tokens)
     ended = view.ended_at is not None
     took = None if view.started_at is None else (view.ended_at or now) - view.started_at
     eta = "" if ended or view.eta_s is None else f"   ETA {_until(view.eta_s, now)}"
     if not total:
         lines.append(f"  step {step:,}; the number of its steps is not known")
     else:
-        whole = formats.millions(total * view.tokens_per_step + view.extra_tokens)
+        counts = (steps * view.tokens_per_step + view.extra_tokens for steps in (step, total))
+        tokens = f"   {' of '.join(map(formats.millions, counts))} tokens"
         lines.append(
-            f"  {bar(step / total)} {step / total * 100:3.0f} %   step {step:,}/{total:,}   "
-            f"{tokens} of {whole} tokens"
+            f"  {bar(step / total)} {step / total * 100:3.0f} %   step {step:,}/{total:,}"
+            f"{tokens if view.tokens_per_step > 1 else ''}"
         )
     if took is not None:
         lines.append(f"  {_clock(took, ended=ended)}{eta}")

@@ -169,7 +169,7 @@ def _report(run: Run, as_json: bool) -> None:
         print_json({"run": run.detail})
         return
     desired = run.view.desired
-    request = {"cancel": "will be cancelled", "pause": "will be saved and paused"}.get(desired)
+    request = {"cancel": "will be cancelled", "pause": "will be paused"}.get(desired)
     if run.state in {"cancelled", "paused"}:
         request = "will be queued again" if (run.state, desired) == ("paused", "run") else None
     state = run.state if request is None else f"{run.state}, {request}"

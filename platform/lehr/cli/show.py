@@ -199,10 +199,12 @@ def mirror_text(mirror: WandbView | None) -> str:
 
 
 def _facts(view: RunDetail) -> list[tuple[str, str]]:
+    from lehr.specs import stored
+
     latest = {name: value.value for name, value in view.latest.items()}
     git = view.provenance.get("git") or {}
     commit = str(git.get("commit") or "")[:12]
-    train = view.spec.get("train") or {}
+    seed = stored.seed(view.spec)
     gpus = f"{view.gpus} x {view.gpu_type or 'any GPU'}" if view.gpus else "none: a node's CPU"
     places = ", ".join(f"{gpu.node}:{gpu.gpu}" for gpu in view.placement)
     facts = [
@@ -210,7 +212,9 @@ def _facts(view: RunDetail) -> list[tuple[str, str]]:
         ("tags", ", ".join(view.tags)),
         ("note", view.note),
         ("model", f"{formats.millions(view.parameters)} parameters" if view.parameters else ""),
-        ("tokens", f"{formats.count(view.tokens_per_step)} a step, seed {train.get('seed', 0)}"),
+        # A program need not declare its tokens: then each step counts as one.
+        ("tokens", f"{view.tokens_per_step:,} a step" if view.tokens_per_step > 1 else ""),
+        ("seed", "" if seed is None else str(seed)),
         ("validation", view.held_out or ""),
         (
             "varied",
@@ -218,7 +222,10 @@ def _facts(view: RunDetail) -> list[tuple[str, str]]:
         ),
         ("resources", f"{gpus}{f' on {places}' if places else ''}"),
         ("device", view.device or ""),
-        ("memory", formats.size(latest.get("memory/peak_bytes") or latest.get("memory/rss_bytes"))),
+        (
+            "last memory",
+            formats.size(latest.get("memory/peak_bytes") or latest.get("memory/rss_bytes")),
+        ),
         ("attempts", str(view.attempt)),
         ("cost", formats.cost(view.cost)),
         ("W&B", mirror_text(view.wandb)),

@@ -178,7 +178,7 @@ def run_lines(run: RunView) -> str:
     figures = [
         f"loss {formats.loss(latest.get('train/loss'))}",
         f"val {formats.loss(latest.get('val/loss'))}",
-        f"{formats.si(latest.get('tokens_per_s'))} tok/s",
+        *([f"last {formats.si(latest['tokens_per_s'])} tok/s"] if "tokens_per_s" in latest else []),
         *([f"MFU {formats.share(latest['mfu'])}"] if "mfu" in latest else []),
         *([f"epoch {latest['data/epoch']:.3g}"] if "data/epoch" in latest else []),
     ]

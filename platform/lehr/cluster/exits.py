@@ -36,14 +36,15 @@ def ended_attempt(
         state=now.state,
         desired=now.wanted,
         report=exit_report(note),
-        finished=finished_report(attempt.finished or note.get("finished")),
+        finished=finished_report(
+            attempt.finished or note.get("finished"), program=run.spec.get("trainer") is not None
+        ),
         budgets=Budgets.left(run.spec["retries"], used),
         spent=spent,
         progressed=progressed,
         over_time_limit=now.over_time_limit,
         preempted=now.preempted,
         maintenance=now.in_maintenance,
-        program=run.spec.get("trainer") is not None,
         time_limit_s=run.spec.get("time_limit_s"),
         message=request_message(store, run),
         delivered=not attempt.open or bool(note.get("synthetic")),

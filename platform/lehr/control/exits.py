@@ -152,8 +152,11 @@ def exit_report(note: Mapping[str, Any]) -> ExitReport:
     )
 
 
-def finished_report(record: Mapping[str, Any] | None) -> FinishedReport | None:
-    """Return what the trainer's last record contains, if there is one."""
+def finished_report(record: Mapping[str, Any] | None, *, program: bool) -> FinishedReport | None:
+    """Return what the trainer's last record contains, if there is one.
+
+    ``program``: it is a program of the user. Its record names the cause of a stop only if it saved.
+    """
     if not record:
         return None
     return FinishedReport(
@@ -161,4 +164,5 @@ def finished_report(record: Mapping[str, Any] | None) -> FinishedReport | None:
         cause=record.get("cause"),
         message=record.get("message"),
         step=int(record.get("step") or 0),
+        saved=not program or record.get("cause") is not None,
     )

@@ -38,8 +38,6 @@ class EndedAttempt:
     """It was stopped for a run of a higher priority, and nobody has requested anything else."""
     maintenance: bool = False
     """The same for a maintenance window."""
-    program: bool = False
-    """Its trainer is a program of the user."""
     time_limit_s: float | None = None
     message: str | None = None
     """Message of the request that applies to the run."""
@@ -106,7 +104,6 @@ def _outcome(ended: EndedAttempt) -> Outcome:
         preempted=ended.preempted,
         maintenance=ended.maintenance,
         progressed=ended.progressed,
-        program=ended.program,
         ended=ended.report,
         finished=ended.finished,
         budgets=ended.budgets,

@@ -7,10 +7,19 @@ from dataclasses import dataclass
 from lehr.control.error_patterns import Budget
 from lehr.control.lifecycle import TRANSITIONS, Desired, RunState
 from lehr.control.maintenance import MAINTENANCE
-from lehr.control.retries import Budgets, Cause, ExitReport, FinishedReport, classify, rough_end
+from lehr.control.retries import (
+    Budgets,
+    Cause,
+    ExitReport,
+    FinishedReport,
+    classify,
+    has_saved,
+    rough_end,
+)
 
 PREEMPTED = "preempted"
 """The cause of the states of a run that is paused for another one."""
+_UNSAVED = "ended without a report of a save; it will resume from its last checkpoint"
 _STOPPED: dict[Desired, RunState] = {
     Desired.PAUSE: RunState.PAUSED,
     Desired.CANCEL: RunState.CANCELLED,
@@ -35,7 +44,6 @@ def outcome(
     preempted: bool = False,
     maintenance: bool = False,
     progressed: bool = False,
-    program: bool = False,
     ended: ExitReport,
     finished: FinishedReport | None,
     budgets: Budgets,
@@ -49,7 +57,6 @@ def outcome(
         preempted: it was stopped for a run of a higher priority.
         maintenance: it was stopped for a maintenance window.
         progressed: it has saved a newer checkpoint than the attempts before it.
-        program: it is a program of the user: that it stopped does not mean that it saved.
         ended: how the process ended.
         finished: the trainer's last record, if any.
         budgets: retries left.
@@ -59,7 +66,7 @@ def outcome(
         return Outcome(RunState.COMPLETED, "completed", rough_end(ended))
     if preempted or maintenance:
         if finished is None or finished.outcome != "failed":
-            kept = progressed or (_stopped_cleanly(finished) and not program)
+            kept = progressed or has_saved(finished)
             return _preempted(kept) if preempted else _maintained(kept, budgets)
         desired = Desired.RUN  # It failed by itself meanwhile: that decides.
     cause = classify(ended, finished)
@@ -67,12 +74,12 @@ def outcome(
     # The desired state decides, however the process ended while stopping.
     if desired is not Desired.RUN and (covered or not _failed_while_pausing(desired, finished)):
         message = None
-        if desired is Desired.PAUSE and not _stopped_cleanly(finished):
-            message = "it ended before it could save; it will resume from its last checkpoint"
+        if desired is Desired.PAUSE and not has_saved(finished):
+            message = f"it {_UNSAVED}"
         return Outcome(_STOPPED[desired], desired.value, message)
     if over_time_limit:
         limit = f" of {time_limit_s:g} s" if time_limit_s is not None else ""
-        saved = ", and saved" if _stopped_cleanly(finished) else ""
+        saved = ", and saved" if has_saved(finished) else ""
         return Outcome(RunState.FAILED, "time_limit", f"stopped at its time limit{limit}{saved}")
     if covered:
         return Outcome(RunState.QUEUED, cause.name, cause.message, spends=cause.budget)
@@ -91,20 +98,14 @@ def _maintained(saved: bool, budgets: Budgets) -> Outcome:
     # A run that never gets further between two windows must not begin again for ever.
     if budgets.covers(Budget.PREEMPTION):
         return Outcome(RunState.QUEUED, MAINTENANCE, message, spends=Budget.PREEMPTION)
-    message = "it was stopped for maintenance before it could save"
+    message = "it was stopped for maintenance without a report of a save"
     return Outcome(
         RunState.FAILED, MAINTENANCE, _exhausted(Cause(MAINTENANCE, Budget.PREEMPTION, message))
     )
 
 
 def _how_it_stopped(saved: bool) -> str:
-    if saved:
-        return "has saved"
-    return "ended before it could save; it will resume from its last checkpoint"
-
-
-def _stopped_cleanly(finished: FinishedReport | None) -> bool:
-    return finished is not None and finished.outcome == "stopped"
+    return "has saved" if saved else _UNSAVED
 
 
 def _failed_while_pausing(desired: Desired, finished: FinishedReport | None) -> bool:

@@ -64,6 +64,8 @@ class FinishedReport:
     cause: str | None = None
     message: str | None = None
     step: int = 0
+    saved: bool = True
+    """A training that was stopped has saved what it did."""
 
 
 _OWN_CAUSES: dict[str, Budget] = {
@@ -118,7 +120,8 @@ def classify(ended: ExitReport, finished: FinishedReport | None) -> Cause:
     """Return why an attempt failed. Call it only for attempts that did not do what was desired."""
     if finished is not None and finished.outcome == "failed":
         return _by_trainer(finished, ended)
-    saved = ", and saved" if finished is not None and finished.outcome == "stopped" else ""
+    stopped = finished is not None and finished.outcome == "stopped"
+    saved = ", and saved" if has_saved(finished) else ""
     if ended.reason == "terminated" and (command := _last_line(ended)).startswith("lehr "):
         return Cause("terminated", Budget.PREEMPTION, f"it was stopped by {command}{saved}")
     if ended.reason in _SHIM_REASONS:
@@ -128,15 +131,20 @@ def classify(ended: ExitReport, finished: FinishedReport | None) -> Cause:
         return Cause(ended.reason, budget, _with_step(message, ended))
     if ended.reason == "lock_lost":
         return Cause("gpu_busy", *_SHIM_REASONS["gpu_busy"])
-    if saved:
-        # It had saved by then, so a bad exit afterwards costs nothing.
-        return Cause("terminated", Budget.PREEMPTION, "it was stopped from outside Lehr, and saved")
+    if stopped:
+        # It was over by then, so a bad exit afterwards costs nothing.
+        return Cause("terminated", Budget.PREEMPTION, f"it was stopped from outside Lehr{saved}")
     found = _by_pattern(ended.log_tail)
     if found is not None:
         return found
     if ended.signal is not None:
         return _by_signal(ended.signal)
     return _by_exit_code(ended)
+
+
+def has_saved(finished: FinishedReport | None) -> bool:
+    """Return whether the training was stopped, and saved."""
+    return finished is not None and finished.outcome == "stopped" and finished.saved
 
 
 def pause_s(cause: str | None, failures: int) -> float:

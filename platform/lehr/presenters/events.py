@@ -12,11 +12,11 @@ from lehr.schemas.checkpoints import CheckpointView
 from lehr.schemas.streams import EventView, SampleView
 from lehr.specs import stored
 from lehr.store.records.checkpoints import THERE
-from lehr_trainer.contract import records
+from lehr_trainer.contract import layout, records
 
 if TYPE_CHECKING:
     from lehr.store import Store, StoredRecord
-    from lehr.store.tables import RunRequest, RunRow, Transition
+    from lehr.store.tables import Attempt, CheckpointRow, RunRequest, RunRow, Transition
 
 RECORD_KINDS = frozenset(
     {
@@ -65,11 +65,14 @@ def samples(store: Store, run: RunRow) -> tuple[list[SampleView], bool]:
 def checkpoints(store: Store, run: RunRow) -> list[CheckpointView]:
     """Return checkpoints by step; removed ones stay listed, with the time."""
     rows = store.checkpoints.of_run(run.id, removed=True)
+    attempts = store.attempts.of_run(run.id)
+    if run.spec.get("trainer"):
+        _score(store, run, rows, attempts)
     existing = [row for row in rows if row.removed_at is None or row.copy_state == THERE]
     newest = max(existing, key=lambda row: (row.attempt, row.step), default=None)
     scored = [row for row in existing if row.val_loss is not None and row.val_loss == row.val_loss]
     best = min(scored, key=lambda row: row.val_loss or 0.0, default=None)
-    nodes = {a.number: a.placement[0]["node"] for a in store.attempts.of_run(run.id) if a.placement}
+    nodes = {a.number: a.placement[0]["node"] for a in attempts if a.placement}
     policy = stored.checkpoint_policy(run.spec)
     needed = store.checkpoints.needed_by_forks(run.id)
     kept = kept_because(existing, policy)
@@ -86,6 +89,21 @@ def checkpoints(store: Store, run: RunRow) -> list[CheckpointView]:
         )
         for row in rows
     ]
+
+
+def _score(store: Store, run: RunRow, rows: list[CheckpointRow], attempts: list[Attempt]) -> None:
+    """Give each checkpoint of a program the val/loss that it has logged at its step, if that is of
+    the same attempt or of one that continues from it.
+    """
+    if "val/loss" not in store.series.latest([run.id], ["val/loss"])[run.id]:
+        return
+    logged = store.series.read(run.id, "val/loss", exact=True)
+    losses = dict(zip(logged.step, logged.y, strict=True))
+    starts = {a.number: (layout.checkpoint_at(a.resume_from or "") or (0, 0))[1] for a in attempts}
+    for row in rows:
+        later = [step for number, step in starts.items() if number > row.attempt]
+        if row.step <= min(later, default=row.step):
+            row.val_loss = losses.get(row.step)
 
 
 def _moved(move: Transition) -> EventView:

@@ -6,18 +6,20 @@ import math
 import signal
 import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lehr.control.exits import finished_report
 from lehr.control.lifecycle import RunState
 from lehr.control.liveness import Liveness
 from lehr.control.locality import resume_warning, separate_folders
 from lehr.control.resources import Need, can_ever_place
+from lehr.control.retries import has_saved
 from lehr.lru import Lru
 from lehr.presenters.alerts import Alerts
 from lehr.presenters.cost import Costs
 from lehr.presenters.flops import flops_per_token
 from lehr.presenters.streams import latest_values, losses
+from lehr.presenters.trainer_summary import TrainerSummary
 from lehr.schemas.alerts import AlertView
 from lehr.schemas.runs import (
     AttemptView,
@@ -30,7 +32,6 @@ from lehr.schemas.runs import (
 )
 from lehr.specs import stored
 from lehr.store.tables import RunRow
-from lehr_trainer.contract.records import Notice, Started, Warning_
 
 if TYPE_CHECKING:
     from lehr.analysis.diagnosis import Alert
@@ -82,20 +83,6 @@ def no_heartbeat(attempt_id: str) -> None:
 def no_mirror(run_id: str, sizes: dict[int, dict[str, int]]) -> None:
     """Return no view: the ``MirrorViews`` of a store whose runs are not mirrored."""
     del run_id, sizes
-
-
-@dataclass(frozen=True)
-class TrainerSummary:
-    """The parts of a trainer's records that a list shows."""
-
-    device: str | None = None
-    parameters: int | None = None
-    warnings: tuple[str, ...] = ()
-    """The newest of each kind of warning."""
-    held_out: str | None = None
-    """What an evaluation scores."""
-    notice: str | None = None
-    """What it does before its first step: prepares data, compiles."""
 
 
 class RunPresenter:
@@ -247,7 +234,7 @@ class RunPresenter:
         known = self._summaries.get(key)
         if known is not None:
             return known
-        summary = _parse_summary(
+        summary = TrainerSummary.of(
             [
                 stored.record
                 for stored in self._store.events.newest(
@@ -339,16 +326,17 @@ def _run_fields(
         "parameters_varied": parameters,
         "eta_s": _eta_s(total, step, step_time_s) if moving else None,
         "liveness": (liveness if state.active else Liveness.OK).value,
-        "training_over": _training_over(attempt) if state.active else None,
+        "training_over": _training_over(run, attempt) if state.active else None,
         "alerts": _alerts(latest, summary, diagnosed),
     }
 
 
-def _training_over(attempt: Attempt | None) -> str | None:
+def _training_over(run: RunRow, attempt: Attempt | None) -> str | None:
     if attempt is None or not attempt.finished or attempt.exited_at is not None:
         return None
-    ends = {"completed": "has completed", "stopped": "has stopped and saved"}
-    how = ends.get(attempt.finished["outcome"], "has failed")
+    ended = finished_report(attempt.finished, program=run.spec.get("trainer") is not None)
+    ends = {"completed": "has completed", "stopped": "has stopped"}
+    how = ends.get(attempt.finished["outcome"], "has failed") + " and saved" * has_saved(ended)
     step = f"{attempt.finished['step']:,}"
     return f"its training {how} at step {step}; its node has not reported its end yet"
 
@@ -388,25 +376,6 @@ def _alerts(
     if loss is not None and not math.isfinite(loss.value):
         alerts.append(f"val/loss is {loss.value} at step {loss.step:,}")
     return [*alerts, *summary.warnings]
-
-
-def _parse_summary(records: Iterable[Any]) -> TrainerSummary:
-    device: str | None = None
-    parameters: int | None = None
-    held_out: str | None = None
-    warnings: dict[str, str] = {}
-    notice: str | None = None
-    for record in records:
-        if isinstance(record, Started):
-            device = record.device
-            parameters = record.parameters or None
-            held_out = record.held_out
-        elif isinstance(record, Warning_):
-            warnings[record.code] = record.message
-        elif isinstance(record, Notice):
-            share = f" ({record.done:.0%})" if record.done is not None else ""
-            notice = f"{record.message}{share}"
-    return TrainerSummary(device, parameters, tuple(warnings.values()), held_out, notice)
 
 
 def _median(values: Sequence[float]) -> float | None:

@@ -50,6 +50,8 @@ class Keeper:
     def __init__(
         self, place: ProgramDir, program: Program, events: RecordSink, recorder: Recorder
     ) -> None:
+        self.saved_step = recorder.step or -1
+        """Step of the newest checkpoint; -1 if there is none."""
         self._place, self._events, self._recorder = place, events, recorder
         self._tokens_per_step = program.tokens_per_step
         self._policy = program_policy(program.keep)
@@ -222,6 +224,7 @@ class Keeper:
         return None
 
     def _record(self, copy: _Copy, kept: Mapping[str, Any]) -> None:
+        self.saved_step = copy.step
         self._events.write(
             Checkpoint(
                 time=time.time(),

@@ -79,7 +79,7 @@ class Supervisor:
                 command, environment=environment, folder=str(self._place.folder), output=1
             )
         except OSError as error:
-            return self._finish("failed", f"{command[0]} could not be started: {error.strerror}")
+            return self._fail(f"{command[0]} could not be started: {error.strerror}")
         while self._child.poll() is None:
             self._wait()
             self._look()
@@ -154,20 +154,27 @@ class Supervisor:
         attempt_dir = self._place.attempt_dir
         # torchrun stops the others when a rank fails: that is a failure, and no stop.
         if stopped is not None and (stopped != "signal" or not notes(attempt_dir)):
-            return self._finish("stopped", None)
+            # As of Lehr's trainer, the record names the reason if everything was saved.
+            saved = self._keeper.saved_step >= self._recorder.step
+            return self._finish("stopped", None, cause=stopped if saved else None)
         if stopped is None and code == 0:
             if not self._recorder.count and self._rank == 0:
                 self._recorder.warn(
                     "nothing_logged",
                     f"{entry} ended without logging a metric; docs/your-code.md shows three ways",
                 )
-            return self._finish("completed", None)
+            return self._finish("completed", None, cause=None)
         own = Failure(self._rank, "error", self._reason(code))
         if stopped is None:
             leave_note(attempt_dir, own)
         first = [*notes(attempt_dir), own][0]
         rank = "" if first.rank == self._rank else f"rank {first.rank}: "
-        return self._finish("failed", f"{rank}{first.message}")
+        return self._fail(f"{rank}{first.message}")
+
+    def _fail(self, message: str) -> int:
+        with contextlib.suppress(OSError):
+            print(f"error: {message}", flush=True)
+        return self._finish("failed", message, cause="program_failed")
 
     def _reason(self, code: int) -> str:
         """Return why the program failed, with the command that prints its output."""
@@ -195,11 +202,7 @@ class Supervisor:
                 text = text.replace(value, "***")
         return text
 
-    def _finish(self, outcome: str, message: str | None) -> int:
-        cause = "program_failed" if outcome == "failed" else None
-        if message:
-            with contextlib.suppress(OSError):
-                print(f"error: {message}", flush=True)
+    def _finish(self, outcome: str, message: str | None, *, cause: str | None) -> int:
         self._events.write(
             Finished.model_validate(
                 {

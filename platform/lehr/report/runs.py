@@ -74,10 +74,14 @@ def _notes(run: RunDetail) -> list[str]:
 
 def _facts(run: RunDetail) -> list[tuple[str, str]]:
     tokens = None if run.step is None else run.step * run.tokens_per_step + run.extra_tokens
-    facts = [
-        ("parameters", formats.millions(run.parameters)),
+    counts = [
         ("tokens trained on", formats.millions(tokens)),
         ("tokens of a step", f"{run.tokens_per_step:,}"),
+    ]
+    facts = [
+        ("parameters", formats.millions(run.parameters)),
+        # A program need not declare its tokens: then each step counts as one.
+        *(counts if run.tokens_per_step > 1 else []),
         ("GPUs", f"{run.gpus} on {run.nodes} {'node' if run.nodes == 1 else 'nodes'}"),
         ("device", run.device or formats.NOTHING),
         *parts.cost(run.cost),

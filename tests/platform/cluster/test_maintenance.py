@@ -74,7 +74,7 @@ def test_program_that_never_gets_further_is_not_begun_again_for_ever(bench):
         bench.tick()
         row = bench.store.runs.get(run)
         assert (row.state, row.cause, row.preemptions) == (state, "maintenance", preemptions)
-        assert "before it could save" in row.reason
+        assert "without a report of a save" in row.reason
         bench.store.maintenance.remove(window.id)
         bench.tick()
         attempt = f"{run}-2"

@@ -226,13 +226,14 @@ def maintained(finished, *, preemption=0, **how):
 
 
 STOPPED = FinishedReport("stopped", step=5)
+UNSAVED = FinishedReport("stopped", step=5, saved=False)
 
 
 @pytest.mark.parametrize(
     ("finished", "how", "state", "cause"),
     [
         (STOPPED, {}, RunState.QUEUED, MAINTENANCE),
-        (STOPPED, {"program": True, "progressed": True}, RunState.QUEUED, MAINTENANCE),
+        (UNSAVED, {"progressed": True}, RunState.QUEUED, MAINTENANCE),
         (None, {"progressed": True}, RunState.QUEUED, MAINTENANCE),
         (FinishedReport("completed", step=9), {}, RunState.COMPLETED, "completed"),
         (FinishedReport("failed", cause="nan_loss"), {}, RunState.FAILED, "nan_loss"),
@@ -245,15 +246,15 @@ def test_stopped_run_that_saved_is_queued_again_without_spending_a_retry(
     assert (found.state, found.cause, found.spends) == (state, cause, Budget.NONE)
 
 
-@pytest.mark.parametrize(("finished", "how"), [(None, {}), (STOPPED, {"program": True})])
-def test_stopped_run_that_did_not_get_further_spends_a_retry_of_preemption(finished, how):
-    found = maintained(finished, preemption=1, **how)
+@pytest.mark.parametrize("finished", [None, UNSAVED])
+def test_stopped_run_that_did_not_get_further_spends_a_retry_of_preemption(finished):
+    found = maintained(finished, preemption=1)
     assert (found.state, found.cause) == (RunState.QUEUED, MAINTENANCE)
     assert found.spends is Budget.PREEMPTION
-    assert "ended before it could save" in found.message
-    spent = maintained(finished, preemption=0, **how)
+    assert "ended without a report of a save" in found.message
+    spent = maintained(finished, preemption=0)
     assert (spent.state, spent.cause, spent.spends) == (RunState.FAILED, MAINTENANCE, Budget.NONE)
     assert spent.message == (
-        "it was stopped for maintenance before it could save; no retry is left for this kind of "
+        "it was stopped for maintenance without a report of a save; no retry is left for this kind of "
         "failure (preemption)"
     )

@@ -7,7 +7,7 @@ import pytest
 from lehr.control.error_patterns import Budget
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.outcome import Outcome, outcome, path
-from lehr.control.retries import Budgets, ExitReport, FinishedReport
+from lehr.control.retries import Budgets, ExitReport, FinishedReport, classify
 
 SAVED = FinishedReport("stopped", step=7)
 KILLED = ExitReport(signal=9, reason="stopped")
@@ -44,8 +44,11 @@ def test_requested_stop_has_the_request_as_cause_and_no_message(desired, state):
 
 
 def test_only_a_pause_mentions_that_nothing_was_saved():
-    unsaved = "it ended before it could save; it will resume from its last checkpoint"
+    unsaved = "it ended without a report of a save; it will resume from its last checkpoint"
     assert decide(desired=Desired.PAUSE).message == unsaved
+    program = FinishedReport("stopped", saved=False)
+    assert decide(desired=Desired.PAUSE, finished=program).message == unsaved
+    assert classify(ExitReport(signal=9), program).message == "it was stopped from outside Lehr"
     assert decide(desired=Desired.CANCEL).message is None
     assert decide(desired=Desired.PRUNE).message is None
 

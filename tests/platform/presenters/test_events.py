@@ -6,11 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from lehr.presenters.events import events
+from lehr.presenters.events import checkpoints, events
 from lehr.store.streams.events import Events
 from lehr_testing.api import RUN_SPEC, api_client
 from lehr_testing.api import begin as begin_attempt
-from lehr_testing.stores import begin, fresh_store, ingest, line, run_spec
+from lehr_testing.stores import (
+    begin,
+    fresh_store,
+    ingest,
+    line,
+    metrics,
+    next_attempt,
+    run_spec,
+)
 
 
 def test_resumption_names_the_versions_that_changed_since_the_checkpoint(tmp_path: Path) -> None:
@@ -36,6 +44,31 @@ def test_evaluation_names_a_few_of_its_values(tmp_path: Path) -> None:
         messages = [event.message for event in events(store, run)[0] if event.kind == "evaluation"]
     text = "val/loss 2.5, val/loss/part-0 2, val/loss/part-1 2, val/loss/part-2 2 and 997 more"
     assert messages == [text]
+
+
+def test_checkpoint_of_a_program_has_the_loss_that_it_logged_at_that_step(tmp_path: Path) -> None:
+    program = {"trainer": {"script": "train.py", "steps": 9}, "train": None}
+    path = "attempt-{}/checkpoints/step-{:08d}".format
+    with fresh_store(tmp_path / "home") as store:
+        run = store.runs.create(run_spec(**program))
+        first = begin(store, run.id)
+        again = line("resumed", step=4, checkpoint=path(1, 4))
+        for number, steps in ((1, (2, 4, 6)), (2, (6, 8))):
+            attempt = first if number == 1 else next_attempt(store, run.id)
+            store.attempts.update(attempt.id, resume_from=path(1, 4) if number > 1 else None)
+            saved = {"size_bytes": 1, "digest": "d"}
+            points = [line("checkpoint", step=n, path=path(number, n), **saved) for n in steps]
+            logged = [metrics(n, val_loss=n / number) for n in steps if n < 8]
+            ingest(store, attempt.id, line("started"), *[again][: number - 1], *logged, *points)
+            store.event_applier.apply(attempt.id)
+        found = [(c.attempt, c.step, c.val_loss, c.best) for c in checkpoints(store, run)]
+    assert sorted(found) == [
+        (1, 2, 2.0, True),
+        (1, 4, 4.0, False),
+        (1, 6, None, False),  # What attempt 2 logged at step 6 is of other weights.
+        (2, 6, 3.0, False),
+        (2, 8, None, False),
+    ]
 
 
 def test_records_beyond_the_limit_are_left_out_oldest_first(

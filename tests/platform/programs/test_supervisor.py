@@ -200,8 +200,8 @@ def test_pause_lets_the_program_save_and_resume_from_there(attempts):
     (attempts.attempt / layout.ORDERS).write_text(paused)
     process.communicate(timeout=100)
     assert process.returncode == 0
-    outcome, step, _ = ended(attempts)
-    assert outcome == "stopped"
+    outcome, step, cause = ended(attempts)
+    assert (outcome, cause) == ("stopped", "pause"), "it has saved"
     [saved] = attempts.records("checkpoint")
     assert saved.step == step
     manifest = json.loads((attempts.run / saved.path / "manifest.json").read_text())

@@ -42,9 +42,12 @@ class ExportTable:
 def table(series: SeriesReader, run_id: str) -> ExportTable:
     """Build the table of every point that is not superseded by a later attempt.
 
-    ``tokens`` counts the tokens trained on so far, ``time`` the seconds since the first point.
+    ``tokens`` counts the tokens trained on so far, if they are known. ``time`` counts the seconds
+    since the first point.
     """
     curves, axes = series.curves(run_id)
+    if (tokens := axes.get("tokens")) and np.array_equal(tokens.values, tokens.steps):
+        del axes["tokens"]  # A program that declares none counts each step as one.
     empty = np.empty(0, np.int64)
     steps = np.unique(np.concatenate([empty, *(curve.steps for curve in curves.values())]))
     found = []

@@ -51,6 +51,15 @@ def test_each_point_is_in_the_row_of_its_step(store: Store) -> None:
     assert (loss[0], math.isnan(loss[1]), loss[2]) == (3.0, True, None)
 
 
+def test_tokens_that_no_program_declared_are_no_column(store: Store) -> None:
+    attempt = new_attempt(store)
+    ingest(store, attempt.id, *[metrics(n, tokens=n, train_loss=1.0) for n in (1, 2)])
+    assert [one.name for one in export.table(store.series, attempt.run_id).columns] == [
+        "time",
+        "train/loss",
+    ]
+
+
 def test_superseded_points_are_left_out_on_every_axis(store: Store) -> None:
     first = new_attempt(store)
     ingest(

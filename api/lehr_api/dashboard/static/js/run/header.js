@@ -20,7 +20,7 @@ import { archive, deleteRun, editTags, unarchive } from "./tags_archive.js";
 async function order(run, verb) {
   await tryTo(async () => {
     await post(`/runs/${run.id}/${verb}`);
-    const done = { cancel: "Cancelling", pause: "Pausing: it saves a checkpoint first", resume: "Queued again", retry: "Queued again", checkpoint: "A checkpoint is saved at the next step" };
+    const done = { cancel: "Cancelling", pause: "Pausing", resume: "Queued again", retry: "Queued again", checkpoint: "A checkpoint is saved at the next step" };
     toast(`${done[/** @type {"cancel"} */ (verb)] ?? verb}.`);
   });
 }
@@ -33,7 +33,8 @@ async function cancel(run) {
 
 /** @param {RunDetail} run */
 async function pause(run) {
-  const body = h("p", {}, "It saves a checkpoint and frees its GPUs. Resuming puts it back into the queue.");
+  const saves = run.spec.trainer ? "It gets SIGTERM, and frees its GPUs. It resumes from what it has saved." : "It saves a checkpoint and frees its GPUs.";
+  const body = h("p", {}, `${saves} Resuming puts it back into the queue.`);
   if (await confirmed({ title: `Pause ${run.name}?`, body, yes: "Pause the run" })) order(run, "pause");
 }
 
@@ -78,12 +79,12 @@ function figures(run) {
   const memory = ["memory/peak_bytes", "memory/allocated_bytes", "memory/rss_bytes"].find((name) => latest(name));
   const val = latest("val/loss");
   const program = run.spec.trainer !== null && run.spec.trainer !== undefined;
-  const kind = { "memory/peak_bytes": "peak", "memory/allocated_bytes": "now", "memory/rss_bytes": "of the process" }[memory ?? ""];
+  const kind = { "memory/peak_bytes": "peak", "memory/allocated_bytes": "last", "memory/rss_bytes": "last, of the process" }[memory ?? ""];
   /** @type {[metric: string, label: string, value: string, note?: string][]} */
   const usual = [
     ["train/loss", "train/loss", f.number(latest("train/loss")?.value)],
     ["val/loss", "val/loss", f.number(val?.value), val && `at step ${f.integer(val.step)}`],
-    ["tokens_per_s", "tokens/s", f.si(latest("tokens_per_s")?.value)],
+    ["tokens_per_s", "tokens/s", f.si(latest("tokens_per_s")?.value), "last"],
     ["data/epoch", "epoch", f.number(latest("data/epoch")?.value), "passes over the data"],
     ["mfu", "MFU", f.percent(latest("mfu")?.value)],
     [memory ?? "memory", "memory", f.bytes(memory && latest(memory).value), kind],

@@ -33,7 +33,7 @@ function stepTime(latest) {
     "div.breakdown",
     {},
     h("div.breakdown-bar", { role: "img", "aria-label": `${f.percent(share)} of a step is spent waiting for data` }, h("i", { vars: { "--share": share } })),
-    h("p", {}, "A step takes ", h("b", {}, f.metric("step_time_s", step)), ": ", h("span.breakdown-wait", {}, `${f.metric("data_wait_s", wait)} (${f.percent(share)}) waiting for data`), `, ${f.metric("step_time_s", Math.max(0, step - wait))} (${f.percent(1 - share)}) computing and exchanging gradients.`),
+    h("p", {}, "The last step took ", h("b", {}, f.metric("step_time_s", step)), ": ", h("span.breakdown-wait", {}, `${f.metric("data_wait_s", wait)} (${f.percent(share)}) waiting for data`), `, ${f.metric("step_time_s", Math.max(0, step - wait))} (${f.percent(1 - share)}) computing and exchanging gradients.`),
   );
 }
 

@@ -72,7 +72,7 @@ export const COLUMNS = [
   {
     key: "loss",
     title: "loss",
-    hint: "train/loss, newest",
+    hint: "train/loss, last",
     num: true,
     cell: (run) => f.number(run.latest["train/loss"]?.value),
     sort: (run) => latest(run, "train/loss"),
@@ -86,7 +86,7 @@ export const COLUMNS = [
   {
     key: "val",
     title: "val",
-    hint: "val/loss, newest",
+    hint: "val/loss, last",
     num: true,
     cell: (run) => f.number(run.latest["val/loss"]?.value),
     sort: (run) => latest(run, "val/loss"),
@@ -94,6 +94,7 @@ export const COLUMNS = [
   {
     key: "tokens",
     title: "tok/s",
+    hint: "tokens_per_s, last",
     num: true,
     cell: (run) => f.si(run.latest.tokens_per_s?.value),
     sort: (run) => latest(run, "tokens_per_s"),

@@ -74,7 +74,7 @@ export function columnOf(name, others, configs) {
     return {
       key: name,
       title: name,
-      hint: `${name}, newest`,
+      hint: `${name}, last`,
       num: true,
       cell: (run) => f.metric(name, ofMetric(run)),
       sort: (run) => f.fromWire(ofMetric(run)),
