@@ -9,6 +9,7 @@ Imports little, because the command line and the client import it.
       lehr.lock              held (flock) by the one process that may write them; its pid inside
       token                  the API token; mode 0600
       server.json            the address of the running server
+      join/node.json         how this machine joined another server's cluster, if it has
       nodes.json             the nodes of its cluster, which the next server expects
       replica/ runs/ data/ logs/ node/ wandb/
 """
@@ -21,6 +22,7 @@ import ipaddress
 import json
 import os
 import secrets
+import socket
 import tempfile
 import threading
 import time
@@ -91,6 +93,16 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def is_own(address: str) -> bool:
+    """Return whether this machine has the IPv4 address."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
 
 
 def runs_dir(where: Path | None = None) -> Path:
@@ -204,6 +216,14 @@ def read_server(where: Path) -> ServerInfo | None:
         data = json.loads((where / "server.json").read_bytes())
         url, pid, version = str(data["url"]).rstrip("/"), int(data["pid"]), str(data["version"])
         return ServerInfo(url, pid, version, data.get("ca_file"))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def joined_server(where: Path) -> str | None:
+    """Return the URL of the server that this machine is a node of; None if it has not joined."""
+    try:
+        return str(json.loads((where / "join" / "node.json").read_bytes())["server_url"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

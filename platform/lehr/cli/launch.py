@@ -82,7 +82,7 @@ def refuse(runs: Iterable[RunSpec], client: Client) -> None:
             the cluster.
     """
     from lehr.analysis.plan import plan_run
-    from lehr.cli.plan_server import PlanServer
+    from lehr.client.plan_server import PlanServer
 
     server = PlanServer(lambda: client)
     own = [spec for spec in runs if spec.trainer is None]

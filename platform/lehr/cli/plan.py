@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from lehr.analysis.plan import RunPlan
-    from lehr.cli.plan_server import PlanServer
+    from lehr.client.plan_server import PlanServer
     from lehr.specs import RunSpec, Spec, SweepSpec
 
     Check = Callable[[Spec], list[str]]
@@ -131,11 +131,12 @@ def show_run_plan(
         PlanRefused: it does not fit in the requested GPU.
     """
     from lehr.analysis.plan import plan_run
+    from lehr.analysis.plan_json import plan_json
     from lehr.cli.built_model import built_model
     from lehr.cli.plan_data import print_data
-    from lehr.cli.plan_server import PlanServer
-    from lehr.cli.plan_text import plan_json, run_text
+    from lehr.cli.plan_text import run_text
     from lehr.cli.plan_trace import show_trace, traced
+    from lehr.client.plan_server import PlanServer
 
     if spec.trainer is not None:
         if trace:
@@ -201,10 +202,11 @@ def show_sweep_plan(
         PlanRefused: a trial does not fit in the requested GPU.
     """
     from lehr.analysis.plan import plan_sweep
+    from lehr.analysis.plan_json import sweep_json
     from lehr.cli.built_model import built_model
     from lehr.cli.plan_data import print_data
-    from lehr.cli.plan_server import PlanServer
-    from lehr.cli.plan_text import sweep_json, sweep_text, trials_table
+    from lehr.cli.plan_text import sweep_text, trials_table
+    from lehr.client.plan_server import PlanServer
     from lehr.specs import expand
 
     trials = expand(spec)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lehr import formats
+from lehr.analysis.plan_json import free_nodes
 from lehr.cli.output import escaped, table
-from lehr.cli.plan_server import free_nodes, places
+from lehr.client.plan_server import places
 from lehr.specs.sweep import STARTUP_TRIALS
 from lehr_trainer.planning.hardware import GPUS
 
@@ -96,71 +96,6 @@ def trials_table(plan: SweepPlan) -> Table:
     return rows
 
 
-def plan_json(plan: RunPlan, cluster: ClusterView | None = None) -> dict[str, Any]:
-    """Return the documented JSON of a run's plan. ``cluster``: for what is free now."""
-    return {
-        "model": plan.model,
-        "parameter_count": plan.parameters.total,
-        "embedding_parameters": plan.parameters.embedding,
-        "tokens_per_step": plan.tokens_per_step,
-        "steps": plan.steps,
-        "tokens": plan.tokens,
-        "tokens_per_parameter": plan.tokens_per_parameter,
-        "usual_batches": [asdict(one) for one in plan.usual_batches],
-        "corpus_tokens": plan.corpus_tokens,
-        "flops": plan.flops,
-        "gpus": plan.gpus,
-        "nodes": plan.resources.nodes,
-        "gpu_type": plan.gpu_type,
-        "micro_batch": plan.micro_batch,
-        "accumulation": plan.accumulation,
-        "largest_micro_batch": plan.largest_micro_batch,
-        "memory_bytes": plan.memory.peak,
-        "gpu_memory_bytes": plan.gpu.memory_bytes if plan.gpu else None,
-        "memory_stages": [
-            {
-                "shape": list(stage.shape),
-                "overhead_bytes": stage.overhead,
-                "phases": {
-                    name: {**asdict(moment), "total": moment.total}
-                    for name, moment in stage.phases.items()
-                },
-            }
-            for stage in plan.memory_stages
-        ],
-        "checkpoint_copy_bytes": plan.memory.checkpoint_copy,
-        "checkpoints": asdict(plan.checkpoints),
-        "replaced_parts": plan.replaced_parts,
-        "not_counted": plan.not_counted,
-        "fits": plan.fits,
-        "fits_in": plan.roomy_gpus,
-        "free_nodes": _free_nodes(plan, cluster),
-        "seconds": plan.seconds,
-        "gpu_hours": plan.gpu_hours,
-        "dollars": plan.dollars,
-        "basis": plan.basis,
-    }
-
-
-def sweep_json(plan: SweepPlan, cluster: ClusterView | None = None) -> dict[str, Any]:
-    return {
-        "name": plan.name,
-        "method": plan.method,
-        "parameters": plan.paths,
-        "metric": plan.metric,
-        "goal": plan.goal,
-        "places": plan.places,
-        "later": plan.later,
-        "seconds": plan.seconds,
-        "gpu_hours": plan.gpu_hours,
-        "dollars": plan.dollars,
-        "trials": [
-            {"number": number, "parameters": parameters, **plan_json(trial, cluster)}
-            for number, (parameters, trial) in enumerate(plan.trials, start=1)
-        ],
-    }
-
-
 # --- details that only a server has; plans work without them ---------------------------
 
 
@@ -188,7 +123,7 @@ def _now(plan: RunPlan, cluster: ClusterView | None) -> str:
     missing = missing_gpus(plan, cluster)
     if missing is not None:
         return f"; {missing}"
-    free = _free_nodes(plan, cluster)
+    free = free_nodes(plan, cluster)
     if free is None:
         return ""
     if free:
@@ -198,13 +133,6 @@ def _now(plan: RunPlan, cluster: ClusterView | None) -> str:
     nodes, each = plan.resources.nodes, formats.counted(plan.gpus // plan.resources.nodes, "GPU")
     few = "no node has" if nodes == 1 else f"fewer than {nodes} nodes have"
     return f"; waits: {few} {each} free now"
-
-
-def _free_nodes(plan: RunPlan, cluster: ClusterView | None) -> list[str] | None:
-    # How many runs without GPUs a node trains now is not shown.
-    if cluster is None or not plan.gpus:
-        return None
-    return free_nodes(plan.resources, cluster)
 
 
 # --- lines ----------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
-"""The plan of a rollout as text and JSON, stage by stage."""
+"""The plan of a rollout as text, stage by stage."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lehr import formats
 from lehr.cli.output import console, escaped, print_json
@@ -28,11 +28,12 @@ def show_rollout_plan(
         PlanRefused: a stage does not fit in the requested GPU.
     """
     from lehr.analysis.plan import plan_run
+    from lehr.analysis.plan_json import rollout_json
     from lehr.cli.built_model import built_model
     from lehr.cli.connect import connect
     from lehr.cli.plan import refusal
     from lehr.cli.plan_data import print_data
-    from lehr.cli.plan_server import PlanServer
+    from lehr.client.plan_server import PlanServer
     from lehr.specs import stages
 
     server = PlanServer(connect)
@@ -74,54 +75,9 @@ def rollout_text(spec: RolloutSpec, planned: list[tuple[PlannedStage, RunPlan]])
     return "\n".join(lines)
 
 
-def rollout_json(spec: RolloutSpec, planned: list[tuple[PlannedStage, RunPlan]]) -> dict[str, Any]:
-    """Return the documented JSON of a rollout's plan."""
-    from lehr.analysis.gates import expected
-    from lehr.cli.plan_text import plan_json
-    from lehr.specs.stages import left_out
-
-    def gate(stage: PlannedStage, name: Any) -> dict[str, Any]:
-        expectation = expected(name, stage)
-        return {
-            "name": name,
-            "enabled": stage.gates[name].enabled,
-            "expected": expectation.text,
-            "at_least": expectation.at_least,
-            "at_most": expectation.at_most,
-            "unit": expectation.unit,
-        }
-
-    return {
-        "kind": "rollout",
-        "name": spec.name,
-        "left_out": left_out(spec),
-        "stages": [
-            {
-                "number": stage.number,
-                "name": stage.name,
-                "title": stage.title,
-                "judged_at_step": stage.judge_after,
-                "changes": stage.changes,
-                "runs": _runs(stage),
-                "gates": [gate(stage, name) for name in stage.gates],
-                **plan_json(plan),
-            }
-            for stage, plan in planned
-        ],
-    }
-
-
-def _runs(stage: PlannedStage) -> list[dict[str, Any]]:
-    found = []
-    for role in stage.roles:
-        spec = stage.runs.get(role, stage.runs[stage.whole])
-        steps = spec.own.steps - (stage.middle if role == "resumed" else 0)
-        found.append({"role": role, "name": stage.run_name(role), "steps": steps})
-    return found
-
-
 def _stage_lines(stage: PlannedStage, plan: RunPlan) -> list[str]:
     from lehr.analysis.gates import TITLES, expected
+    from lehr.analysis.plan_json import stage_runs
 
     kind = plan.gpu_type or "GPU"
     place = f"{plan.gpus} x {escaped(kind)}{plan.on_nodes}" if plan.gpus else "no GPU"
@@ -139,7 +95,7 @@ def _stage_lines(stage: PlannedStage, plan: RunPlan) -> list[str]:
         f"   {size}; {tokens} x {formats.count(plan.steps)} steps",
         f"   {place}{memory}{took}{cost}",
     ]
-    extra = [run for run in _runs(stage) if run["role"] != "train"]
+    extra = [run for run in stage_runs(stage) if run["role"] != "train"]
     if extra:
         steps = " + ".join(f"{run['steps']:,}" for run in extra)
         lines.append(f"   and {steps} steps to verify an exact resume")

@@ -11,10 +11,8 @@ START = "Start it: lehr up        Another server: lehr --server URL, or LEHR_SER
 
 def is_here(server: str) -> bool:
     """Return whether the server is on this machine, as far as that is known without asking DNS."""
-    from lehr.cluster.ray_ports import is_own
-
     host = urlsplit(server).hostname or ""
-    if home.is_loopback(host) or (_is_ipv4(host) and is_own(host)):
+    if home.is_loopback(host) or (_is_ipv4(host) and home.is_own(host)):
         return True
     own = home.read_server(home.home())
     return own is not None and own.url == server
@@ -59,12 +57,9 @@ def not_proven(server: str, *, older: bool) -> str:
 
 def no_server() -> str:
     """Return what to do if no server of this home runs, and none is named."""
-    from lehr.joining import record
-
-    joined = record.read(home.home())
-    if joined is None:
+    url = home.joined_server(home.home())
+    if url is None:
         return START
-    url = joined.server_url
     return (
         f"This machine is a node of {url}. Ask that server: lehr --server {url}, with a token of "
         "yours in LEHR_TOKEN"

@@ -10,6 +10,8 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from lehr import home
+
 DEFAULT_BASE = 6379
 SPAN = 121
 """Ports from the first to the last of a node."""
@@ -80,7 +82,7 @@ def own_address(public_host: str | None) -> str:
         except OSError:
             found = []
         for *_, address in found:
-            if is_own(str(address[0])):
+            if home.is_own(str(address[0])):
                 return str(address[0])
     return route_address("10.255.255.255")
 
@@ -94,16 +96,6 @@ def route_address(target: str) -> str:
             return str(probe.getsockname()[0])
         except OSError:
             return "127.0.0.1"
-
-
-def is_own(address: str) -> bool:
-    """Return whether this machine has the address."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.bind((address, 0))
-        except OSError:
-            return False
-    return True
 
 
 def is_free(port: int) -> bool:

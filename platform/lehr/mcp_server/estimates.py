@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lehr.analysis.plan import RunPlan, SweepPlan, plan_run, plan_sweep
-from lehr.cli.plan_server import PlanServer
-from lehr.cli.plan_text import plan_json, sweep_json
-from lehr.cli.rollout_plan import rollout_json
+from lehr.analysis.plan_json import plan_json, rollout_json, sweep_json
+from lehr.client.plan_server import PlanServer
 from lehr.errors import UserError
 from lehr.mcp_server.ledger import NOTHING, Amount
 from lehr.specs import RunSpec, Spec, SweepSpec, expand, load_spec, stages

@@ -192,21 +192,6 @@ class PlanServer:
         return self._speeds[run.id]
 
 
-def free_nodes(need: Resources, cluster: ClusterView) -> list[str]:
-    """Return the nodes on which such a run could start now; empty if they are too few.
-
-    Runs that wait before it are not regarded.
-    """
-    free = [
-        node.name
-        for node in cluster.nodes
-        if node.no_runs is None
-        and sum(is_type(gpu.name, need.gpu_type) and not gpu.busy for gpu in node.gpus)
-        >= need.gpus // need.nodes
-    ]
-    return free if len(free) >= need.nodes else []
-
-
 def places(need: Resources, cluster: ClusterView) -> int:
     """Return how many such runs the nodes that get runs train at once, if nothing else runs there.
 

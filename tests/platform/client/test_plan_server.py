@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from lehr.analysis.plan import plan_run
-from lehr.cli.plan_server import PlanServer, places
 from lehr.cli.plan_text import missing_gpus, run_text
 from lehr.client import Client
+from lehr.client.plan_server import PlanServer, places
 from lehr.control.lifecycle import RunState
 from lehr.errors import PlanRefused
 from lehr.mcp_server.estimates import LaunchEstimates

@@ -1,0 +1,143 @@
+"""The documented JSON of plans: of a run, a sweep, a rollout."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from lehr.analysis.gates import expected
+from lehr.control.resources import is_type
+from lehr.specs.stages import left_out
+
+if TYPE_CHECKING:
+    from lehr.analysis.plan import RunPlan, SweepPlan
+    from lehr.schemas.cluster import ClusterView
+    from lehr.specs import PlannedStage, RolloutSpec
+
+
+def plan_json(plan: RunPlan, cluster: ClusterView | None = None) -> dict[str, Any]:
+    """Return the documented JSON of a run's plan. ``cluster``: for what is free now."""
+    return {
+        "model": plan.model,
+        "parameter_count": plan.parameters.total,
+        "embedding_parameters": plan.parameters.embedding,
+        "tokens_per_step": plan.tokens_per_step,
+        "steps": plan.steps,
+        "tokens": plan.tokens,
+        "tokens_per_parameter": plan.tokens_per_parameter,
+        "usual_batches": [asdict(one) for one in plan.usual_batches],
+        "corpus_tokens": plan.corpus_tokens,
+        "flops": plan.flops,
+        "gpus": plan.gpus,
+        "nodes": plan.resources.nodes,
+        "gpu_type": plan.gpu_type,
+        "micro_batch": plan.micro_batch,
+        "accumulation": plan.accumulation,
+        "largest_micro_batch": plan.largest_micro_batch,
+        "memory_bytes": plan.memory.peak,
+        "gpu_memory_bytes": plan.gpu.memory_bytes if plan.gpu else None,
+        "memory_stages": [
+            {
+                "shape": list(stage.shape),
+                "overhead_bytes": stage.overhead,
+                "phases": {
+                    name: {**asdict(moment), "total": moment.total}
+                    for name, moment in stage.phases.items()
+                },
+            }
+            for stage in plan.memory_stages
+        ],
+        "checkpoint_copy_bytes": plan.memory.checkpoint_copy,
+        "checkpoints": asdict(plan.checkpoints),
+        "replaced_parts": plan.replaced_parts,
+        "not_counted": plan.not_counted,
+        "fits": plan.fits,
+        "fits_in": plan.roomy_gpus,
+        "free_nodes": free_nodes(plan, cluster),
+        "seconds": plan.seconds,
+        "gpu_hours": plan.gpu_hours,
+        "dollars": plan.dollars,
+        "basis": plan.basis,
+    }
+
+
+def sweep_json(plan: SweepPlan, cluster: ClusterView | None = None) -> dict[str, Any]:
+    return {
+        "name": plan.name,
+        "method": plan.method,
+        "parameters": plan.paths,
+        "metric": plan.metric,
+        "goal": plan.goal,
+        "places": plan.places,
+        "later": plan.later,
+        "seconds": plan.seconds,
+        "gpu_hours": plan.gpu_hours,
+        "dollars": plan.dollars,
+        "trials": [
+            {"number": number, "parameters": parameters, **plan_json(trial, cluster)}
+            for number, (parameters, trial) in enumerate(plan.trials, start=1)
+        ],
+    }
+
+
+def rollout_json(spec: RolloutSpec, planned: list[tuple[PlannedStage, RunPlan]]) -> dict[str, Any]:
+    """Return the documented JSON of a rollout's plan."""
+
+    def gate(stage: PlannedStage, name: Any) -> dict[str, Any]:
+        expectation = expected(name, stage)
+        return {
+            "name": name,
+            "enabled": stage.gates[name].enabled,
+            "expected": expectation.text,
+            "at_least": expectation.at_least,
+            "at_most": expectation.at_most,
+            "unit": expectation.unit,
+        }
+
+    return {
+        "kind": "rollout",
+        "name": spec.name,
+        "left_out": left_out(spec),
+        "stages": [
+            {
+                "number": stage.number,
+                "name": stage.name,
+                "title": stage.title,
+                "judged_at_step": stage.judge_after,
+                "changes": stage.changes,
+                "runs": stage_runs(stage),
+                "gates": [gate(stage, name) for name in stage.gates],
+                **plan_json(plan),
+            }
+            for stage, plan in planned
+        ],
+    }
+
+
+def stage_runs(stage: PlannedStage) -> list[dict[str, Any]]:
+    """Return the role, name and steps of each run of the stage."""
+    found = []
+    for role in stage.roles:
+        spec = stage.runs.get(role, stage.runs[stage.whole])
+        steps = spec.own.steps - (stage.middle if role == "resumed" else 0)
+        found.append({"role": role, "name": stage.run_name(role), "steps": steps})
+    return found
+
+
+def free_nodes(plan: RunPlan, cluster: ClusterView | None) -> list[str] | None:
+    """Return the nodes on which such a run could start now; empty if they are too few.
+
+    Runs that wait before it are not regarded. None if that is unknown, and for a run without GPUs.
+    """
+    # How many runs without GPUs a node trains now is not shown.
+    if cluster is None or not plan.gpus:
+        return None
+    need = plan.resources
+    free = [
+        node.name
+        for node in cluster.nodes
+        if node.no_runs is None
+        and sum(is_type(gpu.name, need.gpu_type) and not gpu.busy for gpu in node.gpus)
+        >= need.gpus // need.nodes
+    ]
+    return free if len(free) >= need.nodes else []
