@@ -128,7 +128,7 @@ def launches(
             "gang": gang._asdict(),
             "gpus": list(share.gpus),
             "env": given | {"LEHR_DATA": str(settings.data_dir)},
-            # The agent keeps these apart from the rest: see lehr.node.secrets.
+            # The agent keeps these apart from the rest: see lehr.node.attempt_secrets.
             "secrets": hidden,
             "files": files,
             # The first node writes checkpoints; any other node may lack the one to resume from.

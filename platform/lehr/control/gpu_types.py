@@ -21,9 +21,9 @@ _CLOSE = 0.8
 
 
 def likely_meant(given: str, existing: Iterable[str]) -> str | None:
-    """Return the name that was likely meant; None when ``wanted`` may be right.
+    """Return the name that was likely meant; None when ``given`` may be right.
 
-    It may be right if a GPU of the cluster (``there``) is of that type, if it contains a known
+    It may be right if a GPU of the cluster (``existing``) is of that type, if it contains a known
     name, if it is spelled as the driver does (``NVIDIA ...``), or if it is unlike any known name:
     new GPUs appear, and a run may wait for a node that will join later.
     """
