@@ -46,6 +46,8 @@ def test_client_repeats_a_run_and_the_comparison_then_has_its_noise(tmp_path):
                 ingest(api.store, attempt, line("evaluation", step=9, tokens=1, values=values))
         found = client.compare(*groups[0], *groups[1])
         [gap] = found.gaps
-        assert gap.sentence == "longer is better than base by 1.000 ± 0.023 (3 seeds each)."
+        assert (
+            gap.sentence == "longer is better than base by 1.000 ± 0.023 (means of 3 seeds each)."
+        )
         assert [mean.partition(":")[0] for mean in found.means] == ["base", "longer"]
         assert gap.sentence in found._repr_html_()

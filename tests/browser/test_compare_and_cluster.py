@@ -86,7 +86,7 @@ def test_groups_of_seeds_have_the_sentence_of_the_api(visit: Visit, lehr: Lehr):
             attempt.end(RunState.COMPLETED, 100)
             ids.append(run.id)
     page = visit.open(f"/compare?runs={','.join(ids)}")
-    sentence = "fast-0 is better than slow-0 by 0.100 ± 0.023 (3 seeds each)."
+    sentence = "fast-0 is better than slow-0 by 0.100 ± 0.023 (means of 3 seeds each)."
     expect(page.locator(".gap")).to_have_text(sentence)
     expect(page.get_by_text("slow-0: val/loss 3.010 ± 0.025 (mean of 3 seeds).")).to_be_visible()
     expect(page.get_by_text("± is half of the 95 % interval")).to_be_visible()

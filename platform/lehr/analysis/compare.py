@@ -19,7 +19,7 @@ from lehr.analysis.batches import Agreement, BatchesVerdict, agreement, batches_
 from lehr.analysis.curve import Curve
 from lehr.analysis.held_out import HeldOut, is_measured
 from lehr.analysis.noise import pooled_noise
-from lehr.analysis.seed_groups import GroupDifference, SeededRun, gaps, grouped, means
+from lehr.analysis.seed_groups import GroupDifference, SeededRun, gaps, grouped, means, noise_note
 from lehr.metric_goal import Goal
 from lehr.parameter_names import ARGUMENTS, SEED, is_neutral_argument, is_seed
 
@@ -99,11 +99,13 @@ class ComparedRun:
     """Digest of that set; None where its trainer recorded none."""
     digests: Curve = field(default=Curve((), ()))
     """Digest of each step's batch; empty where its trainer logged none."""
+    without: str = "no value yet"
+    """What to state where it has no value."""
 
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """A run's value of the metric at the last x that all compared runs have."""
+    """A run's value of the metric at the last x that all compared runs with values have."""
 
     run_id: str
     x: float | None
@@ -111,8 +113,8 @@ class RunOutcome:
     value: float | None
     delta: float | None
     """value minus the baseline's; None where they were measured on different held-out sets."""
-    incomparable: bool = False
-    """True if it has no delta for that reason."""
+    incomparable: str | None = None
+    """Why it has no value or no delta."""
     batches: Agreement = field(default=Agreement())
     """Whether it trained on the baseline's batches."""
 
@@ -121,11 +123,13 @@ class RunOutcome:
 class ComparisonResult:
     differences: tuple[Difference, ...]
     common_x: float | None
-    """The last x that every run reached."""
+    """The last x that every run with values reached."""
     results: tuple[RunOutcome, ...]
     """In the runs' order; the first run is the baseline."""
     noise: float | None
     """Standard deviation of the metric between runs that differ only in their seed, if any do."""
+    noise_note: str = ""
+    """Why it is not known."""
     gaps: tuple[GroupDifference, ...] = ()
     """The baseline's group against each other group of runs that differ only in their seed."""
     means: tuple[str, ...] = ()
@@ -198,6 +202,7 @@ def compare(
         common_x=common,
         results=tuple(results),
         noise=None if noise is None else noise.deviation,
+        noise_note=noise_note(groups) if noise is None else "",
         gaps=gaps(groups, noise, metric, goal),
         means=means(groups, metric),
         held_out=held_out,
@@ -248,10 +253,11 @@ def _comes_with(path: str, values: tuple[Any, ...], flat: Sequence[Mapping[str, 
 
 
 def _common_x(runs: Sequence[ComparedRun]) -> float | None:
-    if any(not run.curve for run in runs):
+    curves = [run.curve for run in runs if run.curve]
+    if not curves:
         return None
-    common = min(run.curve[-1][0] for run in runs)
-    return common if all(run.curve[0][0] <= common for run in runs) else None
+    common = min(curve[-1][0] for curve in curves)
+    return common if all(curve[0][0] <= common for curve in curves) else None
 
 
 def _standings(
@@ -259,13 +265,14 @@ def _standings(
 ) -> list[RunOutcome]:
     found: list[RunOutcome] = []
     for run in runs:
-        if common is None:
-            found.append(RunOutcome(run.id, None, None, None))
+        if common is None or not run.curve:
+            why = "no value where the others have one" if run.curve else run.without
+            found.append(RunOutcome(run.id, None, None, None, why))
             continue
         at = bisect.bisect_right([x for x, _ in run.curve], common) - 1
         x, value = run.curve[at]
         if held_out.differ(runs[0].id, run.id):
-            found.append(RunOutcome(run.id, x, value, None, incomparable=True))
+            found.append(RunOutcome(run.id, x, value, None, "another held-out set"))
             continue
         base = found[0].value if found else value
         found.append(RunOutcome(run.id, x, value, None if base is None else value - base))
@@ -282,18 +289,22 @@ def _batches_verdict(agreements: Sequence[Agreement]) -> BatchesVerdict:
 def _members(
     runs: Sequence[ComparedRun], results: Sequence[RunOutcome], *, by_set: bool
 ) -> Iterable[SeededRun]:
-    """Return the runs that have a value. Runs with the same factors (and held-out set, if
-    ``by_set``) are one group.
-    """
+    """Return the runs as members of groups: of equal factors (and held-out set, if ``by_set``)."""
+    made = []
+    sets: dict[str, str | None] = {}
     for run, outcome in zip(runs, results, strict=True):
-        if outcome.value is None:
-            continue
         flat = flatten(run.spec)
-        factors = {p: v for p, v in flat.items() if _is_factor(p)}
-        key = repr((run.held_out if by_set else None, sorted(factors.items())))
+        factors = repr(sorted((p, v) for p, v in flat.items() if _is_factor(p)))
         seeds = [value for path, value in flat.items() if _is_own_seed(path)]
-        seed = seeds[0] if len(seeds) == 1 else repr(seeds) if seeds else None
-        yield SeededRun(run.id, run.name, key, seed, outcome.value, outcome.incomparable)
+        made.append((run, outcome, factors, seeds[0] if len(seeds) == 1 else repr(seeds)))
+        if outcome.value is not None:
+            sets.setdefault(factors, run.held_out)
+    for run, outcome, factors, seed in made:
+        # A run that was never evaluated belongs to its seeds, whatever their set.
+        held_out = sets.get(factors) if outcome.value is None else run.held_out
+        key = repr((held_out if by_set else None, factors))
+        incomparable = outcome.incomparable is not None
+        yield SeededRun(run.id, run.name, key, seed, outcome.value, incomparable)
 
 
 def _notes(

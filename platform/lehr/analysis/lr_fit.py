@@ -35,10 +35,12 @@ _FAR = 1000.0
 _DIGITS = 2
 """Digits of a proposed rate."""
 
-_LOWEST, _HIGHEST = math.log(1e-30), math.log(1e30)
-"""Logarithms of the rates between which others are proposed."""
-
 Range = tuple[float, float]
+USED: dict[str, Range] = {"adamw": (2e-5, 0.3), "muon": (2e-4, 0.24)}
+"""The lowest and highest published rate by optimizer; no others are proposed. AdamW: Devlin et al.
+2019 (arXiv:1810.04805), Wortsman et al. 2023 (arXiv:2309.14322). Muon: Liu et al. 2025
+(arXiv:2502.16982), Jordan's CIFAR-10 records.
+"""
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,9 @@ def rounded(rate: float) -> float:
 
 
 def fit_learning_rate(
-    points: Iterable[tuple[float, float]], pruned: Iterable[float] = ()
+    points: Iterable[tuple[float, float]],
+    pruned: Iterable[float] = (),
+    used: Range = USED["adamw"],
 ) -> LrFit | None:
     """Judge loss over learning rate; None when no loss is finite.
 
@@ -176,6 +180,7 @@ def fit_learning_rate(
         pruned: learning rates of trials that were stopped because others were better. They have no
             loss to compare, but they bracket the best. A rate that also has a loss does not count
             as pruned.
+        used: the lowest and highest rate that may be proposed.
 
     Raises:
         ValueError: a learning rate is not positive and finite.
@@ -215,7 +220,7 @@ def fit_learning_rate(
         curves = None
     likely = sure = cheap = None
     undecided = False
-    next_rates = _beside(best, tried) if edge is None else _beyond(tried, edge)
+    next_rates = _beside(best, tried) if edge is None else _beyond(tried, edge, used)
     if curves is not None:
         likely, sure = (
             _including(curves.interval(share), curves.recommended) for share in (0.68, 0.95)
@@ -224,7 +229,7 @@ def fit_learning_rate(
         costly = cheap is None or sure[0] < cheap[0] or sure[1] > cheap[1]
         undecided = costly and sure[1] / sure[0] > _WIDE
         next_rates = _between_trials(tried, curves) if undecided else ()
-    next_rates = _worth_trying(next_rates, best, tried, worse)
+    next_rates = _worth_trying(next_rates, best, tried, worse, used)
     return LrFit(
         best=best,
         best_loss=means[best],
@@ -275,32 +280,38 @@ def _brackets(best: float, judged: Sequence[float], pruned: Sequence[float]) -> 
 
 
 def _worth_trying(
-    rates: Iterable[float], best: float, tried: Sequence[float], pruned: Sequence[float]
+    rates: Iterable[float],
+    best: float,
+    tried: Sequence[float],
+    pruned: Sequence[float],
+    used: Range,
 ) -> tuple[float, ...]:
-    """Round rates, and drop those that were tried, and those at a pruned one or beyond it."""
+    """Round rates, and drop those that were tried, those at a pruned one or beyond it, and those
+    that the optimizer is not used with.
+    """
     known = {rounded(rate) for rate in tried}
     low = max((rate for rate in pruned if rate < best), default=0.0)
     high = min((rate for rate in pruned if rate > best), default=math.inf)
     kept = (rate for rate in map(rounded, rates) if rate not in known and low < rate < high)
-    return tuple(dict.fromkeys(kept))
+    return tuple(rate for rate in dict.fromkeys(kept) if used[0] <= rate <= used[1])
 
 
-def rates_below(tried: Iterable[float]) -> tuple[float, ...]:
-    """Return rates to try where all that were tried diverged; none where none was tried."""
+def rates_below(tried: Iterable[float], used: Range = USED["adamw"]) -> tuple[float, ...]:
+    """Return a rate to try where all that were tried diverged; none where none was tried."""
     rates = sorted(set(tried))
-    return tuple(map(rounded, _beyond(rates, "low"))) if rates else ()
+    return tuple(map(rounded, _beyond(rates, "low", used))) if rates else ()
 
 
-def _beyond(rates: Sequence[float], edge: Literal["low", "high"]) -> tuple[float, ...]:
-    """Return three rates beyond the edge, at the mean spacing of what was tried."""
-    low, high = math.log(rates[0]), math.log(rates[-1])
-    spacing = (high - low) / (len(rates) - 1) if len(rates) > 1 else math.log(_STEP)
-    wanted = (
-        [low - k * spacing for k in (3, 2, 1)]
-        if edge == "low"
-        else [high + k * spacing for k in (1, 2, 3)]
-    )
-    return _within_bounds(wanted)
+def _beyond(rates: Sequence[float], edge: Literal["low", "high"], used: Range) -> tuple[float, ...]:
+    """Return the rate one step beyond the edge, at the mean spacing of what was tried, or where the
+    optimizer's range ends before it; none if that is close.
+    """
+    step = (rates[-1] / rates[0]) ** (1 / (len(rates) - 1)) if len(rates) > 1 else _STEP
+    if edge == "low":
+        beyond = max(rates[0] / step, used[0])
+        return (beyond,) if rates[0] / beyond >= _NARROW else ()
+    beyond = min(rates[-1] * step, used[1])
+    return (beyond,) if beyond / rates[-1] >= _NARROW else ()
 
 
 def _beside(best: float, tried: Sequence[float]) -> tuple[float, ...]:
@@ -310,14 +321,11 @@ def _beside(best: float, tried: Sequence[float]) -> tuple[float, ...]:
     """
     at = math.log(best)
     if len(tried) == 1:
-        return _within_bounds([at - math.log(_STEP), at + math.log(_STEP)])
+        return best / _STEP, best * _STEP
     place = tried.index(best)
     beside = [math.log(rate) for rate in (tried[place - 1], tried[place + 1])]
-    return _within_bounds((at + one) / 2 for one in beside if abs(one - at) >= math.log(_NARROW))
-
-
-def _within_bounds(logs: Iterable[float]) -> tuple[float, ...]:
-    return tuple(math.exp(one) for one in logs if _LOWEST < one < _HIGHEST)
+    gaps = [one for one in beside if abs(one - at) >= math.log(_NARROW)]
+    return tuple(math.exp((at + one) / 2) for one in gaps)
 
 
 def _between_trials(tried: Sequence[float], curves: Posterior) -> tuple[float, ...]:

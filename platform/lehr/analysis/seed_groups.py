@@ -16,26 +16,27 @@ _OWN_NOISE = 3
 
 @dataclass(frozen=True)
 class SeededRun:
-    """A run that has a value."""
-
     run_id: str
     name: str
     factors: str
     """Equal for runs of one group."""
     seed: Any
-    value: float
+    value: float | None
     incomparable: bool = False
-    """It was measured on another held-out set than the baseline."""
+    """It has no value, or one of another held-out set than the baseline."""
 
 
 @dataclass(frozen=True)
 class SeedGroup:
     name: str
-    """Of its first run."""
+    """Of its first run with a value."""
     values: Mapping[Any, float]
     """By seed. A repetition of a seed counts once: it shows nothing about other seeds."""
     run_ids: tuple[str, ...]
+    seeds: int
+    """Different ones, also of runs without a value."""
     incomparable: bool
+    """None of its runs has a value to compare with the baseline."""
 
     @property
     def group(self) -> Group:
@@ -64,16 +65,25 @@ def grouped(members: Iterable[SeededRun]) -> list[SeedGroup]:
     for group in groups.values():
         values: dict[Any, float] = {}
         for member in group:
-            values.setdefault(member.seed, member.value)
+            if member.value is not None:
+                values.setdefault(member.seed, member.value)
         found.append(
             SeedGroup(
-                group[0].name,
+                next((m.name for m in group if m.value is not None), group[0].name),
                 values,
                 tuple(member.run_id for member in group),
-                any(member.incomparable for member in group),
+                len({repr(member.seed) for member in group}),
+                all(member.incomparable for member in group),
             )
         )
     return found
+
+
+def noise_note(groups: Sequence[SeedGroup]) -> str:
+    """Return why there is no noise, where no group has two finite values."""
+    if all(group.seeds < 2 for group in groups):
+        return "no two of these runs differ only in their seed"
+    return "of the runs that differ only in their seed, no two have a finite value to compare"
 
 
 def means(groups: Sequence[SeedGroup], metric: str) -> tuple[str, ...]:
@@ -93,7 +103,7 @@ def gaps(
         metric: name of the values.
         goal: of the metric; None where it is not known.
     """
-    if not groups:
+    if not groups or not groups[0].values:
         return ()
     base, *others = groups
     found = []

@@ -187,6 +187,8 @@ class _Lead:
         if self.gap == 0:
             return f"{self.other} and {self.base} have the same {self.metric}"
         by = f"{abs(self.gap):.2g}" if width is None else _with_width(abs(self.gap), width)
+        if float(by.partition(" ")[0]) == 0:
+            return f"{self.other} and {self.base} show no difference in {self.metric} ({by})"
         return f"{self.other} looks {self._word} than {self.base} by {by}"
 
     @property
@@ -210,8 +212,8 @@ def _with_width(value: float, width: float) -> str:
 def _seeds(counts: Sequence[int]) -> str:
     first, second = counts
     if first != second:
-        return f"{second} and {first} seeds"
-    return f"{first} {'seed' if first == 1 else 'seeds'} each"
+        return f"means of {second} and {first} seeds"
+    return "1 seed each" if first == 1 else f"means of {first} seeds each"
 
 
 def _diverged(base: Group, other: Group, metric: str) -> str:

@@ -8,7 +8,7 @@ import math
 from typing import TYPE_CHECKING, Literal, TypeGuard
 
 from lehr import formats
-from lehr.analysis.lr_fit import LrFit, fit_learning_rate, rates_below
+from lehr.analysis.lr_fit import USED, LrFit, Range, fit_learning_rate, rates_below
 from lehr.analysis.noise import is_value
 from lehr.analysis.significance import Group, mean_text
 from lehr.parameter_names import is_rate, is_seed
@@ -36,7 +36,7 @@ def sweep_fit(sweep: SweepDetail, parameter: str) -> LrFit | None:
     """Return the fit of loss over learning rate, for sweeps where it is valid."""
     if not _fits(sweep, parameter):
         return None
-    return fit_learning_rate(*_losses(sweep, parameter))
+    return fit_learning_rate(*_losses(sweep, parameter), _used(sweep))
 
 
 def lower_rates(sweep: SweepDetail, parameter: str) -> tuple[float, ...]:
@@ -46,7 +46,15 @@ def lower_rates(sweep: SweepDetail, parameter: str) -> tuple[float, ...]:
     points, pruned = _losses(sweep, parameter)
     if not points or any(is_value(loss) for _, loss in points):
         return ()
-    return rates_below([*(rate for rate, _ in points), *pruned])
+    return rates_below([*(rate for rate, _ in points), *pruned], _used(sweep))
+
+
+def _used(sweep: SweepDetail) -> Range:
+    """Return the rates that the optimizer is used with; AdamW's where it is not known."""
+    train = sweep.spec.get("run", {}).get("train") or {}
+    optimizer = train.get("optimizer", {})
+    own = optimizer.get("name") == "muon" and optimizer.get("adjust_lr") == "original"
+    return USED["muon" if own else "adamw"]
 
 
 def _fits(sweep: SweepDetail, parameter: str) -> bool:

@@ -105,6 +105,7 @@ def compare(
     out.print(_headline(found))
     spare = ["highest memory", "median MFU", "median tok/s", "id", "state"]
     out.print(fitting(_standings(found), out, fold="run", spare=spare))
+    out.print(f"  delta and % are to {escaped(found.results[0].name)}", style="dim")
     if found.groups:
         out.print()
         out.print(fitting(_groups(found), out, fold="group"))
@@ -149,9 +150,11 @@ def _run_ids(client: Client, refs: list[str]) -> list[str]:
 def _headline(found: ComparisonView) -> str:
     metric = escaped(found.metric)
     if found.common_x is None:
-        return f"[bold]{metric}[/]: some runs have no value yet"
+        return f"[bold]{metric}[/]: no value to compare"
     at = _AXES[found.x_axis](found.common_x)
-    return f"[bold]{metric} at {at}[/], the last point that all {len(found.runs)} runs reached"
+    there = sum(one.value is not None for one in found.results)
+    runs = "runs" if there == len(found.runs) else "runs with a value"
+    return f"[bold]{metric} at {at}[/], the last point that all {there} {runs} reached"
 
 
 def _standings(found: ComparisonView) -> Table:
@@ -251,6 +254,5 @@ def _texts(values: list[Any], path: str) -> list[str]:
 
 def _noise(found: ComparisonView) -> str:
     if found.noise is None:
-        unknown = "unknown; no two of these runs differ only in their seed"
-        return f"[dim]noise between seeds: {unknown}[/]"
+        return f"[dim]noise between seeds: unknown; {found.noise_note}[/]"
     return f"noise between seeds: {found.noise:.2g} (standard deviation of {escaped(found.metric)})"

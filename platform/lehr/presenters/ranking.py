@@ -15,7 +15,7 @@ from lehr import formats
 from lehr.analysis.held_out import HeldOut
 from lehr.analysis.noise import is_value
 from lehr.metric_goal import Goal
-from lehr.parameter_names import is_seed
+from lehr.parameter_names import is_rate, is_seed
 from lehr.presenters.seeds import Point
 from lehr.presenters.seeds import points as by_seeds
 
@@ -187,7 +187,8 @@ def notes(
 def _edges(best: TrialStatus, tried: Mapping[str, Sequence[Any]]) -> list[str]:
     """Report each number whose best value is the smallest or largest that was tried.
 
-    Seeds have no order: a larger one is not expected to be better.
+    Seeds have no order: a larger one is not expected to be better. Of two values one always is the
+    best; only of rates it is known that others beyond it are worth a trial.
     """
     found = []
     for path, values in tried.items():
@@ -197,7 +198,7 @@ def _edges(best: TrialStatus, tried: Mapping[str, Sequence[Any]]) -> list[str]:
             continue
         numbers = sorted(set(values))
         value = best.parameters.get(path)
-        if len(numbers) < 3 or value not in {numbers[0], numbers[-1]}:
+        if len(numbers) < (2 if is_rate(path) else 3) or value not in {numbers[0], numbers[-1]}:
             continue
         side, further = ("smallest", "smaller") if value == numbers[0] else ("largest", "larger")
         found.append(

@@ -26,11 +26,11 @@ class RunResultView(View):
     """The run's last point of the metric at or before ``common_x``."""
     value: Measured | None = None
     delta: Measured | None = None
-    """Difference from the baseline's (the first run); null where ``incomparable`` has the
-    reason.
-    """
+    """Difference from the baseline's (the first run)."""
     incomparable: str | None = None
-    """Why it has no delta: it was measured on another held-out set than the baseline's."""
+    """Why it has no value, or no delta: it was cancelled before it had one, or was measured on
+    another held-out set than the baseline's.
+    """
     held_out: str | None = None
     """Digest of the held-out set of its last evaluation; null where none was recorded."""
     batches: BatchesVerdict = "unknown"
@@ -90,11 +90,13 @@ class ComparisonView(View):
     """
     x_axis: Literal["step", "tokens", "time", "flops"]
     common_x: float | None = None
-    """The last x that every run reached: values are compared there."""
+    """The last x that every run with values reached: values are compared there."""
     results: list[RunResultView]
     differences: list[DifferenceView]
     noise: float | None = None
     """Standard deviation between runs that differ only in their seed, if there are any."""
+    noise_note: str = ""
+    """Why it is not known."""
     gaps: list[GapView] = []
     """The baseline's group of seeds against each other group; none between held-out sets."""
     groups: list[RunGroupView] = []

@@ -15,6 +15,7 @@ from lehr.analysis.compared_metric import note as metric_note
 from lehr.analysis.curve import Curve
 from lehr.analysis.held_out import is_measured
 from lehr.analysis.run_groups import GroupedRun, UnknownKey, group_names, spread
+from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound, UserError, nearest
 from lehr.metric_goal import Goal, goal_of
 from lehr.presenters.flops import flops_per_token
@@ -76,6 +77,7 @@ def compare_runs(
             evaluated=any(is_measured(info.name) for info in names),
             held_out=held_out[run.id],
             digests=_digests(store, run, names),
+            without=f"no value ({run.state})" if RunState(run.state).ended else "no value yet",
         )
         for run, names, curve in zip(runs, infos, curves, strict=True)
     ]
@@ -95,7 +97,7 @@ def compare_runs(
                 x=one.x,
                 value=one.value,
                 delta=one.delta,
-                incomparable="another held-out set" if one.incomparable else None,
+                incomparable=one.incomparable,
                 held_out=held_out[run.id],
                 batches=one.batches.verdict,
                 batches_differ_from=one.batches.differs_from,
@@ -111,6 +113,7 @@ def compare_runs(
             for one in result.differences
         ],
         noise=result.noise,
+        noise_note=result.noise_note,
         groups=_groups(runs, infos, result.results, by) if by else [],
         means=list(result.means),
         gaps=[

@@ -115,7 +115,7 @@ def test_values_of_different_held_out_sets_have_no_delta_and_it_is_the_first_not
     assert result.held_out.verdict == "different"
     assert [s.value for s in result.results] == [3, 2, 2.5]
     assert [s.delta for s in result.results] == [0, None, -0.5]
-    assert [s.incomparable for s in result.results] == [False, True, False]
+    assert [s.incomparable for s in result.results] == [None, "another held-out set", None]
     assert result.notes[0] == result.held_out_note
     assert result.notes[0].startswith("val/loss cannot be compared")
     assert len(result.notes) == 2
@@ -148,9 +148,27 @@ def test_runs_are_compared_at_a_step_that_all_have_reached():
     assert [s.value for s in result.results] == [3, 3.5]
 
 
-def test_run_without_points_has_no_value():
-    result = compare([run("a", [1.0]), run("b", [], lr=1.0)])
-    assert [s.value for s in result.results] == [None, None]
+def test_run_without_a_value_leaves_the_others_comparable():
+    cancelled = dataclasses.replace(
+        run("d", [], seed=3, held_out=None), without="no value (cancelled)"
+    )
+    runs = [run("a", [1.0]), run("b", [1.2], seed=1), run("c", [1.1], lr=1.0), cancelled]
+    result = compare(runs)
+    assert [s.value for s in result.results] == [1.0, 1.2, 1.1, None]
+    assert [s.incomparable for s in result.results] == [None, None, None, "no value (cancelled)"]
+    assert result.noise == pytest.approx(0.2 / math.sqrt(2))
+    assert [gap.base_ids for gap in result.gaps] == [("a", "b", "d")]
+    assert compare([cancelled, runs[2], runs[0]]).gaps[0].run_ids == ("c",)
+    alone = compare([runs[0], runs[2], cancelled])
+    assert "no two have a finite value" in alone.noise_note
+    assert "no two of these runs differ only" in compare(runs[1:3]).noise_note
+
+
+def test_runs_without_a_common_point_are_not_compared():
+    result = compare([run("a", [1.0]), run("b", [1.0], every=100)])
+    assert [(s.value, s.incomparable) for s in result.results] == [
+        (None, "no value where the others have one")
+    ] * 2
 
 
 def test_difference_that_changes_only_speed_is_shown_but_is_no_factor():

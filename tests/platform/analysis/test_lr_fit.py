@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lehr.analysis.lr_fit import COST, fit_learning_rate, rates_below
+from lehr.analysis.lr_fit import COST, USED, fit_learning_rate, rates_below
 from lehr_testing.properties import examples
 
 GRID = [1e-4, 2e-4, 4e-4, 8e-4, 1.6e-3, 3.2e-3, 6.4e-3, 1.28e-2]
@@ -44,9 +44,8 @@ def test_a_minimum_beyond_the_grid_is_reported_as_an_edge(at, edge):
     fit = fit_learning_rate([(lr, bowl(lr, at=at)) for lr in GRID])
     assert fit.edge == edge
     assert (fit.recommended, fit.sure) == (None, None)
-    assert len(fit.next_rates) == 3
-    beyond = max(fit.next_rates) < GRID[0] if edge == "low" else min(fit.next_rates) > GRID[-1]
-    assert beyond
+    [beyond] = fit.next_rates
+    assert beyond < GRID[0] if edge == "low" else beyond > GRID[-1]
     assert "to try next" in fit.notes()[0]
 
 
@@ -98,7 +97,7 @@ def test_best_above_pruned_rates_is_not_at_the_edge():
 def test_pruned_rates_on_the_other_side_leave_the_best_at_the_edge():
     fit = fit_learning_rate([(1e-3, 2.5), (2e-3, 2.8), (4e-3, 3.0)], [8e-3])
     assert (fit.edge, fit.recommended) == ("low", None)
-    assert fit.next_rates == (1.3e-4, 2.5e-4, 5e-4)
+    assert fit.next_rates == (5e-4,)
 
 
 def test_pruned_rate_changes_nothing_where_measured_rates_bracket_the_best():
@@ -148,13 +147,13 @@ def test_too_few_finite_losses_get_the_middles_of_the_gaps_around_the_best(point
 
 def test_only_the_lowest_rate_is_finite_and_lower_ones_are_proposed():
     fit = fit_learning_rate([(1e-3, 3.0), (2e-3, math.nan), (4e-3, math.nan)])
-    assert (fit.edge, fit.next_rates) == ("low", (1.3e-4, 2.5e-4, 5e-4))
+    assert (fit.edge, fit.next_rates) == ("low", (5e-4,))
 
 
 def test_spacing_beyond_an_edge_counts_all_rates_that_were_tried():
     # Finite rates are four times apart, all rates twice.
     points = [(1e-3, 2.5), (2e-3, math.nan), (4e-3, 3.0)]
-    assert fit_learning_rate(points).next_rates == (1.3e-4, 2.5e-4, 5e-4)
+    assert fit_learning_rate(points).next_rates == (5e-4,)
 
 
 def test_one_rate_gets_its_half_and_its_double():
@@ -164,8 +163,8 @@ def test_one_rate_gets_its_half_and_its_double():
 
 
 def test_lower_rates_are_proposed_if_all_diverged():
-    assert rates_below([1e-3, 4e-3]) == (1.6e-5, 6.2e-5, 2.5e-4)
-    assert rates_below([1e-3, 1e-3]) == (1.3e-4, 2.5e-4, 5e-4)
+    assert rates_below([1e-3, 4e-3]) == (2.5e-4,)
+    assert rates_below([1e-3, 1e-3]) == (5e-4,)
     assert rates_below([]) == ()
 
 
@@ -295,6 +294,21 @@ def test_rate_that_is_not_finite_is_an_error():
     for rate in (0.0, -1.0, math.inf, math.nan):
         with pytest.raises(ValueError, match="is not positive and finite"):
             fit_learning_rate([(rate, 2.0)])
+
+
+@pytest.mark.parametrize(
+    ("points", "used", "proposed"),
+    [
+        ([(1e-3, 3.0), (1e-2, 2.0)], USED["adamw"], (0.1,)),
+        ([(1e-2, 3.0), (1e-1, 2.0)], USED["adamw"], (0.3,)),
+        ([(1e-2, 3.0), (3e-1, 2.0)], USED["adamw"], ()),
+        ([(1e-4, 2.0), (1e-3, 3.0)], USED["adamw"], (2e-5,)),
+        ([(1e-5, 2.0), (1e-4, 3.0)], USED["adamw"], ()),
+        ([(1e-2, 2.0), (1e-1, 3.0)], USED["muon"], (1e-3,)),
+    ],
+)
+def test_rate_beyond_an_edge_is_one_step_further_within_those_in_use(points, used, proposed):
+    assert fit_learning_rate(points, used=used).next_rates == proposed
 
 
 def test_no_rate_is_proposed_that_no_computer_holds():

@@ -16,7 +16,7 @@ from lehr.schemas.sweeps import SweepDetail, TrialView
 from lehr.specs.overrides import parse_overrides
 
 LR = "train.optimizer.lr"
-# The best is the highest rate, so that the fit names three beyond it.
+# The best is the highest rate, so that the fit names one beyond it.
 LOSSES = {1e-4: 3.0, 1e-3: 2.5, 1e-2: 2.0}
 
 
@@ -67,40 +67,38 @@ def with_trials(made: SweepDetail, *more: tuple[float, str]) -> SweepDetail:
 
 def test_a_grid_gets_values_and_a_command_that_parses_to_them():
     found = advised(sweep())
-    assert found.parameters == {LR: [0.1, 1.0, 10.0]}
-    assert (found.points, found.trials) == (None, 3)
+    assert found.parameters == {LR: [0.1]}
+    assert (found.points, found.trials) == (None, 1)
     words = shlex.split(found.command)
     assert words[:3] == ["lehr", "extend", "k3f9x2ab"]
-    assert [(path, value) for path, value, _ in parse_overrides(words[3:])] == [
-        (LR, [0.1, 1.0, 10.0])
-    ]
+    assert [(path, value) for path, value, _ in parse_overrides(words[3:])] == [(LR, [0.1])]
 
 
 def test_a_list_gets_points():
     found = advised(sweep("list"))
-    points = [{LR: rate} for rate in (0.1, 1.0, 10.0)]
+    points = [{LR: rate} for rate in (0.1,)]
     assert (found.parameters, found.points) == (None, points)
     words = shlex.split(found.command)
     assert [(path, value) for path, value, _ in parse_overrides(words[3:])] == [("points", points)]
 
 
 def test_trials_are_counted_with_their_seeds():
-    assert advised(sweep(seeds=[0, 1])).trials == 6
+    assert advised(sweep(seeds=[0, 1])).trials == 2
     seeded = {LR: {"values": list(LOSSES)}, "train.seed": {"values": [0, 1, 2]}}
-    assert advised(sweep(parameters=seeded)).trials == 9
+    assert advised(sweep(parameters=seeded)).trials == 3
 
 
 def test_a_rate_that_is_already_there_is_not_added_again():
-    assert advised(with_trials(sweep(), (0.1, "queued"))).parameters == {LR: [1.0, 10.0]}
-    assert advised(with_trials(sweep(), (0.1004, "queued"))).parameters == {LR: [1.0, 10.0]}
+    assert advised(with_trials(sweep(), (0.1, "queued"))) is None
+    assert advised(with_trials(sweep(), (0.1004, "queued"))) is None
 
 
 @pytest.mark.parametrize("method", ["grid", "list", "random"])
 def test_note_lists_the_rates_that_the_command_adds(method):
-    made = with_trials(sweep(method), (0.1, "cancelled"))
+    made = with_trials(sweep(method))
     found = with_advice(made, SweepVerdict(None, {}, {}), "minimize")
     [note] = [note for note in found.notes if "to try next" in note]
-    assert note.startswith("Learning rates to try next: 1.0e0, 1.0e1.")
+    assert note.startswith("Learning rates to try next: 1.0e-1.")
     assert (found.next_trials is None) == (method == "random")
     assert ("lehr extend" in note) == (method != "random")
 
@@ -115,7 +113,7 @@ def test_sweep_of_which_all_trials_diverged_gets_lower_rates(one):
     found = with_advice(
         made.model_copy(update={"trials": trials}), SweepVerdict(None, {}, {}), "minimize"
     )
-    rates = [1.3e-5, 2.5e-5, 5e-5] if one else [1e-7, 1e-6, 1e-5]
+    rates = [5e-5] if one else [2e-5]
     assert found.next_trials.parameters == {LR: rates}
     [note] = found.notes
     assert note.startswith("All trials diverged. Learning rates to try next: ")
@@ -123,7 +121,7 @@ def test_sweep_of_which_all_trials_diverged_gets_lower_rates(one):
 
 
 def test_rates_that_are_all_there_are_not_listed():
-    made = with_trials(sweep(), (0.1, "cancelled"), (1.0, "failed"), (10.0, "cancelled"))
+    made = with_trials(sweep(), (0.1, "cancelled"))
     found = with_advice(made, SweepVerdict(None, {}, {}), "minimize")
     assert found.next_trials is None
     assert not any("to try next" in note for note in found.notes)

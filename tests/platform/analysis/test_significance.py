@@ -17,7 +17,7 @@ A = Group("a", (3.00, 3.01, 3.02))
 def test_a_clear_difference_has_its_interval():
     found = judge(A, Group("b", (2.90, 2.91, 2.93)), **LOSS)
     assert found.verdict == "differs"
-    assert found.sentence == "b is better than a by 0.097 ± 0.031 (3 seeds each)."
+    assert found.sentence == "b is better than a by 0.097 ± 0.031 (means of 3 seeds each)."
 
 
 def test_welch_agrees_with_a_worked_example():
@@ -37,7 +37,7 @@ def test_a_small_lead_says_how_many_more_seeds_would_tell():
     # 0.0217 found in 80 % of cases against a noise of 0.0125: seven seeds of each in all.
     assert found.more_seeds == 4
     assert found.sentence.endswith(
-        "within seed noise (3 seeds each); about 4 more seeds each would decide."
+        "within seed noise (means of 3 seeds each); about 4 more seeds each would decide."
     )
 
 
@@ -45,6 +45,8 @@ def test_a_difference_too_small_to_tell_is_said():
     found = judge(A, Group("b", (3.00, 3.01, 3.021)), **LOSS)
     assert found.more_seeds is None
     assert "more than 30 seeds each" in found.sentence
+    wide = judge(Group("a", (3.0, 3.3, 2.7)), Group("b", (3.001, 3.3, 2.7)), **LOSS)
+    assert wide.sentence.startswith("b and a show no difference in val/loss (0.00 ± 0.68), within")
 
 
 def test_one_seed_each_is_unknown_unless_other_groups_tell_the_noise():

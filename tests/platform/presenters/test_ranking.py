@@ -94,11 +94,19 @@ def test_equal_values_share_a_rank():
 
 
 @pytest.mark.parametrize(
-    ("best", "word"), [(1e-4, "smallest"), (4e-4, "largest"), (2e-4, None), (3e-4, None)]
+    ("best", "word", "values"),
+    [
+        (1e-4, "smallest", 4),
+        (4e-4, "largest", 4),
+        (2e-4, None, 4),
+        (3e-4, None, 4),
+        (1, "largest", 2),
+    ],
 )
-def test_note_reports_a_best_value_at_the_edge_of_the_values_tried(best, word):
+def test_note_reports_a_best_value_at_the_edge_of_the_values_tried(best, word, values):
     trials = [
-        trial_status(n, abs(n * 1e-4 - best), 10, "completed", lr=n * 1e-4) for n in (1, 2, 3, 4)
+        trial_status(n, abs(n * 1e-4 - best), 10, "completed", lr=n * 1e-4)
+        for n in range(1, values + 1)
     ]
     tried = {LR: [trial.parameters[LR] for trial in trials]}
     sentences = notes(trials, rank(trials, "minimize", never), metric="val/loss", tried=tried)

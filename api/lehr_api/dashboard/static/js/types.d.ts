@@ -211,6 +211,7 @@ export interface ComparisonView {
   results: RunResultView[];
   differences: DifferenceView[];
   noise: number | null;
+  noise_note: string;
   gaps: GapView[];
   groups: RunGroupView[];
   means: string[];

@@ -210,7 +210,7 @@ function drawGroups() {
     best: f.fromWire(ofRun(id, "best")),
     speed: f.fromWire(results.get(id)?.tokens_per_s ?? null),
   }));
-  const where = comparison.common_x === null ? `a ${view.x} not reached by all yet` : `${view.x} ${view.x === "time" ? f.duration(comparison.common_x) : f.si(comparison.common_x)}`;
+  const where = comparison.common_x === null ? `no common ${view.x}` : `${view.x} ${view.x === "time" ? f.duration(comparison.common_x) : f.si(comparison.common_x)}`;
   fill(groups, groupTable(measured, metric, where, (group) => swatch(firstOf(group))));
 }
 
@@ -218,7 +218,7 @@ function drawTable() {
   if (!comparison) return;
   drawGroups();
   const axis = { step: "step", tokens: "tokens", time: "time", flops: "FLOPs" }[view.x];
-  const where = comparison.common_x === null ? "not reached by all yet" : view.x === "time" ? f.duration(comparison.common_x) : f.si(comparison.common_x);
+  const where = comparison.common_x === null ? "" : view.x === "time" ? f.duration(comparison.common_x) : f.si(comparison.common_x);
   const results = new Map(comparison.results.map((one) => [one.run_id, one]));
   // A figure that no run has, such as the MFU on a CPU, has no column.
   const besides = BESIDES.filter(([field]) => comparison?.results.some((one) => one[field] !== null));
@@ -230,7 +230,7 @@ function drawTable() {
       h(
         "table",
         { "aria-label": "Results" },
-        h("thead", {}, h("tr", {}, h("th", {}, ""), h("th", { scope: "col" }, "run"), h("th.row-actions", {}, ""), h("th", { scope: "col" }, "state"), sortHead("value", `${metric} at ${axis} ${where}`, `where every run has it: ${axis} ${where}`), h("th.num", { scope: "col" }, "to the baseline"), sortHead("last", "last", "the newest value of each run, at its own step"), sortHead("best", "best", "the best value of each run"), besides.map(([key, name, how]) => sortHead(key, name, how)))),
+        h("thead", {}, h("tr", {}, h("th", {}, ""), h("th", { scope: "col" }, "run"), h("th.row-actions", {}, ""), h("th", { scope: "col" }, "state"), sortHead("value", where ? `${metric} at ${axis} ${where}` : metric, where ? `where every run with a value has it: ${axis} ${where}` : "no value to compare"), h("th.num", { scope: "col" }, "to the baseline"), sortHead("last", "last", "the newest value of each run, at its own step"), sortHead("best", "best", "the best value of each run"), besides.map(([key, name, how]) => sortHead(key, name, how)))),
         h(
           "tbody",
           {},
