@@ -220,10 +220,11 @@ def test_trials_of_one_held_out_set_are_ranked_without_a_note(api):
     assert not [note for note in sweep["notes"] if "held-out" in note]
 
 
-def test_trials_whose_held_out_set_was_not_recorded_are_ranked_with_a_note(api):
-    sweep = grid(api, (3.0, None), (2.0, None), (2.5, None))
+def test_note_names_trials_that_recorded_no_held_out_set_unless_none_did(api):
+    sweep = grid(api, (3.0, None), (2.0, DOCS), (2.5, None))
     assert [trial["rank"] for trial in sweep["trials"]] == [3, 1, 2]
     assert sweep["held_out"] == "unknown"
     assert sweep["notes"][0].startswith(
-        "val/loss may not be comparable: these trials recorded no digest"
+        "val/loss may not be comparable: trial 1 and trial 3 recorded no digest"
     )
+    assert grid(api, (3.0, None), (2.0, None))["held_out_note"] is None

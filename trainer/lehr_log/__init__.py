@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import hashlib
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from collections import deque
@@ -29,7 +31,15 @@ from typing import Any
 
 from lehr_log.files import files_of
 
-__all__ = ["checkpoint", "config", "log", "resume_from", "resume_step", "should_stop"]
+__all__ = [
+    "checkpoint",
+    "config",
+    "log",
+    "resume_from",
+    "resume_step",
+    "should_stop",
+    "validation_data",
+]
 
 _MOST_VALUES = 10_000
 """Values of one call; more are left out."""
@@ -103,6 +113,31 @@ def checkpoint(path: str | os.PathLike[str], step: int) -> None:
         full = os.path.abspath(os.fspath(path))
         record = {"kind": "checkpoint", "step": int(step), "path": full}
         _write({**record, "files": _state_of(full)})
+
+
+def validation_data(*data: Any) -> None:
+    """Record which held-out set the metrics under ``val/`` are measured on, by its digest.
+
+    Args:
+        data: paths of files, which are read whole, or bytes and arrays with a buffer (NumPy's).
+            Names and dates of files do not count, the order does.
+    """
+    if "LEHR_LOG" not in os.environ:
+        return
+    try:
+        digest = hashlib.sha256()
+        for one in data:
+            if not isinstance(one, str | os.PathLike):
+                digest.update(one)
+                continue
+            with open(one, "rb") as file:
+                while piece := file.read(1 << 20):
+                    digest.update(piece)
+    except Exception as error:  # noqa: BLE001 - nothing here may stop a training
+        print(f"lehr_log: no digest of the held-out set: {error}", file=sys.stderr)
+        return
+    with contextlib.suppress(Exception):
+        _write({"kind": "validation_data", "step": _last_step, "digest": digest.hexdigest()})
 
 
 def should_stop() -> bool:

@@ -81,7 +81,8 @@ class HeldOut:
         who = _listed(self.unknown, names) if self.sets else f"these {what}"
         return (
             f"{metric} may not be comparable: {who} recorded no digest of the held-out set, so it "
-            "is not known whether the sets are the same."
+            "is not known whether the sets are the same (a script records one by "
+            "lehr_log.validation_data)."
         )
 
     def _digest(self, run_id: str) -> str | None:

@@ -168,6 +168,8 @@ def _words(record: records.AnyRecord) -> str:
         case records.CheckpointRemoved():
             return f"checkpoint of step {record.step:,} removed ({record.reason})"
         case records.Evaluation():
+            if not record.values:
+                return f"evaluates on the held-out set {(record.validation_digest or '')[:8]}"
             return listed([f"{name} {value:.4g}" for name, value in record.values.items()])
         case records.Warning_() | records.Notice():
             return record.message

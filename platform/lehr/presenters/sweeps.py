@@ -231,7 +231,8 @@ class SweepPresenter:
         held_out = self._store.events.held_out(steps) if is_measured(metric) else None
         verdict = rank(standings, goal, value_at, held_out, statuses[len(trials) :])
         note = None
-        if verdict.held_out is not None:
+        # Trials are alike in what they record: where none has a digest, a comparison says so.
+        if verdict.held_out is not None and verdict.held_out.sets:
             names = {trial.run_id: f"trial {trial.number}" for trial in trials}
             note = verdict.held_out.note(metric, names, "trials")
         rate = rates[trials[0].run_id] if trials and alike else None

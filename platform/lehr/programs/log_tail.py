@@ -95,6 +95,8 @@ class LogTail:
                 self._recorder.warn("bad_line", "a line of the log is not a record; it was skipped")
         elif record["kind"] == "checkpoint":
             self._saves.request(record["path"], record["step"], record["files"])
+        elif record["kind"] == "validation_data":
+            self._recorder.held_out(record["step"], record["digest"], float(record["time"]))
         else:
             self._direct = True
             self._recorder.metrics(record["step"], record["values"], float(record["time"]))

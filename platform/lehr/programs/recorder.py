@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, Protocol
 
 from lehr.curve_files.names import metric_of
-from lehr_trainer.contract.records import LATEST, MOST, Metrics, Record, Warning_
+from lehr_trainer.contract.records import LATEST, MOST, Evaluation, Metrics, Record, Warning_
 
 MOST_NAMES = 1_000
 """Metrics of a program. Lehr's own trainer logs about fifty."""
@@ -84,6 +84,15 @@ class Recorder:
         self.count += 1
         tokens = min(step * self._tokens_per_step, MOST - 1)
         self._events.write(Metrics(time=at, step=step, tokens=tokens, values=found))
+
+    def held_out(self, step: int, digest: str, at: float) -> None:
+        """Record the digest of the held-out set that values under ``val/`` are measured on."""
+        if self.is_step(step):
+            tokens = min(step * self._tokens_per_step, MOST - 1)
+            record = Evaluation(
+                time=at, step=step, tokens=tokens, values={}, validation_digest=digest
+            )
+            self._events.write(record)
 
     def is_step(self, step: int) -> bool:
         """Return whether it can be a number of steps; warn if not."""
@@ -172,6 +181,8 @@ def parse_line(line: bytes) -> dict[str, Any] | None:
             for name, value in values.items()
             if isinstance(value, float) or (type(value) is int and abs(value) < _LARGEST_WHOLE)
         }
+    elif record.get("kind") == "validation_data":
+        return record if re.fullmatch("[0-9a-f]{64}", str(record.get("digest"))) else None
     elif record.get("kind") != "checkpoint" or not isinstance(record.get("path"), str):
         return None
     else:

@@ -75,7 +75,9 @@ class SweepView(View):
     and none is best. Null where the metric is not measured on a held-out set.
     """
     held_out_note: str | None = None
-    """The same as a sentence, unless it is ``same``; also the first of the notes."""
+    """The same as a sentence, unless it is ``same`` or no trial recorded a set; also the first of
+    the notes.
+    """
     created_at: float
     archived: bool = False
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 from textwrap import dedent
 
@@ -39,6 +40,7 @@ EVERYTHING = """
     lehr_log.log(None)
     lehr_log.log({"a": object(), 3: "x"}, step=object())
     lehr_log.checkpoint("x", step=1)
+    lehr_log.validation_data(b"x")
     lehr_log.checkpoint(object(), step=None)
     print(lehr_log.should_stop(), lehr_log.config, lehr_log.resume_from, lehr_log.resume_step)
     with wandb.init(project="x", config={"lr": 1}) as run:
@@ -64,9 +66,16 @@ def test_values_and_steps_are_recorded(tmp_path):
             def __float__(self): return 2.5
         lehr_log.log({"a": 1, "b": Tensor(), "c": "text"}, step=4)
         lehr_log.log({"a": float("nan")})
+        open("val.bin", "wb").write(b"ab")
+        lehr_log.validation_data("val.bin", b"c")
     """
-    run(text, LEHR_LOG=str(tmp_path / "log"), LEHR_RESUME_STEP="3")
-    first, second = lines(tmp_path / "log")
+    run(
+        f"import os; os.chdir({str(tmp_path)!r})\n{dedent(text)}",
+        LEHR_LOG=str(tmp_path / "log"),
+        LEHR_RESUME_STEP="3",
+    )
+    first, second, data = lines(tmp_path / "log")
+    assert (data["kind"], data["digest"]) == ("validation_data", sha256(b"abc").hexdigest())
     assert (first["kind"], first["step"], first["values"]) == ("metrics", 4, {"a": 1.0, "b": 2.5})
     assert second["step"] == 5
     assert second["values"]["a"] != second["values"]["a"]

@@ -60,6 +60,15 @@ def test_numbers_that_no_float_holds_are_left_out(attempt):
     assert attempt.warnings() == ["bad_step"]
 
 
+@pytest.mark.parametrize(("digest", "recorded"), [("a" * 64, ["a" * 64]), ("a", []), (None, [])])
+def test_digest_of_the_held_out_set_is_recorded(attempt, digest, recorded):
+    attempt.write(kind="validation_data", step=0, digest=digest)
+    attempt.tail.read()
+    records = [one for one in attempt.records() if one["kind"] == "evaluation"]
+    assert [one["validation_digest"] for one in records] == recorded
+    assert attempt.warnings() == ([] if recorded else ["bad_line"])
+
+
 @pytest.mark.parametrize("step", [-1, 2**62, 10**30])
 def test_checkpoint_of_an_impossible_step_is_left_out(attempt, step):
     path = str(attempt.place.folder / "state.txt")
