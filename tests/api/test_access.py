@@ -308,6 +308,7 @@ def test_login_link_logs_in_once_as_its_maker_and_opening_it_does_not_use_it_up(
     for _ in range(2):
         page = browser.get(f"/login?code={code_of(url)}")
         assert 'type="password"' not in page.text
+        assert "Press the button to log in. The link then no longer works." in page.text
     answer = browser.post("/login", data={"code": code_of(url), "next": "/cluster"})
     assert (answer.status_code, answer.headers["location"]) == (303, "/cluster")
     assert browser.get("/api/v1/runs").status_code == 200

@@ -1,9 +1,15 @@
-/** What a request that the server refuses does to the page. */
+/** The login, and what a request that the server refuses does to the page. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { get, logOut } from "../../api/lehr_api/dashboard/static/js/api.js";
+
+test("the page of a login link, which has no field for a token, makes no error", async (t) => {
+  t.after(() => Reflect.deleteProperty(globalThis, "document"));
+  Object.assign(globalThis, { document: { getElementById: () => null } });
+  await import("../../api/lehr_api/dashboard/static/js/pages/login.js");
+});
 
 test("a refused request opens the login, but not while the page logs out", async (t) => {
   const before = { addEventListener: globalThis.addEventListener, location: globalThis.location, fetch: globalThis.fetch };

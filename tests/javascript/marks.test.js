@@ -5,6 +5,7 @@ import { test } from "node:test";
 
 import { marksNear } from "../../api/lehr_api/dashboard/static/js/charts/traces.js";
 import { marksOf } from "../../api/lehr_api/dashboard/static/js/run/marks.js";
+import { scheduleMarks } from "../../api/lehr_api/dashboard/static/js/run/schedule.js";
 import { curve, run } from "./support.js";
 
 /** @param {string} kind @param {string} message @param {Record<string, any>} [rest] @returns {any} */
@@ -32,6 +33,16 @@ test("a resume after a pause has the words of the pause, not those of the way ba
   assert.equal(marksOf([...events.slice(-1), ...events.slice(0, -1)], [], detail).resumes[0].cause, "paused by ann");
   // A fork resumes from another run's checkpoint: nothing has ended before.
   assert.equal(marksOf(events.slice(-1), [], detail).resumes[0].cause, undefined);
+});
+
+test("a fork has no marks of its own schedule on its parent's part", () => {
+  const train = { steps: 1000, optimizer: { lr: 1e-3 }, schedule: { name: "wsd", warmup_steps: 80, decay_steps: 100 } };
+  const steps = (/** @type {any} */ schedule, /** @type {any} */ provenance) =>
+    scheduleMarks({ ...detail, spec: { train: { ...train, schedule } }, provenance }).map(({ step }) => step);
+  const fork = { step: 500, changes: ["train.optimizer.lr=1e-3"] };
+  assert.deepEqual(steps(train.schedule, {}), [80, 900]);
+  assert.deepEqual(steps(train.schedule, { fork }), [500, 900]);
+  assert.deepEqual(steps({ ...train.schedule, starts_after: 500 }, { fork }), [500, 500, 580, 900]);
 });
 
 test("the list beside the cursor has the causes of what happened there", () => {

@@ -1,5 +1,4 @@
 /** Select the token field after an error. The form itself works without JavaScript. */
 
-import { byId } from "../dom.js";
-
-/** @type {HTMLInputElement} */ (byId("token")).select();
+// The page of a login link asks for no token.
+/** @type {HTMLInputElement | null} */ (document.getElementById("token"))?.select();

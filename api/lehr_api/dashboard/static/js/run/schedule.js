@@ -1,4 +1,7 @@
-/** The steps where a run's learning rate schedule changes (trainer: configs/schedule.py). */
+/**
+ * The steps where a run's learning rate schedule changes (trainer: configs/schedule.py). Before the step of a fork its
+ * parent's schedule held, not its own.
+ */
 
 import { scientific } from "../format.js";
 
@@ -26,5 +29,5 @@ export function scheduleMarks(run) {
     const decay = schedule.decay_steps ?? Math.round(span * (schedule.decay_ratio ?? 0.1));
     if (decay > 0) marks.push({ step: steps - decay, label: "LR decay begins" });
   }
-  return marks.sort((a, b) => a.step - b.step);
+  return marks.filter(({ step }) => step >= (fork?.step ?? 0)).sort((a, b) => a.step - b.step);
 }
