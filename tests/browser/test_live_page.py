@@ -112,6 +112,11 @@ def test_curves_beside_the_table_are_tied_to_its_rows(look: Visit, world: World)
     assert text[0] == "run,label,step,x_step,train/loss"
     assert len(text) > 400
 
+    # Where no run is listed, no curve is.
+    page.get_by_role("searchbox", name="Filter runs").fill("none-of-them")
+    expect(page.locator("#runs-table")).to_contain_text("No run matches this filter")
+    expect(page.locator("#runs-curves .trace.line")).to_have_count(0)
+
 
 def test_run_leaves_the_table_when_its_state_no_longer_matches(visit: Visit, lehr: Lehr):
     attempts = {}

@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import { nearest } from "../../api/lehr_api/dashboard/static/js/nearest.js";
 import { Configs, shortName } from "../../api/lehr_api/dashboard/static/js/runs/configs.js";
-import { numberOf, parseFilter, unknownKey } from "../../api/lehr_api/dashboard/static/js/runs/filter.js";
+import { numberOf, parseFilter, severalMeant, unknownKey } from "../../api/lehr_api/dashboard/static/js/runs/filter.js";
 import { fc, run } from "./support.js";
 
 /** @param {string} text @param {any} one @param {any} [configs] */
@@ -92,6 +92,30 @@ test("every path of a config and every metric is a key, whole or by its last wor
     assert.equal(passes(text, b, configs), false, text);
   }
   for (const text of ["steps=60", "optimizer.name=adamw", "optimizer.name:ADAM*"]) for (const one of [a, b]) assert.equal(passes(text, one, configs), true, text);
+});
+
+test("a key is looked up in each run's own config, whatever other runs have", () => {
+  const { configs, a, b } = known();
+  configs.take({ runs: ["c"], same: { "trainer.args.lr": 3e-3, "trainer.args.every": 9 }, differing: {}, metrics: {} });
+  const all = [a, b, run({ id: "c" }), run({ id: "d" })];
+  const through = (/** @type {string} */ text) => all.filter((one) => passes(text, one, configs)).map(({ id }) => id).join("");
+  assert.deepEqual(["lr=3e-3", "lr>=3e-3", "lr<1", "lr!=3e-3", "trainer.args.lr<1"].map(through), ["ac", "abc", "abc", "b", "c"]);
+  assert.equal(severalMeant(parseFilter("lr<1"), all, configs), null);
+
+  configs.take({ runs: ["d"], same: { "train.checkpoint.every": 50, "train.validation.every": 20 }, differing: {}, metrics: {} });
+  assert.deepEqual(["every=50", "every=20", "every<10", "every!=20", "every!=3"].map(through), ["d", "d", "c", "c", "cd"]);
+  assert.match(severalMeant(parseFilter("every=50"), all, configs) ?? "", /any of them counts: train\.checkpoint\.every, train\.validation\.every$/);
+});
+
+test("the column of a setting has the argument of a script that stands for it, where it has no such setting", () => {
+  const { configs } = known();
+  configs.take({ runs: ["c"], same: { "trainer.args.lr": 0.5, "trainer.args.name": "x" }, differing: {}, metrics: {} });
+  configs.take({ runs: ["d"], same: { "trainer.args.depth": 2 }, differing: {}, metrics: {} });
+  const ids = ["a", "c", "d", "not here"];
+  assert.deepEqual(ids.map((id) => configs.value(id, "train.optimizer.lr")), [3e-3, 0.5, null, undefined]);
+  // Two settings of Lehr end in name: neither is meant.
+  assert.equal(configs.value("c", "train.optimizer.name"), null);
+  assert.deepEqual(configs.differing(ids).filter((path) => path.endsWith(".lr")), ["train.optimizer.lr"]);
 });
 
 test("the configured value is meant before the newest one of a metric of the same name", () => {

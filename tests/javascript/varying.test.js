@@ -1,9 +1,11 @@
-/** Which columns appear by themselves: the paths that tell runs apart. */
+/** Which runs have a row, whose curves are drawn, and which columns appear by themselves: the paths that tell runs apart. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { varyingPaths } from "../../api/lehr_api/dashboard/static/js/runs/config-columns.js";
+import { drawnOf } from "../../api/lehr_api/dashboard/static/js/runs/beside.js";
+import { grouped, withRows } from "../../api/lehr_api/dashboard/static/js/runs/groups.js";
 import { Configs } from "../../api/lehr_api/dashboard/static/js/runs/configs.js";
 import { run } from "./support.js";
 
@@ -39,4 +41,20 @@ test("of paths that change together, one comes before all others", () => {
 
 test("runs that are all alike have no such column", () => {
   assert.deepEqual(pathsOf({ [LR]: [1, 1] }, [[LR], [LR]]), []);
+});
+
+test("trials of a folded sweep have no row, so that no config is fetched and no curve drawn of them", () => {
+  const runs = [run({ id: "a", sweep_id: "s" }), run({ id: "b", sweep_id: "s" }), run({ id: "c" }), run({ id: "d", sweep_id: "t" })];
+  const listed = withRows(grouped(runs, (id) => id === "t"));
+  assert.deepEqual(listed.map(({ id }) => id), ["c", "d"]);
+  const { runs: drawn, note } = drawnOf([...listed, run({ id: "e", step: null })], { total: 5, folded: true }, false);
+  assert.deepEqual(drawn.map(({ id }) => id), ["c", "d"]);
+  assert.equal(note, "The curves of 2 of 5 runs. Unfold a sweep to see those of its trials.");
+});
+
+test("the note above the curves has the count of the table, not of the runs that are loaded", () => {
+  const listed = Array.from({ length: 60 }, (_, i) => run({ id: `r${i}` }));
+  assert.match(drawnOf(listed, { total: 83, folded: false }, false).note, /^The curves of the first 20 of 83 runs\./);
+  assert.equal(drawnOf(listed, { total: 60, folded: false }, true).note, "");
+  assert.deepEqual(drawnOf([], { total: 0, folded: false }, false), { runs: [], note: "" });
 });

@@ -313,7 +313,7 @@ export class Board {
     const { lines, drawnAs } = linesOf(chart.name, this.runs, (run, part) => this.#curve(run, part), this.meanOfGroups ? "runs" : this.meanOfSeeds ? "seeds" : null);
     this.drawnAs = drawnAs;
     const fetched = this.runs.some((run) => run.hidden || this.view.x === "flops" || isComputed(chart.name) || this.feeds.get(run.id)?.curves.has(chart.name));
-    if (!fetched) return;
+    if (this.runs.length && !fetched) return;
     const look = { ...this.view, span: this.#span() };
     if (ifChanged && alike(this.drawn.get(chart), { lines, look })) return;
     if (chart.element.isConnected) this.drawn.set(chart, { lines, look });

@@ -2,3 +2,5 @@
 
 // The page of a login link asks for no token.
 /** @type {HTMLInputElement | null} */ (document.getElementById("token"))?.select();
+
+export {};

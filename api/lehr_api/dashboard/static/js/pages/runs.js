@@ -7,10 +7,10 @@ import { empty, showFailure } from "../notices.js";
 import { installPage } from "../page.js";
 import { Beside, forGroups } from "../runs/beside.js";
 import { COLUMNS } from "../runs/columns.js";
-import { columnNames, columnOf, forLabels, varyingPaths } from "../runs/config-columns.js";
+import { columnNames, columnOf, forLabels, LOOKED_AT, varyingPaths } from "../runs/config-columns.js";
 import { Configs } from "../runs/configs.js";
-import { parseFilter, unknownKey } from "../runs/filter.js";
-import { grouped as inGroups, newestSweep } from "../runs/groups.js";
+import { parseFilter, severalMeant, unknownKey } from "../runs/filter.js";
+import { grouped as inGroups, newestSweep, withRows } from "../runs/groups.js";
 import { grouper, namesIn } from "../runs/grouping.js";
 import { runsKeys } from "../runs/keyboard.js";
 import { fits, RunList } from "../runs/list.js";
@@ -32,8 +32,6 @@ import { memory, read, write } from "../urlstate.js";
 
 /** From this width on there is room for table and curves side by side. */
 const WIDE = 1700;
-/** Of how many runs the configs are fetched although no filter or column needs them. */
-const FIRST_CONFIGS = 150;
 const list = new RunList();
 const configs = new Configs();
 const input = /** @type {HTMLInputElement} */ (byId("filter"));
@@ -60,6 +58,8 @@ let beside = null;
 let shown = [];
 /** @type {Item[]} */
 let items = [];
+/** The runs that have a row: curves are theirs, and columns tell them apart. @type {RunView[]} */
+let listed = [];
 /** The runs whose differences were looked for. */
 let looked = "";
 /** Whether the first answer is here. */
@@ -103,6 +103,7 @@ function arrange() {
   shown = test ? runs.filter((run) => test(run, configs)) : runs;
   newest = newestSweep(shown);
   items = grouped && !orders.length ? inGroups(shown, isOpen) : shown.map((run) => ({ kind: "run", run, member: false }));
+  listed = withRows(items);
 }
 
 /** @param {RunView} run @param {boolean} member */
@@ -160,8 +161,9 @@ const rows = new Rows(
       return b.kind === "sweep" && a.runs.length === b.runs.length && sweeps.has(a.id) && a.open === b.open;
     },
   },
-  async () => {
-    if (await list.more()) redraw();
+  async (drawn, atEnd) => {
+    if (withRows(drawn).some((run) => !configs.runs.has(run.id))) fetchConfigs();
+    if (atEnd && (await list.more())) redraw();
   },
 );
 
@@ -201,15 +203,14 @@ async function complete() {
   redraw();
 }
 
-/** The configs and metrics that filter, order and columns need. */
+/** Fetch the configs and metrics that filter, order and columns need: of the rows, or of all runs that are tested or sorted. */
 async function loadConfigs() {
-  const own = new Set(COLUMNS.map((column) => column.key));
-  const names = [...(chosen ?? "").split(","), ...orders.map(({ key }) => key).filter((key) => !own.has(key)), ...filter.keys, ...namesIn(by)].filter((name) => name && name !== "none");
+  const names = [...(chosen ?? "").split(","), ...orders.map(({ key }) => key).filter((key) => !COLUMNS.some((column) => column.key === key)), ...filter.keys, ...namesIn(by)].filter((name) => name && name !== "none");
   const wide = names.length > 0;
-  const ids = [...list.runs.keys()].slice(0, wide ? undefined : FIRST_CONFIGS);
+  const drawn = withRows([...rows.drawn.values()].map(({ item }) => item));
+  const ids = wide ? [...list.runs.keys()] : [...new Set([...listed.slice(0, LOOKED_AT), ...drawn].map((run) => run.id))];
   const first = await configs.load(ids);
-  const seen = [...list.runs.values()];
-  const metrics = names.filter((name) => !configs.paths.has(name) && configs.pathOf(name) === null && name.length > 2 && !seen.some((run) => name in run.latest) && /^[\w./-]+$/.test(name));
+  const metrics = names.filter((name) => !configs.paths.has(name) && !configs.pathsOf(name).length && name.length > 2 && ![...list.runs.values()].some((run) => name in run.latest) && /^[\w./-]+$/.test(name));
   if (metrics.length) await configs.load(ids, metrics);
   if (first || metrics.length) redraw(true);
 }
@@ -219,9 +220,9 @@ function redraw(all = false) {
   if (!loaded) return;
   arrange();
   const before = columns.map((column) => column.key).join();
-  const sign = `${configs.runs.size} ${shown.slice(0, FIRST_CONFIGS).map((run) => run.id).join()}`;
+  const sign = `${configs.runs.size} ${listed.slice(0, LOOKED_AT).map((run) => run.id).join()}`;
   if (all || sign !== looked) {
-    varying = varyingPaths(shown, configs);
+    varying = varyingPaths(listed, configs);
     columns = columnsNow();
     looked = sign;
   }
@@ -230,11 +231,12 @@ function redraw(all = false) {
     rows.renew();
     drawOptionsNow();
   }
-  const group = grouper(by, configs, forGroups(shown));
+  const group = grouper(by, configs, forGroups(listed));
   const noGroup = by && !group && beside && configs.runs.size ? `mean by: no run has ${by}` : null;
-  showProblem(filter.problem ?? (filter.keys.length ? unknownKey(filter, list.runs.values(), configs) : null) ?? noGroup);
+  showProblem(filter.problem ?? (filter.keys.length ? unknownKey(filter, list.runs.values(), configs) : null) ?? noGroup, severalMeant(filter, list.runs.values(), configs));
   const paths = forLabels(varying);
-  beside?.show(shown, (run) => configs.label(run.id, paths) || run.name, group);
+  const total = list.total ?? list.runs.size;
+  beside?.show(listed, { total: filter.test ? shown.length : total, folded: listed.length < shown.length }, (run) => configs.label(run.id, paths) || run.name, group);
   if (!shown.length) {
     fill(room, nothing());
     return;
@@ -244,17 +246,17 @@ function redraw(all = false) {
     mount(room, table, foot);
   }
   rows.set(items);
-  const total = list.total ?? list.runs.size;
   const count = (/** @type {number} */ n) => `${integer(n)} ${n === 1 ? "run" : "runs"}`;
   const among = list.complete ? `of ${count(total)}` : `among the newest ${integer(list.runs.size)} of ${count(total)}`;
   foot.textContent = filter.test ? `${integer(shown.length)} ${among}` : !list.complete && orders.length ? among : count(total);
 }
 
-/** @param {string | null} problem */
-function showProblem(problem) {
-  const place = byId("filter-problem");
-  place.hidden = problem === null;
-  if (place.textContent !== (problem ?? "")) place.textContent = problem;
+/** @param {string | null} problem @param {string | null} [note] shown where there is no problem */
+function showProblem(problem, note = null) {
+  const [place, text] = [byId("filter-problem"), problem ?? note];
+  place.hidden = text === null;
+  place.className = problem === null ? "hint" : "problem";
+  if (place.textContent !== (text ?? "")) place.textContent = text;
 }
 
 function nothing() {
@@ -273,8 +275,8 @@ async function load() {
     for (const run of list.runs.values()) selection.put(run);
     loaded = true;
     redraw();
+    // The rows fetch their configs as they are drawn.
     if (orders.length || filter.test) await complete();
-    else await loadConfigs();
   } catch (error) {
     showFailure(room, error);
   }
@@ -361,6 +363,7 @@ const refresh = throttled(async () => {
     // The connection mark shows that the server is unavailable; keep the rows.
   }
 }, 1500);
+const fetchConfigs = throttled(() => loadConfigs().catch(() => undefined), 250);
 const refreshSweeps = throttled(() => loadSweeps().catch(() => undefined), 2000);
 
 installPage();

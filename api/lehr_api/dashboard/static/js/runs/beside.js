@@ -1,4 +1,4 @@
-/** The curves beside the runs table: of the first runs that the filter lets through. */
+/** The curves beside the runs table: of the first runs that have a row. */
 
 import { Board, SEVERAL_MS } from "../charts/board.js";
 import { toolbar, viewFromAddress } from "../charts/toolbar.js";
@@ -23,6 +23,23 @@ const MOST_GROUPED = 60;
  * @param {RunView[]} all
  */
 export const forGroups = (all) => all.filter((run) => run.step !== null).slice(0, MOST_GROUPED);
+
+/**
+ * Return the runs whose curves are drawn, and what is said of the others.
+ *
+ * @param {RunView[]} all the runs that have a row, in the order of the table
+ * @param {{total: number, folded: boolean}} table how many runs it counts, and whether some are in folded sweeps
+ * @param {boolean} grouped whether they are drawn as means
+ * @returns {{runs: RunView[], note: string}}
+ */
+export function drawnOf(all, { total, folded }, grouped) {
+  const most = grouped ? MOST_GROUPED : MOST_DRAWN;
+  const trained = all.filter((run) => run.step !== null);
+  const runs = trained.slice(0, most);
+  const of = `${runs.length} of ${total} runs`;
+  if (trained.length > most) return { runs, note: `The curves of the first ${of}. Filter or sort to choose others.` };
+  return { runs, note: folded ? `The curves of ${of}. Unfold a sweep to see those of its trials.` : "" };
+}
 
 export class Beside {
   /**
@@ -61,16 +78,16 @@ export class Beside {
   /**
    * Show the curves of these runs.
    *
-   * @param {RunView[]} all those that the filter lets through, in the order of the table
+   * @param {RunView[]} all those that have a row, in the order of the table
+   * @param {{total: number, folded: boolean}} table see `drawnOf`
    * @param {(run: RunView) => string} label
    * @param {((run: RunView) => string) | null} group the name of a run's group, if they are drawn as means
    */
-  show(all, label, group) {
-    const most = group ? MOST_GROUPED : MOST_DRAWN;
-    const trained = all.filter((run) => run.step !== null);
-    this.runs = trained.slice(0, most);
+  show(all, table, label, group) {
+    const { runs, note } = drawnOf(all, table, group !== null);
+    this.runs = runs;
     this.slots = slots(this.runs.map((run) => run.id));
-    this.note.textContent = trained.length > most ? `The curves of the first ${most} of ${trained.length} runs. Filter or sort to choose others.` : "";
+    this.note.textContent = note;
     const key = (/** @type {RunView} */ run) => (group ? group(run) : null);
     const now = this.runs.map((run) => `${run.id} ${label(run)} ${key(run)} ${this.hidden.has(run.id)} ${run.attempt} ${run.ended_at !== null}`).join();
     if (now !== this.drawn) {
@@ -78,7 +95,8 @@ export class Beside {
       this.bar.offer(this.runs);
       this.board.meanOfGroups = group !== null;
       this.board.setRuns(this.runs.map((run) => ({ id: run.id, label: label(run), group: key(run), hidden: this.hidden.has(run.id), stroke: () => this.strokeOf(run.id), parent: run.forked_from, flopsPerToken: run.flops_per_token, attempt: run.attempt, ended: run.ended_at !== null })));
-      this.learn();
+      if (runs.length) this.learn();
+      else this.board.setMetrics([]);
     }
   }
 
@@ -111,7 +129,10 @@ export class Beside {
   /** Take the metrics of all runs that are drawn. */
   async #learn() {
     try {
-      if (this.runs.length) this.board.setMetrics((await get("/values", { run: this.runs.map((run) => run.id), names: true })).metric_names);
+      if (!this.runs.length) return;
+      const asked = this.drawn;
+      const { metric_names: names } = await get("/values", { run: this.runs.map((run) => run.id), names: true });
+      if (asked === this.drawn) this.board.setMetrics(names);
     } catch (error) {
       this.board.failed(error);
     }

@@ -18,7 +18,7 @@ const byThemselves = (beside) => (globalThis.innerWidth >= (beside ? 1600 : 1300
 /** How many differing paths the label of a run has. */
 const IN_LABELS = 4;
 /** How many of the newest runs are compared to find what differs. */
-const LOOKED_AT = 200;
+export const LOOKED_AT = 150;
 
 /**
  * Return the paths in which these runs differ: those that a sweep varies first, the seed last.

@@ -22,6 +22,9 @@ export function shortName(path, others) {
   return alike ? path.split(".").slice(-2).join(".") : last;
 }
 
+/** Where the arguments of a script of the user's own are. */
+const ARGUMENTS = "trainer.args.";
+
 export class Configs {
   constructor() {
     /** @type {Map<string, {same: Record<string, any>, own: Record<string, any>}>} */
@@ -30,6 +33,8 @@ export class Configs {
     this.metrics = new Map();
     /** @type {Set<string>} */
     this.paths = new Set();
+    /** @type {Map<string, {among: number, paths: string[]}>} by key, the paths that it means, and among how many */
+    this.meant = new Map();
   }
 
   /**
@@ -64,29 +69,62 @@ export class Configs {
   }
 
   /**
+   * Return a run's value of a path. The run of a script, which lacks the setting, has it as an argument.
+   *
    * @param {string} id
    * @param {string} path
-   * @returns {any} undefined if the run or the path is not known
+   * @returns {any} undefined if its config is not here, null if it has no such path
    */
   value(id, path) {
+    const own = this.#own(id, path);
+    if ((own ?? null) !== null) return own;
+    const argument = this.#argumentsLike(path).find((one) => (this.#own(id, one) ?? null) !== null);
+    return argument === undefined ? own : this.#own(id, argument);
+  }
+
+  /** @param {string} id @param {string} path @returns {any} */
+  #own(id, path) {
     const known = this.runs.get(id);
     if (!known) return undefined;
-    return path in known.own ? known.own[path] : known.same[path];
+    return (path in known.own ? known.own[path] : known.same[path]) ?? null;
   }
 
   /**
-   * Return the path that a key means: itself, or the shortest that ends with it.
+   * Return the paths that a key means: itself, or those that end with it; arguments of scripts last, short ones first.
    *
    * @param {string} key in lower case
+   * @returns {string[]}
    */
-  pathOf(key) {
-    let found = null;
-    for (const path of this.paths) {
-      const lower = path.toLowerCase();
-      if (lower === key) return path;
-      if (lower.endsWith(`.${key}`) && (found === null || path.length < found.length)) found = path;
-    }
-    return found;
+  pathsOf(key) {
+    const known = this.meant.get(key);
+    if (known && known.among === this.paths.size) return known.paths;
+    const lower = [...this.paths].map((path) => ({ path, lower: path.toLowerCase() }));
+    const exact = lower.filter((one) => one.lower === key);
+    const rank = (/** @type {string} */ path) => path.length + (path.startsWith(ARGUMENTS) ? 1000 : 0);
+    const paths = (exact.length ? exact : lower.filter((one) => one.lower.endsWith(`.${key}`))).map(({ path }) => path).sort((a, b) => rank(a) - rank(b));
+    this.meant.set(key, { among: this.paths.size, paths });
+    return paths;
+  }
+
+  /**
+   * Return those paths that a key means which the config of a run has.
+   *
+   * @param {string} id
+   * @param {string} key in lower case
+   */
+  pathsIn(id, key) {
+    return this.pathsOf(key).filter((path) => (this.#own(id, path) ?? null) !== null);
+  }
+
+  /**
+   * Return the arguments of scripts that stand for a setting of Lehr: of the same last word, which no other setting has.
+   *
+   * @param {string} path
+   */
+  #argumentsLike(path) {
+    if (path.startsWith(ARGUMENTS)) return [];
+    const alike = this.pathsOf(path.slice(path.lastIndexOf(".") + 1).toLowerCase());
+    return alike.filter((one) => !one.startsWith(ARGUMENTS)).length === 1 ? alike.slice(1) : [];
   }
 
   /**
@@ -96,8 +134,9 @@ export class Configs {
    */
   differing(ids) {
     const known = ids.filter((id) => this.runs.has(id));
+    const stands = new Set([...this.paths].flatMap((path) => this.#argumentsLike(path)));
     return [...this.paths].filter((path) => {
-      if (ASIDE.test(path)) return false;
+      if (ASIDE.test(path) || stands.has(path)) return false;
       const values = new Set(known.map((id) => JSON.stringify(this.value(id, path)) ?? "null"));
       return values.size > 1;
     });

@@ -26,22 +26,33 @@ const FIELDS = {
  * @param {Configs | null} configs
  * @returns {any} null if the run has no value; undefined if nothing has this name
  */
-export function valueOf(run, key, configs) {
-  if (key in FIELDS) return FIELDS[key](run);
+export const valueOf = (run, key, configs) => valuesOf(run, key, configs)[0];
+
+/**
+ * Return the values that a key means for a run: several, where paths of its own config end alike.
+ *
+ * @param {RunView} run
+ * @param {string} key in lower case
+ * @param {Configs | null} configs
+ * @returns {any[]} not empty; as of `valueOf`
+ */
+export function valuesOf(run, key, configs) {
+  if (key in FIELDS) return [FIELDS[key](run)];
   const metric = METRICS[key] ?? key;
   const latest = (/** @type {(name: string) => boolean} */ is) => run.latest[Object.keys(run.latest).find((name) => is(name.toLowerCase())) ?? ""];
   const exact = latest((name) => name === metric);
-  if (exact) return fromWire(exact.value);
-  if (key in METRICS) return null;
+  if (exact) return [fromWire(exact.value)];
+  if (key in METRICS) return [null];
   const other = configs?.metrics.get(run.id)?.get(key);
-  if (other !== undefined) return fromWire(other);
+  if (other !== undefined) return [fromWire(other)];
+  const paths = configs?.pathsIn(run.id, key) ?? [];
+  if (paths.length) return paths.map((path) => configs?.value(run.id, path));
   const varied = Object.keys(run.parameters_varied).find((path) => path.toLowerCase() === key || path.toLowerCase().endsWith(`.${key}`));
-  if (varied) return run.parameters_varied[varied];
-  const path = configs?.pathOf(key);
-  if (path) return configs?.value(run.id, path) ?? null;
+  if (varied) return [run.parameters_varied[varied]];
+  if (configs?.pathsOf(key).length) return [null];
   // The last word of a metric, where no path of a config ends alike: `lr` is the configured one.
   const last = latest((name) => name.endsWith(`/${key}`));
-  return last ? fromWire(last.value) : undefined;
+  return [last ? fromWire(last.value) : undefined];
 }
 
 /**

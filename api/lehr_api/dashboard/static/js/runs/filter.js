@@ -1,7 +1,7 @@
 /** Parse the filter: `state:running,failed -tag:old lr<1e-3 optimizer.name=muon /grid-\d/ words`. */
 
 import { nearest } from "../nearest.js";
-import { matches, valueOf } from "./filter-values.js";
+import { matches, valueOf, valuesOf } from "./filter-values.js";
 
 /**
  * @typedef {import("../types.js").RunView} RunView
@@ -20,6 +20,8 @@ const STATES = ["queued", "starting", "running", "stopping", "paused", "complete
 /** @type {Record<string, string>} */
 const ALIASES = { waiting: "queued", waits: "queued", done: "completed", canceled: "cancelled" };
 const NUMBER = /^[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?[kMGT]?$/i;
+/** @type {Record<string, (value: number, limit: number) => boolean>} */
+const COMPARED = { "<": (a, b) => a < b, ">": (a, b) => a > b, "<=": (a, b) => a <= b, ">=": (a, b) => a >= b };
 /** @type {Record<string, number>} */
 const UNITS = { k: 1e3, m: 1e6, g: 1e9, t: 1e12 };
 
@@ -48,15 +50,12 @@ function parts(text) {
  */
 function comparison(key, operator, wanted) {
   return (run, configs) => {
-    const got = valueOf(run, key, configs);
-    if (got === null || got === undefined || Number.isNaN(got)) return false;
-    if (operator === "=" || operator === ":") return wanted.some((one) => matches(got, one, numberOf(one)));
-    if (operator === "!=") return !wanted.some((one) => matches(got, one, numberOf(one)));
-    if (typeof got !== "number") return false;
+    const values = valuesOf(run, key, configs).filter((value) => value !== null && value !== undefined && !Number.isNaN(value));
+    const equal = () => values.some((value) => wanted.some((one) => matches(value, one, numberOf(one))));
+    if (operator === "=" || operator === ":") return equal();
+    if (operator === "!=") return values.length > 0 && !equal();
     const limit = numberOf(wanted[0]) ?? NaN;
-    if (operator === "<") return got < limit;
-    if (operator === ">") return got > limit;
-    return operator === "<=" ? got <= limit : got >= limit;
+    return values.some((value) => typeof value === "number" && COMPARED[operator](value, limit));
   };
 }
 
@@ -148,6 +147,23 @@ export function parseFilter(text) {
 }
 
 /**
+ * Return which of the keys means several settings of a run, and which these are.
+ *
+ * @param {Filter} filter
+ * @param {Iterable<RunView>} runs
+ * @param {Configs} configs
+ * @returns {string | null}
+ */
+export function severalMeant(filter, runs, configs) {
+  const all = [...runs];
+  for (const key of filter.keys) {
+    const several = all.find((run) => valuesOf(run, key, configs).length > 1);
+    if (several) return `${key} ends several settings; any of them counts: ${configs.pathsIn(several.id, key).join(", ")}`;
+  }
+  return null;
+}
+
+/**
  * Return what is wrong with the keys of a filter, now that the configs of the runs are known.
  *
  * @param {Filter} filter
@@ -160,7 +176,7 @@ export function unknownKey(filter, runs, configs) {
   if (!all.length) return null;
   const metrics = new Set(all.flatMap((run) => Object.keys(run.latest)));
   for (const key of filter.keys) {
-    if (all.some((run) => valueOf(run, key, configs) !== undefined) || configs.pathOf(key)) continue;
+    if (all.some((run) => valueOf(run, key, configs) !== undefined) || configs.pathsOf(key).length) continue;
     const known = [...KEYS, "step", "gpus", "loss", "val", "mfu", "tok", ...metrics, ...[...configs.paths].map((path) => path.split(".").at(-1) ?? path), ...configs.paths];
     return `${key} is no key of the filter, no path of a config and no metric. ${nearest(key, known)}`.trim();
   }

@@ -35,7 +35,7 @@ export function grouper(by, configs, runs) {
   const metrics = new Map();
   const byId = new Map(runs.map((run) => [run.id, run]));
   const keys = keysOf(by).map((key) => {
-    const path = named(key) ? key : configs.pathOf(key.toLowerCase());
+    const path = named(key) ? key : configs.pathsOf(key.toLowerCase())[0];
     if (path) return path;
     const { metric, edge } = readKey(key);
     const value = (/** @type {RunView | undefined} */ run) => {

@@ -19,6 +19,13 @@ export function newestSweep(runs) {
 }
 
 /**
+ * Return the runs that have a row: the trials of a folded sweep have none.
+ *
+ * @param {Item[]} items
+ */
+export const withRows = (items) => items.flatMap((item) => (item.kind === "run" ? [item.run] : []));
+
+/**
  * @param {RunView[]} runs in the order of the table
  * @param {(sweep: string) => boolean} isOpen
  * @returns {Item[]} each sweep at the place of its first run

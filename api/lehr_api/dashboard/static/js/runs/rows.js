@@ -20,12 +20,12 @@ export class Rows {
   /**
    * @param {HTMLElement} body the tbody
    * @param {RowSource<Item>} source
-   * @param {() => void} onEnd called when the last rows become visible
+   * @param {(drawn: Item[], atEnd: boolean) => void} onDraw called when rows were drawn; at the end the last ones are among them
    */
-  constructor(body, source, onEnd) {
+  constructor(body, source, onDraw) {
     this.body = body;
     this.source = source;
-    this.onEnd = onEnd;
+    this.onDraw = onDraw;
     /** @type {Item[]} */
     this.items = [];
     /** @type {Map<string, {row: HTMLElement, item: Item}>} */
@@ -134,7 +134,7 @@ export class Rows {
         this.soon();
       }
     }
-    if (last >= this.items.length - SPARE) this.onEnd();
+    this.onDraw(this.items.slice(first, last), last >= this.items.length - SPARE);
   }
 
   /**
