@@ -27,6 +27,7 @@ down:  ## Stop everything that `make demo` or `lehr up` started, and only that
 	@if [ -x $(BIN)/lehr ]; then $(BIN)/lehr down; else echo "Nothing is installed, so nothing runs."; fi
 
 install: $(STAMPS)/install  ## Only install
+	@echo 'Installed. Next: source $(BIN)/activate, then lehr demo, or lehr up'
 prepare: $(STAMPS)/dev $(STAMPS)/node $(STAMPS)/chromium  ## Install all that `check` and `test` need
 dev: $(STAMPS)/dev  ## Install what working on Lehr needs
 

@@ -55,6 +55,19 @@ def test_the_generated_pages_are_current():
     assert done.returncode == 0, done.stderr
 
 
+def test_nothing_installs_lehr_by_its_name_from_an_index():
+    """An index may not have it, or have a package of that name by others: extras.install knows."""
+    folders = ("README.md", "docs", "sweeps", "deploy", "platform", "trainer", "api")
+    done = subprocess.run(
+        ["git", "grep", "-nE", r"pip install[^`]* ['\"]?lehr(\[|=|['\"]|$)", "--", *folders],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert [line for line in done.stdout.splitlines() if "docs/log.md" not in line] == []
+
+
 # ------------------------------------------------------------------------------ breaking changes
 
 

@@ -17,6 +17,7 @@ import typer
 
 from lehr.cli.output import JsonOption, console, escaped, notes, print_json, table
 from lehr.errors import LehrError, UserError, nearest
+from lehr_trainer import extras
 from lehr_trainer.experiments import EXPERIMENTS
 from lehr_trainer.experiments.sizes import SIZES
 
@@ -98,15 +99,10 @@ def _run(arguments: list[str], *, quiet: bool) -> dict[str, Any]:
 
     Raises:
         UserError: an option is wrong.
-        LehrError: the trainer failed, or is not installed.
+        LehrError: the trainer failed.
+        ModuleNotFoundError: it is not installed.
     """
-    from importlib.util import find_spec
-
-    if find_spec("torch") is None:
-        raise LehrError(
-            "the trainer is not installed on this machine, so it cannot run experiments.",
-            hint="Install it: pip install 'lehr[trainer]'",
-        )
+    extras.need("torch")
     from lehr import home
 
     environment = {**os.environ}

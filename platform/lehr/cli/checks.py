@@ -19,6 +19,7 @@ from lehr import __version__, filesystems, formats, home
 from lehr.check import Check
 from lehr.cli import cluster_checks, compilers
 from lehr.errors import LehrError
+from lehr_trainer import extras
 
 _GB = 10**9
 _SLOW_S = 60.0
@@ -54,7 +55,7 @@ def check_packages() -> list[Check]:
                     f"lehr[{extra}]",
                     "bad",
                     f"missing: {', '.join(missing)}",
-                    f"pip install 'lehr[{extra}]'",
+                    extras.install(f"lehr[{extra}]"),
                 )
             )
         else:

@@ -12,6 +12,7 @@ from lehr import formats
 from lehr import home as homes
 from lehr.cli.output import JsonOption, console, escaped, notes, print_json, warn
 from lehr.errors import NotFound, UserError
+from lehr_trainer import extras
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -291,14 +292,10 @@ def upgrade(home: Home = None, as_json: JsonOption = False) -> None:
 
 
 def _upkeep() -> ModuleType:
-    try:
-        from lehr.store.maintenance import backup as upkeep
-    except ImportError as error:
-        raise UserError(
-            f"lehr db needs the server package, which is not installed ({error.name} is missing).",
-            hint="Install it: pip install 'lehr[server]'",
-        ) from error
-    return upkeep
+    extras.need("sqlmodel")
+    from lehr.store.maintenance import backup
+
+    return backup
 
 
 def _home(given: Path | None) -> Path:

@@ -14,6 +14,7 @@ from lehr.cli.alerts import print_alert
 from lehr.cli.connect import connect
 from lehr.cli.output import JsonOption, console, escaped, notes, print_json
 from lehr.errors import UserError
+from lehr_trainer import extras
 
 if TYPE_CHECKING:
     from lehr.client import Run
@@ -70,7 +71,7 @@ def diagnose(
     """
     path = Path(source)
     if path.exists() or os.sep in source or path.suffix in _SUFFIXES:
-        _need_numpy()
+        extras.need("numpy")
         found, alerts = _of_file(path, metric or [], steps, warmup)
     elif metric or steps is not None or warmup is not None:
         raise UserError(
@@ -163,16 +164,6 @@ def _warmup(file: FileCurves, total: int, given: int | None) -> tuple[int, list[
             return first, [f"The learning rate rises until step {first:,}: taken for the warmup."]
     assumed = round(_WARMUP_SHARE * total)
     return assumed, [f"The first {assumed:,} steps are taken for the warmup (--warmup)."]
-
-
-def _need_numpy() -> None:
-    from importlib.util import find_spec
-
-    if find_spec("numpy") is None:
-        raise UserError(
-            "diagnosing a file needs numpy, which is not installed on this machine.",
-            hint="pip install 'lehr[server]'",
-        )
 
 
 def _print(found: dict[str, Any], alerts: list[AlertView]) -> None:

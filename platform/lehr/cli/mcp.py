@@ -10,6 +10,7 @@ import typer
 from lehr.cli.connect import connect
 from lehr.cli.output import JsonOption, notes, print_json
 from lehr.errors import UserError
+from lehr_trainer import extras
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -61,12 +62,7 @@ def mcp(
     JSON: prints the account and ends: {mcp: {may_launch, account, tools: [...], budget: {limit,
     used, promised, left, launched, unanswered_requests}}}; ``budget`` is null when read-only.
     """
-    from importlib.util import find_spec
-
-    if find_spec("mcp") is None:
-        raise UserError(
-            "lehr mcp needs the package mcp.", hint="Install it: pip install 'lehr[mcp]'"
-        )
+    extras.need("mcp")
     from lehr import home
     from lehr.mcp_server.budget import Limits
     from lehr.mcp_server.server import AgentSettings, LehrMcp

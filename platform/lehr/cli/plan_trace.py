@@ -12,6 +12,7 @@ from lehr import formats
 from lehr.cli.built_model import project_path
 from lehr.cli.output import console, escaped, table
 from lehr.errors import LehrError, UserError
+from lehr_trainer import extras
 
 if TYPE_CHECKING:
     from lehr.analysis.plan import RunPlan
@@ -31,15 +32,10 @@ def traced(spec: RunSpec) -> dict[str, Any]:
 
     Raises:
         UserError: the config cannot be traced.
-        LehrError: the trainer failed, or is not installed.
+        LehrError: the trainer failed.
+        ModuleNotFoundError: it is not installed.
     """
-    from importlib.util import find_spec
-
-    if find_spec("torch") is None:
-        raise LehrError(
-            "the trainer is not installed on this machine, so it cannot trace a step.",
-            hint="Install it: pip install 'lehr[trainer]', or leave out --trace.",
-        )
+    extras.need("torch")
     done = subprocess.run(
         [
             *(sys.executable, "-P", "-m", "lehr_trainer"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lehr.errors import UserError
+from lehr_trainer.extras import install
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +26,7 @@ def import_pandas(what: str) -> ModuleType:
     except ImportError as error:
         raise UserError(
             f"{what} needs pandas, which is not installed.",
-            hint="Install it: pip install 'lehr[notebook]'",
+            hint=f"Install it: {install('lehr[notebook]')}",
         ) from error
     return pd
 
@@ -37,7 +38,7 @@ def need_plotly(what: str) -> None:
     except ImportError as error:
         raise UserError(
             f"{what} needs plotly, which is not installed.",
-            hint="Install it: pip install 'lehr[notebook]'",
+            hint=f"Install it: {install('lehr[notebook]')}",
         ) from error
 
 

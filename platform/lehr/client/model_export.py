@@ -20,6 +20,7 @@ from lehr.client import checkpoints
 from lehr.errors import Conflict, LehrError, NotFound, UserError
 from lehr.schemas.checkpoints import CheckpointView
 from lehr.schemas.runs import RunDetail
+from lehr_trainer.extras import install
 
 if TYPE_CHECKING:
     from lehr.client.transport import Transport
@@ -51,7 +52,7 @@ def export_model(
     if find_spec("torch") is None:
         raise LehrError(
             "the trainer is not installed on this machine, so it cannot export models.",
-            hint="Install it: pip install 'lehr[trainer]'",
+            hint=f"Install it: {install('lehr[trainer]')}",
         )
     folder = folder.absolute()
     if not overwrite and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

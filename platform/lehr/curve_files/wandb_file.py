@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lehr.curve_files.points import CurveRow, Points, Remark, unreadable
+from lehr_trainer.extras import install
 from lehr_trainer.files import open_regular
 
 MAGIC = b":W&B"
@@ -48,7 +49,7 @@ def points(path: Path) -> Points:
         raise unreadable(
             path,
             "reading a W&B offline file needs the wandb package, which is not installed.",
-            "pip install 'lehr[wandb]', or export the run as CSV",
+            f"{install('lehr[wandb]')}, or export the run as CSV",
         ) from None
     from google.protobuf.message import DecodeError
 

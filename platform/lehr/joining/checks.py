@@ -13,6 +13,7 @@ from lehr.cluster import port_ranges
 from lehr.cluster.ray_ports import DEFAULT_BASE, SPAN, Ports
 from lehr.control.locality import CURE
 from lehr.schemas.cluster import JoinView
+from lehr_trainer.extras import install
 
 _GB = 10**9
 CLOCK_NOTE_S = 2.0
@@ -79,7 +80,7 @@ def _versions(here: Mapping[str, str], there: Mapping[str, str]) -> Iterator[Che
                 fix,
             )
     if "torch" not in here:
-        yield Check("torch", "bad", "not installed", "pip install 'lehr[trainer,gpu]'")
+        yield Check("torch", "bad", "not installed", install("lehr[trainer,gpu]"))
     for name, shown in (("torch", "torch"), ("nccl", "NCCL")):
         mine, theirs = here.get(name), there.get(name)
         if theirs is None and mine is not None:
@@ -99,7 +100,7 @@ def _versions(here: Mapping[str, str], there: Mapping[str, str]) -> Iterator[Che
             "lehr",
             "bad",
             f"{here.get('lehr')} here, {there['lehr']} on the server",
-            f"pip install 'lehr=={there['lehr']}'",
+            f"Install lehr {there['lehr']} here, from where the server's machine has it.",
         )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from lehr.node import own_folders
+from lehr_trainer.extras import install
 
 PATIENCE_S = 10.0
 """Limit for the server's answer."""
@@ -60,7 +61,7 @@ def free_bytes(path: Path) -> int | None:
 def torch_problem(granted_gpus: int) -> str | None:
     """Return why a node with GPUs cannot train, and what to do; None if it can."""
     if granted_gpus and "torch" not in versions():
-        return "torch is not installed on it: pip install 'lehr[trainer,gpu]'"
+        return f"torch is not installed on it: {install('lehr[trainer,gpu]')}"
     return None
 
 

@@ -28,6 +28,7 @@ from lehr_trainer.configs.train import FilesCorpus
 from lehr_trainer.data.checks import check_data
 from lehr_trainer.data.first_file import GaveUp, Looks
 from lehr_trainer.errors import TrainerError
+from lehr_trainer.extras import install
 
 if TYPE_CHECKING:
     from lehr.services.context import Context
@@ -207,7 +208,7 @@ def _upload_problems(specs: Sequence[RunSpec], prefix: str) -> Iterator[SpecProb
             path = f"{prefix}checkpoints.upload"
             message = f"{path}: {url} cannot be opened on the server: a package is missing."
             yield SpecProblem(
-                path, message, f"Install it there and on the nodes: pip install '{package}'"
+                path, message, f"Install it there and on the nodes: {install(package)}"
             )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from lehr.errors import UserError, nearest
+from lehr_trainer.extras import install
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def open_place(url: str) -> tuple[Any, str]:
         scheme = url.partition("://")[0]
         raise UserError(
             f"{scheme}:// cannot be opened here: a package is missing.",
-            hint=f"Install it: pip install '{package}'",
+            hint=f"Install it: {install(package)}",
         )
     from fsspec.core import url_to_fs
 

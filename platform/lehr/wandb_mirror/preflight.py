@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
+from lehr_trainer.extras import install
+
 _BASE_URL = "https://api.wandb.ai"
 _KEYS = ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE")
 
@@ -24,7 +26,7 @@ def lack(mode: Literal["online", "offline", "off"]) -> tuple[str, str] | None:
     if importlib.util.find_spec("wandb") is None:
         return (
             "the package wandb is not installed on the server's machine",
-            "Install it there: pip install 'lehr[wandb]'",
+            f"Install it there: {install('lehr[wandb]')}",
         )
     if mode == "online" and not _has_key():
         return (

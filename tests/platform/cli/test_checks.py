@@ -13,6 +13,7 @@ import pytest
 from lehr import filesystems
 from lehr.cli import checks
 from lehr.cli.checks import Check
+from lehr_trainer import extras
 
 GB = 10**9
 
@@ -240,7 +241,7 @@ def test_missing_packages_and_wrong_versions_are_named(monkeypatch):
     found = {check.name: check for check in checks.check_packages()}
     assert found["lehr[server]"].status == "bad"
     assert found["lehr[server]"].found == "missing: fastapi"
-    assert found["lehr[server]"].fix == "pip install 'lehr[server]'"
+    assert found["lehr[server]"].fix == extras.install("lehr[server]")
     assert found["lehr[trainer]"].status == "ok"
     assert found["torch"].status == "note"
     assert "2.12.0; Lehr is tested with 2.13.0" in found["torch"].found

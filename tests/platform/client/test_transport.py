@@ -23,6 +23,7 @@ from lehr.errors import (
     UserError,
 )
 from lehr_testing.api import RUN_SPEC, documented_answer
+from lehr_trainer import extras
 
 
 class Scripted:
@@ -193,7 +194,7 @@ except UserError as error:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "history() needs pandas" in done.stdout
-    assert "pip install 'lehr[notebook]'" in done.stdout
+    assert extras.install("lehr[notebook]") in done.stdout
 
 
 def test_clients_need_only_the_base_install_and_figures_need_plotly():
@@ -212,7 +213,7 @@ except UserError as error:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "plot() needs plotly" in done.stdout
-    assert "pip install 'lehr[notebook]'" in done.stdout
+    assert extras.install("lehr[notebook]") in done.stdout
 
 
 def test_provenance_has_the_commit_but_no_secrets(tmp_path, monkeypatch):

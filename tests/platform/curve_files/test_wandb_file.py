@@ -11,6 +11,7 @@ import pytest
 from lehr.curve_files import read_curves, wandb_file
 from lehr.errors import UserError
 from lehr_testing import cli
+from lehr_trainer import extras
 
 WRITE = """
 import sys, wandb
@@ -75,7 +76,7 @@ def test_missing_wandb_is_one_clear_error(written, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(UserError, match="needs the wandb package, which is not installed") as error:
         read_curves(written[1])
-    assert "lehr[wandb]" in error.value.hint
+    assert extras.install("lehr[wandb]") in error.value.hint
 
 
 def test_damaged_record_ends_the_file_with_a_remark(written, tmp_path):

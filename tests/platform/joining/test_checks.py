@@ -60,7 +60,7 @@ def test_sound_machine_has_no_finding():
         ({"versions": {**VERSIONS, "ray": "2.59.0"}}, "bad", "Ray", "2.59.0", "ray==2.60.0"),
         ({"versions": {**VERSIONS, "torch": "2.12.0"}}, "bad", "torch", "2.12.0", "torch==2.13.0"),
         ({"versions": {**VERSIONS, "nccl": "2.27"}}, "bad", "NCCL", "2.27", "torch==2.13.0"),
-        ({"versions": {**VERSIONS, "lehr": "0.9"}}, "bad", "lehr", "0.9", "lehr==1.0"),
+        ({"versions": {**VERSIONS, "lehr": "0.9"}}, "bad", "lehr", "0.9", "lehr 1.0 here"),
         ({"head_error": "timed out"}, "bad", "Ray's head", "timed out", "20000 to 29999"),
         ({"address": "127.0.1.1"}, "bad", "address", "127.0.1.1", "--interface"),
         ({"ports_taken": [6380]}, "bad", "ports", "6380", "--base-port 6579"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from pydantic import ValidationError
 
+from lehr_trainer import extras
 from lehr_trainer.configs.loss import LossConfig
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.losses.variants import build_loss, torch_chunked
@@ -126,7 +128,7 @@ def test_kernels_of_other_packages_are_refused_without_a_gpu(name: str) -> None:
 def test_missing_package_is_named_with_the_remedy(name: str, monkeypatch) -> None:
     for module in ("liger_kernel", "cut_cross_entropy"):
         monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(BadConfig, match=r"pip install 'lehr\[gpu\]'"):
+    with pytest.raises(BadConfig, match=re.escape(extras.install("lehr[gpu]"))):
         build_loss(LossConfig(name=name), torch.bfloat16, torch.device("cuda"))
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from lehr_trainer.data.checks import TOKENIZER_SIZES, check_tokenizer
 from lehr_trainer.errors import BadData
+from lehr_trainer.extras import install
 
 TokenArray = NDArray[Any]
 
@@ -89,7 +90,7 @@ class TekkenTokenizer(Tokenizer):
         # Located, not imported: the package imports audio and image handling.
         spec = find_spec("mistral_common")
         if spec is None or not spec.submodule_search_locations:
-            raise BadData("data.tokenizer tekken needs mistral-common: pip install 'lehr[trainer]'")
+            raise BadData(f"data.tokenizer tekken needs mistral-common: {install('lehr[trainer]')}")
         self._path = Path(spec.submodule_search_locations[0]) / "data" / self.FILE
         try:
             raw = self._path.read_bytes()

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from lehr_trainer.configs.loss import LossConfig
 from lehr_trainer.errors import BadConfig
+from lehr_trainer.extras import install
 from lehr_trainer.losses import pointwise
 from lehr_trainer.losses.chunked import cross_entropy, fp32_product
 
@@ -201,7 +202,7 @@ def _package(field: str, module: str, device: torch.device) -> ModuleType:
     except ImportError as error:
         raise BadConfig(
             f"{field} needs a package that cannot be imported ({error}): "
-            "pip install 'lehr[gpu]', or use chunked"
+            f"{install('lehr[gpu]')}, or use chunked"
         ) from error
 
 

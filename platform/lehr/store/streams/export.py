@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from lehr.errors import UserError
 from lehr.store.streams.series import SeriesReader
+from lehr_trainer.extras import install
 
 _ROWS_A_PIECE = 10_000
 MOST_CELLS = 200_000_000
@@ -94,7 +95,7 @@ def parquet(made: ExportTable, run_id: str) -> bytes:
     except ImportError as error:
         raise UserError(
             "the server cannot write Parquet: pyarrow is not installed there.",
-            hint="Ask for jsonl, or install it: pip install 'lehr[server]'",
+            hint=f"Ask for jsonl, or install it: {install('lehr[server]')}",
         ) from error
     width = 1 + len(made.columns)
     if len(made.steps) * width > MOST_CELLS:
