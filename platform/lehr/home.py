@@ -313,10 +313,12 @@ def release_lock(where: Path) -> None:
             os.close(held.descriptor)
 
 
-def lock_holder(where: Path) -> int | None:
-    """Return the pid of the process that holds the home's lock; None if none does."""
+def lock_holder(where: Path, name: str = "lehr.lock") -> int | None:
+    """Return the pid of the process that holds a lock of the home, -1 if that is not known; None
+    if none does. ``up.lock`` is that of a command which starts or stops the server.
+    """
     try:
-        descriptor = os.open(where / "lehr.lock", os.O_RDWR)
+        descriptor = os.open(where / name, os.O_RDWR)
     except FileNotFoundError:
         return None
     try:

@@ -64,9 +64,7 @@ def test_the_wheel_states_the_version_the_licence_and_the_command(installed: Pat
     [found] = metadata.distributions(name="lehr", path=[str(installed)])
     assert found.version == metadata.version("lehr")
     assert any(path.name == "LICENSE" for path in found.files or [])
-    assert [(entry.name, entry.value) for entry in found.entry_points] == [
-        ("lehr", "lehr.cli.main:run")
-    ]
+    assert [(entry.name, entry.value) for entry in found.entry_points] == [("lehr", "lehr.cli:run")]
 
 
 USES = """

@@ -3,3 +3,15 @@
 Commands on runs, sweeps and the cluster go over HTTP through ``lehr.client``. Only ``up``,
 ``down``, ``doctor``, ``db`` and ``data`` work on the machine itself.
 """
+
+import sys
+
+
+def run() -> None:
+    """Run the ``lehr`` command. Ctrl-C while its modules load ends it without a traceback."""
+    try:
+        from lehr.cli.main import run as main
+
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -22,9 +22,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from lehr import home
-from lehr.cli.processes import ProcessId, identify, processor_s
+from lehr.cli.output import after_ctrl_c
+from lehr.cli.processes import ProcessId, identify, processor_s, stop
 from lehr.cli.server_log import did_not_start
 from lehr.errors import Conflict, LehrError, UserError
+from lehr_trainer import extras
 from lehr_trainer.files import write_atomically
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ index again.
 _IDLE_S = 10.0
 _WORK_S = 0.05
 """A server that used less processor time than this in ``_IDLE_S`` does nothing."""
-_STILL_STARTING = "Starting the server: it is still reading its records. Ctrl-C leaves it running"
+_STILL_STARTING = "Starting the server: it is still reading its records. Ctrl-C stops it"
 _FOLDERS = {"LEHR_RUNS": home.runs_dir, "LEHR_DATA": home.data_dir}
 
 
@@ -102,6 +104,7 @@ def start(
         Conflict: another program uses the port.
         LehrError: it ended, or did nothing and did not answer; with the last lines of its log.
     """
+    _need_server()
     home.ensure_home(where)
     port = _port(options)
     log = home.logs_dir(where) / "server.out"
@@ -124,7 +127,10 @@ def start(
         _record(where, process, options)
     try:
         return _until_it_answers(where, child, log, begin, notify)
-    except LehrError:
+    except (LehrError, KeyboardInterrupt):
+        after_ctrl_c("The server that was starting is stopped. Start it again: lehr up")
+        if process is not None:
+            stop(process, timeout_s=START_TIMEOUT_S)
         _restore(where, before)
         raise
 
@@ -148,8 +154,6 @@ def _until_it_answers(
         if time.monotonic() > deadline:
             before, worked_s = worked_s, processor_s(child.pid)
             if worked_s - before < _WORK_S:
-                child.terminate()
-                child.wait()
                 raise did_not_start("it does not answer, and does nothing", log, begin)
             if notify is not None:
                 notify(_STILL_STARTING)
@@ -173,6 +177,7 @@ def server_command(where: Path, options: ServerOptions, port: int) -> list[str]:
 
 def run_in_foreground(where: Path, options: ServerOptions) -> None:
     """Replace this process by the server, for systemd and containers. Does not return."""
+    _need_server()
     home.ensure_home(where)
     command = server_command(where, options, _port(options))
     if running_server(where) is None:
@@ -180,6 +185,11 @@ def run_in_foreground(where: Path, options: ServerOptions) -> None:
         (where / "up.json").unlink(missing_ok=True)
     os.chdir(where)
     os.execve(command[0], command, _environment(where))  # noqa: S606 - an argv list, no shell
+
+
+def _need_server() -> None:
+    for module in ("structlog", "uvicorn", "fastapi", "sqlmodel", "alembic", "ray"):
+        extras.need(module)
 
 
 def answers(url: str) -> bool:

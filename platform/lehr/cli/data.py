@@ -14,9 +14,10 @@ import typer
 
 from lehr import formats
 from lehr.cli.narrow import fitting
-from lehr.cli.output import JsonOption, console, escaped, notes, print_json, table
+from lehr.cli.output import JsonOption, after_ctrl_c, console, escaped, notes, print_json, table
 from lehr.cli.plan import OverridesArgument, SpecFile, read_spec
-from lehr.errors import LehrError, UserError
+from lehr.errors import UserError
+from lehr_trainer import extras
 
 if TYPE_CHECKING:
     from lehr.specs import RunSpec, Spec
@@ -116,15 +117,10 @@ def prepare_corpus(config: TrainConfig, *, quiet: bool = False) -> str:
 
     Raises:
         UserError: the corpus or the tokenizer is wrong.
-        LehrError: the trainer is not installed.
+        ModuleNotFoundError: the trainer is not installed.
     """
-    from importlib.util import find_spec
-
-    if find_spec("torch") is None and find_spec("numpy") is None:
-        raise LehrError(
-            "the trainer is not installed on this machine, so it cannot prepare data.",
-            hint="Install it: pip install 'lehr[trainer]'",
-        )
+    extras.need("tokenizers")
+    after_ctrl_c("The corpus is not ready. What is finished is kept: run the same command again.")
     with tempfile.TemporaryDirectory(prefix="lehr-") as folder:
         path = Path(folder) / "config.yaml"
         path.write_text(config.model_dump_json())

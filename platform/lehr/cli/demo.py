@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lehr.cli.launch import nothing_recorded
+from lehr.cli.launch import launch, nothing_recorded
 from lehr.cli.output import (
     JsonOption,
     console,
@@ -72,7 +72,7 @@ def demo(
     sweep = None if again else _earlier(client, spec)
     known = sweep is not None
     if sweep is None:
-        sweep = client.sweep(spec)
+        sweep = launch(client, client.sweep, spec)
     rates = spec.trial_count
     ended = " (already run; to train again: lehr demo --again)" if known and sweep.ended else ""
     _say("sweep", f"{spec.name}: {rates} learning rates, one trial a GPU{ended}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from lehr.cli.connect import connect
-from lehr.cli.output import console, notes, say, warn
+from lehr.cli.output import after_ctrl_c, console, notes, say, warn
 from lehr.cli.plan import of_another_kind, read_spec, refusal
 from lehr.cli.run_actions import confirm
 from lehr.errors import LehrError, ServerUnavailable, SpecError, UserError
@@ -118,12 +118,19 @@ def recording() -> Iterator[None]:
         yield
     except UserError as error:
         raise nothing_recorded(error) from None
+    except KeyboardInterrupt as stop:
+        if stop.args:  # It came too late: the client knows what was recorded.
+            after_ctrl_c(str(stop))
+        raise
 
 
 def launch(client: Client, record: Callable[[S], L], spec: S) -> L:
     """Record a run, sweep or rollout, and note which others have its name."""
+    from lehr.client.server_object import goes_on
+
     with recording():
         made = record(spec)
+    after_ctrl_c(goes_on(made.name, made.id))
     with suppress(LehrError):  # It is recorded: this must not look like a rejection.
         others = [one for one in client.named(made.name) if one.id != made.id]
         if others:

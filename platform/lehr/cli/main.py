@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from lehr.cli import output
 from lehr.errors import LehrError, UserError, nearest
 
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
@@ -103,6 +104,8 @@ class LazyGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - Typer's signature
         if cmd_name not in MODULES:
             return None
+        if cmd_name in COMMANDS["Launch"]:
+            output.after_ctrl_c("Nothing was recorded.")
         module = importlib.import_module(f"lehr.cli.{MODULES[cmd_name]}")
         group = typer.main.get_group(module.app)
         return group.commands[cmd_name]
@@ -131,6 +134,7 @@ root = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
     add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="Run pretraining experiments: every run is recorded, none is lost or started twice.",
     epilog="Runs: id, unique prefix of an id, or name. All commands have --json. Try: lehr demo",
 )
@@ -222,17 +226,30 @@ def run() -> None:
         completion_init()
     try:
         typer.main.get_command(root).main(prog_name="lehr")
-    except LehrError as error:
-        from lehr.cli.output import print_error
-
-        print_error(error, as_json="--json" in sys.argv)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    except (LehrError, ModuleNotFoundError) as error:
+        failure = error if isinstance(error, LehrError) else _not_installed(error)
+        output.print_error(failure, as_json="--json" in sys.argv)
+        sys.exit(failure.exit_code)
+    except SystemExit as end:
+        if end.code == 130 and output.goes_on_after_ctrl_c:
+            output.say(f"\n{output.goes_on_after_ctrl_c}")
+        raise
     except BrokenPipeError:
         # `lehr ls | head` closes the pipe early. Python would report it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+
+
+def _not_installed(error: ModuleNotFoundError) -> LehrError:
+    from lehr_trainer import extras
+
+    extra = extras.extra_with(error.name)
+    if extra is None:
+        raise error
+    return LehrError(
+        f"this needs {error.name}, which is not installed.",
+        hint=f"Install it: {extras.install(f'lehr[{extra}]')}",
+    )
 
 
 if __name__ == "__main__":

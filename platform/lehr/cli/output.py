@@ -39,6 +39,8 @@ STATE_STYLES = {
     "cancelled": "dim",
     "pruned": "dim",
 }
+goes_on_after_ctrl_c = ""
+"""What Ctrl-C leaves, and how to see it; printed as the command ends by it."""
 _PIPE_WIDTH = 400
 _CONTROLS = re.compile(
     r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
@@ -146,6 +148,12 @@ def say(text: str) -> None:
 def warn(text: str, *, on: Console | None = None) -> None:
     """Print a warning: marked, and yellow on a terminal. ``on``: not the console for results."""
     (on or console()).print(f"! {text}", style="yellow", markup=False)
+
+
+def after_ctrl_c(text: str) -> None:
+    """Set what is printed if Ctrl-C ends the command from here on."""
+    global goes_on_after_ctrl_c  # noqa: PLW0603 - a process runs one command
+    goes_on_after_ctrl_c = text
 
 
 def state_text(state: str, reason: str | None = None) -> str:

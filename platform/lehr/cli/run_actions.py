@@ -151,7 +151,11 @@ def confirm(question: str) -> None:
         raise UserError(
             "confirmation required, but stdin is not a terminal.", hint="Re-run with --yes."
         )
-    if not typer.confirm(without_controls(question), err=True):
+    try:
+        agreed = typer.confirm(without_controls(question), err=True)
+    except typer.Abort:  # Ctrl-C or Ctrl-D.
+        raise KeyboardInterrupt from None
+    if not agreed:
         notes().print("Cancelled. Nothing was changed.")
         raise typer.Exit(0)
 

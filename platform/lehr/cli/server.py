@@ -21,7 +21,16 @@ from lehr.cli.daemon import (
     start,
 )
 from lehr.cli.join_command import join_lines
-from lehr.cli.output import JsonOption, console, escaped, notes, own_name, print_json, warn
+from lehr.cli.output import (
+    JsonOption,
+    after_ctrl_c,
+    console,
+    escaped,
+    notes,
+    own_name,
+    print_json,
+    warn,
+)
 from lehr.errors import Conflict, LehrError, UserError
 
 if TYPE_CHECKING:
@@ -183,7 +192,9 @@ def bring_up(options: ServerOptions, *, as_it_stands: bool = False) -> tuple[Run
         server = running_server(where)
         if server is None:
             with notes().status("Starting the server") as status:
-                return start(where, options, status.update), True
+                server = start(where, options, status.update)
+            after_ctrl_c("The server goes on. Look at it: lehr status        Stop it: lehr down")
+            return server, True
     if not answers(server.url):
         raise LehrError(
             f"the server, process {server.process.pid}, does not answer at {server.url}.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from lehr.client.refs import PAGE, RefMethods
 from lehr.client.rollouts import Rollout
 from lehr.client.runs import Run
 from lehr.client.secrets import SecretMethods
+from lehr.client.server_object import goes_on
 from lehr.client.spec_input import load, plain
 from lehr.client.sweeps import Sweep
 from lehr.client.transport import StreamEvent, Transport
@@ -77,6 +79,11 @@ class Client(
             ServerUnavailable: no address is given, and no server of this home runs.
         """
         address = server or home.server_url()
+        if address is None and home.lock_holder(home.home(), "up.lock") is not None:
+            raise ServerUnavailable(
+                f"the Lehr server of {home.home()} is being started or stopped.",
+                hint="Try again in some seconds.",
+            )
         if address is None:
             raise ServerUnavailable(
                 f"no Lehr server is running for {home.home()}.",
@@ -334,7 +341,13 @@ class Client(
             "spec": plain(loaded),
             "provenance": dict(gather_provenance(folder) if provenance is None else provenance),
         }
-        return self.transport.post(f"/{kind}s", body, idempotency_key=key or uuid.uuid4().hex)
+        key = key or uuid.uuid4().hex
+        try:
+            return self.transport.post(f"/{kind}s", body, idempotency_key=key)
+        except KeyboardInterrupt:
+            # The server may have it. Sent again with its key it is recorded once, and surely.
+            made = json.loads(self.transport.post(f"/{kind}s", body, idempotency_key=key))
+            raise KeyboardInterrupt(goes_on(made["name"], made["id"])) from None
 
     def _pages(
         self, path: str, page: type[Page[V]], params: dict[str, Any], limit: int | None

@@ -27,6 +27,14 @@ class Named(Protocol):
 View = TypeVar("View", bound=Named)
 
 
+def goes_on(name: str, identity: str) -> str:
+    """Return what is true of a new object when the program that made it is stopped."""
+    return (
+        f"{name} ({identity}) is recorded, and goes on.\n"
+        f"  Watch it: lehr watch {identity}        Stop it: lehr cancel {identity}"
+    )
+
+
 class ObjectMethods(Generic[View]):
     """An object of a server as last read."""
 

@@ -8,9 +8,11 @@ import sys
 
 import pytest
 
+from lehr import Client
 from lehr.cli import daemon
 from lehr.cli.daemon import ServerOptions
-from lehr.errors import LehrError, UserError
+from lehr.cli.processes import identify
+from lehr.errors import LehrError, ServerUnavailable, UserError
 
 NEVER_ANSWERS = [sys.executable, "-S", "-c", "import time; time.sleep(600)"]
 
@@ -32,6 +34,24 @@ def test_server_that_works_is_awaited_and_one_that_does_nothing_is_not(
         daemon.start(tmp_path / "home", ServerOptions(), messages.append)
     assert len(messages) == 3
     assert next(used_s, None) is None
+
+
+def test_ctrl_c_while_the_server_starts_stops_it(tmp_path, impatient, monkeypatch):
+    pids = []
+    monkeypatch.setattr(daemon, "processor_s", lambda pid: pids.append(pid) or 9.0)
+
+    def press(_message):
+        with pytest.raises(ServerUnavailable, match="is being started or stopped"):
+            Client()
+        raise KeyboardInterrupt
+
+    monkeypatch.setenv("LEHR_HOME", str(tmp_path))
+    with pytest.raises(KeyboardInterrupt), daemon.one_at_a_time(tmp_path):
+        daemon.start(tmp_path, ServerOptions(), press)
+    assert identify(pids[0]) is None
+    assert not (tmp_path / "up.json").exists()
+    with pytest.raises(ServerUnavailable, match="no Lehr server is running"):
+        Client()
 
 
 FAILS = """

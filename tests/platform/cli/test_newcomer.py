@@ -9,9 +9,13 @@ import yaml
 from click.testing import CliRunner
 from typer.main import get_command
 
+from lehr.cli import main
+from lehr.cli import run as entry
 from lehr.cli.main import MODULES, root
+from lehr.client.transport import Transport
 from lehr_testing import cli, seeding
 from lehr_testing.api import TOKEN, served
+from lehr_trainer import extras
 
 RUN = {"name": "first", "train": seeding.train(steps=10)}
 
@@ -120,3 +124,62 @@ def test_no_command_in_the_help_of_a_group_is_cut_off():
         listed = shown.partition("Commands:")[2]
         assert listed, name
         assert "..." not in listed, name
+
+
+def test_short_option_of_help_is_known_to_every_command():
+    command = get_command(root)
+
+    def shown(words, command):
+        done = CliRunner().invoke(get_command(root), [*words, "-h"])
+        assert (done.exit_code, done.output[:6]) == (0, "Usage:"), words
+        for name, inner in getattr(command, "commands", {}).items():
+            shown([*words, name], inner)
+
+    for name in MODULES:
+        shown([name], command.get_command(None, name))
+
+
+def test_start_without_the_server_extra_is_one_sentence_with_the_command(tmp_path, monkeypatch):
+    monkeypatch.setattr(extras, "find_spec", lambda module: None)
+    for command in (["up"], ["up", "--foreground"], ["demo"]):
+        done = cli.call(*command, cwd=tmp_path, LEHR_HOME=str(tmp_path / "home"))
+        assert done.returncode == 1
+        assert done.stderr.splitlines() == [
+            "this needs structlog, which is not installed.",
+            f"  Install it: {extras.install('lehr[server]')}",
+        ]
+
+
+def interrupted(*_, **__):
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_during_a_submission_says_what_was_recorded(lehr, tmp_path, monkeypatch):
+    api, run = lehr
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(RUN))
+    with monkeypatch.context() as patch:
+        patch.setattr("lehr.client.client.gather_provenance", interrupted)
+        done = run("submit", "run.yaml")
+    assert (done.returncode, done.stderr) == (130, "\nNothing was recorded.\n")
+    send, sent = Transport.post, []
+
+    def interrupted_once_sent(self, path, *args, **options):
+        answer = send(self, path, *args, **options)
+        sent.append(path)
+        return interrupted() if sent == ["/runs"] else answer
+
+    monkeypatch.setattr(Transport, "post", interrupted_once_sent)
+    done = run("submit", "run.yaml")
+    assert done.returncode == 130
+    [recorded] = api.store.runs.page().items
+    assert f"first ({recorded.id}) is recorded, and goes on." in done.stderr
+    assert f"lehr watch {recorded.id}        Stop it: lehr cancel {recorded.id}" in done.stderr
+    monkeypatch.setattr("lehr.cli.submit._first_word", interrupted)
+    assert "is recorded, and goes on." in run("submit", "run.yaml").stderr
+
+
+def test_ctrl_c_while_modules_load_ends_with_130_and_no_traceback(monkeypatch):
+    monkeypatch.setattr(main, "run", interrupted)
+    with pytest.raises(SystemExit) as end:
+        entry()
+    assert end.value.code == 130
