@@ -3,7 +3,7 @@
 import { s } from "../dom.js";
 import { DASHES } from "./drawing.js";
 
-/** @param {import("../colour.js").Stroke} stroke */
+/** @param {{colour: string, dash: import("./chart.js").Line["dash"]}} stroke */
 export function swatch({ colour, dash }) {
   return s(
     "svg",

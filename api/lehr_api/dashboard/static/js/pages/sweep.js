@@ -3,8 +3,9 @@
 import { get } from "../api.js";
 import { Board, SEVERAL_MS } from "../charts/board.js";
 import { drawFigure } from "../charts/figure.js";
+import { swatch } from "../charts/swatch.js";
 import { toolbar, viewFromAddress } from "../charts/toolbar.js";
-import { byId, coded, fill, h, mount, s, throttled } from "../dom.js";
+import { byId, coded, fill, h, mount, throttled } from "../dom.js";
 import * as f from "../format.js";
 import { noteBox } from "../note.js";
 import { showFailure } from "../notices.js";
@@ -82,14 +83,6 @@ const board = new Board(charts, [], view, {
 
 const runsNow = () => (sweep ? boardRuns(sweep, parameter, hidden) : []);
 
-/** @param {BoardRun} run */
-function swatch(run) {
-  const { colour, dash } = run.stroke();
-  const svg = s("svg", { class: "swatch", viewBox: "0 0 18 8", width: "18", height: "8", "aria-hidden": "true" });
-  svg.append(s("line", { x1: 0, x2: 18, y1: 4, y2: 4, stroke: colour, "stroke-dasharray": dash === "dash" ? "5 3" : null }));
-  return svg;
-}
-
 function drawHead() {
   if (!sweep) return;
   showTabState(sweep.name, sweep.state, sweep.steps_total ? sweep.steps_done / sweep.steps_total : null);
@@ -146,7 +139,7 @@ function drawCurves() {
           }
           write({ hide: [...hidden].join(",") });
           drawCurves();
-        } }, swatch(run), rest.length ? key : run.label, !rest.length && run.cut && h("span.dim", {}, " pruned")),
+        } }, swatch(run.stroke()), rest.length ? key : run.label, !rest.length && run.cut && h("span.dim", {}, " pruned")),
       ),
     ),
   );
@@ -157,7 +150,7 @@ function drawTrials() {
   const runs = new Map(runsNow().map((run) => [run.id, run]));
   fill(trials, trialsTable(sweep, (id) => {
     const run = runs.get(id);
-    return run ? /** @type {any} */ (swatch(run)) : null;
+    return run ? /** @type {any} */ (swatch(run.stroke())) : null;
   }));
   const left = sweep.trials_total - sweep.trials.length;
   more.hidden = left <= 0;
