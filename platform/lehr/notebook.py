@@ -105,25 +105,8 @@ def comparison_html(found: ComparisonView) -> str:
     )
 
 
-def live_run(url: str) -> Callable[[RunView], None] | None:
-    """Return a function that shows a run in place under the cell; None outside a notebook."""
-    show = _live_display()
-    return None if show is None else lambda run: show(run_html(run, url))
-
-
-def live_sweep(url: str) -> Callable[[SweepDetail], None] | None:
-    """Return a function that shows a sweep in place under the cell; None outside a notebook."""
-    show = _live_display()
-    return None if show is None else lambda sweep: show(sweep_html(sweep, url))
-
-
-def live_rollout(url: str) -> Callable[[RolloutDetail], None] | None:
-    """Return a function that shows a rollout in place under the cell; None outside a notebook."""
-    show = _live_display()
-    return None if show is None else lambda rollout: show(rollout_html(rollout, url))
-
-
-def _live_display() -> Callable[[str], None] | None:
+def live_display() -> Callable[[str], None] | None:
+    """Return a function that shows HTML in place under the cell; None outside a notebook."""
     # A notebook's process has IPython already, so it need not be imported to find out.
     ipython: Any = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None

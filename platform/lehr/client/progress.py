@@ -9,10 +9,10 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lehr import formats
-from lehr.notebook import live_rollout, live_run, live_sweep
+from lehr.notebook import live_display, rollout_html, run_html, sweep_html
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -21,41 +21,22 @@ if TYPE_CHECKING:
     from lehr.schemas.runs import RunView
     from lehr.schemas.sweeps import SweepDetail
 
-Shown = Callable[[float, float | None, str], None]
+State = tuple[float, float | None, str]
 """Steps done, total steps (None if not known), and a text beside them."""
+Shown = Callable[[float, float | None, str], None]
+"""Shows a state."""
 
 
 @contextmanager
-def run_progress(name: str, url: str) -> Iterator[Callable[[RunView], None]]:
-    """Yield a function to be called with each new view of a run."""
-    live = live_run(url)
-    if live is not None:
-        yield live
+def progress(noun: str, name: str, url: str) -> Iterator[Callable[[Any], None]]:
+    """Yield a function to be called with each new view of a run, sweep or rollout."""
+    html, state = _DRAWN[noun]
+    display = live_display()
+    if display is not None:
+        yield lambda view: display(html(view, url))
         return
     with _bar(name) as show:
-        yield lambda run: show(run.step or 0, run.total_steps or None, _run_words(run))
-
-
-@contextmanager
-def sweep_progress(name: str, url: str) -> Iterator[Callable[[SweepDetail], None]]:
-    """Yield a function to be called with each new view of a sweep."""
-    live = live_sweep(url)
-    if live is not None:
-        yield live
-        return
-    with _bar(name) as show:
-        yield lambda sweep: show(*_steps(sweep), _sweep_words(sweep))
-
-
-@contextmanager
-def rollout_progress(name: str, url: str) -> Iterator[Callable[[RolloutDetail], None]]:
-    """Yield a function to be called with each new view of a rollout."""
-    live = live_rollout(url)
-    if live is not None:
-        yield live
-        return
-    with _bar(name) as show:
-        yield lambda rollout: show(*_gates(rollout), _rollout_words(rollout))
+        yield lambda view: show(*state(view))
 
 
 @contextmanager
@@ -86,37 +67,39 @@ def _rich() -> Progress:
     )
 
 
-def _steps(sweep: SweepDetail) -> tuple[float, float | None]:
-    """Return steps over all its runs; an ended run counts as complete."""
-    return sweep.steps_done, sweep.steps_total or None
-
-
-def _gates(rollout: RolloutDetail) -> tuple[float, float]:
+def _rollout(rollout: RolloutDetail) -> State:
     """Return how many gates were judged, of all that are switched on."""
     states = [gate.state for stage in rollout.stages for gate in stage.gates]
     enabled = [state for state in states if state != "off"]
-    return sum(state not in {"waiting", "skipped"} for state in enabled), len(enabled)
-
-
-def _rollout_words(rollout: RolloutDetail) -> str:
+    judged = sum(state not in {"waiting", "skipped"} for state in enabled)
     doing = next((s.reason for s in rollout.stages if s.state == "running" and s.reason), None)
     why = rollout.reason or doing
-    return "  ".join([rollout.stage or "", rollout.state, *([why] if why else [])]).strip()
+    words = "  ".join([rollout.stage or "", rollout.state, *([why] if why else [])]).strip()
+    return judged, len(enabled), words
 
 
-def _run_words(run: RunView) -> str:
+def _run(run: RunView) -> State:
     loss, speed = run.latest.get("train/loss"), run.latest.get("tokens_per_s")
     of = f" of {run.total_steps:,}" if run.total_steps else ""
     words = [f"{run.step or 0:,}{of}"]
     words += [f"loss {formats.loss(loss.value)}"] if loss else []
     words += [f"{formats.si(speed.value)} tok/s"] if speed else []
     why = run.reason or run.pending_reason
-    return "  ".join([run.state, *words, *([why] if why else [])])
+    text = "  ".join([run.state, *words, *([why] if why else [])])
+    return run.step or 0, run.total_steps or None, text
 
 
-def _sweep_words(sweep: SweepDetail) -> str:
+def _sweep(sweep: SweepDetail) -> State:
+    """Return the steps over all its runs; an ended run counts as complete."""
     counts = ", ".join(f"{count} {state}" for state, count in sweep.counts.items() if count)
     best = f"  best {sweep.metric} {formats.loss(sweep.best_value)}" if sweep.best_value else ""
     if sweep.held_out == "different":
         best = f"  no best: {sweep.metric} was measured on different held-out sets"
-    return f"{counts}{best}"
+    return sweep.steps_done, sweep.steps_total or None, f"{counts}{best}"
+
+
+_DRAWN: dict[str, tuple[Callable[[Any, str], str], Callable[[Any], State]]] = {
+    "run": (run_html, _run),
+    "sweep": (sweep_html, _sweep),
+    "rollout": (rollout_html, _rollout),
+}

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Self
 
 from lehr.client.frames import gates_frame, import_pandas
-from lehr.client.progress import rollout_progress
 from lehr.client.runs import Run
 from lehr.client.server_object import ObjectMethods
-from lehr.client.waiting import Wait, until_ended
 from lehr.errors import NotFound, nearest
 from lehr.schemas.rollouts import GateView, RolloutDetail, RolloutView, StageView
 
@@ -93,10 +90,6 @@ class Rollout(ObjectMethods[RolloutView]):
             hint=self.reason or f"It is at stage {self.view.stage}.",
         )
 
-    def refresh(self) -> Self:
-        self.view = RolloutDetail.model_validate_json(self._transport.get(f"/rollouts/{self.id}"))
-        return self
-
     def cancel(self) -> Self:
         """Start no more runs, and stop the current one without saving."""
         return self._act("cancel")
@@ -121,9 +114,7 @@ class Rollout(ObjectMethods[RolloutView]):
         Raises:
             TimeoutError: it had not ended in time.
         """
-        waiting = Wait(f"rollout {self.name} ({self.id})", timeout_s)
-        shown = nullcontext(progress) if progress else rollout_progress(self.name, self.url)
-        until_ended(self, waiting, shown, lambda: self.detail)
+        self._until_ended(self, lambda: self.detail, timeout_s, progress)
         return self
 
     def frame(self) -> pd.DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, TypeAdapter
 
@@ -75,10 +75,6 @@ class RunStateMethods(ObjectMethods[RunView]):
     def config(self) -> TrainConfig:
         """Return the trainer's config, e.g. ``run.config.optimizer.lr``."""
         return self.spec.own
-
-    def refresh(self) -> Self:
-        self.view = RunDetail.model_validate_json(self._transport.get(f"/runs/{self.id}"))
-        return self
 
     def __repr__(self) -> str:
         step, total = self.view.step, self.view.total_steps

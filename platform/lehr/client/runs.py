@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from lehr.client.capsules import with_current_code
-from lehr.client.progress import run_progress
 from lehr.client.run_checkpoints import RunCheckpointMethods
 from lehr.client.run_logs import RunLogMethods
 from lehr.client.run_metrics import RunMetricMethods
-from lehr.client.waiting import Wait, until_ended
 from lehr.schemas.runs import Deletion, RunDetail, RunView
 from lehr.schemas.sweeps import SweepDetail
 
@@ -190,7 +187,5 @@ class Run(RunMetricMethods, RunLogMethods, RunCheckpointMethods):
         Raises:
             TimeoutError: it had not ended in time.
         """
-        waiting = Wait(f"run {self.name} ({self.id})", timeout_s)
-        shown = nullcontext(progress) if progress else run_progress(self.name, self.url)
-        until_ended(self, waiting, shown, lambda: self.view)
+        self._until_ended(self, lambda: self.view, timeout_s, progress)
         return self

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from lehr.client.files import save
+from lehr.client.progress import progress as shown_progress
+from lehr.client.waiting import Wait, Waitable, until_ended
 from lehr.formats import ago
 
 if TYPE_CHECKING:
@@ -25,6 +29,7 @@ class Named(Protocol):
 
 
 View = TypeVar("View", bound=Named)
+V = TypeVar("V")
 
 
 def goes_on(name: str, identity: str) -> str:
@@ -77,6 +82,11 @@ class ObjectMethods(Generic[View]):
         """Return the URL of its page on the dashboard."""
         return f"{self._transport.server}/{self._places}/{self.id}"
 
+    def refresh(self) -> Self:
+        """Read it again."""
+        self.view = self._detail_of(self._transport.get(self._path))
+        return self
+
     def unarchive(self) -> Self:
         """Show it in lists again."""
         return self._act("unarchive")
@@ -96,6 +106,18 @@ class ObjectMethods(Generic[View]):
             UserError: the file cannot be written.
         """
         return save(self._transport.get(f"{self._path}/report"), path)
+
+    def _until_ended(
+        self,
+        watched: Waitable,
+        view: Callable[[], V],
+        timeout_s: float | None,
+        progress: Callable[[V], None] | None,
+    ) -> None:
+        """Wait until it has ended; without ``progress`` show each view in notebook or terminal."""
+        waiting = Wait(f"{self.noun} {self.name} ({self.id})", timeout_s)
+        own = shown_progress(self.noun, self.name, self.url)
+        until_ended(watched, waiting, nullcontext(progress) if progress else own, view)
 
     @property
     def _path(self) -> str:

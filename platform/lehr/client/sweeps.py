@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -12,10 +11,8 @@ from pydantic import BaseModel
 
 from lehr.client.checkpoints import LONG_S
 from lehr.client.frames import import_pandas, need_plotly, trials_frame
-from lehr.client.progress import sweep_progress
 from lehr.client.runs import Run
 from lehr.client.server_object import ObjectMethods
-from lehr.client.waiting import Wait, until_ended
 from lehr.errors import Conflict, NotFound, nearest
 from lehr.schemas.sweeps import SweepDeletion, SweepDetail, SweepFigure, SweepView, TrialView
 from lehr.schemas.transfers import TransferView
@@ -239,10 +236,8 @@ class Sweep(ObjectMethods[SweepView]):
         Raises:
             TimeoutError: it had not finished in time.
         """
-        waiting = Wait(f"sweep {self.name} ({self.id})", timeout_s)
-        shown = nullcontext(progress) if progress else sweep_progress(self.name, self.url)
         watched = _Watched(self, self._read)
-        until_ended(watched, waiting, shown, lambda: watched.view)
+        self._until_ended(watched, lambda: watched.view, timeout_s, progress)
         return self.refresh() if watched.partly else self
 
     def frame(self) -> pd.DataFrame:
