@@ -23,7 +23,7 @@ from lehr.cli.output import (
 from lehr.cli.rollout_table import styled
 
 if TYPE_CHECKING:
-    from lehr.client import Run
+    from lehr.client import Run, Sweep
     from lehr.schemas.rollouts import RolloutView
     from lehr.schemas.runs import RunView
     from lehr.schemas.sweeps import SweepView
@@ -94,15 +94,14 @@ def ls(
         else:
             notes().print("No sweeps. The first one: lehr demo, or lehr sweep sweeps/lr_grid.yaml")
         return
-    if sweep is not None:
-        sweep = client.find_sweep(sweep).id
+    of_sweep = client.find_sweep(sweep) if sweep is not None else None
 
     def matching(*, archived: bool, limit: int) -> list[Run]:
         return client.runs(
             project=project,
             states=state,
             tag=tag,
-            sweep=sweep,
+            sweep=None if of_sweep is None else of_sweep.id,
             search=search,
             note=note,
             archived=archived,
@@ -118,7 +117,7 @@ def ls(
         others = bool(matching(archived=not archived, limit=1))
         notes().print(_why_none(filtered=filtered, archived=archived, others=others))
         return
-    _print_runs(runs[:limit])
+    _print_runs(runs[:limit], of_sweep)
     if len(runs) > limit:
         notes().print(f"[dim]More exist. Show them: lehr ls -n {limit * 4}[/]")
 
@@ -134,10 +133,13 @@ def _why_none(*, filtered: bool, archived: bool, others: bool) -> str:
     return "No runs. Create some: lehr demo, or lehr new spec"
 
 
-def _print_runs(runs: list[RunView]) -> None:
+def _print_runs(runs: list[RunView], sweep: Sweep | None) -> None:
+    """Print a table of runs; of one sweep, also the values that it tries."""
+    swept = sweep.view.parameters if sweep is not None else []
+    points = {trial.run.id: trial.parameters for trial in sweep.trials} if sweep is not None else {}
     has_mfu = any("mfu" in run.latest for run in runs)
     several = len({run.project for run in runs}) > 1
-    columns = ["id", "name", *(["project"] if several else [])]
+    columns = ["id", "name", *(["project"] if several else []), *formats.short_paths(swept)]
     columns += ["state", "step", "loss", "trend", "val", "tok/s"]
     columns += ["MFU"] if has_mfu else []
     trains = any(run.state in _TRAINS for run in runs)
@@ -151,6 +153,7 @@ def _print_runs(runs: list[RunView]) -> None:
             run.id,
             run.name,
             *([run.project] if several else []),
+            *(escaped(formats.parameter(points.get(run.id, {}).get(path), path)) for path in swept),
             state_text(run.state),
             _steps(run),
             formats.loss(latest.get("train/loss")),

@@ -81,7 +81,7 @@ def _print_sweep(sweep: Sweep) -> None:
     for warning in view.warnings:
         warn(warning)
     out.print()
-    out.print(fitting(trials_table(view, ranked=True), out, fold="state", spare=SPARE))
+    out.print(fitting(trials_table(view), out, fold="state", spare=SPARE))
     for note in view.notes:
         if note != view.held_out_note:
             out.print(f"  {note}", markup=False)

@@ -16,7 +16,8 @@ from lehr.control.lifecycle import Desired
 from lehr.errors import Conflict, HomeUnusable
 from lehr.node.stop import End, StoppedTrainings, count_trainings, stop_all
 
-SERVER_TIMEOUT_S = 20.0
+SERVER_TIMEOUT_S = 120.0
+"""A healthy server ends within seconds, but on a busy machine it has taken over 20."""
 
 
 @dataclass
@@ -55,7 +56,9 @@ def _take_down(where: Path, report: ShutdownReport, *, keep_runs: bool, timeout_
     if server is not None:
         killed = stop(server.process, timeout_s=SERVER_TIMEOUT_S)
         report.stopped.append(
-            "the server (killed: it did not end by itself)" if killed else "the server"
+            f"the server (killed: it did not end within {SERVER_TIMEOUT_S:.0f} s)"
+            if killed
+            else "the server"
         )
     if ray_head.recorded(where) is not None:
         # Only trainings on Lehr's own Ray belong to this machine.

@@ -27,12 +27,13 @@ SPARE = ("trend", "MFU", "tok/s", "GPU")
 """Columns of ``trials_table`` that narrow terminals leave out, the first one first."""
 
 
-def trials_table(sweep: SweepDetail, *, ranked: bool = False) -> Table:
-    """Return a table with one row per trial: values, metric, curve, speed, node and state."""
-    trials = sorted(sweep.seeded, key=_rank) if ranked else sweep.trials
+def trials_table(sweep: SweepDetail) -> Table:
+    """Return a table with one row per trial, by rank: values, metric, curve, speed and state."""
+    trials = sorted(sweep.seeded, key=_rank)
     columns = {
-        **({"#": [str(trial.rank or formats.NOTHING) for trial in trials]} if ranked else {}),
-        **_values(sweep, trials, sweep.columns if ranked else sweep.parameters),
+        "#": [str(trial.rank or formats.NOTHING) for trial in trials],
+        "run": [escaped(trial.run.name) for trial in trials],
+        **_values(sweep, trials, sweep.columns),
         "trend": [_trend(trial, 8) for trial in trials],
         **_speed(trials, mfu=True),
         "GPU": _places(trials),
@@ -69,7 +70,7 @@ def _table(
     columns: dict[str, list[str]],
     states: Sequence[str | Text],
 ) -> Table:
-    left = {_BEST, "trend", "GPU"}
+    left = {"run", _BEST, "trend", "GPU"}
     rows = table()
     for name in columns:
         justify: Literal["left", "right"] = "left" if name in left else "right"

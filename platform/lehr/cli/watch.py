@@ -113,7 +113,7 @@ def print_result(sweep: Sweep) -> None:
     if view.held_out_note:
         warn(view.held_out_note)
     out.print()
-    out.print(fitting(trials_table(view, ranked=True), out, fold="state", spare=SPARE))
+    out.print(fitting(trials_table(view), out, fold="state", spare=SPARE))
     for note in view.notes:
         if note != view.held_out_note:
             out.print(f"  {note}", style="dim", markup=False)

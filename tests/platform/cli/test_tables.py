@@ -85,26 +85,19 @@ TRIALS = (
 )
 
 
-def test_live_table_has_the_specified_layout():
+def test_table_has_the_best_first_the_unranked_last_and_names_each_run():
     lines = text(trials_table(sweep(*TRIALS)))
-    assert lines[0].split() == ["lr", "val/loss", "trend", "tok/s", "MFU", "GPU", "state"]
-    assert lines[1].split() == [
-        "1.0e-4", "5.912", "█▇▆▅▄▃▂▁", "31.2k", "49", "%", "0", "running", "412",
+    assert lines[0].split() == [
+        "#", "run", "lr", "val/loss", "trend", "tok/s", "MFU", "GPU", "state",
     ]  # fmt: skip
-    assert lines[2].split()[:3] == ["3.0e-4", "5.204", "best"]
+    assert lines[1].split()[:5] == ["1", "lr-grid-2", "3.0e-4", "5.204", "best"]
+    assert lines[2].split() == [
+        "2", "lr-grid-1", "1.0e-4", "5.912", "█▇▆▅▄▃▂▁", "31.2k", "49", "%", "0", "running", "412",
+    ]  # fmt: skip
+    assert lines[3].split()[:4] == ["—", "lr-grid-3", "2.4e-3", "nan"]
     assert lines[3].endswith("failed: loss became NaN (LR too high)")
-    assert lines[3].split()[:2] == ["2.4e-3", "nan"]
+    assert lines[4].split()[:3] == ["—", "lr-grid-4", "1.0e-2"]
     assert lines[4].endswith("queued: waits for 1 x A100; next in line")
-
-
-def test_ranked_table_has_the_best_first_and_unranked_last():
-    lines = text(trials_table(sweep(*TRIALS), ranked=True))
-    assert [line.split()[:2] for line in lines[1:]] == [
-        ["1", "3.0e-4"],
-        ["2", "1.0e-4"],
-        ["—", "2.4e-3"],
-        ["—", "1.0e-2"],
-    ]
 
 
 def test_table_has_a_node_column_if_there_are_several_nodes():
@@ -125,7 +118,7 @@ def test_user_text_is_not_markup_and_has_no_terminal_codes():
     view = sweep(odd).model_copy(update={"metric": "[/val]"})
     lines = text(trials_table(view))
     assert "[/val]" in lines[0]
-    assert lines[1].split()[0] == "[/]"
+    assert lines[1].split()[2] == "[/]"
     assert lines[1].endswith("failed: gone [/dim] C:\\temp")
     assert "\x1b" not in "".join(lines)
 
