@@ -225,6 +225,6 @@ def test_note_names_trials_that_recorded_no_held_out_set_unless_none_did(api):
     assert [trial["rank"] for trial in sweep["trials"]] == [3, 1, 2]
     assert sweep["held_out"] == "unknown"
     assert sweep["notes"][0].startswith(
-        "val/loss may not be comparable: trial 1 and trial 3 recorded no digest"
+        "val/loss may not be comparable: trial 1, trial 3 recorded no digest"
     )
     assert grid(api, (3.0, None), (2.0, None))["held_out_note"] is None
