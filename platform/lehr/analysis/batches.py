@@ -22,8 +22,20 @@ DIGEST = "data/digest"
 EPOCH = "data/epoch"
 BatchesVerdict = Literal["same", "different", "unknown"]
 
+PASSES_SOURCE = "Muennighoff et al. 2023, arXiv:2305.16264"
+_GOOD_PASSES = 4
 _ROUNDING = 1e-6
 """Epochs are computed in floating point."""
+
+
+def passes_note(passes: float | None) -> str | None:
+    """Return what to know of a training that passes over its corpus so often; None if nothing."""
+    if passes is None or not passes > _GOOD_PASSES:
+        return None
+    return (
+        f"{passes:.3g} passes over the corpus; up to {_GOOD_PASSES} are nearly as good as new data "
+        f"({PASSES_SOURCE})."
+    )
 
 
 @dataclass(frozen=True)

@@ -10,21 +10,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lehr import formats
+from lehr.analysis.batches import EPOCH, passes_note
 from lehr.cli.alerts import print_alert
 from lehr.cli.connect import connect
-from lehr.cli.output import JsonOption, console, escaped, notes, print_json
-from lehr.errors import UserError
+from lehr.cli.output import JsonOption, console, escaped, notes, print_json, warn
+from lehr.errors import NotFound, ServerUnavailable, Unauthorized, UserError
 from lehr_trainer import extras
 
 if TYPE_CHECKING:
-    from lehr.client import Run
+    from collections.abc import Iterable
+
     from lehr.curve_files import FileCurves
     from lehr.schemas.alerts import AlertView
+    from lehr.schemas.runs import RunDetail
+    from lehr.schemas.streams import MetricInfo
 
 app = typer.Typer(rich_markup_mode=None)
 _WARMUP_SHARE = 0.02
-_FEW = 20
-"""Points after the warmup below which no trend is judged."""
+_RUN = "run:"
+"""Before a run's name, where a file has the same."""
+_MOST_POINTS = 2_000
+"""Points of a run's curve that count: the server reads no more."""
 _SUFFIXES = frozenset({".csv", ".tsv", ".jsonl", ".json", ".wandb", ".txt", ".log"})
 
 
@@ -35,8 +41,8 @@ def diagnose(
         typer.Argument(
             metavar="RUN|FILE",
             help="Name or id of a run, or a file or folder: a run directory or events.jsonl of "
-            "Lehr, CSV, JSON lines, TensorBoard event files, a W&B offline file. If both a file "
-            "and a run have this name, the file is read.",
+            "Lehr, CSV, JSON lines, TensorBoard event files, a W&B offline file. If both have this "
+            "name, run:NAME is the run and ./NAME the file.",
         ),
     ],
     metric: Annotated[
@@ -67,27 +73,56 @@ def diagnose(
     """Find problems in the curves of a run, or of a file from any tool. A file needs no server.
 
     JSON: {diagnosis: {source, format, rows, last_step, total_steps, warmup_steps, alerts:
-    [AlertView], unjudged: {rule: [missing metrics]}, notes: [...]}}.
+    [AlertView], unjudged: {rule: [what it needs]}, warnings: [...], notes: [...]}}.
     """
     path = Path(source)
-    if path.exists() or os.sep in source or path.suffix in _SUFFIXES:
+    of_files = bool(metric) or steps is not None or warmup is not None
+    named = os.sep in source or path.suffix in _SUFFIXES
+    if source.startswith(_RUN):
+        found, alerts = _of_run(source.removeprefix(_RUN))
+    elif named or (path.exists() and (of_files or _means_file(path))):
         extras.need("numpy")
         found, alerts = _of_file(path, metric or [], steps, warmup)
-    elif metric or steps is not None or warmup is not None:
+    elif of_files:
         raise UserError(
             f"{source}: --metric, --steps and --warmup are for files, and there is no such file."
         )
     else:
         found, alerts = _of_run(source)
+    codes = {alert.code for alert in alerts}
+    found["unjudged"] = {code: n for code, n in found["unjudged"].items() if code not in codes}
     if as_json:
         print_json({"diagnosis": {**found, "alerts": alerts}})
     else:
         _print(found, alerts)
 
 
+def _means_file(path: Path) -> bool:
+    """Return whether a name that a file or folder has means it; ask if a run has it as well.
+
+    Raises:
+        UserError: both have it, and stdin is not a terminal.
+    """
+    import sys
+
+    try:
+        run = connect().run(str(path))
+    except (NotFound, ServerUnavailable, Unauthorized):
+        return True
+    if sys.stdin.isatty():
+        question = f"{path} is a run ({run.id}) and a file or folder here. Diagnose the run?"
+        return not typer.confirm(question, default=True, err=True)
+    raise UserError(
+        f"{path} is a run ({run.id}, {run.state}) and a file or folder here.",
+        hint=f"Name one of them: lehr diagnose {_RUN}{path}, or lehr diagnose ./{path}",
+    )
+
+
 def _of_run(ref: str) -> tuple[dict[str, Any], list[AlertView]]:
     run = connect().run(ref)
     detail = run.detail
+    logged = {one.name: one for one in run.metrics()}
+    epoch = logged.get(EPOCH)
     found: dict[str, Any] = {
         "source": run.name,
         "format": "run",
@@ -95,23 +130,37 @@ def _of_run(ref: str) -> tuple[dict[str, Any], list[AlertView]]:
         "last_step": detail.step,
         "total_steps": detail.total_steps,
         "warmup_steps": None,
-        "unjudged": _unjudged(run),
+        "unjudged": _unjudged(detail, logged.values()),
+        "warnings": _passes(None if epoch is None else epoch.last),
         "notes": [],
     }
     return found, run.alerts()
 
 
-def _unjudged(run: Run) -> dict[str, list[str]]:
-    """Return the rules that lack metrics of a run; empty on a machine without numpy."""
+def _passes(passes: float | None) -> list[str]:
+    note = passes_note(passes)
+    return [] if note is None else [note]
+
+
+def _unjudged(run: RunDetail, logged: Iterable[MetricInfo]) -> dict[str, list[str]]:
+    """Return what rules lack to judge a run; empty on a machine without numpy."""
     from importlib.util import find_spec
 
     if find_spec("numpy") is None:
         return {}
     from lehr.analysis.curve import Curve
     from lehr.analysis.diagnosis import unjudged
+    from lehr_trainer.configs.train import ScheduleConfig
 
-    logged = {one.name: Curve([one.last_step], [one.last]) for one in run.metrics()}
-    return {str(code): lacks for code, lacks in unjudged(logged).items()}
+    curves = {}
+    for one in logged:
+        count = min(one.points, _MOST_POINTS)
+        steps = [one.last_step * (n + 1) // count for n in range(count)]
+        curves[one.name] = Curve(steps, [one.last] * count)
+    train = run.spec.get("train")
+    total = run.total_steps or (run.step if run.state == "completed" else None)
+    warmup = ScheduleConfig.model_validate(train["schedule"]).warmup(total or 0) if train else 0
+    return {str(code): lacks for code, lacks in unjudged(curves, total, warmup).items()}
 
 
 def _of_file(
@@ -130,10 +179,7 @@ def _of_file(
     alerts = diagnosis.diagnose(
         file.curves, total_steps=total, warmup_steps=warmup_steps, changes=file.changes
     )
-    loss = file.curves.get("train/loss")
-    points = sum(step > warmup_steps for step in loss.steps) if loss is not None else 0
-    if points < _FEW:
-        assumed.append(f"The loss has {points} points after the warmup; trends need {_FEW} points.")
+    epoch = file.curves.get(EPOCH)
     found = {
         "source": str(path),
         "format": file.form,
@@ -141,7 +187,8 @@ def _of_file(
         "last_step": file.last_step,
         "total_steps": total,
         "warmup_steps": warmup_steps,
-        "unjudged": diagnosis.unjudged(file.curves),
+        "unjudged": diagnosis.unjudged(file.curves, total, warmup_steps),
+        "warnings": _passes(epoch.values[-1] if epoch is not None and len(epoch) else None),
         "notes": [*file.remarks, *assumed],
     }
     views = [AlertView.model_validate(alert, from_attributes=True) for alert in alerts]
@@ -176,7 +223,10 @@ def _print(found: dict[str, Any], alerts: list[AlertView]) -> None:
         out.print()
         print_alert(alert)
     if not alerts:
-        out.print("\nNothing wrong was found.")
+        out.print("\nNothing wrong was found in the curves.")
+    for text in found["warnings"]:
+        out.print()
+        warn(text)
     if found["unjudged"]:
         lacks: dict[str, list[str]] = {}
         for code, missing in found["unjudged"].items():

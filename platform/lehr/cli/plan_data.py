@@ -9,32 +9,39 @@ from lehr.cli.output import console, warn
 
 if TYPE_CHECKING:
     from lehr.specs import RunSpec
+    from lehr_trainer.configs.train import TrainConfig
 
 
 def print_data(specs: Iterable[RunSpec]) -> None:
-    """Print each held-out set that is prepared on this machine, and each problem, once.
+    """Print each held-out set that is prepared on this machine, many passes over a corpus, and each
+    problem, once.
 
     A path may exist where the runs train, so nothing is refused.
     """
     runs = [spec for spec in specs if spec.train is not None]
-    for text in dict.fromkeys(filter(None, map(_held_out, runs))):
+    trains = {repr((t.data, t.validation, t.total_tokens)): t for t in (r.own for r in runs)}
+    known = [_of_prepared(train) for train in trains.values()]
+    for text in dict.fromkeys(scored for scored, _ in known if scored):
         console().print(f"  scored   {text}", highlight=False)
-    for text in data_problems(runs):
+    for text in [*dict.fromkeys(passes for _, passes in known if passes), *data_problems(runs)]:
         warn(text)
 
 
-def _held_out(spec: RunSpec) -> str | None:
+def _of_prepared(train: TrainConfig) -> tuple[str | None, str | None]:
+    """Return what an evaluation scores, and a warning of many passes, where data are prepared."""
     from lehr import home
+    from lehr.analysis.batches import passes_note
     from lehr_trainer.errors import TrainerError
 
     try:
-        from lehr_trainer.data.prepared_sample import prepared_sample
+        from lehr_trainer.data.prepared_sample import prepared_passes, prepared_sample
 
-        train = spec.own
-        sample = prepared_sample(train.data, train.validation, home.data_dir())
+        given = train.data, train.validation, home.data_dir()
+        sample, passes = prepared_sample(*given), prepared_passes(*given, train.total_tokens)
     except (ImportError, OSError, TrainerError):
-        return None  # Of a trainer that is not installed here, or data that are elsewhere.
-    return None if sample is None else sample.describe(train.validation.tokens)
+        return None, None  # Of a trainer that is not installed here, or data that are elsewhere.
+    scored = None if sample is None else sample.describe(train.validation.tokens)
+    return scored, passes_note(passes)
 
 
 def data_problems(specs: Iterable[RunSpec]) -> list[str]:

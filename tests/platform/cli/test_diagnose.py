@@ -1,12 +1,14 @@
 """``lehr diagnose`` of files, which needs no server; of runs: test_goldens.py."""
 
+import io
 import json
 
 import numpy as np
 import pytest
 
 from lehr.schemas.alerts import AlertView
-from lehr_testing import cli
+from lehr_testing import cli, seeding
+from lehr_testing.api import TOKEN, served
 from lehr_testing.tfevents import scalar, write
 from lehr_trainer import extras
 
@@ -87,7 +89,40 @@ def test_rates_that_are_no_numbers_tell_nothing_of_the_warmup(lehr, tmp_path, fi
 
 def test_few_points_are_no_clean_bill(lehr, tmp_path):
     (tmp_path / "few.csv").write_text("step,loss\n1,3\n2,2\n")
-    assert "trends need 20 points" in lehr("diagnose", "few.csv").stdout
+    text = " ".join(lehr("diagnose", "few.csv").stdout.split())
+    assert "diverging, spikes: needs 20 points of train/loss after the warmup (it has 2)" in text
+
+
+def test_many_passes_over_a_small_corpus_are_said(lehr, tmp_path):
+    rows = "\n".join(f"{s},3,{s / 5}" for s in range(1, 191))
+    (tmp_path / "small.csv").write_text(f"step,loss,data/epoch\n{rows}\n")
+    result = lehr("diagnose", "small.csv")
+    assert (
+        "! 38 passes over the corpus; up to 4 are nearly as good" in result.stdout + result.stderr
+    )
+
+
+def test_name_of_a_run_and_of_a_folder_is_asked(tmp_path, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    write(tmp_path / "both" / "events.out.tfevents.1.host", [scalar(1, loss=1.0)])
+    with served(tmp_path / "home") as (api, address):
+        run = api.store.runs.create(seeding.run_spec("both"))
+
+        def call(*args, **given):
+            return cli.call("--server", address, *args, cwd=tmp_path, LEHR_TOKEN=TOKEN, **given)
+
+        refused = call("diagnose", "both")
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert f"both is a run ({run.id}, queued) and a file or folder here." in refused.stderr
+        assert "lehr diagnose run:both, or lehr diagnose ./both" in refused.stderr
+        assert "both: run," in call("diagnose", "run:both").stdout
+        assert "both: tensorboard" in call("diagnose", "./both").stdout.lower()
+        monkeypatch.setattr(io, "StringIO", Terminal)
+        for answer, form in {"y": "both: run,", "n": "both: tensorboard"}.items():
+            assert form in call("diagnose", "both", stdin=f"{answer}\n").stdout.lower()
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from lehr_trainer.configs.train import DataConfig, FilesCorpus, ValidationConfig
 from lehr_trainer.data import ValidationSet, prepare_dataset
 from lehr_trainer.data.files import source_names
 from lehr_trainer.data.prepare import document_hash, is_held_out
-from lehr_trainer.data.prepared_sample import prepared_sample
+from lehr_trainer.data.prepared_sample import prepared_passes, prepared_sample
 from lehr_trainer.errors import BadData
 
 
@@ -122,13 +122,15 @@ def mixed_folder(folder, count=2):
 def test_each_document_has_the_folder_it_came_from(tmp_path):
     data, validation = mixed_folder(tmp_path / "texts", 3)
     assert prepared_sample(data, validation, tmp_path / "r") is None
-    made = prepare_dataset(data, validation, 512, tmp_path / "r", silent).held_out
+    prepared = prepare_dataset(data, validation, 512, tmp_path / "r", silent)
+    made = prepared.held_out
     texts = np.split(made.tokens, np.cumsum(made.lengths)[:-1])
     starts = [bytes(text[:6].tolist()).decode().replace("-", "_") for text in texts]
     assert list(made.sources) == starts
     assert set(starts) == {"kind_0", "kind_1", "kind_2"}
     found = prepared_sample(data, validation, tmp_path / "r")
     assert found.describe(8000) == made.describe(8000)
+    assert prepared_passes(data, validation, tmp_path / "r", 38 * prepared.tokens) == 38
 
 
 def test_sources_are_few(tmp_path):

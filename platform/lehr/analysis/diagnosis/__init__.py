@@ -7,7 +7,7 @@ accuracy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
@@ -31,6 +31,7 @@ from lehr.analysis.diagnosis.signs import (
     VAL_LOSS,
     DiagnosedRun,
     Loss,
+    Needs,
     Rule,
     Sureness,
 )
@@ -79,8 +80,7 @@ class Alert:
 
 
 RULES: dict[AlertCode, Rule] = {code: REGISTERED[code][0] for code in get_args(AlertCode)}
-NEEDS = {code: needs for code, (_, needs) in REGISTERED.items() if needs}
-"""What each rule needs: one metric of each group. A rule that is not in it needs the loss."""
+NEEDS = {code: needs for code, (_, needs) in REGISTERED.items()}
 
 
 def diagnose(
@@ -113,12 +113,29 @@ def diagnose(
     return sorted(found, key=lambda alert: (alert.step, alert.code))
 
 
-def unjudged(curves: Mapping[str, Curve]) -> dict[AlertCode, list[str]]:
-    """Return the rules that cannot judge these curves, each with the metrics that it lacks."""
-    parts = {f"params/*/{name.rsplit('/', 1)[-1]}" for name in curves if name.startswith("params/")}
-    have = {name for name, curve in curves.items() if len(curve)} | parts
-    found = {
-        code: [" or ".join(group) for group in NEEDS.get(code, ((LOSS,),)) if not have & {*group}]
-        for code in RULES
-    }
+def unjudged(
+    curves: Mapping[str, Curve], total_steps: int | None, warmup_steps: int = 0
+) -> dict[AlertCode, list[str]]:
+    """Return the rules that cannot judge these curves, each with what it needs."""
+    counts: dict[str, tuple[int, int]] = {}
+    """By metric: all points, and those after the warmup."""
+    for name, curve in curves.items():
+        warm = sum(step > warmup_steps for step in curve.steps)
+        part = f"params/*/{name.rsplit('/', 1)[-1]}" if name.startswith("params/") else name
+        counts[part] = max(counts.get(part, (0, 0)), (len(curve), warm))
+    found = {code: list(_lacks(NEEDS[code], counts, total_steps)) for code in RULES}
     return {code: lacks for code, lacks in found.items() if lacks}
+
+
+def _lacks(
+    needs: Needs, counts: Mapping[str, tuple[int, int]], total_steps: int | None
+) -> Iterator[str]:
+    missing = [group for group in needs.metrics if not any(counts.get(n, (0,))[0] for n in group)]
+    yield from (" or ".join(group) for group in missing)
+    there = max(counts.get(name, (0, 0))[needs.after_warmup] for name in needs.metrics[-1])
+    if not missing and there < needs.points:
+        when = " after the warmup" if needs.after_warmup else ""
+        name = " or ".join(needs.metrics[-1])
+        yield f"{needs.points} points of {name}{when} (it has {there})"
+    if needs.length and total_steps is None:
+        yield "the number of steps"

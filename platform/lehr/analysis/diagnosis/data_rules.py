@@ -8,7 +8,7 @@ from lehr.analysis.batches import DIGEST, EPOCH, agreement, repetition
 from lehr.analysis.diagnosis.signs import LASTS, DiagnosedRun, Sign, rule
 
 
-@rule("repeated_batches", (DIGEST,), (EPOCH,))
+@rule("repeated_batches", (EPOCH,), (DIGEST,), points=LASTS + 1)
 def repeated_batches(run: DiagnosedRun) -> Iterator[Sign]:
     digests, epochs = run.curves.get(DIGEST), run.curves.get(EPOCH)
     if digests is None or epochs is None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from lehr.analysis.batches import EPOCH
+from lehr.analysis.batches import EPOCH, PASSES_SOURCE
 from lehr.analysis.diagnosis.signs import (
     BYTE_VOCABULARY,
     LASTS,
@@ -31,7 +31,7 @@ LEARNT_BY_HEART = 0.7
 """Training loss as a share of the validation's."""
 
 
-@rule("too_good", (CHECK,), (SAME_TOKENS,))
+@rule("too_good", (CHECK,), (SAME_TOKENS,), points=LASTS)
 def too_good(run: DiagnosedRun) -> Iterator[Sign]:
     """Detect a low-precision loss that falls while the cross entropy in fp32 rises.
 
@@ -62,7 +62,7 @@ def too_good(run: DiagnosedRun) -> Iterator[Sign]:
     )
 
 
-@rule("implausible")
+@rule("implausible", points=LOW_POINTS)
 def implausible(run: DiagnosedRun) -> Iterator[Sign]:
     """Detect a loss below what text allows, in the first pass over the corpus.
 
@@ -94,7 +94,7 @@ def implausible(run: DiagnosedRun) -> Iterator[Sign]:
     )
 
 
-@rule("memorization", (LOSS,), (VAL_LOSS, EPOCH))
+@rule("memorization", (LOSS,), (VAL_LOSS, EPOCH), points=LASTS)
 def memorization(run: DiagnosedRun) -> Iterator[Sign]:
     """Detect a training loss far under the validation's, or near zero, after several passes."""
     loss, validation = run.series(LOSS), run.series(VAL_LOSS)
@@ -125,11 +125,11 @@ def memorization(run: DiagnosedRun) -> Iterator[Sign]:
         "More data, or at most 4 passes over it",
         "likely",
         "a corpus that is small for the model and seen many times",
-        "Muennighoff et al. 2023, arXiv:2305.16264: up to 4 passes are nearly as good as new data",
+        f"{PASSES_SOURCE}: up to 4 passes are nearly as good as new data",
     )
 
 
-@rule("overfitting", (LOSS,), (VAL_LOSS,))
+@rule("overfitting", (LOSS,), (VAL_LOSS,), points=LASTS + 1)
 def overfitting(run: DiagnosedRun) -> Iterator[Sign]:
     """Detect a validation loss that left its lowest value while the training loss fell on.
 
@@ -165,5 +165,5 @@ def overfitting(run: DiagnosedRun) -> Iterator[Sign]:
         "At least twice the data, or half of the passes; the best checkpoint is kept",
         "likely",
         "too many passes over too little data",
-        "Muennighoff et al. 2023, arXiv:2305.16264",
+        PASSES_SOURCE,
     )

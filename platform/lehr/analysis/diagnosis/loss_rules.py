@@ -12,6 +12,7 @@ from lehr.analysis.batches import EPOCH
 from lehr.analysis.diagnosis.signs import (
     LASTS,
     LOSS,
+    MIN_POINTS,
     UNTRAINED_WIDTH,
     DiagnosedRun,
     FiniteCurve,
@@ -63,7 +64,7 @@ def nan(run: DiagnosedRun) -> Iterator[Sign]:
         )
 
 
-@rule("diverging")
+@rule("diverging", points=MIN_POINTS, after_warmup=True)
 def diverging(run: DiagnosedRun) -> Iterator[Sign]:
     """Detect a loss above that of untrained weights, or one that left its lowest value for long."""
     yield from itertools.islice(itertools.chain(_above_untrained(run), _left_lowest(run)), 1)
@@ -128,7 +129,7 @@ def _left_lowest(run: DiagnosedRun) -> Iterator[Sign]:
     )
 
 
-@rule("spikes")
+@rule("spikes", points=MIN_POINTS, after_warmup=True)
 def spikes(run: DiagnosedRun) -> Iterator[Sign]:
     loss = run.after_warmup(LOSS)
     if not len(loss):
@@ -151,7 +152,7 @@ def spikes(run: DiagnosedRun) -> Iterator[Sign]:
         )
 
 
-@rule("oscillating")
+@rule("oscillating", points=2 * HALF_WINDOW[0] + MOST_PERIOD // 2, after_warmup=True)
 def oscillating(run: DiagnosedRun) -> Iterator[Sign]:
     """Detect one short period that holds much of the loss's variance, twice in a row."""
     loss = run.after_warmup(LOSS)
@@ -191,7 +192,7 @@ def oscillating(run: DiagnosedRun) -> Iterator[Sign]:
     )
 
 
-@rule("stagnant")
+@rule("stagnant", points=75, after_warmup=True, length=True)  # 30 in 40 % of them.
 def stagnant(run: DiagnosedRun) -> Iterator[Sign]:
     """Detect a loss that stopped falling in mid-schedule.
 

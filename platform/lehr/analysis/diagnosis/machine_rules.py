@@ -31,7 +31,7 @@ GROWS_BY = {"memory/allocated_bytes": 0.05, "memory/rss_bytes": 0.2}
 BLOCKS = 8
 
 
-@rule("data_wait", (WAIT,), (STEP_TIME,))
+@rule("data_wait", (WAIT,), (STEP_TIME,), points=MIN_POINTS, after_warmup=True)
 def data_wait(run: DiagnosedRun) -> Iterator[Sign]:
     """Detect a share of waiting that is too large in each of the last three stretches."""
     waits, times = run.after_warmup(WAIT), run.after_warmup(STEP_TIME)
@@ -59,7 +59,7 @@ def data_wait(run: DiagnosedRun) -> Iterator[Sign]:
     )
 
 
-@rule("slowdown", (SPEED, STEP_TIME))
+@rule("slowdown", (SPEED, STEP_TIME), points=SPEED_POINTS, after_warmup=True)
 def slowdown(run: DiagnosedRun) -> Iterator[Sign]:
     """Detect steps that became slower and stay so.
 
@@ -97,7 +97,7 @@ def slowdown(run: DiagnosedRun) -> Iterator[Sign]:
     )
 
 
-@rule("memory_creep", MEMORY)
+@rule("memory_creep", MEMORY, points=2 * BLOCKS * 5, after_warmup=True)
 def memory_creep(run: DiagnosedRun) -> Iterator[Sign]:
     """Detect memory that grows steadily, in each eighth of the run's newer half."""
     for name in MEMORY:

@@ -71,20 +71,45 @@ class Loss:
 
 Rule = Callable[["DiagnosedRun"], Iterator[Sign]]
 MetricGroups = tuple[tuple[str, ...], ...]
-REGISTERED: dict[AlertCode, tuple[Rule, MetricGroups]] = {}
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a rule needs to judge a run."""
+
+    metrics: MetricGroups
+    """One metric of each group."""
+    points: int
+    """Of a metric of the last group."""
+    after_warmup: bool
+    """Whether only points after the warmup count."""
+    length: bool
+    """Whether it needs the run's number of steps."""
+
+
+REGISTERED: dict[AlertCode, tuple[Rule, Needs]] = {}
 """By the name of its alert: a rule, and what it needs."""
 
 
-def rule(code: AlertCode, *needs: tuple[str, ...]) -> Callable[[Rule], Rule]:
+def rule(
+    code: AlertCode,
+    *needs: tuple[str, ...],
+    points: int = 1,
+    after_warmup: bool = False,
+    length: bool = False,
+) -> Callable[[Rule], Rule]:
     """Register a rule.
 
     Args:
         code: the name of its alerts.
         needs: one metric of each group. Default: the loss.
+        points: fewest points of the last group that it judges.
+        after_warmup: points of the warmup do not count.
+        length: it does not judge without the run's number of steps.
     """
 
     def register(found: Rule) -> Rule:
-        REGISTERED[code] = (found, needs)
+        REGISTERED[code] = found, Needs(needs or ((LOSS,),), points, after_warmup, length)
         return found
 
     return register

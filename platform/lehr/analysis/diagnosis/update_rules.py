@@ -11,6 +11,7 @@ from lehr.analysis.diagnosis.signs import (
     LASTS,
     LOSS,
     LR,
+    MIN_POINTS,
     DiagnosedRun,
     FiniteCurve,
     Sign,
@@ -40,7 +41,7 @@ LOW_LR_STEPS = 150
 """Fewest steps after the warmup before the loss can show that the rate is too low."""
 
 
-@rule("exploding", (GRAD_NORM,))
+@rule("exploding", (GRAD_NORM,), points=MIN_POINTS, after_warmup=True)
 def exploding(run: DiagnosedRun) -> Iterator[Sign]:
     norms = run.after_warmup(GRAD_NORM)
     if not len(norms):
@@ -66,7 +67,7 @@ def exploding(run: DiagnosedRun) -> Iterator[Sign]:
     )
 
 
-@rule("exploding_part", ("params/*/grad_norm",))
+@rule("exploding_part", ("params/*/grad_norm",), points=2 * LASTS, after_warmup=True)
 def exploding_part(run: DiagnosedRun) -> Iterator[Sign]:
     """Detect a part whose gradient norm grows tenfold beside the other parts'."""
     parts = run.parts("grad_norm")
@@ -96,7 +97,7 @@ def exploding_part(run: DiagnosedRun) -> Iterator[Sign]:
         return
 
 
-@rule("dead_part", ("params/*/grad_norm",))
+@rule("dead_part", ("params/*/grad_norm",), points=LASTS, after_warmup=True)
 def dead_part(run: DiagnosedRun) -> Iterator[Sign]:
     """Detect a part that gets no gradient while others do."""
     parts = run.parts("grad_norm")
@@ -155,7 +156,7 @@ def low_lr(run: DiagnosedRun) -> Iterator[Sign]:
     )
 
 
-@rule("high_lr", ("params/*/update_ratio",))
+@rule("high_lr", ("params/*/update_ratio",), points=LASTS, after_warmup=True)
 def high_lr(run: DiagnosedRun) -> Iterator[Sign]:
     """Detect updates that are too large for their weights, while the rate is near its peak."""
     ratio, began = _update_ratio(run)
