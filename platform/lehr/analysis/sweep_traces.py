@@ -29,25 +29,24 @@ def ranked_traces(
     groups: dict[str, list[TrialView]] = {}
     for trial in trials:
         groups.setdefault(_others(trial, parameter), []).append(trial)
-    given = {name: index for index, name in enumerate(groups)}
     traces = []
-    for name, members in groups.items():
+    for index, (name, members) in enumerate(groups.items()):
         ordered = sorted(members, key=lambda trial: _order(trial.parameters[parameter]))
-        look = stroke(given[name]) if len(groups) > 1 else None
+        slot = index if len(groups) > 1 else None
         several = len(groups) > 1 or len(set(_at(parameter, ordered))) < len(ordered)
         # A line or a mean through values of different held-out sets would compare them.
         if several and sweep.held_out != "different":
             if sweep.noise_band is not None:
                 traces.append(_band_trace(parameter, ordered, sweep.noise_band))
-            traces.append(_mean_trace(parameter, ordered, given[name] if look else None))
+            traces.append(_mean_trace(parameter, ordered, slot))
         traces.append(
             {
                 **_points(sweep, parameter, ordered),
                 "mode": "markers",
                 "name": literal(name or sweep.metric),
                 "y": [trial.compared_value for trial in ordered],
-                "marker": {"size": 9, "color": look.colour if look else _BLUE},
-                "meta": {"role": "points", "slot": given[name] if look else None},
+                "marker": {"size": 9, "color": _BLUE if slot is None else stroke(slot).colour},
+                "meta": {"role": "points", "slot": slot},
             }
         )
     return traces

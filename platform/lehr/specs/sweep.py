@@ -29,16 +29,13 @@ class Metric(Config):
     name: str = "val/loss"
     """Metric that ranks the trials."""
     goal: Goal = "minimize"
-    """Whether lower or higher is better. Default: by the name, so that an accuracy is maximized;
-    minimize where the name does not show it.
-    """
+    """Whether lower or higher is better. By default that of the name: an accuracy is maximized."""
 
     @model_validator(mode="before")
     @classmethod
     def _goal_of_the_name(cls, data: Any) -> Any:
-        if not isinstance(data, dict) or "goal" in data or "name" not in data:
-            return data
-        return {**data, "goal": goal_of(str(data["name"])) or "minimize"}
+        named = isinstance(data, dict) and "name" in data
+        return {"goal": goal_of(str(data["name"])) or "minimize", **data} if named else data
 
 
 class Values(Config):

@@ -91,16 +91,6 @@ export async function get(path, params = {}, signal = undefined) {
 
 /**
  * @param {string} path
- * @param {Record<string, unknown>} [params]
- * @returns {Promise<string>}
- */
-export async function getText(path, params = {}) {
-  const response = await request(url(path, params), {});
-  return response.text();
-}
-
-/**
- * @param {string} path
  * @param {unknown} [body]
  * @returns {Promise<any>}
  */

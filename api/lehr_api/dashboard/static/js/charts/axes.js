@@ -131,7 +131,7 @@ export function yAxis(name, lines, traces, log, own) {
   // One run that diverges takes the mean of its group with it.
   const runs = lines.flatMap((line) => line.parts ?? [line]);
   const clipped = own.all || given ? null : robust(runs.map(({ curve }) => curve.y));
-  const range = given ?? clipped?.range ?? steady(traces, log).range;
+  const range = given ?? clipped?.range ?? steady(low, high);
   if (range) [low, high] = range;
   else {
     const room = (high - low || Math.abs(high) || 1) / 18;

@@ -4,24 +4,15 @@
 const SPREAD = 1e-4;
 
 /**
- * Return a range for a flat curve. Scaled to its own spread, rounding errors would fill the plot.
+ * Return a range for a flat curve, null for others. Scaled to its own spread, rounding errors would fill the plot.
  *
- * @param {{y: number[]}[]} traces
- * @param {boolean} log
+ * @param {number} low
+ * @param {number} high
  */
-export function steady(traces, log) {
-  let low = Infinity;
-  let high = -Infinity;
-  for (const { y } of traces) {
-    for (const value of y) {
-      if (value < low) low = value;
-      if (value > high) high = value;
-    }
-  }
+export function steady(low, high) {
   const size = Math.max(Math.abs(low), Math.abs(high));
-  if (log || !Number.isFinite(size) || size === 0 || high - low > SPREAD * size) return {};
   const middle = (low + high) / 2;
-  return { range: [middle - size / 10, middle + size / 10] };
+  return size === 0 || high - low > SPREAD * size ? null : [middle - size / 10, middle + size / 10];
 }
 
 /**
@@ -44,48 +35,35 @@ const ENOUGH = 30;
 
 /** How far a run must be from most others, as a multiple of their spread, to be left out: else it would flatten them. */
 const FAR_RUN = 10;
-/** A curve with fewer points has no outliers. */
-const FEW = 5;
 
-/** @param {number[]} values @returns {number[]} the finite ones, ascending */
-const ascending = (values) => values.filter(Number.isFinite).sort((a, b) => a - b);
-
-/**
- * Return the numbers of the curves that are far above and far below most others, by the ranges of their usual points.
- *
- * @param {number[][]} curves
- * @returns {{above: number[], below: number[]}}
- */
-function farRuns(curves) {
-  const ranges = curves.map((curve, i) => {
-    const sorted = ascending(curve);
-    const out = sorted.length < FEW ? 0 : Math.max(1, Math.ceil(OUTER * sorted.length));
-    return { i, low: sorted[out], high: sorted[sorted.length - 1 - out] };
-  }).filter(({ low }) => low !== undefined);
-  const middle = (/** @type {number[]} */ values) => ascending(values)[Math.floor(values.length / 2)];
-  const [low, high] = [middle(ranges.map((one) => one.low)), middle(ranges.map((one) => one.high))];
-  const far = FAR_RUN * (high - low);
-  const above = ranges.filter((one) => one.high > high + far).map(({ i }) => i);
-  const below = ranges.filter((one) => one.low < low - far).map(({ i }) => i);
-  return far > 0 && 2 * (above.length + below.length) < ranges.length ? { above, below } : { above: [], below: [] };
+/** Return the finite values in their order, and the range of all but the outer ones. @param {number[]} values */
+function inner(values) {
+  const sorted = values.filter(Number.isFinite).sort((a, b) => a - b);
+  const out = Math.ceil(OUTER * sorted.length);
+  return { sorted, low: sorted[out], high: sorted[sorted.length - 1 - out] };
 }
 
 /**
- * Return a range that neither a few outliers nor a few runs decide, how many points of the others are outside of it, and the
- * numbers of those runs.
+ * Return a range that neither a few outliers nor a few runs decide.
  *
  * @param {number[][]} curves
- * @returns {{range: [number, number], outside: number, above: number[], below: number[]} | null} null if nothing is far from the rest
+ * @returns {{range: [number, number], outside: number, above: number[], below: number[]} | null} null if nothing is far from
+ *   the rest; `above` and `below`: the numbers of the curves that are; `outside`: how many points of the others
  */
 export function robust(curves) {
-  const { above, below } = farRuns(curves);
-  const sorted = ascending(curves.filter((_, i) => !above.includes(i) && !below.includes(i)).flat());
-  const out = sorted.length < ENOUGH ? 0 : Math.max(1, Math.ceil(OUTER * sorted.length));
-  const [low, high] = [sorted[out], sorted[sorted.length - 1 - out]];
+  const ranges = curves.map(inner);
+  const middle = (/** @type {number[]} */ values, { sorted } = inner(values)) => sorted[sorted.length >> 1];
+  const usual = { low: middle(ranges.map(({ low }) => low)), high: middle(ranges.map(({ high }) => high)) };
+  const reach = FAR_RUN * (usual.high - usual.low);
+  const far = (/** @type {(range: {low: number, high: number}) => boolean} */ isFar) => (reach > 0 ? ranges.flatMap((range, i) => (isFar(range) ? [i] : [])) : []);
+  let [above, below] = [far(({ high }) => high > usual.high + reach), far(({ low }) => low < usual.low - reach)];
+  // Of two, neither is far from most.
+  if (2 * (above.length + below.length) >= ranges.filter(({ low }) => low !== undefined).length) [above, below] = [[], []];
+  const { sorted, low, high } = inner(curves.filter((_, i) => !above.includes(i) && !below.includes(i)).flat());
   const spread = high - low;
-  if (!(spread > 0)) return null;
-  const [under, over] = [sorted[0] < low - FAR * spread, sorted[sorted.length - 1] > high + FAR * spread];
-  if (!under && !over && !above.length && !below.length) return null;
+  const some = sorted.length >= ENOUGH;
+  const [under, over] = [some && sorted[0] < low - FAR * spread, some && sorted[sorted.length - 1] > high + FAR * spread];
+  if (!(spread > 0) || !(under || over || above.length || below.length)) return null;
   const bottom = under ? low - spread / 4 : sorted[0] - spread / 20;
   const top = over ? high + spread / 4 : sorted[sorted.length - 1] + spread / 20;
   return { range: [bottom, top], outside: sorted.filter((v) => v < bottom || v > top).length, above, below };

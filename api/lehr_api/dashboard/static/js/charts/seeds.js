@@ -1,6 +1,7 @@
 /** Draw the runs of a group, such as those that differ only in their seed, as one curve: their mean, and a band. */
 
 import { integer } from "../format.js";
+import { inGroups } from "../groups.js";
 import { indexAt } from "./points.js";
 
 /**
@@ -43,17 +44,15 @@ export function meanCurve(curves) {
  * @param {Line[]} group
  */
 function dropouts(group) {
-  const ends = group.map(({ curve, ended }) => {
-    const last = curve.y.findLastIndex(Number.isFinite);
-    return { step: curve.step[last] ?? curve.step[0], ended, diverged: curve.step[last + 1] };
-  });
-  const furthest = Math.max(...ends.map(({ step }) => step));
+  const diverged = group.flatMap(({ curve }) => curve.step[curve.y.findLastIndex(Number.isFinite) + 1] ?? []);
+  const whole = group.filter(({ curve }) => Number.isFinite(curve.y.at(-1)));
+  const last = (/** @type {Line} */ { curve }) => curve.step[curve.step.length - 1];
+  const ended = whole.filter((line) => line.ended).map(last).filter((step) => step < Math.max(...whole.map(last)));
   const words = (/** @type {number[]} */ steps, /** @type {string} */ what) => {
-    const [first, last] = [Math.min(...steps), Math.max(...steps)];
-    return steps.length ? `, ${steps.length} ${what} at ${first === last ? `step ${integer(first)}` : `steps ${integer(first)} to ${integer(last)}`}` : "";
+    const places = [...new Set([Math.min(...steps), Math.max(...steps)])].map(integer);
+    return steps.length ? `, ${steps.length} ${what} at ${places.length > 1 ? "steps" : "step"} ${places.join(" to ")}` : "";
   };
-  const ended = ends.filter((one) => one.ended && one.diverged === undefined && one.step < furthest);
-  return words(ends.flatMap(({ diverged }) => diverged ?? []), "diverged") + words(ended.map(({ step }) => step), "ended");
+  return words(diverged, "diverged") + words(ended, "ended");
 }
 
 /**
@@ -63,13 +62,7 @@ function dropouts(group) {
  * @returns {Line[]} one line per group, in the order of first members; lines without a group are unchanged
  */
 export function bySeeds(lines, groupOf, noun = "seeds") {
-  /** @type {Map<string, Line[]>} */
-  const groups = new Map();
-  for (const line of lines) {
-    const key = groupOf(line) ?? line.run;
-    groups.set(key, [...(groups.get(key) ?? []), line]);
-  }
-  return [...groups].map(([key, all]) => {
+  return [...inGroups(lines, (line) => groupOf(line) ?? line.run)].map(([key, all]) => {
     const group = all.filter(({ curve }) => curve.step.length);
     const [first = all[0]] = group;
     if (group.length < 2) return { ...first, label: noun === "seeds" ? first.label : `${key}, one run` };

@@ -3,15 +3,8 @@
 import { h } from "../dom.js";
 import * as f from "../format.js";
 
-/**
- * @param {unknown} value
- * @param {unknown} base
- * @param {string | null} name of the metric; null for the share alone
- */
-export function delta(value, base, name) {
-  const text = f.change(value, base, name);
-  return text === null ? null : h("span.delta", {}, text);
-}
+/** @param {string | null} text */
+const delta = (text) => (text === null ? null : h("span.delta", {}, text));
 
 /** A smaller share of a speed or of the memory is not worth its room. */
 const NOTABLE = 0.01;
@@ -24,7 +17,7 @@ const NOTABLE = 0.01;
  */
 export function notable(value, base) {
   const [one, other] = [value, base].map((v) => (typeof v === "number" ? v : NaN));
-  return Math.abs(one / other - 1) >= NOTABLE ? delta(value, base, null) : null;
+  return Math.abs(one / other - 1) >= NOTABLE ? delta(f.change(value, base, null)) : null;
 }
 
 /**
@@ -34,5 +27,5 @@ export function notable(value, base) {
  */
 export function besideBaseline(standing, base, metric) {
   if (standing?.incomparable) return h("span.delta.incomparable", {}, standing.incomparable);
-  return delta(standing?.value, base?.value, metric);
+  return delta(f.change(standing?.value, base?.value, metric));
 }

@@ -19,8 +19,7 @@
 export function shareOf(value, values) {
   if (![value, ...values].every((v) => typeof v === "number")) return null;
   const numbers = /** @type {number[]} */ (values);
-  const low = Math.min(...numbers);
-  const high = Math.max(...numbers);
+  const [low, high] = [Math.min(...numbers), Math.max(...numbers)];
   if (low === high) return 0.5;
   const log = low > 0 && high / low >= 4;
   const scale = (/** @type {number} */ v) => (log ? Math.log(v) : v);
@@ -52,8 +51,7 @@ export function axisOf(title, value, trials, label) {
   if (numbers.length && values.every((v) => typeof v === "number")) {
     const strip = [...new Set(values.filter((v) => !Number.isFinite(v)).map(label))].join(", ");
     const top = strip ? STRIP : 1;
-    const low = Math.min(...numbers);
-    const high = Math.max(...numbers);
+    const [low, high] = [Math.min(...numbers), Math.max(...numbers)];
     // Use a log scale for values that span more than a decade.
     const log = low > 0 && high / low > 10;
     const scale = (/** @type {number} */ v) => (log ? Math.log(v) : v);
