@@ -39,6 +39,12 @@ export function url(path, params = {}) {
   return `/api/v1${path}${text ? `?${text}` : ""}`;
 }
 
+/** By how much the server's clock is ahead of the browser's, in milliseconds. */
+let ahead = 0;
+
+/** The time by the server's clock, as its last answer had it, in seconds since the epoch. */
+export const serverTime = () => (Date.now() + ahead) / 1000;
+
 let loggingOut = false;
 
 /** Let the logout open the next page: until then, refused requests open none. */
@@ -62,6 +68,8 @@ async function request(address, init) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw new Unreachable();
   }
+  const date = Date.parse(response.headers.get("Date") ?? "");
+  if (!Number.isNaN(date)) ahead = date - Date.now();
   if (response.status === 401 && !loggingOut) {
     location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`);
   }

@@ -1,8 +1,9 @@
 /** The parts of every page: totals under the header, state of the connection, keys. */
 
-import { get, logOut } from "./api.js";
+import { get, logOut, serverTime } from "./api.js";
 import { byId, fill, h, throttled } from "./dom.js";
-import { integer } from "./format.js";
+import { FiguresAge } from "./figures_age.js";
+import { duration, integer } from "./format.js";
 import { install as installKeys } from "./keys.js";
 import { showKept } from "./notices.js";
 import { installNotifications } from "./notify.js";
@@ -10,6 +11,7 @@ import { installPrinting } from "./printing.js";
 import { on, onCatchUp, onConnection } from "./stream.js";
 
 const TOTALS_MS = 5000;
+const AGE_MS = 1000;
 
 /** @param {string[]} states */
 async function count(states) {
@@ -58,6 +60,18 @@ function closeMenus() {
   });
 }
 
+/** Show how old the live figures are, where that is more than usual. */
+function showAge() {
+  const age = new FiguresAge();
+  const place = byId("age");
+  on("run", (run) => age.take(run, serverTime()));
+  onCatchUp(() => age.runs.clear()); // What is shown is fetched again.
+  setInterval(() => {
+    const seconds = age.of(serverTime());
+    place.textContent = seconds === null ? "" : `live figures are ${duration(seconds)} old`;
+  }, AGE_MS);
+}
+
 export function installPage() {
   installKeys();
   closeMenus();
@@ -71,6 +85,7 @@ export function installPage() {
     connection.textContent = { connecting: "", live: "live", lost: "no answer; trying again" }[state];
     connection.title = state === "lost" ? "Lehr's server does not answer. Start it on its machine: lehr up" : "";
   });
+  showAge();
   // The totals may lag by a few seconds, but must be cheap.
   const refresh = throttled(() => showTotals().catch(() => undefined), TOTALS_MS);
   // Each step of a run is an event, but only another state changes the totals.
