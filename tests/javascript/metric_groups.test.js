@@ -9,8 +9,8 @@ test("a metric is grouped by its prefix, or by what it measures", () => {
   assert.equal(groupOf("step"), "other");
 });
 
-test("the usual groups come first, the others by name", () => {
-  const names = ["zeta/a", "memory/peak", "data/wait_s", "mfu", "train/lr", "val/loss", "train/loss"];
+test("the usual groups come first, the others by name, and a digest is not drawn", () => {
+  const names = ["zeta/a", "data/digest", "memory/peak", "data/wait_s", "mfu", "train/lr", "val/loss", "train/loss"];
   assert.deepEqual(grouped(names), [
     ["train", ["train/lr", "train/loss"]],
     ["val", ["val/loss"]],

@@ -1,7 +1,8 @@
 """The shape of the wandb package over ``lehr_log``: ``import lehr_log.wandb as wandb``.
 
-Numbers that are logged are recorded; tables, pictures, artifacts and sweeps are accepted and left
-out. No call raises, and nothing is sent to W&B.
+Numbers that are logged or put into the summary are recorded, and the config. Tables, pictures,
+artifacts and sweeps are accepted, left out, and named as such. No call raises, and nothing is sent
+to W&B.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import contextlib
 import secrets
 import string
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Self
@@ -21,6 +22,15 @@ from lehr_log.steps import Steps
 
 __version__ = "0.31.0"
 """The version of wandb whose calls these are. Scripts compare it."""
+_LOSE = frozenset({
+    "Api", "agent", "alert", "link_artifact", "link_model", "log_artifact", "log_model", "restore",
+    "save", "sweep", "use_artifact", "use_model", "watch",
+})  # fmt: skip
+"""Calls that do nothing here, and something that is missed in wandb."""
+_MOST = 1_000
+"""Values of a config, and names of what is left out."""
+_LONGEST = 500
+"""Characters of a text in the config."""
 
 
 class Values(dict[str, Any]):
@@ -66,13 +76,20 @@ class _Open(type):
 class Silent(metaclass=_Open):
     """Accepts every call, attribute and item. As a path, it is an empty folder of the run."""
 
-    def __init__(self, *given: Any, **named: Any) -> None: ...
+    _of = ""
+    """The name in wandb that it stands for or comes from."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:  # noqa: ARG002 - accepts everything
+        if (name := type(self).__name__) in _LOSE:
+            _leave_out([name])
 
     def __getattr__(self, name: str) -> Any:
-        return _unknown(name)
+        return _unknown(name, self._of)
 
     def __call__(self, *given: Any, **named: Any) -> Any:  # noqa: ARG002 - accepts everything
-        return Silent()
+        if self._of in _LOSE:
+            _leave_out([self._of])
+        return _silent(self._of)
 
     def __enter__(self) -> Self:
         return self
@@ -164,6 +181,11 @@ util = _Util()
 _steps = Steps(lehr_log.resume_step)
 _held: dict[str, float] = {}
 """Numbers that were logged with ``commit=False``."""
+_kept_summary: dict[str, Any] = {}
+_kept_config: dict[str, Any] = {}
+"""The config as recorded: without the arguments of the run, which its spec has."""
+_left_out: dict[str, None] = {}
+"""Names of what is not recorded, in order."""
 _step_metrics: list[str] = []
 """Metrics that are the step of all others. Lightning and transformers log with such a one."""
 
@@ -172,6 +194,7 @@ def init(*_: Any, config: Any = None, **given: Any) -> Run:
     """Begin; ``config`` is laid under the arguments of the run."""
     global run  # noqa: PLW0603 - one run a process, as in wandb
     globals()["config"].setdefaults(config)
+    _keep()
     if run is None:
         run = Run(**given)
     return run
@@ -187,15 +210,9 @@ def log(
 
     ``commit=False`` without a step holds them for the next call.
     """
+    _keep()
     with contextlib.suppress(Exception):
-        flat: dict[str, Any] = {}
-        if isinstance(data, Mapping):
-            _flatten(data, "", flat)
-        numbers: dict[str, float] = {}
-        for name, value in flat.items():
-            with contextlib.suppress(Exception):
-                numbers[name] = _number(value)
-        _record(numbers, step, commit)
+        _record(_numbers(data), step, commit)
 
 
 def _record(numbers: dict[str, float], step: int | None, commit: bool | None) -> None:
@@ -207,10 +224,12 @@ def _record(numbers: dict[str, float], step: int | None, commit: bool | None) ->
         return
     lehr_log.log(numbers, step=_steps.take(numbers, given, commit=commit))
     summary.update(numbers)
+    _kept_summary.update(numbers)
 
 
 @atexit.register
 def _flush() -> None:
+    _keep()
     if _held:
         _record({}, None, None)
 
@@ -238,11 +257,17 @@ def __getattr__(name: str) -> Any:
     return _unknown(name)
 
 
-def _unknown(name: str) -> Any:
+def _unknown(name: str, of: str = "") -> Any:
     """Return what stands for a name of wandb: a class for one like ``Image``, else an object."""
     if name.startswith("__"):
         raise AttributeError(name)
-    return _class(name) if name[:1].isupper() and not name.isupper() else Silent()
+    return _class(name) if name[:1].isupper() and not name.isupper() else _silent(of or name)
+
+
+def _silent(of: str) -> Silent:
+    made = Silent()
+    made._of = of  # noqa: SLF001 - of this module
+    return made
 
 
 @cache
@@ -276,6 +301,60 @@ def _mapping(given: Any) -> Mapping[str, Any]:
 
 def _text(given: Any, default: str) -> str:
     return given if isinstance(given, str) and given else default
+
+
+def _numbers(data: Any) -> dict[str, float]:
+    """Return the numbers of a mapping by their names; other values are left out."""
+    flat: dict[str, Any] = {}
+    if isinstance(data, Mapping):
+        _flatten(data, "", flat)
+    numbers: dict[str, float] = {}
+    others: list[str] = []
+    for name, value in flat.items():
+        try:
+            numbers[name] = _number(value)
+        except Exception:  # noqa: BLE001 - of any class
+            if value is not None:
+                others.append(f"{name} ({getattr(value, '_of', '') or type(value).__name__})")
+    _leave_out(others)
+    return numbers
+
+
+def _leave_out(names: Iterable[str]) -> None:
+    """Have Lehr name what is left out, each name once."""
+    new = [name for name in names if name not in _left_out]
+    if new and len(_left_out) < _MOST:
+        _left_out.update(dict.fromkeys(new))
+        with contextlib.suppress(Exception):
+            lehr_log._write({"kind": "left_out", "step": 0, "values": _left_out})  # noqa: SLF001
+
+
+def _keep() -> None:
+    """Record what the program has changed in the config and in the summary."""
+    with contextlib.suppress(Exception):
+        flat: dict[str, Any] = {}
+        _flatten(config, "", flat)
+        given: dict[str, Any] = {}
+        _flatten(lehr_log.config, "", given)
+        kept = {name: _plain(flat[name]) for name in [*flat][:_MOST] if name not in given}
+        if kept != _kept_config:
+            _kept_config.clear()
+            _kept_config.update(kept)
+            lehr_log._write({"kind": "config", "step": 0, "values": kept})  # noqa: SLF001
+        put = {name: v for name, v in summary.items() if _kept_summary.get(name, kept) is not v}
+        _kept_summary.update(put)
+        if numbers := _numbers({f"summary/{name}": value for name, value in put.items()}):
+            lehr_log.log(numbers, step=lehr_log._last_step)  # noqa: SLF001
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of the config as JSON has it; of other types their text, without the folder
+    of the attempt.
+    """
+    if isinstance(value, bool | float | None) or (type(value) is int and abs(value) < 2**53):
+        return value
+    shown = value if isinstance(value, str | int | list | tuple) else type(value).__name__
+    return str(shown).replace(str(Path.cwd()), ".")[:_LONGEST]
 
 
 def _number(value: Any) -> float:

@@ -12,7 +12,7 @@ _EXCEPTION = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?::|$)")
 _LAUNCHERS = ("ChildFailedError", "CalledProcessError")
 """They end a launcher after its program, which has printed why."""
 _ROOT_CAUSE = re.compile(r"Root Cause.*?rank\s*: (\d+)", re.DOTALL)
-_NO_ERROR = re.compile(r"\d%\||it/s\b|s/it\b|Warning: |^\[[WI]\d|^[\W_]*$")
+_NO_ERROR = re.compile(r"\d%\||it/s\b|s/it\b|[Ww]arning: |^\[[WI]\d|^[\W_]*$")
 """Progress bars, warnings and rulers."""
 
 

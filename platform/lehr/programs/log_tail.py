@@ -6,13 +6,16 @@ import time
 from collections.abc import Mapping
 from typing import Protocol
 
+from lehr.formats import listed
 from lehr.programs.program_dir import ProgramDir
-from lehr.programs.recorder import Recorder, parse_line
+from lehr.programs.recorder import LONGEST_NAME, Recorder, parse_line
 from lehr.programs.sources import FileSource, csv_source, tensorboard_source, wandb_source
 from lehr_trainer.files import open_regular
 
 _PIECE = 4 << 20
 _LONGEST_LINE = 1 << 20
+_NAMED = 20
+"""Things left out that a warning names; so many warnings may name more than the one before."""
 
 
 def _is_metric(name: str) -> bool:
@@ -97,6 +100,11 @@ class LogTail:
             self._saves.request(record["path"], record["step"], record["files"])
         elif record["kind"] == "validation_data":
             self._recorder.held_out(record["step"], record["digest"], float(record["time"]))
+        elif record["kind"] == "config":
+            self._recorder.config(record["values"])
+        elif record["kind"] == "left_out":
+            names = listed([name[:LONGEST_NAME] for name in record["values"]], _NAMED)
+            self._recorder.warn("left_out", f"wandb: not recorded: {names}", most=_NAMED)
         else:
             self._direct = True
             self._recorder.metrics(record["step"], record["values"], float(record["time"]))

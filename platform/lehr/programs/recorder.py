@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
 import json
 import re
 import time
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
+from pydantic import ValidationError
+
 from lehr.curve_files.names import metric_of
-from lehr_trainer.contract.records import LATEST, MOST, Evaluation, Metrics, Record, Warning_
+from lehr_trainer.contract.records import (
+    LATEST,
+    MOST,
+    Evaluation,
+    LoggedConfig,
+    Metrics,
+    Record,
+    Warning_,
+)
 
 MOST_NAMES = 1_000
 """Metrics of a program. Lehr's own trainer logs about fifty."""
@@ -41,8 +52,16 @@ class Recorder:
     as well, so that charts, diagnosis and comparisons find it.
     """
 
-    def __init__(self, events: RecordSink, *, tokens_per_step: int, resumed_step: int = 0) -> None:
+    def __init__(
+        self,
+        events: RecordSink,
+        *,
+        tokens_per_step: int,
+        resumed_step: int = 0,
+        secrets: Sequence[str] = (),
+    ) -> None:
         self._events = events
+        self._secrets = secrets
         self._tokens_per_step = tokens_per_step
         self.step = resumed_step
         self.count = 0
@@ -94,6 +113,18 @@ class Recorder:
             )
             self._events.write(record)
 
+    def config(self, values: Mapping[str, Any]) -> None:
+        """Record what a program gives as its config."""
+        clean = {n: self.hide(v) if isinstance(v, str) else v for n, v in values.items()}
+        with contextlib.suppress(ValidationError):
+            self._events.write(LoggedConfig(time=time.time(), values=clean))
+
+    def hide(self, text: str) -> str:
+        """Return the text without the values of the run's secrets."""
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
+
     def is_step(self, step: int) -> bool:
         """Return whether it can be a number of steps; warn if not."""
         if 0 <= step < MOST:
@@ -123,9 +154,11 @@ class Recorder:
         return step
 
     def warn(self, code: str, message: str, *, most: int = 1) -> None:
-        """Record a warning, at most so often for each code."""
+        """Record a warning, at most so often for each code, and print it into the log."""
         self._warned[code] += 1
         if self._warned[code] <= most:
+            with contextlib.suppress(OSError):
+                print(f"warning: {message}", flush=True)
             self._events.write(
                 Warning_(time=time.time(), code=code, message=message, step=self.step)
             )
@@ -172,8 +205,10 @@ def parse_line(line: bytes) -> dict[str, Any] | None:
     at = record.get("time")
     if not isinstance(at, int | float) or not 0 <= at < LATEST:
         record["time"] = time.time()
+    values = record.get("values")
+    if record.get("kind") in {"config", "left_out"}:
+        return record if isinstance(values, dict) else None
     if record.get("kind") == "metrics":
-        values = record.get("values")
         if not isinstance(values, dict):
             return None
         record["values"] = {

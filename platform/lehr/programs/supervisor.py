@@ -54,10 +54,12 @@ class Supervisor:
         self._place, self._program, self._note = place, program, note
         self._events = PatientStream(events)
         self._rank, self._resumed = rank, resumed
+        secrets = note.record.get("spec", {}).get("secrets") or {}
         self._recorder = Recorder(
             self._events,
             tokens_per_step=program.tokens_per_step,
             resumed_step=resumed.step if resumed else 0,
+            secrets=[value for name in secrets if (value := os.environ.get(name))],
         )
         self._keeper = Keeper(place, program, self._events, self._recorder)
         self._tail = LogTail(place, self._recorder, self._keeper)
@@ -196,11 +198,8 @@ class Supervisor:
         """Return the end of the program's output, without the values of secrets."""
         path = str(layout.rank_log(self._place.attempt_dir, self._rank))
         size = os.lseek(1, 0, os.SEEK_END) - self._printed
-        text = exit_report.last_bytes(path, min(size, _OUTPUT_BYTES)).decode("utf-8", "replace")
-        for variable in self._note.record.get("spec", {}).get("secrets") or {}:
-            if value := os.environ.get(variable):
-                text = text.replace(value, "***")
-        return text
+        output = exit_report.last_bytes(path, min(size, _OUTPUT_BYTES))
+        return self._recorder.hide(output.decode("utf-8", "replace"))
 
     def _finish(self, outcome: str, message: str | None, *, cause: str | None) -> int:
         self._events.write(

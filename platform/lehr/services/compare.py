@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from lehr.analysis.batches import DIGEST
 from lehr.analysis.compare import ComparedRun, RunOutcome, flatten
@@ -27,7 +27,7 @@ from lehr.schemas.comparisons import (
     RunGroupView,
     RunResultView,
 )
-from lehr.services.find_runs import find_runs
+from lehr.services.find_runs import find_runs, specs_with_configs
 from lehr.specs.sweep import Metric
 
 if TYPE_CHECKING:
@@ -68,18 +68,19 @@ def compare_runs(
         chosen = metric_note(metric, logged)
     curves = _curves(store, runs, infos, metric, x_axis)
     held_out = store.events.held_out(run.id for run in runs)
+    specs = specs_with_configs(store, runs, shared=True)
     compared = [
         ComparedRun(
             run.id,
             run.name,
-            run.spec,
+            spec,
             curve,
             evaluated=any(is_measured(info.name) for info in names),
             held_out=held_out[run.id],
             digests=_digests(store, run, names),
             without=f"no value ({run.state})" if RunState(run.state).ended else "no value yet",
         )
-        for run, names, curve in zip(runs, infos, curves, strict=True)
+        for run, spec, names, curve in zip(runs, specs, infos, curves, strict=True)
     ]
     goal = _goal(store, runs, metric)
     result = compare_curves(compared, metric=metric, goal=goal)
@@ -114,7 +115,7 @@ def compare_runs(
         ],
         noise=result.noise,
         noise_note=result.noise_note,
-        groups=_groups(runs, infos, result.results, by) if by else [],
+        groups=_groups(runs, specs, infos, result.results, by) if by else [],
         means=list(result.means),
         gaps=[
             GapView(
@@ -201,6 +202,7 @@ def _points(
 
 def _groups(
     runs: Sequence[RunRow],
+    specs: Sequence[Mapping[str, Any]],
     infos: Sequence[Sequence[MetricSummary]],
     outcomes: Sequence[RunOutcome],
     by: str,
@@ -208,12 +210,12 @@ def _groups(
     grouped = [
         GroupedRun(
             run.id,
-            flatten(run.spec),
+            flatten(spec),
             run.project,
             run.tags,
             {one.name: one.last for one in names},
         )
-        for run, names in zip(runs, infos, strict=True)
+        for run, spec, names in zip(runs, specs, infos, strict=True)
     ]
     try:
         names = group_names(grouped, by)

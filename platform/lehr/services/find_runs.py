@@ -1,9 +1,11 @@
-"""Several runs by what a user typed, with one query for those named by their ids."""
+"""Several runs by what a user typed, with one query for those named by their ids; their specs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lehr.parameter_names import ARGUMENTS, is_neutral_argument
 
 if TYPE_CHECKING:
     from lehr.store import Store
@@ -19,3 +21,25 @@ def find_runs(store: Store, refs: Iterable[str]) -> list[RunRow]:
     different = list(dict.fromkeys(refs))
     known = {run.id: run for run in store.runs.by_ids(different)}
     return [known.get(ref) or store.runs.find(ref) for ref in different]
+
+
+def specs_with_configs(
+    store: Store, runs: Sequence[RunRow], *, shared: bool = False
+) -> list[dict[str, Any]]:
+    """Return the specs, those of programs with what they gave as their config among their
+    arguments. Names that change no loss are left out; ``shared``: and those that a run lacks.
+    """
+    configs = store.events.configs(run.id for run in runs if run.spec.get("trainer"))
+    args = [(run.spec.get("trainer") or {}).get("args", {}) for run in runs]
+    names = [{*configs.get(run.id, {}), *given} for run, given in zip(runs, args, strict=True)]
+    wanted = {
+        name
+        for name in (set.intersection if shared else set.union)(*names)
+        if not is_neutral_argument(f"{ARGUMENTS}{name}")
+    }
+    specs = []
+    for run, given in zip(runs, args, strict=True):
+        logged = {n: value for n, value in configs.get(run.id, {}).items() if n in wanted}
+        trainer = {**run.spec["trainer"], "args": logged | given} if logged else {}
+        specs.append(run.spec | ({"trainer": trainer} if trainer else {}))
+    return specs

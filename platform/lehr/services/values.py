@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lehr.analysis.compare import flatten
 from lehr.schemas.runs import RunValuesView
-from lehr.services.find_runs import find_runs
+from lehr.services.find_runs import find_runs, specs_with_configs
 
 if TYPE_CHECKING:
     from lehr.services.context import Context
@@ -31,8 +31,8 @@ def values_of_runs(
     runs = list({one.id: one for one in find_runs(store, refs)}.values())
     ids = [run.id for run in runs]
     flat = [
-        {path: value for path, value in flatten(run.spec).items() if path not in _IDENTITY}
-        for run in runs
+        {path: value for path, value in flatten(spec).items() if path not in _IDENTITY}
+        for spec in specs_with_configs(store, runs)
     ]
     same: dict[str, Any] = {}
     differing: dict[str, list[Any]] = {}

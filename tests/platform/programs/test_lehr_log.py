@@ -30,8 +30,9 @@ def run(text: str, **environment: str) -> str:
     return done.stdout
 
 
-def lines(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+def lines(path: Path, kind: str = "metrics") -> list[dict]:
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    return [one for one in found if one["kind"] == kind]
 
 
 EVERYTHING = """
@@ -74,8 +75,9 @@ def test_values_and_steps_are_recorded(tmp_path):
         LEHR_LOG=str(tmp_path / "log"),
         LEHR_RESUME_STEP="3",
     )
-    first, second, data = lines(tmp_path / "log")
-    assert (data["kind"], data["digest"]) == ("validation_data", sha256(b"abc").hexdigest())
+    first, second = lines(tmp_path / "log")
+    [data] = lines(tmp_path / "log", "validation_data")
+    assert data["digest"] == sha256(b"abc").hexdigest()
     assert (first["kind"], first["step"], first["values"]) == ("metrics", 4, {"a": 1.0, "b": 2.5})
     assert second["step"] == 5
     assert second["values"]["a"] != second["values"]["a"]
@@ -97,6 +99,45 @@ def test_shape_of_wandb_records_nested_numbers_and_shows_the_arguments(tmp_path)
     assert run(text, **config) == "0.5 8 True\n"
     [record] = lines(tmp_path / "log")
     assert (record["step"], record["values"]) == (2, {"train.loss": 1.5})
+    # The rate is in the spec: there it is what was passed.
+    assert [one["values"] for one in lines(tmp_path / "log", "config")] == [
+        {"batch": 8},
+        {"batch": 8, "extra": True},
+    ]
+
+
+def test_wandb_keeps_config_and_summary_and_names_what_it_leaves_out(tmp_path):
+    text = """
+        import os, lehr_log.wandb as wandb
+        config = {"lr": 1e-3, "out": os.getcwd() + "/out", "opt": {"betas": (0.9, 0.95)}, "fn": print}
+        run = wandb.init(project="x", config=config)
+        wandb.config.update({"lr": 2e-3, "seed": 2**64}, allow_val_change=True)
+        wandb.config.depth = 4
+        wandb.log({"loss": 2.5, "img": wandb.Image("x"), "text": "y", "none": None}, step=3)
+        wandb.summary["best"] = 0.5
+        run.summary.update({"val": {"min": 1.5}, "path": "best.pt"})
+        wandb.log({"img": wandb.Image("x"), "plot": wandb.plot.line([1], "x")}, step=4)
+        run.alert(title="t", text="x")
+        wandb.watch(None); wandb.define_metric("x", summary="min"); wandb.Settings(); wandb.Api()
+        run._label(code="transformers_trainer")
+        run.summary["last"] = 7
+    """
+    run(text, LEHR_LOG=str(tmp_path / "log"))
+    written = [(one["step"], one["values"]) for one in lines(tmp_path / "log") if one["values"]]
+    assert written == [
+        (3, {"loss": 2.5}),
+        (3, {"summary/best": 0.5, "summary/val.min": 1.5}),
+        (4, {"summary/last": 7.0}),
+    ]
+    *_, config = lines(tmp_path / "log", "config")
+    assert config["values"] == {
+        "lr": 2e-3, "out": "./out", "opt.betas": "(0.9, 0.95)", "seed": str(2**64), "depth": 4,
+        "fn": "builtin_function_or_method",
+    }  # fmt: skip
+    *_, left_out = lines(tmp_path / "log", "left_out")
+    assert [*left_out["values"]] == [
+        "img (Image)", "text (str)", "summary/path (str)", "plot (plot)", "alert", "watch", "Api",
+    ]  # fmt: skip
 
 
 def test_wandb_takes_the_metric_of_all_steps_as_the_step(tmp_path):
@@ -195,7 +236,7 @@ def test_checkpoint_declares_the_state_of_its_files_unless_they_are_many(tmp_pat
         lehr_log.checkpoint("out", step=6)
     """
     run(text, LEHR_LOG=str(tmp_path / "log"))
-    folder, file, missing, long, several, many = lines(tmp_path / "log")
+    folder, file, missing, long, several, many = lines(tmp_path / "log", "checkpoint")
     assert folder["files"] == {"deep/a": [3, 7]}
     assert file["files"] == {".": [3, 7]}
     assert missing["files"] is long["files"] is many["files"] is None

@@ -137,6 +137,26 @@ def test_bad_program_is_recorded_with_a_warning_and_breaks_nothing(attempts, cas
     assert holds(attempts)
 
 
+def test_config_of_wandb_is_recorded_and_what_is_left_out_is_named_in_the_log(
+    attempts, monkeypatch
+):
+    monkeypatch.setenv("HF_TOKEN", "hf_hidden")
+    attempts.write("""
+        import os, wandb
+        wandb.init(config={"lr": 0.1, "depth": 4, "token": os.environ["HF_TOKEN"]})
+        wandb.log({"loss": 1.0, "img": wandb.Image("x")}, step=1)
+        wandb.log({"loss": 1.0, "img": wandb.Image("x")}, step=2)
+        wandb.summary["best"] = 0.5
+    """)
+    assert attempts.train(args={"lr": 0.1}) == 0
+    [config] = attempts.records("config")
+    assert config.values == {"depth": 4, "token": "***"}
+    [left_out] = attempts.records("warning")
+    assert (left_out.code, left_out.message) == ("left_out", "wandb: not recorded: img (Image)")
+    assert attempts.output.count(left_out.message) == 1
+    assert attempts.series("summary/best") == [(2, 0.5)]
+
+
 REASONS = {
     "raise ValueError('boom at step 3')": "ValueError: boom at step 3 (train.py exited with code 1; lehr logs r)",
     "import argparse; argparse.ArgumentParser(prog='t').parse_args(['--x'])": "t: error: unrecognized arguments: --x (train.py exited with code 2; lehr logs r)",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from lehr.errors import NotFound
+from lehr.services.compare import compare_runs
 from lehr.services.context import Context
 from lehr.services.values import values_of_runs
-from lehr_testing import seeding
+from lehr_testing import seeding, stores
 
 
 def test_configs_are_parted_into_what_is_the_same_and_what_differs(context: Context):
@@ -19,6 +20,30 @@ def test_configs_are_parted_into_what_is_the_same_and_what_differs(context: Cont
     assert not {"name", "tags"} & (found.differing.keys() | found.same.keys())
     assert found.same["train.steps"] == seeding.STEPS
     assert not found.differing.keys() & found.same.keys()
+
+
+def test_config_that_programs_logged_counts_as_their_arguments(context: Context):
+    """Except for names that change no loss, and where they are compared, those that some lack."""
+    for name, rate, more in (("first", 1e-3, {"width": 8}), ("second", 3e-3, {})):
+        program = {"trainer": {"script": "train.py", "args": {"seed": 1}}, "train": None}
+        run = context.store.runs.create(stores.run_spec(name, **program))
+        logged = {"lr": rate, "seed": 2, "output_dir": name, **more}
+        attempt = stores.begin(context.store, run.id)
+        old, new = stores.line("config", values={"lr": 0}), stores.line("config", values=logged)
+        stores.ingest(context.store, attempt.id, old, new, stores.metrics(1, val_loss=2.0))
+    found = values_of_runs(context, ["first", "second"])
+    paths = ("trainer.args.lr", "trainer.args.width")
+    assert [found.differing[path] for path in paths] == [[1e-3, 3e-3], [8, None]]
+    assert (found.same["trainer.args.seed"], "trainer.args.output_dir" in found.differing) == (
+        1,
+        False,
+    )
+    compared = compare_runs(context, ["first", "second"], metric="", x_axis="step", by="lr")
+    assert [(one.path, one.factor) for one in compared.differences] == [
+        ("name", False),
+        ("trainer.args.lr", True),
+    ]
+    assert [group.count for group in compared.groups] == [1, 1]
 
 
 def test_newest_values_of_any_metric_are_returned(context: Context):

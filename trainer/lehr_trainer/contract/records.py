@@ -140,6 +140,13 @@ class Notice(Record):
     """A share from 0 to 1, when it can be known."""
 
 
+class LoggedConfig(Record):
+    """Values that a program gave as its config beside its arguments; the newest record counts."""
+
+    kind: Literal["config"] = "config"
+    values: dict[str, bool | int | float | str | None]
+
+
 class Stopping(Record):
     kind: Literal["stopping"] = "stopping"
     step: Count
@@ -169,6 +176,7 @@ AnyRecord = Annotated[
     | CheckpointRemoved
     | Warning_
     | Notice
+    | LoggedConfig
     | Stopping
     | Finished,
     Field(discriminator="kind"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 from pydantic import ValidationError
@@ -102,6 +102,21 @@ class Events:
                 with contextlib.suppress(ValidationError):  # The kind is of a newer trainer.
                     found.append(StoredRecord(number, record_adapter.validate_json(body)))
         return NewestRecords(found[::-1], whole)
+
+    def configs(self, run_ids: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """Return the values that the programs of runs gave as their config, if they did."""
+        newest = (
+            "SELECT body FROM records WHERE run=? AND kind='config'"
+            " ORDER BY attempt DESC, offset DESC LIMIT 1"
+        )
+        with self._index.read() as connection:
+            rows = {
+                run_id: connection.execute(newest, (run_number(connection, run_id),)).fetchone()
+                for run_id in run_ids
+            }
+        return {
+            run_id: orjson.loads(row[0])["values"] if row else {} for run_id, row in rows.items()
+        }
 
     def held_out(self, run_ids: Iterable[str]) -> dict[str, str | None]:
         """Return, for each run, the digest of the held-out set that it was last evaluated on.

@@ -14,6 +14,8 @@ export function groupOf(name) {
   return /tokens_per_s|_s$|mfu/.test(name) ? "speed" : "other";
 }
 
+/** The digest of a batch shows equal data by equal numbers, and nothing as a curve. */
+const DIGEST = "data/digest";
 /** @type {Record<string, number>} */
 const ORDER = { train: 0, val: 1, speed: 2, memory: 3 };
 
@@ -26,7 +28,7 @@ const ORDER = { train: 0, val: 1, speed: 2, memory: 3 };
 export function grouped(names) {
   /** @type {Map<string, string[]>} */
   const groups = new Map();
-  for (const name of names) groups.set(groupOf(name), [...(groups.get(groupOf(name)) ?? []), name]);
+  for (const name of names.filter((one) => one !== DIGEST)) groups.set(groupOf(name), [...(groups.get(groupOf(name)) ?? []), name]);
   return [...groups].sort(([a], [b]) => (ORDER[a] ?? 9) - (ORDER[b] ?? 9) || a.localeCompare(b));
 }
 
