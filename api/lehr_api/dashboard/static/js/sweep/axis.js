@@ -1,5 +1,8 @@
 /** Positions of values on a scale, for a parameter's axis and a trial's colour. */
 
+import { fromWire, specValue } from "../format.js";
+import { shortName } from "../runs/configs.js";
+
 /**
  * @typedef {import("../types.js").TrialView} TrialView
  *
@@ -83,3 +86,13 @@ export function axisOf(title, value, trials, label) {
     ticks: order.map((one) => ({ at: at(one), label: one.replaceAll('"', "") })),
   };
 }
+
+/** @param {TrialView} trial */
+export const result = (trial) => fromWire(trial.compared_value ?? trial.value);
+
+/** Return the parameters that have several values. @param {import("../types.js").SweepDetail} sweep */
+export const varying = ({ parameters, trials }) => parameters.filter((path) => new Set(trials.map((trial) => JSON.stringify(trial.parameters[path]))).size > 1);
+
+/** @param {string} path @param {string[]} paths @param {TrialView[]} trials */
+export const parameterAxis = (path, paths, trials) =>
+  axisOf(shortName(path, paths), (trial) => trial.parameters[path], trials, (v) => specValue(typeof v === "number" && !Number.isInteger(v) ? Number(v.toPrecision(3)) : v, path));

@@ -2,14 +2,12 @@
 
 import { along } from "../colour.js";
 import { fill, h, s } from "../dom.js";
-import { fromWire, isSeed, number, specValue } from "../format.js";
-import { shortName } from "../runs/configs.js";
+import { isSeed, number } from "../format.js";
 import { read, write } from "../urlstate.js";
-import { axisOf } from "./axis.js";
+import { parameterAxis, result, varying } from "./axis.js";
 
 /**
  * @typedef {import("../types.js").SweepDetail} SweepDetail
- * @typedef {import("../types.js").TrialView} TrialView
  *
  * @typedef {object} Point a trial: where it is, from 0 to 1, and its value
  * @property {number} x
@@ -56,26 +54,19 @@ export function between(points, x, y) {
  * @returns {{row: number, column: number, width: number, level: number}[]} the lowest row first
  */
 export function levels(points, low, high) {
-  /** @type {{row: number, column: number, width: number, level: number}[]} */
+  /** @type {ReturnType<typeof levels>} */
   const found = [];
   for (let row = 0; row < ROWS; row += 1) {
-    /** @type {{row: number, column: number, width: number, level: number} | null} */
-    let open = null;
     for (let column = 0; column < COLUMNS; column += 1) {
       const value = between(points, (column + 0.5) / COLUMNS, (row + 0.5) / ROWS);
       const level = Math.min(LEVELS - 1, Math.max(0, Math.floor((LEVELS * (value - low)) / (high - low || 1))));
-      if (open && open.level === level) open.width += 1;
-      else {
-        open = { row, column, width: 1, level };
-        found.push(open);
-      }
+      const before = found.at(-1);
+      if (before?.row === row && before.level === level) before.width += 1;
+      else found.push({ row, column, width: 1, level });
     }
   }
   return found;
 }
-
-/** @param {TrialView} trial */
-const result = (trial) => fromWire(trial.compared_value ?? trial.value);
 
 export class Contour {
   /** @param {HTMLElement} place */
@@ -92,7 +83,7 @@ export class Contour {
   /** @param {SweepDetail} sweep */
   draw(sweep) {
     this.sweep = sweep;
-    const paths = sweep.parameters.filter((path) => new Set(sweep.trials.map((trial) => JSON.stringify(trial.parameters[path]))).size > 1);
+    const paths = varying(sweep);
     const known = sweep.trials.filter((trial) => Number.isFinite(result(trial) ?? NaN));
     this.place.hidden = paths.length < 2 || known.length < LEAST;
     if (this.place.hidden) return;
@@ -102,9 +93,7 @@ export class Contour {
     this.drawn = sign;
     const values = known.map((trial) => Number(result(trial)));
     const [low, high] = [Math.min(...values), Math.max(...values)];
-    const label = (/** @type {string} */ path) => (/** @type {any} */ v) => specValue(typeof v === "number" && !Number.isInteger(v) ? Number(v.toPrecision(3)) : v, path);
-    const xAxis = axisOf(shortName(across, paths), (trial) => trial.parameters[across], known, label(across));
-    const yAxis = axisOf(shortName(up, paths), (trial) => trial.parameters[up], known, label(up));
+    const [xAxis, yAxis] = [across, up].map((path) => parameterAxis(path, paths, known));
     const dots = known.map((trial, i) => ({ trial, x: xAxis.at(trial) ?? 0.5, y: yAxis.at(trial) ?? 0.5, value: values[i] }));
     const width = Math.max(320, Math.min(900, this.place.clientWidth));
     const px = (/** @type {number} */ share) => MARGIN.left + share * (width - MARGIN.left - MARGIN.right);

@@ -7,9 +7,8 @@
 
 import { along } from "../colour.js";
 import { fill, h, s } from "../dom.js";
-import { fromWire, number, specValue } from "../format.js";
-import { shortName } from "../runs/configs.js";
-import { axisOf } from "./axis.js";
+import { number } from "../format.js";
+import { axisOf, parameterAxis, result, varying } from "./axis.js";
 
 /**
  * @typedef {import("../types.js").SweepDetail} SweepDetail
@@ -25,12 +24,6 @@ const SIDE = 70;
 const LEAST = 0.02;
 /** The share of an axis that a press of an arrow key leaves out. */
 const STEP = 0.1;
-
-/** @param {TrialView} trial */
-const result = (trial) => fromWire(trial.compared_value ?? trial.value);
-
-/** @param {SweepDetail} sweep @param {string} path */
-const varies = (sweep, path) => new Set(sweep.trials.map((trial) => JSON.stringify(trial.parameters[path]))).size > 1;
 
 export class Parallel {
   /** @param {HTMLElement} place */
@@ -48,9 +41,9 @@ export class Parallel {
   /** @param {SweepDetail} sweep */
   draw(sweep) {
     this.sweep = sweep;
-    const paths = sweep.parameters.filter((path) => varies(sweep, path));
+    const paths = varying(sweep);
     const axes = /** @type {NamedAxis[]} */ ([
-      ...paths.map((path) => ({ key: path, ...axisOf(shortName(path, paths), (trial) => trial.parameters[path], sweep.trials, (v) => (typeof v === "number" && !Number.isInteger(v) ? specValue(Number(v.toPrecision(3)), path) : specValue(v, path))) })),
+      ...paths.map((path) => ({ key: path, ...parameterAxis(path, paths, sweep.trials) })),
       { key: "", ...axisOf(sweep.metric, result, sweep.trials, (v) => number(v)) },
     ]);
     const rank = (/** @type {NamedAxis} */ axis) => (axis.key === "" ? Infinity : this.order.indexOf(axis.key));
