@@ -4,7 +4,7 @@ import pytest
 
 from lehr.control.lifecycle import RunState
 from lehr.control.liveness import Liveness
-from lehr.presenters.runs import RunPresenter, no_liveness, no_mirror
+from lehr.presenters import Presenter
 from lehr.schemas.runs import RunView
 from lehr_testing.api import (
     SWEEP_SPEC,
@@ -104,7 +104,7 @@ def test_each_field_of_a_run_has_its_value(api):
     """A forgotten field would have its default."""
     api_, client = api
     run = api_.store.runs.get(submit(client)["id"])
-    [fields] = RunPresenter(api_.store, no_liveness, no_mirror)._fields([run])
+    [fields] = Presenter(api_.store).runs._fields([run])
     assert fields.keys() == RunView.model_fields.keys()
 
 

@@ -4,7 +4,6 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { linked } from "../../api/lehr_api/dashboard/static/js/note.js";
-import { parseFilter } from "../../api/lehr_api/dashboard/static/js/runs/filter.js";
 
 test("an address ends before the full stop of its sentence", () => {
   assert.deepEqual(linked("see https://example.org/a?b=1. Then (http://x.org) <b>"), [
@@ -18,9 +17,4 @@ test("an address ends before the full stop of its sentence", () => {
 
 test("other schemes are no links", () => {
   assert.deepEqual(linked("javascript:alert(1)"), [{ text: "javascript:alert(1)", href: null }]);
-});
-
-test("the filter finds notes, with and without a tilde", () => {
-  assert.deepEqual(parseFilter("note:~hot").query, { note: "hot" });
-  assert.deepEqual(parseFilter("note:hot").query, { note: "hot" });
 });

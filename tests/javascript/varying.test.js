@@ -47,14 +47,14 @@ test("trials of a folded sweep have no row, so that no config is fetched and no 
   const runs = [run({ id: "a", sweep_id: "s" }), run({ id: "b", sweep_id: "s" }), run({ id: "c" }), run({ id: "d", sweep_id: "t" })];
   const listed = withRows(grouped(runs, (id) => id === "t"));
   assert.deepEqual(listed.map(({ id }) => id), ["c", "d"]);
-  const { runs: drawn, note } = drawnOf([...listed, run({ id: "e", step: null })], { total: 5, folded: true }, false);
+  const { runs: drawn, note } = drawnOf([...listed, run({ id: "e", step: null })], false, { total: 5, folded: true });
   assert.deepEqual(drawn.map(({ id }) => id), ["c", "d"]);
   assert.equal(note, "The curves of 2 of 5 runs. Unfold a sweep to see those of its trials.");
 });
 
 test("the note above the curves has the count of the table, not of the runs that are loaded", () => {
   const listed = Array.from({ length: 60 }, (_, i) => run({ id: `r${i}` }));
-  assert.match(drawnOf(listed, { total: 83, folded: false }, false).note, /^The curves of the first 20 of 83 runs\./);
-  assert.equal(drawnOf(listed, { total: 60, folded: false }, true).note, "");
-  assert.deepEqual(drawnOf([], { total: 0, folded: false }, false), { runs: [], note: "" });
+  assert.match(drawnOf(listed, false, { total: 83, folded: false }).note, /^The curves of the first 20 of 83 runs\./);
+  assert.equal(drawnOf(listed, true, { total: 60, folded: false }).note, "");
+  assert.deepEqual(drawnOf([], false, { total: 0, folded: false }), { runs: [], note: "" });
 });

@@ -178,7 +178,7 @@ class RunCache:
             run_id=run.id,
             number=run.number or 0,
             name=run.name,
-            need=Need.of(run.spec["resources"]),
+            need=Need(**run.spec["resources"]),
             priority=run.priority,
             project=run.project,
             sweep_id=run.sweep_id,

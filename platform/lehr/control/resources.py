@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 CPUS_A_RUN = 16
 """A run without GPUs uses at most as many threads (``Agent.threads``)."""
@@ -51,11 +50,6 @@ class Need:
     """Nodes. Each has the same number of GPUs."""
     gpu_type: str | None = None
 
-    @classmethod
-    def of(cls, resources: Mapping[str, Any]) -> Need:
-        """Return the need of a run. ``resources``: of its stored spec."""
-        return cls(resources["gpus"], resources["nodes"], resources["gpu_type"])
-
     @property
     def per_node(self) -> int:
         return self.gpus // self.nodes
@@ -72,9 +66,8 @@ class Need:
     def unmet(self) -> str:
         """Say that no nodes have what it needs. Such a run is accepted: they may join."""
         part = self._named(self.per_node) if self.gpus else "GPUs"
-        if self.nodes == 1:
-            return f"no node has {part}; one may join"
-        return f"fewer than {self.nodes} nodes have {part}; others may join"
+        few = "no node has" if self.nodes == 1 else f"fewer than {self.nodes} nodes have"
+        return f"{few} {part}; one may join"
 
     def __str__(self) -> str:
         if not self.gpus:

@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING
 from lehr.presenters.background_diagnosis import BackgroundDiagnosis
 from lehr.presenters.events import checkpoints, events, samples
 from lehr.presenters.rollouts import RolloutPresenter
-from lehr.presenters.runs import (
-    HeartbeatTimes,
-    LivenessByRun,
-    MirrorViews,
-    RunPresenter,
-    no_heartbeat,
-    no_liveness,
-    no_mirror,
-)
+from lehr.presenters.runs import HeartbeatTimes, LivenessByRun, MirrorViews, RunPresenter
 from lehr.presenters.sweeps import SweepPresenter
 from lehr.presenters.system import SystemPresenter
 
@@ -38,9 +30,9 @@ class Presenter:
         self,
         store: Store,
         *,
-        liveness: LivenessByRun = no_liveness,
-        heartbeat_at: HeartbeatTimes = no_heartbeat,
-        mirror_view: MirrorViews = no_mirror,
+        liveness: LivenessByRun = lambda _: {},
+        heartbeat_at: HeartbeatTimes = lambda _: None,
+        mirror_view: MirrorViews = lambda _run_id, _sizes: None,
         nodes: Callable[[], Sequence[Node]] = tuple,
     ) -> None:
         """Args:

@@ -224,7 +224,7 @@ def _expected_starts(
                 can_save=not windows or can_save(store, run),
                 time_limit_s=run.spec.get("time_limit_s"),
                 project=run.project,
-                never=never(Need.of(run.spec["resources"])),
+                never=never(Need(**run.spec["resources"])),
             )
             for run in waiting
         ],

@@ -69,22 +69,6 @@ MirrorViews = Callable[[str, dict[int, dict[str, int]]], WandbView | None]
 """By a run's id and its streams' sizes, by attempt and name; None for a run without a mirror."""
 
 
-def no_liveness(attempts: Collection[Attempt]) -> dict[str, Liveness]:
-    """Return nothing: the ``LivenessByRun`` of a store that nothing sends heartbeats to."""
-    del attempts
-    return {}
-
-
-def no_heartbeat(attempt_id: str) -> None:
-    """Return no time: the ``HeartbeatTimes`` of a store that nothing sends heartbeats to."""
-    del attempt_id
-
-
-def no_mirror(run_id: str, sizes: dict[int, dict[str, int]]) -> None:
-    """Return no view: the ``MirrorViews`` of a store whose runs are not mirrored."""
-    del run_id, sizes
-
-
 class RunPresenter:
     """Makes views of runs. Caches the summaries of ended runs, which no longer change."""
 
@@ -93,8 +77,8 @@ class RunPresenter:
         store: Store,
         liveness: LivenessByRun,
         mirror_view: MirrorViews,
-        heartbeat_at: HeartbeatTimes = no_heartbeat,
-        nodes: Callable[[], Sequence[Node]] = tuple,
+        heartbeat_at: HeartbeatTimes,
+        nodes: Callable[[], Sequence[Node]],
     ) -> None:
         self._store = store
         self._nodes = nodes
@@ -153,7 +137,7 @@ class RunPresenter:
 
     def node_warnings(self, spec: Mapping[str, Any]) -> list[str]:
         """Return what the nodes lack for runs of this spec: such GPUs, a shared folder of runs."""
-        need, nodes = Need.of(spec["resources"]), self._nodes()
+        need, nodes = Need(**spec["resources"]), self._nodes()
         warnings = []
         if nodes and can_ever_place(need, nodes) is not None:
             warnings.append(f"{need.unmet[0].upper()}{need.unmet[1:]}. Until then it waits.")

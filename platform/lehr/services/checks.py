@@ -166,8 +166,7 @@ def _resume_problems(
     """
     gangs = [spec for spec in specs if spec.resources.nodes > 1 and not spec.checkpoints.upload]
     for resources in {spec.resources: None for spec in gangs}:
-        need = Need(resources.gpus, resources.nodes, resources.gpu_type)
-        names = separate_folders(need, context.dispatcher.nodes())
+        names = separate_folders(Need(**resources.model_dump()), context.dispatcher.nodes())
         if names:
             path = f"{prefix}resources.nodes"
             yield SpecProblem(

@@ -39,10 +39,10 @@ export function url(path, params = {}) {
   return `/api/v1${path}${text ? `?${text}` : ""}`;
 }
 
-/** By how much the server's clock is ahead of the browser's, in milliseconds. */
+/** By how much the clock of the server's last answer is ahead of the browser's, in milliseconds. */
 let ahead = 0;
 
-/** The time by the server's clock, as its last answer had it, in seconds since the epoch. */
+/** Return the time by the server's clock, in seconds since the epoch. */
 export const serverTime = () => (Date.now() + ahead) / 1000;
 
 let loggingOut = false;
@@ -68,8 +68,7 @@ async function request(address, init) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw new Unreachable();
   }
-  const date = Date.parse(response.headers.get("Date") ?? "");
-  if (!Number.isNaN(date)) ahead = date - Date.now();
+  ahead = Date.parse(response.headers.get("Date") ?? "") - Date.now() || ahead;
   if (response.status === 401 && !loggingOut) {
     location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`);
   }

@@ -6,35 +6,20 @@ import { ACTIVE } from "./status.js";
 const USUAL_S = 5;
 
 export class FiguresAge {
-  constructor() {
-    /**
-     * By live run: when its newest figures were recorded and came, how late they were, and the pause before them.
-     *
-     * @type {Map<string, {recorded: number, came: number, late: number, pause: number}>}
-     */
-    this.runs = new Map();
-  }
+  /** By live run: when its newest figures were recorded and came, how late, and the pause before. @type {Map<string, {recorded: number, came: number, late: number, pause: number}>} */
+  runs = new Map();
 
-  /**
-   * Take an event of a run.
-   *
-   * @param {Pick<import("./types.js").RunView, "id" | "state" | "liveness" | "recorded_at">} run
-   * @param {number} now by the server's clock, in seconds since the epoch
-   */
+  /** @param {import("./types.js").RunView} run of an event @param {number} now by the server's clock, in seconds since the epoch */
   take({ id, state, liveness, recorded_at: recorded }, now) {
-    if (!ACTIVE.has(state) || liveness !== "ok" || recorded === null) {
-      this.runs.delete(id);
-      return;
-    }
     const before = this.runs.get(id);
-    if (before && recorded <= before.recorded) return;
+    if (!ACTIVE.has(state) || liveness !== "ok" || recorded === null) this.runs.delete(id);
     // The first event may be of something else than new figures.
-    this.runs.set(id, { recorded, came: now, late: before ? now - recorded : 0, pause: before ? now - before.came : Infinity });
+    else if (!before) this.runs.set(id, { recorded, came: now, late: 0, pause: Infinity });
+    else if (recorded > before.recorded) this.runs.set(id, { recorded, came: now, late: now - recorded, pause: now - before.came });
   }
 
   /**
-   * Return the median age over the live runs: how late their newest figures came, or if newer ones are overdue, how long
-   * ago they were recorded.
+   * Return the median age over the live runs: how late their newest figures came; since they were recorded, if newer are overdue.
    *
    * @param {number} now
    * @returns {number | null} seconds; null for what is usual

@@ -11,7 +11,6 @@ import { installPrinting } from "./printing.js";
 import { on, onCatchUp, onConnection } from "./stream.js";
 
 const TOTALS_MS = 5000;
-const AGE_MS = 1000;
 
 /** @param {string[]} states */
 async function count(states) {
@@ -60,18 +59,6 @@ function closeMenus() {
   });
 }
 
-/** Show how old the live figures are, where that is more than usual. */
-function showAge() {
-  const age = new FiguresAge();
-  const place = byId("age");
-  on("run", (run) => age.take(run, serverTime()));
-  onCatchUp(() => age.runs.clear()); // What is shown is fetched again.
-  setInterval(() => {
-    const seconds = age.of(serverTime());
-    place.textContent = seconds === null ? "" : `live figures are ${duration(seconds)} old`;
-  }, AGE_MS);
-}
-
 export function installPage() {
   installKeys();
   closeMenus();
@@ -85,7 +72,13 @@ export function installPage() {
     connection.textContent = { connecting: "", live: "live", lost: "no answer; trying again" }[state];
     connection.title = state === "lost" ? "Lehr's server does not answer. Start it on its machine: lehr up" : "";
   });
-  showAge();
+  const age = new FiguresAge();
+  on("run", (run) => age.take(run, serverTime()));
+  onCatchUp(() => age.runs.clear()); // What is shown is fetched again.
+  setInterval(() => {
+    const seconds = age.of(serverTime());
+    byId("age").textContent = seconds === null ? "" : `live figures are ${duration(seconds)} old`;
+  }, 1000);
   // The totals may lag by a few seconds, but must be cheap.
   const refresh = throttled(() => showTotals().catch(() => undefined), TOTALS_MS);
   // Each step of a run is an event, but only another state changes the totals.

@@ -5,7 +5,7 @@ import { byId, fill, h, mount, scrollable, throttled } from "../dom.js";
 import { integer } from "../format.js";
 import { empty, showFailure } from "../notices.js";
 import { installPage } from "../page.js";
-import { Beside, forGroups } from "../runs/beside.js";
+import { Beside, drawnOf } from "../runs/beside.js";
 import { COLUMNS } from "../runs/columns.js";
 import { columnNames, columnOf, forLabels, LOOKED_AT, varyingPaths } from "../runs/config-columns.js";
 import { Configs } from "../runs/configs.js";
@@ -231,9 +231,9 @@ function redraw(all = false) {
     rows.renew();
     drawOptionsNow();
   }
-  const group = grouper(by, configs, forGroups(listed));
+  const group = grouper(by, configs, drawnOf(listed, true).runs);
   const noGroup = by && !group && beside && configs.runs.size ? `mean by: no run has ${by}` : null;
-  showProblem(filter.problem ?? (filter.keys.length ? unknownKey(filter, list.runs.values(), configs) : null) ?? noGroup, severalMeant(filter, list.runs.values(), configs));
+  showProblem(filter.problem ?? (filter.keys.length ? unknownKey(filter, list.runs.values(), configs) : null) ?? noGroup, severalMeant(filter, shown, configs));
   const paths = forLabels(varying);
   const total = list.total ?? list.runs.size;
   beside?.show(listed, { total: filter.test ? shown.length : total, folded: listed.length < shown.length }, (run) => configs.label(run.id, paths) || run.name, group);

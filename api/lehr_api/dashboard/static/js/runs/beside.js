@@ -18,21 +18,13 @@ const MOST_DRAWN = 20;
 const MOST_GROUPED = 60;
 
 /**
- * Return the runs whose curves may be drawn as means: groups by a metric divide these.
- *
- * @param {RunView[]} all
- */
-export const forGroups = (all) => all.filter((run) => run.step !== null).slice(0, MOST_GROUPED);
-
-/**
  * Return the runs whose curves are drawn, and what is said of the others.
  *
  * @param {RunView[]} all the runs that have a row, in the order of the table
- * @param {{total: number, folded: boolean}} table how many runs it counts, and whether some are in folded sweeps
- * @param {boolean} grouped whether they are drawn as means
- * @returns {{runs: RunView[], note: string}}
+ * @param {boolean} grouped whether they are drawn as means: groups by a metric divide them
+ * @param {{total: number, folded: boolean}} [table] how many runs it counts, and whether some are in folded sweeps
  */
-export function drawnOf(all, { total, folded }, grouped) {
+export function drawnOf(all, grouped, { total, folded } = { total: 0, folded: false }) {
   const most = grouped ? MOST_GROUPED : MOST_DRAWN;
   const trained = all.filter((run) => run.step !== null);
   const runs = trained.slice(0, most);
@@ -84,7 +76,7 @@ export class Beside {
    * @param {((run: RunView) => string) | null} group the name of a run's group, if they are drawn as means
    */
   show(all, table, label, group) {
-    const { runs, note } = drawnOf(all, table, group !== null);
+    const { runs, note } = drawnOf(all, group !== null, table);
     this.runs = runs;
     this.slots = slots(this.runs.map((run) => run.id));
     this.note.textContent = note;

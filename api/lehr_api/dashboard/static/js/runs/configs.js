@@ -33,7 +33,7 @@ export class Configs {
     this.metrics = new Map();
     /** @type {Set<string>} */
     this.paths = new Set();
-    /** @type {Map<string, {among: number, paths: string[]}>} by key, the paths that it means, and among how many */
+    /** @type {Map<string, string[]>} by key, the paths that it means */
     this.meant = new Map();
   }
 
@@ -54,6 +54,7 @@ export class Configs {
 
   /** @param {RunValues} found */
   take(found) {
+    this.meant.clear();
     for (const path of [...Object.keys(found.same), ...Object.keys(found.differing)]) this.paths.add(path);
     found.runs.forEach((id, i) => {
       /** @type {Record<string, any>} */
@@ -76,10 +77,7 @@ export class Configs {
    * @returns {any} undefined if its config is not here, null if it has no such path
    */
   value(id, path) {
-    const own = this.#own(id, path);
-    if ((own ?? null) !== null) return own;
-    const argument = this.#argumentsLike(path).find((one) => (this.#own(id, one) ?? null) !== null);
-    return argument === undefined ? own : this.#own(id, argument);
+    return this.#own(id, path) ?? this.#own(id, this.#argument(path) ?? path);
   }
 
   /** @param {string} id @param {string} path @returns {any} */
@@ -97,34 +95,23 @@ export class Configs {
    */
   pathsOf(key) {
     const known = this.meant.get(key);
-    if (known && known.among === this.paths.size) return known.paths;
-    const lower = [...this.paths].map((path) => ({ path, lower: path.toLowerCase() }));
-    const exact = lower.filter((one) => one.lower === key);
+    if (known) return known;
+    const exact = [...this.paths].filter((path) => path.toLowerCase() === key);
     const rank = (/** @type {string} */ path) => path.length + (path.startsWith(ARGUMENTS) ? 1000 : 0);
-    const paths = (exact.length ? exact : lower.filter((one) => one.lower.endsWith(`.${key}`))).map(({ path }) => path).sort((a, b) => rank(a) - rank(b));
-    this.meant.set(key, { among: this.paths.size, paths });
+    const paths = exact.length ? exact : [...this.paths].filter((path) => path.toLowerCase().endsWith(`.${key}`)).sort((a, b) => rank(a) - rank(b));
+    this.meant.set(key, paths);
     return paths;
   }
 
-  /**
-   * Return those paths that a key means which the config of a run has.
-   *
-   * @param {string} id
-   * @param {string} key in lower case
-   */
+  /** Return those paths that a key means which a run has. @param {string} id @param {string} key in lower case */
   pathsIn(id, key) {
     return this.pathsOf(key).filter((path) => (this.#own(id, path) ?? null) !== null);
   }
 
-  /**
-   * Return the arguments of scripts that stand for a setting of Lehr: of the same last word, which no other setting has.
-   *
-   * @param {string} path
-   */
-  #argumentsLike(path) {
-    if (path.startsWith(ARGUMENTS)) return [];
-    const alike = this.pathsOf(path.slice(path.lastIndexOf(".") + 1).toLowerCase());
-    return alike.filter((one) => !one.startsWith(ARGUMENTS)).length === 1 ? alike.slice(1) : [];
+  /** Return the argument of scripts that stands for a setting: the only other path of its last word. @param {string} path */
+  #argument(path) {
+    const [setting, argument, ...others] = this.pathsOf((path.split(".").at(-1) ?? path).toLowerCase());
+    return setting === path && argument?.startsWith(ARGUMENTS) && !others.length && !path.startsWith(ARGUMENTS) ? argument : null;
   }
 
   /**
@@ -134,7 +121,7 @@ export class Configs {
    */
   differing(ids) {
     const known = ids.filter((id) => this.runs.has(id));
-    const stands = new Set([...this.paths].flatMap((path) => this.#argumentsLike(path)));
+    const stands = new Set([...this.paths].map((path) => this.#argument(path)));
     return [...this.paths].filter((path) => {
       if (ASIDE.test(path) || stands.has(path)) return false;
       const values = new Set(known.map((id) => JSON.stringify(this.value(id, path)) ?? "null"));

@@ -21,20 +21,12 @@ const FIELDS = {
 };
 
 /**
- * @param {RunView} run
- * @param {string} key in lower case
- * @param {Configs | null} configs
- * @returns {any} null if the run has no value; undefined if nothing has this name
- */
-export const valueOf = (run, key, configs) => valuesOf(run, key, configs)[0];
-
-/**
  * Return the values that a key means for a run: several, where paths of its own config end alike.
  *
  * @param {RunView} run
  * @param {string} key in lower case
  * @param {Configs | null} configs
- * @returns {any[]} not empty; as of `valueOf`
+ * @returns {any[]} one null if the run has no value; one undefined if nothing has this name
  */
 export function valuesOf(run, key, configs) {
   if (key in FIELDS) return [FIELDS[key](run)];
@@ -54,6 +46,9 @@ export function valuesOf(run, key, configs) {
   const last = latest((name) => name.endsWith(`/${key}`));
   return [last ? fromWire(last.value) : undefined];
 }
+
+/** Return the first of these values. @param {RunView} run @param {string} key @param {Configs | null} configs */
+export const valueOf = (run, key, configs) => valuesOf(run, key, configs)[0];
 
 /**
  * Return whether a value is the wanted one: as a number, or as text without regard to case, where

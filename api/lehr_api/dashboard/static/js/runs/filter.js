@@ -146,21 +146,10 @@ export function parseFilter(text) {
   return { query, test: tests.length ? (run, configs = null) => tests.every((test) => test(run, configs)) : null, problem: null, keys: [...keys] };
 }
 
-/**
- * Return which of the keys means several settings of a run, and which these are.
- *
- * @param {Filter} filter
- * @param {Iterable<RunView>} runs
- * @param {Configs} configs
- * @returns {string | null}
- */
-export function severalMeant(filter, runs, configs) {
-  const all = [...runs];
-  for (const key of filter.keys) {
-    const several = all.find((run) => valuesOf(run, key, configs).length > 1);
-    if (several) return `${key} ends several settings; any of them counts: ${configs.pathsIn(several.id, key).join(", ")}`;
-  }
-  return null;
+/** Return which key means several settings of a run. @param {Filter} filter @param {RunView[]} runs @param {Configs} configs */
+export function severalMeant({ keys }, runs, configs) {
+  const [found] = keys.flatMap((key) => runs.filter((run) => valuesOf(run, key, configs).length > 1).map(({ id }) => ({ key, id })));
+  return found ? `${found.key} ends several settings; any of them counts: ${configs.pathsIn(found.id, found.key).join(", ")}` : null;
 }
 
 /**

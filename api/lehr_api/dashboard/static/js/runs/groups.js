@@ -18,11 +18,7 @@ export function newestSweep(runs) {
   return id && runs.filter((run) => run.sweep_id === id).length <= SMALL_SWEEP ? id : "";
 }
 
-/**
- * Return the runs that have a row: the trials of a folded sweep have none.
- *
- * @param {Item[]} items
- */
+/** Return the runs that have a row: the trials of a folded sweep have none. @param {Item[]} items */
 export const withRows = (items) => items.flatMap((item) => (item.kind === "run" ? [item.run] : []));
 
 /**
