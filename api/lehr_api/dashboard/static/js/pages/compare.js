@@ -76,8 +76,9 @@ const board = new Board(charts, [], view, {
   pauseMs: SEVERAL_MS,
 });
 
-/** The mark of a run's line; of a group, that of its mean. */
-const swatch = (/** @type {string} */ id) => swatchOf(stroke(given.get(by ? firstOf(groupName(id)) : id) ?? 0));
+/** The look of a run's line; of a group, that of its mean. @param {string} id */
+const strokeOf = (id) => stroke(given.get(by ? firstOf(groupName(id)) : id) ?? 0);
+const swatch = (/** @type {string} */ id) => swatchOf(strokeOf(id));
 
 /** @param {string[]} next */
 function choose(next) {
@@ -94,8 +95,7 @@ function ofRun(id, which) {
   const info = known.get(id)?.get(metric);
   if (!info) return null;
   if (which === "last") return info.last;
-  const goal = comparison?.goal;
-  return goal ? { minimize: info.minimum, maximize: info.maximum }[goal] : null;
+  return comparison?.goal ? { minimize: info.minimum, maximize: info.maximum }[comparison.goal] : null;
 }
 
 /** Describe a run by the factors in which it differs from the others. @param {string} id */
@@ -295,13 +295,14 @@ function drawDifferences() {
 }
 
 function drawCurves() {
+  given = slots(by ? ids.map((id) => firstOf(groupName(id))) : ids);
   board.meanOfGroups = by !== "";
   bar.offer(ids.flatMap((id) => runs.get(id) ?? []));
   board.setRuns(ids.filter((id) => runs.has(id)).map((id) => ({
     id,
     label: factors(id) || runs.get(id)?.name || id,
     group: by ? groupName(id) : null,
-    stroke: () => stroke(given.get(id) ?? 0),
+    stroke: () => strokeOf(id),
     parent: runs.get(id)?.forked_from,
     flopsPerToken: runs.get(id)?.flops_per_token ?? null,
     metrics: [...(known.get(id)?.keys() ?? [])],
@@ -320,8 +321,8 @@ async function compare() {
       metric = answer.metric;
       drawHead();
     }
-    drawTable();
     drawCurves();
+    drawTable();
     drawDifferences();
     code.draw(answer, ids[0], (id) => runs.get(id)?.name ?? id);
   } catch (error) {
@@ -363,7 +364,6 @@ async function load() {
     for (const run of found) runs.set(run.id, run);
     ids = [...new Set(found.map((run) => run.id))];
     mine = ids;
-    given = slots(ids);
     for (const [id, all] of infos) known.set(id, new Map(all.map((info) => [info.name, info])));
     drawCurves();
     names = [...new Set([...infos.values()].flat().map((info) => info.name))].sort();

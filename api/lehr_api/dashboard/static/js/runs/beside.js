@@ -4,6 +4,7 @@ import { Board, SEVERAL_MS } from "../charts/board.js";
 import { toolbar, viewFromAddress } from "../charts/toolbar.js";
 import { slots, stroke } from "../colour.js";
 import { h, mount, throttled } from "../dom.js";
+import { inGroups } from "../groups.js";
 import { read, write } from "../urlstate.js";
 import { get } from "../api.js";
 import { swatch } from "../charts/swatch.js";
@@ -78,7 +79,10 @@ export class Beside {
   show(all, table, label, group) {
     const { runs, note } = drawnOf(all, group !== null, table);
     this.runs = runs;
-    this.slots = slots(this.runs.map((run) => run.id));
+    // Each row has the mark of its line: a mean has that of the first of its runs that are shown.
+    const groups = [...inGroups(this.runs, (run) => (group ? group(run) : run.id)).values()].map((members) => ({ members, first: (members.find((run) => !this.hidden.has(run.id)) ?? members[0]).id }));
+    const own = slots(groups.map(({ first }) => first));
+    this.slots = new Map(groups.flatMap(({ members, first }) => members.map((run) => [run.id, own.get(first) ?? 0])));
     this.note.textContent = note;
     const key = (/** @type {RunView} */ run) => (group ? group(run) : null);
     const now = this.runs.map((run) => `${run.id} ${label(run)} ${key(run)} ${this.hidden.has(run.id)} ${run.attempt} ${run.ended_at !== null}`).join();
