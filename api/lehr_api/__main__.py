@@ -45,6 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
         check_public_url(options.public_url)
         check_certificate(options.tls_certificate, options.tls_key)
         with home.lock(where):
+            home.remove_server(where)  # Of a killed server with the same pid, as in a container.
             settings = _settings(options, where)
             with _listening(settings) as listener:
                 _allow_open_files()

@@ -220,6 +220,14 @@ def read_server(where: Path) -> ServerInfo | None:
         return None
 
 
+def server_runs(where: Path, url: str) -> bool:
+    """Return whether the home's server runs at ``url``, so that no other program has its port:
+    the process in ``server.json`` holds the lock.
+    """
+    info = read_server(where)
+    return info is not None and info.url == url and lock_holder(where) == info.pid
+
+
 def joined_server(where: Path) -> str | None:
     """Return the URL of the server that this machine is a node of; None if it has not joined."""
     try:
@@ -292,11 +300,7 @@ def _try_lock(descriptor: int) -> bool:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            # A holder writes its pid at once. An empty file means that another process only checks
-            # the lock (lock_holder).
-            if os.pread(descriptor, 32, 0).strip():
-                return False
-            time.sleep(0.01)
+            time.sleep(0.01)  # Another process may only check the lock (lock_holder).
         else:
             return True
     return False

@@ -9,7 +9,6 @@ import httpx
 import pytest
 from starlette.datastructures import Headers
 
-from lehr import proof
 from lehr_api import auth
 from lehr_api.logins import Login
 from lehr_api.problems import CrossOrigin
@@ -260,20 +259,6 @@ def test_two_servers_on_one_host_have_separate_sessions(tmp_path):
         browser.post(f"{first}/logout")
         assert browser.get(f"{first}/api/v1/runs").status_code == 401
         assert browser.get(f"{second}/api/v1/runs").status_code == 200
-
-
-def test_health_has_a_proof_only_for_a_given_nonce(api):
-    _, client = api
-    client.headers.pop("authorization")
-    assert client.get("/api/v1/health").json()["proof"] is None
-    nonce = "0123456789abcdef" * 2
-    given = client.get("/api/v1/health", params={"nonce": nonce}).json()["proof"]
-    assert proof.holds(given, TOKEN, nonce, "127.0.0.1", 5347)
-    assert not proof.holds(given, "another", nonce, "127.0.0.1", 5347)
-    assert not proof.holds(given, TOKEN, nonce.replace("0", "1"), "127.0.0.1", 5347)
-    assert not proof.holds(given, TOKEN, nonce, "127.0.0.1", 5348)
-    for wrong in ("", "short", "g" * 32, "a" * 129):
-        assert client.get("/api/v1/health", params={"nonce": wrong}).status_code == 422
 
 
 def test_malformed_foreign_cookie_does_not_end_the_session(api):

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import platform
 import sqlite3
-from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter
 
-from lehr import __version__, proof
+from lehr import __version__
 from lehr.schemas.base import Health
-from lehr_api.deps import ServicesDep
 from lehr_api.responses import problem_responses
 
 PROTOCOL = 1
@@ -18,8 +16,6 @@ PROTOCOL = 1
 too.
 """
 OLDEST_PROTOCOL = 1
-
-Nonce = Annotated[str | None, Query(pattern="^[0-9a-f]{32,128}$")]
 
 router = APIRouter(tags=["server"])
 
@@ -37,18 +33,9 @@ _VERSION = Version(
 
 
 @router.get("/health", openapi_extra={"security": []})
-async def health(request: Request, services: ServicesDep, nonce: Nonce = None) -> Health:
-    """Answer without a token, as soon as the server listens.
-
-    With ``nonce``, the answer proves that the server knows its token, so that a client does not
-    send the token to another program on the port: HMAC-SHA256 under the token over three lines,
-    ``lehr server 1``, the nonce, and the connection's address and port with a space between.
-    """
-    address = request.scope.get("server")
-    proven = None
-    if nonce is not None and address is not None:
-        proven = proof.prove(services.settings.token, nonce, str(address[0]), int(address[1] or 0))
-    return Health(version=__version__, protocol=PROTOCOL, proof=proven)
+async def health() -> Health:
+    """Answer without a token, as soon as the server listens."""
+    return Health(version=__version__, protocol=PROTOCOL)
 
 
 @router.get("/version", responses=problem_responses())

@@ -6,6 +6,7 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from urllib.parse import quote, urlsplit
@@ -89,18 +90,21 @@ class Client(
                 f"no Lehr server is running for {home.home()}.",
                 hint=cures.no_server(),
             )
-        given = token or os.environ.get("LEHR_TOKEN")
+        token = token or os.environ.get("LEHR_TOKEN")
         named = bool(server or os.environ.get("LEHR_SERVER"))
-        # This home's server may have a public URL, which is not an address of this machine alone.
-        is_own = not named or _on_this_machine(address)
-        own = home.read_token(home.home()) if not given and is_own else None
-        whose = "this home's token" if own else "the token given"
+        own = home.read_server(home.home())
+        # An explicit server with an explicit token is trusted. Any other gets a token only while it
+        # is this home's server.
+        send_token_while = None
+        if own is not None and (not named or (token is None and _is_port_here(address, own.url))):
+            # Not `localhost`: another program may have the port on another loopback address.
+            address = own.url
+            token = token or home.read_token(home.home())
+            send_token_while = partial(home.server_runs, home.home(), own.url)
         self.transport = Transport(
             address,
-            given or own,
-            # An explicit server with an explicit token is trusted. Any other server must prove that
-            # it has the token.
-            prove_first=None if given and named else whose,
+            token,
+            send_token_while=send_token_while,
             timeout_s=timeout_s,
             on_silence=on_silence,
         )
@@ -365,8 +369,11 @@ class Client(
         return found
 
 
-def _on_this_machine(server: str) -> bool:
-    return urlsplit(server).hostname in _LOOPBACK
+def _is_port_here(server: str, own: str) -> bool:
+    """Return whether an address is of this machine alone, and has the port of ``own``."""
+    return home.is_loopback(urlsplit(server).hostname or "") and _port(server) == _port(own)
 
 
-_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+def _port(server: str) -> int:
+    parts = urlsplit(server)
+    return parts.port or (443 if parts.scheme == "https" else 80)

@@ -40,21 +40,6 @@ def no_answer_in_time(server: str) -> str:
     return f"It may be stopped or overloaded. Check{where}: lehr doctor"
 
 
-def not_proven(server: str, *, older: bool) -> str:
-    """Return what to do if a server does not know the token. ``older``: it is of an old version."""
-    if is_here(server):
-        cure = "Start your own: lehr up        Another server: LEHR_SERVER with its LEHR_TOKEN"
-        again = "If it is yours, of an older version: lehr down, then lehr up."
-    else:
-        host = urlsplit(server).hostname
-        cure = (
-            f"Give a token of that server: LEHR_TOKEN. On {host}, lehr token create NAME --role "
-            "ROLE prints one"
-        )
-        again = f"If it is of an older version, on {host}: lehr down, then lehr up."
-    return f"{again}\n  {cure}" if older else cure
-
-
 def no_server() -> str:
     """Return what to do if no server of this home runs, and none is named."""
     url = home.joined_server(home.home())

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from lehr.client.proven import ProvenToken
-
 _TRIES = 4
 _LONGEST_PAUSE_S = 5.0
 TIMEOUT_S = 60.0
@@ -86,13 +84,13 @@ class Transport:
         token: str | None,
         *,
         timeout_s: float,
-        prove_first: str | None = None,
+        send_token_while: Callable[[], bool] | None = None,
         on_silence: Callable[[str], None] | None = None,
     ) -> None:
         """Create the connection pool.
 
         ``on_silence`` is called with a text, from another thread, when an answer is late.
-        ``prove_first`` describes the token if it is sent only to a server that proves to know it.
+        ``send_token_while`` is asked before each request; while it is false, nothing is sent.
         """
         import httpx
 
@@ -105,19 +103,15 @@ class Transport:
         self.server = server.rstrip("/")
         self.on_silence = on_silence
         headers = {"User-Agent": f"lehr/{__version__}", "Accept": "application/json"}
-        self._proven: ProvenToken | None = None
-        if token and prove_first:
-            from lehr.client.proven import ProvenToken
-
-            self._proven = ProvenToken(self.server, token, prove_first)
-        elif token:
+        if token:
             headers["Authorization"] = f"Bearer {token}"
+        self._send_token_while = send_token_while
         # Web proxies must not receive requests to this machine.
         beyond = address.hostname not in {"127.0.0.1", "localhost", "::1"}
         self._http = httpx.Client(
             base_url=f"{self.server}/api/v1",
             headers=headers,
-            auth=self._proven,
+            event_hooks={"request": [self._check_server]},
             timeout=timeout_s,
             trust_env=beyond,
             verify=_trusted(encrypted=address.scheme == "https"),
@@ -182,7 +176,6 @@ class Transport:
                     raise problem_error(answer.status_code, answer.content)
                 yield from answer.iter_bytes()
         except httpx.TransportError as error:
-            self._distrust()
             raise self._unavailable(error) from error
 
     def events(self, params: Params | None = None) -> Iterator[StreamEvent]:
@@ -208,7 +201,6 @@ class Transport:
                         heard_at = time.monotonic()
                         yield event
             except httpx.TransportError as error:
-                self._distrust()
                 # The server restarts, or a proxy closed the connection; the next connection shows
                 # which.
                 if heard_at is None or time.monotonic() - heard_at > TIMEOUT_S:
@@ -245,11 +237,9 @@ class Transport:
                         timeout=within_s or httpx.USE_CLIENT_DEFAULT,
                     )
             except (httpx.ConnectError, httpx.ReadTimeout) as error:
-                self._distrust()
                 # A request that was slow once will be slow again.
                 raise self._unavailable(error) from error
             except httpx.TransportError as error:
-                self._distrust()
                 if not again or last:
                     raise self._unavailable(error) from error
                 time.sleep(0.1 * 2**attempt)
@@ -262,10 +252,13 @@ class Transport:
             raise problem_error(answer.status_code, answer.content)
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    def _distrust(self) -> None:
-        """Require a new proof: another program may have taken the port."""
-        if self._proven is not None:
-            self._proven.forget()
+    def _check_server(self, request: httpx.Request) -> None:
+        """Send nothing to a program that has taken the port of an ended server."""
+        import httpx
+
+        if self._send_token_while is not None and not self._send_token_while():
+            why = "the server of this home does not run; the token was not sent"
+            raise httpx.ConnectError(why, request=request)
 
     @contextmanager
     def _watched(self) -> Iterator[None]:

@@ -43,7 +43,3 @@ class Health(View):
     status: Literal["ok"] = "ok"
     version: str
     protocol: int
-    proof: str | None = None
-    """Proof that the server knows its token: the answer to the request's ``nonce``, if it had
-    one.
-    """

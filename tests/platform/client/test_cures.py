@@ -28,8 +28,6 @@ def own_home(tmp_path, monkeypatch):
 def test_server_of_this_machine_is_started_here(server):
     assert cures.no_answer(server, unknown_host=False) == cures.START
     assert cures.no_answer_in_time(server).endswith("Check: lehr doctor")
-    assert "Start your own: lehr up" in cures.not_proven(server, older=False)
-    assert "lehr down, then lehr up" in cures.not_proven(server, older=True)
 
 
 def test_address_of_this_machine_in_its_network_is_here():
@@ -43,8 +41,6 @@ def test_server_of_another_machine_is_looked_for_there():
     assert "Is the address right?" in cure
     assert "Start it" not in cure
     assert "Check on 198.51.100.1: lehr doctor" in cures.no_answer_in_time(THERE)
-    assert "On 198.51.100.1, lehr token create" in cures.not_proven(THERE, older=False)
-    assert "on 198.51.100.1: lehr down, then lehr up" in cures.not_proven(THERE, older=True)
 
 
 @pytest.mark.parametrize(("url", "port"), [("https://a.example", 443), ("http://a.example", 80)])
