@@ -84,7 +84,7 @@ mutants: $(STAMPS)/dev  ## Change single lines and see whether the tests notice;
 	PYTHONPATH=tests $(BIN)/python -m mutants $(if $(BASE),--base $(BASE)) \
 		$(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) --jobs $(or $(JOBS),1) $(ARGS)
 
-bench: $(STAMPS)/dev  ## Measure: start-up, makespan beside Ray Tune's, trainer beside bare PyTorch
+bench: $(STAMPS)/dev  ## Measure: makespan beside Ray Tune's, trainer beside bare PyTorch, ingestion, ...
 	@set -e; for bench in tests/bench/*.py; do echo "== $$bench"; $(BIN)/python $$bench; done
 
 docs: $(STAMPS)/dev  ## Renew the reference pages and the goldens of the command line

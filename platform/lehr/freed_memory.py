@@ -1,7 +1,7 @@
 """Keep the memory of a process that lives for months small: few arenas, and free pages given back.
 
 glibc keeps freed blocks that lie between living ones. A server that handles short requests in
-several threads would grow by some tens of KB with each run (``tests/bench/history_memory.py``).
+several threads would grow by some tens of KB with each run.
 """
 
 from __future__ import annotations
