@@ -31,15 +31,8 @@ from typing import Any
 
 from lehr_log.files import files_of
 
-__all__ = [
-    "checkpoint",
-    "config",
-    "log",
-    "resume_from",
-    "resume_step",
-    "should_stop",
-    "validation_data",
-]
+__all__ = ["checkpoint", "config", "log", "resume_from", "resume_step", "should_stop"]
+__all__ += ["validation_data"]
 
 _MOST_VALUES = 10_000
 """Values of one call; more are left out."""

@@ -223,7 +223,8 @@ def _print(found: dict[str, Any], alerts: list[AlertView]) -> None:
         out.print()
         print_alert(alert)
     if not alerts:
-        out.print("\nNothing wrong was found in the curves.")
+        silent = len(found["unjudged"])
+        out.print(f"\nNothing wrong was found{f'; {silent} rules could not judge' * bool(silent)}.")
     for text in found["warnings"]:
         out.print()
         warn(text)

@@ -34,14 +34,14 @@ def _of_prepared(train: TrainConfig) -> tuple[str | None, str | None]:
     from lehr_trainer.errors import TrainerError
 
     try:
-        from lehr_trainer.data.prepared_sample import prepared_passes, prepared_sample
+        from lehr_trainer.data.prepared_sample import prepared_sample, prepared_tokens
 
         given = train.data, train.validation, home.data_dir()
-        sample, passes = prepared_sample(*given), prepared_passes(*given, train.total_tokens)
+        sample, tokens = prepared_sample(*given), prepared_tokens(*given)
     except (ImportError, OSError, TrainerError):
         return None, None  # Of a trainer that is not installed here, or data that are elsewhere.
     scored = None if sample is None else sample.describe(train.validation.tokens)
-    return scored, passes_note(passes)
+    return scored, passes_note(train.total_tokens / tokens if tokens else None)
 
 
 def data_problems(specs: Iterable[RunSpec]) -> list[str]:

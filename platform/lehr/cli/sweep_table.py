@@ -33,7 +33,7 @@ def trials_table(sweep: SweepDetail) -> Table:
     columns = {
         "#": [str(trial.rank or formats.NOTHING) for trial in trials],
         "run": [escaped(trial.run.name) for trial in trials],
-        **_values(sweep, trials, sweep.columns),
+        **_values(sweep, trials),
         "trend": [_trend(trial, 8) for trial in trials],
         **_speed(trials, mfu=True),
         "GPU": _places(trials),
@@ -47,7 +47,7 @@ def live_table(sweep: SweepDetail, *, width: int) -> Table:
     wide, widest = width >= _WIDE, width >= _WIDEST
     columns = {
         "#": [str(trial.number) for trial in trials],
-        **_values(sweep, trials, sweep.parameters),
+        **_values(sweep, trials),
         **(
             {"loss": [formats.loss(_latest(trial, "train/loss")) for trial in trials]}
             if wide
@@ -87,15 +87,12 @@ def _head(name: str) -> str:
     return "" if name == _BEST else escaped(name)
 
 
-def _values(
-    sweep: SweepDetail, trials: Sequence[TrialView], paths: Sequence[str]
-) -> dict[str, list[str]]:
-    """Return the values of the parameters, the metric and the mark of the best."""
+def _values(sweep: SweepDetail, trials: Sequence[TrialView]) -> dict[str, list[str]]:
+    """Return the swept values, the metric and the mark of the best."""
     columns = {}
-    for name, path in zip(formats.short_paths(paths), paths, strict=True):
-        values = [sweep.parameter(trial, path) for trial in trials]
-        shown = [formats.NOTHING if value is None else value for value in values]
-        columns[name] = [escaped(text) for text in formats.learning_rates(shown, path)]
+    for name, path in zip(formats.short_paths(sweep.parameters), sweep.parameters, strict=True):
+        values = [trial.parameters.get(path, formats.NOTHING) for trial in trials]
+        columns[name] = [escaped(text) for text in formats.learning_rates(values, path)]
     columns[sweep.metric] = [formats.loss(trial.value) for trial in trials]
     columns[_BEST] = ["best" if trial.best else "" for trial in trials]
     return columns

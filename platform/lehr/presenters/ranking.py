@@ -105,17 +105,9 @@ def rank(
             values[one.run_id] = repeated[one.run_id]
             members.append(one)
     points = by_seeds([(one.run_id, one.parameters) for one in members], values, goal)
-    if any(len(point.run_ids) > 1 for point in points):
-        ranks = _ranks_of_points(points, values, goal, {one.run_id for one in repetitions})
-        return SweepVerdict(step, ranks, values, points, sets)
-    sign = 1 if goal == "minimize" else -1
-    ordered = sorted(values, key=lambda run_id: sign * values[run_id])
-    ranks = {}
-    for place, run_id in enumerate(ordered, start=1):
-        before = ordered[place - 2] if place > 1 else None
-        tied = before is not None and values[before] == values[run_id]
-        ranks[run_id] = ranks[before] if tied and before is not None else place
-    return SweepVerdict(step, ranks, values, held_out=sets)
+    ranks = _ranks(points, values, goal, {one.run_id for one in repetitions})
+    several = any(len(point.run_ids) > 1 for point in points)
+    return SweepVerdict(step, ranks, values, points if several else (), sets)
 
 
 def _values(standings: Sequence[TrialStatus], step: int, value_at: ValueAt) -> dict[str, float]:
@@ -127,7 +119,7 @@ def _values(standings: Sequence[TrialStatus], step: int, value_at: ValueAt) -> d
     return {run_id: v for run_id, v in read.items() if v is not None and is_value(v)}
 
 
-def _ranks_of_points(
+def _ranks(
     points: Sequence[Point], values: Mapping[str, float], goal: Goal, repetitions: Collection[str]
 ) -> dict[str, int]:
     """Return the ranks in their order; of a point, trials come before their repetitions."""

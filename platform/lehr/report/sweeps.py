@@ -126,7 +126,7 @@ def _trials(sweep: SweepDetail, trials: Sequence[TrialView]) -> Table:
     rows = [
         [
             str(trial.rank or formats.NOTHING),
-            *(formats.parameter(sweep.parameter(trial, path), path) for path in sweep.columns),
+            *(formats.parameter(trial.parameters.get(path), path) for path in sweep.parameters),
             parts.number(trial.compared_value),
             parts.number(trial.value),
             f"{trial.run.step:,}" if trial.run.step is not None else formats.NOTHING,
@@ -137,14 +137,14 @@ def _trials(sweep: SweepDetail, trials: Sequence[TrialView]) -> Table:
     ]
     head = [
         "#",
-        *formats.short_paths(sweep.columns),
+        *formats.short_paths(sweep.parameters),
         "compared",
         "newest",
         "step",
         "state",
         "run",
     ]
-    first = len(sweep.columns) + 1
+    first = len(sweep.parameters) + 1
     best = next((i for i, trial in enumerate(shown) if trial.best), None)
     left = sweep.trials_total + len(sweep.repetitions) - len(shown)
     note = f"and {left:,} more" if left else ""

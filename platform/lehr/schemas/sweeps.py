@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import Any, Literal
 
 from lehr.analysis.held_out import HeldOutVerdict
@@ -161,18 +160,6 @@ class SweepDetail(SweepView):
     def seeded(self) -> list[TrialView]:
         """Its trials that were read, and their repetitions."""
         return [*self.trials, *self.repetitions]
-
-    @property
-    def columns(self) -> list[str]:
-        """The swept paths, and those of the repetitions' seeds."""
-        seeds = (path for trial in self.repetitions for path in trial.parameters)
-        return list(dict.fromkeys([*self.parameters, *seeds]))
-
-    def parameter(self, trial: TrialView, path: str) -> Any:
-        """Return a trial's value of a column: the spec's where the sweep does not vary it."""
-        if path in trial.parameters or path in self.parameters:
-            return trial.parameters.get(path)
-        return reduce(lambda spec, name: spec[name], path.split("."), self.spec["run"])
 
 
 class SweepDeletion(View):

@@ -57,3 +57,14 @@ def test_too_small_vocabulary_is_named(tmp_path: Path):
     found = cli.call("plan", "spec.yaml", *changes, cwd=tmp_path, LEHR_HOME=home, COLUMNS="200")
     assert "! train.data.tokenizer 'tekken' has 131,072 tokens" in found.stdout
     assert "looked for" not in found.stdout
+
+
+def test_many_passes_over_prepared_data_are_named(tmp_path: Path):
+    (tmp_path / "texts").mkdir()
+    for number in range(20):
+        (tmp_path / f"texts/{number}.txt").write_text(f"{number} is a number. " * 2)
+    (tmp_path / "spec.yaml").write_text(f"{SPEC}  validation: {{share: 0.2, tokens: 20}}\n")
+    for command in (["data", "prepare"], ["plan"]):
+        given = [*command, "spec.yaml"]
+        found = cli.call(*given, cwd=tmp_path, LEHR_HOME=str(tmp_path / "home"), COLUMNS="200")
+    assert "passes over the corpus; up to 4 are nearly as good as new data" in found.stdout

@@ -15,7 +15,7 @@ from lehr_trainer.configs.train import DataConfig, FilesCorpus, ValidationConfig
 from lehr_trainer.data import ValidationSet, prepare_dataset
 from lehr_trainer.data.files import source_names
 from lehr_trainer.data.prepare import document_hash, is_held_out
-from lehr_trainer.data.prepared_sample import prepared_passes, prepared_sample
+from lehr_trainer.data.prepared_sample import prepared_sample, prepared_tokens
 from lehr_trainer.errors import BadData
 
 
@@ -130,7 +130,7 @@ def test_each_document_has_the_folder_it_came_from(tmp_path):
     assert set(starts) == {"kind_0", "kind_1", "kind_2"}
     found = prepared_sample(data, validation, tmp_path / "r")
     assert found.describe(8000) == made.describe(8000)
-    assert prepared_passes(data, validation, tmp_path / "r", 38 * prepared.tokens) == 38
+    assert prepared_tokens(data, validation, tmp_path / "r") == prepared.tokens
 
 
 def test_sources_are_few(tmp_path):

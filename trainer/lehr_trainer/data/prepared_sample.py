@@ -1,4 +1,4 @@
-"""What is known of data that are prepared here: what an evaluation scores, passes over them."""
+"""What is known of data that are prepared here: what an evaluation scores, their size."""
 
 from __future__ import annotations
 
@@ -17,8 +17,14 @@ def prepared_sample(
 ) -> HeldOutSample | None:
     """Return what an evaluation will score, if it is prepared under ``root``. Uses no network."""
     if isinstance(data.corpus, MixCorpus):
-        parts = _parts(data, data.corpus, validation)
-        samples = {name: prepared_sample(*part, root) for name, part in parts.items()}
+        samples = {
+            name: prepared_sample(
+                data.model_copy(update={"corpus": part.corpus}),
+                of_each(validation, data.corpus),
+                root,
+            )
+            for name, part in sorted(data.corpus.parts.items())
+        }
         whole = {name: one for name, one in samples.items() if one is not None}
         return HeldOutSample.join(whole) if len(whole) == len(samples) else None
     directory = _prepared(data, validation, root)
@@ -27,31 +33,10 @@ def prepared_sample(
     return HeldOutSample.read(directory, read_manifest(directory), validation.tokens)
 
 
-def prepared_passes(
-    data: DataConfig, validation: ValidationConfig, root: Path, tokens: float
-) -> float | None:
-    """Return how often ``tokens`` of training pass over data that are prepared under ``root``; of a
-    mix, over the corpus with the most passes.
-    """
-    if isinstance(data.corpus, MixCorpus):
-        shares, parts = data.corpus.shares(), _parts(data, data.corpus, validation)
-        passes = [prepared_passes(*parts[name], root, tokens * shares[name]) for name in parts]
-        known = [one for one in passes if one is not None]
-        return max(known) if len(known) == len(passes) else None
+def prepared_tokens(data: DataConfig, validation: ValidationConfig, root: Path) -> int | None:
+    """Return the training tokens of one pass over a corpus, if it is prepared under ``root``."""
     directory = _prepared(data, validation, root)
-    if directory is None:
-        return None
-    return tokens / sum(shard.tokens for shard in read_manifest(directory).train)
-
-
-def _parts(
-    data: DataConfig, mix: MixCorpus, validation: ValidationConfig
-) -> dict[str, tuple[DataConfig, ValidationConfig]]:
-    each = of_each(validation, mix)
-    return {
-        name: (data.model_copy(update={"corpus": part.corpus}), each)
-        for name, part in sorted(mix.parts.items())
-    }
+    return sum(s.tokens for s in read_manifest(directory).train) if directory else None
 
 
 def _prepared(data: DataConfig, validation: ValidationConfig, root: Path) -> Path | None:

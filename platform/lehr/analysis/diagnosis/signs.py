@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,18 +73,13 @@ Rule = Callable[["DiagnosedRun"], Iterator[Sign]]
 MetricGroups = tuple[tuple[str, ...], ...]
 
 
-@dataclass(frozen=True)
-class Needs:
-    """What a rule needs to judge a run."""
+class Needs(NamedTuple):
+    """What a rule needs to judge a run: see ``rule``."""
 
     metrics: MetricGroups
-    """One metric of each group."""
     points: int
-    """Of a metric of the last group."""
     after_warmup: bool
-    """Whether only points after the warmup count."""
     length: bool
-    """Whether it needs the run's number of steps."""
 
 
 REGISTERED: dict[AlertCode, tuple[Rule, Needs]] = {}

@@ -27,8 +27,6 @@ async function retry(trial) {
  * @param {(run: string) => HTMLElement | null} swatch returns the mark with the run's colour
  */
 export function trialsTable(sweep, swatch) {
-  const paths = [...new Set([...sweep.parameters, ...sweep.repetitions.flatMap((trial) => Object.keys(trial.parameters))])];
-  const value = (/** @type {TrialView} */ trial, /** @type {string} */ path) => (path in trial.parameters || sweep.parameters.includes(path) ? trial.parameters[path] : path.split(".").reduce((spec, name) => spec?.[name], sweep.spec.run));
   const head = (/** @type {string} */ title, num = false, hint = "") => h(num ? "th.num" : "th", { scope: "col", title: hint }, title);
   return scrollable(
     h(
@@ -37,7 +35,7 @@ export function trialsTable(sweep, swatch) {
       h(
         "thead",
         {},
-        h("tr", {}, head("", false), head("rank", true), paths.map((path) => head(path, true)), head(sweep.metric, true, sweep.compared_at_step ? `at step ${f.integer(sweep.compared_at_step)}, where trials are compared` : ""), head("newest", true, "its newest value and step"), head("trend"), head("tok/s", true), head("state"), head("run"), head("")),
+        h("tr", {}, head("", false), head("rank", true), sweep.parameters.map((path) => head(path, true)), head(sweep.metric, true, sweep.compared_at_step ? `at step ${f.integer(sweep.compared_at_step)}, where trials are compared` : ""), head("newest", true, "its newest value and step"), head("trend"), head("tok/s", true), head("state"), head("run"), head("")),
       ),
       h(
         "tbody",
@@ -49,7 +47,7 @@ export function trialsTable(sweep, swatch) {
             { "data-run": trial.run.id },
             h("td.shrink", {}, swatch(trial.run.id)),
             h("td.num", {}, trial.rank ?? f.NONE),
-            paths.map((path) => h("td.num", {}, f.specCell(value(trial, path), path))),
+            sweep.parameters.map((path) => h("td.num", {}, f.specCell(trial.parameters[path], path))),
             h("td.num", {}, h("b", {}, f.number(trial.compared_value)), trial.best && " best"),
             h("td.num", {}, f.number(trial.value), trial.step !== null && h("span.dim", {}, ` @ ${f.integer(trial.step)}`)),
             h("td", {}, sparkline(trial.run.trend, `train/loss of ${trial.run.name}`) ?? f.NONE),
