@@ -29,8 +29,6 @@ app = typer.Typer(rich_markup_mode=None)
 _WARMUP_SHARE = 0.02
 _RUN = "run:"
 """Before a run's name, where a file has the same."""
-_MOST_POINTS = 2_000
-"""Points of a run's curve that count: the server reads no more."""
 _SUFFIXES = frozenset({".csv", ".tsv", ".jsonl", ".json", ".wandb", ".txt", ".log"})
 
 
@@ -148,19 +146,17 @@ def _unjudged(run: RunDetail, logged: Iterable[MetricInfo]) -> dict[str, list[st
 
     if find_spec("numpy") is None:
         return {}
-    from lehr.analysis.curve import Curve
     from lehr.analysis.diagnosis import unjudged
     from lehr_trainer.configs.train import ScheduleConfig
 
-    curves = {}
-    for one in logged:
-        count = min(one.points, _MOST_POINTS)
-        steps = [one.last_step * (n + 1) // count for n in range(count)]
-        curves[one.name] = Curve(steps, [one.last] * count)
     train = run.spec.get("train")
     total = run.total_steps or (run.step if run.state == "completed" else None)
     warmup = ScheduleConfig.model_validate(train["schedule"]).warmup(total or 0) if train else 0
-    return {str(code): lacks for code, lacks in unjudged(curves, total, warmup).items()}
+    points = {
+        one.name: (one.points, round(one.points * (1 - warmup / max(one.last_step, warmup, 1))))
+        for one in logged
+    }
+    return {str(code): lacks for code, lacks in unjudged(points, total).items()}
 
 
 def _of_file(
@@ -179,6 +175,10 @@ def _of_file(
     alerts = diagnosis.diagnose(
         file.curves, total_steps=total, warmup_steps=warmup_steps, changes=file.changes
     )
+    points = {
+        name: (len(curve), sum(step > warmup_steps for step in curve.steps))
+        for name, curve in file.curves.items()
+    }
     epoch = file.curves.get(EPOCH)
     found = {
         "source": str(path),
@@ -187,7 +187,7 @@ def _of_file(
         "last_step": file.last_step,
         "total_steps": total,
         "warmup_steps": warmup_steps,
-        "unjudged": diagnosis.unjudged(file.curves, total, warmup_steps),
+        "unjudged": diagnosis.unjudged(points, total),
         "warnings": _passes(epoch.values[-1] if epoch is not None and len(epoch) else None),
         "notes": [*file.remarks, *assumed],
     }

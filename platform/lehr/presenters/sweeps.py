@@ -195,7 +195,7 @@ class SweepPresenter:
 
     def _judge(self, sweep: SweepRow) -> _Judged:
         trials = self._store.sweeps.outlines(sweep.id)
-        repetitions = self._store.sweeps.repetitions(sweep.id)
+        repetitions = self._store.sweeps.repetitions(trials)
         metric = sweep.spec["metric"]["name"]
         both = [*trials, *repetitions]
         latest = self._store.series.latest([one.run_id for one in both], [metric])

@@ -127,7 +127,8 @@ def _first(context: Context, run: RunRow) -> str:
 def _seeds_there(context: Context, run_id: str) -> set[int]:
     """Return the seeds of the run, of the trials beside it, and of its earlier repetitions."""
     run, sweeps = context.store.runs.get(run_id), context.store.sweeps
-    beside = sweeps.repeating(run_id) + ([run.sweep_id] if run.sweep_id else [])
+    beside = [sweep_id for _, sweep_id in sweeps.seeds_of([run_id])]
+    beside += [run.sweep_id] if run.sweep_id else []
     runs = [run, *(one for sweep_id in beside for one in sweeps.runs(sweep_id))]
     return {seed for one in runs if (seed := stored.seed(one.spec)) is not None}
 

@@ -145,11 +145,6 @@ def test_too_few_finite_losses_get_the_middles_of_the_gaps_around_the_best(point
     assert note.endswith("Add them: `lehr extend x`")
 
 
-def test_only_the_lowest_rate_is_finite_and_lower_ones_are_proposed():
-    fit = fit_learning_rate([(1e-3, 3.0), (2e-3, math.nan), (4e-3, math.nan)])
-    assert (fit.edge, fit.next_rates) == ("low", (5e-4,))
-
-
 def test_spacing_beyond_an_edge_counts_all_rates_that_were_tried():
     # Finite rates are four times apart, all rates twice.
     points = [(1e-3, 2.5), (2e-3, math.nan), (4e-3, 3.0)]
@@ -305,15 +300,12 @@ def test_rate_that_is_not_finite_is_an_error():
         ([(1e-4, 2.0), (1e-3, 3.0)], USED["adamw"], (2e-5,)),
         ([(1e-5, 2.0), (1e-4, 3.0)], USED["adamw"], ()),
         ([(1e-2, 2.0), (1e-1, 3.0)], USED["muon"], (1e-3,)),
+        ([(1e-3, 3.0), (2e-3, math.nan), (4e-3, math.nan)], USED["adamw"], (5e-4,)),
+        ([(1e-3, 2.0), (1e300, 1.0)], USED["adamw"], ()),
     ],
 )
 def test_rate_beyond_an_edge_is_one_step_further_within_those_in_use(points, used, proposed):
     assert fit_learning_rate(points, used=used).next_rates == proposed
-
-
-def test_no_rate_is_proposed_that_no_computer_holds():
-    assert fit_learning_rate([(1e-300, 1.0), (1e-3, 2.0)]).next_rates == ()
-    assert fit_learning_rate([(1e-3, 2.0), (1e300, 1.0)]).next_rates == ()
 
 
 def test_rate_that_diverged_far_away_does_not_move_the_best():

@@ -88,11 +88,6 @@ def test_trials_are_counted_with_their_seeds():
     assert advised(sweep(parameters=seeded)).trials == 3
 
 
-def test_a_rate_that_is_already_there_is_not_added_again():
-    assert advised(with_trials(sweep(), (0.1, "queued"))) is None
-    assert advised(with_trials(sweep(), (0.1004, "queued"))) is None
-
-
 @pytest.mark.parametrize("method", ["grid", "list", "random"])
 def test_note_lists_the_rates_that_the_command_adds(method):
     made = with_trials(sweep(method))
@@ -120,8 +115,9 @@ def test_sweep_of_which_all_trials_diverged_gets_lower_rates(one):
     assert note.endswith(f"Add them: `{found.next_trials.command}`")
 
 
-def test_rates_that_are_all_there_are_not_listed():
-    made = with_trials(sweep(), (0.1, "cancelled"))
+@pytest.mark.parametrize(("rate", "state"), [(0.1, "cancelled"), (0.1004, "queued")])
+def test_rates_that_are_all_there_are_not_listed(rate, state):
+    made = with_trials(sweep(), (rate, state))
     found = with_advice(made, SweepVerdict(None, {}, {}), "minimize")
     assert found.next_trials is None
     assert not any("to try next" in note for note in found.notes)

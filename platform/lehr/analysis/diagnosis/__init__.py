@@ -114,15 +114,18 @@ def diagnose(
 
 
 def unjudged(
-    curves: Mapping[str, Curve], total_steps: int | None, warmup_steps: int = 0
+    points: Mapping[str, tuple[int, int]], total_steps: int | None
 ) -> dict[AlertCode, list[str]]:
-    """Return the rules that cannot judge these curves, each with what it needs."""
-    counts: dict[str, tuple[int, int]] = {}
-    """By metric: all points, and those after the warmup."""
-    for name, curve in curves.items():
-        warm = sum(step > warmup_steps for step in curve.steps)
+    """Return the rules that cannot judge a run, each with what it needs.
+
+    Args:
+        points: by metric, how many it has, and how many after the warmup.
+        total_steps: None if the run's length is not known.
+    """
+    counts = dict(points)
+    for name, count in points.items():
         part = f"params/*/{name.rsplit('/', 1)[-1]}" if name.startswith("params/") else name
-        counts[part] = max(counts.get(part, (0, 0)), (len(curve), warm))
+        counts[part] = max(counts.get(part, count), count)
     found = {code: list(_lacks(NEEDS[code], counts, total_steps)) for code in RULES}
     return {code: lacks for code, lacks in found.items() if lacks}
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Select, func
+from sqlalchemy import func
 from sqlalchemy import select as sql_select
-from sqlalchemy.orm import aliased
 from sqlmodel import col, select
 
 from lehr.control.lifecycle import ENDED
@@ -130,41 +129,66 @@ class Sweeps(Groups[SweepRow]):
 
     def outlines(self, sweep_id: str) -> list[TrialOutline]:
         """Return an outline of each trial, in the sweep's order."""
+        newest = (col(Attempt.run_id) == col(RunRow.id)) & (
+            col(Attempt.number) == col(RunRow.attempt)
+        )
         with self._db.read() as session:
             rows = session.execute(
-                _outlines().where(col(Trial.sweep_id) == sweep_id).order_by(col(Trial.number))
+                sql_select(
+                    col(Trial.number),
+                    col(Trial.parameters),
+                    col(RunRow.id),
+                    col(RunRow.name),
+                    col(RunRow.project),
+                    col(RunRow.state),
+                    col(RunRow.cause),
+                    col(RunRow.created_at),
+                    col(RunRow.started_at),
+                    col(RunRow.ended_at),
+                    col(RunRow.attempt),
+                    col(Attempt.last_step),
+                    total_steps(),
+                    func.coalesce(
+                        func.json_extract(RunRow.spec, "$.train.batch.sequences"),
+                        func.json_extract(RunRow.spec, "$.trainer.tokens_per_step"),
+                    ),
+                    func.coalesce(
+                        func.json_extract(RunRow.spec, "$.train.batch.sequence_length"), 1
+                    ),
+                )
+                .join(RunRow, col(RunRow.id) == col(Trial.run_id))
+                .join(Attempt, newest, isouter=True)
+                .where(col(Trial.sweep_id) == sweep_id)
+                .order_by(col(Trial.number))
             )
             return [TrialOutline(*row) for row in rows.all()]
 
-    def repetitions(self, sweep_id: str) -> list[TrialOutline]:
-        """Return the runs of other sweeps that repeat a trial of this one with another seed.
+    def repetitions(self, trials: Sequence[TrialOutline]) -> list[TrialOutline]:
+        """Return the runs of other sweeps that repeat one of these trials with another seed.
 
         Their number is the trial's; their parameters are the trial's and the seed. A seed that the
         sweep has at the same point counts only as its own trial.
         """
-        base = aliased(Trial)
+        known = [trial.parameters for trial in trials]
+        bases = {trial.run_id: trial for trial in trials}
+        made = (
+            run._replace(
+                number=base.number, parameters=base.parameters | run.parameters, repeats=base.run_id
+            )
+            for base_id, sweep_id in self.seeds_of(bases)
+            for base, run in ((bases[base_id], run) for run in self.outlines(sweep_id))
+        )
+        return [run for run in made if run.parameters not in known]
+
+    def seeds_of(self, run_ids: Collection[str]) -> list[tuple[str, str]]:
+        """Return pairs of a run and a sweep that repeats it with other seeds, oldest first."""
         with self._db.read() as session:
             rows = session.execute(
-                _outlines()
-                .add_columns(col(base.run_id), col(base.number), col(base.parameters))
-                .join(SweepRow, col(SweepRow.id) == col(Trial.sweep_id))
-                .join(base, col(base.run_id) == col(SweepRow.seeds_of))
-                .where(col(base.sweep_id) == sweep_id)
-                .order_by(col(base.number), col(RunRow.number))
-            ).all()
-        known = [trial.parameters for trial in self.outlines(sweep_id)] if rows else []
-        made = (
-            (one := TrialOutline(*row))._replace(
-                number=number, parameters={**parameters, **one.parameters}, repeats=run_id
+                sql_select(col(SweepRow.seeds_of), col(SweepRow.id))
+                .where(col(SweepRow.seeds_of).in_(run_ids))
+                .order_by(col(SweepRow.number))
             )
-            for *row, run_id, number, parameters in rows
-        )
-        return [one for one in made if one.parameters not in known]
-
-    def repeating(self, run_id: str) -> list[str]:
-        """Return the ids of the sweeps that repeat a run with other seeds."""
-        with self._db.read() as session:
-            return list(session.exec(select(SweepRow.id).where(SweepRow.seeds_of == run_id)).all())
+            return [(run_id, sweep_id) for run_id, sweep_id in rows if run_id is not None]
 
     def trial_count(self, sweep_id: str) -> int:
         with self._db.read() as session:
@@ -184,31 +208,3 @@ class Sweeps(Groups[SweepRow]):
                 select(RunRow).where(RunRow.sweep_id == sweep_id).order_by(col(RunRow.number))
             )
             return list(rows.all())
-
-
-def _outlines() -> Select[Any]:
-    newest = (col(Attempt.run_id) == col(RunRow.id)) & (col(Attempt.number) == col(RunRow.attempt))
-    return (
-        sql_select(
-            col(Trial.number),
-            col(Trial.parameters),
-            col(RunRow.id),
-            col(RunRow.name),
-            col(RunRow.project),
-            col(RunRow.state),
-            col(RunRow.cause),
-            col(RunRow.created_at),
-            col(RunRow.started_at),
-            col(RunRow.ended_at),
-            col(RunRow.attempt),
-            col(Attempt.last_step),
-            total_steps(),
-            func.coalesce(
-                func.json_extract(RunRow.spec, "$.train.batch.sequences"),
-                func.json_extract(RunRow.spec, "$.trainer.tokens_per_step"),
-            ),
-            func.coalesce(func.json_extract(RunRow.spec, "$.train.batch.sequence_length"), 1),
-        )
-        .join(RunRow, col(RunRow.id) == col(Trial.run_id))
-        .join(Attempt, newest, isouter=True)
-    )

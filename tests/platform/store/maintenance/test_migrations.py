@@ -248,7 +248,7 @@ def test_sweeps_of_seeds_name_the_run_that_they_repeat(tmp_path: Path) -> None:
         raw.execute('INSERT INTO provenance VALUES (\'x\', \'{"seeds_of": {"run": "base"}}\')')
         raw.execute("UPDATE runs SET sweep_id = 's2', provenance_sha256 = 'x'")
     with Store.open(tmp_path) as store:
-        assert store.sweeps.repeating("base") == ["s2"]
+        assert store.sweeps.seeds_of(["base"]) == [("base", "s2")]
 
 
 def test_keys_of_older_requests_keep_what_they_made(tmp_path: Path) -> None:

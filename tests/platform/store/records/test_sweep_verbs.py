@@ -94,12 +94,14 @@ def test_a_failed_trial_whose_run_was_deleted_gets_a_new_run(api):
     sweep = launched(client)
     ended(api_, sweep["trials"], RunState.FAILED)
     gone = sweep["trials"][1]["run"]["id"]
+    client.post(f"/api/v1/runs/{gone}/seeds", json={"n": 1}).raise_for_status()
     client.delete(f"/api/v1/runs/{gone}").raise_for_status()
     again = client.post(f"/api/v1/sweeps/{sweep['id']}/retry").json()
     runs = [trial["run"]["id"] for trial in again["trials"]]
     assert runs[0] == sweep["trials"][0]["run"]["id"]
     assert runs[1] != gone
     assert {trial["run"]["state"] for trial in again["trials"]} == {"queued"}
+    assert [one["number"] for one in again["repetitions"]] == [2]
 
 
 def test_repeated_key_extends_and_retries_once(api):
