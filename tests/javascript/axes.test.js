@@ -78,7 +78,7 @@ test("a run that is far from most others does not flatten them, and is named", (
   const mean = { ...lines(diverged)[0], label: "mean", parts: [...all, diverged].map((y, i) => ({ ...lines(y)[0], label: `run ${i + 1}` })) };
   assert.equal(yAxis("val/loss", [mean], [{ y: diverged }], false, {}).outside, "run 5 is above");
   // Of two, neither is most; and a level of its own is no divergence.
-  for (const curves of [[all[0], diverged], [...all, falling(3)], [[1, 1], [1, 1], [2, 2]], all, []]) assert.equal(drawn(curves).outside, "");
+  for (const curves of [[all[0], diverged], [all[0], all[0].map((value) => value - 500)], [...all, falling(3)], [[1, 1], [1, 1], [2, 2]], all, []]) assert.equal(drawn(curves).outside, "");
 });
 
 test("a given range is the range, and infinite values have no part in it", () => {

@@ -3,8 +3,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { Chart } from "../../api/lehr_api/dashboard/static/js/charts/chart.js";
 import { around } from "../../api/lehr_api/dashboard/static/js/charts/tip.js";
-import { fc } from "./support.js";
+import { curve, fc } from "./support.js";
 
 /** @param {number} count */
 const values = (count) => Array.from({ length: count }, (_, i) => ({ line: { run: `r${i}` } }));
@@ -28,4 +29,9 @@ test("no value is left out without being counted", () => {
     assert.ok(better >= 0 && more >= 0);
     if (at < count) assert.ok(shown.some(({ line }) => line.run === `r${at}`));
   }));
+});
+
+test("the best value is first by the goal that the server gives", () => {
+  const first = (/** @type {any} */ goal) => Chart.prototype.values.call(/** @type {any} */ ({ lines: [0.2, 0.7].map((y) => ({ curve: curve([[1, y]]) })), goal }), 1)[0].value;
+  assert.deepEqual(["maximize", "minimize", null].map(first), [0.7, 0.2, 0.2]);
 });
