@@ -1,6 +1,7 @@
 /** Keyboard shortcuts, in one table. `?` shows it. */
 
 import { h } from "./dom.js";
+import { inform } from "./notices.js";
 
 /**
  * @typedef {{keys: string, what: string, act: (event: KeyboardEvent) => void}} Shortcut
@@ -54,24 +55,8 @@ function onKey(event) {
 }
 
 function showHelp() {
-  const dialog = /** @type {HTMLDialogElement} */ (
-    h(
-      "dialog",
-      { "aria-labelledby": "help-title", onclose: () => dialog.remove() },
-      h("h2", { id: "help-title" }, "Keyboard"),
-      h(
-        "dl.facts",
-        {},
-        shortcuts.map(({ keys, what }) => [
-          h("dt", {}, keys.split(" ").map((key, i) => [i > 0 && " ", h("kbd", {}, key)])),
-          h("dd", {}, what),
-        ]),
-      ),
-      h("form.actions", { method: "dialog" }, h("button", {}, "Close")),
-    )
-  );
-  document.body.append(dialog);
-  dialog.showModal();
+  const keycaps = (/** @type {string} */ keys) => keys.split(" ").map((key, i) => [i > 0 && " ", h("kbd", {}, key)]);
+  inform("Keyboard", h("dl.facts", {}, shortcuts.map(({ keys, what }) => [h("dt", {}, keycaps(keys)), h("dd", {}, what)])));
 }
 
 /**

@@ -82,51 +82,32 @@ export function empty(title, ...rest) {
 }
 
 /**
- * @param {{title: string, body: import("./dom.js").Child, yes: string, danger?: boolean}} options
- * @returns {Promise<boolean>}
+ * Show a dialog.
+ *
+ * @param {string} title
+ * @param {import("./dom.js").Child} body
+ * @param {HTMLElement[]} buttons
+ * @returns {Promise<string>} the value of the button that closed it
  */
-export function confirmed({ title, body, yes, danger = false }) {
+function asked(title, body, ...buttons) {
   return new Promise((answer) => {
-    const dialog = /** @type {HTMLDialogElement} */ (
-      h(
-        "dialog",
-        { "aria-labelledby": "dialog-title", onclose: () => {
-          answer(dialog.returnValue === "yes");
-          dialog.remove();
-        } },
-        h(
-          "form",
-          { method: "dialog" },
-          h("h2", { id: "dialog-title" }, title),
-          h("div", {}, body),
-          h(
-            "div.actions",
-            {},
-            h("button", { value: "no" }, "Back"),
-            h(danger ? "button.danger" : "button.main", { value: "yes" }, yes),
-          ),
-        ),
-      )
-    );
+    const close = () => {
+      answer(dialog.returnValue);
+      dialog.remove();
+    };
+    const form = h("form", { method: "dialog" }, h("h2", { id: "dialog-title" }, title), h("div", {}, body), h("div.actions", {}, buttons));
+    const dialog = /** @type {HTMLDialogElement} */ (h("dialog", { "aria-labelledby": "dialog-title", onclose: close }, form));
     document.body.append(dialog);
     dialog.showModal();
   });
 }
 
 /**
- * Show something in a dialog that asks nothing.
- *
- * @param {string} title
- * @param {import("./dom.js").Child} body
+ * @param {{title: string, body: import("./dom.js").Child, yes: string, danger?: boolean}} options
+ * @returns {Promise<boolean>}
  */
-export function inform(title, body) {
-  const dialog = /** @type {HTMLDialogElement} */ (
-    h(
-      "dialog",
-      { "aria-labelledby": "inform-title", onclose: () => dialog.remove() },
-      h("form", { method: "dialog" }, h("h2", { id: "inform-title" }, title), h("div", {}, body), h("div.actions", {}, h("button", {}, "Close"))),
-    )
-  );
-  document.body.append(dialog);
-  dialog.showModal();
-}
+export const confirmed = async ({ title, body, yes, danger = false }) =>
+  (await asked(title, body, h("button", { value: "no" }, "Back"), h(danger ? "button.danger" : "button.main", { value: "yes" }, yes))) === "yes";
+
+/** Show something in a dialog that asks nothing. @param {string} title @param {import("./dom.js").Child} body */
+export const inform = (title, body) => asked(title, body, h("button", {}, "Close"));

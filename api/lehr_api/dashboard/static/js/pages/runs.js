@@ -3,6 +3,7 @@
 import { get } from "../api.js";
 import { byId, fill, h, mount, scrollable, throttled } from "../dom.js";
 import { integer } from "../format.js";
+import { listFilter } from "../listfilter.js";
 import { empty, showFailure } from "../notices.js";
 import { installPage } from "../page.js";
 import { Beside, drawnOf } from "../runs/beside.js";
@@ -368,13 +369,7 @@ const refreshSweeps = throttled(() => loadSweeps().catch(() => undefined), 2000)
 
 installPage();
 installSavedViews(byId("runs-options"));
-input.value = read("filter") ?? "";
-byId("filter-form").addEventListener("submit", (event) => event.preventDefault());
-let typing = 0;
-input.addEventListener("input", () => {
-  clearTimeout(typing);
-  typing = window.setTimeout(() => setFilter(input.value), 200);
-});
+listFilter(() => setFilter(input.value));
 const wanted = read("curves");
 showCurves(wanted === null ? memory.get("curves-beside", innerWidth >= WIDE) : wanted === "1");
 drawOptionsNow();

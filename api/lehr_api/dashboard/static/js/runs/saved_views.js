@@ -58,13 +58,4 @@ export function installSavedViews(before) {
     });
   };
   menu.addEventListener("toggle", () => menu.open && load());
-  // A menu closes as menus do: by Escape, and by a click elsewhere.
-  document.addEventListener("click", (event) => {
-    if (!menu.contains(/** @type {Node} */ (event.target))) menu.open = false;
-  });
-  menu.addEventListener("keydown", (event) => {
-    if (/** @type {KeyboardEvent} */ (event).key !== "Escape" || !menu.open) return;
-    menu.open = false;
-    /** @type {HTMLElement} */ (menu.querySelector("summary")).focus();
-  });
 }
