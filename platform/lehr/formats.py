@@ -6,6 +6,7 @@ The command line, the notebook and the sentences of analyses share these formats
 from __future__ import annotations
 
 import math
+import signal
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -190,6 +191,14 @@ def _dollars(value: float) -> str:
 
 def gpu_hours(value: float) -> str:
     return f"{value:,.2f} GPU-hours" if value >= 0.01 else "under 0.01 GPU-hours"
+
+
+def signal_name(number: int) -> str:
+    """Name a signal: SIGKILL."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def listed(names: Sequence[str], most: int = 4) -> str:

@@ -27,8 +27,10 @@ _LOSE = frozenset({
     "save", "sweep", "use_artifact", "use_model", "watch",
 })  # fmt: skip
 """Calls that do nothing here, and something that is missed in wandb."""
-_MOST = 1_000
-"""Values of a config, and names of what is left out."""
+_MOST_VALUES = 1_000
+"""Values of a config."""
+_MOST_NAMES = 100
+"""Names of what is left out."""
 _LONGEST = 500
 """Characters of a text in the config."""
 
@@ -312,7 +314,7 @@ def _numbers(data: Any) -> dict[str, float]:
     others: list[str] = []
     for name, value in flat.items():
         try:
-            numbers[name] = _number(value)
+            numbers[name] = lehr_log._number(value)  # noqa: SLF001
         except Exception:  # noqa: BLE001 - of any class
             if value is not None:
                 others.append(f"{name} ({getattr(value, '_of', '') or type(value).__name__})")
@@ -323,7 +325,7 @@ def _numbers(data: Any) -> dict[str, float]:
 def _leave_out(names: Iterable[str]) -> None:
     """Have Lehr name what is left out, each name once."""
     new = [name for name in names if name not in _left_out]
-    if new and len(_left_out) < _MOST:
+    if new and len(_left_out) < _MOST_NAMES:
         _left_out.update(dict.fromkeys(new))
         with contextlib.suppress(Exception):
             lehr_log._write({"kind": "left_out", "step": 0, "values": _left_out})  # noqa: SLF001
@@ -336,7 +338,7 @@ def _keep() -> None:
         _flatten(config, "", flat)
         given: dict[str, Any] = {}
         _flatten(lehr_log.config, "", given)
-        kept = {name: _plain(flat[name]) for name in [*flat][:_MOST] if name not in given}
+        kept = {name: _plain(flat[name]) for name in [*flat][:_MOST_VALUES] if name not in given}
         if kept != _kept_config:
             _kept_config.clear()
             _kept_config.update(kept)
@@ -355,12 +357,6 @@ def _plain(value: Any) -> Any:
         return value
     shown = value if isinstance(value, str | int | list | tuple) else type(value).__name__
     return str(shown).replace(str(Path.cwd()), ".")[:_LONGEST]
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, str | bytes):
-        raise TypeError
-    return float(value)
 
 
 def _flatten(data: Mapping[str, Any], prefix: str, found: dict[str, Any]) -> None:

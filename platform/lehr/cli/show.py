@@ -202,6 +202,7 @@ def _facts(view: RunDetail) -> list[tuple[str, str]]:
     from lehr.specs import stored
 
     latest = {name: value.value for name, value in view.latest.items()}
+    rss = latest.get("memory/rss_bytes")
     git = view.provenance.get("git") or {}
     commit = str(git.get("commit") or "")[:12]
     seed = stored.seed(view.spec)
@@ -222,10 +223,8 @@ def _facts(view: RunDetail) -> list[tuple[str, str]]:
         ),
         ("resources", f"{gpus}{f' on {places}' if places else ''}"),
         ("device", view.device or ""),
-        (
-            "last memory",
-            formats.size(latest.get("memory/peak_bytes") or latest.get("memory/rss_bytes")),
-        ),
+        ("peak memory", formats.size(latest.get("memory/peak_bytes"))),
+        ("last memory", "" if "memory/peak_bytes" in latest else formats.size(rss)),
         ("attempts", str(view.attempt)),
         ("cost", formats.cost(view.cost)),
         ("W&B", mirror_text(view.wandb)),

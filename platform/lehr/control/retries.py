@@ -18,6 +18,7 @@ from typing import Any, Final
 from lehr.control.error_line import raised
 from lehr.control.error_patterns import PATTERNS, Budget, lacks_space
 from lehr.control.lifecycle import Desired
+from lehr.formats import signal_name
 
 SPENT: Final[Mapping[Budget, str]] = {
     Budget.USER: "user_failures",
@@ -200,8 +201,6 @@ def _line_of(text: str, position: int) -> str:
 
 
 def _by_signal(number: int) -> Cause:
-    names = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV"}
-    name = names.get(number, f"signal {number}")
     if number == 9:
         return Cause(
             "killed",
@@ -210,7 +209,7 @@ def _by_signal(number: int) -> Cause:
         )
     if number in {1, 2, 15}:
         return Cause("terminated", Budget.PREEMPTION, "it was stopped from outside Lehr")
-    return Cause("crashed", Budget.USER, f"it crashed ({name})")
+    return Cause("crashed", Budget.USER, f"it crashed ({signal_name(number)})")
 
 
 def _by_exit_code(ended: ExitReport) -> Cause:

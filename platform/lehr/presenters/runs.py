@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import signal
 import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from lehr import formats
 from lehr.control.exits import finished_report
 from lehr.control.lifecycle import RunState
 from lehr.control.liveness import Liveness
@@ -247,21 +247,12 @@ def attempt_view(
         last_heartbeat_at=heartbeat_at or attempt.last_heartbeat_at,
         exited_at=attempt.exited_at,
         exit_code=exited.get("code"),
-        signal=_signal_name(exited.get("signal")),
+        signal=formats.signal_name(number) if (number := exited.get("signal")) else None,
         outcome=finished.get("outcome"),
         cause=finished.get("cause") or exited.get("reason"),
         message=finished.get("message") or exited.get("detail"),
         streams=sizes,
     )
-
-
-def _signal_name(number: int | None) -> str | None:
-    if number is None:
-        return None
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _run_fields(

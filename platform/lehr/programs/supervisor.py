@@ -15,6 +15,7 @@ import time
 import traceback
 from pathlib import Path
 
+from lehr import formats
 from lehr.control.error_line import last_line, raised
 from lehr.node import exit_report, procfs, subprocesses
 from lehr.programs.keeper import Keeper
@@ -183,7 +184,7 @@ class Supervisor:
         log = f"lehr logs {self._note.run_id}{f' --rank {self._rank}' if self._rank else ''}"
         entry = self._program.entry
         if code < 0:
-            return f"{entry} was killed by {_name(-code)}; its output: {log}"
+            return f"{entry} was killed by {formats.signal_name(-code)}; its output: {log}"
         # Python exits with 1 for an exception that nothing has caught.
         exception = raised(self._output()) if code == 1 else None
         error = exception or last_line(self._output())
@@ -215,13 +216,6 @@ class Supervisor:
         )
         self._events.finish()
         return int(outcome == "failed")
-
-
-def _name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def events_of(attempt_dir: Path, rank: int) -> EventStream:

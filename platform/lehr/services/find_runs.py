@@ -37,9 +37,9 @@ def specs_with_configs(
         for name in (set.intersection if shared else set.union)(*names)
         if not is_neutral_argument(f"{ARGUMENTS}{name}")
     }
-    specs = []
+    specs = {run.id: run.spec for run in runs}
     for run, given in zip(runs, args, strict=True):
         logged = {n: value for n, value in configs.get(run.id, {}).items() if n in wanted}
-        trainer = {**run.spec["trainer"], "args": logged | given} if logged else {}
-        specs.append(run.spec | ({"trainer": trainer} if trainer else {}))
-    return specs
+        if logged:
+            specs[run.id] = run.spec | {"trainer": run.spec["trainer"] | {"args": logged | given}}
+    return [*specs.values()]
