@@ -48,7 +48,7 @@ def submit(client, corpus: Path, **code) -> dict:
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
-    return specs.text_corpus(tmp_path / "corpus", documents=3)
+    return specs.text_corpus(tmp_path / "corpus")
 
 
 def test_capsule_is_sent_shown_and_downloaded_by_its_digest(client, tmp_path):

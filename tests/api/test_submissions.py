@@ -81,12 +81,13 @@ def test_more_gpus_than_the_cluster_has_are_rejected_at_submission(api):
 
 
 def with_corpus(paths):
-    return changed(RUN_SPEC, "train.data.corpus", {"kind": "text", "paths": paths})
+    corpus = {"kind": "text", "paths": paths, "document": "line"}
+    return changed(RUN_SPEC, "train.data.corpus", corpus)
 
 
 def test_missing_corpus_is_rejected_at_submission(api, tmp_path):
     api_, client = api
-    (tmp_path / "there.txt").write_text("text")
+    (tmp_path / "there.txt").write_text("".join(f"line {n} of a text\n" for n in range(2000)))
     good, bad = str(tmp_path / "there.txt"), str(tmp_path / "nowhere")
     answer = client.post("/api/v1/runs", json={"spec": with_corpus([good, bad])})
     assert answer.status_code == 422
@@ -163,6 +164,17 @@ def test_corpora_of_a_mix_are_checked_at_submission(api, tmp_path):
     assert f"{field}: the folder {tmp_path}/empty holds no text file" in answer.json()["detail"]
     assert counts(api_) == (0, 0)
     assert client.post("/api/v1/runs", json={"spec": spec}).status_code == 201
+
+
+def test_corpus_too_small_is_refused_with_all_that_is_missing(api, tmp_path):
+    api_, client = api
+    (tmp_path / "one.txt").write_text("a short text\n" * 3)
+    answer = client.post("/api/v1/runs", json={"spec": with_corpus([str(tmp_path)])})
+    assert answer.status_code == 422
+    [problem] = answer.json()["problems"]
+    assert "1 different documents (each a line) in 1 files" in problem["message"]
+    assert problem["message"].endswith("Take a larger corpus.")
+    assert counts(api_) == (0, 0)
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def stages(home: Path, run_ids: list[str]) -> dict[str, float]:
 
 
 def lehr(folder: Path, trials: int) -> tuple[list[float], dict[str, float]]:
-    corpus = specs.text_corpus(folder / "corpus", documents=3)
+    corpus = specs.text_corpus(folder / "corpus")
     server = FakeServer(folder / "home", gpus=1, corpus=corpus)
     server.up()
     try:

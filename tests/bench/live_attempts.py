@@ -106,7 +106,7 @@ def prepare(home: Path, attempts: int) -> list[str]:
     from lehr.store import Store
     from lehr_testing.specs import run, text_corpus
 
-    corpus = text_corpus(home.parent / f"{home.name}-corpus", documents=3)
+    corpus = text_corpus(home.parent / f"{home.name}-corpus")
     spec = parse_spec(run(corpus, "live", steps=1_000_000))
     found = []
     with Store.open(home) as store:

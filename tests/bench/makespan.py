@@ -49,7 +49,7 @@ print("MAKESPAN", took)
 def lehr_makespan(jobs: int, slots: int) -> float:
     with tempfile.TemporaryDirectory(prefix="lehr-bench-") as folder:
         where = Path(folder)
-        corpus = specs.text_corpus(where / "corpus", documents=3)
+        corpus = specs.text_corpus(where / "corpus")
         server = FakeServer(where / "home", gpus=slots, corpus=corpus)
         server.up()
         try:

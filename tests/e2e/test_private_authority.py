@@ -18,9 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.timeout(600)]
 def test_own_workers_of_a_server_with_a_private_authority_train(tmp_path, monkeypatch):
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     made = private_authority(tmp_path / "tls")
-    server = FakeServer(
-        tmp_path / "home", gpus=1, corpus=specs.text_corpus(tmp_path / "corpus", documents=3)
-    )
+    server = FakeServer(tmp_path / "home", gpus=1, corpus=specs.text_corpus(tmp_path / "corpus"))
     server.environment |= {"LEHR_CA": str(made.authority)}
     server.environment.pop("SSL_CERT_FILE", None)
     options = ("--tls-certificate", str(made.certificate), "--tls-key", str(made.key))

@@ -19,9 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 @pytest.fixture
 def fakes(tmp_path):
     """A server that is not started yet; `up` gives it no number of GPUs."""
-    server = FakeServer(
-        tmp_path / "home", gpus=8, corpus=specs.text_corpus(tmp_path / "corpus", documents=3)
-    )
+    server = FakeServer(tmp_path / "home", gpus=8, corpus=specs.text_corpus(tmp_path / "corpus"))
     yield server
     server.down()
 

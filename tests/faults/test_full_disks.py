@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def server_at(folder, *, runs=None) -> FaultServer:
-    corpus = text_corpus(folder / "corpus", documents=3)
+    corpus = text_corpus(folder / "corpus")
     server = FaultServer(folder / "home", gpus=2, corpus=corpus)
     if runs is not None:
         server.environment["LEHR_RUNS"] = str(runs)

@@ -112,9 +112,7 @@ def test_node_that_returns_after_its_lease_revives_no_attempt(node):
 
 def test_run_resumes_after_a_reboot_of_the_only_machine(tmp_path):
     with machine(tmp_path) as box:
-        fakes = FakeServer(
-            tmp_path / "home", gpus=1, corpus=text_corpus(tmp_path / "corpus", documents=3)
-        )
+        fakes = FakeServer(tmp_path / "home", gpus=1, corpus=text_corpus(tmp_path / "corpus"))
         fakes.inside = box.command
         fakes.up()
         fakes.cluster_ready()

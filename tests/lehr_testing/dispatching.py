@@ -39,7 +39,7 @@ class Bench:
         self.clock = Clock()
         self.elapsed = 0.0
         self.store = fresh_store(self.home, clock=self.clock)
-        self.corpus = text_corpus(tmp_path / "corpus", documents=3)
+        self.corpus = text_corpus(tmp_path / "corpus")
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.listed: dict[str, dict[str, Any]] = {}
         self.refusal: str | None = None

@@ -133,9 +133,7 @@ S = TypeVar("S", bound=FakeServer)
 
 
 def fake_server(folder: Path, *, gpus: int, kind: type[S] = FakeServer) -> Iterator[S]:
-    server = kind(
-        folder / "home", gpus=gpus, corpus=specs.text_corpus(folder / "corpus", documents=3)
-    )
+    server = kind(folder / "home", gpus=gpus, corpus=specs.text_corpus(folder / "corpus"))
     server.up()
     try:
         server.cluster_ready()

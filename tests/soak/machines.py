@@ -133,7 +133,7 @@ class Machines:
     def start(self) -> None:
         self.end_leftovers()
         if not (self.shared / "corpus").exists():
-            text_corpus(self.shared / "corpus", documents=3)
+            text_corpus(self.shared / "corpus")
         (self.shared / "witness").mkdir(exist_ok=True)
         (self.shared / "runs").mkdir(exist_ok=True)
         self.note_started()

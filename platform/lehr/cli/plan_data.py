@@ -20,6 +20,8 @@ def print_data(specs: Iterable[RunSpec]) -> None:
     """
     runs = [spec for spec in specs if spec.train is not None]
     trains = {repr((t.data, t.validation, t.total_tokens)): t for t in (r.own for r in runs)}
+    for text in dict.fromkeys(filter(None, map(_files, trains.values()))):
+        console().print(f"  files    {text}", highlight=False, markup=False)
     known = [_of_prepared(train) for train in trains.values()]
     for text in dict.fromkeys(scored for scored, _ in known if scored):
         console().print(f"  scored   {text}", highlight=False)
@@ -44,8 +46,24 @@ def _of_prepared(train: TrainConfig) -> tuple[str | None, str | None]:
     return scored, passes_note(train.total_tokens / tokens if tokens else None)
 
 
+def _files(train: TrainConfig) -> str | None:
+    from lehr_trainer.data.checks import files_read
+    from lehr_trainer.data.first_file import Looks
+    from lehr_trainer.errors import BadData
+
+    looks = Looks()
+    if not all(looks.few(path) for path in getattr(train.data.corpus, "paths", ())):
+        return None
+    try:
+        return files_read(train.data.corpus)
+    except BadData:  # One of the problems.
+        return None
+
+
 def data_problems(specs: Iterable[RunSpec]) -> list[str]:
     from lehr_trainer.data.checks import check_data
+    from lehr_trainer.data.corpus_size import check_size
+    from lehr_trainer.data.first_file import Looks
     from lehr_trainer.errors import BadData, TrainerError
 
     found: dict[str, None] = {}
@@ -54,6 +72,7 @@ def data_problems(specs: Iterable[RunSpec]) -> list[str]:
             continue
         try:
             check_data(spec.own.data, spec.own.model.vocab_size)
+            check_size(spec.own.data, spec.own.validation, spec.own.batch.sequence_length, Looks())
         except BadData as error:
             found[f"train.{error} (looked for on this machine)"] = None
         except TrainerError as error:

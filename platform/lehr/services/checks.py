@@ -26,6 +26,7 @@ from lehr.wandb_mirror import preflight
 from lehr_trainer.configs.corpus import corpora
 from lehr_trainer.configs.train import FilesCorpus
 from lehr_trainer.data.checks import check_data
+from lehr_trainer.data.corpus_size import check_size
 from lehr_trainer.data.first_file import GaveUp, Looks
 from lehr_trainer.errors import TrainerError
 from lehr_trainer.extras import install
@@ -252,12 +253,18 @@ def _data_problems(specs: Sequence[RunSpec], prefix: str, looks: Looks) -> Itera
     """Run the trainer's own checks: is a folder empty, is the tokenizer missing or too large?"""
     own = [spec.own for spec in specs if spec.train is not None]
     # Trials of a sweep often have the same data.
-    for data, vocab_size in {
-        (one.data.model_dump_json(), one.model.vocab_size): (one.data, one.model.vocab_size)
+    for one in {
+        (
+            one.data.model_dump_json(),
+            one.model.vocab_size,
+            one.validation.share,
+            one.batch.sequence_length,
+        ): one
         for one in own
     }.values():
         try:
-            check_data(data, vocab_size, looks)
+            check_data(one.data, one.model.vocab_size, looks)
+            check_size(one.data, one.validation, one.batch.sequence_length, looks)
         except TrainerError as error:
             end = "" if str(error).endswith("?") else "."
             yield SpecProblem(f"{prefix}train.data", f"{prefix}train.{error}{end}")

@@ -31,7 +31,7 @@ def project(folder: Path, corpus: Path, name: str, **code) -> Path:
 
 
 def test_code_of_a_run_is_shown_compared_and_checked_out(lehr, tmp_path):
-    corpus = specs.text_corpus(tmp_path / "corpus", documents=3)
+    corpus = specs.text_corpus(tmp_path / "corpus")
     folder = tmp_path / "project"
     folder.mkdir()
     for name, text in (("one", "SCALE = 1\n"), ("two", "SCALE = 2\n")):
@@ -103,7 +103,7 @@ def test_program_that_was_checked_out_runs_by_the_command_that_is_printed(lehr, 
 
 
 def test_trainer_that_was_checked_out_is_imported_by_the_path_that_is_printed(lehr, tmp_path):
-    corpus = specs.text_corpus(tmp_path / "corpus", documents=3)
+    corpus = specs.text_corpus(tmp_path / "corpus")
     assert lehr("submit", str(project(tmp_path / "project", corpus, "a"))).returncode == 0
     digest = json.loads(lehr("code", "show", "a", "--json").stdout)["capsule"]["digest"]
     for ref in ("a", digest):
@@ -117,7 +117,7 @@ def test_trainer_that_was_checked_out_is_imported_by_the_path_that_is_printed(le
 
 
 def test_secret_is_named_and_nothing_is_recorded(lehr, tmp_path):
-    corpus = specs.text_corpus(tmp_path / "corpus", documents=3)
+    corpus = specs.text_corpus(tmp_path / "corpus")
     folder = tmp_path / "project"
     spec = project(folder, corpus, "a", include=["."])
     (folder / ".env").write_text("TOKEN=abc")
@@ -130,7 +130,7 @@ def test_secret_is_named_and_nothing_is_recorded(lehr, tmp_path):
 
 
 def test_links_that_are_not_sent_are_named_at_the_submission(tmp_path):
-    corpus = specs.text_corpus(tmp_path / "corpus", documents=3)
+    corpus = specs.text_corpus(tmp_path / "corpus")
     folder = tmp_path / "project"
     spec = project(folder, corpus, "a", include=["."])
     (folder / "data").symlink_to("/")
@@ -173,7 +173,7 @@ def test_script_alone_is_sent_and_the_line_says_what_was_taken(lehr, tmp_path, c
 
 
 def test_unchanged_code_is_sent_once(lehr, tmp_path, monkeypatch):
-    corpus = specs.text_corpus(tmp_path / "corpus", documents=3)
+    corpus = specs.text_corpus(tmp_path / "corpus")
     folder = tmp_path / "project"
     spec = project(folder, corpus, "a", include=["*.yaml"])
     from lehr.client.transport import Transport

@@ -35,7 +35,7 @@ RUN_YAML = """\
 name: from-file
 train:
   model: tiny
-  data: {corpus: {kind: text, paths: [texts]}, tokenizer: byte}
+  data: {corpus: {kind: text, paths: [texts], document: line}, tokenizer: byte}
   batch: {sequences: 4, sequence_length: 64}
   steps: 100
 """
@@ -68,7 +68,7 @@ def train(store, run_id, losses, *, number=1, state=RunState.COMPLETED):
 
 def test_paths_of_a_submitted_file_are_relative_to_its_folder(client, tmp_path):
     (tmp_path / "texts").mkdir()
-    (tmp_path / "texts" / "a.txt").write_text("text")
+    (tmp_path / "texts" / "a.txt").write_text("".join(f"line {n} of a text\n" for n in range(2000)))
     path = tmp_path / "run.yaml"
     path.write_text(RUN_YAML)
     run = client.submit(path, {"train.steps": 7})

@@ -12,7 +12,7 @@ from lehr_testing.corpora import documents, jsonl_data, prepare_texts, silent, w
 from lehr_testing.properties import examples
 from lehr_trainer.configs.train import FilesCorpus, ValidationConfig
 from lehr_trainer.data import prepare, prepare_dataset
-from lehr_trainer.data.prepare import document_hash, is_held_out
+from lehr_trainer.data.corpus_size import document_hash, is_held_out
 from lehr_trainer.data.progress import amount
 from lehr_trainer.data.token_dataset import read_manifest
 from lehr_trainer.errors import BadConfig, BadData, DiskFull

@@ -7,11 +7,13 @@ import sys
 import time
 from pathlib import Path
 
+from lehr_trainer.configs.corpus import Corpus
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.records import Notice
+from lehr_trainer.data.checks import files_read
 from lehr_trainer.data.prepare import prepare_dataset
 from lehr_trainer.data.prepared_mix import PreparedMix
-from lehr_trainer.data.token_dataset import PreparedData
+from lehr_trainer.data.token_dataset import PreparedData, read_manifest
 from lehr_trainer.errors import TrainerError
 from lehr_trainer.runtime.launch import read_config
 
@@ -46,9 +48,11 @@ def main(argv: list[str] | None = None) -> int:
         print("stopped; finished shards are reused next time", file=sys.stderr)
         return 130
     # If a program reads standard output, it must hold records only.
+    documents = "document" if prepared.documents == 1 else "documents"
     print(
-        f"{prepared.tokens:,} training tokens of {prepared.documents:,} documents, "
+        f"{prepared.tokens:,} training tokens of {prepared.documents:,} {documents}, "
         f"digest {prepared.digest[:12]}\n"
+        f"{_files(config.data.corpus, prepared)}"
         f"{_corpora(prepared, config.total_tokens)}"
         f"an evaluation scores {prepared.held_out.describe(prepared.validation_tokens)}, "
         f"digest {prepared.validation_digest[:12]}\n"
@@ -56,6 +60,17 @@ def main(argv: list[str] | None = None) -> int:
         file=sys.stderr if given.notices else sys.stdout,
     )
     return 0
+
+
+def _files(corpus: Corpus, prepared: PreparedData) -> str:
+    """Return a line: what was read of files, and how many documents are not trained on."""
+    read = files_read(corpus)
+    if read is None:
+        return ""
+    parts = prepared.parts.values() if isinstance(prepared, PreparedMix) else [prepared]
+    repeats = sum(read_manifest(part.directory).duplicates_removed for part in parts)
+    held_out = prepared.held_out.all_documents
+    return f"{read}; {held_out:,} documents held out, {repeats:,} repeats of these left out\n"
 
 
 def _corpora(prepared: PreparedData, total_tokens: int) -> str:

@@ -31,6 +31,8 @@ _SUFFIXES = {
     "parquet": (".parquet", ".pq"),
 }
 """Endings that a folder is searched for; a file that is named itself may have any ending."""
+_NAMED = 5
+"""Skipped files that are named."""
 _MOST_NAMES = 1000
 """In a folder, to find the nearest one: a comparison takes some microseconds."""
 
@@ -104,6 +106,25 @@ def resolve_files(corpus: FilesCorpus, field: str = "data.corpus") -> list[Path]
             raise _nothing_at(given, corpus, field)
         found.update(dict.fromkeys(match.absolute() for match in matches))
     return list(found)
+
+
+def files_read(corpus: Corpus) -> str | None:
+    """Describe how many files are read, and which files of its folders are not, and why.
+
+    None for a corpus without files of this machine.
+    """
+    read: set[Path] = set()
+    below: set[Path] = set()
+    for field, one in corpora(corpus, "data.corpus").items():
+        if isinstance(one, FilesCorpus):
+            read.update(resolve_files(one, field))
+            for given in filter(os.path.isdir, map(_path, one.paths)):
+                below.update(path.absolute() for path in given.rglob("*") if path.is_file())
+    skipped = sorted(path.name for path in below - read)
+    if not skipped:
+        return f"{len(read):,} files read" if read else None
+    names = ", ".join(skipped[:_NAMED]) + (", ..." if len(skipped) > _NAMED else "")
+    return f"{len(read):,} files read, {len(skipped):,} skipped ({names}: ending not known)"
 
 
 def _nothing_at(given: str, corpus: FilesCorpus, field: str) -> BadData:

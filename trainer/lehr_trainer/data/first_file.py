@@ -58,6 +58,16 @@ class Looks:
             for entry in self._below(folder, _DEEPEST)
         )
 
+    def few(self, path: str) -> bool:
+        """Return whether it is a file, or a folder whose entries are read within the limits."""
+        self._too_deep = False
+        try:
+            for _ in self._below(path, _DEEPEST):
+                pass
+        except GaveUp:
+            return False
+        return os.path.exists(path) and not self._too_deep
+
     def _any(self, found: Iterator[bool]) -> bool:
         self._too_deep = False
         self._seen.clear()

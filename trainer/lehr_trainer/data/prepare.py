@@ -8,7 +8,6 @@ the shards do not depend on the number of cores.
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import shutil
 from collections import deque
@@ -26,6 +25,7 @@ from lehr_trainer.configs.train import DataConfig, MixCorpus, ValidationConfig
 from lehr_trainer.data.away import shards_of_absent
 from lehr_trainer.data.checks import check_vocabulary
 from lehr_trainer.data.corpora import CorpusReader, identity_digest, open_corpus
+from lehr_trainer.data.corpus_size import document_hash, is_held_out
 from lehr_trainer.data.lock import PreparationLock, preparation_lock
 from lehr_trainer.data.mix import whole_weights
 from lehr_trainer.data.prepared_mix import PreparedMix
@@ -332,16 +332,6 @@ class _Preparation:
         building.rename(self.directory)
         fsync_folder(self.directory.parent)
         (self.directory / STATE).unlink()
-
-
-def document_hash(text: bytes) -> bytes:
-    """Hash a text; texts that differ only in surrounding white space have equal hashes."""
-    return hashlib.sha256(text.strip()).digest()[:16]
-
-
-def is_held_out(name: bytes, share: float) -> bool:
-    """Decide by the hash alone, so a copy of a held-out document is never trained on."""
-    return int.from_bytes(name[:8], "big") < share * 2**64
 
 
 def _blank(corpus: Corpus) -> str:
