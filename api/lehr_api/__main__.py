@@ -19,6 +19,7 @@ import structlog
 import uvicorn
 
 from lehr import __version__, home, log_rotation
+from lehr.control.pace import LONGEST_S
 from lehr.errors import HomeUnusable, LehrError, UserError
 from lehr.freed_memory import give_back, limit_arenas
 from lehr.upkeep import Upkeep
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("lehr.server")
 _OPEN_FILES = 65_536
+_KEEP_ALIVE_S = int(2 * LONGEST_S)
 _GRACE_S = 5
 """Seconds for requests in progress to finish when the server stops."""
 
@@ -124,6 +126,8 @@ def _serve(settings: Settings, listener: socket.socket) -> None:
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=_GRACE_S,
+        # A worker keeps its connection from one heartbeat to the next.
+        timeout_keep_alive=_KEEP_ALIVE_S,
         # A proxy on this machine may report that the browser came by HTTPS.
         proxy_headers=True,
         forwarded_allow_ips="127.0.0.1,::1",

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from pydantic import ValidationError
 
+from lehr.control.pace import stretched
 from lehr.errors import OffsetMismatch
 from lehr_api.auth import API
 from lehr_api.routes.attempts import STREAM, HeartbeatMessage, append_piece, mismatch_response
 from lehr_api.routes.health import PROTOCOL
+from lehr_api.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,8 +46,8 @@ def serve_workers_first(app: FastAPI, guard: Callable[[ASGIApp], ASGIApp]) -> No
     build = app.build_middleware_stack
 
     def build_stack() -> ASGIApp:
-        others = build()
-        return WorkersFirst(guard(WorkerLane(others)), others)
+        others, turns = build(), Turns()
+        return WorkersFirst(guard(WorkerLane(others, turns)), others, turns)
 
     app.build_middleware_stack = build_stack  # type: ignore[method-assign]
 
@@ -53,18 +55,23 @@ def serve_workers_first(app: FastAPI, guard: Callable[[ASGIApp], ASGIApp]) -> No
 class WorkersFirst:
     """Sends requests to attempts' routes into the lane, and all others past it."""
 
-    def __init__(self, lane: ASGIApp, others: ASGIApp) -> None:
+    def __init__(self, lane: ASGIApp, others: ASGIApp, turns: Turns) -> None:
         self.lane = lane
         self.others = others
+        self._turns = turns
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        worker = scope["type"] == "http" and scope["path"].startswith(_PREFIX)
-        await (self.lane if worker else self.others)(scope, receive, send)
+        if scope["type"] == "http" and scope["path"].startswith(_PREFIX):
+            await self._turns.wait()
+            await self.lane(scope, receive, send)
+        else:
+            await self._turns.answer_person(self.others, scope, receive, send)
 
 
 class WorkerLane:
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, turns: Turns) -> None:
         self.app = app
+        self._turns = turns
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         attempt_id, _, rest = scope["path"][len(_PREFIX) :].partition("/")
@@ -109,6 +116,9 @@ class WorkerLane:
         if answer is None:
             await self.app(scope, _replay(body, receive), send)
             return
+        if answer["orders"]["desired"] == "run":
+            for pause in ("interval_s", "send_s"):
+                answer[pause] = stretched(answer[pause], self._turns.waited_s)
         await _answer(send, answer)
 
 

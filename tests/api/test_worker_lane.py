@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lehr.control.lifecycle import Desired, RunState
+from lehr.control.pace import ACCEPTED_WAIT_S
 from lehr.specs import RunSpec
 from lehr_api import worker_lane
 from lehr_testing.api import RUN_SPEC, api_client, attempt_token, begin, metrics, started
@@ -152,9 +153,15 @@ def test_heartbeats_ask_many_workers_to_send_less_often_and_a_stopping_one_more_
     for by_route in (False, True):
         answer = worker.send("POST", "heartbeat", json={"step": 1}, by_route=by_route).json()
         assert (answer["interval_s"], answer["send_s"]) == (5.0, 2.5)
+    # Requests wait: fewer are asked for, but not of an attempt that stops.
+    worker.client.app.middleware_stack._turns.waited_s = 2 * ACCEPTED_WAIT_S
+    answer = worker.send("POST", "heartbeat", json={"step": 1}).json()
+    assert (answer["interval_s"], answer["send_s"]) == pytest.approx((10.0, 7.5), rel=0.01)
     worker.client.post(f"/api/v1/runs/{worker.run_id}/pause")
-    answer = worker.send("POST", "heartbeat", json={"step": 1}, by_route=True).json()
-    assert (answer["interval_s"], answer["send_s"]) == (1.0, 0.5)
+    worker.remember()
+    for by_route in (False, True):
+        answer = worker.send("POST", "heartbeat", json={"step": 1}, by_route=by_route).json()
+        assert (answer["interval_s"], answer["send_s"]) == (1.0, 0.5)
 
 
 def test_run_with_a_waiting_fork_is_not_answered_from_memory(tmp_path):

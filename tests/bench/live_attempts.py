@@ -160,7 +160,7 @@ def serve(home: Path, port: int, nodes: int) -> None:
             yield opened
 
     app = create_app(Settings(home=home, token=TOKEN, port=port), services=services)
-    uvicorn.run(app, port=port, log_config=None, access_log=False, ws="none")
+    uvicorn.run(app, port=port, log_config=None, access_log=False, ws="none", timeout_keep_alive=20)
 
 
 class Client:

@@ -26,6 +26,10 @@ LONGEST_S = 10.0
 """Half of the silence after which an attempt is shown as unreachable (``liveness.py``)."""
 
 
+ACCEPTED_WAIT_S = 0.1
+"""A wait for the server that doubles the pauses."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pace:
     heartbeat_s: float = HEARTBEAT_S
@@ -40,6 +44,14 @@ def pace(senders: int) -> Pace:
         heartbeat_s=min(max(HEARTBEAT_S, senders / HEARTBEATS_PER_S), LONGEST_S),
         send_s=min(max(SEND_S, senders / SENDS_PER_S), LONGEST_S),
     )
+
+
+def stretched(pause_s: float, waited_s: float) -> float:
+    """Return the pause to ask for when requests wait so long for the server to begin with them.
+
+    The limits above suit a whole, fast core. Where the server has less, this finds its pace.
+    """
+    return min(pause_s * (1 + waited_s / ACCEPTED_WAIT_S), LONGEST_S)
 
 
 STOPPING = Pace(heartbeat_s=STOPPING_HEARTBEAT_S)

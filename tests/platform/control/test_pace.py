@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from lehr.control.liveness import Thresholds
 from lehr.control.pace import (
+    ACCEPTED_WAIT_S,
     HEARTBEATS_PER_S,
     LONGEST_S,
     REPORTS_PER_S,
@@ -14,6 +15,7 @@ from lehr.control.pace import (
     Pace,
     pace,
     report_s,
+    stretched,
 )
 
 
@@ -39,6 +41,13 @@ def test_more_workers_never_send_more_often(one, other):
     fewer, more = pace(min(one, other)), pace(max(one, other))
     assert fewer.heartbeat_s <= more.heartbeat_s
     assert fewer.send_s <= more.send_s
+
+
+@given(st.floats(0.5, LONGEST_S), st.floats(0, 1e9))
+def test_pauses_get_longer_while_requests_wait_for_the_server(pause_s, waited_s):
+    assert stretched(pause_s, 0.0) == pause_s
+    assert pause_s <= stretched(pause_s, waited_s) <= LONGEST_S
+    assert stretched(2.0, ACCEPTED_WAIT_S) == 4.0
 
 
 @given(st.integers(0, 10**9))

@@ -1,0 +1,89 @@
+"""Turns of workers' requests: on a busy server, people's requests come first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+AT_ONCE = 64
+"""Workers' requests that begin in one pass of the event loop, which then looks for new ones."""
+BESIDE_PEOPLE = 8
+PAUSE_S = 0.05
+"""While a person waits, only so many begin in so long, so that the thread that makes the answer
+gets Python's lock. Workers still get 160 requests a second, however many people ask."""
+_SMOOTH = 1_000
+"""Requests over which waiting is averaged: seconds on a busy server."""
+
+
+class Turns:
+    """Used only in the event loop's thread."""
+
+    def __init__(self) -> None:
+        self.waited_s = 0.0
+        """Mean time that workers' requests wait for their turn; 0 unless there are too many."""
+        self._people = 0
+        self._left = AT_ONCE
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._next: asyncio.Handle | None = None
+
+    async def wait(self) -> None:
+        """Return when a worker's request may begin. The first to come is the first to begin."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        waited_s = 0.0
+        if self._left:
+            self._left -= 1
+            self._begin_later()
+        else:
+            turn = loop.create_future()
+            self._waiting.append(turn)
+            await turn
+            waited_s = loop.time() - began
+        self.waited_s += (waited_s - self.waited_s) / _SMOOTH
+
+    async def answer_person(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Call ``app``; a person waits until its answer begins. An event stream begins at once."""
+        waiting = True
+
+        def begun() -> None:
+            nonlocal waiting
+            if not waiting:
+                return
+            waiting = False
+            self._people -= 1
+            if self._next is not None and not self._people:
+                self._next.cancel()  # It may be a pause.
+                self._next = asyncio.get_running_loop().call_soon(self._begin)
+
+        async def send_answer(message: Message) -> None:
+            begun()
+            await send(message)
+
+        self._people += 1
+        try:
+            await app(scope, receive, send_answer)
+        finally:
+            begun()
+
+    def _begin_later(self) -> None:
+        if self._next is None:
+            loop = asyncio.get_running_loop()
+            people = self._people
+            self._next = (
+                loop.call_later(PAUSE_S, self._begin) if people else loop.call_soon(self._begin)
+            )
+
+    def _begin(self) -> None:
+        self._next = None
+        self._left = most = BESIDE_PEOPLE if self._people else AT_ONCE
+        while self._waiting and self._left:
+            turn = self._waiting.popleft()
+            if not turn.done():  # The server stops.
+                turn.set_result(None)
+                self._left -= 1
+        if self._left < most:
+            self._begin_later()
