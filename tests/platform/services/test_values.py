@@ -44,6 +44,8 @@ def test_config_that_programs_logged_counts_as_their_arguments(context: Context)
         ("trainer.args.lr", True),
     ]
     assert [group.count for group in compared.groups] == [1, 1]
+    assert compared.common_x == 1
+    assert compare_runs(context, ["first", "second"], metric="", x_axis="tokens").common_x is None
 
 
 def test_newest_values_of_any_metric_are_returned(context: Context):
