@@ -46,11 +46,11 @@ def check(
     """
     made: tuple[Operation[Any], Spec]
     if kind == "run":
-        made = _run(context, spec, overrides, {}, code_sent=code_sent)
+        made = submit_run(context, spec, overrides, {}, code_sent=code_sent)
     elif kind == "sweep":
-        made = _sweep(context, spec, overrides, {}, code_sent=code_sent)
+        made = launch_sweep(context, spec, overrides, {}, code_sent=code_sent)
     else:
-        made = _rollout(context, spec, overrides, {}, code_sent=code_sent)
+        made = launch_rollout(context, spec, overrides, {}, code_sent=code_sent)
     operation, loaded = made
     run = loaded if isinstance(loaded, RunSpec) else loaded.run
     if not code_sent:
@@ -63,39 +63,6 @@ def check(
 
 
 def submit_run(
-    context: Context, spec: Plain, overrides: Overrides, provenance: Plain
-) -> Operation[RunDetail]:
-    """Return the operation that records a run and queues it.
-
-    Raises:
-        SpecError: with every problem of the spec.
-    """
-    return _run(context, spec, overrides, provenance)[0]
-
-
-def launch_sweep(
-    context: Context, spec: Plain, overrides: Overrides, provenance: Plain
-) -> Operation[SweepDetail]:
-    """Return the operation that records a sweep with all its runs and queues them.
-
-    Raises:
-        SpecError: with every problem of the spec.
-    """
-    return _sweep(context, spec, overrides, provenance)[0]
-
-
-def launch_rollout(
-    context: Context, spec: Plain, overrides: Overrides, provenance: Plain
-) -> Operation[RolloutDetail]:
-    """Return the operation that records a rollout; the dispatcher starts its first stage.
-
-    Raises:
-        SpecError: with every problem of the spec.
-    """
-    return _rollout(context, spec, overrides, provenance)[0]
-
-
-def _run(
     context: Context,
     spec: Plain,
     overrides: Overrides,
@@ -103,6 +70,11 @@ def _run(
     *,
     code_sent: bool = True,
 ) -> tuple[Operation[RunDetail], RunSpec]:
+    """Return the operation that records a run and queues it, and the spec.
+
+    Raises:
+        SpecError: with every problem of the spec.
+    """
     loaded = _read(context, spec, overrides, RunSpec)
 
     def prepare() -> Record:
@@ -120,7 +92,7 @@ def _run(
     return operation, loaded
 
 
-def _sweep(
+def launch_sweep(
     context: Context,
     spec: Plain,
     overrides: Overrides,
@@ -128,6 +100,11 @@ def _sweep(
     *,
     code_sent: bool = True,
 ) -> tuple[Operation[SweepDetail], SweepSpec]:
+    """Return the operation that records a sweep with all its runs and queues them, and the spec.
+
+    Raises:
+        SpecError: with every problem of the spec.
+    """
     checks.refuse_relative_paths(overrides)
     read = load_with_trials(spec, overrides)
     loaded = _pinned(context, read.spec, SweepSpec)
@@ -149,7 +126,7 @@ def _sweep(
     return operation, loaded
 
 
-def _rollout(
+def launch_rollout(
     context: Context,
     spec: Plain,
     overrides: Overrides,
@@ -157,6 +134,11 @@ def _rollout(
     *,
     code_sent: bool = True,
 ) -> tuple[Operation[RolloutDetail], RolloutSpec]:
+    """Return the operation that records a rollout, and the spec; the dispatcher starts its stages.
+
+    Raises:
+        SpecError: with every problem of the spec.
+    """
     loaded = _read(context, spec, overrides, RolloutSpec)
     planned = stages(loaded)
 
