@@ -132,6 +132,8 @@ def up(
         out.print(f"  log in     {one_time_login(client)}", soft_wrap=True)
     if started and (taken := port_taken(options, server)):
         out.print(f"  port       {taken}")
+    if started and (shared := cores_shared(options, server.where)):
+        out.print(f"  GPUs       {shared}", soft_wrap=True)
     for line in join_lines(server.where, public_url):
         out.print(line, markup=False, soft_wrap=True)
     lehr = own_name()
@@ -309,6 +311,20 @@ def _refuse_joined(where: Path) -> None:
             f"this machine runs no server: it is node {joined.node} of {joined.server_url}.",
             hint="To take it out of the cluster: lehr node leave",
         )
+
+
+def cores_shared(options: ServerOptions, where: Path) -> str | None:
+    """Return what more logical GPUs than cores mean for trainings; None where there are not."""
+    from lehr.node.gpu_inventory import gpus_to_offer, real_gpus
+
+    gpus = gpus_to_offer(None, where) if options.gpus is None else options.gpus
+    cores = len(os.sched_getaffinity(0))
+    if options.ray_address is not None or gpus <= cores or real_gpus():
+        return None
+    return (
+        f"{gpus} logical ones share {cores} CPU cores, so {gpus} trainings at a time are slow. "
+        f"Fewer: lehr down, then lehr up --gpus {cores}"
+    )
 
 
 def port_taken(options: ServerOptions, server: RunningServer) -> str | None:

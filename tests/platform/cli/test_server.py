@@ -10,8 +10,9 @@ import pytest
 from lehr.cli import server
 from lehr.cli.daemon import RunningServer, ServerOptions
 from lehr.cli.processes import ProcessId
-from lehr.cli.server import port_taken
+from lehr.cli.server import cores_shared, port_taken
 from lehr.errors import Unauthorized
+from lehr.node import gpu_inventory
 from lehr_testing.cli import call
 
 
@@ -28,6 +29,25 @@ from lehr_testing.cli import call
 def test_fallback_port_is_explained(options, url, printed):
     there = RunningServer(Path("home"), url, ProcessId(1, "x"), options)
     assert port_taken(options, there) == printed
+
+
+@pytest.mark.parametrize(
+    ("options", "cores", "real", "printed"),
+    [
+        (ServerOptions(), 2, 0, "8 logical ones share 2 CPU cores"),
+        (ServerOptions(gpus=4), 2, 0, "4 logical ones share 2 CPU cores"),
+        (ServerOptions(), 8, 0, None),
+        (ServerOptions(gpus=4), 2, 4, None),
+        (ServerOptions(ray_address="auto"), 2, 0, None),
+    ],
+)
+def test_more_logical_gpus_than_cores_are_explained(
+    tmp_path, monkeypatch, options, cores, real, printed
+):
+    monkeypatch.setattr(server.os, "sched_getaffinity", lambda _: range(cores))
+    monkeypatch.setattr(gpu_inventory, "real_gpus", lambda: [object()] * real)
+    shared = cores_shared(options, tmp_path)
+    assert shared is None if printed is None else shared.startswith(printed)
 
 
 class OfTheNetwork:

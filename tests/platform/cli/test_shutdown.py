@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import fcntl
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from lehr.cli import shutdown
+from lehr.cli.daemon import RunningServer, ServerOptions
+from lehr.cli.processes import identify
 from lehr.control.lifecycle import Desired
 from lehr.node.stop import End, StoppedTrainings
 from lehr.store import Store
@@ -43,6 +47,28 @@ def test_training_whose_request_had_not_reached_it_is_not_counted_as_saved(
     assert report.trainings.ends == {
         f"{run}-1": End.SAVED if desired == "run" else End.OVER for desired, run in ended.items()
     }
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_server_is_said_to_be_killed_only_if_it_does_not_end_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ignored: bool
+) -> None:
+    program = (
+        "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(60)"
+    )
+    if not ignored:
+        program = program.replace("SIG_IGN", "SIG_DFL")
+    server = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    assert server.stdout is not None
+    server.stdout.readline()
+    process = identify(server.pid)
+    assert process is not None
+    running = RunningServer(tmp_path, "", process, ServerOptions())
+    monkeypatch.setattr(shutdown, "running_server", lambda _: running)
+    monkeypatch.setattr(shutdown, "SERVER_TIMEOUT_S", 1.0 if ignored else shutdown.SERVER_TIMEOUT_S)
+    [stopped] = shutdown.take_down(tmp_path, keep_runs=False, timeout_s=1).stopped
+    expected = "the server (killed: it did not end within 1 s)" if ignored else "the server"
+    assert stopped == expected
 
 
 def test_home_of_a_server_that_begins_meanwhile_is_left_alone(
