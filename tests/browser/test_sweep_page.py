@@ -113,15 +113,6 @@ def test_several_parameters_have_a_selector_and_parallel_coordinates(visit: Visi
         attempt.end(RunState.COMPLETED, 100)
     page = visit.open(f"/sweeps/{sweep.id}")
     expect(page.locator(".parallel path")).to_have_count(4)
-    # The metric over two parameters: a point for each trial, with levels between them.
-    contour = page.locator(".contour")
-    expect(contour.locator("circle")).to_have_count(4)
-    expect(contour.locator("circle.best")).to_have_count(1)
-    assert contour.locator("rect").count() > 44
-    expect(contour.locator("text.title")).to_have_text(["train.optimizer.lr", "train.seed"])
-    page.get_by_role("combobox", name="across").select_option("train.seed")
-    expect(contour.locator("text.title")).to_have_text(["train.seed", "train.optimizer.lr"])
-    expect(page).to_have_url(re.compile("contour=train.seed,train.optimizer.lr"))
     # One curve a point: the mean of its seeds, and a band of their noise.
     bands = """() => document.querySelector('[data-metric="train/loss"] .plot')?.figure?.traces
         ?.filter((t) => t.fill === "tonexty").length"""
