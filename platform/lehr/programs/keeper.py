@@ -146,10 +146,15 @@ class Keeper:
             self._warn_lost(f"{left_out.what} is left out: newer ones were saved before its copy")
         while self._waiting and self._running is None:
             copy = self._waiting.pop(0)
-            if copy.folder.exists():
+            if copy.folder.exists() and not self._replaceable(copy):
                 self._note_kept(copy)
             else:
                 self._begin(copy)
+
+    def _replaceable(self, copy: _Copy) -> bool:
+        """Return whether it may take the place of what was saved before at its step."""
+        keep = read_orders(self._place.attempt_dir / layout.ORDERS).keep
+        return copy.reason == "declared" and self._name(copy.folder) not in keep
 
     def _begin(self, copy: _Copy) -> None:
         try:

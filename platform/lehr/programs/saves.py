@@ -117,6 +117,8 @@ def keep(
             output.flush()
             os.fsync(output.fileno())
         fsync_folder(draft)
+        # A program that logs no steps saves all its checkpoints at step 0: the newest one counts.
+        shutil.rmtree(folder, ignore_errors=True)
         draft.rename(folder)
         fsync_folder(folder.parent)
     except BaseException:

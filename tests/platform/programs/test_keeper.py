@@ -96,6 +96,20 @@ def test_last_of_several_checkpoints_with_one_name_is_kept_under_its_own_step(at
     assert attempts.codes == ["checkpoint_changed"]
 
 
+def test_program_that_logs_no_steps_keeps_what_it_saved_last(attempts):
+    """minGPT's chargpt.py only prints, and saves to one file at its iterations 0, 500 and 1,000."""
+    attempts.write("""
+        import pathlib, time
+        for text in ("first", "second"):
+            pathlib.Path("model.pt").write_text(text)
+            while not list(pathlib.Path("../checkpoints").glob("step-*0/manifest.json")):
+                time.sleep(0.05)
+    """)
+    assert attempts.train(saves=["model.pt"]) == 0, attempts.output
+    assert kept(attempts) == {0: {"model.pt": "second"}}
+    assert [c.step for c in attempts.records("checkpoint")] == [0, 0]
+
+
 def test_folder_that_other_ranks_complete_is_kept_with_their_files(attempts):
     attempts.write(
         HELD
@@ -142,7 +156,7 @@ class Kept:
         attempt = folder / "attempt-1"
         attempt.mkdir(parents=True)
         self.place = ProgramDir(attempt, None)
-        self.place.prepare(LaunchNote(run_id="r", attempt=1))
+        self.place.prepare(LaunchNote(run_id="r", attempt=1), Program(script="train.py"))
         self.records: list[object] = []
         events = EventStream(None)
         events.write = self.records.append  # type: ignore[method-assign]
