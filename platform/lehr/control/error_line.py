@@ -12,8 +12,10 @@ _EXCEPTION = re.compile(r"(?:\w+\.)*\w*(?:Error|Exception|Interrupt)(?::|$)")
 _LAUNCHERS = ("ChildFailedError", "CalledProcessError")
 """They end a launcher after its program, which has printed why."""
 _ROOT_CAUSE = re.compile(r"Root Cause.*?rank\s*: (\d+)", re.DOTALL)
-_NO_ERROR = re.compile(r"\d%\||it/s\b|s/it\b|[Ww]arning: |^\[[WI]\d|^[\W_]*$")
-"""Progress bars, warnings and rulers."""
+_NO_ERROR = re.compile(
+    r"\d%\||it/s\b|s/it\b|[Ww]arning: |^\[[WI]\d|^[\W_]*$|^\s|HYDRA_FULL_ERROR=1"
+)
+"""Progress bars, warnings, rulers, details of another line, and what Hydra adds to each error."""
 
 
 def raised(output: str) -> str | None:
@@ -45,12 +47,8 @@ def raised(output: str) -> str | None:
 
 def last_line(output: str) -> str | None:
     """Return the last line that may be an error: no progress bar, and no warning."""
-    lines = list(_lines(output))
-    for before, line in zip([*lines[-2::-1], ""], lines[::-1], strict=False):
-        source = line[0].isspace() and "Warning: " in before
-        if not source and not _NO_ERROR.search(line):
-            return _cut(line)
-    return None
+    found = [line for line in _lines(output) if not _NO_ERROR.search(line)]
+    return _cut(found[-1]) if found else None
 
 
 def _lines(output: str) -> list[str]:

@@ -32,6 +32,11 @@ LAST = {
     "argparse": ("usage: t.py\nt.py: error: unrecognized arguments: --lr\n\n", "t.py: error: unrecognized arguments: --lr"),
     "progress bar": ("no data\n 10%|# | 1/9\r 90%|## | 8/9 [00:01<00:00, 3.2it/s]\n", "no data"),
     "warning with its source": ("no data\nx.py:3: UserWarning: old\n  warnings.warn(old)\n", "no data"),
+    "hydra": (
+        ("Could not override 'lrr'.\nKey 'lrr' is not in struct\n    full_key: lrr\n\n"
+        "Set the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.\n"),
+        "Key 'lrr' is not in struct",
+    ),
     "ruler": ("no data\n=====\n", "no data"),
     "nothing": (" \n\r\n", None),
     "long": ("x" * 5000, "x" * 297 + "..."),
