@@ -145,9 +145,10 @@ test("a metric is shown in its own unit", () => {
   const shown = [
     ["tokens_per_s", 31200, "31.2k tok/s"],
     ["mfu", 0.491, "49 %"],
-    ["data_wait_share", 0.002, "0.20 %"],
-    ["eval/hellaswag_acc", 0.7082, "70.82 %"],
-    ["eval/hellaswag_acc", 0.7076, "70.76 %"],
+    ["top1_acc", 0.7082, "70.82 %"],
+    ["top1_acc", 0.7076, "70.76 %"],
+    ["eval/hellaswag_acc", 0.7082, "0.7082"],
+    ["eval/hellaswag_acc", 70.82, "70.82"], // A script may log percent.
     ["top1_acc", "NaN", "NaN"],
     ["memory/peak_bytes", 61.3e9, "61.3 GB"],
     ["step_time_s", 0.0324, "32.4 ms"],

@@ -45,23 +45,30 @@ USUAL: dict[str, tuple[str, ...]] = {
         "lr-adamw", "learning rate", "optim/learning_rate_group0",
     ),
     "step_time_s": (
-        "step_time_s", "step_time", "time_per_step", "iteration-time", "iteration_time",
-        "seconds_per_step", "train/step_time",
+        "step_time_s", "seconds_per_step", "iteration-time",  # Megatron's, in seconds.
     ),
     "tokens_per_s": (
-        "tokens_per_s", "tokens_per_second", "throughput", "tps", "tokens/s", "train/tokens_per_s",
+        "tokens_per_s", "tokens_per_second", "tps", "tokens/s", "train/tokens_per_s",
         "throughput/device/tps", "throughput(tps)", "train/tokens_per_second",
     ),
-    "data_wait_s": (
-        "data_wait_s", "data_time", "data_loading_time", "time_metrics/data_loading(s)",
-    ),
-    "memory/allocated_bytes": ("memory/allocated_bytes", "memory_allocated", "memory/allocated"),
-    "memory/rss_bytes": ("memory/rss_bytes", "rss", "rss_bytes"),
+    "data_wait_s": ("data_wait_s", "time_metrics/data_loading(s)"),
+    "memory/allocated_bytes": ("memory/allocated_bytes",),
+    "memory/rss_bytes": ("memory/rss_bytes", "rss_bytes"),
     "data/epoch": ("data/epoch", "epoch", "train/epoch"),
     "data/digest": ("data/digest",),
     "raw_ce_fp32": ("raw_ce_fp32",),
     "loss_same_tokens": ("loss_same_tokens",),
 }  # fmt: skip
+UNITLESS = {
+    "mfu": "mfu", "train/mfu": "mfu", "top1_acc": "top1_acc", "throughput": "tokens_per_s",
+    "step_time": "step_time_s", "train/step_time": "step_time_s", "time_per_step": "step_time_s",
+    "iteration_time": "step_time_s", "data_time": "data_wait_s", "data_loading_time": "data_wait_s",
+    "memory_allocated": "memory/allocated_bytes", "memory/allocated": "memory/allocated_bytes",
+    "rss": "memory/rss_bytes",
+}  # fmt: skip
+"""Names that show no unit, each with the metric that it is if its unit is declared: nanoGPT's mfu
+is in percent, that of Lehr a share.
+"""
 STEPS = (
     "step", "_step", "global_step", "train/global_step", "iter", "iteration", "steps", "it",
     "trainer/global_step", "update", "num_updates", "iters",

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from pydantic import ValidationError
 
-from lehr.curve_files.names import metric_of
+from lehr.curve_files.names import UNITLESS, metric_of
 from lehr_trainer.contract.records import (
     LATEST,
     MOST,
@@ -49,7 +49,8 @@ class Recorder:
     """Writes metrics in the order of their steps, each under its own name.
 
     A usual name of a standard metric (``loss``, ``eval_loss``) is recorded under the standard name
-    as well, so that charts, diagnosis and comparisons find it.
+    as well, so that charts, diagnosis and comparisons find it. A name that shows no unit needs its
+    factor for that; if it is itself that of a standard metric, ``program/`` is put before it.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Recorder:
         tokens_per_step: int,
         resumed_step: int = 0,
         secrets: Sequence[str] = (),
+        factors: Mapping[str, float] | None = None,
     ) -> None:
         self._events = events
         self._secrets = secrets
@@ -66,6 +68,7 @@ class Recorder:
         self.step = resumed_step
         self.count = 0
         """Records written."""
+        self._factors = factors or {}
         self._names: dict[str, str | None] = {}
         self._warned: Counter[str] = Counter()
         self._timed: tuple[int, float] | None = None
@@ -88,10 +91,11 @@ class Recorder:
         for name, value in values.items():
             if not self._known(name):
                 continue
-            found[name] = value
+            own = f"program/{name}" if UNITLESS.get(name) == name else name
+            found[own] = value
             standard = self._names[name]
-            if standard is not None and standard not in values:
-                found.setdefault(standard, value)
+            if standard is not None and (standard not in values or standard == name):
+                found.setdefault(standard, value * self._factors.get(name, 1.0))
         if not found:
             return
         if "step_time_s" not in found and (took := self._step_time(step, at)) is not None:
@@ -177,9 +181,11 @@ class Recorder:
             )
             return False
         meant = metric_of(name)
-        standard = meant[0] if meant is not None else None
+        standard = meant[0] if meant is not None and meant[0] != name else None
+        if name in UNITLESS:
+            standard = UNITLESS[name] if name in self._factors else None
         taken = standard in self._names.values() or standard in self._names
-        self._names[name] = None if standard == name or taken else standard
+        self._names[name] = None if taken else standard
         return True
 
     def _step_time(self, step: int, at: float) -> float | None:

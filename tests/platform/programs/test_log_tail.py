@@ -69,6 +69,20 @@ def test_digest_of_the_held_out_set_is_recorded(attempt, digest, recorded):
     assert attempt.warnings() == ([] if recorded else ["bad_line"])
 
 
+@pytest.mark.parametrize(
+    ("factors", "found"),
+    [({}, {"program/mfu": 35.2, "step_time": 8.0}),
+    ({"mfu": 0.01, "step_time": 0.001},
+    {"program/mfu": 35.2, "mfu": 0.352, "step_time": 8.0, "step_time_s": 0.008})],
+)  # fmt: skip
+def test_name_without_a_unit_is_a_metric_of_lehr_only_with_its_factor(attempt, factors, found):
+    """nanoGPT logs its mfu in percent."""
+    attempt.recorder._factors = factors
+    attempt.write(kind="metrics", step=1, time=1, values={"mfu": 35.2, "step_time": 8.0})
+    attempt.tail.read()
+    assert attempt.records()[0]["values"] == pytest.approx(found)
+
+
 @pytest.mark.parametrize("step", [-1, 2**62, 10**30])
 def test_checkpoint_of_an_impossible_step_is_left_out(attempt, step):
     path = str(attempt.place.folder / "state.txt")

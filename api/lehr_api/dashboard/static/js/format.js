@@ -197,8 +197,8 @@ export function time(at, options = {}) {
   );
 }
 
-/** Whether a metric is a share, of 1 in all. @param {string} name */
-export const isShare = (name) => /(^mfu|_share|acc)$/.test(name);
+/** Whether a metric is a share, of 1 in all. A script may log its own in percent. @param {string} name */
+export const isShare = (name) => name === "mfu" || name === "top1_acc";
 
 /**
  * Format a metric's value in its unit; of an accuracy with four digits, since runs differ in the last ones.
@@ -209,7 +209,7 @@ export const isShare = (name) => /(^mfu|_share|acc)$/.test(name);
 export function metric(name, wire) {
   if (name === "tokens_per_s") return si(wire, "tok/s");
   const value = fromWire(wire);
-  if (name.endsWith("acc") && value !== null && Number.isFinite(value)) return `${number(value * 100)} %`;
+  if (name === "top1_acc" && value !== null && Number.isFinite(value)) return `${number(value * 100)} %`;
   if (isShare(name)) return percent(wire);
   if (name.endsWith("_bytes")) return bytes(wire);
   if (name.endsWith("_s")) return duration2(wire);

@@ -77,13 +77,16 @@ function own() {
   };
 }
 
-const link = "SharedWorker" in globalThis ? shared() : own();
+const sharing = "SharedWorker" in globalThis;
+const link = sharing ? shared() : own();
 let joined = false;
+/** Whether a listener needs events while the page is hidden. */
+let attentive = false;
 /** Whether listeners have missed events because the page was hidden. */
 let slept = false;
 
 function attend() {
-  const wanted = !document.hidden;
+  const wanted = !document.hidden || attentive;
   if (document.hidden) slept = true;
   if (wanted !== joined) {
     joined = wanted;
@@ -117,12 +120,24 @@ queueMicrotask(attend);
  *
  * @param {EventName} name
  * @param {(data: any) => void} listener
+ * @param {{hidden?: boolean}} [options] `hidden`: also while the page is hidden, if `attendHidden` keeps the stream
  */
-export function on(name, listener) {
+export function on(name, listener, { hidden = false } = {}) {
   heard.add(name);
   target.addEventListener(name, (event) => {
-    if (!document.hidden) listener(/** @type {CustomEvent} */ (event).detail);
+    if (hidden || !document.hidden) listener(/** @type {CustomEvent} */ (event).detail);
   });
+}
+
+/**
+ * Keep the stream while the page is hidden, or stop keeping it. Only where tabs share one stream: a stream for
+ * each hidden tab would take the connections of the visible one.
+ *
+ * @param {boolean} yes
+ */
+export function attendHidden(yes) {
+  attentive = yes && sharing;
+  attend();
 }
 
 /**
