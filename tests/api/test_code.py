@@ -111,6 +111,9 @@ def test_project_files_that_were_not_sent_are_refused(client, corpus):
     answer = client.post("/api/v1/runs", json={"spec": alone})
     assert answer.status_code == 422
     assert answer.json()["problems"][0]["path"] == "trainer.script"
+    alone["trainer"]["data"] = ["books"]
+    answer = client.post("/api/v1/runs", json={"spec": alone})
+    assert "trainer.data" in [one["path"] for one in answer.json()["problems"]]
     assert client.get("/api/v1/runs").json()["items"] == []
 
 

@@ -15,6 +15,7 @@ import torch
 import yaml
 
 from lehr.node.procfs import start_time
+from lehr_testing.program_attempts import prepare_chars
 from lehr_testing.server import events, marked_processes
 from lehr_testing.waiting import until
 from lehr_trainer.contract import layout
@@ -30,13 +31,22 @@ PROGRAMS = Path(__file__).parents[1] / "lehr_testing/programs"
 @pytest.fixture
 def project(tmp_path) -> Path:
     (tmp_path / "project").mkdir()
+    (tmp_path / "project/conf").mkdir()
+    (tmp_path / "project/conf/config.yaml").write_text("{lr: 0.1, steps: 6, pause_s: 0}")
     (tmp_path / "project/input.txt").write_text("to be or not to be, that is the question. " * 50)
+    prepare_chars(tmp_path / "project")
     for script in PROGRAMS.glob("*.py"):
         (tmp_path / "project" / script.name).write_bytes(script.read_bytes())
     return tmp_path / "project"
 
 
-NANO = {"learning_rate": 0.01, "max_iters": 12, "eval_interval": 4, "device": "cpu"}
+NANO = {
+    "learning_rate": 0.01,
+    "max_iters": 12,
+    "eval_interval": 4,
+    "device": "cpu",
+    "compile": False,
+}
 
 
 def nano(name: str, **args) -> dict:
@@ -45,12 +55,13 @@ def nano(name: str, **args) -> dict:
         "name": name,
         "trainer": {
             "script": "nano.py",
+            "data": ["data"],
             "args": {**NANO, "wandb_log": True, **args},
             "steps_arg": "max_iters",
             "saves": ["out/ckpt.pt"],
             "resume_args": {"init_from": "resume"},
         },
-        "code": {"include": ["*.py", "*.txt"]},
+        "code": {"include": ["*.py"]},
         "resources": {"gpus": 1},
     }
 
@@ -80,7 +91,7 @@ def test_script_with_wandb_is_swept_over_8_rates_with_pruning(server, project):
         "run": run,
     }
     sweep = client.sweep(written(project, spec))
-    diverged = client.submit(written(project, nano("diverged", learning_rate=1e20)))
+    diverged = client.submit(written(project, nano("diverged", learning_rate=1e39)))
     sweep.wait(timeout_s=800)
     trials = [client.run(f"nano-{n}") for n in range(1, 9)]
     states = [trial.state for trial in trials]
@@ -88,20 +99,84 @@ def test_script_with_wandb_is_swept_over_8_rates_with_pruning(server, project):
     assert "pruned" in states
     best = sweep.best()
     assert 1e-2 <= best.detail.spec["trainer"]["args"]["learning_rate"] <= 1e-1
-    losses = best.history("train/loss", "val/loss", "train/lr", "mfu")
-    assert list(losses["train/loss"].dropna().index) == list(range(13))
-    assert list(losses["val/loss"].dropna().index) == [0, 4, 8, 12]
-    assert len(losses["train/lr"].dropna()) == len(losses["mfu"].dropna()) == 13
+    losses = best.history("train/loss", "val/loss", "train/lr", "program/mfu")
+    assert list(losses.dropna()["step"]) == [0, 4, 8, 12]
     assert any(
         note.startswith("The best learning rate is probably near") and "with 95 %" in note
         for note in sweep.refresh().notes
     ), sweep.notes
     diverged.wait(timeout_s=300)
     [nan] = [alert for alert in diverged.alerts() if alert.code == "nan"]
-    assert (nan.step, nan.sure) == (1, "certain")
+    assert (nan.step, nan.sure) == (4, "certain")
     assert "nan" not in [alert.code for alert in best.alerts()]
     compared = client.compare(*trials[:2])
     assert [d.path for d in compared.differences if d.factor] == ["trainer.args.learning_rate"]
+
+
+EVERYBODYS: dict[str, tuple[dict, str, list[int], list[int], str]] = {
+    # The trainer of a spec, its argument for the rate, steps of train/loss, of which some are those
+    # of checkpoints, and the reason of a wrong argument.
+    "nano": (
+        nano("x", pause_s=0.5)["trainer"], "learning_rate",
+        [0, 4, 8, 12], [4, 8, 12], "ValueError: Unknown config key: wrong",
+    ),
+    "clm": (
+        {"script": "hf_own.py", "data": ["input.txt"], "steps_arg": "max_steps",
+        "saves": ["out/checkpoint-*"], "saves_newest": True,
+        "args": {"train_file": "input.txt", "do_train": True, "use_cpu": True, "output_dir": "out",
+        "max_steps": 6, "logging_steps": 1, "save_steps": 3, "report_to": "wandb"}},
+        "learning_rate", [1, 2, 3, 4, 5, 6], [3, 6],
+        "ValueError: Some specified arguments are not used by the HfArgumentParser: ['--wrong=1']",
+    ),
+    "lightning": (
+        {"script": "pl_own.py", "args": {"max_steps": 6, "pause_s": 0.3}, "steps_arg": "max_steps",
+        "saves": ["out/*.ckpt"], "saves_newest": True},
+        "lr", [0, 1, 2, 3, 4, 5], [1, 3, 5], "unrecognized arguments: --wrong=1",
+    ),
+    "hydra": (
+        {"script": "hydra_own.py", "style": "hydra", "data": ["conf"], "saves": ["outputs/**/*.ckpt"],
+        "saves_newest": True, "args": {"steps": 6, "pause_s": 1.5}, "steps_arg": "steps"},
+        "lr", [1, 2, 3, 4, 5, 6], [2, 4, 6], "Key 'wrong' is not in struct",
+    ),
+    "chargpt": (
+        {"script": "chargpt.py", "data": ["input.txt"], "saves": ["out/chargpt/model.pt"],
+        "args": {"trainer.max_iters": 1001}},
+        "trainer.learning_rate", [], [0], "AssertionError: trainer.wrong is not an attribute that exists",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.nightly  # test_supervisor.py has the first; the others take a minute or more each.
+@pytest.mark.parametrize("name", EVERYBODYS)
+def test_script_that_everybody_starts_with_is_swept_over_two_rates(server, project, name):
+    """Each file shows in its first lines what the real one does. Lehr had passed gentler ones."""
+    trainer, rate, curve, saves, wrong = EVERYBODYS[name]
+    if name == "lightning":
+        pytest.importorskip("lightning")  # Of the dev extra.
+    client, run = server.client(), {"trainer": trainer, "code": {"include": ["*.py"]}}
+    spec = {
+        "kind": "sweep",
+        "name": f"two-{name}",
+        "metric": {"name": "train/loss", "goal": "minimize"},
+        "parameters": {f"trainer.args.{rate}": {"values": [1e-3, 1e-2]}},
+        "run": run,
+    }
+    sweep = client.sweep(written(project, spec))
+    argument = f"{rate.rpartition('.')[0]}.wrong".lstrip(".")
+    broken = {**trainer, "args": {**trainer["args"], argument: 1}}
+    spec = {"kind": "run", "name": f"wrong-{name}", **run, "trainer": broken}
+    failed = client.submit(written(project, {**spec, "retries": {"user": 0}}))
+    sweep.wait(timeout_s=600)
+    for trial in (client.run(f"two-{name}-{number}") for number in (1, 2)):
+        assert trial.state == "completed", trial.reason
+        if curve:
+            assert list(trial.history("train/loss")["step"]) == curve
+        records = events(server.home, f"{trial.id}-1")
+        kept = {record["step"] for record in records if record["kind"] == "checkpoint"}
+        assert max(saves) in kept <= set(saves)
+    failed.wait(timeout_s=300)
+    assert failed.state == "failed"
+    assert wrong in failed.reason
 
 
 def tensors_of(path: Path) -> dict[str, torch.Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,18 @@ import lehr_log
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import LaunchNote, Orders
 from lehr_trainer.contract.records import record_adapter
+
+
+def prepare_chars(root: Path) -> None:
+    """Write the data of the script `nano.py` below ``root``, as nanoGPT's prepare.py does."""
+    import numpy as np
+
+    folder = root / "data/chars"
+    folder.mkdir(parents=True, exist_ok=True)
+    tokens = np.frombuffer(b"to be or not to be, that is the question. " * 50, dtype=np.uint8)
+    tokens[:1800].astype(np.uint16).tofile(folder / "train.bin")
+    tokens[1800:].astype(np.uint16).tofile(folder / "val.bin")
+    (folder / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": 128}))
 
 
 class Attempts:
@@ -30,6 +43,8 @@ class Attempts:
         (self.capsule / "trainer").mkdir()
         (self.capsule / "trainer/lehr_log").symlink_to(Path(lehr_log.__file__).parent)
         self.number = 0
+        self.root = folder / "root"
+        """Folder of the project, where data lie that the capsule lacks."""
 
     def write(self, text: str, name: str = "train.py") -> None:
         (self.capsule / "project" / name).write_text(dedent(text))
@@ -56,6 +71,7 @@ class Attempts:
             **os.environ,
             "LEHR_CODE_FOLDER": str(self.capsule),
             "LEHR_CODE": "c" * 64,
+            "LEHR_PROJECT": str(self.root),
             "RANK": "0",
             "PYTHONSAFEPATH": "1",
             **(beside or {}),

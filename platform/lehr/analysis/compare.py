@@ -56,6 +56,9 @@ _OUTCOME_NEUTRAL = (
     "code.exclude",
     "code.limit_mb",
     "code.send_secrets",
+    "trainer.launcher",
+    "trainer.data",  # What it was, trainer.data_files, is a factor.
+    "trainer.factors",
     "trainer.style",
     "trainer.flags",
     "trainer.file_arg",

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PACKAGES = ("lehr_trainer", "lehr_log")
 """Lehr's packages that run in a training process."""
-_NEVER = (
+NEVER = (
     *(".git/", ".hg/", ".svn/", "__pycache__/", "*.pyc", ".venv/", "venv/", "node_modules/"),
     *(".mypy_cache/", ".ruff_cache/", ".pytest_cache/", ".ipynb_checkpoints/", "*.egg-info/"),
     *(".DS_Store", "wandb/", ".lehr/"),
@@ -204,7 +204,7 @@ class _Tree:
         self._include = from_root(code.include)
         self._others: list[str] = []
         """Files that no pattern includes."""
-        self._exclude = GitIgnoreSpec.from_lines([*_NEVER, *code.exclude])
+        self._exclude = GitIgnoreSpec.from_lines([*NEVER, *code.exclude])
         self._ignored: dict[Path, GitIgnoreSpec] = {}
         self._git = next((p for p in (root, *root.parents) if (p / ".git").exists()), root)
         self._sources: list[SourceFile] = []

@@ -7,7 +7,7 @@ import logging
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from lehr.errors import NotFound, UserError
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lehr.client.transport import Transport
     from lehr.specs import Spec
     from lehr.specs.code import Code
+    from lehr.specs.program import Program
 
 
 _LOG = logging.getLogger("lehr")
@@ -27,8 +28,21 @@ def _listed(left_out: Sequence[str]) -> str:
     return "; ".join([*left_out[:_SHOWN], *([f"{more} more"] if more > 0 else [])])
 
 
-def with_capsule(transport: Transport | None, spec: Spec, folder: Path | None) -> Spec:
-    """Return the spec with the capsule of the code as it is now, which the server then has.
+class Sent(NamedTuple):
+    """What belongs to a submission besides its spec."""
+
+    code: dict[str, Any]
+    """Fields of the spec's code."""
+    data_files: dict[str, str]
+    left_out: list[str]
+    """Files and folders of the project that are not sent."""
+
+
+def with_capsule(
+    transport: Transport | None, spec: Spec, folder: Path | None
+) -> tuple[Spec, list[str]]:
+    """Return the spec with the capsule of the code as it is now, which the server then has, and
+    what is left out of a script's project.
 
     ``folder`` is that of the spec's file. A spec that names its capsule stays as it is. Without
     ``transport`` nothing is sent.
@@ -40,15 +54,16 @@ def with_capsule(transport: Transport | None, spec: Spec, folder: Path | None) -
 
     run = spec if isinstance(spec, RunSpec) else spec.run
     if run.code.digest is not None:
-        return spec
-    script = run.trainer.script if run.trainer is not None else None
+        return spec, []
     parts = run.train.parts.named if run.train is not None and run.train.parts is not None else {}
-    sent = send(transport, run.code, folder or Path.cwd(), script=script, parts=parts)
-    code = run.code.model_copy(update=sent)
-    pinned = run.model_copy(update={"code": code})
-    if isinstance(spec, RunSpec):
-        return pinned
-    return spec.model_copy(update={"run": pinned})
+    sent = send(transport, run.code, folder or Path.cwd(), program=run.trainer, parts=parts)
+    update: dict[str, Any] = {"code": run.code.model_copy(update=sent.code)}
+    if run.trainer is not None:
+        update["trainer"] = run.trainer.model_copy(update={"data_files": sent.data_files})
+    pinned = run.model_copy(update=update)
+    return (
+        pinned if isinstance(spec, RunSpec) else spec.model_copy(update={"run": pinned})
+    ), sent.left_out
 
 
 def send(
@@ -56,15 +71,15 @@ def send(
     code: Code,
     folder: Path,
     *,
-    script: str | None = None,
+    program: Program | None = None,
     parts: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
-    """Send the code as it is now, unless the server has it; return the fields of the spec.
+) -> Sent:
+    """Send the code as it is now, unless the server has it.
 
     ``transport``: None sends nothing.
 
     Raises:
-        SpecError: the project's files cannot be collected, or lack the script or a part's module.
+        SpecError: the project's files cannot be collected, or lack the script, a part or data.
     """
     from lehr.capsules import archive
     from lehr.capsules.collect import (
@@ -74,7 +89,9 @@ def send(
         refuse_unfit_trainer,
         trainer_sources,
     )
+    from lehr.capsules.left_out import data_files, left_out, notice
 
+    script, data = (program.script, program.data) if program is not None else (None, [])
     project = project_sources(code, folder, script)
     names = [source.name for source in project.sources]
     if project.taken:
@@ -85,6 +102,11 @@ def send(
     refuse_missing_parts(parts or {}, names)
     if script is not None:
         refuse_missing_script(script, names)
+    root, here = (folder / code.root).resolve(), {name.partition("/")[2] for name in names}
+    found = data_files(root, data, here)
+    beside = left_out(code, root, {*here, *data}, project.taken) if script is not None else []
+    if beside:
+        _LOG.warning(notice(beside, project.taken))
     trainer = trainer_sources()
     refuse_unfit_trainer(trainer, code)
     with tempfile.TemporaryFile() as file:
@@ -96,9 +118,9 @@ def send(
                 file.seek(0)
                 transport.upload(f"/code/{digest}", file, size)
     fields: dict[str, Any] = {"digest": digest}
-    if project.sources:
-        fields["root"] = str((folder / code.root).resolve())
-    return fields
+    if project.sources or data:
+        fields["root"] = str(root)
+    return Sent(fields, found, beside)
 
 
 def with_current_code(
@@ -110,16 +132,19 @@ def with_current_code(
         SpecError: the project's files cannot be collected; nothing was sent.
     """
     from lehr.specs.code import Code
+    from lehr.specs.program import Program
     from lehr_trainer.configs.parts import PartsConfig
 
     code = Code.model_validate(spec.get("code") or {})
-    program = spec.get("trainer") or {}
+    program = Program.model_validate(given) if (given := spec.get("trainer")) else None
     found = PartsConfig.model_validate(given).named if (given := _parts(spec)) else {}
-    sent = send(transport, code, Path.cwd(), script=program.get("script"), parts=found)
-    digest = sent["digest"]
+    sent = send(transport, code, Path.cwd(), program=program, parts=found)
+    more: dict[str, Any] = {"code.digest": sent.code["digest"]}
+    if sent.data_files:
+        more |= {"trainer.data_files": sent.data_files, "code.root": sent.code["root"]}
     if isinstance(changes, dict):
-        return {**changes, "code.digest": digest}
-    return [*changes, f"code.digest={digest}"]
+        return {**changes, **more}
+    return [*changes, *(f"{path}={json.dumps(value)}" for path, value in more.items())]
 
 
 def _parts(spec: Mapping[str, Any]) -> dict[str, Any] | None:

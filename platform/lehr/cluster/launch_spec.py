@@ -84,7 +84,10 @@ def launches(
     """
     hidden = settings.secrets.values(run.spec.get("secrets") or {})
     given: dict[str, str] = run.spec["env"]
-    program = bool(run.spec.get("trainer"))
+    program, code = run.spec.get("trainer") or {}, run.spec.get("code") or {}
+    own = {"LEHR_DATA": str(settings.data_dir)}
+    if program.get("data"):
+        own["LEHR_PROJECT"] = code["root"]
     run_dir = settings.runs_dir / run.id
     attempt_dir = layout.attempt_dir(run_dir, attempt.number)
     placement = placement_of(attempt)
@@ -120,14 +123,14 @@ def launches(
             "run_dir": str(run_dir),
             "attempt_dir": str(attempt_dir),
             "trainer": PROGRAMS if program else settings.trainer,
-            "program": program,
+            "program": bool(program),
             "protocols": [protocol.OLDEST, protocol.VERSION],
             "stop_grace_s": stored.stop_grace_s(run.spec),
-            "code": (run.spec.get("code") or {}).get("digest"),
-            "environment": (run.spec.get("code") or {}).get("environment"),
+            "code": code.get("digest"),
+            "environment": code.get("environment"),
             "gang": gang._asdict(),
             "gpus": list(share.gpus),
-            "env": given | {"LEHR_DATA": str(settings.data_dir)},
+            "env": given | own,
             # The agent keeps these apart from the rest: see lehr.node.attempt_secrets.
             "secrets": hidden,
             "files": files,

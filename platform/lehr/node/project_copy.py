@@ -1,15 +1,15 @@
 """An attempt's own copy of the project of its capsule. Standard library only.
 
 A node unpacks a capsule once for all attempts. A program may write beside its own files, so it runs
-in a copy. When the attempt has ended, the files that it left as they were are removed again: the
-capsule has them, and a sweep would keep one copy for each trial. The project's bytecode, which the
-node has made once, is copied with it.
+in a copy, with links to data that are not in the capsule. When the attempt has ended, the links and
+the files that it left as they were are removed again: the capsule has them, and a sweep would keep
+one copy for each trial. The project's bytecode, which the node has made once, is copied with it.
 """
 
 import contextlib
 import os
 
-from lehr.node import code_cache, procfs
+from lehr.node import code_cache, procfs, project_data
 
 INDEX = ".project.json"
 """File of the attempt: folders of the copy, and size and time of its files."""
@@ -40,6 +40,21 @@ def make(project: str, folder: str, index: str) -> None:
             else:
                 files[name] = _copy(entry.path, own)
     procfs.write_json(index, {"folders": folders, "files": files})
+
+
+def link_data(root: str, names: list[str], folder: str, index: str) -> dict[str, str]:
+    """Link data of the project at ``root`` into ``folder``; return what they are now, by path.
+
+    Raises:
+        OSError: some are missing; ``filename`` shows which.
+    """
+    listed = procfs.read_json(index) or {"folders": [], "files": {}}
+    now = {name: project_data.described(root, name, listed["files"]) for name in names}
+    for made in [made for name in names for made in project_data.link(root, name, folder)]:
+        status = os.lstat(os.path.join(folder, made))
+        listed["files"][made] = [status.st_size, status.st_mtime_ns]
+    procfs.write_json(index, listed)
+    return now
 
 
 def _copy_bytecode(source: str, target: str) -> None:

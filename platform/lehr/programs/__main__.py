@@ -13,8 +13,8 @@ from lehr.programs.supervisor import Supervisor, capsule_folder, events_of
 from lehr_trainer import process_start
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import LaunchNote
-from lehr_trainer.contract.records import Finished, Resumed, Started
-from lehr_trainer.errors import BadCheckpoint, BadConfig
+from lehr_trainer.contract.records import Finished, Resumed, Started, Warning_
+from lehr_trainer.errors import BadCheckpoint, BadConfig, BadData
 from lehr_trainer.runtime.launch import redirect_output
 
 
@@ -29,8 +29,8 @@ def main() -> int:
     place = ProgramDir(attempt_dir, capsule_folder())
     try:
         program = read_program(attempt_dir.parent)
-        resumed = place.prepare(note, deterministic=program.deterministic)
-    except (BadCheckpoint, BadConfig) as error:
+        resumed, changed_data = place.prepare(note, program)
+    except (BadCheckpoint, BadConfig, BadData) as error:
         print(f"error: {error}", flush=True)
         events.write(
             Finished(
@@ -54,6 +54,9 @@ def main() -> int:
             code=layout.code_digest(),
         )
     )
+    for data in changed_data:
+        message = f"trainer.data has changed since the submission: {data}"
+        events.write(Warning_(time=time.time(), code="data_changed", message=message, step=0))
     if resumed is not None:
         if resumed.changed:
             words = "the checkpoint was saved in another environment"

@@ -6,6 +6,7 @@ import fcntl
 import importlib.util
 import json
 import os
+import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +17,11 @@ from pydantic import ValidationError
 from lehr.node import code_cache, procfs, project_copy
 from lehr.programs import saves
 from lehr.programs.environment import changes, interpreter, versions
-from lehr.specs.program import Program, arguments, effective_args
+from lehr.specs.program import TORCHRUN, Program, arguments, effective_args
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.manifest import read_manifest
 from lehr_trainer.contract.orders import LaunchNote
-from lehr_trainer.errors import BadConfig
+from lehr_trainer.errors import BadConfig, DataUnreachable
 from lehr_trainer.files import open_regular
 
 _NOT_FOR_PROGRAMS = ("PYTHONSAFEPATH",)
@@ -63,30 +64,48 @@ class ProgramDir:
     def stop_file(self) -> Path:
         return self.attempt_dir / "stop"
 
-    def prepare(self, note: LaunchNote, *, deterministic: bool = False) -> Resume | None:
+    def prepare(self, note: LaunchNote, program: Program) -> tuple[Resume | None, list[str]]:
         """Make the folder, and put back what the checkpoint to resume from holds. Only once.
+
+        Return the checkpoint, and which data are no longer as they were at the submission.
 
         Raises:
             BadCheckpoint: the checkpoint is missing or damaged.
             BadConfig: the program is deterministic, and versions differ from its checkpoint's.
+            DataUnreachable: this node lacks data of the project.
         """
         with (self.attempt_dir / ".work.lock").open("a+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             done = self.attempt_dir / ".work.json"
             if not done.exists():
-                resumed = self._make(note, deterministic=deterministic)
-                done.write_text(json.dumps(resumed.__dict__ if resumed else None))
+                changed = self._make(program)
+                resumed = self._restore(note, deterministic=program.deterministic)
+                done.write_text(json.dumps([resumed.__dict__ if resumed else None, changed]))
             with open_regular(done) as file:
-                found = json.loads(file.read())
-        return Resume(**found) if found else None
+                found, changed = json.loads(file.read())
+        return Resume(**found) if found else None, changed
 
-    def _make(self, note: LaunchNote, *, deterministic: bool) -> Resume | None:
+    def _make(self, program: Program) -> list[str]:
+        """Copy the project, and link its data; return which of them have changed."""
         self.folder.mkdir(exist_ok=True)
         self.wandb.mkdir(exist_ok=True)
         project = self.code / code_cache.PROJECT if self.code is not None else None
+        index = str(self.attempt_dir / project_copy.INDEX)
         if project is not None and project.is_dir():
-            index = self.attempt_dir / project_copy.INDEX
-            project_copy.make(str(project), str(self.folder), str(index))
+            project_copy.make(str(project), str(self.folder), index)
+        if not program.data:
+            return []
+        root, before = os.environ.get("LEHR_PROJECT", ""), program.data_files
+        try:
+            now = project_copy.link_data(root, program.data, str(self.folder), index)
+        except OSError as error:
+            raise DataUnreachable(
+                f"trainer.data: {error.filename}: {error.strerror} on {platform.node()}. Each node "
+                "needs the data at this path"
+            ) from error
+        return [f"{one}: {before[one]}, now {now[one]}" for one in now if now[one] != before[one]]
+
+    def _restore(self, note: LaunchNote, *, deterministic: bool) -> Resume | None:
         if note.resume_from is None:
             return None
         checkpoint = self.attempt_dir.parent / note.resume_from
@@ -122,7 +141,10 @@ class ProgramDir:
         config = self.attempt_dir / "args.json"
         checkpoint = resumed.path if resumed else None
         _write(config, json.dumps(effective_args(program, checkpoint)))
-        found = {name: v for name, v in os.environ.items() if name not in _NOT_FOR_PROGRAMS}
+        # A script that finds torchrun's variables trains with DDP, although it is alone.
+        alone = program.launcher is None and os.environ.get("WORLD_SIZE", "1") == "1"
+        hidden = (*_NOT_FOR_PROGRAMS, *(TORCHRUN if alone else ()))
+        found = {name: value for name, value in os.environ.items() if name not in hidden}
         found |= {
             "LEHR_STOP": str(self.stop_file),
             "LEHR_CONFIG": str(config),

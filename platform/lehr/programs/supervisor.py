@@ -61,6 +61,7 @@ class Supervisor:
             tokens_per_step=program.tokens_per_step,
             resumed_step=resumed.step if resumed else 0,
             secrets=[value for name in secrets if (value := os.environ.get(name))],
+            factors=program.factors,
         )
         self._keeper = Keeper(place, program, self._events, self._recorder)
         self._tail = LogTail(place, self._recorder, self._keeper)

@@ -90,6 +90,10 @@ def problems(
             sent_by = f"code.{name}" if spec.code.sends_files else "trainer.script"
             field = f"{prefix}{sent_by}"
             yield SpecProblem(field, f"{field}: {message}", hint)
+        if spec.trainer is not None and spec.trainer.data_files.keys() != {*spec.trainer.data}:
+            field = f"{prefix}trainer.data"
+            hint = "Submit it by the command line or the client, which look at the data."
+            yield SpecProblem(field, f"{field}: sizes and digests of it are missing.", hint)
         yield from _refused_program(context, spec, prefix)
         yield from _loader_variables(context, spec, prefix)
         if digest is None or not (sent or capsules.has(digest)):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from lehr_trainer.configs.train import Config
 
@@ -16,6 +16,9 @@ _ARGUMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,199}")
 _MOST_VALUES = 10_000
 CHECKPOINT = "{checkpoint}"
 """In ``resume_args``: the folder of the checkpoint to resume from."""
+TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_UNLESS_EMPTY = Field(exclude_if=lambda value: not value)
+"""Left out at its default: nodes with an older Lehr read the config as well."""
 
 
 class Program(Config):
@@ -29,6 +32,20 @@ class Program(Config):
     """Script, relative to code.root, e.g. train.py."""
     module: Annotated[str, Field(max_length=500, pattern=_MODULE)] | None = None
     """Module in place of a script, as in `python -m`."""
+    launcher: Annotated[Literal["torchrun"] | None, _UNLESS_EMPTY] = None
+    """torchrun: a single process, too, gets the variables of torchrun (RANK, WORLD_SIZE, ...). By
+    default only the processes of several GPUs do.
+    """
+    data: Annotated[list[str], Field(max_length=20), _UNLESS_EMPTY] = []
+    """Files or folders of the project that are linked into the working folder instead of sent: what
+    git ignores, or what is large. Each node needs them at the same path.
+    """
+    data_files: Annotated[dict[str, str], _UNLESS_EMPTY] = {}
+    """What data was at the submission; the command line and the client write it."""
+    factors: Annotated[dict[str, float], _UNLESS_EMPTY] = {}
+    """Factors from what the program logs to Lehr's unit, for names that show none: `mfu: 0.01` if
+    it is in percent. Without it, such a metric is not taken for the one of Lehr.
+    """
     args: dict[str, Any] = {}
     """Arguments by name; null leaves one out. A sweep may vary any of them: trainer.args.lr."""
     argv: Annotated[list[str], Field(max_length=1000)] = []
@@ -69,8 +86,7 @@ class Program(Config):
     """
     keep: Annotated[int, Field(ge=2, le=1000)] = 2
     """Checkpoints to keep."""
-    # Left out at its default: nodes with an older Lehr read the config as well.
-    deterministic: Annotated[bool, Field(exclude_if=lambda chosen: not chosen)] = False
+    deterministic: Annotated[bool, _UNLESS_EMPTY] = False
     """The program trains bitwise the same each time. Then no attempt of the run resumes under other
     versions of Python, CUDA, the driver or any distribution.
     """
@@ -97,15 +113,26 @@ class Program(Config):
                 raise ValueError(f"{name[:50]!r} is not the name of an argument: leave out dashes")
         return args
 
+    @field_validator("data")
+    @classmethod
+    def _of_project(cls, paths: list[str]) -> list[str]:
+        found = [path.removeprefix("./").rstrip("/") for path in paths]
+        for path in found:
+            if "\0" in path or {"", ".", ".."} & set(path.split("/")):
+                raise ValueError(f"{path!r} is not a path below the project's folder: data/books")
+        return found
+
     @field_validator("saves")
     @classmethod
-    def _inside(cls, patterns: list[str]) -> list[str]:
+    def _inside(cls, patterns: list[str], info: ValidationInfo) -> list[str]:
         for pattern in patterns:
             if not pattern or pattern.startswith("/") or ".." in pattern.split("/"):
                 raise ValueError(f"{pattern!r} is not a path below the program's working folder")
             parts = [part for part in pattern.split("/") if part not in {"", "."}]
             if not parts:
                 raise ValueError(f"{pattern!r} is the whole working folder; name what is saved")
+            if any(pattern.startswith(f"{path}/") for path in info.data.get("data", [])):
+                raise ValueError(f"{pattern!r} is part of trainer.data, which is only read")
             if any("**" in part and part != "**" for part in parts):
                 raise ValueError(f"{pattern!r}: ** stands for whole folders, as in out/**/*.pt")
         return patterns

@@ -11,7 +11,7 @@ from pydantic_core import PydanticKnownError
 from lehr.errors import UserError
 from lehr.specs.alerts import AlertActions
 from lehr.specs.code import Code
-from lehr.specs.program import Program
+from lehr.specs.program import TORCHRUN, Program
 from lehr.specs.secret_names import SECRET_NAME
 from lehr.specs.tracking import NO_KEY, Tracking
 from lehr_trainer.configs.train import Config, TrainConfig
@@ -23,13 +23,8 @@ Name = Annotated[str, Field(pattern=rf"^{NAME}$")]
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LEHRS_OWN = frozenset(
     {
+        *TORCHRUN,
         "CUDA_VISIBLE_DEVICES",
-        "RANK",
-        "LOCAL_RANK",
-        "WORLD_SIZE",
-        "LOCAL_WORLD_SIZE",
-        "MASTER_ADDR",
-        "MASTER_PORT",
         "PYTHONPATH",
         "PYTHONSAFEPATH",
     }

@@ -158,12 +158,19 @@ def test_script_alone_is_sent_and_the_line_says_what_was_taken(lehr, tmp_path, c
     folder.mkdir()
     (folder / "helper.py").write_text("")
     (folder / "train.py").write_text("import helper")
-    spec = {"name": "p", "trainer": {"script": "train.py", "steps": 2}}
+    (folder / "books").mkdir()
+    for name in ("books/a.txt", "notes.md"):
+        (folder / name).write_text("abc")
+    spec = {"name": "p", "trainer": {"script": "train.py", "steps": 2, "data": ["books"]}}
     (folder / "run.yaml").write_text(yaml.safe_dump(spec))
     (tmp_path / "train.py").write_text("")
     done = lehr("submit", str(folder / "run.yaml"))
     assert done.returncode == 0, done.stderr
     assert "code.include names no files; the run's code: helper.py; train.py (the" in caplog.text
+    assert "import them: notes.md (3 B, 1 file). To use it: trainer.data: [notes.md]" in caplog.text
+    run = json.loads(lehr("show", "p", "--json").stdout)["run"]
+    assert run["provenance"]["left_out"] == ["notes.md (3 B, 1 file)"]
+    assert run["spec"]["trainer"]["data_files"]["books"].startswith("1 file, 3 bytes, sha256 ")
     shown = json.loads(lehr("code", "show", "p", "--json").stdout)["capsule"]
     names = {file["name"] for file in shown["files"]}
     assert {name for name in names if name.startswith("project/")} == {

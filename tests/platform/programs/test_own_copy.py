@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lehr.node import attempt_code, project_copy
+from lehr.node.project_data import described
 from lehr_testing.program_attempts import Attempts
 
 BESIDE = """
@@ -98,6 +99,75 @@ def test_kernel_that_cannot_copy_is_replaced_by_reading_and_writing(
     project_copy.make(str(project), str(folder), str(tmp_path / "index"))
     copied, originals = content(folder), content(project)
     assert {n: t for n, (t, _) in copied.items()} == {n: t for n, (t, _) in originals.items()}
+
+
+READS = """
+    import mmap, pathlib
+    with open("data/set/train.bin", "rb") as file:
+        print("found", bytes(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)))
+    print("found", pathlib.Path("data/table.csv").read_text(), pathlib.Path("big/x").read_text())
+"""
+
+
+@pytest.fixture
+def project(attempts) -> dict:
+    """The root of the project, with data; return what the spec then has."""
+    for name, text in {"data/set/train.bin": "1234", "data/table.csv": "new", "big/x": "5"}.items():
+        (attempts.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (attempts.root / name).write_text(text)
+    data, sent = ["data", "big"], {"data/table.csv"}
+    return {
+        "data": data,
+        "data_files": {one: described(str(attempts.root), one, sent) for one in data},
+    }
+
+
+def test_data_are_linked_beside_files_of_the_capsule_and_outlive_the_attempt(attempts, project):
+    attempts.write(READS)
+    before = content(attempts.root)
+    assert attempts.train(**project) == 0, attempts.output
+    assert "found b'1234'\nfound a,b 5" in attempts.output
+    assert attempts.codes == ["nothing_logged"]
+    work = attempts.attempt / "work"
+    links = sorted(str(p.relative_to(work)) for p in work.rglob("*") if p.is_symlink())
+    assert links == ["big", "data/set"]
+    where = {"program": True, "gang": {"nodes": 1}, "attempt_dir": str(attempts.attempt)}
+    attempt_code.tidy(where)
+    assert not work.exists()
+    assert content(attempts.root) == before
+
+
+def test_data_that_changed_since_the_submission_are_named(attempts, project):
+    attempts.write(READS)
+    (attempts.root / "data/table.csv").write_text("the capsule has it")
+    (attempts.root / "data/set/train.bin").write_text("12345")
+    assert attempts.train(**project) == 0, attempts.output
+    [warning, _] = attempts.records("warning")
+    assert warning.code == "data_changed"
+    assert "data: 1 file, 4 bytes, sha256" in warning.message
+    assert "now 1 file, 5 bytes, sha256" in warning.message
+
+
+def test_attempt_on_a_node_without_the_data_does_not_start(attempts, project):
+    attempts.write("print('started')")
+    (attempts.root / "big/x").unlink()
+    (attempts.root / "big").rmdir()
+    assert attempts.train(**project) == 1
+    [finished] = attempts.records("finished")
+    assert finished.cause == "data_unreachable"
+    assert f"{attempts.root}/big: No such file or directory on" in finished.message
+    assert not attempts.records("started")
+
+
+@pytest.mark.parametrize("position", [0, 50 << 10, (10 << 20) - 9, 10 << 20])
+def test_digest_of_a_large_file_covers_its_begin_its_end_and_its_size(tmp_path, position):
+    with (tmp_path / "x").open("wb") as file:
+        file.truncate((10 << 20) + 1)
+    before = described(str(tmp_path), "x", ())
+    with (tmp_path / "x").open("r+b") as file:
+        file.seek(position)
+        file.write(b"1")
+    assert described(str(tmp_path), "x", ()) != before
 
 
 @pytest.mark.parametrize(("nodes", "stays"), [(1, False), (2, True)])

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from lehr_testing.program_attempts import Attempts
+from lehr.node.project_data import described
+from lehr_testing.program_attempts import Attempts, prepare_chars
 from lehr_testing.tfevents import scalar, version, write
 from lehr_testing.waiting import until
 from lehr_trainer.contract import layout
@@ -62,6 +63,28 @@ def test_arguments_and_config_reach_the_program(attempts):
     attempts.train(args={"lr": 0.1, "name": "x y", "opt": {"beta": 0.9}}, style="space")
     assert "argv ['--lr', '0.1', '--name', 'x y', '--opt.beta', '0.9']" in attempts.output
     assert "config {'lr': 0.1" in attempts.output
+
+
+@pytest.mark.parametrize(
+    ("trainer", "variables", "found"),
+    [
+        ({}, {}, []),
+        ({"launcher": "torchrun"}, {}, ["MASTER_PORT", "RANK", "WORLD_SIZE"]),
+        ({}, {"WORLD_SIZE": "2"}, ["MASTER_PORT", "RANK", "WORLD_SIZE"]),
+    ],
+)
+def test_single_process_has_variables_of_torchrun_only_if_asked_for(
+    attempts, trainer, variables, found
+):
+    """Where nanoGPT finds RANK, it trains under NCCL, also as one process and on a CPU."""
+    attempts.write("import os; print('FOUND', sorted(os.environ))")
+    start = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_PORT": "1", **variables}
+    attempts.attempt.parent.mkdir(exist_ok=True)
+    attempts.number = 1
+    process = attempts.start(beside=start, **trainer)
+    assert process.wait(100) == 0
+    line = next(one for one in attempts.output.splitlines() if one.startswith("FOUND"))
+    assert [name for name in ("MASTER_PORT", "RANK", "WORLD_SIZE") if repr(name) in line] == found
 
 
 def test_files_beside_the_script_are_found_and_new_ones_stay_out_of_the_capsule(attempts):
@@ -287,35 +310,25 @@ def test_tensorboard_files_are_read_where_a_program_writes_only_them(attempts):
     assert [step for step, _ in attempts.series("train/loss")] == [1, 2, 3]
 
 
-@pytest.mark.nightly  # The real records of wandb are read by another test here.
-def test_script_that_knows_only_wandb_is_recorded_saved_and_resumed_bitwise(attempts):
+def test_script_of_nanogpt_is_recorded_and_saved(attempts):
     source = Path(__file__).parents[2] / "lehr_testing/programs"
     attempts.write((source / "nano.py").read_text())
-    (attempts.capsule / "project/input.txt").write_text("to be or not to be " * 50)
+    prepare_chars(attempts.root)
     program = {
-        "args": {"max_iters": 12, "eval_interval": 4, "device": "cpu", "wandb_log": True},
+        "data": ["data"],
+        "data_files": {"data": described(str(attempts.root), "data", ())},
+        "args": {"device": "cpu", "compile": False, "max_iters": 12, "wandb_log": True},
         "steps": None,
         "steps_arg": "max_iters",
         "saves": ["out/ckpt.pt"],
-        "resume_args": {"init_from": "resume"},
     }
-    assert attempts.train(**program) == 0
-    whole = attempts.series("train/loss")
-    assert [step for step, _ in whole] == list(range(13))
+    assert attempts.train(**program) == 0, attempts.output
+    assert [step for step, _ in attempts.series("train/loss")] == [0, 4, 8, 12]
     assert [step for step, _ in attempts.series("val/loss")] == [0, 4, 8, 12]
+    assert attempts.series("program/mfu")[0] == (0, -100.0)
+    assert not attempts.series("mfu")
     assert attempts.codes == []
-
     assert [(c.step, c.reason) for c in attempts.records("checkpoint")] == [(12, "declared")]
-
-    killed = {**program, "args": {**program["args"], "pause_s": 0.5}}
-    process = attempts.start(**killed)
-    until(lambda: attempts.records("checkpoint"), within_s=150, what="a checkpoint")
-    process.kill()
-    process.communicate()
-    saved = attempts.records("checkpoint")[-1]
-    assert attempts.train(resume_from=saved.path, **program) == 0
-    first = attempts.records("resumed")[0].step
-    assert attempts.series("train/loss") == [point for point in whole if point[0] >= first]
 
 
 def test_records_of_the_real_wandb_are_read_at_the_latest_at_the_end(attempts):
@@ -333,6 +346,7 @@ def test_records_of_the_real_wandb_are_read_at_the_latest_at_the_end(attempts):
 
 def both_ranks(attempts: Attempts, text: str, **trainer: Any) -> list[subprocess.Popen[bytes]]:
     attempts.write(text)
+    trainer["launcher"] = "torchrun"
     first = attempts.start(**trainer)
     return [first, attempts.start(beside={"RANK": "1"}, **trainer)]
 

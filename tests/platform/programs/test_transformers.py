@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from lehr.node.project_data import described
 from lehr_testing.program_attempts import Attempts
 
 SCRIPTS = Path(__file__).parents[2] / "lehr_testing/programs"
@@ -50,7 +51,24 @@ def test_trainer_of_transformers_is_recorded_and_resumes_bitwise(attempts):
 def test_unchanged_script_that_reports_to_wandb_is_recorded_and_resumes_bitwise(attempts, wandb):
     pytest.importorskip("wandb.proto")
     attempts.write((SCRIPTS / "hf_own.py").read_text())
+    attempts.root.mkdir()
+    (attempts.root / "text.txt").write_text("to be or not to be, that is the question. " * 9)
     program = {
+        "data": ["text.txt"],
+        "data_files": {"text.txt": described(str(attempts.root), "text.txt", ())},
+        "args": {
+            "train_file": "text.txt",
+            "output_dir": "out",
+            "report_to": "wandb",
+            "num_train_epochs": 2,
+            "logging_steps": 1,
+            "eval_strategy": "epoch",
+            "save_steps": 2,
+            "per_device_train_batch_size": 4,
+            "do_train": True,
+            "use_cpu": True,
+        },
+        "flags": ["do_train", "use_cpu"],
         "steps": None,  # Its epochs decide.
         "wandb": wandb,
         "saves": ["out/checkpoint-4"],

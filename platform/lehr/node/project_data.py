@@ -1,0 +1,65 @@
+"""Data of a project that an attempt reads where they are, by links. Standard library only."""
+
+import hashlib
+import os
+from collections.abc import Container, Iterator
+
+_BLOCK, _BLOCKS = 64 << 10, 16
+
+
+def described(root: str, name: str, sent: Container[str]) -> str:
+    """Return number, size and digest of the files at ``name`` below the project's ``root``.
+
+    The digest is the SHA-256 over path, size and content of each file that the capsule has not
+    ``sent``. Of a file larger than 1 MiB, 16 blocks of 64 KiB count, evenly spread from its begin
+    to its end: 10 TB in 10,000 files take seconds. Another change of such a file is not seen.
+
+    Raises:
+        OSError: something is missing or cannot be read; ``filename`` shows what.
+    """
+    digest, count, total = hashlib.sha256(), 0, 0
+    for path in _files(root, name):
+        if path in sent:
+            continue
+        with open(os.path.join(root, path), "rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            digest.update(f"{path}\0{size}\0".encode("utf-8", "surrogateescape"))
+            last = max(0, size - _BLOCK)
+            for number in range(_BLOCKS):
+                digest.update(os.pread(file.fileno(), _BLOCK, last * number // (_BLOCKS - 1)))
+        count, total = count + 1, total + size
+    files = f"{count:,} file{'s' * (count != 1)}"
+    return f"{files}, {total:,} bytes, sha256 {digest.hexdigest()}"
+
+
+def _files(root: str, name: str) -> Iterator[str]:
+    """Yield the paths below ``root`` of all files at ``name``, in order; links are followed."""
+    if not os.path.isdir(os.path.join(root, name)):
+        yield name
+        return
+    for entry in _entries(root, name):
+        yield from _files(root, entry)
+
+
+def _entries(root: str, name: str) -> list[str]:
+    entries = sorted(os.listdir(os.path.join(root, name)))
+    return [f"{name}/{entry}" for entry in entries if entry != "__pycache__"]
+
+
+def link(root: str, name: str, folder: str) -> list[str]:
+    """Link ``name`` of the project into ``folder``; return the paths of the links below it.
+
+    Files of the capsule stay: in a folder that has some, each other entry gets a link of its own.
+
+    Raises:
+        OSError: it is missing, or a link cannot be made; ``filename`` shows what.
+    """
+    source, own = os.path.join(root, name), os.path.join(folder, name)
+    os.stat(source)
+    if os.path.isdir(source) and os.path.isdir(own):
+        return [made for entry in _entries(root, name) for made in link(root, entry, folder)]
+    if os.path.lexists(own):
+        return []
+    os.makedirs(os.path.dirname(own), exist_ok=True)
+    os.symlink(source, own)
+    return [name]
