@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 
 from lehr_testing.api import TOKEN
 
-from .conftest import Visit, Watch, World, log_in, new_context
+from .conftest import Visit, World, log_in, new_context
 
 pytestmark = pytest.mark.browser
 
@@ -32,6 +32,8 @@ def test_login_leads_to_the_requested_page(world: World, browser):
 def test_a_wrong_token_is_an_error_on_the_login_page(world: World, browser):
     context = new_context(browser)
     page = context.new_page()
+    errors = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto(f"{world.lehr.url}/login")
     page.get_by_label("Token").fill("not-the-token")
     with page.expect_response("**/login") as answer:
@@ -42,7 +44,7 @@ def test_a_wrong_token_is_an_error_on_the_login_page(world: World, browser):
         "the token is not this server's", ignore_case=True
     )
     expect(page.get_by_label("Token")).to_be_focused()
-    assert context.cookies() == []
+    assert context.cookies() == errors == []
     context.close()
 
 
@@ -63,16 +65,3 @@ def test_logout_ends_the_session(look: Visit):
     page.get_by_role("button", name="Log out").click()
     expect(page).to_have_url(re.compile("/login$"))
     assert page.request.get(f"{look.url}/api/v1/runs").status == 401
-
-
-def test_login_redirects_only_to_this_server(world: World, browser):
-    context = new_context(browser)
-    page = context.new_page()
-    watch = Watch(world.lehr.url)
-    watch.follow(page)
-    page.goto(f"{world.lehr.url}/login?next=//evil.example/")
-    page.get_by_label("Token").fill(TOKEN)
-    page.get_by_role("button", name="Log in").click()
-    expect(page).to_have_url(f"{world.lehr.url}/")
-    watch.assert_clean()
-    context.close()
