@@ -20,7 +20,7 @@ _EXIT_CODES = {
     "Nothing was recorded.",
     3: "The plan shows that it cannot work, e.g. it does not fit in the GPU's memory.",
     4: "No server answers, or it refuses the token.",
-    130: "Ctrl-C.",
+    130: "Ctrl-C; what was recorded, and what goes on, is printed.",
 }
 _ENVIRONMENT = {
     "LEHR_HOME": "Folder of everything that Lehr stores. Default: `~/.lehr`. Needs a local disk.",
@@ -41,10 +41,12 @@ $ lehr COMMAND --help
 ```
 
 A run, sweep or rollout is given by id, by a unique prefix of an id
-(four letters or more), or by name (the newest of that name). Results go to stdout, everything
-else (questions, progress, errors) to stderr. A terminal gets colours and live progress, a pipe
-gets plain text that is never cut, and `--json` prints one JSON document. Ctrl-C ends `--watch`
-and `lehr watch`, but not the run."""
+(four letters or more), or by name: the newest of that name. Commands that act on a run, and
+`compare`, take the one whose state allows it; if several do, they list them and do nothing.
+Results go to stdout, everything else (questions, progress, errors) to stderr. A terminal gets
+colours and live progress, a pipe gets plain text that is never cut, and `--json` prints one JSON
+document. Ctrl-C ends `--watch` and `lehr watch`, but not the run. Elsewhere it prints what was
+recorded and what goes on."""
 _JSON = """\
 ## JSON
 

@@ -254,13 +254,7 @@ def _data_problems(specs: Sequence[RunSpec], prefix: str, looks: Looks) -> Itera
     own = [spec.own for spec in specs if spec.train is not None]
     # Trials of a sweep often have the same data.
     for one in {
-        (
-            one.data.model_dump_json(),
-            one.model.vocab_size,
-            one.validation.share,
-            one.batch.sequence_length,
-        ): one
-        for one in own
+        repr((one.data, one.model.vocab_size, one.validation.share, one.batch)): one for one in own
     }.values():
         try:
             check_data(one.data, one.model.vocab_size, looks)
