@@ -9,8 +9,6 @@ from xml.etree import ElementTree as ET
 import pytest
 from playwright.sync_api import Page, expect
 
-from lehr_testing.api import TOKEN
-
 from .conftest import Visit, World
 
 # Unit tests are in tests/javascript.
@@ -42,28 +40,6 @@ def test_several_metrics_share_a_chart(look: Visit, world: World):
     assert chart.locator(".plot").evaluate("(plot) => plot.figure.y.log")
     add_chart(page, "train/loss")
     expect(page.get_by_role("status").filter(has_text="One metric has its chart")).to_be_visible()
-
-
-def test_python_of_a_chart_computes_its_curves(look: Visit, world: World, monkeypatch):
-    look.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    page = look.open(f"/runs/{world.runs['big-run'].id}")
-    add_chart(page, "val/loss - train/loss")
-    chart = page.locator('[data-metric="val/loss - train/loss"]')
-    expect(chart.locator(".trace").first).to_be_attached()
-    chart.locator("summary").click()
-    chart.get_by_role("button", name="Copy Python").click()
-    expect(page.locator("#toasts")).to_contain_text("lines of Python")
-    code = page.evaluate("() => navigator.clipboard.readText()")
-    monkeypatch.setenv("LEHR_SERVER", world.lehr.url)
-    monkeypatch.setenv("LEHR_TOKEN", TOKEN)
-    scope: dict = {}
-    exec(code, scope)
-    (curve,) = scope["curves"].values()
-    drawn = chart.locator(".plot").evaluate(
-        "(plot) => { const {x, y} = plot.figure.traces.at(-1); return [x, y]; }"
-    )
-    assert list(curve.index) == drawn[0]
-    assert list(curve) == pytest.approx(drawn[1])
 
 
 def test_chart_is_saved_as_a_picture_and_fills_the_screen(look: Visit, world: World):

@@ -6,7 +6,6 @@ import { test } from "node:test";
 import { isComputed, metricsIn, partsOf } from "../../api/lehr_api/dashboard/static/js/charts/expression.js";
 import { linesOf } from "../../api/lehr_api/dashboard/static/js/charts/lines.js";
 import { ownFromAddress, ownToAddress } from "../../api/lehr_api/dashboard/static/js/charts/menu.js";
-import { pythonOf } from "../../api/lehr_api/dashboard/static/js/charts/python.js";
 import { problemOf } from "../../api/lehr_api/dashboard/static/js/charts/search.js";
 import { curve } from "./support.js";
 
@@ -54,15 +53,4 @@ test("means are of one metric each", () => {
 test("settings of a chart with several metrics are kept in the address", () => {
   const own = new Map([[BOTH, { log: true }], ["a", { all: true }]]);
   assert.deepEqual([...ownFromAddress(ownToAddress(own)).keys()], [BOTH, "a"]);
-});
-
-test("the Python of several metrics reads all of them", () => {
-  const { lines } = linesOf(BOTH, [run("r1")], curveOf, null);
-  assert.equal(pythonOf(BOTH, lines), 'lehr.Client().run("r1").history("train/loss", "val/loss")');
-  const means = linesOf(BOTH, [run("r1", { group: "g" }), run("r2", { group: "g" })], curveOf, "seeds").lines;
-  const found = pythonOf(BOTH, means);
-  assert.equal(found.match(/^import pandas/gm)?.length, 1);
-  assert.equal(found.match(/def mean/g)?.length, 1);
-  assert.match(found, /"g · train\/loss, mean of 2 seeds": mean\(train_loss, "r1", "r2"\)/);
-  assert.match(found, /"g · val\/loss, mean of 2 seeds": mean\(val_loss, "r1", "r2"\)/);
 });

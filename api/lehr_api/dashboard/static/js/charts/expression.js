@@ -26,7 +26,7 @@ export const isComputed = (name) => isExpression(name) || partsOf(name).length >
  * @param {string} text
  * @returns {string[]}
  */
-export function tokens(text) {
+function tokens(text) {
   const found = [];
   TOKEN.lastIndex = 0;
   const whole = text.trim();

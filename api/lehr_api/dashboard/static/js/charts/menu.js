@@ -1,8 +1,7 @@
 /** The menu of one chart: its scale, its range, full screen, and its data as files. */
 
 import { h } from "../dom.js";
-import { inform, toast } from "../notices.js";
-import { pythonOf } from "./python.js";
+import { toast } from "../notices.js";
 
 /**
  * @typedef {import("./chart.js").Chart} Chart
@@ -56,19 +55,6 @@ export function csvOf(chart) {
   return ["run,label,step," + `x_${chart.look.x},${cell(chart.name)}`, ...rows].join("\n");
 }
 
-/** @param {Chart} chart */
-async function copyPython(chart) {
-  const code = pythonOf(chart.name, chart.lines);
-  // Browsers give pages a clipboard over HTTPS and on this machine only.
-  if (!navigator.clipboard) {
-    inform(`Python of ${chart.name}`, h("pre", {}, code));
-    return;
-  }
-  await navigator.clipboard.writeText(code);
-  const lines = code.split("\n").length;
-  toast(lines === 1 ? `Copied: ${code}` : `Copied ${lines} lines of Python, which make the ${chart.lines.length === 1 ? "curve" : "curves"} of ${chart.name}.`);
-}
-
 /** @param {string} text @returns {[number, number] | null | undefined} undefined if it is no range */
 export function rangeOf(text) {
   if (!text.trim()) return null;
@@ -105,7 +91,6 @@ export function menuOf(chart, own, onChange) {
       item("PNG", () => savePng(chart)),
       item("SVG", () => saveSvg(chart)),
       item("CSV", () => save(new Blob([csvOf(chart)], { type: "text/csv" }), `${fileName(chart)}.csv`)),
-      item("Copy Python", () => copyPython(chart)),
     ),
   );
 }
