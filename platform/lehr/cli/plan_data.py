@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from lehr.cli.output import console, warn
+from lehr_trainer.data.checks import check_data, files_read
+from lehr_trainer.data.corpus_size import check_size
+from lehr_trainer.data.first_file import Looks
+from lehr_trainer.errors import BadData, TrainerError
 
 if TYPE_CHECKING:
     from lehr.specs import RunSpec
@@ -20,8 +25,10 @@ def print_data(specs: Iterable[RunSpec]) -> None:
     """
     runs = [spec for spec in specs if spec.train is not None]
     trains = {repr((t.data, t.validation, t.total_tokens)): t for t in (r.own for r in runs)}
-    for text in dict.fromkeys(filter(None, map(_files, trains.values()))):
-        console().print(f"  files    {text}", highlight=False, markup=False)
+    with suppress(BadData):  # It is one of the problems.
+        read = [files_read(train.data.corpus, Looks()) for train in trains.values()]
+        for text in dict.fromkeys(filter(None, read)):
+            console().print(f"  files    {text}", highlight=False, markup=False)
     known = [_of_prepared(train) for train in trains.values()]
     for text in dict.fromkeys(scored for scored, _ in known if scored):
         console().print(f"  scored   {text}", highlight=False)
@@ -33,7 +40,6 @@ def _of_prepared(train: TrainConfig) -> tuple[str | None, str | None]:
     """Return what an evaluation scores, and a warning of many passes, where data are prepared."""
     from lehr import home
     from lehr.analysis.batches import passes_note
-    from lehr_trainer.errors import TrainerError
 
     try:
         from lehr_trainer.data.prepared_sample import prepared_sample, prepared_tokens
@@ -46,26 +52,7 @@ def _of_prepared(train: TrainConfig) -> tuple[str | None, str | None]:
     return scored, passes_note(train.total_tokens / tokens if tokens else None)
 
 
-def _files(train: TrainConfig) -> str | None:
-    from lehr_trainer.data.checks import files_read
-    from lehr_trainer.data.first_file import Looks
-    from lehr_trainer.errors import BadData
-
-    looks = Looks()
-    if not all(looks.few(path) for path in getattr(train.data.corpus, "paths", ())):
-        return None
-    try:
-        return files_read(train.data.corpus)
-    except BadData:  # One of the problems.
-        return None
-
-
 def data_problems(specs: Iterable[RunSpec]) -> list[str]:
-    from lehr_trainer.data.checks import check_data
-    from lehr_trainer.data.corpus_size import check_size
-    from lehr_trainer.data.first_file import Looks
-    from lehr_trainer.errors import BadData, TrainerError
-
     found: dict[str, None] = {}
     for spec in specs:
         if spec.train is None:

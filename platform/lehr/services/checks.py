@@ -254,7 +254,8 @@ def _data_problems(specs: Sequence[RunSpec], prefix: str, looks: Looks) -> Itera
     own = [spec.own for spec in specs if spec.train is not None]
     # Trials of a sweep often have the same data.
     for one in {
-        repr((one.data, one.model.vocab_size, one.validation.share, one.batch)): one for one in own
+        repr((x.data, x.model.vocab_size, x.validation.share, x.batch.sequence_length)): x
+        for x in own
     }.values():
         try:
             check_data(one.data, one.model.vocab_size, looks)

@@ -108,15 +108,17 @@ def resolve_files(corpus: FilesCorpus, field: str = "data.corpus") -> list[Path]
     return list(found)
 
 
-def files_read(corpus: Corpus) -> str | None:
+def files_read(corpus: Corpus, looks: Looks | None = None) -> str | None:
     """Describe how many files are read, and which files of its folders are not, and why.
 
-    None for a corpus without files of this machine.
+    None for a corpus without files of this machine, or with more than ``looks`` allows to list.
     """
     read: set[Path] = set()
     below: set[Path] = set()
     for field, one in corpora(corpus, "data.corpus").items():
         if isinstance(one, FilesCorpus):
+            if looks is not None and not all(map(looks.few, one.paths)):
+                return None
             read.update(resolve_files(one, field))
             for given in filter(os.path.isdir, map(_path, one.paths)):
                 below.update(path.absolute() for path in given.rglob("*") if path.is_file())

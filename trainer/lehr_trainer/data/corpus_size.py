@@ -54,9 +54,12 @@ def check_size(
     files = resolve_files(corpus)
     try:
         packed = any(path.suffix in {".gz", ".zst"} for path in files)
-        if packed or sum(path.stat().st_size for path in files) > _MOST_BYTES:
+        sizes = [path.stat().st_size for path in files]
+        if packed or sum(sizes) > _MOST_BYTES:
             return
-        texts = [path.read_text("utf-8", errors="replace") for path in files]
+        # Special files, such as those of /proc, have no size, and may have no end.
+        sized = zip(files, sizes, strict=True)
+        texts = [path.read_text("utf-8", errors="replace") for path, size in sized if size]
     except OSError:  # The preparation names it.
         return
     documents = _documents(texts, corpus.document)
