@@ -152,9 +152,9 @@ def _headline(found: ComparisonView) -> str:
     if found.common_x is None:
         return f"[bold]{metric}[/]: no value to compare"
     at = _AXES[found.x_axis](found.common_x)
-    there = sum(one.value is not None for one in found.results)
-    runs = "runs" if there == len(found.runs) else "runs with a value"
-    return f"[bold]{metric} at {at}[/], the last point that all {there} {runs} reached"
+    whole = all(one.value is not None for one in found.results)
+    runs = f"all {len(found.runs)} runs" if whole else "every run with a value"
+    return f"[bold]{metric} at {at}[/], the last point that {runs} reached"
 
 
 def _standings(found: ComparisonView) -> Table:
