@@ -159,6 +159,7 @@ def test_run_without_a_value_leaves_the_others_comparable():
     assert result.noise == pytest.approx(0.2 / math.sqrt(2))
     assert [gap.base_ids for gap in result.gaps] == [("a", "b", "d")]
     assert compare([cancelled, runs[2], runs[0]]).gaps[0].run_ids == ("c",)
+    assert compare([run("e", [], lr=9.0), *runs]).gaps == ()
     alone = compare([runs[0], runs[2], cancelled])
     assert "no two have a finite value" in alone.noise_note
     assert "no two of these runs differ only" in compare(runs[1:3]).noise_note
