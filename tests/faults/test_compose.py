@@ -7,6 +7,7 @@ entrypoint from the Dockerfiles, whose own commands make them. Not Docker itself
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import shlex
 import sys
@@ -23,12 +24,17 @@ from lehr_testing.server import TRAINER
 from lehr_testing.specs import run as run_spec
 from lehr_testing.specs import text_corpus
 from lehr_testing.waiting import until
-from supply import images
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(1200)]
 COMPOSE = yaml.safe_load((ROOT / "deploy/compose.yaml").read_text())
 TOKEN = "t" * 43
 BIN = Path(sys.executable).parent
+
+
+def instructions(dockerfile):
+    text = re.sub(r"^\s*#.*\n", "", dockerfile.read_text(), flags=re.MULTILINE)
+    lines = text.replace("\\\n", " ").splitlines()
+    return [line.strip() for line in lines if line.strip()]
 
 
 class Container:
@@ -37,7 +43,7 @@ class Container:
     def __init__(self, host, name, names):
         self.host, self.name = host, name
         self.service = COMPOSE["services"][name]
-        self.image = images.read(ROOT / self.service["build"]["dockerfile"])
+        self.image = instructions(ROOT / self.service["build"]["dockerfile"])
         lines = "".join(f"{address} {other}\n" for other, address in names.items())
         # A machine's /etc of its own, for the image's user and for the names of the network.
         host.run(
@@ -48,7 +54,7 @@ class Container:
             f"printf '127.0.0.1 localhost\\n%b' {shlex.quote(lines)} > /etc/hosts\n"
             "mount -t tmpfs none /var/lib && mkdir -p /mnt/opt && mount -t tmpfs none /home\n",
         )
-        [run] = self.image.last.runs
+        [run] = self.of_last_stage("RUN")
         host.run("bash", "-ec", run[run.index("useradd") :])
         for volume in self.service["volumes"]:
             source, target = volume.split(":")
@@ -61,17 +67,24 @@ class Container:
                 f"&& chmod --reference={target} {folder}; }}; mount --bind {folder} {target}",
             )
 
+    def of_last_stage(self, word):
+        last = max(n for n, line in enumerate(self.image) if line.startswith("FROM "))
+        return [
+            line.removeprefix(f"{word} ")
+            for line in self.image[last:]
+            if line.startswith(f"{word} ")
+        ]
+
     def command(self):
         words = [word.replace("$$", "$") for word in self.service["command"]]
-        if any(line.startswith("ENTRYPOINT") for line in self.image.lines):
-            words = [*images.command(self.image, "ENTRYPOINT"), *words]
+        for entry in self.of_last_stage("ENTRYPOINT"):
+            words = [*json.loads(entry), *words]
         return words
 
     def environment(self):
         found = {}
-        for line in self.image.lines:
-            if line.startswith("ENV "):
-                found |= dict(word.split("=", 1) for word in shlex.split(line[4:]))
+        for line in self.of_last_stage("ENV"):
+            found |= dict(word.split("=", 1) for word in shlex.split(line))
         for name, value in self.service["environment"].items():
             found[name] = re.sub(r"\$\{LEHR_TOKEN:\?.*\}", TOKEN, value)
         # The programs of this working tree stand for those in the image's /opt/venv.
@@ -81,7 +94,7 @@ class Container:
     def start(self, *more, env=None):
         """Start it as its user; `restart: unless-stopped` starts it again when it has ended."""
         assert self.service["restart"] == "unless-stopped"
-        user = self.image.last.user
+        [user] = self.of_last_stage("USER")
         as_user = [
             "setpriv",
             f"--reuid={user}",

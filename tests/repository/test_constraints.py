@@ -42,6 +42,34 @@ def test_every_dependency_is_pinned_to_an_allowed_version(extra: str) -> None:
         assert requirement.specifier.contains(pin), f"{requirement} does not accept {pin}"
 
 
+@pytest.mark.parametrize(
+    ("image", "extras"), [("server", ["server"]), ("trainer", ["server", "trainer", "gpu"])]
+)
+def test_lock_has_every_dependency_of_its_image_in_the_tested_version(
+    image: str, extras: list[str]
+) -> None:
+    lock = (ROOT / "deploy" / f"{image}.lock").read_text()
+    locked = dict(re.findall(r"^([a-z0-9._-]+)==(\S+) \\\n    --hash=sha256:", lock, re.MULTILINE))
+    assert len(locked) == len(re.findall(r"^\w", lock, re.MULTILINE)), "a line without a digest"
+    for requirement in requirements(*extras):
+        version = locked[canonicalize_name(requirement.name)]
+        assert requirement.specifier.contains(version), f"{requirement}: make locks"
+    shared = locked.keys() & PINS.keys()
+    assert {n: locked[n] for n in shared} == {n: PINS[n] for n in shared}, "make locks"
+
+
+@pytest.mark.parametrize("image", ["server", "trainer"])
+def test_image_installs_its_own_lock_by_digests_and_runs_as_a_user(image: str) -> None:
+    text = (ROOT / "deploy" / f"{image}.Dockerfile").read_text()
+    assert f"--require-hashes --no-deps -r {image}.lock" in text
+    assert re.findall(r"^USER (\w+)", text, re.MULTILINE)[-1] == "lehr"
+    # Ray refuses a node whose patch version of Python differs.
+    server = (ROOT / "deploy/server.Dockerfile").read_text()
+    python = re.search(r"^ARG PYTHON=3\.11\.\d+\S*$", server, re.MULTILINE)
+    assert python is not None
+    assert f"\n{python[0]}\n" in text
+
+
 def bounds(extra: str) -> dict[str, str]:
     """Return the lower bound of each package of an extra that has one."""
     found = {}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lehr.analysis.lr_fit import to_try
 from lehr.analysis.next_trials import next_seeds, next_trials, untried
 from lehr.analysis.sweep_result import lower_rates, parameter_choice, sweep_fit
-from lehr.presenters.seeds import name, one_seed_note
+from lehr.presenters.seeds import lead
 
 if TYPE_CHECKING:
     from lehr.metric_goal import Goal
@@ -41,8 +41,7 @@ def with_advice(detail: SweepDetail, verdict: SweepVerdict, goal: Goal) -> Sweep
         advice = to_try(lower, more.command if more is not None else None)
         notes = [*detail.notes, f"All trials diverged. {advice}"]
         return detail.model_copy(update={"notes": notes, "next_trials": more})
-    if detail.noise is not None:
+    leads = lead(verdict.points, None, detail.metric, goal)
+    if detail.noise is not None or leads is None:
         return detail
-    names = {trial.run.id: name(trial.parameters) for trial in detail.trials}
-    note = one_seed_note(verdict.ranks, verdict.values, names, detail.metric, goal)
-    return detail.model_copy(update={"notes": [*detail.notes, *note]})
+    return detail.model_copy(update={"notes": [*detail.notes, leads.sentence]})

@@ -52,7 +52,7 @@ class SweepVerdict:
     values: Mapping[str, float]
 
     points: Sequence[Point] = ()
-    """Set where points have several seeds."""
+    """The trials by their parameters, without seeds."""
 
     held_out: HeldOut | None = None
     """For the runs with a value; None where the metric is not measured on a held-out set."""
@@ -106,8 +106,7 @@ def rank(
             members.append(one)
     points = by_seeds([(one.run_id, one.parameters) for one in members], values, goal)
     ranks = _ranks(points, values, goal, {one.run_id for one in repetitions})
-    several = any(len(point.run_ids) > 1 for point in points)
-    return SweepVerdict(step, ranks, values, points if several else (), sets)
+    return SweepVerdict(step, ranks, values, points, sets)
 
 
 def _values(standings: Sequence[TrialStatus], step: int, value_at: ValueAt) -> dict[str, float]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from lehr import formats
 from lehr.analysis.noise import Noise, pooled_deviation, pooled_noise
-from lehr.analysis.significance import PLUS_MINUS, Group, band, judge, within_noise
+from lehr.analysis.significance import PLUS_MINUS, Group, Significance, band, judge, within_noise
 from lehr.metric_goal import Goal
 from lehr.parameter_names import is_seed
 
@@ -86,63 +86,49 @@ def noise_band(found: Sequence[Point], spread: Noise | None) -> float | None:
     return band(spread, (seeds, seeds))
 
 
-def notes(found: Sequence[Point], spread: Noise | None, metric: str, goal: Goal) -> list[str]:
-    """Compare the best point with the next, by the noise between seeds."""
-    if spread is None:
-        return []
-    differ = f"differ by {spread.deviation:.3g} in {metric} (standard deviation)"
-    sentences = [f"Seeds of one point {differ}."]
-    ordered = sorted((p for p in found if p.mean is not None), key=lambda point: point.rank or 0)
+def lead(
+    found: Sequence[Point], spread: Noise | None, metric: str, goal: Goal
+) -> Significance | None:
+    """Compare the best point with the next; None if there is no other. Without a ``spread`` the
+    sentence names the command that measures it.
+    """
+    ordered = _ordered(found)
     if len(ordered) < 2:
-        return sentences
+        return None
     first, second = ordered[:2]
-    lead = judge(
+    return judge(
         Group(name(second.parameters), second.values),
         Group(name(first.parameters), first.values),
         goal=goal,
         metric=metric,
         noise=spread,
+        measure=f"lehr seeds {first.run_ids[0]} --n 3",
     )
-    sentences.append(f"{lead.sentence} {PLUS_MINUS}")
-    tied = [
-        point
-        for point in ordered[2:]
-        if within_noise(_gap(first, point), spread, (len(first.values), len(point.values)))
-    ]
-    if lead.verdict == "within_noise" and tied:
-        others = f"{len(tied)} more {'point is' if len(tied) == 1 else 'points are'}"
-        sentences.append(f"{others} within seed noise of the best.")
+
+
+def notes(found: Sequence[Point], spread: Noise | None, metric: str, goal: Goal) -> list[str]:
+    """Compare the best point with the others, by the noise between seeds."""
+    if spread is None:
+        return []
+    differ = f"differ by {spread.deviation:.3g} in {metric} (standard deviation)"
+    sentences = [f"Seeds of one point {differ}."]
+    leads = lead(found, spread, metric, goal)
+    if leads is None:
+        return sentences
+    sentences.append(f"{leads.sentence} {PLUS_MINUS}")
+    first, _, *others = _ordered(found)
+    tied = sum(
+        within_noise(_gap(first, point), spread, (len(first.values), len(point.values)))
+        for point in others
+    )
+    if leads.verdict == "within_noise" and tied:
+        more = f"{tied} more {'point is' if tied == 1 else 'points are'}"
+        sentences.append(f"{more} within seed noise of the best.")
     return sentences
 
 
-def one_seed_note(
-    ranks: Mapping[str, int],
-    values: Mapping[str, float],
-    names: Mapping[str, str],
-    metric: str,
-    goal: Goal,
-) -> list[str]:
-    """Compare the best trial with the next where each point has one seed, so that nothing is known
-    of the noise.
-
-    Args:
-        ranks: by run id.
-        values: the metric where trials are compared, by run id.
-        names: what the sentence calls each trial, by run id.
-        metric: its name.
-        goal: of the metric.
-    """
-    if len(ranks) < 2:
-        return []
-    first, second = sorted(ranks, key=ranks.__getitem__)[:2]
-    found = judge(
-        Group(names[second], (values[second],)),
-        Group(names[first], (values[first],)),
-        goal=goal,
-        metric=metric,
-        measure=f"lehr seeds {first} --n 3",
-    )
-    return [found.sentence]
+def _ordered(found: Sequence[Point]) -> list[Point]:
+    return sorted((p for p in found if p.mean is not None), key=lambda point: point.rank or 0)
 
 
 def name(parameters: Mapping[str, Any]) -> str:

@@ -121,6 +121,7 @@ class SweepPresenter:
         metric = sweep.spec["metric"]["name"]
         verdict = judged.verdict
         noise = between_seeds(verdict.points)
+        several = any(len(point.run_ids) > 1 for point in verdict.points)
         fields = _fields(sweep, judged)
         # Until the sweep ends, trials are compared at an early step: too early for a fit.
         fitted = fields["state"] == "finished" and fields["parameters"]
@@ -136,6 +137,7 @@ class SweepPresenter:
                     rank=point.rank,
                 )
                 for point in verdict.points
+                if several
             ],
             noise=noise.deviation if noise else None,
             noise_band=noise_band(verdict.points, noise),
@@ -240,7 +242,8 @@ class SweepPresenter:
 
 
 def _fields(sweep: SweepRow, judged: _Judged) -> dict[str, Any]:
-    best = next((one for one in judged.standings if one.run_id == judged.verdict.best), None)
+    verdict = judged.verdict
+    best = next((point for point in verdict.points if verdict.best in point.run_ids), None)
     counts = Counter(status.state for status in judged.standings)
     trials_remaining = _trials_remaining(sweep, len(judged.trials))
     return {
@@ -257,31 +260,16 @@ def _fields(sweep: SweepRow, judged: _Judged) -> dict[str, Any]:
         "trials_remaining": trials_remaining,
         "stopped": sweep.stopped,
         "state": _state(counts, trials_remaining),
-        "best_run_id": best.run_id if best else None,
-        "best_value": _best_value(judged, best),
-        "compared_at_step": judged.verdict.step if judged.tokens_per_step else None,
+        "best_run_id": verdict.best,
+        "best_value": best.mean if best else None,
+        "compared_at_step": verdict.step if judged.tokens_per_step else None,
         "compared_at_tokens": _in_tokens(judged),
-        "best_parameters": _best_parameters(judged, best),
-        "held_out": judged.verdict.held_out.verdict if judged.verdict.held_out else None,
+        "best_parameters": dict(best.parameters) if best else None,
+        "held_out": verdict.held_out.verdict if verdict.held_out else None,
         "held_out_note": judged.held_out_note,
         "created_at": sweep.created_at,
         "archived": sweep.archived,
     }
-
-
-def _best_value(judged: _Judged, best: TrialStatus | None) -> float | None:
-    """Return the best point's mean where points have several seeds, else the best trial's value."""
-    if best is None:
-        return None
-    means = [p.mean for p in judged.verdict.points if best.run_id in p.run_ids]
-    return means[0] if means else judged.verdict.values[best.run_id]
-
-
-def _best_parameters(judged: _Judged, best: TrialStatus | None) -> dict[str, Any] | None:
-    if best is None:
-        return None
-    of = [p.parameters for p in judged.verdict.points if best.run_id in p.run_ids]
-    return dict(of[0] if of else best.parameters)
 
 
 def _in_tokens(judged: _Judged) -> int | None:

@@ -119,15 +119,7 @@ def compare_runs(
         groups=_groups(runs, specs, infos, result.results, by) if by else [],
         means=list(result.means),
         gaps=[
-            GapView(
-                base_ids=list(gap.base_ids),
-                run_ids=list(gap.run_ids),
-                verdict=gap.found.verdict,
-                difference=gap.found.difference,
-                half_width=gap.found.half_width,
-                more_seeds=gap.found.more_seeds,
-                sentence=gap.found.sentence,
-            )
+            GapView(base_ids=list(gap.base_ids), run_ids=list(gap.run_ids), **vars(gap.found))
             for gap in result.gaps
         ],
         held_out=result.held_out.verdict,

@@ -9,7 +9,7 @@ import pytest
 
 from lehr.analysis.figures import sweep_figure_data
 from lehr.presenters.ranking import TrialStatus, rank
-from lehr.presenters.seeds import noise, noise_band, notes, one_seed_note, points
+from lehr.presenters.seeds import lead, noise, noise_band, notes, points
 from lehr_testing.api import api_client, begin, ingest, line
 
 LR = "train.optimizer.lr"
@@ -52,7 +52,7 @@ def test_point_with_a_diverged_or_missing_seed_has_no_rank():
 def test_trials_with_one_seed_are_ranked_by_their_value():
     verdict = judged({lr: found[:1] for lr, found in LOSSES.items()})
     assert verdict.best == "0.01-0"
-    assert not verdict.points
+    assert noise(verdict.points) is None
 
 
 def test_note_compares_the_lead_with_the_pooled_noise():
@@ -83,11 +83,10 @@ def test_the_highest_point_is_better_where_the_metric_is_maximized():
 
 def test_one_seed_for_each_point_names_the_command_that_measures_the_noise():
     verdict = judged({lr: found[:1] for lr, found in LOSSES.items()})
-    names = {one.run_id: one.run_id for one in standings()}
-    [note] = one_seed_note(verdict.ranks, verdict.values, names, "val/loss", "minimize")
-    assert note.startswith("0.01-0 looks better than 0.1-0 by 0.1 (one seed each)")
+    note = lead(verdict.points, None, "val/loss", "minimize").sentence
+    assert note.startswith("lr 1.0e-2 looks better than lr 1.0e-1 by 0.1 (one seed each)")
     assert note.endswith("`lehr seeds 0.01-0 --n 3` measures it.")
-    assert one_seed_note({"a": 1}, {"a": 2.0}, names, "val/loss", "minimize") == []
+    assert lead(verdict.points[:1], None, "val/loss", "minimize") is None
 
 
 def test_sweep_answer_has_the_mean_of_each_point_and_the_noise_band(tmp_path):

@@ -2,7 +2,7 @@
  * One event stream for all tabs of the browser.
  *
  * Browsers open at most six connections to an HTTP/1.1 server: with a stream a tab, the seventh
- * tab would load nothing. Visible tabs join; hidden tabs leave, unless they notify.
+ * tab would load nothing. Visible tabs join; hidden tabs leave.
  */
 
 const KINDS = ["run", "sweep", "rollout", "metrics", "cluster"];

@@ -77,16 +77,13 @@ function own() {
   };
 }
 
-const sharing = "SharedWorker" in globalThis;
-const link = sharing ? shared() : own();
+const link = "SharedWorker" in globalThis ? shared() : own();
 let joined = false;
-/** Whether a listener needs events while the page is hidden. */
-let attentive = false;
 /** Whether listeners have missed events because the page was hidden. */
 let slept = false;
 
 function attend() {
-  const wanted = !document.hidden || attentive;
+  const wanted = !document.hidden;
   if (document.hidden) slept = true;
   if (wanted !== joined) {
     joined = wanted;
@@ -120,24 +117,12 @@ queueMicrotask(attend);
  *
  * @param {EventName} name
  * @param {(data: any) => void} listener
- * @param {{hidden?: boolean}} [options] `hidden`: also while the page is hidden, if `attendHidden` keeps the stream
  */
-export function on(name, listener, { hidden = false } = {}) {
+export function on(name, listener) {
   heard.add(name);
   target.addEventListener(name, (event) => {
-    if (hidden || !document.hidden) listener(/** @type {CustomEvent} */ (event).detail);
+    if (!document.hidden) listener(/** @type {CustomEvent} */ (event).detail);
   });
-}
-
-/**
- * Keep the stream while the page is hidden, or stop keeping it. Only where tabs share one stream: a stream for
- * each hidden tab would take the connections of the visible one.
- *
- * @param {boolean} yes
- */
-export function attendHidden(yes) {
-  attentive = yes && sharing;
-  attend();
 }
 
 /**

@@ -14,7 +14,6 @@ import { stateMark } from "../status.js";
 import { on, onCatchUp } from "../stream.js";
 import { sweepActions } from "../sweep/actions.js";
 import { boardRuns, boardSign } from "../sweep/board-runs.js";
-import { Contour } from "../sweep/contour.js";
 import { Changes, PAGE, readSweep, standing, withNews } from "../sweep/pages.js";
 import { Parallel } from "../sweep/parallel.js";
 import { trialsTable } from "../sweep/trials.js";
@@ -40,8 +39,7 @@ const seedBar = h("div.bar");
 const legend = h("ul.legend");
 const importance = h("div");
 const parallel = new Parallel(h("div"));
-const contour = new Contour(h("div", { hidden: true }));
-const parallelSection = h("section", { hidden: true }, h("h2", {}, "Parallel coordinates"), parallel.place, importance, contour.place);
+const parallelSection = h("section", { hidden: true }, h("h2", {}, "Parallel coordinates"), parallel.place, importance);
 const trials = h("div");
 const more = h("div.bar");
 /** How many trials are shown, at most. */
@@ -168,7 +166,6 @@ function drawTrials() {
   parallelSection.hidden = sweep.parameters.length < 2;
   if (parallelSection.hidden) return;
   parallel.draw(sweep);
-  contour.draw(sweep);
 }
 
 function drawParameterChoice() {
