@@ -102,7 +102,7 @@ def test_first_load_of_the_runs_page_is_small(lehr: Lehr, browser: Browser, widt
         context.add_cookies(cookies)
         page = context.new_page()
         wire.received = 0
-        page.goto(wire.url)
+        page.goto(f"{wire.url}/?flat=1")
         expect(page.locator("#totals")).to_contain_text("GPUs busy")
         expect(page.get_by_text("60 runs", exact=True)).to_be_visible()
         if width == 1920:
