@@ -5,10 +5,10 @@ import * as f from "../format.js";
 
 /** Further columns of the table: [field of a standing, title, explanation, metric that formats it]. */
 export const BESIDES = /** @type {const} */ ([
-  ["tokens_per_s", "median tokens/s", "over the run", "tokens_per_s"],
-  ["mfu", "median MFU", "over the run, of the GPUs' dense peak", "mfu"],
-  ["step_time_s", "median step time", "over the run", "step_time_s"],
-  ["memory_bytes", "highest memory", "of one GPU; on a CPU, of the process", "memory/peak_bytes"],
+  ["tokens_per_s", "median tok/s", "over the run", "tokens_per_s"],
+  ["mfu", "MFU", "median over the run, of the GPUs' dense peak", "mfu"],
+  ["step_time_s", "median step", "time of a step over the run", "step_time_s"],
+  ["memory_bytes", "memory", "highest of one GPU; on a CPU, of the process", "memory/peak_bytes"],
 ]);
 
 /**

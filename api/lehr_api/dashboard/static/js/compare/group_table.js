@@ -37,7 +37,7 @@ export function groupTable(runs, metric, where, swatch) {
     h(
       "table",
       { "aria-label": "Groups" },
-      h("thead", {}, h("tr", {}, h("th", {}, ""), h("th", { scope: "col" }, "group"), column("runs", "of which so many have a value"), column(`${metric} at ${where}`, spread), column("to the first group", "difference of the means"), column("last", spread), column("best", spread), column("median tokens/s", spread))),
+      h("thead", {}, h("tr", {}, h("th", {}, ""), h("th", { scope: "col" }, "group"), column("runs", "of which so many have a value"), column(`${metric} at ${where}`, spread), column("to the first group", "difference of the means"), column("last", spread), column("best", spread), column("median tok/s", spread))),
       h(
         "tbody",
         {},
