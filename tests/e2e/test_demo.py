@@ -70,8 +70,8 @@ def test_the_demo_prints_a_ranked_table_and_reuses_a_running_server(machine):
 
     rows = ranked(first.stdout)
     assert [row[0] for row in rows] == ["1", "2", "3"]
-    assert sorted(float(row[1]) for row in rows) == RATES
-    losses = [float(row[2]) for row in rows]
+    assert sorted(float(row[2]) for row in rows) == RATES
+    losses = [float(row[3]) for row in rows]
     assert losses == sorted(losses)
     assert ["best" in row for row in rows] == [True, False, False]
     address = json.loads((machine.home / "server.json").read_text())["url"]
