@@ -72,4 +72,7 @@ def notice(found: Sequence[str], taken: str | None) -> str:
     why = why if "git" in (taken or "git") else "the script does not import them"
     more = [f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
     listed, name = ", ".join([*found[:_SHOWN], *more]), found[0].partition(" (")[0].rstrip("/")
-    return f"left out, because {why}: {listed}. To use it: trainer.data: [{name}]"
+    how = f"To use it: trainer.data: [{name}]"
+    if "import" in why:
+        how += " links it, or code.include: [.] sends all"
+    return f"left out, because {why}: {listed}. {how}"

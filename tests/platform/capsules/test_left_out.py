@@ -59,9 +59,11 @@ def test_what_git_does_not_track_is_named_largest_first(project):
 
 
 def test_without_git_it_is_what_the_script_does_not_import(project):
-    assert said(project).startswith(
+    whole = said(project)
+    assert whole.startswith(
         "left out, because the script does not import them: data/ (3.5 kB, 3 files), linked/"
     )
+    assert whole.endswith("trainer.data: [data] links it, or code.include: [.] sends all")
 
 
 def test_of_what_a_spec_includes_it_is_what_git_ignores(project):

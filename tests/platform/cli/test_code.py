@@ -167,7 +167,10 @@ def test_script_alone_is_sent_and_the_line_says_what_was_taken(lehr, tmp_path, c
     done = lehr("submit", str(folder / "run.yaml"))
     assert done.returncode == 0, done.stderr
     assert "code.include names no files; the run's code: helper.py; train.py (the" in caplog.text
-    assert "import them: notes.md (3 B, 1 file). To use it: trainer.data: [notes.md]" in caplog.text
+    assert (
+        "import them: notes.md (3 B, 1 file). To use it: trainer.data: [notes.md] links"
+        in caplog.text
+    )
     run = json.loads(lehr("show", "p", "--json").stdout)["run"]
     assert run["provenance"]["left_out"] == ["notes.md (3 B, 1 file)"]
     assert run["spec"]["trainer"]["data_files"]["books"].startswith("1 file, 3 bytes, sha256 ")
