@@ -87,10 +87,10 @@ def test_a_sweep_is_planned_launched_watched_and_ranked(server, corpus, write):
     lines = [line.rstrip() for line in done.stdout.splitlines()]
     head = next(index for index, line in enumerate(lines) if line.startswith("#"))
     first, second = lines[head + 1].split(), lines[head + 2].split()
-    assert first[:2] == ["1", "1.0e-3"]
-    assert first[3] == "best"
-    assert second[:2] == ["2", "1.0e-5"]
-    assert float(first[2]) < float(second[2])
+    assert first[:3] == ["1", "cli-sweep-1", "1.0e-3"]
+    assert first[4] == "best"
+    assert second[:3] == ["2", "cli-sweep-2", "1.0e-5"]
+    assert float(first[3]) < float(second[3])
     assert "completed" in first
     shown = json.loads(server.cli("show", "cli-sweep", "--json").stdout)["sweep"]
     assert shown["best_parameters"] == {"train.optimizer.lr": 1e-3}
