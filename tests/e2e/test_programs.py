@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -385,71 +384,3 @@ def test_trainer_of_transformers_is_swept_with_pruning_killed_and_resumed(server
     assert list(found["loss"].dropna()) == list(found["train/loss"].dropna())
     pair = transformers("hf-whole"), transformers("hf-killed", pause_s=2.0)
     assert resumed_like_an_undisturbed_one(server, project, *pair) >= 4
-
-
-def ranks(name: str, **args) -> dict:
-    return {
-        "kind": "run",
-        "name": name,
-        "trainer": {
-            "script": "ranks.py",
-            "args": {"max_iters": 12, **args},
-            "steps_arg": "max_iters",
-        },
-        "code": {"include": ["*.py"]},
-        "resources": {"gpus": 2},
-    }
-
-
-def loss_of_12_steps() -> list[float]:
-    """Compute the loss as two ranks do: each step takes 3 % of the weight."""
-    weight, found = 1.0, []
-    for _ in range(12):
-        weight -= weight * 0.01 + weight * 2 * 0.01
-        found.append(weight)
-    return found
-
-
-@pytest.mark.nightly  # test_supervisor.py stops and fails two ranks, without Ray and torchrun.
-def test_script_on_two_ranks_has_one_stream_and_resumes_after_kill_and_pause(server, project):
-    client = server.client()
-    killed = client.submit(written(project, ranks("two-killed", pause_s=1.0)))
-    paused = client.submit(written(project, ranks("two-paused", pause_s=1.0)))
-    for run in (killed, paused):
-        until(
-            lambda run=run: run.refresh().view.step and run.view.step >= 5,
-            within_s=200,
-            what="five steps",
-        )
-    paused.pause()
-    for pid, command in marked_processes(f"{killed.id}-1").items():
-        if "ranks.py" in command or "lehr.programs" in command:
-            with suppress(ProcessLookupError):  # It may end with another one.
-                os.kill(pid, signal.SIGKILL)
-    until(lambda: paused.refresh().state == "paused", within_s=120, what="the pause")
-    paused.resume()
-    for run in (killed, paused):
-        run.wait(timeout_s=300)
-        assert run.state == "completed", run.reason
-        assert len(run.detail.attempts) == 2
-        found = run.history("train/loss", "ranks")
-        assert list(found["train/loss"]) == pytest.approx(loss_of_12_steps(), rel=1e-12)
-        assert set(found["ranks"]) == {2.0}
-        for number in (1, 2):
-            written_by = events(server.home, f"{run.id}-{number}")
-            steps = [one["step"] for one in written_by if one["kind"] == "metrics"]
-            assert steps == sorted(set(steps)), f"{run.name}, attempt {number}"
-            saved = [one["step"] for one in written_by if one["kind"] == "checkpoint"]
-            assert saved == sorted(set(saved))
-            [started] = [one for one in written_by if one["kind"] == "started"]
-            assert started["world_size"] == 2
-        [resumed] = [e for e in events(server.home, f"{run.id}-2") if e["kind"] == "resumed"]
-        assert resumed["step"] >= 4
-
-
-@pytest.mark.nightly  # test_supervisor.py fails one of two ranks, without Ray and torchrun.
-def test_failure_of_rank_1_is_the_failure_of_the_run(server, project):
-    run = server.client().submit(written(project, ranks("two-failed", fail_rank=1)))
-    run.wait(timeout_s=300)
-    assert run.state == "failed"
-    assert "rank 1: ranks.py exited with code 1" in run.reason

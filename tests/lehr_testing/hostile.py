@@ -62,6 +62,7 @@ def _sound(schema: dict[str, Any]) -> str:
         value = _sound(schema["additionalProperties"]) if _typed(schema) else "1"
         return f'{{"train/loss": {value}}}'
     return {
+        "boolean": "true",
         "integer": "7",
         "number": "0.5",
         "string": '"attempt-1/checkpoints/step-00000007"',
