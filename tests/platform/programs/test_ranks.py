@@ -59,7 +59,7 @@ def test_only_rank_0_records_and_every_rank_is_asked_to_stop(attempts):
     (attempts.attempt / layout.ORDERS).write_text(orders)
     assert [process.wait(60) for process in ranks] == [0, 0]
     [finished] = attempts.records("finished")
-    assert (finished.outcome, finished.step, finished.cause) == ("stopped", 3, None)
+    assert (finished.outcome, finished.step, finished.cause) == ("stopped", 3, "pause")
     assert [step for step, _ in attempts.series("loss")] == [1, 2, 3]
     assert [one.step for one in attempts.records("checkpoint")] == sorted(
         {one.step for one in attempts.records("checkpoint")}
