@@ -36,10 +36,10 @@ _DIGITS = 2
 """Digits of a proposed rate."""
 
 Range = tuple[float, float]
-USED: dict[str, Range] = {"adamw": (2e-5, 0.3), "muon": (2e-4, 0.24)}
+USED: dict[str, Range] = {"adamw": (2e-5, 0.3), "muon": (2e-4, 0.24), "unknown": (1e-6, 30.0)}
 """The lowest and highest published rate by optimizer; no others are proposed. AdamW: Devlin et al.
 2019 (arXiv:1810.04805), Wortsman et al. 2023 (arXiv:2309.14322). Muon: Liu et al. 2025
-(arXiv:2502.16982), Jordan's CIFAR-10 records.
+(arXiv:2502.16982), Jordan's CIFAR-10 records. Unknown: up to those of SGD and LARS.
 """
 
 

@@ -50,8 +50,12 @@ def lower_rates(sweep: SweepDetail, parameter: str) -> tuple[float, ...]:
 
 
 def _used(sweep: SweepDetail) -> Range:
-    """Return the rates that the optimizer is used with; AdamW's where it is not known."""
-    train = sweep.spec.get("run", {}).get("train") or {}
+    """Return the rates that the optimizer is used with. That of a program is not known, nor one
+    that replaces Lehr's.
+    """
+    train = sweep.spec.get("run", {}).get("train")
+    if train is None or (train.get("parts") or {}).get("optimizer"):
+        return USED["unknown"]
     optimizer = train.get("optimizer", {})
     own = optimizer.get("name") == "muon" and optimizer.get("adjust_lr") == "original"
     return USED["muon" if own else "adamw"]

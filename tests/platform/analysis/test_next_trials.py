@@ -9,6 +9,7 @@ import pytest
 
 from lehr.analysis.lr_fit import fit_learning_rate
 from lehr.analysis.next_trials import next_seeds, next_trials, untried
+from lehr.analysis.sweep_result import sweep_fit
 from lehr.presenters.advice import with_advice
 from lehr.presenters.ranking import SweepVerdict
 from lehr.schemas.runs import RunView
@@ -18,6 +19,7 @@ from lehr.specs.overrides import parse_overrides
 LR = "train.optimizer.lr"
 # The best is the highest rate, so that the fit names one beyond it.
 LOSSES = {1e-4: 3.0, 1e-3: 2.5, 1e-2: 2.0}
+ADAMW = {"train": {"optimizer": {"name": "adamw"}}}
 
 
 def sweep(method: str = "grid", **spec: object) -> SweepDetail:
@@ -32,7 +34,7 @@ def sweep(method: str = "grid", **spec: object) -> SweepDetail:
         counts={"completed": 3},
         state="finished",
         created_at=0.0,
-        spec={"parameters": {LR: {"values": list(LOSSES)}}, **spec},
+        spec={"parameters": {LR: {"values": list(LOSSES)}}, "run": ADAMW, **spec},
         trials=[],
     )
 
@@ -96,6 +98,25 @@ def test_note_lists_the_rates_that_the_command_adds(method):
     assert note.startswith("Learning rates to try next: 1.0e-1.")
     assert (found.next_trials is None) == (method == "random")
     assert ("lehr extend" in note) == (method != "random")
+
+
+@pytest.mark.parametrize(
+    ("run", "next_rates"),
+    [
+        (ADAMW, (0.3,)),
+        ({"train": {**ADAMW["train"], "parts": {"optimizer": "my:build"}}}, (1.0,)),
+        ({"trainer": {"entry": "train.py"}}, (1.0,)),
+    ],
+)
+def test_bounds_of_adamw_hold_for_no_unknown_optimizer(run, next_rates):
+    made = with_trials(sweep(run=run), (0.1, "completed"))
+    trials = [
+        trial.model_copy(update={"compared_value": 1.0 / trial.parameters[LR]})
+        for trial in made.trials
+    ]
+    fit = sweep_fit(made.model_copy(update={"trials": trials}), LR)
+    assert fit is not None
+    assert fit.next_rates == next_rates
 
 
 @pytest.mark.parametrize("one", [False, True])
