@@ -9,13 +9,15 @@
       return null; // Storage is disabled: use the system's theme.
     }
   };
-  const apply = () => {
-    const theme = chosen() ?? (dark.matches ? "dark" : "light");
+  const show = (/** @type {string} */ theme) => {
     document.documentElement.dataset.theme = theme;
     document.dispatchEvent(new CustomEvent("lehr:theme", { detail: theme }));
   };
+  const apply = () => show(chosen() ?? (dark.matches ? "dark" : "light"));
   apply();
   dark.addEventListener("change", apply);
+  addEventListener("beforeprint", () => show("light"));
+  addEventListener("afterprint", apply);
   addEventListener("storage", (event) => {
     if (event.key === "lehr.theme") apply();
   });
