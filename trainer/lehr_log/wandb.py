@@ -26,7 +26,7 @@ _LOSE = frozenset({
     "Api", "agent", "alert", "link_artifact", "link_model", "log_artifact", "log_model", "restore",
     "save", "sweep", "use_artifact", "use_model", "watch",
 })  # fmt: skip
-"""Calls that do nothing here, and something that is missed in wandb."""
+"""Names whose calls do nothing here, and something that is missed in wandb."""
 _MOST_VALUES = 1_000
 """Values of a config."""
 _MOST_NAMES = 100
@@ -75,23 +75,16 @@ class _Open(type):
         return _unknown(name)
 
 
-class Silent(metaclass=_Open):
+class Unsupported(metaclass=_Open):
     """Accepts every call, attribute and item. As a path, it is an empty folder of the run."""
 
-    _of = ""
-    """The name in wandb that it stands for or comes from."""
-
-    def __init__(self, *given: Any, **named: Any) -> None:  # noqa: ARG002 - accepts everything
-        if (name := type(self).__name__) in _LOSE:
-            _leave_out([name])
+    def __init__(self, *given: Any, **named: Any) -> None: ...
 
     def __getattr__(self, name: str) -> Any:
-        return _unknown(name, self._of)
+        return _unknown(name)
 
     def __call__(self, *given: Any, **named: Any) -> Any:  # noqa: ARG002 - accepts everything
-        if self._of in _LOSE:
-            _leave_out([self._of])
-        return _silent(self._of)
+        return Unsupported()
 
     def __enter__(self) -> Self:
         return self
@@ -99,7 +92,7 @@ class Silent(metaclass=_Open):
     def __exit__(self, *_: object) -> None: ...
 
     def __getitem__(self, key: Any) -> Any:
-        return Silent()
+        return Unsupported()
 
     def __setitem__(self, key: Any, value: Any) -> None: ...
 
@@ -114,7 +107,7 @@ class Error(Exception):
     """The base of all errors of wandb. None of them is raised here."""
 
 
-class Run(Silent):
+class Run(Unsupported):
     """What ``init`` returns."""
 
     def __init__(self, **given: Any) -> None:
@@ -157,7 +150,7 @@ class Run(Silent):
     ) -> None:
         log(data, step=step, commit=commit)
 
-    def define_metric(self, name: str, *given: Any, **named: Any) -> Silent:
+    def define_metric(self, name: str, *given: Any, **named: Any) -> Unsupported:
         return define_metric(name, *given, **named)
 
     def finish(self, *_: Any, **__: Any) -> None:
@@ -167,7 +160,7 @@ class Run(Silent):
         finish()
 
 
-class _Util(Silent):
+class _Util(Unsupported):
     """``wandb.util``."""
 
     def generate_id(self, length: int = 8) -> str:
@@ -236,11 +229,11 @@ def _flush() -> None:
         _record({}, None, None)
 
 
-def define_metric(name: str, step_metric: Any = None, *_: Any, **__: Any) -> Silent:
+def define_metric(name: str, step_metric: Any = None, *_: Any, **__: Any) -> Unsupported:
     """Take a metric that is the step of all others, ``"*"``, as the step; accept all else."""
     if name == "*" and isinstance(step_metric, str) and step_metric not in _step_metrics:
         _step_metrics.append(step_metric)
-    return Silent()
+    return Unsupported()
 
 
 def finish(*_: Any, **__: Any) -> None:
@@ -259,17 +252,13 @@ def __getattr__(name: str) -> Any:
     return _unknown(name)
 
 
-def _unknown(name: str, of: str = "") -> Any:
+def _unknown(name: str) -> Any:
     """Return what stands for a name of wandb: a class for one like ``Image``, else an object."""
     if name.startswith("__"):
         raise AttributeError(name)
-    return _class(name) if name[:1].isupper() and not name.isupper() else _silent(of or name)
-
-
-def _silent(of: str) -> Silent:
-    made = Silent()
-    made._of = of  # noqa: SLF001 - of this module
-    return made
+    if name in _LOSE:
+        _leave_out([name])
+    return _class(name) if name[:1].isupper() and not name.isupper() else Unsupported()
 
 
 @cache
@@ -280,7 +269,7 @@ def _class(name: str) -> type:
         return known
     if name.endswith(("Error", "Exception")):
         return type(name, (Error,), {})
-    return _Open(name, (Silent,), {})
+    return _Open(name, (Unsupported,), {})
 
 
 @cache
@@ -317,7 +306,7 @@ def _numbers(data: Any) -> dict[str, float]:
             numbers[name] = lehr_log._number(value)  # noqa: SLF001
         except Exception:  # noqa: BLE001 - of any class
             if value is not None:
-                others.append(f"{name} ({getattr(value, '_of', '') or type(value).__name__})")
+                others.append(f"{name} ({type(value).__name__})")
     _leave_out(others)
     return numbers
 

@@ -136,7 +136,7 @@ def test_wandb_keeps_config_and_summary_and_names_what_it_leaves_out(tmp_path):
     }  # fmt: skip
     *_, left_out = lines(tmp_path / "log", "left_out")
     assert [*left_out["values"]] == [
-        "img (Image)", "text (str)", "summary/path (str)", "plot (plot)", "alert", "watch", "Api",
+        "img (Image)", "text (str)", "summary/path (str)", "plot (Unsupported)", "alert", "watch", "Api",
     ]  # fmt: skip
 
 
