@@ -121,20 +121,6 @@ class LazyGroup(TyperGroup):
             )
         return super().resolve_command(ctx, args)
 
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except Exception as error:
-            option = getattr(error, "option_name", None)
-            command = ctx.invoked_subcommand
-            if option is None or command not in COMMANDS["Launch"]:
-                raise
-            raise UserError(
-                f"lehr {command} has no option {option}.",
-                hint="A value of the spec is given by its path, without dashes: "
-                f"lehr {command} FILE train.optimizer.lr=1e-3\n  Options: lehr {command} --help",
-            ) from None
-
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - Typer's signature
         """List commands from the table above, so that ``--help`` imports none of them."""
         for heading, group in COMMANDS.items():

@@ -116,18 +116,8 @@ def _ordered(problems: Iterable[SpecProblem]) -> list[SpecProblem]:
     return sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0))
 
 
-_NO_SPEC = frozenset({".jsonl", ".ndjson", ".csv", ".parquet", ".md", ".py", ".gz", ".zst"})
-_WHAT_A_SPEC_IS = (
-    "A spec is a YAML file (lehr new spec). It names texts to train on at "
-    "train.data.corpus.paths, and a script of your own at trainer.script."
-)
-
-
 def _read_file(path: Path) -> YamlDocument:
     source = str(path)
-    if path.suffix in _NO_SPEC and path.is_file():
-        message = f"a {path.suffix} file is no spec."
-        raise SpecError([SpecProblem("", message, _WHAT_A_SPEC_IS, source=source)])
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:

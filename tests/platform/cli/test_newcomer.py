@@ -161,20 +161,6 @@ def test_runs_of_a_sweep_are_listed_with_the_values_that_it_tries(lehr):
     }
 
 
-def test_value_as_an_option_and_data_as_a_spec_are_answered_with_what_to_type(tmp_path):
-    def said(*args):
-        done = cli.call(*args, cwd=tmp_path, LEHR_HOME=str(tmp_path))
-        assert done.returncode == 2
-        return done.stderr
-
-    assert "lehr sweep has no option --lr." in said("sweep", "x.yaml", "--lr", "1e-3")
-    assert "lehr submit FILE train.optimizer.lr=1e-3" in said("submit", "x.yaml", "--lr", "1e-3")
-    (tmp_path / "first.jsonl").write_text('{"text": "a"}\n{"text": "b"}\n')
-    answer = said("submit", "first.jsonl")
-    assert "first.jsonl: a .jsonl file is no spec." in answer
-    assert "train.data.corpus.paths" in answer
-
-
 def interrupted(*_, **__):
     raise KeyboardInterrupt
 
