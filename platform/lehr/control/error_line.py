@@ -22,27 +22,23 @@ def raised(output: str) -> str | None:
     """Return the exception that ended a program: that of its last traceback, or of the rank that
     failed first if a launcher names it. None if it raised none.
     """
-    found: list[tuple[str | None, str]] = []
-    others: list[tuple[str | None, str]] = []
+    exceptions: list[tuple[str | None, str]] = []
     inside = False
     for line in _lines(output):
         match = _RANK.match(line)
-        text = line[match.end() :] if match else line
+        rank, text = (match[1], line[match.end() :]) if match else (None, line)
         if text.endswith(_HEADER):
             inside = True
-        elif inside and not text[0].isspace():
-            found.append((match[1] if match else None, text))
+        elif (inside and not text[0].isspace()) or _EXCEPTION.match(text):
+            exceptions.append((rank, text))
             inside = False
-        elif found and found[-1][1].endswith(":"):  # The message begins on the next line.
-            found[-1] = (found[-1][0], f"{found[-1][1]} {text.strip()}")
-        elif not inside and _EXCEPTION.match(text):  # Its traceback is cut off.
-            others.append((match[1] if match else None, text))
-    named = found or others
-    causes = [one for one in named if not any(name in one[1] for name in _LAUNCHERS)]
+        elif exceptions and exceptions[-1][1].endswith(":"):  # The message begins on the next line.
+            exceptions[-1] = (rank, f"{exceptions[-1][1]} {text.strip()}")
+    causes = [one for one in exceptions if not any(name in one[1] for name in _LAUNCHERS)]
     first = _ROOT_CAUSE.search(output)
-    of_first = [text for rank, text in causes if first and rank == first[1]]
-    texts = of_first or [text for _, text in causes] or [text for _, text in named]
-    return _cut(texts[-1]) if texts else None
+    of_first = [one for one in causes if first and one[0] == first[1]]
+    named = of_first or causes or exceptions
+    return _cut(named[-1][1]) if named else None
 
 
 def last_line(output: str) -> str | None:
