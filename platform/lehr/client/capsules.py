@@ -7,7 +7,7 @@ import logging
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from lehr.errors import NotFound, UserError
@@ -28,21 +28,8 @@ def _listed(left_out: Sequence[str]) -> str:
     return "; ".join([*left_out[:_SHOWN], *([f"{more} more"] if more > 0 else [])])
 
 
-class Sent(NamedTuple):
-    """What belongs to a submission besides its spec."""
-
-    code: dict[str, Any]
-    """Fields of the spec's code."""
-    data_files: dict[str, str]
-    left_out: list[str]
-    """Files and folders of the project that are not sent."""
-
-
-def with_capsule(
-    transport: Transport | None, spec: Spec, folder: Path | None
-) -> tuple[Spec, list[str]]:
-    """Return the spec with the capsule of the code as it is now, which the server then has, and
-    what is left out of a script's project.
+def with_capsule(transport: Transport | None, spec: Spec, folder: Path | None) -> Spec:
+    """Return the spec with the capsule of the code as it is now, which the server then has.
 
     ``folder`` is that of the spec's file. A spec that names its capsule stays as it is. Without
     ``transport`` nothing is sent.
@@ -54,16 +41,14 @@ def with_capsule(
 
     run = spec if isinstance(spec, RunSpec) else spec.run
     if run.code.digest is not None:
-        return spec, []
+        return spec
     parts = run.train.parts.named if run.train is not None and run.train.parts is not None else {}
-    sent = send(transport, run.code, folder or Path.cwd(), program=run.trainer, parts=parts)
-    update: dict[str, Any] = {"code": run.code.model_copy(update=sent.code)}
+    code, data = send(transport, run.code, folder or Path.cwd(), program=run.trainer, parts=parts)
+    update: dict[str, Any] = {"code": run.code.model_copy(update=code)}
     if run.trainer is not None:
-        update["trainer"] = run.trainer.model_copy(update={"data_files": sent.data_files})
+        update["trainer"] = run.trainer.model_copy(update={"data_files": data})
     pinned = run.model_copy(update=update)
-    return (
-        pinned if isinstance(spec, RunSpec) else spec.model_copy(update={"run": pinned})
-    ), sent.left_out
+    return pinned if isinstance(spec, RunSpec) else spec.model_copy(update={"run": pinned})
 
 
 def send(
@@ -73,8 +58,9 @@ def send(
     *,
     program: Program | None = None,
     parts: Mapping[str, str] | None = None,
-) -> Sent:
-    """Send the code as it is now, unless the server has it.
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Send the code as it is now, unless the server has it; return the fields of the spec's code,
+    and what its data are now.
 
     ``transport``: None sends nothing.
 
@@ -120,7 +106,7 @@ def send(
     fields: dict[str, Any] = {"digest": digest}
     if project.sources or data:
         fields["root"] = str(root)
-    return Sent(fields, found, beside)
+    return fields, found
 
 
 def with_current_code(
@@ -138,10 +124,10 @@ def with_current_code(
     code = Code.model_validate(spec.get("code") or {})
     program = Program.model_validate(given) if (given := spec.get("trainer")) else None
     found = PartsConfig.model_validate(given).named if (given := _parts(spec)) else {}
-    sent = send(transport, code, Path.cwd(), program=program, parts=found)
-    more: dict[str, Any] = {"code.digest": sent.code["digest"]}
-    if sent.data_files:
-        more |= {"trainer.data_files": sent.data_files, "code.root": sent.code["root"]}
+    fields, data = send(transport, code, Path.cwd(), program=program, parts=found)
+    more: dict[str, Any] = {"code.digest": fields["digest"]}
+    if data:
+        more |= {"trainer.data_files": data, "code.root": fields["root"]}
     if isinstance(changes, dict):
         return {**changes, **more}
     return [*changes, *(f"{path}={json.dumps(value)}" for path, value in more.items())]

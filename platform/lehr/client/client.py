@@ -325,7 +325,7 @@ class Client(
             SpecError: with every problem found; a submission raises the same.
         """
         loaded, folder = load(spec, overrides)
-        pinned, _ = with_capsule(None, loaded, folder)
+        pinned = with_capsule(None, loaded, folder)
         # Code that was collected now is not sent; a capsule that the spec names must be there.
         body = {"kind": loaded.kind, "spec": plain(pinned), "code_sent": pinned is loaded}
         answer = self.transport.post("/checks", body)
@@ -340,11 +340,10 @@ class Client(
         key: str | None,
     ) -> bytes:
         loaded, folder = load(spec, overrides, want=kind)
-        loaded, left_out = with_capsule(self.transport, loaded, folder)
-        origin = dict(gather_provenance(folder) if provenance is None else provenance)
+        loaded = with_capsule(self.transport, loaded, folder)
         body = {
             "spec": plain(loaded),
-            "provenance": origin | ({"left_out": left_out} if left_out else {}),
+            "provenance": dict(gather_provenance(folder) if provenance is None else provenance),
         }
         key = key or uuid.uuid4().hex
         try:

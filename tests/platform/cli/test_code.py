@@ -172,7 +172,6 @@ def test_script_alone_is_sent_and_the_line_says_what_was_taken(lehr, tmp_path, c
         in caplog.text
     )
     run = json.loads(lehr("show", "p", "--json").stdout)["run"]
-    assert run["provenance"]["left_out"] == ["notes.md (3 B, 1 file)"]
     assert run["spec"]["trainer"]["data_files"]["books"].endswith(", 1 file, 3 bytes")
     shown = json.loads(lehr("code", "show", "p", "--json").stdout)["capsule"]
     names = {file["name"] for file in shown["files"]}
