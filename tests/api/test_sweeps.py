@@ -181,7 +181,7 @@ def test_a_finished_sweep_with_seeds_reports_noise_and_next_rates(api):
         complete(api_.store, trial["run"]["id"])
     notes = client.get(f"/api/v1/sweeps/{sweep['id']}").json()["notes"]
     command = f"lehr extend {sweep['id']} 'train.optimizer.lr=[0.1]'"
-    assert f"Learning rates to try next: 1.0e-1. Add them: `{command}`" in notes
+    assert f"Learning rate to try next: 1.0e-1. Add it: `{command}`" in notes
     [noise] = [note for note in notes if note.startswith("The noise between seeds is 0.014")]
     assert noise.endswith("within it, these are equal: 1.0e-4, 1.0e-3, 1.0e-2.")
 

@@ -148,10 +148,11 @@ class LrFit:
         return f"{more}: give the sweep `seeds: [0, 1, 2]`."
 
 
-def to_try(rates: Iterable[float], command: str | None) -> str:
+def to_try(rates: Sequence[float], command: str | None) -> str:
     """Return the advice to try these rates, with the command that adds them, if any."""
-    add = f" Add them: `{command}`" if command else ""
-    return f"Learning rates to try next: {_listed(rates)}.{add}"
+    plural, them = ("s", "them") if len(rates) > 1 else ("", "it")
+    add = f" Add {them}: `{command}`" if command else ""
+    return f"Learning rate{plural} to try next: {_listed(rates)}.{add}"
 
 
 def _between(both: Range) -> str:

@@ -142,7 +142,7 @@ def test_too_few_finite_losses_get_the_middles_of_the_gaps_around_the_best(point
     assert note.startswith(
         "Fewer than three rates have a loss to compare, so there is no interval."
     )
-    assert note.endswith("Add them: `lehr extend x`")
+    assert note.endswith(f"Add {'them' if len(proposed) > 1 else 'it'}: `lehr extend x`")
 
 
 def test_spacing_beyond_an_edge_counts_all_rates_that_were_tried():

@@ -95,7 +95,7 @@ def test_note_lists_the_rates_that_the_command_adds(method):
     made = with_trials(sweep(method))
     found = with_advice(made, SweepVerdict(None, {}, {}), "minimize")
     [note] = [note for note in found.notes if "to try next" in note]
-    assert note.startswith("Learning rates to try next: 1.0e-1.")
+    assert note.startswith("Learning rate to try next: 1.0e-1.")
     assert (found.next_trials is None) == (method == "random")
     assert ("lehr extend" in note) == (method != "random")
 
@@ -132,8 +132,8 @@ def test_sweep_of_which_all_trials_diverged_gets_lower_rates(one):
     rates = [5e-5] if one else [2e-5]
     assert found.next_trials.parameters == {LR: rates}
     [note] = found.notes
-    assert note.startswith("All trials diverged. Learning rates to try next: ")
-    assert note.endswith(f"Add them: `{found.next_trials.command}`")
+    assert note.startswith("All trials diverged. Learning rate to try next: ")
+    assert note.endswith(f"Add it: `{found.next_trials.command}`")
 
 
 @pytest.mark.parametrize(("rate", "state"), [(0.1, "cancelled"), (0.1004, "queued")])

@@ -185,7 +185,7 @@ def test_sweep_that_diverged_gets_lower_rates_to_try_as_its_page_does(context: C
         transfer_rate(context, row, target())
     more = context.presenter.sweeps.detail(row).next_trials
     assert more is not None
-    assert caught.value.hint == (f"Learning rates to try next: 4.5e-3. Add them: `{more.command}`")
+    assert caught.value.hint == (f"Learning rate to try next: 4.5e-3. Add it: `{more.command}`")
 
 
 def test_seeds_do_not_count_as_another_parameter(context: Context) -> None:
