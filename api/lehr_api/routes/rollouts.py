@@ -38,7 +38,7 @@ def launch(
     """Record a rollout. Its first stage starts at once, each further one when its gates have
     passed. Nothing is recorded if any stage is invalid.
     """
-    made, _ = launch_rollout(services, body.spec, body.overrides, body.provenance)
+    made = launch_rollout(services, body.spec, body.overrides, body.provenance)
     return services.once(key, made)
 
 

@@ -53,7 +53,7 @@ class RunSubmission(Submission):
 @in_submissions
 def submit(body: RunSubmission, services: ServicesDep, key: IdempotencyHeader = None) -> Response:
     """Record a run and queue it. Nothing is recorded if the spec is invalid."""
-    made, _ = submitting.submit_run(services, body.spec, body.overrides, body.provenance)
+    made = submitting.submit_run(services, body.spec, body.overrides, body.provenance)
     return services.once(key, made)
 
 

@@ -45,7 +45,7 @@ class SweepSubmission(Submission):
 @in_submissions
 def launch(body: SweepSubmission, services: ServicesDep, key: IdempotencyHeader = None) -> Response:
     """Record a sweep with all its runs and queue them; nothing if any run is invalid."""
-    made, _ = launch_sweep(services, body.spec, body.overrides, body.provenance)
+    made = launch_sweep(services, body.spec, body.overrides, body.provenance)
     return services.once(key, made)
 
 

@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lehr import actor
 from lehr.errors import UserError
 from lehr.schemas.checks import SubmissionCheck, SubmissionKind
 from lehr.services import checks, code
-from lehr.services.once import Operation, Record
+from lehr.services.once import Operation, Record, V
 from lehr.specs import RolloutSpec, RunSpec, SweepSpec, load_spec, stages
 from lehr.specs.load import Spec, load_with_trials
 from lehr.specs.sweep_expand import value_trials
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
 
 Plain = dict[str, Any]
 AnySpec = TypeVar("AnySpec", RunSpec, SweepSpec, RolloutSpec)
+
+
+@dataclass(frozen=True)
+class Submission(Operation[V]):
+    spec: Spec
 
 
 def check(
@@ -44,18 +50,18 @@ def check(
     Raises:
         UserError: the submission would be refused, with this error.
     """
-    made: tuple[Operation[Any], Spec]
+    made: Submission[Any]
     if kind == "run":
         made = submit_run(context, spec, overrides, {}, code_sent=code_sent)
     elif kind == "sweep":
         made = launch_sweep(context, spec, overrides, {}, code_sent=code_sent)
     else:
         made = launch_rollout(context, spec, overrides, {}, code_sent=code_sent)
-    operation, loaded = made
+    loaded = made.spec
     run = loaded if isinstance(loaded, RunSpec) else loaded.run
     if not code_sent:
         code.refuse_unsent(context, run)
-    operation.prepare()
+    made.prepare()
     # A rollout shows no warnings when it is launched.
     plain = run.model_dump(mode="json", include={"resources", "checkpoints"})
     warnings = [] if kind == "rollout" else context.presenter.runs.node_warnings(plain)
@@ -69,8 +75,8 @@ def submit_run(
     provenance: Plain,
     *,
     code_sent: bool = True,
-) -> tuple[Operation[RunDetail], RunSpec]:
-    """Return the operation that records a run and queues it, and the spec.
+) -> Submission[RunDetail]:
+    """Return the operation that records a run and queues it.
 
     Raises:
         SpecError: with every problem of the spec.
@@ -83,13 +89,13 @@ def submit_run(
             context.store.runs.create(loaded, actor=actor.current(), provenance=provenance).id
         )
 
-    operation = Operation(
+    return Submission(
         "runs",
         _request(spec, overrides, provenance),
         prepare,
         lambda run_id: context.presenter.runs.detail(context.store.runs.get(run_id)),
+        loaded,
     )
-    return operation, loaded
 
 
 def launch_sweep(
@@ -99,8 +105,8 @@ def launch_sweep(
     provenance: Plain,
     *,
     code_sent: bool = True,
-) -> tuple[Operation[SweepDetail], SweepSpec]:
-    """Return the operation that records a sweep with all its runs and queues them, and the spec.
+) -> Submission[SweepDetail]:
+    """Return the operation that records a sweep with all its runs and queues them.
 
     Raises:
         SpecError: with every problem of the spec.
@@ -117,13 +123,13 @@ def launch_sweep(
         sweeps = context.store.sweeps
         return lambda: sweeps.create(loaded, rows, actor=actor.current(), provenance=provenance).id
 
-    operation = Operation(
+    return Submission(
         "sweeps",
         _request(spec, overrides, provenance),
         prepare,
         lambda sweep_id: context.presenter.sweeps.detail(context.store.sweeps.get(sweep_id)),
+        loaded,
     )
-    return operation, loaded
 
 
 def launch_rollout(
@@ -133,8 +139,8 @@ def launch_rollout(
     provenance: Plain,
     *,
     code_sent: bool = True,
-) -> tuple[Operation[RolloutDetail], RolloutSpec]:
-    """Return the operation that records a rollout, and the spec; the dispatcher starts its stages.
+) -> Submission[RolloutDetail]:
+    """Return the operation that records a rollout; the dispatcher starts its stages.
 
     Raises:
         SpecError: with every problem of the spec.
@@ -148,15 +154,15 @@ def launch_rollout(
         rollouts = context.store.rollouts
         return lambda: rollouts.create(loaded, names, provenance=provenance).id
 
-    operation = Operation(
+    return Submission(
         "rollouts",
         _request(spec, overrides, provenance),
         prepare,
         lambda rollout_id: context.presenter.rollouts.detail(
             context.store.rollouts.get(rollout_id)
         ),
+        loaded,
     )
-    return operation, loaded
 
 
 def _read(context: Context, spec: Plain, overrides: Overrides, kind: type[AnySpec]) -> AnySpec:
