@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import { nearest } from "../../api/lehr_api/dashboard/static/js/nearest.js";
 import { Configs, shortName } from "../../api/lehr_api/dashboard/static/js/runs/configs.js";
-import { numberOf, parseFilter, severalMeant, unknownKey } from "../../api/lehr_api/dashboard/static/js/runs/filter.js";
+import { numberOf, parseFilter, unknownKey } from "../../api/lehr_api/dashboard/static/js/runs/filter.js";
 import { fc, run } from "./support.js";
 
 /** @param {string} text @param {any} one @param {any} [configs] */
@@ -101,11 +101,9 @@ test("a key is looked up in each run's own config, whatever other runs have", ()
   const all = [a, b, run({ id: "c" }), run({ id: "d" })];
   const through = (/** @type {string} */ text) => all.filter((one) => passes(text, one, configs)).map(({ id }) => id).join("");
   assert.deepEqual(["lr=3e-3", "lr>=3e-3", "lr<1", "lr!=3e-3", "trainer.args.lr<1"].map(through), ["ac", "abc", "abc", "b", "c"]);
-  assert.equal(severalMeant(parseFilter("lr<1"), all, configs), null);
 
   configs.take({ runs: ["d"], same: { "train.checkpoint.every": 50, "train.validation.every": 20 }, differing: {}, metrics: {} });
   assert.deepEqual(["every=50", "every=20", "every<10", "every!=20", "every!=3"].map(through), ["d", "d", "c", "c", "cd"]);
-  assert.match(severalMeant(parseFilter("every=50"), all, configs) ?? "", /any of them counts: train\.checkpoint\.every, train\.validation\.every$/);
 });
 
 test("the column of a setting has the argument of a script that stands for it, where it has no such setting", () => {

@@ -10,7 +10,7 @@ import { Beside, drawnOf } from "../runs/beside.js";
 import { COLUMNS } from "../runs/columns.js";
 import { columnNames, columnOf, forLabels, LOOKED_AT, varyingPaths } from "../runs/config-columns.js";
 import { Configs } from "../runs/configs.js";
-import { parseFilter, severalMeant, unknownKey } from "../runs/filter.js";
+import { parseFilter, unknownKey } from "../runs/filter.js";
 import { grouped as inGroups, newestSweep, withRows } from "../runs/groups.js";
 import { grouper, namesIn } from "../runs/grouping.js";
 import { runsKeys } from "../runs/keyboard.js";
@@ -234,7 +234,7 @@ function redraw(all = false) {
   }
   const group = grouper(by, configs, drawnOf(listed, true).runs);
   const noGroup = by && !group && beside && configs.runs.size ? `mean by: no run has ${by}` : null;
-  showProblem(filter.problem ?? (filter.keys.length ? unknownKey(filter, list.runs.values(), configs) : null) ?? noGroup, severalMeant(filter, shown, configs));
+  showProblem(filter.problem ?? (filter.keys.length ? unknownKey(filter, list.runs.values(), configs) : null) ?? noGroup);
   const paths = forLabels(varying);
   const total = list.total ?? list.runs.size;
   beside?.show(listed, { total: filter.test ? shown.length : total, folded: listed.length < shown.length }, (run) => configs.label(run.id, paths) || run.name, group);
@@ -252,12 +252,11 @@ function redraw(all = false) {
   foot.textContent = filter.test ? `${integer(shown.length)} ${among}` : !list.complete && orders.length ? among : count(total);
 }
 
-/** @param {string | null} problem @param {string | null} [note] shown where there is no problem */
-function showProblem(problem, note = null) {
-  const [place, text] = [byId("filter-problem"), problem ?? note];
-  place.hidden = text === null;
-  place.className = problem === null ? "hint" : "problem";
-  if (place.textContent !== (text ?? "")) place.textContent = text;
+/** @param {string | null} problem */
+function showProblem(problem) {
+  const place = byId("filter-problem");
+  place.hidden = problem === null;
+  if (place.textContent !== (problem ?? "")) place.textContent = problem;
 }
 
 function nothing() {

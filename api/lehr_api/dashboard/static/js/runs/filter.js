@@ -146,12 +146,6 @@ export function parseFilter(text) {
   return { query, test: tests.length ? (run, configs = null) => tests.every((test) => test(run, configs)) : null, problem: null, keys: [...keys] };
 }
 
-/** Return which key means several settings of a run. @param {Filter} filter @param {RunView[]} runs @param {Configs} configs */
-export function severalMeant({ keys }, runs, configs) {
-  const [found] = keys.flatMap((key) => runs.filter((run) => valuesOf(run, key, configs).length > 1).map(({ id }) => ({ key, id })));
-  return found ? `${found.key} ends several settings; any of them counts: ${configs.pathsIn(found.id, found.key).join(", ")}` : null;
-}
-
 /**
  * Return what is wrong with the keys of a filter, now that the configs of the runs are known.
  *
