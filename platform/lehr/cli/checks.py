@@ -50,14 +50,8 @@ def check_packages() -> list[Check]:
     ):
         missing = [name for name in needed if _version(name) is None]
         if missing:
-            checks.append(
-                Check(
-                    f"lehr[{extra}]",
-                    "bad",
-                    f"missing: {', '.join(missing)}",
-                    extras.install(f"lehr[{extra}]"),
-                )
-            )
+            fix = extras.install(f"lehr[{extra}]")
+            checks.append(Check(f"lehr[{extra}]", "bad", f"missing: {', '.join(missing)}", fix))
         else:
             checks.append(Check(f"lehr[{extra}]", "ok", f"complete, lehr {__version__}"))
     for name in ("torch", "ray"):
@@ -126,14 +120,9 @@ def check_gpu_use() -> list[Check]:
     for row in rows:
         index, used, total = (part.strip() for part in row.split(","))
         if used.isdigit() and total.isdigit() and int(used) > 0.1 * int(total):
-            checks.append(
-                Check(
-                    "GPU memory",
-                    "note",
-                    f"GPU {index} already has {used} of {total} MiB in use",
-                    "See which process uses it: nvidia-smi",
-                )
-            )
+            found = f"GPU {index} already has {used} of {total} MiB in use"
+            fix = "See which process uses it: nvidia-smi"
+            checks.append(Check("GPU memory", "note", found, fix))
     return checks
 
 
@@ -181,9 +170,8 @@ def check_disk() -> list[Check]:
         if not os.access(existing, os.W_OK):
             checks.append(Check("disk", "bad", f"{existing} cannot be written", "Set LEHR_HOME."))
         elif free < 1 * _GB:
-            checks.append(
-                Check("disk", "bad", text, "Free some space: a checkpoint would not fit.")
-            )
+            fix = "Free some space: a checkpoint would not fit."
+            checks.append(Check("disk", "bad", text, fix))
         elif free < 20 * _GB:
             fix = "A checkpoint of a 1B model takes 15 GB, and two are kept."
             checks.append(Check("disk", "note", text, fix))
@@ -196,14 +184,9 @@ def check_filesystem() -> list[Check]:
     """Check the file system: SQLite's locks are unreliable on network file systems."""
     kind = filesystems.kind_of(_existing(home.home()))
     if kind in filesystems.NETWORK:
-        return [
-            Check(
-                "file system",
-                "bad",
-                f"{home.home()} is on {kind}, a network file system",
-                "Set LEHR_HOME to a local disk; LEHR_RUNS may stay on shared storage.",
-            )
-        ]
+        found = f"{home.home()} is on {kind}, a network file system"
+        fix = "Set LEHR_HOME to a local disk; LEHR_RUNS may stay on shared storage."
+        return [Check("file system", "bad", found, fix)]
     return [Check("file system", "ok", f"{home.home()} is on {kind or 'a local disk'}")]
 
 
@@ -211,16 +194,11 @@ def check_shared_memory() -> list[Check]:
     if not _SHARED_MEMORY.exists():
         return []
     total = shutil.disk_usage(_SHARED_MEMORY).total
+    text = f"{_SHARED_MEMORY} has {formats.size(total)}"
     if total < 1 * _GB:
-        return [
-            Check(
-                "shared memory",
-                "note",
-                f"{_SHARED_MEMORY} has {formats.size(total)}",
-                "Loader workers and Ray use shared memory. In Docker: --shm-size 8g",
-            )
-        ]
-    return [Check("shared memory", "ok", f"{_SHARED_MEMORY} has {formats.size(total)}")]
+        fix = "Loader workers and Ray use shared memory. In Docker: --shm-size 8g"
+        return [Check("shared memory", "note", text, fix)]
+    return [Check("shared memory", "ok", text)]
 
 
 def check_limits() -> list[Check]:
@@ -276,11 +254,8 @@ def _check_port() -> list[Check]:
         probe.settimeout(1.0)
         if probe.connect_ex(("127.0.0.1", port)) != 0:
             return [Check("port", "ok", f"{port} is free")]
-    return [
-        Check(
-            "port", "note", f"{port} is used by another program", "lehr up takes the next free one"
-        )
-    ]
+    text = f"{port} is used by another program"
+    return [Check("port", "note", text, "lehr up takes the next free one")]
 
 
 def check_open_ports() -> list[Check]:
@@ -294,14 +269,8 @@ def check_open_ports() -> list[Check]:
     for port, name in reachable:
         by_name.setdefault(name, []).append(str(port))
     text = "; ".join(f"{name}: {', '.join(ports)}" for name, ports in sorted(by_name.items()))
-    return [
-        Check(
-            "open ports",
-            "note",
-            f"the network can reach {text}",
-            "Ray requires its token on these ports. Close them with a firewall nevertheless.",
-        )
-    ]
+    fix = "Ray requires its token on these ports. Close them with a firewall nevertheless."
+    return [Check("open ports", "note", f"the network can reach {text}", fix)]
 
 
 def check_socket_path() -> list[Check]:

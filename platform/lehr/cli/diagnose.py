@@ -87,6 +87,8 @@ def diagnose(
         )
     else:
         found, alerts = _of_run(source)
+    note = passes_note(found.pop("passes"))
+    found["warnings"] = [] if note is None else [note]
     codes = {alert.code for alert in alerts}
     found["unjudged"] = {code: n for code, n in found["unjudged"].items() if code not in codes}
     if as_json:
@@ -129,15 +131,10 @@ def _of_run(ref: str) -> tuple[dict[str, Any], list[AlertView]]:
         "total_steps": detail.total_steps,
         "warmup_steps": None,
         "unjudged": _unjudged(detail, logged.values()),
-        "warnings": _passes(None if epoch is None else epoch.last),
+        "passes": None if epoch is None else epoch.last,
         "notes": [],
     }
     return found, run.alerts()
-
-
-def _passes(passes: float | None) -> list[str]:
-    note = passes_note(passes)
-    return [] if note is None else [note]
 
 
 def _unjudged(run: RunDetail, logged: Iterable[MetricInfo]) -> dict[str, list[str]]:
@@ -188,7 +185,7 @@ def _of_file(
         "total_steps": total,
         "warmup_steps": warmup_steps,
         "unjudged": diagnosis.unjudged(points, total),
-        "warnings": _passes(epoch.values[-1] if epoch is not None and len(epoch) else None),
+        "passes": epoch.values[-1] if epoch is not None and len(epoch) else None,
         "notes": [*file.remarks, *assumed],
     }
     views = [AlertView.model_validate(alert, from_attributes=True) for alert in alerts]

@@ -13,7 +13,6 @@ from lehr.cli.output import (
     JsonOption,
     console,
     escaped,
-    is_terminal,
     notes,
     print_json,
     state_text,
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None)
 _TRAINS = frozenset({"running", "starting"})
-_REASON = 72
-"""Characters of a reason on a terminal; `lehr show` has all."""
 
 
 @app.command("ls")
@@ -164,17 +161,11 @@ def _print_runs(runs: list[RunView], sweep: Sweep | None) -> None:
         trials += [formats.share(latest.get("mfu"))] if has_mfu else []
         eta = formats.duration(run.eta_s) if run.state in _TRAINS else ""
         trials += [*([eta] if trains else []), formats.ago(run.created_at).removesuffix(" ago")]
-        trials += [_why(run)] if failed else []
+        why = run.reason if run.state == "failed" and run.reason else ""
+        trials += [escaped(why)] if failed else []
         rows.add_row(*trials)
     fold = "reason" if failed else "name"
     print_fitting(rows, fold=fold, spare=["trend", "MFU", "tok/s", "project", "age", "ETA"])
-
-
-def _why(run: RunView) -> str:
-    """Return why the run failed; on a terminal, as much of it as two or three lines have."""
-    reason = run.reason if run.state == "failed" and run.reason else ""
-    cut = is_terminal() and len(reason) > _REASON
-    return escaped(f"{reason[: _REASON - 3]}..." if cut else reason)
 
 
 def _steps(run: RunView) -> str:

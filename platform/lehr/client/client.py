@@ -371,9 +371,5 @@ class Client(
 
 def _is_port_here(server: str, own: str) -> bool:
     """Return whether an address is of this machine alone, and has the port of ``own``."""
-    return home.is_loopback(urlsplit(server).hostname or "") and _port(server) == _port(own)
-
-
-def _port(server: str) -> int:
-    parts = urlsplit(server)
-    return parts.port or (443 if parts.scheme == "https" else 80)
+    address = urlsplit(server)
+    return home.is_loopback(address.hostname or "") and address.port == urlsplit(own).port

@@ -16,9 +16,10 @@ from lehr.analysis.held_out import HeldOut
 from lehr.analysis.noise import is_value
 from lehr.metric_goal import Goal
 from lehr.parameter_names import is_rate, is_seed
-from lehr.presenters.seeds import Point
+from lehr.presenters.seeds import Point, name
 from lehr.presenters.seeds import points as by_seeds
 
+_NAMED = 3
 GAVE_UP = frozenset({"failed", "cancelled", "pruned"})
 ValueAt = Callable[[str, int], float | None]
 """(run id, step) -> the metric's value there, if any."""
@@ -207,13 +208,7 @@ def _trials(count: int) -> str:
     return f"{count} trial{'' if count == 1 else 's'}"
 
 
-def _named(standings: Sequence[TrialStatus], limit: int = 3) -> str:
-    named = [
-        ", ".join(
-            f"{path.rpartition('.')[2]} {formats.parameter(v, path)}"
-            for path, v in one.parameters.items()
-        )
-        for one in standings[:limit]
-    ]
-    more = len(standings) - limit
-    return "; ".join(named) + (f"; and {more} more" if more > 0 else "")
+def _named(standings: Sequence[TrialStatus]) -> str:
+    more = len(standings) - _NAMED
+    rest = [f"and {more} more"] if more > 0 else []
+    return "; ".join([*(name(one.parameters) for one in standings[:_NAMED]), *rest])
