@@ -48,9 +48,9 @@ def compare(
         list[str],
         typer.Argument(
             metavar="REF REF...",
-            help="Runs by id, unique prefix of an id, or name (if several have it: the one "
-            "that trained; several such are listed). A sweep means all its runs. The first is the "
-            "baseline.",
+            help="Runs by id, unique prefix of an id, or name (if several have it: the one that "
+            "trained; if several did, they are listed). A sweep means all its runs. The first is "
+            "the baseline.",
         ),
     ],
     x: Annotated[
@@ -105,7 +105,7 @@ def compare(
     out.print(_headline(found))
     spare = ["highest memory", "median MFU", "median tok/s", "id", "state"]
     out.print(fitting(_standings(found), out, fold="run", spare=spare))
-    out.print(f"  delta and % are to {escaped(found.results[0].name)}", style="dim")
+    out.print(f"  differences are from {escaped(found.results[0].name)}, the baseline", style="dim")
     if found.groups:
         out.print()
         out.print(fitting(_groups(found), out, fold="group"))
@@ -153,7 +153,9 @@ def _headline(found: ComparisonView) -> str:
         return f"[bold]{metric}[/]: no value to compare"
     at = _AXES[found.x_axis](found.common_x)
     whole = all(one.value is not None for one in found.results)
-    runs = f"all {len(found.runs)} runs" if whole else "every run with a value"
+    number = len(found.runs)
+    every = "both runs" if number == 2 else f"all {number} runs"
+    runs = every if whole else "every run with a value"
     return f"[bold]{metric} at {at}[/], the last point that {runs} reached"
 
 

@@ -28,8 +28,8 @@ ActRef = Annotated[
     str,
     typer.Argument(
         metavar="REF",
-        help=f"{_REF}. If several have that name, the one whose state allows this; if several "
-        "states do, they are listed and nothing is done.",
+        help=f"{_REF}. If several have that name: the one whose state allows this; if several are "
+        "left, they are listed and nothing is done.",
         autocompletion=_names,
     ),
 ]

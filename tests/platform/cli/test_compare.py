@@ -66,7 +66,7 @@ def lehr(server, tmp_path):
 
 def test_comparison_shows_deltas_speed_memory_and_differences(lehr):
     lines = [line.rstrip() for line in lehr("compare", "base", "faster").stdout.splitlines()]
-    assert lines[0] == "val/loss at step 200, the last point that all 2 runs reached"
+    assert lines[0] == "val/loss at step 200, the last point that both runs reached"
     base, faster = lines[2].split(), lines[3].split()
     assert base[1] == "base"
     assert "baseline" in base
