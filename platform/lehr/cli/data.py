@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from lehr import formats
+from lehr import formats, home
 from lehr.cli.narrow import fitting
 from lehr.cli.output import JsonOption, after_ctrl_c, console, escaped, notes, print_json, table
 from lehr.cli.plan import OverridesArgument, SpecFile, read_spec
@@ -66,7 +66,7 @@ def ls(as_json: JsonOption = False) -> None:
     """
     from lehr.cli.data_list import prepared_corpora
 
-    folder = _data_dir()
+    folder = home.data_dir()
     found = prepared_corpora(folder)
     if as_json:
         print_json({"folder": str(folder), "prepared": [one.json() for one in found]})
@@ -124,21 +124,13 @@ def prepare_corpus(config: TrainConfig, *, quiet: bool = False) -> str:
     with tempfile.TemporaryDirectory(prefix="lehr-") as folder:
         path = Path(folder) / "config.yaml"
         path.write_text(config.model_dump_json())
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "lehr_trainer.data",
-            "prepare",
-            "--notices",
-            str(path),
-        ]
+        command = [sys.executable, "-P", "-m", "lehr_trainer.data", "prepare", "--notices"]
         process = subprocess.Popen(
-            command,
+            [*command, str(path)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "LEHR_DATA": str(_data_dir())},
+            env={**os.environ, "LEHR_DATA": str(home.data_dir())},
         )
         try:
             assert process.stdout is not None
@@ -186,9 +178,3 @@ def _follow(lines: Any, *, quiet: bool) -> None:
                 total=None if done is None else 1.0,
                 completed=done or 0.0,
             )
-
-
-def _data_dir() -> Path:
-    from lehr import home
-
-    return home.data_dir()

@@ -18,8 +18,6 @@ from lehr.schemas.sweeps import SweepDeletion, SweepDetail, SweepFigure, SweepVi
 from lehr.schemas.transfers import TransferView
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pandas as pd
 
     from lehr.specs import RolloutSpec, RunSpec

@@ -190,19 +190,24 @@ class RunPresenter:
         rollouts = store.rollouts.of_runs([run.id for run in runs if run.sweep_id is None])
         summary = {run.id: self._load_summary(run) for run in runs if run.attempt}
         return [
-            _run_fields(
-                run,
-                attempts.get(run.id),
-                latest.get(run.id, {}),
-                recorded_at.get(run.id),
-                trends.get(run.id, []),
-                _median(step_times.get(run.id, [])),
-                trials[run.id].parameters if run.id in trials else {},
-                rollouts.get(run.id),
-                summary.get(run.id, TrainerSummary()),
-                liveness.get(run.id, Liveness.OK),
-                self._diagnosed(run, attempts.get(run.id), latest.get(run.id, {}), look=look),
-            )
+            {
+                **_run_fields(
+                    run,
+                    attempts.get(run.id),
+                    latest.get(run.id, {}),
+                    _median(step_times.get(run.id, [])),
+                    summary.get(run.id, TrainerSummary()),
+                    liveness.get(run.id, Liveness.OK),
+                ),
+                "recorded_at": recorded_at.get(run.id),
+                "trend": trends.get(run.id, []),
+                "parameters_varied": trials[run.id].parameters if run.id in trials else {},
+                "rollout_id": rollouts.get(run.id),
+                "alerts": [
+                    *self._diagnosed(run, attempts.get(run.id), latest.get(run.id, {}), look=look),
+                    *(summary[run.id].warnings if run.id in summary else ()),
+                ],
+            }
             for run in runs
         ]
 
@@ -211,7 +216,11 @@ class RunPresenter:
     ) -> list[str]:
         step = _step(attempt, latest) if latest else None
         look = look or RunState(run.state).active
-        return [alert.message for alert in self._alerts.of(run, step, look=look)]
+        found = [alert.message for alert in self._alerts.of(run, step, look=look)]
+        loss = latest.get("val/loss")
+        if loss is not None and not math.isfinite(loss.value):
+            found.append(f"val/loss is {loss.value} at step {loss.step:,}")
+        return found
 
     def _load_summary(self, run: RunRow) -> TrainerSummary:
         key = (run.id, run.attempt)
@@ -259,14 +268,9 @@ def _run_fields(
     run: RunRow,
     attempt: Attempt | None,
     latest: dict[str, LatestValue],
-    recorded_at: float | None,
-    trend: list[float],
     step_time_s: float | None,
-    parameters: dict[str, Any],
-    rollout_id: str | None,
     summary: TrainerSummary,
     liveness: Liveness,
-    diagnosed: list[str],
 ) -> dict[str, Any]:
     state = RunState(run.state)
     train, resources = run.spec.get("train"), run.spec["resources"]
@@ -281,7 +285,6 @@ def _run_fields(
     before_first_step = state.active and (attempt is None or attempt.last_step is None)
     return {
         **{name: getattr(run, name) for name in _COLUMNS},
-        "rollout_id": rollout_id,
         "reason": run.reason or (summary.notice if before_first_step else None),
         "gpus": resources["gpus"],
         "nodes": resources["nodes"],
@@ -296,13 +299,9 @@ def _run_fields(
         "parameters": summary.parameters,
         "flops_per_token": flops_per_token(train) if train else None,
         "latest": latest_values(latest),
-        "recorded_at": recorded_at,
-        "trend": trend,
-        "parameters_varied": parameters,
         "eta_s": _eta_s(total, step, step_time_s) if moving else None,
         "liveness": (liveness if state.active else Liveness.OK).value,
         "training_over": _training_over(run, attempt) if state.active else None,
-        "alerts": _alerts(latest, summary, diagnosed),
     }
 
 
@@ -340,17 +339,6 @@ def _gpus(attempt: Attempt) -> list[GpuRef]:
 
 def _explained(alerts: Iterable[Alert]) -> list[AlertView]:
     return [AlertView.model_validate(alert, from_attributes=True) for alert in alerts]
-
-
-def _alerts(
-    latest: dict[str, LatestValue], summary: TrainerSummary, diagnosed: list[str]
-) -> list[str]:
-    """Return alerts and warnings for the user."""
-    loss = latest.get("val/loss")
-    alerts = list(diagnosed)
-    if loss is not None and not math.isfinite(loss.value):
-        alerts.append(f"val/loss is {loss.value} at step {loss.step:,}")
-    return [*alerts, *summary.warnings]
 
 
 def _median(values: Sequence[float]) -> float | None:

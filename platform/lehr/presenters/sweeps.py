@@ -204,20 +204,18 @@ class SweepPresenter:
         newest = {run_id: found[metric] for run_id, found in latest.items() if metric in found}
         rates = {one.run_id: one.tokens_per_step for one in both}
         alike = len({rates[trial.run_id] for trial in trials}) <= 1
-        statuses = []
-        for one in both:
-            last = newest.get(one.run_id)
-            statuses.append(
-                TrialStatus(
-                    run_id=one.run_id,
-                    parameters=one.parameters,
-                    state=one.state,
-                    value=last.value if last else None,
-                    step=last.step * (1 if alike else rates[one.run_id]) if last else None,
-                    cause=one.cause,
-                    repeats=one.repeats,
-                )
+        statuses = [
+            TrialStatus(
+                run_id=one.run_id,
+                parameters=one.parameters,
+                state=one.state,
+                value=last.value if (last := newest.get(one.run_id)) else None,
+                step=last.step * (1 if alike else rates[one.run_id]) if last else None,
+                cause=one.cause,
+                repeats=one.repeats,
             )
+            for one in both
+        ]
         standings = statuses[: len(trials)]
 
         def value_at(run_id: str, step: int) -> float | None:
