@@ -230,13 +230,13 @@ def test_curves_and_comparisons_are_grouped_by_any_path_tag_or_metric(visit: Vis
     field.fill("nothing.like.it")
     field.press("Enter")
     expect(page.locator("#filter-problem")).to_have_text("mean by: no run has nothing.like.it")
-    field.fill("val/loss")
+    field.fill("lr")
     while not held:
         page.wait_for_timeout(50)
     with page.expect_response(held[0].request.url):
         held[0].continue_()
     page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
-    expect(field).to_have_value("val/loss")
+    expect(field).to_have_value("lr")
     field.press("Enter")
     page.wait_for_function(f"() => ({drawn})() === '2,2'")
     expect(page.locator("#filter-problem")).to_be_hidden()

@@ -5,6 +5,8 @@ import { test } from "node:test";
 
 import { bySeeds } from "../../api/lehr_api/dashboard/static/js/charts/seeds.js";
 import { groupOf, inGroups, spreadOf } from "../../api/lehr_api/dashboard/static/js/groups.js";
+import { Configs } from "../../api/lehr_api/dashboard/static/js/runs/configs.js";
+import { grouper, namesIn } from "../../api/lehr_api/dashboard/static/js/runs/grouping.js";
 import { curve, run } from "./support.js";
 
 /** @param {string} path @param {any} [value] */
@@ -28,6 +30,14 @@ test("a group by several keys has the value of each", () => {
   const one = run({ tags: ["b"], project: "p" });
   assert.equal(groupOf(one, { by: "train.optimizer.lr, train.model,tag:b", ...grouping }), "lr 0.1@18 · model tiny@11 · b");
   assert.equal(groupOf(one, { by: "project,train.seed", ...grouping }), "p · no seed");
+});
+
+test("keys of a grouping are the ends of paths, and no group is made where no run has one", () => {
+  const configs = new Configs();
+  configs.take({ runs: ["a", "c"], same: {}, differing: { "train.optimizer.lr": [1e-3, 3e-3] }, metrics: {} });
+  assert.deepEqual(namesIn("lr, tag, tag:a, project"), ["lr"]);
+  assert.equal(grouper("lr,tag:b", configs)?.(run({ id: "c" })), "lr 3.0e-3 · not b");
+  assert.deepEqual(["", "lr, los"].map((text) => grouper(text, configs)), [null, null]);
 });
 
 test("groups are in the order of their first runs", () => {

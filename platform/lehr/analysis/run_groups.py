@@ -1,8 +1,7 @@
 """Groups of runs by what a user names: paths of the config, metrics, tags, the project.
 
 A metric has a group for each value if these are few and whole, else parts with about equally many
-runs. ``val/loss<2.5`` names the value that divides the runs. The dashboard's ``bins.js`` computes
-the same; both are tested with ``tests/data/metric_bins.json``.
+runs. ``val/loss<2.5`` names the value that divides the runs.
 """
 
 from __future__ import annotations
@@ -133,7 +132,7 @@ def _between(low: float, high: float) -> float:
     """Return the shortest number that is more than ``low`` and at most ``high``."""
     middle = low + (high - low) / 2
     for digits in range(1, _DIGITS + 1):
-        # A tie rounds up as in the dashboard, not to the even digit.
+        # A tie rounds up, not to the even digit.
         rounding = Context(prec=digits, rounding=ROUND_HALF_UP)
         found = float(rounding.create_decimal(Decimal(middle)))
         if low < found <= high:

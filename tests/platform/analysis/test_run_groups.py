@@ -33,7 +33,7 @@ RUNS = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["case"] for case in CASES])
-def test_values_of_a_metric_are_grouped_as_the_dashboard_does(case):
+def test_values_of_a_metric_are_in_parts_or_groups_of_their_own(case):
     values = [None if value is None else float(value) for value in case["values"]]
     at = edges(value for value in values if value is not None)
     assert [bin_name("m", value, at) for value in values] == case["names"]

@@ -1,13 +1,10 @@
-/** Groups of runs: by a path of the config, a metric, by tag, by project. */
-
-import { binOf, readKey } from "./bins.js";
+/** Groups of runs: by a path of the config, by tag, by project. */
 
 /**
  * @typedef {object} Grouping
- * @property {string} by paths of the config, metrics, "tag", "project", or "tag:" and one tag, with commas between them
+ * @property {string} by paths of the config, "tag", "project", or "tag:" and one tag, with commas between them
  * @property {(run: string, path: string) => any} value the run's value of a path; undefined if it is not known
  * @property {(value: any, path: string) => string} text of a value
- * @property {Map<string, {value: (run: string) => number | null, edges: number[] | null}>} [metrics] those among the keys
  */
 
 /**
@@ -17,13 +14,7 @@ import { binOf, readKey } from "./bins.js";
  * @param {Grouping} grouping
  * @returns {string}
  */
-export const groupOf = (run, { by, value, text, metrics }) =>
-  keysOf(by)
-    .map((key) => {
-      const metric = metrics?.get(key);
-      return metric ? binOf(readKey(key).metric, metric.value(run.id), metric.edges) : partOf(run, key, value, text);
-    })
-    .join(" · ");
+export const groupOf = (run, { by, value, text }) => keysOf(by).map((key) => partOf(run, key, value, text)).join(" · ");
 
 /** The keys of a group. @param {string} by */
 export const keysOf = (by) => by.split(",").map((key) => key.trim()).filter(Boolean);

@@ -6,7 +6,7 @@ import { integer } from "../format.js";
 import { listFilter } from "../listfilter.js";
 import { empty, showFailure } from "../notices.js";
 import { installPage } from "../page.js";
-import { Beside, drawnOf } from "../runs/beside.js";
+import { Beside } from "../runs/beside.js";
 import { COLUMNS } from "../runs/columns.js";
 import { columnNames, columnOf, forLabels, LOOKED_AT, varyingPaths } from "../runs/config-columns.js";
 import { Configs } from "../runs/configs.js";
@@ -232,7 +232,7 @@ function redraw(all = false) {
     rows.renew();
     drawOptionsNow();
   }
-  const group = grouper(by, configs, drawnOf(listed, true).runs);
+  const group = grouper(by, configs);
   const noGroup = by && !group && beside && configs.runs.size ? `mean by: no run has ${by}` : null;
   showProblem(filter.problem ?? (filter.keys.length ? unknownKey(filter, list.runs.values(), configs) : null) ?? noGroup);
   const paths = forLabels(varying);
@@ -320,7 +320,7 @@ const drawOptionsNow = () =>
     values: columnNames(chosen, varying, beside !== null),
     varying,
     by,
-    paths: [...configs.paths, ...new Set(shown.flatMap((run) => Object.keys(run.latest)))],
+    paths: [...configs.paths],
     onBy: (next) => {
       by = next;
       write({ by });

@@ -22,10 +22,10 @@ const MOST_GROUPED = 60;
  * Return the runs whose curves are drawn, and what is said of the others.
  *
  * @param {RunView[]} all the runs that have a row, in the order of the table
- * @param {boolean} grouped whether they are drawn as means: groups by a metric divide them
- * @param {{total: number, folded: boolean}} [table] how many runs it counts, and whether some are in folded sweeps
+ * @param {boolean} grouped whether they are drawn as means
+ * @param {{total: number, folded: boolean}} table how many runs it counts, and whether some are in folded sweeps
  */
-export function drawnOf(all, grouped, { total, folded } = { total: 0, folded: false }) {
+export function drawnOf(all, grouped, { total, folded }) {
   const most = grouped ? MOST_GROUPED : MOST_DRAWN;
   const trained = all.filter((run) => run.step !== null);
   const runs = trained.slice(0, most);

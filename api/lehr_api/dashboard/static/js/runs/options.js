@@ -11,7 +11,7 @@ import { COLUMNS } from "./columns.js";
  * @property {string[]} values names of the columns for configs and metrics
  * @property {string[]} varying paths by which the runs differ
  * @property {string} by what the curves are grouped by
- * @property {string[]} paths all that configs have, and metrics
+ * @property {string[]} paths all that configs have
  * @property {(by: string) => void} onBy
  * @property {(yes: boolean) => void} onGrouped
  * @property {(yes: boolean) => void} onCurves
@@ -47,7 +47,7 @@ export function drawOptions(place, choices) {
         "label.field",
         { key: "by" },
         "mean by",
-        h("input", { type: "search", list: "group-paths", size: "14", value: choices.by, placeholder: "lr, val/loss, tag", spellcheck: "false", title: "Draw runs with the same value as one curve: their mean, with the range as a band. A metric divides them into equal parts, val/loss<2.5 at 2.5", onchange: (/** @type {Event} */ event) => choices.onBy(/** @type {HTMLInputElement} */ (event.target).value.trim()) }),
+        h("input", { type: "search", list: "group-paths", size: "14", value: choices.by, placeholder: "lr, tag", spellcheck: "false", title: "Draw runs with the same value as one curve: their mean, with the range as a band.", onchange: (/** @type {Event} */ event) => choices.onBy(/** @type {HTMLInputElement} */ (event.target).value.trim()) }),
         h("datalist", { id: "group-paths" }, [...varying, "tag", "project", ...choices.paths].slice(0, MOST_OFFERED).map((path) => h("option", { key: path, value: path }))),
       ),
     h(
