@@ -317,7 +317,8 @@ def _leave_out(names: Iterable[str]) -> None:
     if new and len(_left_out) < _MOST_NAMES:
         _left_out.update(dict.fromkeys(new))
         with contextlib.suppress(Exception):
-            lehr_log._write({"kind": "left_out", "step": 0, "values": _left_out})  # noqa: SLF001
+            values = dict.fromkeys(new)
+            lehr_log._write({"kind": "left_out", "step": 0, "values": values})  # noqa: SLF001
 
 
 def _keep() -> None:

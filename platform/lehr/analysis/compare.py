@@ -74,6 +74,8 @@ _OUTCOME_NEUTRAL = (
     "trainer.stop_grace_s",
 )
 """Fields that change speed or memory, but by contract not the losses."""
+_NEAR = 0.9
+"""Share of the common x from which a run's last value counts as one there."""
 _CHANGE_BATCHES = (SEED, "train.data", "train.batch", "train.validation", "train.steps")
 """Fields that decide which batches a run trains on; of these, only factors and the seed do."""
 
@@ -112,7 +114,7 @@ class RunOutcome:
 
     run_id: str
     x: float | None
-    """x of the value: the run's last point at or before the common x."""
+    """x of the value: the run's last point at the common x or close before it."""
     value: float | None
     delta: float | None
     """value minus the baseline's; None where they were measured on different held-out sets."""
@@ -274,6 +276,10 @@ def _standings(
             continue
         at = bisect.bisect_right([x for x, _ in run.curve], common) - 1
         x, value = run.curve[at]
+        if x < _NEAR * common:
+            why = f"its last value until then is at {x:,.0f}"
+            found.append(RunOutcome(run.id, None, None, None, why))
+            continue
         if held_out.differ(runs[0].id, run.id):
             found.append(RunOutcome(run.id, x, value, None, "another held-out set"))
             continue

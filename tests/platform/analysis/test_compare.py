@@ -165,6 +165,15 @@ def test_run_without_a_value_leaves_the_others_comparable():
     assert "no two of these runs differ only" in compare(runs[1:3]).noise_note
 
 
+def test_value_long_before_the_common_step_is_not_compared():
+    rare = dataclasses.replace(run("rare", [], lr=1e-3), curve=[(0, 3.5), (200, 1.0)])
+    result = compare([run("a", [2.0, 1.5]), rare])
+    assert result.common_x == 20
+    assert [s.value for s in result.results] == [1.5, None]
+    assert result.results[1].incomparable == "its last value until then is at 0"
+    assert result.gaps == ()
+
+
 def test_runs_without_a_common_point_are_not_compared():
     result = compare([run("a", [1.0]), run("b", [1.0], every=100)])
     assert [(s.value, s.incomparable) for s in result.results] == [

@@ -134,8 +134,8 @@ def test_wandb_keeps_config_and_summary_and_names_what_it_leaves_out(tmp_path):
         "lr": 2e-3, "out": "./out", "opt.betas": "(0.9, 0.95)", "seed": str(2**64), "depth": 4,
         "fn": "builtin_function_or_method",
     }  # fmt: skip
-    *_, left_out = lines(tmp_path / "log", "left_out")
-    assert [*left_out["values"]] == [
+    left_out = lines(tmp_path / "log", "left_out")
+    assert [name for line in left_out for name in line["values"]] == [
         "img (Image)", "text (str)", "summary/path (str)", "plot (Unsupported)", "alert", "watch", "Api",
     ]  # fmt: skip
 
