@@ -30,7 +30,7 @@ AnySpec = TypeVar("AnySpec", RunSpec, SweepSpec, RolloutSpec)
 
 
 @dataclass(frozen=True)
-class Submission(Operation[V]):
+class SpecOperation(Operation[V]):
     spec: Spec
 
 
@@ -50,7 +50,7 @@ def check(
     Raises:
         UserError: the submission would be refused, with this error.
     """
-    made: Submission[Any]
+    made: SpecOperation[Any]
     if kind == "run":
         made = submit_run(context, spec, overrides, {}, code_sent=code_sent)
     elif kind == "sweep":
@@ -75,7 +75,7 @@ def submit_run(
     provenance: Plain,
     *,
     code_sent: bool = True,
-) -> Submission[RunDetail]:
+) -> SpecOperation[RunDetail]:
     """Return the operation that records a run and queues it.
 
     Raises:
@@ -89,7 +89,7 @@ def submit_run(
             context.store.runs.create(loaded, actor=actor.current(), provenance=provenance).id
         )
 
-    return Submission(
+    return SpecOperation(
         "runs",
         _request(spec, overrides, provenance),
         prepare,
@@ -105,7 +105,7 @@ def launch_sweep(
     provenance: Plain,
     *,
     code_sent: bool = True,
-) -> Submission[SweepDetail]:
+) -> SpecOperation[SweepDetail]:
     """Return the operation that records a sweep with all its runs and queues them.
 
     Raises:
@@ -123,7 +123,7 @@ def launch_sweep(
         sweeps = context.store.sweeps
         return lambda: sweeps.create(loaded, rows, actor=actor.current(), provenance=provenance).id
 
-    return Submission(
+    return SpecOperation(
         "sweeps",
         _request(spec, overrides, provenance),
         prepare,
@@ -139,7 +139,7 @@ def launch_rollout(
     provenance: Plain,
     *,
     code_sent: bool = True,
-) -> Submission[RolloutDetail]:
+) -> SpecOperation[RolloutDetail]:
     """Return the operation that records a rollout; the dispatcher starts its stages.
 
     Raises:
@@ -154,7 +154,7 @@ def launch_rollout(
         rollouts = context.store.rollouts
         return lambda: rollouts.create(loaded, names, provenance=provenance).id
 
-    return Submission(
+    return SpecOperation(
         "rollouts",
         _request(spec, overrides, provenance),
         prepare,
