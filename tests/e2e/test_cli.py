@@ -147,7 +147,7 @@ def test_ending_a_watch_does_not_stop_the_run(server, corpus, write):
         _, output = watching.communicate(timeout=30)
         assert watching.returncode == 0
         assert "Detached. Nothing was stopped." in output
-        assert "Watch again: lehr watch cli-detach" in output
+        assert f"Watch again: lehr watch {client.run('cli-detach').id}" in output
         step = client.run("cli-detach").view.step or 0
         until(
             lambda: (client.run("cli-detach").view.step or 0) > step,

@@ -147,8 +147,8 @@ def print_next(launched: Sweep | Rollout, *, watch: bool) -> None:
     out = console()
     out.print(f"  {launched.url}", style="dim")
     if not watch:
-        name = launched.name
-        out.print(f"  Watch it: lehr watch {name}        Stop it: lehr cancel {name}", style="dim")
+        ref = launched.id  # Others may have its name.
+        out.print(f"  Watch it: lehr watch {ref}        Stop it: lehr cancel {ref}", style="dim")
 
 
 def nothing_recorded(error: LehrError) -> LehrError:

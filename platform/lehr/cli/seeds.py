@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lehr import formats
-from lehr.cli.connect import Ref, connect
+from lehr.cli.connect import ActRef, connect
 from lehr.cli.output import JsonOption, YesOption, console, escaped, print_json
 from lehr.cli.run_actions import confirm
 from lehr.cli.watch import watch_until_end
@@ -20,7 +20,7 @@ app = typer.Typer(rich_markup_mode=None)
 
 @app.command("seeds")
 def seeds(
-    ref: Ref,
+    ref: ActRef,
     n: Annotated[int, typer.Option("--n", "-n", help="Number of runs to add, 1 to 20.")] = 3,
     yes: YesOption = False,
     watch: Annotated[
@@ -37,9 +37,10 @@ def seeds(
     JSON: {sweep: SweepDetail}. --json skips the confirmation.
     """
     client = connect()
-    run = client.run(ref)
+    run = client.run(ref, "seeds")
     if not as_json and not yes and n >= 1:
-        confirm(f"Queue {n} {'run' if n == 1 else 'runs'} like {run.name}{_time(run, n)}?")
+        runs = "1 run" if n == 1 else f"{n} runs"
+        confirm(f"Queue {runs} like {run.name} ({run.id}){_time(run, n)}?")
     made = run.seeds(n)
     if as_json:
         print_json({"sweep": made.detail})

@@ -81,7 +81,7 @@ def watch_until_end(
     except KeyboardInterrupt:
         notes().print(
             f"\nDetached. Nothing was stopped.\n"
-            f"  Watch again: lehr watch {found.name}        Stop it: lehr cancel {found.name}"
+            f"  Watch again: lehr watch {found.id}        Stop it: lehr cancel {found.id}"
         )
         raise typer.Exit(0) from None
     if isinstance(found, Sweep):

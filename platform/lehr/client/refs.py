@@ -23,7 +23,7 @@ from lehr.schemas.sweeps import SweepDetail, SweepView
 if TYPE_CHECKING:
     from lehr.client.transport import Transport
 
-Act = Literal["cancel", "pause", "resume", "retry", "archive", "delete", "compare"]
+Act = Literal["cancel", "pause", "resume", "retry", "archive", "delete", "compare", "seeds"]
 PAGE = 200
 _OVER = {*map(str, ENDED), "passed"}
 _FITS: dict[Act, Callable[[set[str]], bool]] = {
@@ -35,6 +35,7 @@ _FITS: dict[Act, Callable[[set[str]], bool]] = {
     "archive": lambda states: states <= _OVER,
     "delete": lambda states: states <= _OVER,
     "compare": lambda states: not states <= {RunState.QUEUED, RunState.CANCELLED},
+    "seeds": lambda states: not states <= {RunState.QUEUED, RunState.CANCELLED},
 }
 
 

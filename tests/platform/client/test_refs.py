@@ -41,6 +41,7 @@ def runs_of(store, *states, name="first"):
         ("delete", RunState.COMPLETED, RunState.RUNNING),
         ("retry", RunState.FAILED, RunState.COMPLETED),
         ("compare", RunState.COMPLETED, WAITS),
+        ("seeds", RunState.COMPLETED, WAITS),
     ],
 )
 def test_verb_takes_the_one_it_can_act_on_not_the_newest(server, verb, older, newest):
