@@ -178,7 +178,9 @@ def _by_trainer(finished: FinishedReport, ended: ExitReport) -> Cause:
     message = finished.message or "the trainer failed without a message"
     if cause in _OWN_CAUSES:
         return Cause(cause, _OWN_CAUSES[cause], message)
-    found = _by_pattern(message, quoted=False) or _by_pattern(ended.log_tail)
+    found = _by_pattern(message, quoted=False)
+    if cause != "program_failed":  # Its log has secrets, and errors that the program handled.
+        found = found or _by_pattern(ended.log_tail)
     if found is not None:
         return Cause(found.name, found.budget, f"{message} ({found.message})")
     return Cause(cause, Budget.INFRASTRUCTURE if cause in _OWN_SUSPICIONS else Budget.USER, message)

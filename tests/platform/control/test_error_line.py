@@ -25,6 +25,9 @@ RAISED = {
     "cut traceback": ("    loss.backward()\nRuntimeError: no grad\n", "RuntimeError: no grad"),
     "rank that failed first": (f"{RANKS}{HEAD}  File\nx.ChildFailedError: \n===\n{ROOT}", "ValueError: boom at step 3"),
     "launcher alone": (f"{HEAD}  File\nx.CalledProcessError: 1\n", "x.CalledProcessError: 1"),
+    "empty line of a rank": (f"[rank0]: {HEAD}[rank0]:\n[rank0]: KeyError: 1\n", "KeyError: 1"),
+    "ignored at the exit": (f"{BOOM}Exception ignored in: <f>\n{OTHER}", "ValueError: boom at step 3"),
+    "in a thread": (f"{BOOM}Exception in thread T:\n{OTHER}{CHAINED}{OTHER}", "ValueError: boom at step 3"),
     "none": ("step 3\nError rate 0.5\n", None),
     "nothing": ("", None),
 }  # fmt: skip
@@ -37,6 +40,8 @@ LAST = {
         "Set the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.\n"),
         "Key 'lrr' is not in struct",
     ),
+    "ignored at the exit": (f"no data\nException ignored in: <f>\n{BOOM}", "no data"),
+    "only in a thread": (f"no data\nException in thread T:\n{BOOM}", "ValueError: boom at step 3"),
     "ruler": ("no data\n=====\n", "no data"),
     "nothing": (" \n\r\n", None),
     "long": ("x" * 5000, "x" * 297 + "..."),

@@ -103,6 +103,18 @@ def test_each_cause_of_the_trainer_has_its_budget(cause, budget):
     assert ends.state is (RunState.FAILED if budget == "none" else RunState.QUEUED)
 
 
+def test_failure_of_a_program_is_classified_by_its_message_and_quotes_no_log():
+    tail = "caught: CUDA out of memory with token hf_hidden\n"
+    for message, cause in (
+        ("KeyError: 'x'", "program_failed"),
+        ("CUDA out of memory", "out_of_memory"),
+    ):
+        finished = FinishedReport("failed", "program_failed", message)
+        found = classify(ExitReport(code=1, log_tail=tail), finished)
+        assert found.name == cause
+        assert "hf_hidden" not in found.message
+
+
 def test_trainer_failure_without_a_cause_is_classified_by_its_message():
     finished = FinishedReport(
         "failed", "error", "NCCL gave up: ncclRemoteError: a remote process exited"
