@@ -28,10 +28,10 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from lehr.errors import HomeUnusable
+from lehr.errors import HomeUnusable, ServerUnavailable
 from lehr_trainer.files import ensure_secret, write_atomically
 
 DEFAULT_HOST = "127.0.0.1"
@@ -190,6 +190,23 @@ def ensure_token(where: Path) -> str:
     return found.strip()
 
 
+def boot_id() -> str:
+    """Return the id of this boot of the machine; "" on a system without one."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        return ""
+
+
+def own_network() -> str:
+    """Return the machine and network namespace of this process: where its 127.0.0.1 is."""
+    try:
+        namespace = str(Path("/proc/self/ns/net").readlink())
+    except OSError:
+        namespace = ""
+    return f"{boot_id() or socket.gethostname()} {namespace}"
+
+
 @dataclass(frozen=True)
 class ServerInfo:
     """The content of ``server.json``: the running server, or the last one."""
@@ -199,6 +216,8 @@ class ServerInfo:
     version: str
     ca_file: str | None = None
     """The certificate of the authority that signed the server's, if it was started with --ca."""
+    network: str | None = field(default_factory=own_network)
+    """The server's ``own_network``; None if an earlier version wrote the file."""
 
 
 def server_url(where: Path | None = None) -> str | None:
@@ -215,7 +234,7 @@ def read_server(where: Path) -> ServerInfo | None:
     try:
         data = json.loads((where / "server.json").read_bytes())
         url, pid, version = str(data["url"]).rstrip("/"), int(data["pid"]), str(data["version"])
-        return ServerInfo(url, pid, version, data.get("ca_file"))
+        return ServerInfo(url, pid, version, data.get("ca_file"), data.get("network"))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -223,9 +242,22 @@ def read_server(where: Path) -> ServerInfo | None:
 def server_runs(where: Path, url: str) -> bool:
     """Return whether the home's server runs at ``url``, so that no other program has its port:
     the process in ``server.json`` holds the lock.
+
+    Raises:
+        ServerUnavailable: it may run in another network, where its address is another program's.
     """
     info = read_server(where)
-    return info is not None and info.url == url and lock_holder(where) == info.pid
+    if info is None or info.url != url or lock_holder(where) != info.pid:
+        return False
+    if info.network != own_network():
+        # A home that a container or another machine sees too: a stranger may have the port here.
+        raise ServerUnavailable(
+            f"the server of {where} ({url}) may be in another network than this process, on "
+            "another machine or in a container; the token was not sent.",
+            hint="Name the server and a token: LEHR_SERVER=URL LEHR_TOKEN=TOKEN\n"
+            "  A server of an earlier version on this machine: lehr down --keep-runs, then lehr up",
+        )
+    return True
 
 
 def joined_server(where: Path) -> str | None:
@@ -319,11 +351,12 @@ def release_lock(where: Path) -> None:
 
 def lock_holder(where: Path, name: str = "lehr.lock") -> int | None:
     """Return the pid of the process that holds a lock of the home, -1 if that is not known; None
-    if none does. ``up.lock`` is that of a command which starts or stops the server.
+    if none does, or the lock cannot be read. ``up.lock`` is that of a command which starts or
+    stops the server.
     """
     try:
-        descriptor = os.open(where / name, os.O_RDWR)
-    except FileNotFoundError:
+        descriptor = os.open(where / name, os.O_RDONLY)  # The home may be read-only here.
+    except OSError:
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -117,7 +119,15 @@ def test_server_json_is_removed_by_its_own_process_only(tmp_path: Path) -> None:
 HOLD = "import sys, pathlib, lehr.home as h\nh.acquire_lock(pathlib.Path(sys.argv[1]))\nprint('held', flush=True)\nsys.stdin.read()"
 
 
-def test_second_process_is_rejected_with_the_holder_of_the_home(tmp_path: Path) -> None:
+def _read_only(path: Path, flags: int, opened: Callable[[Path, int], int] = os.open) -> int:
+    if flags & (os.O_WRONLY | os.O_RDWR):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+    return opened(path, flags)
+
+
+def test_second_process_is_rejected_with_the_holder_of_the_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)],
         stdin=subprocess.PIPE,
@@ -128,6 +138,11 @@ def test_second_process_is_rejected_with_the_holder_of_the_home(tmp_path: Path) 
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         assert home.lock_holder(tmp_path) == holder.pid
+        # In a home that is mounted read-only; a lock that cannot be read is not known to be held.
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", _read_only)
+            assert home.lock_holder(tmp_path) == holder.pid
+        assert home.lock_holder(tmp_path / "lehr.lock") is None
         with pytest.raises(HomeUnusable, match=f"in use by process {holder.pid}"):
             Store.open(tmp_path)
         holder.kill()

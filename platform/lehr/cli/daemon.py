@@ -80,6 +80,7 @@ class RunningServer:
     def client(self) -> Client:
         from lehr.client import Client
 
+        home.server_runs(self.where, self.url)  # Fails if its address may be another program's.
         return Client(self.url, home.read_token(self.where))
 
 

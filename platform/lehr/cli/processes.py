@@ -9,6 +9,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from lehr.home import boot_id
+
 
 @dataclass(frozen=True)
 class ProcessId:
@@ -32,7 +34,7 @@ def identify(pid: int) -> ProcessId | None:
     fields = text.rpartition(")")[2].split()
     if fields[0] in {"Z", "X"}:
         return None
-    return ProcessId(pid, f"{_boot_id()}:{fields[19]}")
+    return ProcessId(pid, f"{boot_id()[:8]}:{fields[19]}")
 
 
 def processor_s(pid: int) -> float:
@@ -78,13 +80,6 @@ def _signal(process: ProcessId, number: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
-    except OSError:
-        return ""
 
 
 def _identify_by_ps(pid: int) -> ProcessId | None:
