@@ -44,4 +44,6 @@ def test_share_is_refused_where_the_preparation_refuses_it(tmp_path, document):
     assert 0 < len(refused) < 6
     count = {"file": 4, "paragraph": 36}[document]
     assert f"it has {count} different documents (each a {document}) in 5 files" in refused[0]
+    finer = {"file": "document: paragraph or line,", "paragraph": "document: line,"}[document]
+    assert finer in refused[0]
     assert "0 are held out, with at most 0 tokens to score" in refused[0]

@@ -65,11 +65,13 @@ def check_size(
     trained = [size for name, size in documents.items() if not is_held_out(name, validation.share)]
     if min(sum(scored), sum(trained)) > sequence_length or not documents:
         return
+    finer = {"file": "paragraph or line", "paragraph": "line"}.get(corpus.document)
+    divide = f"divide the corpus by data.corpus.document: {finer}, " if finer else ""
     raise BadData(
         f"data.corpus is too small: it has {len(documents):,} different documents (each a "
         f"{corpus.document}) in {len(files):,} files. By validation.share: {validation.share:g}, "
         f"{len(scored):,} are held out, with at most {sum(scored):,} tokens to score, and "
         f"{len(trained):,} are left to train on, with at most {sum(trained):,}; both need more "
-        f"than the {sequence_length:,} tokens of a sequence. Change validation.share, divide the "
-        "corpus by data.corpus.document: paragraph or line, or take a larger one"
+        f"than the {sequence_length:,} tokens of a sequence. Change validation.share, {divide}or "
+        "take a larger corpus"
     )
