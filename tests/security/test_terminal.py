@@ -12,7 +12,7 @@ from lehr_testing import cli, seeding
 from lehr_testing.api import TOKEN, begin, end, ingest, line, metrics, served, started
 
 # Clear the screen, set the title, and the same by the single characters CSI and OSC.
-CONTROLS = "a\x1b[2Jb\x1b]0;title\x07c\x9b2Jd\x9d0;title\x9ce\x08f\x7fg\rh"
+CONTROLS = "h\ra\x1b[2Jb\x1b]0;title\x07c\x9b2Jd\x9d0;title\x9ce\x08f\x7fg"
 SHOWING = (
     "show {run}",
     "show {sweep}",
