@@ -47,35 +47,24 @@ class Turns:
 
     async def answer_person(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Call ``app``; a person waits until its answer begins. An event stream begins at once."""
-        waiting = True
-
-        def begun() -> None:
-            nonlocal waiting
-            if not waiting:
-                return
-            waiting = False
-            self._people -= 1
-            if self._next is not None and not self._people:
-                self._next.cancel()  # It may be a pause.
-                self._next = asyncio.get_running_loop().call_soon(self._begin)
+        waiting = 1
 
         async def send_answer(message: Message) -> None:
-            begun()
+            nonlocal waiting
+            self._people -= waiting
+            waiting = 0
             await send(message)
 
         self._people += 1
         try:
             await app(scope, receive, send_answer)
         finally:
-            begun()
+            self._people -= waiting
 
     def _begin_later(self) -> None:
         if self._next is None:
-            loop = asyncio.get_running_loop()
-            people = self._people
-            self._next = (
-                loop.call_later(PAUSE_S, self._begin) if people else loop.call_soon(self._begin)
-            )
+            pause_s = PAUSE_S if self._people else 0
+            self._next = asyncio.get_running_loop().call_later(pause_s, self._begin)
 
     def _begin(self) -> None:
         self._next = None
