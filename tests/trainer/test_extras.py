@@ -37,6 +37,16 @@ def test_extra_is_installed_from_the_origin_of_the_installed_lehr(monkeypatch, o
     assert extras.install("gcsfs") == "pip install 'gcsfs'"
 
 
+def test_lehr_without_a_distribution_has_a_sentence_for_a_command(monkeypatch):
+    def missing(name):
+        raise extras.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(extras.metadata, "distribution", missing)
+    monkeypatch.setattr(extras.metadata, "requires", missing)
+    assert extras.install("lehr[mcp]") == "the packages of lehr[mcp] in Lehr's pyproject.toml"
+    assert extras.extra_with("ray") is None
+
+
 def test_extra_of_a_missing_module_is_found_by_the_package_that_has_it():
     assert extras.extra_with("prometheus_client.core") == "server"
     assert [extras.extra_with(name) for name in ("ray", "torch", "mcp")] == [
