@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from itertools import islice
 from pathlib import Path
 
 from lehr.capsules.collect import NEVER
@@ -15,7 +14,8 @@ from lehr.node.project_data import described
 from lehr.specs.code import Code, from_root
 
 _SHOWN = 4
-_FOLDERS = 10_000
+_MOST = 10_000
+"""Folders and files that are looked at, at most."""
 _HIDDEN_AND_SPECS = (".*", "/*.yaml", "/*.yml")
 
 
@@ -36,7 +36,8 @@ def data_files(root: Path, names: Sequence[str], sent: Collection[str]) -> dict[
 def left_out(code: Code, root: Path, there: Collection[str], taken: str | None) -> list[str]:
     """Return what else is in the uppermost folder, the largest first: ``data/ (1.1 GB, 3 files)``.
 
-    What the spec itself leaves out, hidden files and specs do not count.
+    What the spec itself leaves out, hidden files and specs do not count, nor modules that the
+    script does not import. With more than 10,000 files, the sizes are of those that were counted.
 
     Args:
         code: what the spec sends.
@@ -46,22 +47,29 @@ def left_out(code: Code, root: Path, there: Collection[str], taken: str | None) 
     """
     from pathspec import GitIgnoreSpec
 
-    excluded = GitIgnoreSpec.from_lines([*_HIDDEN_AND_SPECS, *NEVER, *code.exclude])
+    excluded = GitIgnoreSpec.from_lines(
+        [*_HIDDEN_AND_SPECS, *NEVER, *code.exclude, *([] if taken is None else ["*.py"])]
+    )
     included = from_root(code.include if taken is None else ["."])
     sizes: dict[str, list[int]] = defaultdict(list)
-    for folder, folders, files in islice(os.walk(root, followlinks=True), _FOLDERS):
+    left = _MOST
+    for folder, folders, files in os.walk(root, followlinks=True):
         inside = os.path.relpath(folder, root).removeprefix(".").rstrip("/")
         inside += "/" * bool(inside)
         for one in [*folders]:
             if f"{inside}{one}" in there or excluded.match_file(f"{inside}{one}/"):
                 folders.remove(one)
-        for path in (inside + one for one in files):
+        for path in (inside + one for one in files[:left]):
             other = path not in there and included.match_file(path)
             if other and not excluded.match_file(path) and (root / path).is_file():
                 first, slash, _ = path.partition("/")
                 sizes[first + slash].append((root / path).stat().st_size)
+        left -= len(files) + 1
+        if left < 0:
+            break
+    least = "at least " * (left < 0)
     return [
-        f"{name} ({size(sum(each))}, {len(each):,} file{'s' * (len(each) != 1)})"
+        f"{name} ({least}{size(sum(each))}, {len(each):,} file{'s' * (len(each) != 1)})"
         for name, each in sorted(sizes.items(), key=lambda item: -sum(item[1]))
     ]
 

@@ -185,6 +185,16 @@ def test_ctrl_c_during_a_submission_says_what_was_recorded(lehr, tmp_path, monke
     [recorded] = api.store.runs.page().items
     assert f"first ({recorded.id}) is recorded, and goes on." in done.stderr
     assert f"lehr watch {recorded.id}        Stop it: lehr cancel {recorded.id}" in done.stderr
+    for command in (("submit", "run.yaml"), ("seeds", recorded.id, "--yes")):
+        sent[:] = []
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                Transport, "post", lambda *_, **options: sent.append(options) or interrupted()
+            )
+            done = run(*command)
+        assert (done.returncode, done.stderr) == (130, "\nIt may be recorded: lehr ls\n")
+        first, second = sent
+        assert (second.pop("within_s"), second.pop("again"), second) == (5.0, False, first)
     monkeypatch.setattr("lehr.cli.submit._first_word", interrupted)
     assert "is recorded, and goes on." in run("submit", "run.yaml").stderr
 
