@@ -47,6 +47,8 @@ class Uploader:
         self.parent = os.getppid()
         self.states: dict[str, dict[str, Any]] = {}
         """Reports to send, by the checkpoint's path."""
+        self.versions: dict[str, tuple[int, int] | None] = {}
+        """What was copied last, by the checkpoint's path: a program may replace one."""
         self.unreported: set[str] = set()
         self.told_at = 0.0
         self.pause = 0.0
@@ -95,7 +97,17 @@ class Uploader:
             folder
             for folder in layout.checkpoints(self.attempt_dir)
             if self.states.get(self.name(folder), {}).get("internal") not in done
+            or self.versions.get(self.name(folder)) not in {None, self.version(folder)}
         ]
+
+    @staticmethod
+    def version(folder: Path) -> tuple[int, int] | None:
+        """Return what identifies the folder's manifest; None if it is gone."""
+        try:
+            status = (folder / layout.MANIFEST).stat()
+        except OSError:
+            return None
+        return status.st_ino, status.st_mtime_ns
 
     def name(self, folder: Path) -> str:
         return str(folder.relative_to(self.run_dir))
@@ -111,6 +123,8 @@ class Uploader:
         from lehr.specs.storage_url import short
         from lehr_trainer.errors import BadCheckpoint
 
+        # Before it is opened: one that is replaced now is copied again.
+        self.versions[self.name(folder)] = self.version(folder)
         try:
             held = Folder(folder)
         except BadCheckpoint as error:
@@ -122,7 +136,7 @@ class Uploader:
             copy = Copy(self.url(self.name(folder)))
             known = copy.known()
             if known is None or known.digest != held.known.digest:
-                if self.name(folder) not in self.states:
+                if self.states.get(self.name(folder), {}).get("state") != "uploading":
                     self.note(folder, "uploading")
                     self.report()
                 copy.write(held)
