@@ -71,13 +71,19 @@ def tidy(launch: dict[str, Any]) -> None:
 
     Nodes of a gang share the copy, and another one may still train: then it stays.
     """
+    import contextlib
     import glob
     import shutil
 
     where = str(launch["attempt_dir"])
     if launch["gang"].get("node_rank", 0) == 0:
-        for draft in glob.glob(os.path.join(glob.escape(where), "checkpoints", "*.tmp")):
-            shutil.rmtree(draft, ignore_errors=True)
+        drafts = os.path.join(glob.escape(where), "checkpoints")
+        for old in glob.glob(os.path.join(drafts, "*.old")):
+            with contextlib.suppress(OSError):  # Its replacement is in place.
+                os.rename(old, old.removesuffix(".old"))
+        for ending in ("*.tmp", "*.old"):
+            for draft in glob.glob(os.path.join(drafts, ending)):
+                shutil.rmtree(draft, ignore_errors=True)
     if launch.get("program") and launch["gang"]["nodes"] == 1:
         index = os.path.join(where, project_copy.INDEX)
         project_copy.remove_unchanged(os.path.join(where, code_cache.WORK), index)

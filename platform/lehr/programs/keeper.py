@@ -30,6 +30,8 @@ _MOST_WARNINGS = 20
 """Most warnings about checkpoints that are not kept. Each one means a lost checkpoint."""
 _AGAIN_S = 10.0
 """Pause before declared files are copied again that could not be copied."""
+_RESTLESS = 10
+"""Saves in a row, none of which can be kept, after which a warning is due."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,10 @@ class Keeper:
         self._waiting: list[_Copy] = []
         self._running: tuple[_Copy, Copier] | None = None
         self._again = 0.0
-        self._declared = Declared(place.folder, program.saves, newest=program.saves_newest)
+        self._data = program.data
+        self._declared = Declared(
+            place.folder, program.saves, newest=program.saves_newest, data=self._data
+        )
 
     def request(
         self, path: str, step: int, declared: Mapping[str, tuple[int, int]] | None = None
@@ -81,7 +86,7 @@ class Keeper:
                 )
                 return
             full.stat()
-            saved = saved_in(self._place.folder, [full])
+            saved = saved_in(self._place.folder, [full], self._data)
         except (FileNotFoundError, ValueError):  # ValueError: the name contains a NUL.
             self._recorder.warn("no_checkpoint", f"{shown}: there is no such file")
             return
@@ -105,6 +110,12 @@ class Keeper:
         if any(copy.reason == "declared" for copy in copies):
             return
         saved = self._declared.settled(ended=ended)
+        if saved is None and self._declared.restless >= _RESTLESS:
+            self._recorder.warn(
+                "checkpoint_restless",
+                f"saves: what they match was written {_RESTLESS} times, and none of it is kept: "
+                "a file counts as complete after 1 s without a change. Save less often",
+            )
         if saved is None or (time.monotonic() < self._again and not ended):
             return
         catch_up()

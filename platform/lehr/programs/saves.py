@@ -9,6 +9,7 @@ import hashlib
 import os
 import shutil
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -62,8 +63,8 @@ class Kept:
     seconds: float
 
 
-def saved_in(base: Path, paths: list[Path]) -> ProgramSave:
-    """Return the files at these paths, and all files in these folders.
+def saved_in(base: Path, paths: list[Path], data: Collection[str] = ()) -> ProgramSave:
+    """Return the files at these paths, and all files in these folders, without those of ``data``.
 
     Raises:
         OSError: one cannot be looked at, such as a link to a folder of another account.
@@ -72,12 +73,22 @@ def saved_in(base: Path, paths: list[Path]) -> ProgramSave:
     sources: list[str] = []
     elsewhere: list[str] = []
     for path in paths:
+        source = path.relative_to(base).as_posix()
+        if _is_of(data, source):
+            continue
         found, links = files_of(str(path), MOST_FILES)
-        sources += [path.relative_to(base).as_posix()] if found else []
+        states = {
+            (path / name).relative_to(base).as_posix(): _state(s) for name, s in found.items()
+        }
+        own = {name: state for name, state in states.items() if not _is_of(data, name)}
+        sources += [source] if own else []
         elsewhere += [(path / name).relative_to(base).as_posix() for name in links]
-        for name, status in found.items():
-            files[(path / name).relative_to(base).as_posix()] = _state(status)
+        files |= own
     return ProgramSave(files, sources[0] if len(sources) == 1 else None, tuple(elsewhere))
+
+
+def _is_of(data: Collection[str], name: str) -> bool:
+    return any(name == one or name.startswith(f"{one}/") for one in data)
 
 
 def keep(
@@ -91,7 +102,7 @@ def keep(
     """
     began = time.monotonic()
     _check_limits(saved)
-    draft = draft_of(folder)
+    draft, old = draft_of(folder), folder.with_suffix(".old")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
     try:
@@ -118,11 +129,16 @@ def keep(
             os.fsync(output.fileno())
         fsync_folder(draft)
         # A program that logs no steps saves all its checkpoints at step 0: the newest one counts.
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):
+            folder.rename(old)
         draft.rename(folder)
         fsync_folder(folder.parent)
+        shutil.rmtree(old, ignore_errors=True)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
+        with contextlib.suppress(OSError):  # The new one is in place.
+            old.rename(folder)
         raise
     digest = hashlib.sha256(listing).hexdigest()
     return Kept(manifest.size_bytes, digest, time.monotonic() - began)
@@ -275,8 +291,17 @@ class Declared:
     ``newest``: only the one that changed last counts.
     """
 
-    def __init__(self, base: Path, patterns: list[str], *, newest: bool = False) -> None:
-        self._base, self._patterns, self._newest = base, patterns, newest
+    def __init__(
+        self,
+        base: Path,
+        patterns: list[str],
+        *,
+        newest: bool = False,
+        data: Collection[str] = (),
+    ) -> None:
+        self._base, self._patterns, self._newest, self._data = base, patterns, newest, data
+        self.restless = 0
+        """How often they were written again, with their sizes, since one was kept."""
         self._kept = self.saved()
         self._seen: tuple[ProgramSave, float] = (self._kept, 0.0)
 
@@ -284,9 +309,9 @@ class Declared:
         try:
             paths = [p for pattern in self._patterns for p in sorted(self._base.glob(pattern))]
             if not self._newest:
-                return saved_in(self._base, paths)
-            each = [found for path in paths if (found := saved_in(self._base, [path])).files]
-            return max(each, key=_changed, default=_NOTHING)
+                return saved_in(self._base, paths, self._data)
+            each = [saved_in(self._base, [path], self._data) for path in paths]
+            return max((one for one in each if one.files), key=_changed, default=_NOTHING)
         except OSError:  # It is being replaced.
             return _NOTHING
 
@@ -296,16 +321,22 @@ class Declared:
             return None
         now, saved = time.monotonic(), self.saved()
         if saved.files != self._seen[0].files:
+            # One that is being written grows.
+            self.restless += _sizes(saved) == _sizes(self._seen[0])
             self._seen = (saved, now)
         if not saved.files or saved.files == self._kept.files:
             return None
         return saved if ended or now - self._seen[1] >= _SETTLE_S else None
 
     def note_kept(self, saved: ProgramSave) -> None:
-        self._kept = saved
+        self._kept, self.restless = saved, 0
 
 
 _NOTHING = ProgramSave({}, None)
+
+
+def _sizes(saved: ProgramSave) -> list[int]:
+    return [size for size, _ in saved.files.values()]
 
 
 def _changed(saved: ProgramSave) -> int:

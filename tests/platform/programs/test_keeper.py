@@ -273,6 +273,27 @@ def test_program_that_never_stops_changing_its_checkpoints_gets_a_few_warnings(t
     assert held.found == ["checkpoint_changed"] * 20
 
 
+def test_files_that_are_saved_faster_than_they_settle_are_named_once(tmp_path):
+    held = Kept(tmp_path, Program(script="t.py", saves=["a.txt"]))
+    for number in range(60):
+        (held.place.folder / "a.txt").write_text("x" * min(number, 40))
+        os.utime(held.place.folder / "a.txt", (number, number))
+        held.keeper.look(lambda: None)
+        assert held.found == ["checkpoint_restless"] * (number >= 50)
+
+
+def test_linked_data_are_no_part_of_what_a_program_saves(tmp_path):
+    program = Program(script="t.py", data=["set", "out/big"], saves=["*/*.pt", "out"])
+    held = Kept(tmp_path, program)
+    for name in ("set/base.pt", "out/ckpt.pt", "out/big/x", "out/bigger"):
+        (held.place.folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (held.place.folder / name).write_text("x")
+    held.keeper.look(lambda: None, ended=True)
+    assert held.found == ["checkpoint"]
+    [folder] = held.place.attempt_dir.rglob("step-*")
+    assert {p.name for p in folder.iterdir()} == {"manifest.json", "out%2Fckpt.pt", "out%2Fbigger"}
+
+
 def test_copy_for_which_there_is_no_process_is_named_and_leaves_no_descriptor(
     tmp_path, monkeypatch
 ):

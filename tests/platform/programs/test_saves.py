@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 import lehr_log
+from lehr.node import attempt_code
 from lehr.programs import saves
 from lehr.programs.saves import keep, restore, saved_in
 from lehr_trainer.contract.manifest import read_manifest
@@ -46,6 +49,33 @@ def test_path_that_gives_no_file_name_is_refused_by_its_name(base, tmp_path, nam
         keep(base, saved, tmp_path / "step_1", step=1, tokens=0, reason="schedule")
     assert refused.value.filename == name
     assert [path.name for path in tmp_path.iterdir()] == ["work"]
+
+
+@pytest.mark.parametrize("failing", [{2}, {2, 3}])
+def test_checkpoint_is_there_until_its_replacement_is(base, tmp_path, monkeypatch, failing):
+    """``{2, 3}``: as after a kill, which puts nothing back; then the node does."""
+    target, plain, calls = tmp_path / "checkpoints/step-00000000", Path.rename, []
+
+    def rename(path: Path, other: Path) -> Path:
+        calls.append(path)
+        if len(calls) in failing:
+            raise OSError(errno.EIO, "cannot be renamed")
+        return plain(path, other)
+
+    (base / "a.pt").write_text("old")
+    keep(base, saved_in(base, [base]), target, step=0, tokens=0, reason="declared")
+    (base / "a.pt").write_text("newer")
+    saved = saved_in(base, [base])
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", rename)
+        with pytest.raises(OSError, match="cannot be renamed"):
+            keep(base, saved, target, step=0, tokens=0, reason="declared")
+    assert target.exists() == (3 not in failing)
+    attempt_code.tidy({"attempt_dir": str(tmp_path), "gang": {"nodes": 1}})
+    assert (target / "a.pt").read_text() == "old"
+    keep(base, saved_in(base, [base]), target, step=0, tokens=0, reason="declared")
+    assert (target / "a.pt").read_text() == "newer"
+    assert list(target.parent.iterdir()) == [target]
 
 
 def test_longest_path_is_kept(base, tmp_path):
