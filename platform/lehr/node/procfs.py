@@ -145,13 +145,14 @@ def write_json(path: str, value: Any, *, mode: int = 0o644, durable: bool = Fals
     write_atomically(path, data + b"\n", mode=mode, durable=durable)
 
 
-def open_regular(path: str) -> IO[bytes]:
+def open_regular(path: str, *, follow: bool = False) -> IO[bytes]:
     """Do what `lehr_trainer.files.open_regular` does, which a shim cannot import.
 
     Raises:
         OSError: the file cannot be opened, or is not a regular one.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    descriptor = os.open(path, flags)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return os.fdopen(descriptor, "rb")
     os.close(descriptor)

@@ -100,15 +100,27 @@ def remove_unchanged(folder: str, index: str) -> None:
         return
     for name, made in listed["files"].items():
         path = os.path.join(folder, name)
+        if _elsewhere(folder, os.path.dirname(name)):
+            continue
         with contextlib.suppress(OSError):
             status = os.lstat(path)
             if [status.st_size, status.st_mtime_ns] == made:
                 os.unlink(path)
     for name in [*sorted(listed["folders"], reverse=True), ""]:
         path = os.path.join(folder, name)
+        if _elsewhere(folder, os.path.join(name, code_cache.BYTECODE)):
+            continue
         _remove_bytecode(os.path.join(path, code_cache.BYTECODE))
         with contextlib.suppress(OSError):
             os.rmdir(path)
+
+
+def _elsewhere(folder: str, name: str) -> bool:
+    """Return whether the program has put a link where the copy had a folder: it may lead to files
+    of somebody else.
+    """
+    own = os.path.join(os.path.realpath(folder), name)
+    return os.path.realpath(own) != own.rstrip("/")
 
 
 def _remove_bytecode(folder: str) -> None:

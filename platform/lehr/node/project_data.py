@@ -4,7 +4,9 @@ import hashlib
 import os
 from collections.abc import Container, Iterator
 
-_BLOCK, _BLOCKS = 64 << 10, 16
+from lehr.node import procfs
+
+_BLOCK, _BLOCKS, _WHOLE = 64 << 10, 16, 1 << 20
 
 
 def described(root: str, name: str, sent: Container[str]) -> str:
@@ -21,12 +23,12 @@ def described(root: str, name: str, sent: Container[str]) -> str:
     for path in _files(root, name):
         if path in sent:
             continue
-        with open(os.path.join(root, path), "rb", buffering=0) as file:
+        with procfs.open_regular(os.path.join(root, path), follow=True) as file:
             size = os.fstat(file.fileno()).st_size
             digest.update(f"{path}\0{size}\0".encode("utf-8", "surrogateescape"))
-            last = max(0, size - _BLOCK)
-            for number in range(_BLOCKS):
-                digest.update(os.pread(file.fileno(), _BLOCK, last * number // (_BLOCKS - 1)))
+            length, last = (_BLOCK, size - _BLOCK) if size > _WHOLE else (_WHOLE, 0)
+            for start in sorted({last * number // (_BLOCKS - 1) for number in range(_BLOCKS)}):
+                digest.update(os.pread(file.fileno(), length, start))
         count, total = count + 1, total + size
     files = f"{count:,} file{'s' * (count != 1)}"
     # First what differs: tables cut long values.

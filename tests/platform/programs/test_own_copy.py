@@ -160,6 +160,18 @@ def test_attempt_on_a_node_without_the_data_does_not_start(attempts, project):
     assert not attempts.records("started")
 
 
+def test_pipe_in_the_data_is_named_and_small_files_are_read_once(tmp_path, monkeypatch):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/x").write_bytes(b"x" * (1 << 20))
+    plain, sizes = os.pread, []
+    monkeypatch.setattr(os, "pread", lambda *given: sizes.append(given[1]) or plain(*given))
+    assert described(str(tmp_path), "data", ()).endswith("1 file, 1,048,576 bytes")
+    assert sizes == [1 << 20]
+    os.mkfifo(tmp_path / "data/pipe")
+    with pytest.raises(OSError, match=r"it is not a regular file: '.*/data/pipe'"):
+        described(str(tmp_path), "data", ())
+
+
 @pytest.mark.parametrize("position", [0, 50 << 10, (10 << 20) - 9, 10 << 20])
 def test_digest_of_a_large_file_covers_its_begin_its_end_and_its_size(tmp_path, position):
     with (tmp_path / "x").open("wb") as file:
@@ -169,6 +181,20 @@ def test_digest_of_a_large_file_covers_its_begin_its_end_and_its_size(tmp_path, 
         file.seek(position)
         file.write(b"1")
     assert described(str(tmp_path), "x", ()) != before
+
+
+def test_nothing_is_removed_behind_a_link_that_the_program_has_made(attempts, tmp_path):
+    work, mine, index = tmp_path / "work", tmp_path / "mine", str(tmp_path / "index")
+    work.mkdir()
+    project_copy.make(str(attempts.capsule / "project"), str(work), index)
+    (work / "lib").rename(mine)
+    (mine / "__pycache__").mkdir()
+    (mine / "__pycache__/helper.pyc").write_text("x")
+    (work / "lib").symlink_to(mine)
+    before = content(mine)
+    project_copy.remove_unchanged(str(work), index)
+    assert content(mine) == before
+    assert [path.name for path in work.iterdir()] == ["lib"]
 
 
 @pytest.mark.parametrize(("nodes", "stays"), [(1, False), (2, True)])
