@@ -11,7 +11,7 @@ from lehr.control.lifecycle import RunState
 from lehr.control.maintenance import MAINTENANCE
 from lehr.control.nodes import Ended, avoided, ends_of
 from lehr.control.retries import HEALED_BY_PROGRESS, SPENT, Budgets, healed
-from lehr.control.saved_points import has_progressed
+from lehr.control.saved_points import has_progressed, point_to_resume
 from lehr.store import Store
 from lehr.store.tables import Attempt, RunRow
 
@@ -27,7 +27,8 @@ def ended_attempt(
     spent = {column: int(getattr(run, column)) for column in SPENT.values()}
     moved = now.preempted or now.in_maintenance
     counts = moved or any(spent[column] for column in HEALED_BY_PROGRESS)
-    progressed = counts and has_progressed(store.checkpoints.of_run(run.id), attempt.number)
+    points = store.checkpoints.of_run(run.id)
+    progressed = counts and has_progressed(points, attempt.number)
     spent = healed(spent, progressed=progressed)
     used = {budget.value: spent[column] for budget, column in SPENT.items()}
     return EndedAttempt(
@@ -42,6 +43,7 @@ def ended_attempt(
         budgets=Budgets.left(run.spec["retries"], used),
         spent=spent,
         progressed=progressed,
+        resumable=point_to_resume(points, run.resume_from) is not None,
         over_time_limit=now.over_time_limit,
         preempted=now.preempted,
         maintenance=now.in_maintenance,

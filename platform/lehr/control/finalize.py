@@ -33,6 +33,8 @@ class EndedAttempt:
     """Retries used, by the column of the run that counts them; healed by progress."""
     progressed: bool = False
     """The attempt has saved a newer checkpoint than the attempts before it."""
+    resumable: bool = True
+    """The run has a checkpoint, its own or that of its fork."""
     over_time_limit: bool = False
     preempted: bool = False
     """It was stopped for a run of a higher priority, and nobody has requested anything else."""
@@ -104,6 +106,7 @@ def _outcome(ended: EndedAttempt) -> Outcome:
         preempted=ended.preempted,
         maintenance=ended.maintenance,
         progressed=ended.progressed,
+        resumable=ended.resumable,
         ended=ended.report,
         finished=ended.finished,
         budgets=ended.budgets,

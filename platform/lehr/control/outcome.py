@@ -19,7 +19,6 @@ from lehr.control.retries import (
 
 PREEMPTED = "preempted"
 """The cause of the states of a run that is paused for another one."""
-_UNSAVED = "ended without a report of a save; it will resume from its last checkpoint"
 _STOPPED: dict[Desired, RunState] = {
     Desired.PAUSE: RunState.PAUSED,
     Desired.CANCEL: RunState.CANCELLED,
@@ -44,6 +43,7 @@ def outcome(
     preempted: bool = False,
     maintenance: bool = False,
     progressed: bool = False,
+    resumable: bool = True,
     ended: ExitReport,
     finished: FinishedReport | None,
     budgets: Budgets,
@@ -57,6 +57,7 @@ def outcome(
         preempted: it was stopped for a run of a higher priority.
         maintenance: it was stopped for a maintenance window.
         progressed: it has saved a newer checkpoint than the attempts before it.
+        resumable: it has a checkpoint, its own or that of its fork.
         ended: how the process ended.
         finished: the trainer's last record, if any.
         budgets: retries left.
@@ -67,7 +68,8 @@ def outcome(
     if preempted or maintenance:
         if finished is None or finished.outcome != "failed":
             kept = progressed or has_saved(finished)
-            return _preempted(kept) if preempted else _maintained(kept, budgets)
+            how = _how_it_stopped(resumable=resumable, saved=kept)
+            return _preempted(how) if preempted else _maintained(how, budgets, saved=kept)
         desired = Desired.RUN  # It failed by itself meanwhile: that decides.
     cause = classify(ended, finished)
     covered = budgets.covers(cause.budget)
@@ -75,7 +77,7 @@ def outcome(
     if desired is not Desired.RUN and (covered or not _failed_while_pausing(desired, finished)):
         message = None
         if desired is Desired.PAUSE and not has_saved(finished):
-            message = f"it {_UNSAVED}"
+            message = f"it {_how_it_stopped(resumable=resumable, saved=False)}"
         return Outcome(_STOPPED[desired], desired.value, message)
     if over_time_limit:
         limit = f" of {time_limit_s:g} s" if time_limit_s is not None else ""
@@ -86,13 +88,13 @@ def outcome(
     return Outcome(RunState.FAILED, cause.name, _exhausted(cause))
 
 
-def _preempted(saved: bool) -> Outcome:
-    message = f"it was paused for a run of a higher priority, and {_how_it_stopped(saved)}"
+def _preempted(how: str) -> Outcome:
+    message = f"it was paused for a run of a higher priority, and {how}"
     return Outcome(RunState.QUEUED, PREEMPTED, message, spends=Budget.PREEMPTION)
 
 
-def _maintained(saved: bool, budgets: Budgets) -> Outcome:
-    message = f"it was stopped for maintenance, and {_how_it_stopped(saved)}"
+def _maintained(how: str, budgets: Budgets, *, saved: bool) -> Outcome:
+    message = f"it was stopped for maintenance, and {how}"
     if saved:
         return Outcome(RunState.QUEUED, MAINTENANCE, message)
     # A run that never gets further between two windows must not begin again for ever.
@@ -104,8 +106,11 @@ def _maintained(saved: bool, budgets: Budgets) -> Outcome:
     )
 
 
-def _how_it_stopped(saved: bool) -> str:
-    return "has saved" if saved else _UNSAVED
+def _how_it_stopped(*, resumable: bool, saved: bool) -> str:
+    if saved:
+        return "has saved"
+    again = "resume from its last checkpoint" if resumable else "begin again: it has no checkpoint"
+    return f"ended without a report of a save; it will {again}"
 
 
 def _failed_while_pausing(desired: Desired, finished: FinishedReport | None) -> bool:

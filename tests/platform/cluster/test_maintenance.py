@@ -75,6 +75,7 @@ def test_program_that_never_gets_further_is_not_begun_again_for_ever(bench):
         row = bench.store.runs.get(run)
         assert (row.state, row.cause, row.preemptions) == (state, "maintenance", preemptions)
         assert "without a report of a save" in row.reason
+        assert ("it will begin again: it has no checkpoint" in row.reason) == (state == "queued")
         bench.store.maintenance.remove(window.id)
         bench.tick()
         attempt = f"{run}-2"

@@ -14,7 +14,7 @@ KILLED = ExitReport(signal=9, reason="stopped")
 
 
 def decide(
-    *, desired=Desired.RUN, limit=None, ended=KILLED, finished=None, tries=(1, 1, 1)
+    *, desired=Desired.RUN, limit=None, ended=KILLED, finished=None, tries=(1, 1, 1), **how
 ) -> Outcome:
     return outcome(
         desired=desired,
@@ -23,6 +23,7 @@ def decide(
         ended=ended,
         finished=finished,
         budgets=Budgets(*tries),
+        **how,
     )
 
 
@@ -46,6 +47,8 @@ def test_requested_stop_has_the_request_as_cause_and_no_message(desired, state):
 def test_only_a_pause_mentions_that_nothing_was_saved():
     unsaved = "it ended without a report of a save; it will resume from its last checkpoint"
     assert decide(desired=Desired.PAUSE).message == unsaved
+    begins = "it ended without a report of a save; it will begin again: it has no checkpoint"
+    assert decide(desired=Desired.PAUSE, resumable=False).message == begins
     program = FinishedReport("stopped", saved=False)
     assert decide(desired=Desired.PAUSE, finished=program).message == unsaved
     assert classify(ExitReport(signal=9), program).message == "it was stopped from outside Lehr"
