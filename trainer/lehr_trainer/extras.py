@@ -18,7 +18,11 @@ def install(requirement: str) -> str:
     extras = requirement.removeprefix("lehr")
     if not extras.startswith("["):
         return f"pip install '{requirement}'"
-    origin = json.loads(metadata.distribution("lehr").read_text("direct_url.json") or "{}")
+    try:
+        lehr = metadata.distribution("lehr")
+    except metadata.PackageNotFoundError:  # A source tree on PYTHONPATH.
+        return f"the packages of {requirement} in Lehr's pyproject.toml"
+    origin = json.loads(lehr.read_text("direct_url.json") or "{}")
     url, vcs = origin.get("url", ""), origin.get("vcs_info")
     if url.startswith("file:") and not vcs:
         editable = "-e " if origin.get("dir_info", {}).get("editable") else ""
@@ -36,7 +40,11 @@ def need(module: str) -> None:
 def extra_with(module: str | None) -> str | None:
     """Return an extra of Lehr, other than ``dev``, that adds a module; None if none does."""
     package = (module or "").partition(".")[0].replace("_", "-")
-    for line in metadata.requires("lehr") or ():
+    try:
+        lines = metadata.requires("lehr") or ()
+    except metadata.PackageNotFoundError:
+        return None
+    for line in lines:
         requirement = re.match(r"([\w-]+).*extra == .(?!dev)(\w+)", line)
         if requirement is not None and requirement[1].replace("_", "-") == package:
             return requirement[2]

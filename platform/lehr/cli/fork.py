@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from lehr.cli.connect import Ref, connect
-from lehr.cli.launch import WatchOption
+from lehr.cli.launch import WatchOption, recorded
 from lehr.cli.output import (
     JsonOption,
     console,
@@ -76,11 +76,13 @@ def fork(
     client = connect()
     source = client.run(ref)
     given = [*(changes or []), *([f"name={name}"] if name else [])]
-    run = source.fork(
-        step=step,
-        changes=given,
-        code="current" if code == "current" else "same",
-        optimizer_state="fresh" if optimizer_state == "fresh" else "keep",
+    run = recorded(
+        lambda: source.fork(
+            step=step,
+            changes=given,
+            code="current" if code == "current" else "same",
+            optimizer_state="fresh" if optimizer_state == "fresh" else "keep",
+        )
     )
     if as_json:
         print_json({"run": run.detail})

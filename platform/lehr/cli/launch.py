@@ -124,13 +124,19 @@ def recording() -> Iterator[None]:
         raise
 
 
-def launch(client: Client, record: Callable[[S], L], spec: S) -> L:
-    """Record a run, sweep or rollout, and note which others have its name."""
+def recorded(record: Callable[[], L]) -> L:
+    """Record an object; from then on Ctrl-C says that it goes on."""
     from lehr.client.server_object import goes_on
 
     with recording():
-        made = record(spec)
+        made = record()
     after_ctrl_c(goes_on(made.name, made.id))
+    return made
+
+
+def launch(client: Client, record: Callable[[S], L], spec: S) -> L:
+    """Record a run, sweep or rollout, and note which others have its name."""
+    made = recorded(lambda: record(spec))
     with suppress(LehrError):  # It is recorded: this must not look like a rejection.
         others = [one for one in client.named(made.name) if one.id != made.id]
         if others:

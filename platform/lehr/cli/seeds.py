@@ -8,6 +8,7 @@ import typer
 
 from lehr import formats
 from lehr.cli.connect import ActRef, connect
+from lehr.cli.launch import recorded
 from lehr.cli.output import JsonOption, YesOption, console, escaped, print_json
 from lehr.cli.run_actions import confirm
 from lehr.cli.watch import watch_until_end
@@ -41,7 +42,7 @@ def seeds(
     if not as_json and not yes and n >= 1:
         runs = "1 run" if n == 1 else f"{n} runs"
         confirm(f"Queue {runs} like {run.name} ({run.id}){_time(run, n)}?")
-    made = run.seeds(n)
+    made = recorded(lambda: run.seeds(n))
     if as_json:
         print_json({"sweep": made.detail})
     else:

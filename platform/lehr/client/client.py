@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -26,7 +24,7 @@ from lehr.client.refs import PAGE, RefMethods
 from lehr.client.rollouts import Rollout
 from lehr.client.runs import Run
 from lehr.client.secrets import SecretMethods
-from lehr.client.server_object import goes_on
+from lehr.client.server_object import recorded
 from lehr.client.spec_input import load, plain
 from lehr.client.sweeps import Sweep
 from lehr.client.transport import StreamEvent, Transport
@@ -345,13 +343,7 @@ class Client(
             "spec": plain(loaded),
             "provenance": dict(gather_provenance(folder) if provenance is None else provenance),
         }
-        key = key or uuid.uuid4().hex
-        try:
-            return self.transport.post(f"/{kind}s", body, idempotency_key=key)
-        except KeyboardInterrupt:
-            # The server may have it. Sent again with its key it is recorded once, and surely.
-            made = json.loads(self.transport.post(f"/{kind}s", body, idempotency_key=key))
-            raise KeyboardInterrupt(goes_on(made["name"], made["id"])) from None
+        return recorded(self.transport, f"/{kind}s", body, key)
 
     def _pages(
         self, path: str, page: type[Page[V]], params: dict[str, Any], limit: int | None

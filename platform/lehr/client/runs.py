@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -10,6 +9,7 @@ from lehr.client.capsules import with_current_code
 from lehr.client.run_checkpoints import RunCheckpointMethods
 from lehr.client.run_logs import RunLogMethods
 from lehr.client.run_metrics import RunMetricMethods
+from lehr.client.server_object import recorded
 from lehr.schemas.runs import Deletion, RunDetail, RunView
 from lehr.schemas.sweeps import SweepDetail
 
@@ -113,8 +113,7 @@ class Run(RunMetricMethods, RunLogMethods, RunCheckpointMethods):
             "optimizer_state": optimizer_state,
             "provenance": provenance(None),
         }
-        key = idempotency_key or uuid.uuid4().hex
-        answer = self._transport.post(f"/runs/{self.id}/fork", body, idempotency_key=key)
+        answer = recorded(self._transport, f"/runs/{self.id}/fork", body, idempotency_key)
         return Run(self._transport, RunDetail.model_validate_json(answer))
 
     def seeds(
@@ -142,8 +141,7 @@ class Run(RunMetricMethods, RunLogMethods, RunCheckpointMethods):
         from lehr.client.sweeps import Sweep
 
         body = {"n": n, "provenance": dict(provenance or gathered(None))}
-        key = idempotency_key or uuid.uuid4().hex
-        answer = self._transport.post(f"/runs/{self.id}/seeds", body, idempotency_key=key)
+        answer = recorded(self._transport, f"/runs/{self.id}/seeds", body, idempotency_key)
         return Sweep(self._transport, SweepDetail.model_validate_json(answer))
 
     def mirror(

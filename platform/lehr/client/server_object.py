@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import uuid
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVa
 from lehr.client.files import save
 from lehr.client.progress import progress as shown_progress
 from lehr.client.waiting import Wait, Waitable, until_ended
+from lehr.errors import LehrError, UserError
 from lehr.formats import ago
 
 if TYPE_CHECKING:
@@ -30,6 +33,8 @@ class Named(Protocol):
 
 View = TypeVar("View", bound=Named)
 V = TypeVar("V")
+_ASK_S = 5.0
+"""Limit for an answer after Ctrl-C."""
 
 
 def goes_on(name: str, identity: str) -> str:
@@ -38,6 +43,27 @@ def goes_on(name: str, identity: str) -> str:
         f"{name} ({identity}) is recorded, and goes on.\n"
         f"  Watch it: lehr watch {identity}        Stop it: lehr cancel {identity}"
     )
+
+
+def recorded(transport: Transport, path: str, body: Mapping[str, Any], key: str | None) -> bytes:
+    """Send a request that makes a new object, once by its idempotency key; return the answer.
+
+    Raises:
+        KeyboardInterrupt: the program was interrupted; with what is known to be recorded.
+    """
+    key = key or uuid.uuid4().hex
+    try:
+        return transport.post(path, body, idempotency_key=key)
+    except KeyboardInterrupt:
+        try:
+            # The server may have it. Sent again with its key, it is recorded once.
+            answer = transport.post(path, body, idempotency_key=key, within_s=_ASK_S, again=False)
+        except UserError:
+            raise
+        except (KeyboardInterrupt, LehrError):
+            raise KeyboardInterrupt("It may be recorded: lehr ls") from None
+        made = json.loads(answer)
+        raise KeyboardInterrupt(goes_on(made["name"], made["id"])) from None
 
 
 class ObjectMethods(Generic[View]):

@@ -150,8 +150,12 @@ class Transport:
         idempotency_key: str | None = None,
         params: Params | None = None,
         within_s: float | None = None,
+        again: bool = True,
     ) -> bytes:
-        """Send a POST; ``within_s`` is the time limit of slow answers."""
+        """Send a POST; ``within_s`` is the time limit of slow answers.
+
+        With an idempotency key it is retried, unless ``again`` is false.
+        """
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
         answer = self._send(
             "POST",
@@ -159,7 +163,7 @@ class Transport:
             params=params,
             json=body,
             headers=headers,
-            again=idempotency_key is not None,
+            again=again and idempotency_key is not None,
             within_s=within_s,
         )
         return answer.content

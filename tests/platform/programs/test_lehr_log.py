@@ -102,7 +102,7 @@ def test_shape_of_wandb_records_nested_numbers_and_shows_the_arguments(tmp_path)
     # The rate is in the spec: there it is what was passed.
     assert [one["values"] for one in lines(tmp_path / "log", "config")] == [
         {"batch": 8},
-        {"batch": 8, "extra": True},
+        {"extra": True},
     ]
 
 
@@ -119,7 +119,7 @@ def test_wandb_keeps_config_and_summary_and_names_what_it_leaves_out(tmp_path):
         wandb.log({"img": wandb.Image("x"), "plot": wandb.plot.line([1], "x")}, step=4)
         run.alert(title="t", text="x")
         wandb.watch(None); wandb.define_metric("x", summary="min"); wandb.Settings(); wandb.Api()
-        run._label(code="transformers_trainer")
+        run._label(code="transformers_trainer"); hasattr(wandb, "sweep")
         run.summary["last"] = 7
     """
     run(text, LEHR_LOG=str(tmp_path / "log"))
@@ -129,8 +129,8 @@ def test_wandb_keeps_config_and_summary_and_names_what_it_leaves_out(tmp_path):
         (3, {"summary/best": 0.5, "summary/val.min": 1.5}),
         (4, {"summary/last": 7.0}),
     ]
-    *_, config = lines(tmp_path / "log", "config")
-    assert config["values"] == {
+    configs = [line["values"] for line in lines(tmp_path / "log", "config")]
+    assert {name: value for values in configs for name, value in values.items()} == {
         "lr": 2e-3, "out": "./out", "opt.betas": "(0.9, 0.95)", "seed": str(2**64), "depth": 4,
         "fn": "builtin_function_or_method",
     }  # fmt: skip
@@ -138,6 +138,22 @@ def test_wandb_keeps_config_and_summary_and_names_what_it_leaves_out(tmp_path):
     assert [name for line in left_out for name in line["values"]] == [
         "img (Image)", "text (str)", "summary/path (str)", "plot (Unsupported)", "alert", "watch", "Api",
     ]  # fmt: skip
+
+
+def test_wandb_records_changes_of_its_config_alone_and_not_for_ever(tmp_path):
+    text = """
+        import lehr_log.wandb as wandb
+        wandb.init(config={"a": 1, "nan": float("nan"), "text": "x" * 600})
+        for step in range(1000):
+            wandb.config.step = step
+            wandb.log({"loss": 1.0})
+    """
+    run(text, LEHR_LOG=str(tmp_path / "log"))
+    first, second, *_, last = configs = lines(tmp_path / "log", "config")
+    assert (len(first["values"]), second["values"]) == (3, {"step": 0})
+    assert (len(configs), last["values"]) == (100, {"step": 98})
+    [left_out] = lines(tmp_path / "log", "left_out")
+    assert [*left_out["values"]] == ["config (after 100 changes)"]
 
 
 def test_wandb_takes_the_metric_of_all_steps_as_the_step(tmp_path):

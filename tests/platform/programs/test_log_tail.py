@@ -60,6 +60,11 @@ def test_numbers_that_no_float_holds_are_left_out(attempt):
     assert attempt.warnings() == ["bad_step"]
 
 
+def test_longer_secret_is_hidden_whole_although_another_begins_it(attempt):
+    recorder = Recorder(EventStream(None), tokens_per_step=1, secrets=["abc", "abcdef12345"])
+    assert recorder.hide("abcdef12345, abc") == "***, ***"
+
+
 @pytest.mark.parametrize(("digest", "recorded"), [("a" * 64, ["a" * 64]), ("a", []), (None, [])])
 def test_digest_of_the_held_out_set_is_recorded(attempt, digest, recorded):
     attempt.write(kind="validation_data", step=0, digest=digest)

@@ -164,16 +164,20 @@ def test_config_of_wandb_is_recorded_and_what_is_left_out_is_named_in_the_log(
     monkeypatch.setenv("HF_TOKEN", "hf_hidden")
     attempts.write("""
         import os, wandb
-        wandb.init(config={"lr": 0.1, "depth": 4, "token": os.environ["HF_TOKEN"]})
-        wandb.log({"loss": 1.0, "img": wandb.Image("x")}, step=1)
+        token = os.environ["HF_TOKEN"]
+        wandb.init(config={"lr": 0.1, "depth": 4, "token": token, "long": "x" * 495 + token})
+        wandb.log({"loss": 1.0, "img": wandb.Image("x"), token: "x"}, step=1)
         wandb.log({"loss": 1.0, "img": wandb.Image("x")}, step=2)
         wandb.summary["best"] = 0.5
     """)
     assert attempts.train(args={"lr": 0.1}) == 0
     [config] = attempts.records("config")
-    assert config.values == {"depth": 4, "token": "***"}
+    assert config.values == {"depth": 4, "token": "***", "long": "x" * 495 + "***"}
     [left_out] = attempts.records("warning")
-    assert (left_out.code, left_out.message) == ("left_out", "wandb: not recorded: img (Image)")
+    assert (left_out.code, left_out.message) == (
+        "left_out",
+        "wandb: not recorded: img (Image), *** (str)",
+    )
     assert attempts.output.count(left_out.message) == 1
     assert attempts.series("summary/best") == [(2, 0.5)]
 

@@ -123,6 +123,10 @@ WITHOUT_WITNESS = {
         "x = {}\nx['x'] = x\nwandb.init()\nwandb.log(x)\nwandb.log(None)\nout = 1",
         1,
     ),
+    "config that the program replaces": (
+        "wandb.config = {'a': 1}\nwandb.init(config={'a': 2, 'b': 3})\nout = [wandb.config.a, wandb.run.config.b]",
+        [1, 3],
+    ),
     "values of what was logged": (
         "run = wandb.init()\nrun.log({'a': 1.5, 'b': {'c': 2}})\nout = [run.summary['a'], wandb.summary['b.c']]",
         [1.5, 2.0],

@@ -27,13 +27,17 @@ def test_config_that_programs_logged_counts_as_their_arguments(context: Context)
     for name, rate, more in (("first", 1e-3, {"width": 8}), ("second", 3e-3, {})):
         program = {"trainer": {"script": "train.py", "args": {"seed": 1}}, "train": None}
         run = context.store.runs.create(stores.run_spec(name, **program))
-        logged = {"lr": rate, "seed": 2, "output_dir": name, **more}
+        logged = {"lr": rate, "seed": 2, "output_dir": name, **more}  # Of depth: no change.
         attempt = stores.begin(context.store, run.id)
-        old, new = stores.line("config", values={"lr": 0}), stores.line("config", values=logged)
+        old, new = (
+            stores.line("config", values={"lr": 0, "depth": 2}),
+            stores.line("config", values=logged),
+        )
         stores.ingest(context.store, attempt.id, old, new, stores.metrics(1, val_loss=2.0))
     found = values_of_runs(context, ["first", "second"])
     paths = ("trainer.args.lr", "trainer.args.width")
     assert [found.differing[path] for path in paths] == [[1e-3, 3e-3], [8, None]]
+    assert found.same["trainer.args.depth"] == 2
     assert (found.same["trainer.args.seed"], "trainer.args.output_dir" in found.differing) == (
         1,
         False,
@@ -46,6 +50,18 @@ def test_config_that_programs_logged_counts_as_their_arguments(context: Context)
     assert [group.count for group in compared.groups] == [1, 1]
     assert compared.common_x == 1
     assert compare_runs(context, ["first", "second"], metric="", x_axis="tokens").common_x is None
+
+
+def test_config_that_programs_logged_parts_no_seeds(context: Context):
+    for seed, name in enumerate(("first", "second")):
+        program = {"trainer": {"script": "train.py", "args": {"seed": seed}}, "train": None}
+        run = context.store.runs.create(stores.run_spec(name, **program))
+        attempt = stores.begin(context.store, run.id)
+        logged = stores.line("config", values={"host": name})
+        stores.ingest(context.store, attempt.id, logged, stores.metrics(1, val_loss=2.0 + seed))
+    compared = compare_runs(context, ["first", "second"], metric="val/loss", x_axis="step", by="")
+    assert compared.noise == pytest.approx(0.5**0.5)
+    assert "trainer.args.host" in {one.path for one in compared.differences if one.factor}
 
 
 def test_newest_values_of_any_metric_are_returned(context: Context):
