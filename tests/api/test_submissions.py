@@ -172,7 +172,7 @@ def test_corpus_too_small_is_refused_with_all_that_is_missing(api, tmp_path):
     answer = client.post("/api/v1/runs", json={"spec": with_corpus([str(tmp_path)])})
     assert answer.status_code == 422
     [problem] = answer.json()["problems"]
-    assert "1 different documents (each a line) in 1 files" in problem["message"]
+    assert "1 different document (each a line) in 1 file." in problem["message"]
     assert problem["message"].endswith("Change validation.share, or take a larger corpus.")
     assert counts(api_) == (0, 0)
 

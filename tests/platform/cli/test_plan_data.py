@@ -49,7 +49,7 @@ def test_missing_corpus_is_named_once_and_where_it_was_looked_for(tmp_path: Path
     (tmp_path / "texts/a.txt").write_text("a text\n" * 20)
     (tmp_path / "texts/README.gz").touch()
     output = cli.call(*arguments, cwd=tmp_path, LEHR_HOME=str(tmp_path / "home")).stdout
-    assert output.count("  files    1 files read, 1 skipped (README.gz: ending not known)") == 1
+    assert output.count("  files    1 file read, 1 skipped (README.gz: ending not known)") == 1
     assert output.count("! train.data.corpus is too small") == 1
 
 

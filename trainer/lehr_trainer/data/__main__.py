@@ -10,7 +10,7 @@ from pathlib import Path
 from lehr_trainer.configs.corpus import Corpus
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.records import Notice
-from lehr_trainer.data.checks import files_read
+from lehr_trainer.data.checks import counted, files_read
 from lehr_trainer.data.prepare import prepare_dataset
 from lehr_trainer.data.prepared_mix import PreparedMix
 from lehr_trainer.data.token_dataset import PreparedData, read_manifest
@@ -48,9 +48,8 @@ def main(argv: list[str] | None = None) -> int:
         print("stopped; finished shards are reused next time", file=sys.stderr)
         return 130
     # If a program reads standard output, it must hold records only.
-    documents = "document" if prepared.documents == 1 else "documents"
     print(
-        f"{prepared.tokens:,} training tokens of {prepared.documents:,} {documents}, "
+        f"{prepared.tokens:,} training tokens of {counted(prepared.documents, 'document')}, "
         f"digest {prepared.digest[:12]}\n"
         f"{_files(config.data.corpus, prepared)}"
         f"{_corpora(prepared, config.total_tokens)}"
@@ -70,7 +69,8 @@ def _files(corpus: Corpus, prepared: PreparedData) -> str:
     parts = prepared.parts.values() if isinstance(prepared, PreparedMix) else [prepared]
     repeats = sum(read_manifest(part.directory).duplicates_removed for part in parts)
     held_out = prepared.held_out.all_documents
-    return f"{read}; {held_out:,} documents held out, {repeats:,} repeats of these left out\n"
+    left_out = f"{counted(repeats, 'repeat')} of these left out"
+    return f"{read}; {counted(held_out, 'document')} held out, {left_out}\n"
 
 
 def _corpora(prepared: PreparedData, total_tokens: int) -> str:

@@ -108,6 +108,11 @@ def resolve_files(corpus: FilesCorpus, field: str = "data.corpus") -> list[Path]
     return list(found)
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: ``1 file``, ``8 files``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def files_read(corpus: Corpus, looks: Looks | None = None) -> str | None:
     """Describe how many files are read, and which files of its folders are not, and why.
 
@@ -124,9 +129,11 @@ def files_read(corpus: Corpus, looks: Looks | None = None) -> str | None:
                 below.update(path.absolute() for path in given.rglob("*") if path.is_file())
     skipped = sorted(path.name for path in below - read)
     if not skipped:
-        return f"{len(read):,} files read" if read else None
+        return f"{counted(len(read), 'file')} read" if read else None
     names = ", ".join(skipped[:_NAMED]) + (", ..." if len(skipped) > _NAMED else "")
-    return f"{len(read):,} files read, {len(skipped):,} skipped ({names}: ending not known)"
+    return (
+        f"{counted(len(read), 'file')} read, {len(skipped):,} skipped ({names}: ending not known)"
+    )
 
 
 def _nothing_at(given: str, corpus: FilesCorpus, field: str) -> BadData:

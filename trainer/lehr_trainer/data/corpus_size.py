@@ -6,7 +6,7 @@ import hashlib
 
 from lehr_trainer.configs.corpus import FilesCorpus
 from lehr_trainer.configs.train import DataConfig, ValidationConfig
-from lehr_trainer.data.checks import resolve_files
+from lehr_trainer.data.checks import counted, resolve_files
 from lehr_trainer.data.first_file import Looks
 from lehr_trainer.errors import BadData
 
@@ -68,8 +68,9 @@ def check_size(
     finer = {"file": "paragraph or line", "paragraph": "line"}.get(corpus.document)
     divide = f"divide the corpus by data.corpus.document: {finer}, " if finer else ""
     raise BadData(
-        f"data.corpus is too small: it has {len(documents):,} different documents (each a "
-        f"{corpus.document}) in {len(files):,} files. By validation.share: {validation.share:g}, "
+        f"data.corpus is too small: it has {counted(len(documents), 'different document')} (each a "
+        f"{corpus.document}) in {counted(len(files), 'file')}. By validation.share: "
+        f"{validation.share:g}, "
         f"{len(scored):,} are held out, with at most {sum(scored):,} tokens to score, and "
         f"{len(trained):,} are left to train on, with at most {sum(trained):,}; both need more "
         f"than the {sequence_length:,} tokens of a sequence. Change validation.share, {divide}or "
