@@ -31,8 +31,11 @@ _MOST_VALUES = 1_000
 """Values of a config."""
 _MOST_NAMES = 100
 """Names of what is left out."""
-_LONGEST = 500
-"""Characters of a text in the config."""
+_MOST_CONFIGS = 100
+"""Records of changes of the config."""
+_VALUES_A_RECORD = 50
+_LONGEST = 10_000
+"""Characters of a text in the config. Lehr cuts it further once it has hidden secrets."""
 
 
 class Values(dict[str, Any]):
@@ -78,7 +81,9 @@ class _Open(type):
 class Unsupported(metaclass=_Open):
     """Accepts every call, attribute and item. As a path, it is an empty folder of the run."""
 
-    def __init__(self, *given: Any, **named: Any) -> None: ...
+    def __init__(self, *given: Any, **named: Any) -> None:  # noqa: ARG002 - accepts everything
+        if (name := type(self).__name__) in _LOSE:
+            _leave_out([name])
 
     def __getattr__(self, name: str) -> Any:
         return _unknown(name)
@@ -177,6 +182,7 @@ _steps = Steps(lehr_log.resume_step)
 _held: dict[str, float] = {}
 """Numbers that were logged with ``commit=False``."""
 _kept_summary: dict[str, Any] = {}
+_config_records = 0
 _kept_config: dict[str, Any] = {}
 """The config as recorded: without the arguments of the run, which its spec has."""
 _left_out: dict[str, None] = {}
@@ -188,6 +194,8 @@ _step_metrics: list[str] = []
 def init(*_: Any, config: Any = None, **given: Any) -> Run:
     """Begin; ``config`` is laid under the arguments of the run."""
     global run  # noqa: PLW0603 - one run a process, as in wandb
+    if not isinstance(globals()["config"], Values):  # The program has put its own there.
+        globals()["config"] = Values(_mapping(globals()["config"]))
     globals()["config"].setdefaults(config)
     _keep()
     if run is None:
@@ -256,9 +264,9 @@ def _unknown(name: str) -> Any:
     """Return what stands for a name of wandb: a class for one like ``Image``, else an object."""
     if name.startswith("__"):
         raise AttributeError(name)
-    if name in _LOSE:
-        _leave_out([name])
-    return _class(name) if name[:1].isupper() and not name.isupper() else Unsupported()
+    # Of a name whose call loses something, too, a class: it notes the call.
+    is_class = name in _LOSE or (name[:1].isupper() and not name.isupper())
+    return _class(name) if is_class else Unsupported()
 
 
 @cache
@@ -323,16 +331,23 @@ def _leave_out(names: Iterable[str]) -> None:
 
 def _keep() -> None:
     """Record what the program has changed in the config and in the summary."""
+    global _config_records  # noqa: PLW0603 - one run a process, as in wandb
     with contextlib.suppress(Exception):
         flat: dict[str, Any] = {}
         _flatten(config, "", flat)
         given: dict[str, Any] = {}
         _flatten(lehr_log.config, "", given)
         kept = {name: _plain(flat[name]) for name in [*flat][:_MOST_VALUES] if name not in given}
-        if kept != _kept_config:
-            _kept_config.clear()
-            _kept_config.update(kept)
-            lehr_log._write({"kind": "config", "step": 0, "values": kept})  # noqa: SLF001
+        # In lists, since NaN is not equal to itself.
+        changed = [name for name, v in kept.items() if [_kept_config.get(name, kept)] != [v]]
+        for start in range(0, len(changed), _VALUES_A_RECORD):
+            if _config_records >= _MOST_CONFIGS:
+                _leave_out([f"config (after {_MOST_CONFIGS} changes)"])
+                break
+            _config_records += 1
+            values = {name: kept[name] for name in changed[start : start + _VALUES_A_RECORD]}
+            _kept_config.update(values)
+            lehr_log._write({"kind": "config", "step": 0, "values": values})  # noqa: SLF001
         put = {name: v for name, v in summary.items() if _kept_summary.get(name, kept) is not v}
         _kept_summary.update(put)
         if numbers := _numbers({f"summary/{name}": value for name, value in put.items()}):

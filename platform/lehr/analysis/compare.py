@@ -96,6 +96,7 @@ class ComparedRun:
     id: str
     name: str
     spec: Mapping[str, Any]
+    """For a program, with what it logged as its config among its arguments."""
     curve: Sequence[tuple[float, float]] = ()
     """(x, value) of the compared metric, x ascending: step, tokens or seconds."""
     evaluated: bool = True
@@ -104,6 +105,8 @@ class ComparedRun:
     """Digest of that set; None where its trainer recorded none."""
     digests: Curve = field(default=Curve((), ()))
     """Digest of each step's batch; empty where its trainer logged none."""
+    own_spec: Mapping[str, Any] | None = None
+    """The spec without what was logged, such as the name of a host; None if it is the same."""
     without: str = "no value yet"
     """What to state where it has no value."""
 
@@ -303,7 +306,8 @@ def _members(
     sets: dict[str, str | None] = {}
     for run, outcome in zip(runs, results, strict=True):
         flat = flatten(run.spec)
-        factors = repr(sorted((p, v) for p, v in flat.items() if _is_factor(p)))
+        own = flat if run.own_spec is None else flatten(run.own_spec)
+        factors = repr(sorted((p, v) for p, v in own.items() if _is_factor(p)))
         seeds = [value for path, value in flat.items() if _is_own_seed(path)]
         made.append((run, outcome, factors, seeds[0] if len(seeds) == 1 else repr(seeds)))
         if outcome.value is not None:

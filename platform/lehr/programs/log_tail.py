@@ -103,7 +103,9 @@ class LogTail:
         elif record["kind"] == "config":
             self._recorder.config(record["values"])
         elif record["kind"] == "left_out":
-            names = listed([name[:LONGEST_NAME] for name in record["values"]], _NAMED)
+            names = listed(
+                [self._recorder.hide(name)[:LONGEST_NAME] for name in record["values"]], _NAMED
+            )
             self._recorder.warn("left_out", f"wandb: not recorded: {names}", most=_NAMED)
         else:
             self._direct = True

@@ -28,6 +28,8 @@ from lehr_trainer.contract.records import (
 MOST_NAMES = 1_000
 """Metrics of a program. Lehr's own trainer logs about fifty."""
 LONGEST_NAME = 200
+_LONGEST_TEXT = 500
+"""Characters of a text in the config of a program."""
 _LARGEST_WHOLE = 10**300
 """Larger whole numbers do not fit into a float."""
 _CLOCK_S = 0.02
@@ -63,7 +65,8 @@ class Recorder:
         factors: Mapping[str, float] | None = None,
     ) -> None:
         self._events = events
-        self._secrets = secrets
+        # The longest first: one may begin with another.
+        self._secrets = sorted(secrets, key=len, reverse=True)
         self._tokens_per_step = tokens_per_step
         self.step = resumed_step
         self.count = 0
@@ -119,7 +122,10 @@ class Recorder:
 
     def config(self, values: Mapping[str, Any]) -> None:
         """Record what a program gives as its config."""
-        clean = {n: self.hide(v) if isinstance(v, str) else v for n, v in values.items()}
+        clean = {
+            self.hide(n)[:LONGEST_NAME]: self.hide(v)[:_LONGEST_TEXT] if isinstance(v, str) else v
+            for n, v in values.items()
+        }
         with contextlib.suppress(ValidationError):
             self._events.write(LoggedConfig(time=time.time(), values=clean))
 

@@ -79,6 +79,7 @@ def compare_runs(
             evaluated=any(is_measured(info.name) for info in names),
             held_out=held_out[run.id],
             digests=_digests(store, run, names),
+            own_spec=run.spec,
             without=f"no value ({run.state})" if RunState(run.state).ended else "no value yet",
         )
         for run, spec, names, curve in zip(runs, specs, infos, curves, strict=True)

@@ -141,7 +141,9 @@ class Notice(Record):
 
 
 class LoggedConfig(Record):
-    """Values that a program gave as its config beside its arguments; the newest record counts."""
+    """Values that a program gave as its config beside its arguments: those that are new or have
+    changed since the attempt's last such record.
+    """
 
     kind: Literal["config"] = "config"
     values: dict[str, bool | int | float | str | None]

@@ -23,6 +23,8 @@ class StoredRecord(NamedTuple):
 
 NEWEST_BYTES = 8 << 20
 """Of one answer: some 30,000 records. A real run has hundreds."""
+_MOST_CONFIGS = 100
+"""Records of changes of a config that are read: as many as a program writes."""
 
 
 class NewestRecords(NamedTuple):
@@ -106,17 +108,19 @@ class Events:
     def configs(self, run_ids: Iterable[str]) -> dict[str, dict[str, Any]]:
         """Return the values that the programs of runs gave as their config, if they did."""
         newest = (
-            "SELECT body FROM records WHERE run=? AND kind='config'"
-            " ORDER BY attempt DESC, offset DESC LIMIT 1"
+            "SELECT attempt, body FROM records WHERE run=? AND kind='config'"
+            " ORDER BY attempt DESC, offset DESC LIMIT ?"
         )
+        found: dict[str, dict[str, Any]] = {}
         with self._index.read() as connection:
-            rows = {
-                run_id: connection.execute(newest, (run_number(connection, run_id),)).fetchone()
-                for run_id in run_ids
-            }
-        return {
-            run_id: orjson.loads(row[0])["values"] if row else {} for run_id, row in rows.items()
-        }
+            for run_id in run_ids:
+                which = (run_number(connection, run_id), _MOST_CONFIGS)
+                rows = connection.execute(newest, which).fetchall()
+                values = found.setdefault(run_id, {})
+                for attempt, body in reversed(rows):  # Each has what changed.
+                    if attempt == rows[0][0]:
+                        values.update(orjson.loads(body)["values"])
+        return found
 
     def held_out(self, run_ids: Iterable[str]) -> dict[str, str | None]:
         """Return, for each run, the digest of the held-out set that it was last evaluated on.
