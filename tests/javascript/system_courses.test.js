@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import test from "node:test";
+import { startFacts } from "../../api/lehr_api/dashboard/static/js/run/system.js";
 import { courses } from "../../api/lehr_api/dashboard/static/js/system_courses.js";
 
 const NONE = { cpu: [], ram_used_bytes: [], ram_bytes: [], disk_used_bytes: [], disk_bytes: [], disk_read_bytes_per_s: [], disk_write_bytes_per_s: [], network_in_bytes_per_s: [], network_out_bytes_per_s: [] };
@@ -13,4 +14,9 @@ test("only measured figures are shown, GPUs first, memory up to what the node ha
 
 test("a node that was never measured shows nothing", () => {
   assert.deepEqual(courses({ node: "n1", step_s: 10, times: [], host: NONE, gpus: [] }), []);
+});
+
+test("counts that a program did not declare are no facts of its device", () => {
+  const start = { kind: "started", device: "cpu", parameters: 0, tokens_per_step: 1, total_steps: 300 };
+  assert.deepEqual(startFacts(start), [["device", "cpu"], ["total_steps", 300]]);
 });

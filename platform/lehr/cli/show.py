@@ -176,11 +176,12 @@ def relevant_events(events: Sequence[EventView]) -> list[EventView]:
     """Select the newest events and, however old, why attempts were lost or failed.
 
     Deleted checkpoints are left out: the list of checkpoints shows them, and they would push a lost
-    attempt out of sight within a minute.
+    attempt out of sight within a minute. For the same reason other events come before checkpoints.
     """
     worth = [e for e in events if e.kind != "checkpoint_removed"]
-    recent = len(worth) - _LAST_EVENTS
-    return [e for i, e in enumerate(worth) if i >= recent or _ended_badly(e)]
+    by_worth = sorted(range(len(worth)), key=lambda i: (worth[i].kind != "checkpoint", i))
+    recent = {*by_worth[-_LAST_EVENTS:]}
+    return [e for i, e in enumerate(worth) if i in recent or _ended_badly(e)]
 
 
 def _ended_badly(event: EventView) -> bool:

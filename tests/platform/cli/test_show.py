@@ -20,7 +20,7 @@ def event(at: int, kind: str, message: str = "", **data: str | None) -> EventVie
     return EventView(at=float(at), kind=kind, message=message, attempt=1, data=data)
 
 
-def test_history_keeps_a_lost_attempt_despite_many_removals():
+def test_history_keeps_a_lost_attempt_and_a_resumption_despite_many_checkpoints():
     lost = event(
         0,
         "transition",
@@ -28,13 +28,13 @@ def test_history_keeps_a_lost_attempt_despite_many_removals():
         **{"from": "running"},
         to="queued",
     )
-    later = []
+    later = [event(0, "resumed")]
     for step in range(1, 31):
         later += [event(step, "checkpoint"), event(step, "checkpoint_removed")]
     shown = relevant_events([lost, *later])
-    assert shown[0] == lost
-    assert [e.at for e in shown[1:]] == [float(step) for step in range(19, 31)]
-    assert {e.kind for e in shown[1:]} == {"checkpoint"}
+    assert shown[:2] == [lost, later[0]]
+    assert [e.at for e in shown[2:]] == [float(step) for step in range(21, 31)]
+    assert {e.kind for e in shown[2:]} == {"checkpoint"}
 
 
 def test_a_retried_failure_is_shown_but_the_first_queueing_is_not():

@@ -50,7 +50,9 @@ function hintOnUtilization(names, run) {
     "p.hint",
     {},
     cpu ? "It trains on a CPU, so there is no GPU utilization. " : "Utilization is the share of the time in which any kernel ran. MFU shows how much of the GPU's peak the training used. ",
-    run.spec.train?.profile?.tool === "torch"
+    run.spec.trainer
+      ? null
+      : run.spec.train?.profile?.tool === "torch"
       ? "The shares of matmul, other kernels, communication and idle time are in the log (profile: …), the trace in the attempt's profiles folder."
       : ["For the shares of matmul, other kernels, communication and idle time, fork or submit it with ", h("code", {}, "train.profile.tool=torch"), "."],
   );
@@ -116,10 +118,20 @@ function attempts(run) {
   );
 }
 
+/**
+ * Return the facts of a start by their paths, without counts that a program need not declare.
+ *
+ * @param {Record<string, unknown>} data
+ */
+export function startFacts(data) {
+  const undeclared = (/** @type {string} */ path) => ["parameters", "tokens_per_step", "total_steps"].includes(path) && Number(data[path]) <= 1;
+  return [...flatten(data)].filter(([path]) => !["kind", "time", "attempt", "schema_version"].includes(path) && !undeclared(path));
+}
+
 /** @param {import("../types.js").EventView | undefined} started */
 function hardware(started) {
   if (!started) return h("p.hint", {}, "The trainer reports its device at the start.");
-  const facts = [...flatten(started.data)].filter(([path]) => !["kind", "time", "attempt", "schema_version"].includes(path));
+  const facts = startFacts(started.data);
   return h("dl.facts", {}, facts.map(([path, value]) => [h("dt", { title: path }, path.replaceAll("_", " ").replace(" s.", ": ").replaceAll(".", " ")), h("dd", {}, path.startsWith("startup_s.") ? f.metric("startup_s", value) : specValueOf(value, path))]));
 }
 
