@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lehr.capsules import left_out as module
 from lehr.capsules.collect import project_sources
 from lehr.capsules.left_out import data_files, left_out, notice
 from lehr.errors import SpecError
@@ -51,6 +52,7 @@ def said(project: Path, data: tuple[str, ...] = (), **code) -> str:
 
 def test_what_git_does_not_track_is_named_largest_first(project):
     track(project)
+    (project / "crash.py").write_text("a script of its own")
     rest = "linked/ (500 B, 1 file), notes.txt (20 B, 1 file). To use it: trainer.data:"
     data = "data/ (3.5 kB, 2 files)"
     why = "left out, because git does not track them"
@@ -62,9 +64,16 @@ def test_what_git_does_not_track_is_named_largest_first(project):
 def test_without_git_it_is_what_the_script_does_not_import(project):
     whole = said(project)
     assert whole.startswith(
-        "left out, because the script does not import them: data/ (3.5 kB, 3 files), linked/"
+        "left out, because the script does not import them: data/ (3.5 kB, 2 files), linked/"
     )
     assert whole.endswith("trainer.data: [data] links it, or code.include: [.] sends all")
+
+
+def test_search_ends_with_the_limit_of_files_and_shows_it(project, monkeypatch):
+    monkeypatch.setattr(module, "_MOST", 20)
+    for number in range(30):
+        (project / f"data/{number}.bin").write_text("x" * 100)
+    assert re.search(r"data/ \(at least [0-9.]+ k?B, \d+ files\)", said(project))
 
 
 def test_of_what_a_spec_includes_it_is_what_git_ignores(project):
