@@ -6,7 +6,7 @@ import pytest
 
 from lehr_trainer.configs.train import DataConfig, ValidationConfig
 from lehr_trainer.data import prepare_dataset
-from lehr_trainer.data.corpus_size import check_size
+from lehr_trainer.data.corpus_size import check_size, document_hash, is_held_out
 from lehr_trainer.data.validation import ValidationSet
 from lehr_trainer.errors import BadData
 
@@ -47,3 +47,11 @@ def test_share_is_refused_where_the_preparation_refuses_it(tmp_path, document):
     finer = {"file": "document: paragraph or line,", "paragraph": "document: line,"}[document]
     assert finer in refused[0]
     assert "0 are held out, with at most 0 tokens to score" in refused[0]
+
+
+def test_repeats_of_a_document_are_trained_on(tmp_path):
+    lines = [f"Line {number} has {'many ' * 20}words." for number in range(40)]
+    short = next(x for x in map(str, range(99)) if not is_held_out(document_hash(x.encode()), 0.49))
+    held_out = [line for line in lines if is_held_out(document_hash(line.encode()), 0.49)]
+    (tmp_path / "a.txt").write_text("\n".join([*held_out, *[short] * LENGTH]))
+    check_size(config(tmp_path, document="line"), ValidationConfig(share=0.49), LENGTH)

@@ -60,9 +60,11 @@ def check_size(
     mark = _BETWEEN.get(corpus.document)
     parts = texts if mark is None else [part for text in texts for part in text.split(mark)]
     raw = [part.encode() for part in parts if part.strip()]
-    documents = {document_hash(document): len(document) + 1 for document in raw}
+    hashed = [(document_hash(document), len(document) + 1) for document in raw]
+    documents = dict(hashed)
     scored = [size for name, size in documents.items() if is_held_out(name, validation.share)]
-    trained = [size for name, size in documents.items() if not is_held_out(name, validation.share)]
+    # Only the held-out set is without repeats.
+    trained = [size for name, size in hashed if not is_held_out(name, validation.share)]
     if min(sum(scored), sum(trained)) > sequence_length or not documents:
         return
     finer = {"file": "paragraph or line", "paragraph": "line"}.get(corpus.document)
@@ -72,7 +74,7 @@ def check_size(
         f"{corpus.document}) in {counted(len(files), 'file')}. By validation.share: "
         f"{validation.share:g}, "
         f"{len(scored):,} are held out, with at most {sum(scored):,} tokens to score, and "
-        f"{len(trained):,} are left to train on, with at most {sum(trained):,}; both need more "
-        f"than the {sequence_length:,} tokens of a sequence. Change validation.share, {divide}or "
-        "take a larger corpus"
+        f"{len(trained):,} (with repeats) are left to train on, with at most {sum(trained):,}; "
+        f"both need more than the {sequence_length:,} tokens of a sequence. "
+        f"Change validation.share, {divide}or take a larger corpus"
     )
