@@ -1,6 +1,9 @@
-"""Pages on paper: within the sheet, in light colours, without buttons."""
+"""Pages on paper: all charts, within the sheet, in light colours, without buttons."""
 
 from __future__ import annotations
+
+import json
+import re
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -9,12 +12,30 @@ from .conftest import Visit, World, visiting
 
 pytestmark = pytest.mark.browser
 
+A_PRINT_DIALOG = """window.print = () => {
+  dispatchEvent(new Event("beforeprint"));
+  const charts = [...document.querySelectorAll(".chart")].filter(chart => chart.checkVisibility());
+  document.documentElement.dataset.printed = JSON.stringify({
+    theme: document.documentElement.dataset.theme,
+    drawn: charts.filter(chart => chart.querySelector(".chart-svg")).map(chart => chart.dataset.metric),
+    missing: charts.filter(chart => !chart.querySelector(".chart-svg")).map(chart => chart.dataset.metric),
+  });
+  dispatchEvent(new Event("afterprint"));
+}"""
+
 
 @pytest.fixture
 def paper(look: Visit):
     """Return a page in a window so low that it shows none of its charts."""
     look.page.set_viewport_size({"width": 1280, "height": 200})
+    look.page.add_init_script(A_PRINT_DIALOG)
     return look.page
+
+
+def printed(page: Page) -> dict:
+    html = page.locator("html")
+    expect(html).to_have_attribute("data-printed", re.compile("theme"))
+    return json.loads(html.get_attribute("data-printed") or "")
 
 
 def compare(page: Page, world: World) -> None:
@@ -51,11 +72,35 @@ def test_comparison_prints_without_its_controls(look: Visit, world: World):
 def test_dark_page_prints_in_light_colours(world: World, browser):
     with visiting(browser, world.lehr.url, dark=True) as visit:
         page = visit.page
+        page.add_init_script(A_PRINT_DIALOG)
         compare(page, world)
-        page.evaluate("dispatchEvent(new Event('beforeprint'))")
-        expect(page.locator("html")).to_have_attribute("data-theme", "light")
-        page.evaluate("dispatchEvent(new Event('afterprint'))")
+        page.get_by_role("button", name="Print").click()
+        assert printed(page)["theme"] == "light"
         expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+
+
+@pytest.mark.parametrize("way", ["the button", "Ctrl+P"])
+@pytest.mark.parametrize("what", ["sweep", "run", "compare"])
+def test_charts_that_were_never_in_sight_are_printed(
+    paper: Page, world: World, what: str, way: str
+):
+    run = world.runs["lr-grid-1"].id
+    where = {
+        "sweep": f"/sweeps/{world.sweep.id}",
+        "run": f"/runs/{run}",
+        "compare": f"/compare?runs={run},{world.runs['lr-grid-3'].id}",
+    }
+    paper.goto(world.lehr.url + where[what])
+    chart = paper.locator('[data-metric="train/grad_norm"]')
+    expect(chart).to_be_attached()
+    expect(chart.locator(".chart-svg")).to_have_count(0)
+    if way == "Ctrl+P":
+        paper.keyboard.press("Control+p")
+    else:
+        paper.get_by_role("button", name="Print").click()
+    found = printed(paper)
+    assert {"train/loss", "val/loss", "tokens_per_s", "train/grad_norm"} <= set(found["drawn"])
+    assert not found["missing"]
 
 
 def test_browsers_menu_prints_what_is_missing_as_words(paper: Page, world: World):
@@ -64,7 +109,7 @@ def test_browsers_menu_prints_what_is_missing_as_words(paper: Page, world: World
     expect(chart).to_be_attached()
     paper.emulate_media(media="print")
     words = chart.locator(".waiting").evaluate("e => getComputedStyle(e, '::after').content")
-    assert "Not loaded" in words
+    assert "Not loaded yet" in words
     assert chart.evaluate("e => e.getBoundingClientRect().height") > 10
 
 

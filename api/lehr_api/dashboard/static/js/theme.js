@@ -9,15 +9,13 @@
       return null; // Storage is disabled: use the system's theme.
     }
   };
-  const show = (/** @type {string} */ theme) => {
+  const apply = () => {
+    const theme = chosen() ?? (dark.matches ? "dark" : "light");
     document.documentElement.dataset.theme = theme;
     document.dispatchEvent(new CustomEvent("lehr:theme", { detail: theme }));
   };
-  const apply = () => show(chosen() ?? (dark.matches ? "dark" : "light"));
   apply();
   dark.addEventListener("change", apply);
-  addEventListener("beforeprint", () => show("light"));
-  addEventListener("afterprint", apply);
   addEventListener("storage", (event) => {
     if (event.key === "lehr.theme") apply();
   });

@@ -6,6 +6,7 @@
 import { h, mount, throttled } from "../dom.js";
 import { keep } from "../patch.js";
 import { showFailure } from "../notices.js";
+import { beforePrinting } from "../printing.js";
 import { memory, read, write } from "../urlstate.js";
 import { alike } from "./alike.js";
 import { ancestorsOf } from "./ancestors.js";
@@ -89,9 +90,12 @@ export class Board {
     for (const look of LOOKS) document.addEventListener(look, this.onLook);
     this.resizes = new ResizeObserver(throttled(async () => this.redraw(), 200));
     this.resizes.observe(place);
+    // Closed groups stay closed on paper.
+    this.forget = beforePrinting(() => this.#update([...this.charts.values()].filter(({ element }) => element.checkVisibility())));
   }
 
   destroy() {
+    this.forget();
     this.observer.disconnect();
     this.resizes.disconnect();
     for (const look of LOOKS) document.removeEventListener(look, this.onLook);

@@ -2,6 +2,7 @@
 
 import { h } from "../dom.js";
 import { integer } from "../format.js";
+import { printButton } from "../printing.js";
 import { read, write } from "../urlstate.js";
 import { whyNot } from "./offered.js";
 
@@ -127,6 +128,7 @@ export function toolbar(view, onChange, options = {}) {
     h("label.field", {}, "smooth", smooth, smoothOut),
     h("span.segments", {}, toggles),
     reset,
+    printButton(),
   );
   const back = () => {
     if (!element.isConnected) {
