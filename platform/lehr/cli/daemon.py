@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from lehr import home
-from lehr.cli.output import after_ctrl_c
+from lehr.cli.output import after_ctrl_c, say
 from lehr.cli.processes import ProcessId, identify, processor_s, stop
 from lehr.cli.server_log import did_not_start
 from lehr.errors import Conflict, LehrError, UserError
@@ -112,28 +112,39 @@ def start(
     log.parent.mkdir(parents=True, exist_ok=True)
     command = server_command(where, options, port)
     begin = log.stat().st_size if log.exists() else 0
-    with log.open("ab") as output:
-        child = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C in this terminal must not reach the server.
-            cwd=where,
-            env=_environment(where),
-        )
-    process = identify(child.pid)
     before = _last_record(where)
-    if process is not None:
-        _record(where, process, options)
+    child: subprocess.Popen[bytes] | None = None
     try:
+        with log.open("ab") as output:
+            child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C in this terminal must not reach the server.
+                cwd=where,
+                env=_environment(where),
+            )
+        if (process := identify(child.pid)) is not None:
+            _record(where, process, options)
         return _until_it_answers(where, child, log, begin, notify)
     except (LehrError, KeyboardInterrupt):
-        after_ctrl_c("The server that was starting is stopped. Start it again: lehr up")
-        if process is not None:
-            stop(process, timeout_s=START_TIMEOUT_S)
+        after_ctrl_c("The server that was starting may still run. Stop it: lehr down")
+        if child is not None and child.poll() is None:
+            _stop_starting(where, child)
         _restore(where, before)
+        after_ctrl_c("The server that was starting is stopped. Start it again: lehr up")
         raise
+
+
+def _stop_starting(where: Path, child: subprocess.Popen[bytes]) -> None:
+    """Stop a server that is starting, and the Ray that it may have begun to start."""
+    from lehr.cluster import ray_head
+
+    say("\nStopping the server and Ray, which may take half a minute ...")
+    if (process := identify(child.pid)) is not None:
+        stop(process, timeout_s=START_TIMEOUT_S)
+    ray_head.stop(where)
 
 
 def _until_it_answers(

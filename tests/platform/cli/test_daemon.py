@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import errno
+import json
 import socket
+import subprocess
 import sys
+from dataclasses import asdict
 
 import pytest
 
 from lehr import Client
 from lehr.cli import daemon
 from lehr.cli.daemon import ServerOptions
-from lehr.cli.processes import identify
+from lehr.cli.processes import identify, stop
+from lehr.cluster import ray_process
 from lehr.errors import LehrError, ServerUnavailable, UserError
+from lehr.node import procfs
 
-NEVER_ANSWERS = [sys.executable, "-S", "-c", "import time; time.sleep(600)"]
+SLEEPS = [sys.executable, "-S", "-c", "import time; time.sleep(600)"]
 
 
 @pytest.fixture
 def impatient(monkeypatch):
     monkeypatch.setattr(daemon, "START_TIMEOUT_S", 0.0)
     monkeypatch.setattr(daemon, "_IDLE_S", 0.0)
-    monkeypatch.setattr(daemon, "server_command", lambda *_: NEVER_ANSWERS)
+    monkeypatch.setattr(daemon, "server_command", lambda *_: SLEEPS)
 
 
 def test_server_that_works_is_awaited_and_one_that_does_nothing_is_not(
@@ -36,19 +41,33 @@ def test_server_that_works_is_awaited_and_one_that_does_nothing_is_not(
     assert next(used_s, None) is None
 
 
-def test_ctrl_c_while_the_server_starts_stops_it(tmp_path, impatient, monkeypatch):
+def test_ctrl_c_while_the_server_starts_stops_it_and_its_ray(
+    tmp_path, impatient, monkeypatch, capsys
+):
     pids = []
     monkeypatch.setattr(daemon, "processor_s", lambda pid: pids.append(pid) or 9.0)
 
     def press(_message):
         with pytest.raises(ServerUnavailable, match="is being started or stopped"):
             Client()
+        monkeypatch.setattr(daemon, "stop", stop_server)
         raise KeyboardInterrupt
 
+    def stop_server(process, *, timeout_s):
+        assert "Stopping the server and Ray" in capsys.readouterr().err
+        stop(process, timeout_s=timeout_s)
+        # What it has started when it ends: a process with the mark of a recorded Ray.
+        rays.append(subprocess.Popen(SLEEPS, env={ray_process.MARK: "m"}))
+        started = procfs.start_time(rays[0].pid)
+        head = ray_process.RayProcess("127.0.0.1:1", 1, "m", rays[0].pid, started, procfs.boot_id())
+        (tmp_path / "ray").mkdir()
+        (tmp_path / "ray" / "head.json").write_text(json.dumps(asdict(head)))
+
+    rays = []
     monkeypatch.setenv("LEHR_HOME", str(tmp_path))
     with pytest.raises(KeyboardInterrupt), daemon.one_at_a_time(tmp_path):
         daemon.start(tmp_path, ServerOptions(), press)
-    assert identify(pids[0]) is None
+    assert identify(pids[0]) is identify(rays[0].pid) is None
     assert not (tmp_path / "up.json").exists()
     with pytest.raises(ServerUnavailable, match="no Lehr server is running"):
         Client()
