@@ -216,6 +216,7 @@ def _facts(view: RunDetail) -> list[tuple[str, str]]:
         ("model", f"{formats.millions(view.parameters)} parameters" if view.parameters else ""),
         # A program need not declare its tokens: then each step counts as one.
         ("tokens", f"{view.tokens_per_step:,} a step" if view.tokens_per_step > 1 else ""),
+        ("config", formats.listed([f"{k}={v}" for k, v in view.logged_config.items()], 12)),
         ("seed", "" if seed is None else str(seed)),
         ("validation", view.held_out or ""),
         (

@@ -103,6 +103,7 @@ class RunPresenter:
         return RunDetail(
             **fields,
             spec=run.spec,
+            logged_config=self._store.events.configs([run.id])[run.id],
             held_out=self._load_summary(run).held_out if run.attempt else None,
             provenance=self._store.runs.provenance(run),
             attempts=[

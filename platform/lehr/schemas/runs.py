@@ -145,6 +145,8 @@ class AttemptView(View):
 
 class RunDetail(RunView):
     spec: dict[str, Any]
+    logged_config: dict[str, Any] = {}
+    """What its program gave to wandb as its config, beside its arguments."""
     provenance: dict[str, Any] = {}
     attempts: list[AttemptView] = []
     wandb: WandbView | None = None

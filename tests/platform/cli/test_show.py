@@ -12,7 +12,7 @@ from lehr.cli.show import mirror_text, relevant_events
 from lehr.errors import LehrError
 from lehr.schemas.runs import WandbView
 from lehr.schemas.streams import EventView
-from lehr_testing import cli, seeding
+from lehr_testing import cli, seeding, stores
 from lehr_testing.api import TOKEN, served
 
 
@@ -94,9 +94,12 @@ def test_mirror_is_shown_with_its_page_or_the_folder_for_wandb_sync():
     assert mirror_text(None) == ""
 
 
-def test_note_is_shown_line_by_line_without_control_characters(tmp_path):
+def test_note_and_logged_config_are_shown_without_control_characters(tmp_path):
     with served(tmp_path / "home") as (api, address):
         run = api.store.runs.create(seeding.run_spec("plain"))
+        attempt = stores.begin(api.store, run.id)
+        config = stores.line("config", values={"depth": 4, "path": "a\x1b[2J"})
+        stores.ingest(api.store, attempt.id, config)
         sweep, _ = seeding.create_sweep(api.store, seeding.lr_sweep("grid", [1e-3, 1e-2]))
 
         def lehr(*args: str) -> str:
@@ -110,6 +113,7 @@ def test_note_is_shown_line_by_line_without_control_characters(tmp_path):
             shown = lehr("show", name)
             lines = [line.split() for line in shown.splitlines()]
             assert [*begin, "try", "[bold]4e-3[/]"] in lines
+            assert (["config", "depth=4,", "path=a"] in [line[:3] for line in lines]) == bool(begin)
             assert any(line[:1] == ["then"] and line[-1:] == ["stop"] for line in lines)
             assert not {"\x1b", "\x07"} & set(shown)
 

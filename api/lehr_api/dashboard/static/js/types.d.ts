@@ -447,6 +447,7 @@ export interface RunDetail {
   forked_from: string | null;
   submitted_by: string;
   spec: Record<string, any>;
+  logged_config: Record<string, any>;
   provenance: Record<string, any>;
   attempts: AttemptView[];
   wandb: WandbView | null;

@@ -23,12 +23,21 @@ function provenanceList(provenance) {
 }
 
 /**
+ * Return the values of its spec by their paths, and what its program gave to wandb as its config.
+ *
+ * @param {Pick<RunDetail, "spec" | "logged_config">} run
+ */
+export function configOf(run) {
+  return new Map([...flatten(run.spec), ...Object.entries(run.logged_config).map(([name, value]) => /** @type {[string, unknown]} */ ([`wandb.config.${name}`, value]))]);
+}
+
+/**
  * @param {HTMLElement} place
  * @param {RunDetail} run
  * @returns {import("./tabs.js").OpenTab}
  */
 export function openConfig(place, run) {
-  const own = flatten(run.spec);
+  const own = configOf(run);
   /** @type {RunDetail | null} */
   let other = null;
   /** @type {string | null} what it is compared with, when that is no run */
@@ -44,7 +53,7 @@ export function openConfig(place, run) {
   const ofPreset = (name) => flatten({ train: { ...presets.defaults, model: presets.models[name] } });
 
   const draw = () => {
-    const theirs = other ? flatten(other.spec) : preset ? ofPreset(preset) : null;
+    const theirs = other ? configOf(other) : preset ? ofPreset(preset) : null;
     // Fields that a preset does not set (data, batch, steps, resources) are not differences.
     const ours = preset && theirs ? new Map([...own].filter(([path]) => [...theirs.keys()].some((one) => one === path || path.startsWith(`${one.split(".").slice(0, 2).join(".")}.`)))) : own;
     const paths = theirs ? differing([ours, theirs]) : [...own.keys()];
