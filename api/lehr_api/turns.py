@@ -15,8 +15,12 @@ BESIDE_PEOPLE = 8
 PAUSE_S = 0.05
 """While a person waits, only so many begin in so long, so that the thread that makes the answer
 gets Python's lock. Workers still get 160 requests a second, however many people ask."""
-_SMOOTH = 1_000
-"""Requests over which waiting is averaged: seconds on a busy server."""
+LONGEST_S = 5.0
+"""A person counts as waiting for so long: a stalled upload must not slow all workers for ever."""
+SMOOTH_S = 2.0
+"""Time over which waiting is averaged."""
+_MOST_WEIGHT = 0.1
+"""Weight of one wait in the mean, on a server with few requests."""
 
 
 class Turns:
@@ -25,6 +29,7 @@ class Turns:
     def __init__(self) -> None:
         self.waited_s = 0.0
         """Mean time that workers' requests wait for their turn; 0 unless there are too many."""
+        self._averaged_at = 0.0
         self._people = 0
         self._left = AT_ONCE
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -43,23 +48,29 @@ class Turns:
             self._waiting.append(turn)
             await turn
             waited_s = loop.time() - began
-        self.waited_s += (waited_s - self.waited_s) / _SMOOTH
+        since_s, self._averaged_at = loop.time() - self._averaged_at, loop.time()
+        self.waited_s += (waited_s - self.waited_s) * min(since_s / SMOOTH_S, _MOST_WEIGHT)
 
     async def answer_person(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Call ``app``; a person waits until its answer begins. An event stream begins at once."""
         waiting = 1
 
-        async def send_answer(message: Message) -> None:
+        def begun() -> None:
             nonlocal waiting
             self._people -= waiting
             waiting = 0
+
+        async def send_answer(message: Message) -> None:
+            begun()
             await send(message)
 
         self._people += 1
+        limit = asyncio.get_running_loop().call_later(LONGEST_S, begun)
         try:
             await app(scope, receive, send_answer)
         finally:
-            self._people -= waiting
+            limit.cancel()
+            begun()
 
     def _begin_later(self) -> None:
         if self._next is None:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from lehr_api.turns import AT_ONCE, BESIDE_PEOPLE, Turns
+from lehr_api.turns import AT_ONCE, BESIDE_PEOPLE, SMOOTH_S, Turns
 
 
 async def test_workers_begin_in_order_and_a_new_request_is_seen_between_them():
@@ -64,3 +64,28 @@ async def test_person_whose_request_fails_holds_back_nobody():
     with pytest.raises(ValueError, match="broken"):
         await turns.answer_person(app, {}, None, None)
     assert turns._people == 0
+
+
+async def test_person_whose_upload_stalls_holds_back_nobody_for_long(monkeypatch):
+    monkeypatch.setattr("lehr_api.turns.LONGEST_S", 0.0)
+    turns, ends = Turns(), asyncio.Event()
+
+    async def app(scope, receive, send):
+        await ends.wait()
+
+    person = asyncio.create_task(turns.answer_person(app, {}, None, None))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert turns._people == 0
+    ends.set()
+    await person
+    assert turns._people == 0
+
+
+async def test_few_requests_soon_end_the_wait_of_many():
+    turns = Turns()
+    turns.waited_s = 1.0
+    for _ in range(60):
+        await turns.wait()
+        turns._averaged_at -= SMOOTH_S  # So long ago was the last.
+    assert turns.waited_s < 0.01

@@ -60,7 +60,7 @@ USUAL: dict[str, tuple[str, ...]] = {
     "loss_same_tokens": ("loss_same_tokens",),
 }  # fmt: skip
 UNITLESS = {
-    "mfu": "mfu", "train/mfu": "mfu", "top1_acc": "top1_acc", "throughput": "tokens_per_s",
+    "mfu": "mfu", "train/mfu": "mfu", "throughput": "tokens_per_s",
     "step_time": "step_time_s", "train/step_time": "step_time_s", "time_per_step": "step_time_s",
     "iteration_time": "step_time_s", "data_time": "data_wait_s", "data_loading_time": "data_wait_s",
     "memory_allocated": "memory/allocated_bytes", "memory/allocated": "memory/allocated_bytes",

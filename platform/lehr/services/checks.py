@@ -16,6 +16,7 @@ from lehr.alerting.webhooks import Webhooks
 from lehr.control.gpu_types import likely_meant
 from lehr.control.locality import CURE, separate_folders
 from lehr.control.resources import Need
+from lehr.curve_files.names import UNITLESS
 from lehr.errors import NotFound, SpecError, SpecProblem
 from lehr.secret_store import SecretStore, unknown
 from lehr.services import code
@@ -48,10 +49,16 @@ def check_run(context: Context, spec: RunSpec, *, code_sent: bool = True) -> Non
     _refuse(_problems(context, [spec], prefix="", code_sent=code_sent))
 
 
-def check_sweep(context: Context, trials: Trials, *, code_sent: bool = True) -> None:
-    """Check every trial; a problem that several trials share is reported once."""
+def check_sweep(
+    context: Context, trials: Trials, *, code_sent: bool = True, metric: str | None = None
+) -> None:
+    """Check every trial; a problem that several trials share is reported once.
+
+    ``metric``: what the trials of a new sweep are ranked by.
+    """
     specs = [spec for _, spec in trials]
-    _refuse(_problems(context, specs, prefix="run.", code_sent=code_sent))
+    problems = _problems(context, specs, prefix="run.", code_sent=code_sent)
+    _refuse([*_unit_problems(specs, metric), *problems])
 
 
 def check_rollout(
@@ -100,6 +107,20 @@ def _problems(
     yield from missing
     if looks is not None and not missing:
         yield from _data_problems(specs, prefix, looks)
+
+
+def _unit_problems(specs: Sequence[RunSpec], metric: str | None) -> Iterator[SpecProblem]:
+    programs = [spec.trainer for spec in specs if spec.trainer is not None]
+    if metric is None or UNITLESS.get(metric) != metric:
+        return
+    if any(metric not in map(UNITLESS.get, program.factors) for program in programs):
+        yield SpecProblem(
+            "metric.name",
+            f"metric.name: {metric!r} of a script has no known unit: it is recorded as "
+            f"program/{metric}.",
+            f"Name program/{metric}, or declare the unit: trainer.factors: {{{metric}: 0.01}} for "
+            "percent.",
+        )
 
 
 def _placement_problems(

@@ -118,7 +118,8 @@ def launch_sweep(
     def prepare() -> Record:
         trials = code.pin_trials(loaded, read.trials)
         every = [*trials, *value_trials(loaded)]
-        checks.check_sweep(context, every, code_sent=code_sent)
+        metric = loaded.metric.name
+        checks.check_sweep(context, every, code_sent=code_sent, metric=metric)
         rows = TrialRows(trials)
         sweeps = context.store.sweeps
         return lambda: sweeps.create(loaded, rows, actor=actor.current(), provenance=provenance).id
