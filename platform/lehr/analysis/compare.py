@@ -309,7 +309,8 @@ def _members(
         own = flat if run.own_spec is None else flatten(run.own_spec)
         factors = repr(sorted((p, v) for p, v in own.items() if _is_factor(p)))
         seeds = [value for path, value in flat.items() if _is_own_seed(path)]
-        made.append((run, outcome, factors, seeds[0] if len(seeds) == 1 else repr(seeds)))
+        seed = seeds[0] if len(seeds) == 1 else repr(seeds) if seeds else None
+        made.append((run, outcome, factors, seed))
         if outcome.value is not None:
             sets.setdefault(factors, run.held_out)
     for run, outcome, factors, seed in made:

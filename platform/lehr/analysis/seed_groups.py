@@ -21,6 +21,7 @@ class SeededRun:
     factors: str
     """Equal for runs of one group."""
     seed: Any
+    """None for a program that has no argument for it."""
     value: float | None
     incomparable: bool = False
     """It has no value, or one of another held-out set than the baseline."""
@@ -117,7 +118,7 @@ def gaps(
             goal=goal,
             metric=metric,
             noise=noise if few else None,
-            measure=f"lehr seeds {base.run_ids[0]} --n 3",
+            measure=None if None in base.values else f"lehr seeds {base.run_ids[0]} --n 3",
         )
         found.append(GroupDifference(base.run_ids, other.run_ids, judged))
     return tuple(found)

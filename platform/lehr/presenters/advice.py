@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lehr.analysis.lr_fit import to_try
 from lehr.analysis.next_trials import next_seeds, next_trials, untried
 from lehr.analysis.sweep_result import lower_rates, parameter_choice, sweep_fit
+from lehr.parameter_names import seed_path
 from lehr.presenters.seeds import lead
 
 if TYPE_CHECKING:
@@ -41,7 +42,9 @@ def with_advice(detail: SweepDetail, verdict: SweepVerdict, goal: Goal) -> Sweep
         advice = to_try(lower, more.command if more is not None else None)
         notes = [*detail.notes, f"All trials diverged. {advice}"]
         return detail.model_copy(update={"notes": notes, "next_trials": more})
-    leads = lead(verdict.points, None, detail.metric, goal)
+    program = (detail.spec.get("run") or {}).get("trainer")
+    repeatable = program is None or seed_path(program["args"]) is not None
+    leads = lead(verdict.points, None, detail.metric, goal, repeatable=repeatable)
     if detail.noise is not None or leads is None:
         return detail
     return detail.model_copy(update={"notes": [*detail.notes, leads.sentence]})

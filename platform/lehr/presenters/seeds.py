@@ -87,10 +87,15 @@ def noise_band(found: Sequence[Point], spread: Noise | None) -> float | None:
 
 
 def lead(
-    found: Sequence[Point], spread: Noise | None, metric: str, goal: Goal
+    found: Sequence[Point],
+    spread: Noise | None,
+    metric: str,
+    goal: Goal,
+    *,
+    repeatable: bool = True,
 ) -> Significance | None:
     """Compare the best point with the next; None if there is no other. Without a ``spread`` the
-    sentence names the command that measures it.
+    sentence names the command that measures it, if the runs are ``repeatable`` with another seed.
     """
     ordered = _ordered(found)
     if len(ordered) < 2:
@@ -102,7 +107,7 @@ def lead(
         goal=goal,
         metric=metric,
         noise=spread,
-        measure=f"lehr seeds {first.run_ids[0]} --n 3",
+        measure=f"lehr seeds {first.run_ids[0]} --n 3" if repeatable else None,
     )
 
 

@@ -79,6 +79,16 @@ def test_one_seed_each_names_the_command_that_measures_the_noise():
     assert "`lehr seeds a --n 3`" in gap.found.sentence
 
 
+def test_no_seeds_are_proposed_for_a_script_without_an_argument_for_them():
+    runs = [
+        ComparedRun(id=name, name=name, spec={"trainer": {"args": {"lr": lr}}}, curve=[(10, loss)])
+        for name, lr, loss in (("a", 1e-3, 3.0), ("b", 2e-3, 2.9))
+    ]
+    [gap] = compare(runs).gaps
+    assert gap.found.verdict == "unknown"
+    assert "lehr seeds" not in gap.found.sentence
+
+
 def test_three_seeds_are_judged_by_their_own_noise_and_not_by_that_of_other_groups():
     runs = [
         run(f"{lr}-{seed}", [middle + 0.01 * seed * scale], lr=lr, seed=seed)

@@ -87,6 +87,8 @@ def test_one_seed_for_each_point_names_the_command_that_measures_the_noise():
     assert note.startswith("lr 1.0e-2 looks better than lr 1.0e-1 by 0.1 (one seed each)")
     assert note.endswith("`lehr seeds 0.01-0 --n 3` measures it.")
     assert lead(verdict.points[:1], None, "val/loss", "minimize") is None
+    fixed = lead(verdict.points, None, "val/loss", "minimize", repeatable=False).sentence
+    assert "lehr seeds" not in fixed
 
 
 def test_sweep_answer_has_the_mean_of_each_point_and_the_noise_band(tmp_path):
