@@ -179,8 +179,10 @@ def _by_trainer(finished: FinishedReport, ended: ExitReport) -> Cause:
     if cause in _OWN_CAUSES:
         return Cause(cause, _OWN_CAUSES[cause], message)
     found = _by_pattern(message, quoted=False)
-    if cause != "program_failed":  # Its log has secrets, and errors that the program handled.
-        found = found or _by_pattern(ended.log_tail)
+    # A program's log has secrets, and errors that it handled. Of an abort, only it says why.
+    program = cause == "program_failed"
+    if found is None and (not program or "was killed by SIGABRT" in message):
+        found = _by_pattern(ended.log_tail, quoted=not program)
     if found is not None:
         return Cause(found.name, found.budget, f"{message} ({found.message})")
     return Cause(cause, Budget.INFRASTRUCTURE if cause in _OWN_SUSPICIONS else Budget.USER, message)

@@ -108,6 +108,7 @@ def test_failure_of_a_program_is_classified_by_its_message_and_quotes_no_log():
     for message, cause in (
         ("KeyError: 'x'", "program_failed"),
         ("CUDA out of memory", "out_of_memory"),
+        ("t.py was killed by SIGABRT; its output: lehr logs r", "out_of_memory"),
     ):
         finished = FinishedReport("failed", "program_failed", message)
         found = classify(ExitReport(code=1, log_tail=tail), finished)
