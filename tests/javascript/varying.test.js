@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import { varyingPaths } from "../../api/lehr_api/dashboard/static/js/runs/config-columns.js";
 import { drawnOf } from "../../api/lehr_api/dashboard/static/js/runs/beside.js";
-import { grouped, withRows } from "../../api/lehr_api/dashboard/static/js/runs/groups.js";
+import { grouped, unfolded, withCurves, withRows } from "../../api/lehr_api/dashboard/static/js/runs/groups.js";
 import { Configs } from "../../api/lehr_api/dashboard/static/js/runs/configs.js";
 import { run } from "./support.js";
 
@@ -43,13 +43,15 @@ test("runs that are all alike have no such column", () => {
   assert.deepEqual(pathsOf({ [LR]: [1, 1] }, [[LR], [LR]]), []);
 });
 
-test("trials of a folded sweep have no row, so that no config is fetched and no curve drawn of them", () => {
+test("trials of a folded sweep have no row, so that no config is fetched of them, and the best or newest stands for it", () => {
   const runs = [run({ id: "a", sweep_id: "s" }), run({ id: "b", sweep_id: "s" }), run({ id: "c" }), run({ id: "d", sweep_id: "t" })];
-  const listed = withRows(grouped(runs, (id) => id === "t"));
-  assert.deepEqual(listed.map(({ id }) => id), ["c", "d"]);
-  const { runs: drawn, note } = drawnOf([...listed, run({ id: "e", step: null })], false, { total: 5, folded: true });
-  assert.deepEqual(drawn.map(({ id }) => id), ["c", "d"]);
-  assert.equal(note, "The curves of 2 of 5 runs. Unfold a sweep to see those of its trials.");
+  const items = (/** @type {string | null} */ best) => grouped(runs, (id) => id === "t", () => best);
+  assert.deepEqual(withRows(items(null)).map(({ id }) => id), ["c", "d"]);
+  assert.deepEqual(["b", null].map((best) => withCurves(items(best)).map(({ id }) => id)), [["b", "c", "d"], ["a", "c", "d"]]);
+  const { runs: drawn, note } = drawnOf([...withCurves(items("b")), run({ id: "e", step: null })], false, { total: 5, folded: true });
+  assert.deepEqual(drawn.map(({ id }) => id), ["b", "c", "d"]);
+  assert.match(note, /^The curves of 3 of 5 runs: .* Unfold a sweep/);
+  assert.equal(drawnOf(Array.from({ length: 20 }, (_, i) => run({ id: `r${i}` })), false, { total: 38, folded: true }).note, "");
 });
 
 test("the note above the curves has the count of the table, not of the runs that are loaded", () => {
@@ -57,4 +59,12 @@ test("the note above the curves has the count of the table, not of the runs that
   assert.match(drawnOf(listed, false, { total: 83, folded: false }).note, /^The curves of the first 20 of 83 runs\./);
   assert.equal(drawnOf(listed, true, { total: 60, folded: false }).note, "");
   assert.deepEqual(drawnOf([], false, { total: 0, folded: false }), { runs: [], note: "" });
+});
+
+test("the newest sweep that has trained is unfolded, not one of seeds; with a filter each with a match, unless it is large", () => {
+  const trial = (/** @type {string} */ sweep, /** @type {string} */ path, changes = {}) => run({ sweep_id: sweep, parameters_varied: { [path]: 1 }, ...changes });
+  const runs = [trial("waits", LR, { step: null }), trial("seeds", SEED), trial("grid", LR), trial("old", LR)];
+  assert.deepEqual([...unfolded(runs, false)], ["grid"]);
+  const large = Array.from({ length: 17 }, () => trial("large", LR));
+  assert.deepEqual([...unfolded([...large, ...runs], true)], ["waits", "seeds", "grid", "old"]);
 });

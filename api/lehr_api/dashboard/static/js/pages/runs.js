@@ -11,7 +11,7 @@ import { COLUMNS } from "../runs/columns.js";
 import { columnNames, columnOf, forLabels, LOOKED_AT, varyingPaths } from "../runs/config-columns.js";
 import { Configs } from "../runs/configs.js";
 import { parseFilter, unknownKey } from "../runs/filter.js";
-import { grouped as inGroups, newestSweep, withRows } from "../runs/groups.js";
+import { grouped as inGroups, unfolded, withCurves, withRows } from "../runs/groups.js";
 import { grouper, namesIn } from "../runs/grouping.js";
 import { runsKeys } from "../runs/keyboard.js";
 import { fits, RunList } from "../runs/list.js";
@@ -42,7 +42,8 @@ const curvesRoom = byId("runs-curves");
 const sweeps = new Map();
 const opened = new Set((read("open") ?? "").split(",").filter(Boolean));
 const folded = new Set((read("fold") ?? "").split(",").filter(Boolean));
-let newest = "";
+/** The sweeps that are unfolded by themselves. */
+let usual = new Set();
 let filter = parseFilter(read("filter") ?? "");
 /** What the table is sorted by; nothing: newest first. */
 let orders = ordersOf(read("sort"));
@@ -59,7 +60,7 @@ let beside = null;
 let shown = [];
 /** @type {Item[]} */
 let items = [];
-/** The runs that have a row: curves are theirs, and columns tell them apart. @type {RunView[]} */
+/** The runs that have a row: columns tell them apart. @type {RunView[]} */
 let listed = [];
 /** The runs whose differences were looked for. */
 let looked = "";
@@ -92,7 +93,7 @@ function columnsNow() {
 let columns = columnsNow();
 
 /** @param {string} id */
-const isOpen = (id) => opened.has(id) || (id === newest && !folded.has(id));
+const isOpen = (id) => opened.has(id) || (usual.has(id) && !folded.has(id));
 
 function arrange() {
   const rules = orders.flatMap(({ key, down }) => {
@@ -102,8 +103,8 @@ function arrange() {
   const runs = rules.length ? list.sorted(rules) : [...list.runs.values()];
   const { test } = filter;
   shown = test ? runs.filter((run) => test(run, configs)) : runs;
-  newest = newestSweep(shown);
-  items = grouped && !orders.length ? inGroups(shown, isOpen) : shown.map((run) => ({ kind: "run", run, member: false }));
+  usual = unfolded(shown, Boolean(read("filter")));
+  items = grouped && !orders.length ? inGroups(shown, isOpen, (id) => sweeps.get(id)?.best_run_id) : shown.map((run) => ({ kind: "run", run, member: false }));
   listed = withRows(items);
 }
 
@@ -123,11 +124,13 @@ function runRow(run, member) {
   );
 }
 
-/** @param {string} id @param {RunView[]} runs */
-const groupRow = (id, runs) =>
+/** @param {string} id @param {RunView[]} runs @param {RunView | null} curve */
+const groupRow = (id, runs, curve) =>
   sweepRow(id, runs, sweeps.get(id), {
     open: isOpen(id),
     columns: columns.length,
+    curve,
+    mark: curve && beside?.eye(curve),
     isSelected: (run) => selection.has(run.id),
     onSelect: (yes) => selection.select(runs, yes),
     onToggle: () => toggle(id),
@@ -155,11 +158,11 @@ const rows = new Rows(
   body,
   {
     key: (item) => (item.kind === "run" ? `run ${item.run.id}` : `sweep ${item.id}`),
-    row: (item) => (item.kind === "run" ? runRow(item.run, item.member) : groupRow(item.id, item.runs)),
+    row: (item) => (item.kind === "run" ? runRow(item.run, item.member) : groupRow(item.id, item.runs, item.curve)),
     same: (a, b) => {
       if (a.kind === "run") return b.kind === "run" && a.run === b.run && a.member === b.member;
       // Its figures come from the sweep's view; loading it redraws the row.
-      return b.kind === "sweep" && a.runs.length === b.runs.length && sweeps.has(a.id) && a.open === b.open;
+      return b.kind === "sweep" && a.runs.length === b.runs.length && sweeps.has(a.id) && a.open === b.open && a.curve?.id === b.curve?.id;
     },
   },
   async (drawn, atEnd) => {
@@ -237,7 +240,7 @@ function redraw(all = false) {
   showProblem(filter.problem ?? (filter.keys.length ? unknownKey(filter, list.runs.values(), configs) : null) ?? noGroup);
   const paths = forLabels(varying);
   const total = list.total ?? list.runs.size;
-  beside?.show(listed, { total: filter.test ? shown.length : total, folded: listed.length < shown.length }, (run) => configs.label(run.id, paths) || run.name, group);
+  beside?.show(withCurves(items), { total: filter.test ? shown.length : total, folded: listed.length < shown.length }, (run) => configs.label(run.id, paths) || run.name, group);
   if (!shown.length) {
     fill(room, nothing());
     return;
@@ -364,7 +367,7 @@ const refresh = throttled(async () => {
   }
 }, 1500);
 const fetchConfigs = throttled(() => loadConfigs().catch(() => undefined), 250);
-const refreshSweeps = throttled(() => loadSweeps().catch(() => undefined), 2000);
+const refreshSweeps = throttled(() => loadSweeps().then(() => redraw()).catch(() => undefined), 2000);
 
 installPage();
 installSavedViews(byId("runs-options"));

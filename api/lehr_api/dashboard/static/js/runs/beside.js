@@ -21,7 +21,7 @@ const MOST_GROUPED = 60;
 /**
  * Return the runs whose curves are drawn, and what is said of the others.
  *
- * @param {RunView[]} all the runs that have a row, in the order of the table
+ * @param {RunView[]} all the runs for which a row stands, in the order of the table
  * @param {boolean} grouped whether they are drawn as means
  * @param {{total: number, folded: boolean}} table how many runs it counts, and whether some are in folded sweeps
  */
@@ -31,7 +31,7 @@ export function drawnOf(all, grouped, { total, folded }) {
   const runs = trained.slice(0, most);
   const of = `${runs.length} of ${total} runs`;
   if (trained.length > most) return { runs, note: `The curves of the first ${of}. Filter or sort to choose others.` };
-  return { runs, note: folded ? `The curves of ${of}. Unfold a sweep to see those of its trials.` : "" };
+  return { runs, note: folded && runs.length < most ? `The curves of ${of}: of a folded sweep that of its best trial. Unfold a sweep to see the others.` : "" };
 }
 
 export class Beside {
@@ -71,7 +71,7 @@ export class Beside {
   /**
    * Show the curves of these runs.
    *
-   * @param {RunView[]} all those that have a row, in the order of the table
+   * @param {RunView[]} all those for which a row stands, in the order of the table
    * @param {{total: number, folded: boolean}} table see `drawnOf`
    * @param {(run: RunView) => string} label
    * @param {((run: RunView) => string) | null} group the name of a run's group, if they are drawn as means

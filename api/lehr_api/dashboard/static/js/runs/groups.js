@@ -1,32 +1,44 @@
 /** The rows of the runs table: runs, and sweeps that fold their trials. */
 
+import { isSeed } from "../format.js";
+
 /**
  * @typedef {import("../types.js").RunView} RunView
- * @typedef {{kind: "run", run: RunView, member: boolean} | {kind: "sweep", id: string, runs: RunView[], open: boolean}} Item
+ * @typedef {{kind: "run", run: RunView, member: boolean} | {kind: "sweep", id: string, runs: RunView[], open: boolean, curve: RunView | null}} Item
+ *   `curve`: the run whose curve stands for a folded sweep
  */
 
-/** The most trials with which the newest sweep is expanded: most users look for it. */
+/** The most trials with which a sweep is unfolded by itself. */
 const SMALL_SWEEP = 16;
 
 /**
- * Return the newest sweep among these runs, if it is small.
+ * Return the small sweeps that are unfolded until a user folds them: most users look for the newest that has trained.
  *
  * @param {RunView[]} runs newest first
+ * @param {boolean} filtered whether they are the matches of a filter: then all sweeps, which would hide them
  */
-export function newestSweep(runs) {
-  const id = runs.find((run) => run.sweep_id)?.sweep_id ?? "";
-  return id && runs.filter((run) => run.sweep_id === id).length <= SMALL_SWEEP ? id : "";
+export function unfolded(runs, filtered) {
+  /** @type {Map<string, number>} */
+  const sizes = new Map();
+  for (const { sweep_id: id } of runs) if (id) sizes.set(id, (sizes.get(id) ?? 0) + 1);
+  // Repetitions of a run with other seeds would put the grid that it is from out of sight.
+  const newest = runs.find((run) => run.sweep_id && run.step !== null && !Object.keys(run.parameters_varied).every(isSeed))?.sweep_id;
+  return new Set([...sizes].filter(([id, size]) => size <= SMALL_SWEEP && (filtered || id === newest)).map(([id]) => id));
 }
 
 /** Return the runs that have a row: the trials of a folded sweep have none. @param {Item[]} items */
 export const withRows = (items) => items.flatMap((item) => (item.kind === "run" ? [item.run] : []));
 
+/** Return the runs whose curves the rows stand for. @param {Item[]} items */
+export const withCurves = (items) => items.flatMap((item) => (item.kind === "run" ? item.run : item.curve) ?? []);
+
 /**
  * @param {RunView[]} runs in the order of the table
  * @param {(sweep: string) => boolean} isOpen
+ * @param {(sweep: string) => string | null | undefined} bestOf the best trial; without one, the first with a step stands for it
  * @returns {Item[]} each sweep at the place of its first run
  */
-export function grouped(runs, isOpen) {
+export function grouped(runs, isOpen, bestOf) {
   /** @type {Map<string, RunView[]>} */
   const members = new Map();
   for (const run of runs) {
@@ -43,7 +55,9 @@ export function grouped(runs, isOpen) {
     if (!group) continue;
     members.delete(run.sweep_id);
     const open = isOpen(run.sweep_id);
-    result.push({ kind: "sweep", id: run.sweep_id, runs: group, open });
+    const best = bestOf(run.sweep_id);
+    const curve = open ? undefined : (group.find(({ id }) => id === best) ?? group.find(({ step }) => step !== null));
+    result.push({ kind: "sweep", id: run.sweep_id, runs: group, open, curve: curve ?? null });
     if (!open) continue;
     // Show trials in the order of the grid, not newest first.
     for (const member of [...group].sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }))) {

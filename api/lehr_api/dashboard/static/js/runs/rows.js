@@ -71,7 +71,7 @@ export class Rows {
 
   /** @param {HTMLElement} row */
   #light(row) {
-    row.classList.toggle("lit", this.lit !== null && row.dataset.run === this.lit);
+    row.classList.toggle("lit", this.lit !== null && [row.dataset.run, row.dataset.curve].includes(this.lit));
   }
 
   /**

@@ -13,10 +13,10 @@ import { countsLine } from "../status.js";
  * @param {string} id
  * @param {RunView[]} runs those of its trials that the table shows
  * @param {SweepView | undefined} sweep undefined until its view is here
- * @param {{open: boolean, columns: number, isSelected: (run: RunView) => boolean,
- *   onSelect: (yes: boolean) => void, onToggle: () => void}} options
+ * @param {{open: boolean, columns: number, curve: RunView | null, mark: HTMLElement | null | undefined, isSelected: (run: RunView) => boolean,
+ *   onSelect: (yes: boolean) => void, onToggle: () => void}} options `curve`: the run whose curve stands for it; `mark`: that of this curve
  */
-export function sweepRow(id, runs, sweep, { open, columns, isSelected, onSelect, onToggle }) {
+export function sweepRow(id, runs, sweep, { open, columns, curve, mark, isSelected, onSelect, onToggle }) {
   /** @type {Record<string, number>} */
   const counts = sweep?.counts ?? {};
   if (!sweep) for (const run of runs) counts[run.state] = (counts[run.state] ?? 0) + 1;
@@ -28,14 +28,14 @@ export function sweepRow(id, runs, sweep, { open, columns, isSelected, onSelect,
   const all = runs.every(isSelected);
   return h(
     "tr.group",
-    { "data-sweep": id },
+    { "data-sweep": id, "data-curve": curve?.id },
     h("td.shrink", {}, h("input", {
       type: "checkbox",
       "aria-label": `Select the runs of ${name}`,
       checked: all,
       indeterminate: !all && runs.some(isSelected),
       onchange: (/** @type {Event} */ event) => onSelect(/** @type {HTMLInputElement} */ (event.target).checked),
-    })),
+    }), mark),
     h(
       "td.col-name",
       {},
