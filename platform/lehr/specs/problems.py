@@ -267,7 +267,12 @@ def _instead(path: str, where: FieldPath, root: type[BaseModel]) -> str:
     if meant is None or (meant.rpartition(".")[2] != name and synonym(root, name) is None):
         # No field anywhere has this name, so look for a similar one, but only here.
         # Elsewhere only its initials count: train.learning_rate is train.optimizer.lr.
-        close = nearest(name, valid)
+        # At the top also those of `train`, which most changes are about: stpes is train.steps.
+        train = None if parent else place(root, "train")
+        below = field_names(models(train.annotations)) if train else []
+        close = nearest(name, [*valid, *below])
+        if close in below and close not in valid:
+            parent = "train"
         meant = join(parent, close) if close else _initialism(root, name)
     fields = f"Fields here: {', '.join(valid)}" if valid else "No fields are known here."
     if meant == path:

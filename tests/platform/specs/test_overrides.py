@@ -220,6 +220,9 @@ def test_a_part_of_a_section_that_is_written_short_can_be_set() -> None:
     assert (changed.own.compile.scope, changed.own.precision.fp8.recipe) == ("model", "tensorwise")
     with pytest.raises(SpecError, match=r"train.steps has no fields"):
         load_spec(text, ["train.steps.x=1"])
+    for change, meant in (("stpes=200", "train.steps"), ("nots=x", "notes")):
+        with pytest.raises(SpecError, match=rf"Did you mean {meant}\?"):
+            load_spec(text, [change])
     with pytest.raises(SpecError) as raised:
         load_spec(text, ["train.grad_accum=2"])
     assert (raised.value.problems[0].hint or "").startswith("Did you mean train.batch.micro_batch?")
