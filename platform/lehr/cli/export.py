@@ -11,7 +11,7 @@ import typer
 from lehr import formats
 from lehr.cli.connect import Ref, connect
 from lehr.cli.output import JsonOption, console, escaped, escaped_json, notes, print_json
-from lehr.errors import UserError
+from lehr.errors import NotFound, UserError
 
 app = typer.Typer(rich_markup_mode=None)
 _SUFFIXES = {".jsonl", ".json", ".ndjson", ".parquet"}
@@ -45,6 +45,11 @@ def export(
             "Parquet on a terminal and --json need an output file.", hint="Add -o FILE."
         )
     run = connect().run(ref)
+    if not run.metrics():
+        raise NotFound(
+            f"run {run.name} ({run.id}) has no metrics, so there is nothing to export.",
+            hint=f"Its state: lehr show {run.id}",
+        )
     with notes().status(f"Reading {escaped(run.name)}"):
         data = run.export(chosen)
     if output is None:

@@ -112,7 +112,7 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] not in MODULES and not ctx.resilient_parsing:
-            near = nearest(args[0], MODULES)
+            near = "data prepare" if args[0] == "prepare" else nearest(args[0], MODULES)
             raise UserError(
                 f"lehr has no command {args[0]!r}.",
                 hint=f"Did you mean lehr {near}?   All of them: lehr --help"

@@ -90,11 +90,13 @@ def test_every_command_has_help_and_json(lehr, command):
 
 
 def test_unknown_command_gets_a_suggestion(process):
-    done = process("swep")
-    assert done.returncode == 2
-    assert done.stderr == (
-        "lehr has no command 'swep'.\n  Did you mean lehr sweep?   All of them: lehr --help\n"
-    )
+    for name, meant in (("swep", "sweep"), ("prepare", "data prepare")):
+        done = process(name)
+        assert done.returncode == 2
+        assert done.stderr == (
+            f"lehr has no command '{name}'.\n"
+            f"  Did you mean lehr {meant}?   All of them: lehr --help\n"
+        )
 
 
 def test_missing_server_is_reported_with_the_command_to_start_one(lehr, process):

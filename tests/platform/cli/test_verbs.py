@@ -203,9 +203,11 @@ def test_metrics_are_exported_exact_in_both_formats(api, lehr, tmp_path):
     assert list(frame["train/loss"]) == table["train/loss"].to_pylist()[:3]
 
     empty = api_.store.runs.create(load_spec({**RUN_SPEC, "name": "silent"}))
-    assert lehr("export", empty.id).stdout == ""
-    assert lehr("export", empty.id, "-o", "none.parquet").returncode == 0
-    assert pq.read_table(tmp_path / "none.parquet").num_rows == 0
+    for more in ((), ("-o", "none.parquet"), ("-o", "none.csv", "--format", "jsonl")):
+        done = lehr("export", empty.id, *more)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "has no metrics, so there is nothing to export." in done.stderr
+    assert not [*tmp_path.glob("none.*")]
     assert "Add -o FILE" in lehr("export", "one", "--json").stdout
     assert lehr("export", "nothing").returncode == 2
 
