@@ -69,13 +69,16 @@ test("a run that is far from most others does not flatten them, and is named", (
   const falling = (/** @type {number} */ scale) => Array.from({ length: 40 }, (_, i) => scale * (3 + 7 / (i + 1)));
   const all = [1, 1.01, 1.02, 0.99].map(falling);
   const diverged = falling(1).map((value, i) => (i < 20 ? value : 50 * i));
-  const drawn = (/** @type {number[][]} */ curves, own = {}) => yAxis("val/loss", curves.flatMap((y, i) => ({ ...lines(y)[0], label: `run ${i + 1}` })), curves.map((y) => ({ y })), false, own);
+  const drawn = (/** @type {number[][]} */ curves, own = {}, goal = "minimize") => yAxis("val/loss", curves.flatMap((y, i) => ({ ...lines(y)[0], label: `run ${i + 1}`, curve: { ...lines(y)[0].curve, goal } })), curves.map((y) => ({ y })), false, own);
   assert.equal(drawn([...all, diverged]).outside, "run 5 is above");
   assert.ok(drawn([...all, diverged]).axis.high < 12);
   assert.ok(drawn([...all, diverged], { all: true }).axis.high > 1000);
-  assert.equal(drawn([...all, diverged, diverged]).outside, "2 are above: run 5, run 6");
+  assert.equal(drawn([...all, diverged, diverged]).named, "2 are above: run 5; run 6");
+  assert.equal(drawn([...all, diverged, diverged]).outside, "2 are above");
+  // A rate that is higher is no failure.
+  assert.equal(drawn([...all, diverged], {}, "").outside, "");
   assert.equal(drawn([...all, all[0].map((value) => value - 500)]).outside, "run 5 is below");
-  const mean = { ...lines(diverged)[0], label: "mean", parts: [...all, diverged].map((y, i) => ({ ...lines(y)[0], label: `run ${i + 1}` })) };
+  const mean = { ...lines(diverged)[0], label: "mean", parts: [...all, diverged].map((y, i) => ({ ...lines(y)[0], label: `run ${i + 1}`, curve: { ...lines(y)[0].curve, goal: "minimize" } })) };
   assert.equal(yAxis("val/loss", [mean], [{ y: diverged }], false, {}).outside, "run 5 is above");
   // Of two, neither is most; and a level of its own is no divergence.
   for (const curves of [[all[0], diverged], [all[0], all[0].map((value) => value - 500)], [...all, falling(3)], [[1, 1], [1, 1], [2, 2]], all, []]) assert.equal(drawn(curves).outside, "");

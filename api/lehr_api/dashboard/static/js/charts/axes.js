@@ -93,9 +93,10 @@ export function logOf(lines, wanted) {
 /**
  * @param {NonNullable<ReturnType<typeof robust>>} clipped
  * @param {import("./chart.js").Line[]} lines
+ * @param {boolean} named whether several runs are named
  */
-function outsideOf({ above, below, outside }, lines) {
-  const runs = (/** @type {number[]} */ far, /** @type {string} */ where) => (far.length ? [far.length === 1 ? `${lines[far[0]].label} is ${where}` : `${far.length} are ${where}: ${far.map((i) => lines[i].label).join(", ")}`] : []);
+function outsideOf({ above, below, outside }, lines, named) {
+  const runs = (/** @type {number[]} */ far, /** @type {string} */ where) => (far.length ? [far.length === 1 ? `${lines[far[0]].label} is ${where}` : `${far.length} are ${where}${named ? `: ${far.map((i) => lines[i].label).join("; ")}` : ""}`] : []);
   return [...runs(above, "above"), ...runs(below, "below"), ...(outside ? [`${integer(outside)} outside`] : [])].join(" · ");
 }
 
@@ -107,7 +108,7 @@ function outsideOf({ above, below, outside }, lines) {
  * @param {{y: number[]}[]} traces
  * @param {boolean} log
  * @param {import("./menu.js").Own} own
- * @returns {{axis: Axis, outside: string}} `outside`: in words, empty for none
+ * @returns {{axis: Axis, outside: string, named: string}} `outside`: in words, empty for none; `named`: with the names of several
  */
 export function yAxis(name, lines, traces, log, own) {
   const given = own.range;
@@ -126,11 +127,11 @@ export function yAxis(name, lines, traces, log, own) {
     else if (given) high = given[1];
     const room = given ? 1 : low < high ? (high / low) ** 0.04 : 2;
     const range = { low: low / room, high: high * room };
-    return { axis: { ...range, log, ticks: logTicks(range.low, range.high, 5).map((value) => ({ value, text: metric(name, value).replace(" tok/s", "") })) }, outside: "" };
+    return { axis: { ...range, log, ticks: logTicks(range.low, range.high, 5).map((value) => ({ value, text: metric(name, value).replace(" tok/s", "") })) }, outside: "", named: "" };
   }
   // One run that diverges takes the mean of its group with it.
   const runs = lines.flatMap((line) => line.parts ?? [line]);
-  const clipped = own.all || given ? null : robust(runs.map(({ curve }) => curve.y));
+  const clipped = own.all || given ? null : robust(runs.map(({ curve }) => curve.y), runs.some(({ curve }) => curve.goal));
   const range = given ?? clipped?.range ?? steady(low, high);
   if (range) [low, high] = range;
   else {
@@ -139,7 +140,7 @@ export function yAxis(name, lines, traces, log, own) {
   }
   const values = linearTicks(low, high, 5);
   const texts = labels(values, name);
-  return { axis: { low, high, log, ticks: values.map((value, i) => ({ value, text: texts[i] })) }, outside: clipped ? outsideOf(clipped, runs) : "" };
+  return { axis: { low, high, log, ticks: values.map((value, i) => ({ value, text: texts[i] })) }, outside: clipped ? outsideOf(clipped, runs, false) : "", named: clipped ? outsideOf(clipped, runs, true) : "" };
 }
 
 /**

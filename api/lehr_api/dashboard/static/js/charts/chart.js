@@ -190,7 +190,7 @@ export class Chart {
     const y = yAxis(this.unit, lines, traces, log, this.own);
     this.outside.hidden = !y.outside;
     this.outside.textContent = y.outside;
-    this.outside.title = `${y.outside}. Far from the others, so left out of the range. Press to show.`;
+    this.outside.title = `${y.named}. Far from the others, so left out of the range. Press to show.`;
     const first = look.span?.[0] ?? Math.min(...lines.map(({ curve: { x } }) => (look.logx ? x.find((one) => one > 0) : x[0]) ?? Infinity));
     const logx = look.logx && first > 0 && first < Infinity;
     return {

@@ -47,15 +47,16 @@ function inner(values) {
  * Return a range that neither a few outliers nor a few runs decide.
  *
  * @param {number[][]} curves
+ * @param {boolean} [judged] whether a run can be far: of a metric without a goal, such as a rate, none is worse than others
  * @returns {{range: [number, number], outside: number, above: number[], below: number[]} | null} null if nothing is far from
  *   the rest; `above` and `below`: the numbers of the curves that are; `outside`: how many points of the others
  */
-export function robust(curves) {
+export function robust(curves, judged = true) {
   const ranges = curves.map(inner);
   const middle = (/** @type {number[]} */ values, { sorted } = inner(values)) => sorted[sorted.length >> 1];
   const usual = { low: middle(ranges.map(({ low }) => low)), high: middle(ranges.map(({ high }) => high)) };
   const reach = FAR_RUN * (usual.high - usual.low);
-  const far = (/** @type {(range: {low: number, high: number}) => boolean} */ isFar) => (reach > 0 ? ranges.flatMap((range, i) => (isFar(range) ? [i] : [])) : []);
+  const far = (/** @type {(range: {low: number, high: number}) => boolean} */ isFar) => (judged && reach > 0 ? ranges.flatMap((range, i) => (isFar(range) ? [i] : [])) : []);
   let [above, below] = [far(({ high }) => high > usual.high + reach), far(({ low }) => low < usual.low - reach)];
   // Of two, neither is far from most.
   if (2 * (above.length + below.length) >= ranges.filter(({ low }) => low !== undefined).length) [above, below] = [[], []];
