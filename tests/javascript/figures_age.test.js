@@ -1,4 +1,4 @@
-/** The age of live figures: shown where the events of the server come late, or not at all. */
+/** How late live figures come: shown where the events of the server come late. */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -14,16 +14,16 @@ function after(every, late) {
   return age;
 }
 
-test("figures that come late or not at all have an age, figures of long steps have none", () => {
-  assert.deepEqual([after(1, 12).of(15), after(1, 2).of(6), after(60, 2).of(350), after(1, 1).of(11), after(1, 1).of(13)], [12, null, null, null, 10]);
+test("figures that come late are told, whatever their pauses: a run may evaluate or save", () => {
+  assert.deepEqual([after(1, 12).late, after(1, 2).late, after(60, 2).late], [12, null, null]);
 });
 
-test("the age is the median of the live runs", () => {
+test("the lateness is the median of the live runs", () => {
   const age = after(1, 12);
   age.take(run({ id: "c", liveness: "ok", recorded_at: 0 }), 15);
-  assert.equal(age.of(15), 12);
+  assert.equal(age.late, 12);
   for (const id of ["a", "b"]) age.take(run({ id, state: "completed", liveness: "ok", recorded_at: 4 }), 16);
-  assert.equal(age.of(500), null);
+  assert.equal(age.late, null);
 });
 
 test("the time is the server's, whatever the clock of the browser says", async (t) => {

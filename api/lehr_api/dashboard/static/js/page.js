@@ -74,8 +74,8 @@ export function installPage() {
   on("run", (run) => age.take(run, serverTime()));
   onCatchUp(() => age.runs.clear()); // What is shown is fetched again.
   setInterval(() => {
-    const seconds = age.of(serverTime());
-    byId("age").textContent = seconds === null ? "" : `live figures are ${duration(seconds)} old`;
+    const seconds = age.late;
+    byId("age").textContent = seconds === null ? "" : `live figures come ${duration(seconds)} late`;
   }, 1000);
   // The totals may lag by a few seconds, but must be cheap.
   const refresh = throttled(() => showTotals().catch(() => undefined), TOTALS_MS);
