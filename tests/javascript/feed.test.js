@@ -74,7 +74,7 @@ test("a run that is tried again is read from its beginning, and followed", async
 });
 
 /** @param {Record<string, any>[]} runs @returns {any} */
-const sweepOf = (runs) => ({ parameters: ["train.optimizer.lr"], trials: runs.map((changes, i) => trial(i + 1, { parameters: { "train.optimizer.lr": 10 ** -i }, run: run({ id: `r${i + 1}`, attempt: 1, ended_at: null, ...changes }) })) });
+const sweepOf = (runs) => ({ parameters: ["train.optimizer.lr"], repetitions: [], trials: runs.map((changes, i) => trial(i + 1, { parameters: { "train.optimizer.lr": 10 ** -i }, run: run({ id: `r${i + 1}`, attempt: 1, ended_at: null, ...changes }) })) });
 
 test("the curves of a sweep know which trials have ended, and by which attempt", () => {
   const sweep = sweepOf([{ state: "completed", ended_at: 9 }, {}]);
@@ -88,4 +88,15 @@ test("curves are drawn again when a trial ends or is tried again", () => {
   assert.notEqual(sign({}), sign({ ended_at: 9 }));
   assert.notEqual(sign({}), sign({ attempt: 2 }));
   assert.notEqual(sign({ ended_at: 9 }), sign({ ended_at: 9, state: "pruned" }));
+});
+
+test("a repetition of a trial has a curve, in the group, colour and dash of its trial; other parameters use all dashes", () => {
+  const sweep = sweepOf([{}, {}, {}]);
+  sweep.parameters.push("width");
+  sweep.trials.forEach((/** @type {any} */ one, /** @type {number} */ i) => Object.assign(one.parameters, { width: i }));
+  sweep.repetitions = [{ ...sweep.trials[2], run: run({ id: "s" }), parameters: { ...sweep.trials[2].parameters, "train.seed": 7 } }];
+  Object.assign(globalThis, { document: { documentElement: { dataset: {} } } });
+  const runs = boardRuns(sweep, "train.optimizer.lr", new Set());
+  assert.deepEqual(runs.map(({ id, stroke }) => [id, stroke().dash]), [["r1", "solid"], ["r2", "dash"], ["r3", "dashdot"], ["s", "dashdot"]]);
+  assert.deepEqual([runs[3].group, runs[3].label], [runs[2].group, `${runs[2].label}, seed 7`]);
 });

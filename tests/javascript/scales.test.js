@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { steady, timeUnit } from "../../api/lehr_api/dashboard/static/js/charts/scale.js";
-import { axisOf, shareOf } from "../../api/lehr_api/dashboard/static/js/sweep/axis.js";
+import { axisOf, narrowed, shareOf } from "../../api/lehr_api/dashboard/static/js/sweep/axis.js";
 import { trial, fc } from "./support.js";
 
 /** @param {unknown[]} values */
@@ -48,6 +48,12 @@ test("values that are not finite lie in a strip above the numbers, which keep th
   assert.deepEqual(ticks.at(-1), { at: 1, label: "<NaN>, <Infinity>" });
   assert.deepEqual(axis([7.041, 5, 7.075]).ticks.map(({ label }) => label), ["<5>", "<7.041>"]);
   assert.deepEqual(axis([2, NaN]).ticks.map(({ label }) => label), ["<2>", "<NaN>"]);
+});
+
+test("an arrow key first leaves out the values that are not finite alone, then a tenth of the axis", () => {
+  const { at, made } = axis([3.8, NaN, 12.3]);
+  assert.deepEqual(at.map((share) => (share ?? 0) <= narrowed([0, 1], false, made.top)[1]), [true, false, true]);
+  assert.deepEqual([narrowed([0, 1], false, 1), narrowed([0, 1], true, made.top), narrowed([0.5, 0.6], true, 1)], [[0, 0.9], [0.1, 1], [0.5, 0.6]]);
 });
 
 test("a trial without the value has no place", () => {

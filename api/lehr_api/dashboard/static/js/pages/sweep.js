@@ -249,8 +249,8 @@ async function load() {
     drawHead();
     drawParameterChoice();
     drawTrials();
-    const seeds = sweep?.parameters.some(f.isSeed) ?? false;
-    board.meanOfSeeds = seeds && read("seeds") !== "each";
+    const seeds = sweep && (sweep.repetitions.length > 0 || sweep.parameters.some(f.isSeed));
+    board.meanOfSeeds = Boolean(seeds) && read("seeds") !== "each";
     if (seeds && !seedBar.children.length) fill(seedBar, seedChoice());
     const curves = boardSign(parameter, runsNow());
     if (curves === drawn) board.drawNews();

@@ -10,6 +10,7 @@ import { shortName } from "../runs/configs.js";
  * @property {string} title
  * @property {(trial: TrialView) => number | null} at from 0 (below) to 1 (above)
  * @property {{at: number, label: string}[]} ticks
+ * @property {number} top where the finite values end
  * @property {(trial: TrialView) => string | null} [words] the trial's value with the name of the axis
  */
 
@@ -31,6 +32,22 @@ export function shareOf(value, values) {
 
 /** Where the strip for values that are not finite begins, if there are any: numbers end below it. */
 const STRIP = 0.92;
+/** The share of an axis that a press of an arrow key leaves out. */
+const STEP = 0.1;
+
+/**
+ * Return a part of an axis without its lower or upper end; of the values that are not finite first their strip alone.
+ *
+ * @param {[number, number]} part
+ * @param {boolean} lower whether the lower end is left out
+ * @param {number} top where the finite values end
+ * @returns {[number, number]} the same part if it is too small
+ */
+export function narrowed([from, to], lower, top) {
+  if (to - from <= STEP) return [from, to];
+  return lower ? [from + STEP, to] : [from, to > top ? top : to - STEP];
+}
+
 /** How far apart the labels of an axis are at least, as a share of it. */
 const APART = 0.05;
 
@@ -66,6 +83,7 @@ export function axisOf(title, value, trials, label) {
     return {
       title,
       words,
+      top,
       at: (trial) => {
         const v = value(trial);
         return typeof v !== "number" ? null : Number.isFinite(v) ? at(v) : 1;
@@ -79,6 +97,7 @@ export function axisOf(title, value, trials, label) {
   return {
     title,
     words,
+    top: 1,
     at: (trial) => {
       const v = value(trial);
       return v === null || v === undefined ? null : at(key(v));

@@ -1,6 +1,6 @@
 /** The trials of a sweep as the runs of its charts: coloured by a parameter and in its order. */
 
-import { along, slots, stroke } from "../colour.js";
+import { along, DASHES, slots, stroke } from "../colour.js";
 import * as f from "../format.js";
 import { shareOf } from "./axis.js";
 
@@ -17,7 +17,7 @@ import { shareOf } from "./axis.js";
  * @returns {BoardRun[]}
  */
 export function boardRuns(sweep, parameter, hidden) {
-  const all = sweep.trials;
+  const all = [...sweep.trials, ...sweep.repetitions];
   const given = slots(all.map((trial) => trial.run.id));
   const text = (/** @type {TrialView} */ trial, /** @type {string[]} */ paths) => paths.map((path) => `${path.split(".").at(-1)} ${f.specValue(trial.parameters[path], path)}`).join(", ");
   const paths = sweep.parameters.filter((path) => !f.isSeed(path));
@@ -29,7 +29,7 @@ export function boardRuns(sweep, parameter, hidden) {
     const value = trial.parameters[parameter ?? ""];
     return {
       id: trial.run.id,
-      label: text(trial, sweep.parameters),
+      label: text(trial, [...paths, ...Object.keys(trial.parameters).filter(f.isSeed)]),
       hidden: hidden.has(trial.run.id),
       cut: trial.run.state === "pruned",
       group: text(trial, paths),
@@ -38,7 +38,7 @@ export function boardRuns(sweep, parameter, hidden) {
       ended: trial.run.ended_at !== null,
       stroke: () => {
         const at = shareOf(value, values);
-        return at === null ? stroke(given.get(trial.run.id) ?? 0) : { colour: along(at), dash: besides.indexOf(text(trial, others)) % 2 ? "dash" : "solid" };
+        return at === null ? stroke(given.get(trial.run.id) ?? 0) : { colour: along(at), dash: DASHES[besides.indexOf(text(trial, others)) % DASHES.length] };
       },
     };
   });

@@ -8,7 +8,7 @@
 import { along } from "../colour.js";
 import { fill, h, s } from "../dom.js";
 import { number } from "../format.js";
-import { axisOf, parameterAxis, result, varying } from "./axis.js";
+import { axisOf, narrowed, parameterAxis, result, varying } from "./axis.js";
 
 /**
  * @typedef {import("../types.js").SweepDetail} SweepDetail
@@ -22,8 +22,6 @@ const BOTTOM = 14;
 const SIDE = 70;
 /** A shorter drag than this share of an axis is a press, which takes its choice away. */
 const LEAST = 0.02;
-/** The share of an axis that a press of an arrow key leaves out. */
-const STEP = 0.1;
 
 export class Parallel {
   /** @param {HTMLElement} place */
@@ -91,15 +89,13 @@ export class Parallel {
    * Choose trials by keyboard: up leaves out a tenth of the axis at its lower end, down one at its upper end.
    *
    * @param {KeyboardEvent} event
-   * @param {string} key
+   * @param {NamedAxis} axis
    */
-  #step(event, key) {
+  #step(event, { key, top }) {
     if (!["ArrowUp", "ArrowDown", "Escape"].includes(event.key)) return;
     event.preventDefault();
     event.stopPropagation();
-    const [from, to] = this.chosen.get(key) ?? [0, 1];
-    if (event.key === "Escape") this.#choose(key, null);
-    else if (to - from > STEP) this.#choose(key, event.key === "ArrowUp" ? [from + STEP, to] : [from, to - STEP]);
+    this.#choose(key, event.key === "Escape" ? null : narrowed(this.chosen.get(key) ?? [0, 1], event.key === "ArrowUp", top));
   }
 
   /** @param {number} share */
@@ -169,7 +165,7 @@ export class Parallel {
       } }) }, title, s("title", {}, axis.key || axis.title)),
       ...axis.ticks.map((tick) => s("text", { x: x + (last ? 7 : -7), y: this.#y(tick.at) + 4, "text-anchor": last ? "start" : "end" }, tick.label)),
       part && s("rect", { class: "chosen", x: x - 6, width: 12, y: this.#y(part[1]), height: this.#y(part[0]) - this.#y(part[1]) }),
-      s("rect", { class: "grip", key: `grip ${axis.key}`, role: "button", tabindex: 0, "aria-label": `Choose trials by ${axis.key || axis.title}`, onkeydown: (/** @type {KeyboardEvent} */ event) => this.#step(event, axis.key), x: x - 10, width: 20, y: TOP - 6, height: HEIGHT - TOP - BOTTOM + 12, onpointerdown: (/** @type {PointerEvent} */ event) => this.#drag(event, axis.key) }),
+      s("rect", { class: "grip", key: `grip ${axis.key}`, role: "button", tabindex: 0, "aria-label": `Choose trials by ${axis.key || axis.title}`, onkeydown: (/** @type {KeyboardEvent} */ event) => this.#step(event, axis), x: x - 10, width: 20, y: TOP - 6, height: HEIGHT - TOP - BOTTOM + 12, onpointerdown: (/** @type {PointerEvent} */ event) => this.#drag(event, axis.key) }),
     ].filter((one) => one instanceof SVGElement);
   }
 
