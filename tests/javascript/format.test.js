@@ -205,6 +205,7 @@ test("seeds and learning rates are known by the usual names of programs", () => 
   for (const name of ["train.seed", "trainer.args.random_seed", "trainer.args.manual-seed", "seed"]) assert.ok(f.isSeed(name));
   assert.ok(!f.isSeed("trainer.args.seeds") && !f.isSeed("trainer.args.use_seed"));
   assert.equal(f.specValue(0.003, "trainer.args.learning_rate"), "3.0e-3");
+  assert.deepEqual([f.atPoint({ "optimizer.lr": 0.003, width: 64 }), f.atPoint({})], [" at lr 3.0e-3, width 64", ""]);
 });
 
 test("a value of a spec that is shown shortened is known in full", () => {

@@ -296,6 +296,12 @@ export function specValue(value, path = "") {
   return JSON.stringify(value, shortOf);
 }
 
+/** Return " at lr 1.0e-3": the point of a sweep; empty for one over seeds alone. @param {Record<string, unknown>} parameters */
+export function atPoint(parameters) {
+  const values = Object.entries(parameters).map(([path, value]) => `${path.split(".").at(-1)} ${specValue(value, path)}`);
+  return values.length ? ` at ${values.join(", ")}` : "";
+}
+
 /**
  * Return a value of a spec in all its digits if `specValue` shows fewer; null if it shows all.
  *

@@ -12,8 +12,7 @@ import { stateMark } from "../status.js";
 function best(sweep) {
   if (sweep.held_out === "different") return h("span.dim", { title: sweep.held_out_note }, "different held-out sets");
   if (!sweep.best_parameters) return h("span.dim", {}, f.NONE);
-  const where = Object.entries(sweep.best_parameters).map(([path, value]) => `${path.split(".").at(-1)} ${f.specValue(value, path)}`).join(", ");
-  return [h("b", {}, f.metric(sweep.metric, sweep.best_value)), h("span.dim", {}, ` at ${where}`)];
+  return [h("b", {}, f.metric(sweep.metric, sweep.best_value)), h("span.dim", {}, f.atPoint(sweep.best_parameters))];
 }
 
 /** @param {SweepView} sweep */

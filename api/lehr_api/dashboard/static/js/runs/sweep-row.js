@@ -1,7 +1,7 @@
 /** The row of a sweep in the runs table: its counts and its best trial. */
 
 import { h } from "../dom.js";
-import { metric, specValue } from "../format.js";
+import { atPoint, metric } from "../format.js";
 import { countsLine } from "../status.js";
 
 /**
@@ -22,9 +22,6 @@ export function sweepRow(id, runs, sweep, { open, columns, curve, mark, isSelect
   if (!sweep) for (const run of runs) counts[run.state] = (counts[run.state] ?? 0) + 1;
   const size = Object.values(counts).reduce((a, b) => a + b, 0);
   const name = sweep?.name ?? runs[0].name.replace(/-\d+$/, "");
-  const best = sweep?.best_parameters
-    ? Object.entries(sweep.best_parameters).map(([path, value]) => `${path.split(".").at(-1)} ${specValue(value, path)}`).join(", ")
-    : null;
   const all = runs.every(isSelected);
   return h(
     "tr.group",
@@ -48,7 +45,7 @@ export function sweepRow(id, runs, sweep, { open, columns, curve, mark, isSelect
       { colspan: String(columns - 1) },
       countsLine(counts),
       sweep?.held_out === "different" && h("span.reason", { title: sweep.held_out_note }, "no best: different held-out sets"),
-      best && h("span.reason", {}, "best ", h("b", {}, metric(sweep?.metric ?? "", sweep?.best_value)), ` at ${best}`),
+      sweep?.best_parameters && h("span.reason", {}, "best ", h("b", {}, metric(sweep.metric, sweep.best_value)), atPoint(sweep.best_parameters)),
     ),
   );
 }
