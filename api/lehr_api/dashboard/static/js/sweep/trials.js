@@ -47,7 +47,7 @@ export function trialsTable(sweep, swatch) {
             trial.best ? "tr.best" : "tr",
             { "data-run": trial.run.id },
             h("td.shrink", {}, swatch(trial.run.id)),
-            h("td.num", {}, trial.rank ?? f.NONE, trial.rank !== null && point && h("span.dim", { title: `the mean of its ${point.run_ids.length} seeds, which has the rank` }, ` by ${f.number(point.mean)}`)),
+            h("td.num", {}, trial.rank ?? f.NONE, trial.rank !== null && point && h("span.dim", { title: `the mean of its ${point.run_ids.length} seeds, which has the rank` }, ` mean ${f.number(point.mean)}`)),
             sweep.parameters.map((path) => h("td.num", {}, f.specCell(trial.parameters[path], path))),
             h("td.num", {}, h("b", {}, f.number(trial.compared_value)), trial.best && " best"),
             h("td.num", {}, f.number(trial.value), trial.step !== null && h("span.dim", {}, ` @ ${f.integer(trial.step)}`)),
