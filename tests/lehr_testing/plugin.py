@@ -39,6 +39,7 @@ COLLECTED = pytest.StashKey[dict[str, set[str]]]()
 
 MAY_SKIP = {
     "tests/platform/cli/test_completion.py::*": "zsh and fish need not be installed",
+    "tests/platform/client/test_token.py::test_network_*": "a network namespace needs privileges",
     "tests/repository/test_deploy.py::*systemd*": "a container has no systemd",
     "tests/repository/test_proxy.py::test_caddy_*": "Caddy need not be installed",
     "tests/repository/test_monitoring_files.py::test_prom*": "Prometheus need not be installed",

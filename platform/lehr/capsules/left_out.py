@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lehr.capsules.collect import NEVER
 from lehr.errors import SpecError, SpecProblem
-from lehr.formats import size
+from lehr.formats import counted, size
 from lehr.node.project_data import described
 from lehr.specs.code import Code, from_root
 
@@ -69,15 +69,17 @@ def left_out(code: Code, root: Path, there: Collection[str], taken: str | None) 
             break
     least = "at least " * (left < 0)
     return [
-        f"{name} ({least}{size(sum(each))}, {len(each):,} file{'s' * (len(each) != 1)})"
+        f"{name} ({least}{size(sum(each))}, {counted(len(each), 'file')})"
         for name, each in sorted(sizes.items(), key=lambda item: -sum(item[1]))
     ]
 
 
 def notice(found: Sequence[str], taken: str | None) -> str:
     """Return in words what is left out, why, and how to use it."""
-    why = "git ignores them" if taken is None else "git does not track them"
-    why = why if "git" in (taken or "git") else "the script does not import them"
+    if taken is None:
+        why = "git ignores them"
+    else:
+        why = "git does not track them" if "git" in taken else "the script does not import them"
     more = [f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
     listed, name = ", ".join([*found[:_SHOWN], *more]), found[0].partition(" (")[0].rstrip("/")
     how = f"To use it: trainer.data: [{name}]"

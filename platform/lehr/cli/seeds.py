@@ -40,15 +40,13 @@ def seeds(
     client = connect()
     run = client.run(ref, "seeds")
     if not as_json and not yes and n >= 1:
-        runs = "1 run" if n == 1 else f"{n} runs"
-        confirm(f"Queue {runs} like {run.name} ({run.id}){_time(run, n)}?")
+        confirm(f"Queue {formats.counted(n, 'run')} like {run.name} ({run.id}){_time(run, n)}?")
     made = recorded(lambda: run.seeds(n))
     if as_json:
         print_json({"sweep": made.detail})
     else:
         out = console()
-        count = sum(made.view.counts.values())
-        runs = "1 run" if count == 1 else f"{count} runs"
+        runs = formats.counted(sum(made.view.counts.values()), "run")
         out.print(f"[bold]{escaped(made.name)}[/]  {made.id}  {runs} queued")
         # Of a program it is the argument that is its seed.
         listed = ", ".join(str(*trial.parameters.values()) for trial in made.trials)

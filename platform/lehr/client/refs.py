@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 Act = Literal["cancel", "pause", "resume", "retry", "archive", "delete", "compare", "seeds"]
 PAGE = 200
 _OVER = {*map(str, ENDED), "passed"}
+
+
+def _has_trained(states: set[str]) -> bool:
+    return not states <= {RunState.QUEUED, RunState.CANCELLED}
+
+
 _FITS: dict[Act, Callable[[set[str]], bool]] = {
     # By the states of a sweep's runs, or that of the one run or rollout.
     "cancel": lambda states: not states <= _OVER,
@@ -34,8 +40,8 @@ _FITS: dict[Act, Callable[[set[str]], bool]] = {
     "retry": lambda states: RunState.FAILED in states,
     "archive": lambda states: states <= _OVER,
     "delete": lambda states: states <= _OVER,
-    "compare": lambda states: not states <= {RunState.QUEUED, RunState.CANCELLED},
-    "seeds": lambda states: not states <= {RunState.QUEUED, RunState.CANCELLED},
+    "compare": _has_trained,
+    "seeds": _has_trained,
 }
 
 
