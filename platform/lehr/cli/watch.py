@@ -28,7 +28,6 @@ from lehr.cli.output import (
 )
 from lehr.cli.rollout_table import gates_table, stages_table, why
 from lehr.cli.rollout_table import headline as rollout_headline
-from lehr.cli.screen import live
 from lehr.cli.sweep_table import SPARE, headline, sweep_eta, trials_table
 from lehr.errors import ServerUnavailable
 
@@ -193,6 +192,8 @@ def _live(
     render: Callable[[Any, LiveState], RenderableType],
 ) -> None:
     """Redraw in place twice a second, and clear at the end, before the result is printed."""
+    from rich.live import Live
+
     look = WatchFeed(client)
     newest: Any = None
 
@@ -204,7 +205,13 @@ def _live(
     # The display has its own line for a slow server.
     judged, client.transport.on_silence = client.transport.on_silence, None
     try:
-        with live(console(), lambda: "" if newest is None else render(newest, look.seen)):
+        with Live(
+            get_renderable=lambda: "" if newest is None else render(newest, look.seen),
+            console=console(),
+            refresh_per_second=2,
+            transient=True,
+            vertical_overflow="crop",
+        ):
             wait(progress=on_view)
     finally:
         client.transport.on_silence = judged

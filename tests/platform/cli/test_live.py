@@ -6,6 +6,7 @@ import io
 import math
 import re
 import time
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -19,6 +20,7 @@ from lehr.schemas.streams import EventView
 from lehr.schemas.sweeps import SweepDetail, TrialView
 from lehr_testing import goldens
 from lehr_testing.sweep_views import progress_fields
+from lehr_testing.waiting import until
 
 NOW = 1_760_000_000.0
 TREND = [11.9, 9.0, 8.0, 7.1, 6.4, 6.0, 5.7, 5.5, 5.4, 5.3, 5.25, 5.2]
@@ -350,3 +352,24 @@ def test_failed_refresh_keeps_the_last_frame():
     look.beside(SWEEP)
     assert look.seen.cluster is CLUSTER
     assert look.seen.heard_at >= before
+
+
+@pytest.mark.parametrize("width", [40, 120])
+def test_display_fits_the_terminal_and_is_erased_at_ctrl_c(monkeypatch, width):
+    screen = io.StringIO()
+    terminal = Console(file=screen, force_terminal=True, width=width, height=12)
+    monkeypatch.setattr(watch, "console", lambda: terminal)
+    client = SimpleNamespace(transport=SimpleNamespace(on_silence=None), cluster=lambda: CLUSTER)
+
+    def wait(progress):
+        progress(SWEEP)
+        until(lambda: "lr-grid" in screen.getvalue(), within_s=30, what="a frame", every_s=0.05)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        watch._live(client, wait, watch._sweep_frame)
+    plain = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", screen.getvalue())
+    assert all(len(line) <= width for line in re.split(r"[\r\n]+", plain))
+    assert screen.getvalue().count("\x1b[?25l") == screen.getvalue().count("\x1b[?25h") == 1
+    # The last writes go up and clear each line: nothing of the frame stays.
+    assert screen.getvalue().endswith("\x1b[1A\x1b[2K")
