@@ -11,7 +11,7 @@ from lehr.store.tables import RunRow
 from lehr_testing import seeding
 from lehr_testing.buckets import make_checkpoint
 
-from .conftest import Lehr, Visit, log_in, new_context, viewer_token
+from .conftest import Lehr, Visit
 
 pytestmark = pytest.mark.browser
 
@@ -68,19 +68,3 @@ def test_each_checkpoint_can_be_forked_verified_downloaded_and_deleted(visit: Vi
     expect(page.get_by_role("button", name="Delete step 5")).to_have_count(0)
     expect(page.get_by_role("table", name="Checkpoints")).to_contain_text("removed")
     assert not (folder / "step-00000005").exists()
-
-
-def test_viewer_may_download_but_not_change_a_checkpoint(lehr: Lehr, browser):
-    run = saved(lehr, 10)
-    context = new_context(browser)
-    page = context.new_page()
-    log_in(page, lehr.url, viewer_token(lehr.url))
-    page.goto(f"{lehr.url}/runs/{run.id}?tab=checkpoints")
-    for name in ("Fork from step 10", "Verify step 10", "Delete step 10"):
-        button = page.get_by_role("button", name=name)
-        expect(button).to_be_disabled()
-        expect(button).to_have_attribute(
-            "title", "Needs the role researcher; your token guest has the role viewer."
-        )
-    expect(page.get_by_role("button", name="Download step 10")).to_be_enabled()
-    context.close()

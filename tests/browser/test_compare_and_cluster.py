@@ -10,7 +10,6 @@ from playwright.sync_api import expect
 
 from lehr.control.lifecycle import RunState
 from lehr_testing import seeding
-from lehr_trainer.contract import records
 
 from .conftest import Lehr, Visit, World
 
@@ -44,35 +43,6 @@ def test_runs_are_compared_at_a_step_that_all_have(look: Visit, world: World):
     expect(results.locator("tbody tr").nth(1)).to_contain_text("+2.")
 
 
-def test_buttons_of_a_wide_comparison_are_in_sight_and_empty_figures_left_out(
-    visit: Visit, lehr: Lehr
-):
-    ids = []
-    for seed in range(3):
-        run = lehr.store.runs.create(seeding.run_spec(f"a-run-with-a-long-name-{seed}", seed=seed))
-        attempt = seeding.start(lehr.store, run, gpus=(seed,))
-        values = {"train/loss": 3.0 + seed, "tokens_per_s": 9e4 + seed * 1e4, "step_time_s": 1.0}
-        attempt.add_record(records.Metrics(time=attempt.at, step=1, tokens=256, values=values))
-        attempt.flush()
-        ids.append(run.id)
-    visit.page.set_viewport_size({"width": 900, "height": 800})
-    page = visit.open(f"/compare?runs={','.join(ids)}&metric=train/loss")
-    results = page.get_by_role("table", name="Results")
-    out = results.get_by_role("button", name="Take a-run-with-a-long-name-1 out")
-    out.scroll_into_view_if_needed()
-    page.locator(".results .scroll-x").evaluate("(box) => box.scrollTo(0, 0)")
-    box, room = out.bounding_box(), results.locator("..").bounding_box()
-    assert box["x"] + box["width"] <= room["x"] + room["width"]
-    expect(results.locator("thead")).not_to_contain_text("MFU")
-    out.click()
-    expect(results.locator("tbody tr")).to_have_count(2)
-
-
-def test_runs_that_differ_in_two_factors_have_a_note(look: Visit, world: World):
-    page = look.open(f"/compare?runs={world.runs['lr-grid-1'].id},{world.runs['big-run'].id}")
-    expect(page.locator(".alert").first).to_contain_text("differ in 2 factors")
-
-
 def test_groups_of_seeds_have_the_sentence_of_the_api(visit: Visit, lehr: Lehr):
     ids = []
     for name, rate, losses in (
@@ -92,42 +62,6 @@ def test_groups_of_seeds_have_the_sentence_of_the_api(visit: Visit, lehr: Lehr):
     expect(page.get_by_text("± is half of the 95 % interval")).to_be_visible()
     page.get_by_role("button", name="Repeat fast-0 with other seeds").click()
     expect(page.get_by_role("dialog")).to_contain_text("The same spec, as a sweep over its seed")
-
-
-def test_runs_of_different_held_out_sets_have_a_note_and_no_delta(visit: Visit, lehr: Lehr):
-    sweep, runs = seeding.create_sweep(
-        lehr.store, seeding.lr_sweep("mixed", [3e-4, 1e-3], steps=100)
-    )
-    for index, (run, held_out) in enumerate(zip(runs, ("a" * 64, "b" * 64), strict=True)):
-        attempt = seeding.start(lehr.store, run, gpus=(index,), held_out=held_out)
-        attempt.train(range(1, 101))
-        attempt.end(RunState.COMPLETED, 100)
-    page = visit.open(f"/compare?runs={','.join(run.id for run in runs)}")
-    results = page.get_by_role("table", name="Results")
-    other = results.locator("tbody tr").nth(1)
-    expect(other).to_contain_text("another held-out set")
-    expect(other.locator("td").nth(5).locator(".delta")).to_have_text("another held-out set")
-    note = page.locator(".alert").first
-    expect(note).to_contain_text("val/loss cannot be compared")
-    assert note.bounding_box()["y"] < results.bounding_box()["y"]
-    expect(page.get_by_text("Curves under val/ are from different held-out sets")).to_be_visible()
-    page.get_by_label("Metric").select_option("train/loss")
-    expect(results).to_contain_text("train/loss at step 100")
-    expect(other.locator("td").nth(5).locator(".delta")).to_contain_text("%")
-    expect(page.get_by_text("cannot be compared")).to_have_count(0)
-    expect(page.get_by_text("Curves under val/ are from different held-out sets")).to_be_visible()
-
-    page = visit.open(f"/sweeps/{sweep.id}")
-    expect(page.locator("#verdict")).to_contain_text(
-        "No trial is best. val/loss cannot be compared"
-    )
-    trials = page.get_by_role("table", name="Trials")
-    expect(trials.locator("tbody tr")).to_have_count(2)
-    expect(trials.locator("tr.best")).to_have_count(0)
-    page = visit.open("/sweeps")
-    expect(page.get_by_role("table", name="Sweeps")).to_contain_text("different held-out sets")
-    page = visit.open("/")
-    expect(page.get_by_text("no best: different held-out sets")).to_be_visible()
 
 
 def test_a_run_is_added_by_name_while_the_others_still_load(look: Visit, world: World):
@@ -159,30 +93,6 @@ def test_a_run_is_added_by_name_while_the_others_still_load(look: Visit, world: 
     expect(box).to_have_value("lr-grid-1")
     page.keyboard.press("Enter")
     expect(page.get_by_role("alert")).to_have_text("lr-grid-1 is already in the comparison.")
-
-
-def test_a_comparison_shows_the_same_median_speeds_everywhere(visit: Visit, lehr: Lehr):
-    ids = []
-    for name, speeds in {"a": (100.0, 200.0, 90_000.0), "b": (300.0, 300.0, 300.0)}.items():
-        run = lehr.store.runs.create(seeding.run_spec(name))
-        attempt = seeding.start(lehr.store, run, gpus=(len(ids),))
-        for step, speed in enumerate(speeds, start=1):
-            values = {"train/loss": 3.0, "tokens_per_s": speed, "step_time_s": 256 / speed}
-            attempt.add_record(
-                records.Metrics(time=attempt.at, step=step, tokens=256 * step, values=values)
-            )
-        attempt.flush()
-        ids.append(run.id)
-    page = visit.open(f"/compare?runs={','.join(ids)}&metric=train/loss")
-    rows = page.get_by_role("table", name="Results").locator("tbody tr")
-    expect(rows.first.get_by_role("cell", name="200", exact=True)).to_be_visible()
-    expect(rows.first).to_contain_text("1.28 s")
-    expect(rows.nth(1)).to_contain_text("+50.0 %")
-
-
-def test_empty_comparison_shows_how_to_start(look: Visit):
-    page = look.open("/compare")
-    expect(page.get_by_role("heading", name="Nothing to compare")).to_be_visible()
 
 
 def test_the_cluster_page_shows_gpu_holders_and_pending_reasons(visit: Visit, lehr: Lehr):

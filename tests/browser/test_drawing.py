@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
-from lehr.control.lifecycle import RunState
 from lehr_testing import seeding
 
 from .conftest import Lehr, Visit
@@ -140,100 +139,3 @@ def test_cursor_and_selected_text_stay_on_a_live_run(visit: Visit, lehr: Lehr):
     expect(page.locator(".tip")).to_contain_text("step 51: checkpoint saved")
     page.keyboard.press("Escape")
     expect(cursor).to_have_class("cursor")
-
-
-def test_focus_and_cursor_stay_on_a_live_sweep(visit: Visit, lehr: Lehr):
-    sweep, runs = seeding.create_sweep(
-        lehr.store, seeding.lr_sweep("grid", [1e-4, 3e-4, 1e-3], steps=500)
-    )
-    attempts = [seeding.start(lehr.store, run, gpus=[i]) for i, run in enumerate(runs)]
-    for attempt in attempts:
-        attempt.train(range(1, 101))
-    page = visit.open(f"/sweeps/{sweep.id}")
-    link = page.get_by_role("table", name="Trials").get_by_role("link", name="grid-2")
-    link.focus()
-    hover(page, "train/loss")
-    tip = page.locator(".tip")
-    expect(tip.locator(".tip-row")).to_have_count(3)
-    expect(tip.locator(".tip-row.near")).to_have_count(1)
-    expect(page.locator('[data-metric="train/loss"] .trace.near')).to_have_count(1)
-    for step in (101, 102):
-        for attempt in attempts:
-            attempt.train([step])
-        row = page.locator(f'tr[data-run="{runs[1].id}"]')
-        expect(row).to_contain_text("@ 100")
-        wait_for_step(page, "train/loss", step)
-        expect(tip).to_be_visible()
-    attempts[0].train(range(103, 201))
-    expect(page.locator(f'tr[data-run="{runs[0].id}"]')).to_contain_text("@ 200")
-    expect(link).to_be_focused()
-
-
-NO_PAUSES = """(() => {
-  const timeout = window.setTimeout;
-  window.setTimeout = (act, ms = 0, ...args) => (ms >= 1000 ? 0 : timeout(act, ms, ...args));
-})()"""
-
-
-def test_curves_are_fetched_without_a_pause_when_they_come_into_sight(visit: Visit, lehr: Lehr):
-    runs = [lehr.store.runs.create(seeding.run_spec(name, steps=200)) for name in ("a", "b")]
-    for run in runs:
-        seeding.start(lehr.store, run).train(range(1, 101))
-    visit.page.add_init_script(NO_PAUSES)
-    page = visit.open(f"/compare?runs={runs[0].id},{runs[1].id}")
-    for metric in ("train/loss", "train/grad_norm"):
-        chart = page.locator(f'[data-metric="{metric}"]')
-        chart.scroll_into_view_if_needed()
-        expect(chart.locator(".trace.line[data-run]")).to_have_count(2, timeout=10_000)
-    page.get_by_role("button", name="tokens", exact=True).click()
-    page.wait_for_function(
-        """(x) => document.querySelector('[data-metric="train/grad_norm"] .plot').figure.traces.at(-1).x.at(-1) === x""",
-        arg=100 * seeding.TOKENS_PER_STEP,
-        timeout=10_000,
-    )
-
-
-QUICK_PAUSES = """(() => {
-  const timeout = window.setTimeout;
-  window.setTimeout = (act, ms = 0, ...args) => timeout(act, Math.min(ms, 20), ...args);
-})()"""
-COUNT_FIGURES = """() => {
-  globalThis.figures = 0;
-  const react = Plotly.react;
-  Plotly.react = (...args) => {
-    globalThis.figures += 1;
-    return react(...args);
-  };
-}"""
-
-
-def test_steps_of_a_live_sweep_draw_and_ask_only_what_changes_with_them(visit: Visit, lehr: Lehr):
-    sweep, runs = seeding.create_sweep(lehr.store, seeding.lr_sweep("grid", [1e-4, 3e-4]))
-    attempts = [seeding.start(lehr.store, run, gpus=[i]) for i, run in enumerate(runs)]
-    for attempt in attempts:
-        attempt.train(range(1, 102))
-    visit.page.add_init_script(QUICK_PAUSES)
-    page = visit.open(f"/sweeps/{sweep.id}")
-    page.locator("#sweep-figure .main-svg").first.wait_for()
-    expect(page.locator("#totals strong").first).to_have_text("2")
-
-    def asked_totals() -> int:
-        return sum("runs?state=queued" in one for one in visit.watch.requests)
-
-    def train(step: int) -> None:
-        with page.expect_response(lambda answer: f"{sweep.id}?run=" in answer.url):
-            for attempt in attempts:
-                attempt.train([step])
-
-    train(102)
-    page.evaluate(COUNT_FIGURES)
-    before = asked_totals()
-    for step in range(103, 107):
-        train(step)
-    assert page.evaluate("figures") == 0
-    assert asked_totals() == before
-    attempts[0].train(range(107, 201))
-    page.wait_for_function("() => figures > 0")
-    attempts[1].end(RunState.FAILED, 106)
-    expect(page.locator("#totals")).to_contain_text("1 failed")
-    assert asked_totals() > before

@@ -11,7 +11,6 @@ from lehr_testing import seeding
 from lehr_testing.api import begin, end, ingest, line, metrics, started
 
 from .conftest import Lehr, Visit
-from .curves import wait_for_step
 
 pytestmark = pytest.mark.browser
 
@@ -82,18 +81,6 @@ def test_markup_stays_text_on_every_page(visit: Visit, pages: dict[str, str]):
         if name == "sweep":
             expect(page.locator(".js-plotly-plot")).to_contain_text(f"{LINK} at step 42")
         assert_is_text(page)
-
-
-def test_metrics_with_names_of_javascripts_own_are_drawn(visit: Visit, pages: dict[str, str]):
-    for path in (pages["curves"], pages["compare"]):
-        page = visit.open(path)
-        if path == pages["compare"]:
-            page.locator("summary").filter(has_text="other").click()
-        for name in NAMES:
-            chart = page.locator(f'[data-metric="{name}"]')
-            chart.scroll_into_view_if_needed()
-            wait_for_step(page, name, 42)
-    assert page.evaluate("Object.keys(Object.prototype).length") == 0
 
 
 def assert_is_text(page: Page) -> None:

@@ -12,7 +12,6 @@ import pytest
 from fastapi.routing import APIRoute
 from playwright.sync_api import Page, expect
 
-from lehr.analysis import colours
 from lehr_api.dashboard import router
 
 from .conftest import Visit, World, visiting
@@ -131,17 +130,6 @@ def test_pages_have_a_strict_policy_and_no_inline_scripts(look: Visit, world: Wo
         assert not re.search(r"(src|href)=\"(https?:)?//", html)
 
 
-def test_files_are_cached_permanently_and_plotly_comes_from_its_wheel(look: Visit):
-    html = look.page.request.get(look.url).text()
-    plotly = re.search(r'data-plotly="([^"]+)"', html)[1]
-    sheet = re.search(r'href="([^"]+tokens\.css)"', html)[1]
-    for path in (plotly, sheet):
-        answer = look.page.request.get(look.url + path)
-        assert answer.ok
-        assert "immutable" in answer.headers["cache-control"]
-    assert look.page.request.get(look.url + plotly).headers["content-encoding"] == "gzip"
-
-
 @pytest.mark.parametrize(
     "path",
     [
@@ -173,34 +161,3 @@ def test_theme_follows_the_system_until_it_is_changed(world: World, browser):
         expect(root).to_have_attribute("data-theme", "light")
         visit.open("/sweeps")
         expect(root).to_have_attribute("data-theme", "light")
-
-
-def test_run_colours_are_equal_in_pages_and_notebooks(look: Visit):
-    ids = [f"run{n:05d}" for n in range(60)]
-    base = re.search(r"/static/\w+/", look.page.content())[0]
-    theirs = look.page.evaluate(
-        """async ([base, ids]) => {
-          const colour = await import(`${base}js/colour.js`);
-          return [ids.map(colour.slot), [...colour.slots(ids).values()],
-            ids.map((_, i) => colour.stroke(i))];
-        }""",
-        [base, ids],
-    )
-    assert theirs[0] == [colours.slot(one) for one in ids]
-    assert theirs[1] == list(colours.slots(ids).values())
-    assert theirs[2] == [
-        {"colour": colours.stroke(i).colour, "dash": colours.stroke(i).dash} for i in range(60)
-    ]
-
-
-@pytest.mark.nightly  # javascript/feed has the sharing.
-def test_many_tabs_share_one_stream(world: World, browser):
-    """A browser opens six connections to a server: with a stream each, a seventh stays empty."""
-    with visiting(browser, world.lehr.url) as visit:
-        context = visit.page.context
-        others = [context.new_page() for _ in range(9)]
-        for page in others:
-            page.goto(f"{world.lehr.url}/")
-        for page in others:
-            expect(page.get_by_role("link", name="big-run")).to_be_visible()
-            expect(page.locator("#connection")).to_have_text("live")

@@ -8,7 +8,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from .conftest import Visit, World, visiting
+from .conftest import Visit, World
 
 pytestmark = pytest.mark.browser
 
@@ -69,16 +69,6 @@ def test_comparison_prints_without_its_controls(look: Visit, world: World):
     assert drawn_to <= right
 
 
-def test_dark_page_prints_in_light_colours(world: World, browser):
-    with visiting(browser, world.lehr.url, dark=True) as visit:
-        page = visit.page
-        page.add_init_script(A_PRINT_DIALOG)
-        compare(page, world)
-        page.get_by_role("button", name="Print").click()
-        assert printed(page)["theme"] == "light"
-        expect(page.locator("html")).to_have_attribute("data-theme", "dark")
-
-
 @pytest.mark.parametrize("way", ["the button", "Ctrl+P"])
 @pytest.mark.parametrize("what", ["sweep", "run", "compare"])
 def test_charts_that_were_never_in_sight_are_printed(
@@ -101,32 +91,3 @@ def test_charts_that_were_never_in_sight_are_printed(
     found = printed(paper)
     assert {"train/loss", "val/loss", "tokens_per_s", "train/grad_norm"} <= set(found["drawn"])
     assert not found["missing"]
-
-
-def test_browsers_menu_prints_what_is_missing_as_words(paper: Page, world: World):
-    paper.goto(f"{world.lehr.url}/sweeps/{world.sweep.id}")
-    chart = paper.locator('[data-metric="train/grad_norm"] .plot')
-    expect(chart).to_be_attached()
-    paper.emulate_media(media="print")
-    words = chart.locator(".waiting").evaluate("e => getComputedStyle(e, '::after').content")
-    assert "Not loaded yet" in words
-    assert chart.evaluate("e => e.getBoundingClientRect().height") > 10
-
-
-def test_sweeps_figure_fits_the_sheet(look: Visit, world: World):
-    page = look.page
-    page.goto(f"{world.lehr.url}/sweeps/{world.sweep.id}")
-    figure = page.locator("#sweep-figure")
-    best = figure.get_by_text("best 2.0e-3")
-    expect(best).to_be_visible()
-    page.emulate_media(media="print")
-    # The window becomes a sheet in one call: else the page would draw its figure again.
-    edges = figure.evaluate(
-        """figure => {
-          figure.style.width = "400px";
-          const edge = e => e.getBoundingClientRect().right;
-          return [edge(figure), ...[...figure.querySelectorAll(".main-svg, .xtick")].map(edge)];
-        }"""
-    )
-    assert len(edges) > 5
-    assert max(edges) <= edges[0] + 1

@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 from lehr import Client
 from lehr_testing.api import TOKEN
 
-from .conftest import Visit, World
+from .conftest import World
 
 # platform/report has the content; here a browser shows it.
 pytestmark = [pytest.mark.browser, pytest.mark.nightly]
@@ -69,35 +69,3 @@ def test_a_report_is_complete_without_a_network(
         expect(page.locator(".state")).to_contain_text(HOSTILE)
     finally:
         context.close()
-
-
-def test_paper_is_white_in_the_dark_and_cuts_no_figure(reports: dict[str, Path], browser: Browser):
-    context = browser.new_context(color_scheme="dark", offline=True)
-    try:
-        page = context.new_page()
-        page.goto(reports["sweep"].as_uri())
-        assert page.pdf(format="A4").startswith(b"%PDF")
-        page.emulate_media(media="print")
-        look = page.evaluate(
-            """() => {
-              const style = (one) => getComputedStyle(document.querySelector(one));
-              return [style("body").backgroundColor, style("body").color, style("figure").breakInside];
-            }"""
-        )
-        assert look == ["rgb(255, 255, 255)", "rgb(0, 0, 0)", "avoid"]
-    finally:
-        context.close()
-
-
-def test_pages_link_to_their_report(look: Visit, world: World):
-    for path in (
-        f"runs/{world.runs['big-run'].id}",
-        f"sweeps/{world.sweep.id}",
-        f"rollouts/{world.rollout.id}",
-    ):
-        page = look.open(f"/{path}")
-        link = page.get_by_role("link", name="Report", exact=True)
-        expect(link).to_have_attribute("href", f"/api/v1/{path}/report")
-        answer = page.request.get(f"{look.url}/api/v1/{path}/report")
-        assert answer.headers["content-type"] == "text/html; charset=utf-8"
-        assert "sandbox" in answer.headers["content-security-policy"]

@@ -7,7 +7,6 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from lehr.control.lifecycle import RunState
 from lehr_testing import seeding
 from lehr_testing.seeded_rollouts import Seeded
 
@@ -18,12 +17,6 @@ pytestmark = pytest.mark.browser
 
 def stage(page: Page, name: str):
     return page.locator(f"#stage-{name}")
-
-
-def test_empty_page_shows_how_to_start_a_rollout(visit: Visit):
-    page = visit.open("/rollouts")
-    expect(page.get_by_role("heading", name="No rollouts yet")).to_be_visible()
-    expect(page.locator("pre")).to_contain_text("lehr rollout")
 
 
 def test_failed_gate_is_expanded_with_its_evidence(visit: Visit, lehr: Lehr):
@@ -55,40 +48,6 @@ def test_failed_gate_is_expanded_with_its_evidence(visit: Visit, lehr: Lehr):
     expect(page.get_by_role("heading", name="llama-1b", exact=True)).to_be_visible()
 
 
-def test_expanded_gate_is_kept_in_the_url(visit: Visit, lehr: Lehr):
-    seeded = Seeded(lehr.store)
-    seeded.passed("cpu")
-    page = visit.open(f"/rollouts/{seeded.rollout.id}")
-    page.get_by_role("list", name="Stages").get_by_role("link", name="1. CPU").click()
-    expect(stage(page, "cpu")).to_have_attribute("open", "")
-    expect(page).to_have_url(re.compile("open=cpu"))
-    page.reload()
-    expect(stage(page, "cpu")).to_have_attribute("open", "")
-    # A CPU has no GPU memory to judge: the gate is not judged, and not passed.
-    memory = stage(page, "cpu").locator("[data-gate=memory]")
-    expect(memory).to_contain_text("not judged")
-    stage(page, "cpu").locator("summary").first.click()
-    expect(page).not_to_have_url(re.compile("open=cpu"))
-
-
-def test_stages_update_as_they_run_and_pass(visit: Visit, lehr: Lehr):
-    seeded = Seeded(lehr.store)
-    page = visit.open(f"/rollouts/{seeded.rollout.id}")
-    expect(page.locator("#verdict")).to_contain_text("At stage 1 of 4, CPU")
-    run = seeded.submit("cpu")
-    attempt = seeding.start(lehr.store, run)
-    attempt.train(range(1, 21), logs=False)
-    first = stage(page, "cpu")
-    expect(first.locator(".stage-runs")).to_contain_text("step 20 of")
-    expect(first.locator("[data-gate=first_loss]")).to_contain_text("waiting")
-    seeded.judge("cpu", run)
-    expect(first.locator("[data-gate=first_loss]")).to_contain_text("passed")
-    attempt.end(RunState.COMPLETED, 20)
-    lehr.store.rollout_progress.pass_stage(seeded.rollout.id, 1)
-    expect(page.locator("#verdict")).to_contain_text("At stage 2 of 4, 1 GPU")
-    expect(stage(page, "one_gpu")).to_have_attribute("open", "")
-
-
 def test_rollout_is_cancelled_after_confirmation_and_archived(visit: Visit, lehr: Lehr):
     seeded = Seeded(lehr.store)
     run = seeded.submit("cpu")
@@ -105,26 +64,3 @@ def test_rollout_is_cancelled_after_confirmation_and_archived(visit: Visit, lehr
     expect(page.get_by_text("archived", exact=True)).to_be_visible()
     page.get_by_role("link", name="Rollouts").first.click()
     expect(page.get_by_role("heading", name="No rollouts yet")).to_be_visible()
-
-
-def test_list_shows_each_stage_and_the_reason_of_a_stop(visit: Visit, lehr: Lehr):
-    first = Seeded(lehr.store, "stopped")
-    first.stopped("cpu")
-    page = visit.open("/rollouts")
-    rows = page.get_by_role("table", name="Rollouts").locator("tbody tr")
-    expect(rows).to_have_count(1)
-    expect(rows.first).to_contain_text("24.42 nats at step 1")
-    expect(rows.first.locator(".progress-stages .state-failed")).to_have_count(1)
-    expect(rows.first.locator(".progress-stages .state-skipped")).to_have_count(3)
-    second = Seeded(lehr.store, "second")
-    expect(rows).to_have_count(2)
-    expect(rows.first).to_contain_text("second")
-    page.keyboard.press("j")
-    page.keyboard.press("o")
-    expect(page).to_have_url(re.compile(f"/rollouts/{second.rollout.id}"))
-
-
-def test_unknown_rollout_has_an_error_page(visit: Visit):
-    page = visit.open("/rollouts/nothere1")
-    expect(page.get_by_role("alert")).to_contain_text("nothere1")
-    visit.watch.console = [line for line in visit.watch.console if "404" not in line]

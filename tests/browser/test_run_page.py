@@ -29,38 +29,6 @@ def test_log_tail_is_followed(visit: Visit, lehr: Lehr):
     expect(log).to_contain_text("half a line\nand red\n", use_inner_text=True)
 
 
-def test_long_log_can_be_searched_and_read_backwards(visit: Visit, lehr: Lehr):
-    run = lehr.store.runs.create(seeding.run_spec("live"))
-    attempt = seeding.start(lehr.store, run)
-    attempt.log("".join(f"line {n} äöü\n" for n in range(2000)))
-    attempt.log("other rank\n", rank=1)
-    page = visit.open(f"/runs/{run.id}?tab=logs")
-    expect(page.get_by_text("500 lines")).to_be_visible()
-    page.get_by_role("button", name="Earlier lines").click()
-    expect(page.get_by_text("2,001 lines")).to_be_visible()
-    expect(page.get_by_role("log")).to_contain_text("line 0 äöü\nline 1 äöü\n", use_inner_text=True)
-
-    page.get_by_role("searchbox", name="Search in the log").fill("line 19")
-    page.get_by_role("checkbox", name="only lines that match").check()
-    expect(page.get_by_text("111 of 2,001 lines match")).to_be_visible()
-    expect(page.locator(".log mark")).to_have_count(111)
-    expect(page).to_have_url(re.compile("find=line"))
-    page.get_by_role("searchbox", name="Search in the log").fill("")
-    page.get_by_role("combobox", name="Log").select_option("1/rank-1.log")
-    expect(page.get_by_role("log")).to_contain_text("other rank")
-
-
-def test_alert_has_how_sure_it_is_its_cause_and_what_to_try(look: Visit, world: World):
-    run = next(run for run in world.runs.values() if run.cause == "nan_loss")
-    page = look.open(f"/runs/{run.id}")
-    alert = page.locator(".alert").filter(has_text="nan, since step 39")
-    expect(alert.locator("dt")).to_have_text(["seen", "sure", "cause", "try"])
-    expect(alert).to_contain_text("certain: the records prove it")
-    expect(alert).to_contain_text("a step that was too large, or an overflow of 16-bit numbers")
-    warning = re.compile("^loss became NaN at step 39$")
-    expect(page.locator(".alert").filter(has_text=warning)).to_be_visible()
-
-
 def test_tabs_have_their_own_urls(look: Visit, world: World):
     run = world.runs["big-run"]
     page = look.open(f"/runs/{run.id}")
@@ -170,24 +138,3 @@ def test_fork_continues_from_a_checkpoint_with_a_changed_setting(visit: Visit, l
     assert made.resume_from.endswith("step-00000005")
     # The refusal is part of the test; browsers log it.
     visit.watch.console = [line for line in visit.watch.console if "422" not in line]
-
-
-def test_unknown_run_gets_a_suggestion(look: Visit):
-    page = look.page
-    look.open("/runs/big-rnu")
-    expect(page.get_by_role("alert")).to_contain_text("big-run")
-    # The 404 is what the test is about; browsers log it.
-    look.watch.console = [line for line in look.watch.console if "404" not in line]
-
-
-def test_the_system_tab_follows_a_new_attempt(visit: Visit, lehr: Lehr):
-    run = lehr.store.runs.create(seeding.run_spec("live"))
-    attempt = seeding.start(lehr.store, run)
-    attempt.train(range(1, 11))
-    page = visit.open(f"/runs/{run.id}?tab=system")
-    attempts = page.get_by_role("table", name="Attempts").locator("tbody tr")
-    expect(attempts).to_have_count(1)
-    attempt.lose("node n1 was lost")
-    seeding.start(lehr.store, lehr.store.runs.get(run.id), gpus=[3], resume=5)
-    expect(attempts).to_have_count(2)
-    expect(attempts.first).to_contain_text("n1:3")

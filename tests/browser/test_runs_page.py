@@ -19,11 +19,6 @@ def row(page, name: str):
     return page.locator("tbody tr", has=page.get_by_role("link", name=name, exact=True))
 
 
-def test_empty_page_shows_how_to_submit_a_run(visit: Visit):
-    expect(visit.page.get_by_role("heading", name="No runs yet")).to_be_visible()
-    expect(visit.page.locator("#main")).to_contain_text("lehr submit")
-
-
 def test_rows_show_state_reason_and_metrics(look: Visit):
     page = look.page
     expect(row(page, "probe-fp8")).to_contain_text("waits for 1 x H100")
@@ -72,43 +67,6 @@ def test_running_runs_update_and_new_runs_appear(visit: Visit, lehr: Lehr):
     expect(row(page, "live").locator(".col-state")).to_contain_text("CUDA ran out of memory")
 
 
-def test_filters_query_the_server_and_are_kept_in_the_url(look: Visit):
-    page = look.page
-    page.keyboard.press("/")
-    expect(page.get_by_role("searchbox", name="Filter runs")).to_be_focused()
-    page.keyboard.type("state:queued")
-    expect(row(page, "big-run")).to_have_count(0)
-    expect(row(page, "probe-fp8")).to_be_visible()
-    expect(page).to_have_url(re.compile("filter=state:queued"))
-    assert any("state=queued" in path for path in look.watch.requests)
-
-    look.open("/?filter=tag:omk")
-    expect(row(page, "big-run")).to_be_visible()
-    expect(page.locator("tbody tr[data-run]")).to_have_count(1)
-
-    look.open("/?flat=1&filter=val<4.5")
-    expect(row(page, "lr-grid-4")).to_be_visible()
-    expect(row(page, "lr-grid-1")).to_have_count(0)
-
-    page.get_by_role("searchbox", name="Filter runs").fill("stat:running")
-    expect(page.get_by_role("alert")).to_contain_text("Did you mean state?")
-
-
-def test_unknown_values_are_sorted_last(look: Visit):
-    page = look.page
-    # Columns of what differs come a moment later and move the others: a click would miss its button.
-    expect(page.locator("thead")).to_contain_text("hidden_size")
-    page.get_by_role("button", name="loss").click()
-    names = page.locator("tbody tr[data-run] .col-name")
-    expect(names.first).to_have_text("lr-grid-4")
-    expect(names.last).to_have_text("probe-fp8")
-    expect(page.locator("th.col-loss")).to_have_attribute("aria-sort", "ascending")
-    page.get_by_role("button", name="loss").click()
-    expect(names.nth(0)).to_have_text("llama-1b-one-gpu")  # What its rollout was stopped for.
-    expect(names.nth(1)).to_have_text("lr-grid-1")
-    expect(names.last).to_have_text("probe-fp8")
-
-
 def test_runs_are_found_selected_and_compared_by_keyboard(look: Visit):
     page = look.page
     expect(row(page, "big-run")).to_be_visible()
@@ -153,24 +111,3 @@ def test_cancelling_a_selection_needs_confirmation(visit: Visit, lehr: Lehr):
     with page.expect_response("**/cancel"):
         page.get_by_role("dialog").get_by_role("button", name="Cancel them").click()
     assert lehr.store.runs.get(run.id).desired == "cancel"
-
-
-@pytest.mark.nightly  # api/test_runs.py has the pages.
-@pytest.mark.slow
-def test_list_of_a_thousand_runs_is_loaded_in_pages(visit: Visit, lehr: Lehr):
-    with lehr.store.transaction():
-        for i in range(1000):
-            lehr.store.runs.create(seeding.run_spec(f"bulk-{i:04d}"))
-    page = visit.open("/")
-    expect(row(page, "bulk-0999")).to_be_visible()
-    expect(page.locator("#runs-foot")).to_have_text("1,000 runs")
-    assert page.locator("tbody tr").count() < 80
-    while page.locator("tbody tr", has_text="bulk-0000").count() == 0:
-        before = page.evaluate("document.documentElement.scrollHeight")
-        page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
-        page.wait_for_function(
-            """(before) => document.documentElement.scrollHeight > before
-                || [...document.querySelectorAll('.col-name')].some(e => e.textContent === 'bulk-0000')""",
-            arg=before,
-        )
-    assert page.locator("tbody tr").count() < 80

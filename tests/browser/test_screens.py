@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from playwright.sync_api import expect
 
@@ -80,14 +78,3 @@ def test_head_of_a_long_table_stays_in_sight(visit: Visit, lehr: Lehr):
     table.locator("tbody tr").last.scroll_into_view_if_needed()
     expect(table.locator("tbody tr").last).to_be_in_viewport()
     expect(head.locator("th").first).to_be_in_viewport()
-
-
-def test_pages_are_usable_in_forced_colours(world: World, browser):
-    with visiting(browser, world.lehr.url, forced_colors="active") as visit:
-        page = visit.open(f"/runs/{world.runs['big-run'].id}")
-        settle(page)
-        tab = page.get_by_role("tab", selected=True)
-        expect(tab).to_have_css("outline-style", "solid")
-        page.get_by_role("button", name=re.compile("Dark or light")).click()
-        lines = page.locator('[data-metric="train/loss"] .trace.line').first
-        expect(lines).to_have_css("stroke", re.compile("rgb"))

@@ -12,8 +12,8 @@ import pytest
 
 from lehr.node import procfs
 from lehr.node.attempt_dir import AttemptDir
-from lehr_testing.buckets import Bucket, s3_server
-from lehr_testing.fakes import faked, paced
+from lehr_testing.buckets import Bucket
+from lehr_testing.fakes import paced
 from lehr_testing.server import Server, events, free_port
 from lehr_testing.specs import run as run_spec
 from lehr_testing.waiting import until
@@ -38,70 +38,7 @@ def settled(server: Server, run_id: str) -> bool:
     return not list(server.home.glob(f"node/*/attempts/{run_id}-*"))
 
 
-@pytest.mark.nightly  # The next test resumes from a copy.
-def test_checkpoints_are_copied_retained_by_policy_and_can_be_downloaded(
-    restarted: Server, bucket: Bucket, corpus: Path, tmp_path: Path
-) -> None:
-    client = restarted.client()
-    run = client.submit(spec(corpus, "copied", f"{bucket.url}/exp/", steps=20)).wait(timeout_s=300)
-    assert run.state == "completed", run.reason
-    until(lambda: settled(restarted, run.id), within_s=120, what="the uploader's end")
-    found = {one.step: one for one in run.checkpoints()}
-    assert sorted(found) == [5, 10, 15, 20]
-    there = [step for step, one in found.items() if one.copy_state == "there"]
-    # The last two and the best, as on disk; removed ones are reported as removed.
-    assert there == [step for step, one in found.items() if one.removed_at is None]
-    assert {15, 20} <= set(there)
-    assert found[20].latest
-    assert "one of the last 2" in found[20].kept
-    names = bucket.files()
-    for step in there:
-        prefix = f"exp/{run.id}/attempt-1/checkpoints/step-{step:08d}"
-        assert found[step].copy_url == f"{bucket.url}/{prefix}"
-        folder = restarted.home / "runs" / run.id / found[step].path
-        assert [n for n in names if n.startswith(prefix)] == sorted(
-            f"{prefix}/{path.name}" for path in folder.iterdir()
-        )
-    gone = set(found) - set(there)
-    assert not any(f"step-{step:08d}" in name for step in gone for name in names)
-
-    # Both places are verified; damage to one is found.
-    verdict = run.verify_checkpoint(20)
-    assert verdict.ok
-    assert [place.place.partition(":")[0] for place in verdict.places][1:] == ["s3"]
-    shutil.rmtree(restarted.home / "runs" / run.id)
-    verdict = run.verify_checkpoint(20)
-    assert verdict.ok
-    assert len(verdict.places) == 1
-
-    # The disk is wiped: the copy is downloaded, whole and in parts, and by the command line.
-    folder = run.download_checkpoint(20, tmp_path / "have")
-    names = {path.name for path in folder.iterdir()}
-    assert {"manifest.json", "model.safetensors", "state.json"} <= names
-    done = restarted.cli("checkpoints", "download", run.id, str(tmp_path / "cli"), "--json")
-    report = json.loads(done.stdout)["downloaded"]
-    assert report["step"] == 20
-    assert (tmp_path / "cli" / "model.safetensors").read_bytes() == (
-        folder / "model.safetensors"
-    ).read_bytes()
-    listed = restarted.cli("checkpoints", "ls", "copied").stdout
-    assert f"{bucket.url}/exp/{run.id}" in listed
-    assert restarted.cli("checkpoints", "verify", "copied", "--step", "20").returncode == 0
-
-    # A fork begins from the copy.
-    fork = run.fork(step=20, changes={"train.steps": 24}).wait(timeout_s=300)
-    assert fork.state == "completed", fork.reason
-    [resumed] = [e for e in events(restarted.home, f"{fork.id}-1") if e["kind"] == "resumed"]
-    assert resumed["step"] == 20
-
-    # Deletion shows what it frees, and removes the copies.
-    preview = run.deletion()
-    assert preview.copies_bytes == sum(found[step].size_bytes for step in there)
-    run.delete()
-    assert not any(f"/{run.id}/" in name for name in bucket.files())
-
-
-@pytest.mark.nightly  # platform/checkpoints/test_copies.py copies and fetches.
+@pytest.mark.nightly  # checkpoints/test_copies.py fetches.
 def test_run_on_a_wiped_disk_resumes_from_the_copy_with_the_same_result(
     restarted: Server, bucket: Bucket, corpus: Path
 ) -> None:
@@ -146,29 +83,6 @@ def test_run_on_a_wiped_disk_resumes_from_the_copy_with_the_same_result(
     there = [step for step, state in copies(other).items() if state == "there"]
     assert 400 in there
     assert len(there) <= 3
-
-
-@pytest.mark.nightly  # platform/checkpoints/test_copies.py has the error.
-def test_unreachable_storage_is_shown_and_does_not_affect_training(
-    restarted: Server, bucket: Bucket, corpus: Path
-) -> None:
-    port = free_port()
-    later = f"{bucket.name}-later"
-    given = spec(corpus, "unreachable", f"s3://{later}/x", steps=10)
-    given["env"] = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}
-    run = restarted.client().submit(given).wait(timeout_s=300)
-    assert run.state == "completed", run.reason
-    until(
-        lambda: any(one.copy_error for one in run.checkpoints()),
-        within_s=120,
-        what="the reason to be shown",
-    )
-    point = next(one for one in run.checkpoints() if one.copy_error)
-    assert point.copy_state == "uploading"
-    # It comes up: what waited is copied, though the training has long ended.
-    with s3_server(port, later):
-        until(lambda: copies(run).get(10) == "there", within_s=200, what="the copies to be made")
-        assert not any(one.copy_error for one in run.checkpoints() if one.copy_state == "there")
 
 
 @pytest.mark.nightly  # It starts a server and a Ray of its own.
@@ -218,40 +132,6 @@ def test_down_copies_saved_checkpoints_and_reports_uncopied_ones(
     assert "the next lehr up continues copying" in output
 
 
-@pytest.mark.nightly  # test_copies.py has the policy with forks.
-def test_retention_keeps_the_checkpoint_of_a_pending_fork(restarted: Server, corpus: Path) -> None:
-    client = restarted.client()
-    # Without evaluations: each best one would be a checkpoint more.
-    held_out = {"tokens": 512, "share": 0.1, "every": 0}
-    saving = {"steps": 100_000, "checkpoint": {"every": 100}, "validation": held_out}
-    # The list to keep comes with the next heartbeat, before two more checkpoints exist.
-    source = client.submit(paced(run_spec(corpus, "source", **saving)))
-    blocker = client.submit(faked(run_spec(corpus, "blocker", **saving), step_s=0.1))
-    until(
-        lambda: blocker.refresh().state == "running" and live(source),
-        within_s=200,
-        what="both GPUs to be taken, and a checkpoint",
-    )
-    step = max(live(source))
-    fork = source.fork(step=step, changes={"train.steps": step + 5})
-    until(lambda: max(live(source)) >= step + 300, within_s=300, what="three more checkpoints")
-    there = live(source)
-    assert step in there
-    assert len(there) <= 3  # The last two, and this one.
-    assert fork.refresh().state == "queued"
-    source.cancel()
-    blocker.cancel()
-    fork.wait(timeout_s=300)
-    assert fork.state == "completed", fork.reason
-    [resumed] = [e for e in events(restarted.home, f"{fork.id}-1") if e["kind"] == "resumed"]
-    assert resumed["step"] == step
-
-
 def on_disk(server: Server, run_id: str) -> list[Path]:
     """Return the complete checkpoints of the first attempt."""
     return list((server.home / "runs" / run_id).glob("attempt-1/checkpoints/step-????????"))
-
-
-def live(run) -> set[int]:
-    """Return the steps of checkpoints whose files exist."""
-    return {one.step for one in run.checkpoints() if one.removed_at is None}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import signal
 import subprocess
 import sys
@@ -13,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from lehr_testing.fakes import faked
-from lehr_testing.paths import ROOT
 from lehr_testing.specs import lr_sweep, run
 from lehr_testing.waiting import until
 
@@ -36,12 +33,6 @@ def write(tmp_path):
         return str(path)
 
     return write
-
-
-def test_submission_shows_why_a_run_must_wait(server, corpus, write):
-    file = write(run(corpus, "cli-waits", steps=12))
-    submitted = server.cli("submit", file, "resources.gpu_type=H100")
-    assert "queued: needs 1 x H100; this cluster has" in submitted.stdout
 
 
 def test_run_is_submitted_watched_and_its_logs_read(server, corpus, write):
@@ -70,17 +61,6 @@ def test_run_is_submitted_watched_and_its_logs_read(server, corpus, write):
     assert "rank-0.log" in names
 
 
-def test_submission_applies_overrides_and_names(server, corpus, write):
-    file = write(faked(run(corpus, "cli-override", steps=3)))
-    answer = server.cli("submit", file, "train.seed=5", "--name", "other-name", "--json", "-w")
-    lines = answer.stdout.strip().splitlines()
-    last = json.loads(lines[-1])
-    assert last["name"] == "other-name"
-    assert last["state"] == "completed"
-    shown = json.loads(server.cli("show", "other-name", "--json").stdout)
-    assert shown["run"]["spec"]["train"]["seed"] == 5
-
-
 def test_a_sweep_is_planned_launched_watched_and_ranked(server, corpus, write):
     file = write(faked(lr_sweep(corpus, "cli-sweep", [1e-3, 1e-5], steps=6)))
     done = server.cli("sweep", file, "-y", "-w")
@@ -96,28 +76,7 @@ def test_a_sweep_is_planned_launched_watched_and_ranked(server, corpus, write):
     assert shown["best_parameters"] == {"train.optimizer.lr": 1e-3}
 
 
-@pytest.mark.nightly  # test_submission_shows_why_a_run_must_wait is its like.
-def test_reference_grid_waits_with_a_clear_reason(server):
-    launched = json.loads(server.cli("sweep", str(ROOT / "sweeps/lr_grid.yaml"), "--json").stdout)[
-        "sweep"
-    ]
-    try:
-        assert len(launched["trials"]) == 8
-
-        def reasons():
-            view = json.loads(server.cli("show", launched["id"], "--json").stdout)["sweep"]
-            found = [trial["run"]["pending_reason"] for trial in view["trials"]]
-            return all(found) and found
-
-        for reason in until(reasons, within_s=30, what="the reasons why the trials wait"):
-            assert "A100" in reason
-        assert "A100" in server.cli("status").stdout
-    finally:
-        cancelled = server.cli("cancel", launched["id"], "-y")
-    assert "8 runs are being cancelled" in cancelled.stdout
-
-
-@pytest.mark.nightly  # test_cluster_runs.py cancels in each phase.
+@pytest.mark.nightly  # test_platform.py cancels at each change.
 def test_cancel_stops_a_run(server, corpus, write):
     file = write(faked(run(corpus, "cli-cancel", steps=100_000)))
     server.cli("submit", file)
@@ -159,35 +118,6 @@ def test_ending_a_watch_does_not_stop_the_run(server, corpus, write):
         watching.wait()
 
 
-def test_terminal_shows_a_live_view_in_colour(server, corpus, write):
-    file = write(faked(lr_sweep(corpus, "cli-live", [1e-3, 1e-4], steps=6)))
-    server.cli("sweep", file, "-y")
-    controller, terminal = pty.openpty()
-    watching = subprocess.Popen(
-        [LEHR, "watch", "cli-live"],
-        env={**server.environment, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"},
-        stdout=terminal,
-        stderr=terminal,
-        stdin=terminal,
-    )
-    os.close(terminal)
-    picture = b""
-    while True:
-        try:
-            piece = os.read(controller, 65536)
-        except OSError:
-            break
-        if not piece:
-            break
-        picture += piece
-    os.close(controller)
-    assert watching.wait(timeout=60) == 0
-    text = picture.decode()
-    assert "\x1b[" in text
-    assert "cli-live" in text
-    assert "best" in text
-
-
 def test_up_reuses_a_running_server(server):
     again = server.cli("up", "--gpus", "8", "--port", str(server.port))
     assert "already running" in again.stdout
@@ -209,29 +139,3 @@ def test_requested_port_of_another_program_is_rejected(server, tmp_path):
     )
     assert done.returncode == 2
     assert f"port {server.port} is used by another program" in done.stderr
-
-
-def test_wrong_token_is_reported(server):
-    done = subprocess.run(
-        [LEHR, "ls"],
-        env={**server.environment, "LEHR_TOKEN": "wrong"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 4
-    assert "token" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-@pytest.mark.nightly  # platform/cli/test_goldens.py has both outputs.
-def test_status_and_doctor_see_the_server(server):
-    status = json.loads(server.cli("status", "--json").stdout)
-    assert set(status) == {"server", "version", "cluster", "queue", "active"}
-    assert status["cluster"]["gpus_total"] == 8
-    assert "logical GPUs" in server.cli("status").stdout
-    checks = json.loads(server.cli("doctor", "--json").stdout)["checks"]
-    found = {check["name"]: check for check in checks}
-    assert found["server"]["status"] == "ok"
-    assert found["token"]["status"] == "ok"
-    assert "Ray" in found["open ports"]["found"]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import time
 
 import pytest
 
-from lehr.cluster.tokens import AttemptTokens
-from lehr.errors import Conflict
 from lehr_testing.fakes import FakeServer, gone
 from lehr_testing.server import marked_processes
 from lehr_testing.waiting import until
@@ -48,48 +45,6 @@ def test_trials_over_eight_gpus_never_share_a_gpu(fakes):
     for run in runs:
         [placed] = run.detail.placement
         assert f"{run.id}-1" in seen[placed.gpu]
-
-
-def test_gang_of_two_sees_only_its_two_gpus(fakes):
-    run = fakes.client().submit(fakes.spec("gang", gpus=2, steps=3))
-    run.wait(timeout_s=120)
-    assert run.state == "completed"
-    seen = fakes.witnessed()
-    placed = {gpu.gpu for gpu in run.detail.placement}
-    assert len(placed) == 2
-    assert {gpu for gpu, attempts in seen.items() if f"{run.id}-1" in attempts} == placed
-
-
-def test_run_directory_follows_the_contract(fakes):
-    run = fakes.client().submit(fakes.spec("directory", steps=3))
-    run.wait(timeout_s=90)
-    folder = fakes.home / "runs" / run.id
-    assert (folder / "config.yaml").is_file()
-    attempt = folder / "attempt-1"
-    launch = json.loads((attempt / "launch.json").read_text())
-    assert (launch["run_id"], launch["attempt"], launch["resume"]) == (run.id, 1, "never")
-    note = json.loads((attempt / "exit.json").read_text())
-    assert (note["code"], note["signal"], note["reason"]) == (0, None, "")
-    # The attempt's token is secret: not in the run's directory, not on a command line.
-    token = AttemptTokens(fakes.home).token(f"{run.id}-1")
-    assert token not in (attempt / "launch.json").read_text()
-    fakes.nothing_left()
-
-
-def test_training_stops_on_orders_and_its_children_are_ended(fakes):
-    run = fakes.client().submit(fakes.spec("to-cancel", steps=10_000, CHILDREN=3))
-    running(run)
-    before = marked_processes(f"{run.id}-1")
-    assert len(before) == 4
-    run.cancel()
-    run.cancel()  # Asking twice is once.
-    run.wait(timeout_s=60)
-    assert run.state == "cancelled"
-    for pid in before:
-        gone(pid)
-    assert run.id not in busy(fakes)
-    with pytest.raises(Conflict, match="cancelled"):
-        run.cancel()
 
 
 @pytest.mark.nightly  # platform/control has the stop levels.
@@ -134,31 +89,6 @@ def test_a_run_can_be_cancelled_before_during_and_after_its_dispatch(fakes):
         assert not marked_processes(f"{run.id}-1")
 
 
-@pytest.mark.nightly  # test_up_defaults.py saves and resumes.
-def test_paused_run_saves_and_can_be_resumed_or_cancelled(fakes):
-    run = fakes.client().submit(fakes.spec("pausing", steps=200, CHECKPOINT_EVERY=1000))
-    running(run, step=5)
-    run.pause()
-    until(lambda: run.refresh().state == "paused", within_s=60, what="the pause")
-    assert run.id not in busy(fakes)
-    [saved] = run.checkpoints()
-    run.resume()
-    run.wait(timeout_s=90)
-    assert (run.state, run.attempt) == ("completed", 2)
-    launch = json.loads((fakes.home / "runs" / run.id / "attempt-2" / "launch.json").read_text())
-    assert (launch["resume_from"], launch["resume"]) == (saved.path, "pinned")
-    history = run.history("train/loss")
-    assert list(history["step"]) == list(range(1, 201))
-
-    other = fakes.client().submit(fakes.spec("paused-then-cancelled", steps=10_000))
-    running(other)
-    other.pause()
-    until(lambda: other.refresh().state == "paused", within_s=60, what="the pause")
-    other.cancel()
-    other.wait(timeout_s=30)
-    assert other.state == "cancelled"
-
-
 def test_a_time_limit_stops_the_run_with_a_checkpoint(fakes):
     run = fakes.client().submit(
         fakes.spec("limited", steps=10_000, CHECKPOINT_EVERY=100_000, time_limit_s=2)
@@ -199,49 +129,6 @@ def test_failure_of_user_code_is_retried_within_its_budget(fakes):
     memory.wait(timeout_s=90)
     assert (memory.state, memory.attempt) == ("failed", 1)
     assert "micro_batch" in memory.reason
-
-
-def test_failed_run_retried_by_hand_has_its_full_budgets(fakes):
-    run = fakes.client().submit(
-        fakes.spec("by-hand", steps=10, FAIL_AT=7, FAIL_TIMES=1, CHECKPOINT_EVERY=5)
-    )
-    run.wait(timeout_s=90)
-    assert run.state == "failed"
-    run.retry()
-    run.wait(timeout_s=90)
-    assert (run.state, run.attempt) == ("completed", 2)
-
-
-def test_queue_shows_reasons_in_order_with_priority_first(fakes):
-    client = fakes.client()
-    big = client.submit(fakes.spec("big", gpus=8, steps=10_000))
-    until(lambda: big.refresh().state in {"starting", "running"}, within_s=60, what="big to start")
-    waits = client.submit(fakes.spec("waits", steps=2))
-    a100 = client.submit(fakes.spec("a100", steps=2, resources={"gpu_type": "A100"}))
-    urgent = client.submit(fakes.spec("urgent", steps=2, priority=10))
-    until(
-        lambda: [entry.name for entry in client.queue()] == ["urgent", "waits", "a100"],
-        within_s=30,
-        what="the queue in its order",
-    )
-    until(
-        lambda: all("submitted" not in entry.reason for entry in client.queue()),
-        within_s=30,
-        what="the reasons",
-    )
-    reasons = {entry.name: entry.reason for entry in client.queue()}
-    assert reasons["urgent"].startswith("waits for 1 GPU (all 8 are busy")
-    assert reasons["urgent"].endswith("next in line at priority 10")
-    # A node that another test has lost counts: it may come back.
-    gpus = sum(len(node.gpus) for node in client.cluster().nodes)
-    assert gpus >= 8
-    assert reasons["a100"] == f"needs 1 x A100; this cluster has {gpus} x logical GPU"
-    big.cancel()
-    for run in (urgent, waits):
-        run.wait(timeout_s=90)
-        assert run.state == "completed"
-    assert a100.refresh().state == "queued"
-    a100.cancel()
 
 
 def test_sweep_respects_its_limit_of_concurrent_trials(fakes):

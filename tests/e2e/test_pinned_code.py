@@ -19,7 +19,7 @@ from lehr_testing.fakes import paced
 from lehr_testing.faults.networked import nodes_in_use
 from lehr_testing.faults.second_node import SecondNode
 from lehr_testing.server import Server, rank_pids
-from lehr_testing.specs import lr_sweep, run
+from lehr_testing.specs import run
 from lehr_testing.waiting import until
 from lehr_trainer.contract import layout
 
@@ -98,30 +98,6 @@ def spec_of(corpus: Path, name: str, **more) -> dict:
     )
 
 
-@pytest.mark.nightly  # platform/node/test_code_fetcher.py and test_import_path.py: an attempt imports its capsule.
-def test_trainer_edited_in_the_middle_of_a_sweep_changes_no_trial(server, corpus, checkout):
-    client = server.client()
-    sweep = paced(lr_sweep(corpus, "edited", [1e-3, 2e-3, 3e-3], steps=6), 0.05)
-    sweep["run"]["train"]["schedule"] = {"name": "constant", "warmup_steps": 0}
-    sweep["max_concurrent"] = 1
-    checkout.submit("sweep", sweep)
-    launched = client.find_sweep("edited")
-    first = client.run("edited-1")
-    until(lambda: first.refresh().state == "running", within_s=120, what="the first trial")
-    pinned = first.detail.spec["code"]["digest"]
-    checkout.edit(0.25)
-    launched.wait(timeout_s=300)
-    trained = [client.run(f"edited-{n}") for n in (1, 2, 3)]
-    assert [one.state for one in trained] == ["completed"] * 3
-
-    checkout.edit(0.5)
-    alone = [checkout.weights_without_platform(one) for one in trained]
-    assert [weights(server.home / "runs" / one.id) for one in trained] == alone
-    assert {one.detail.spec["code"]["digest"] for one in trained} == {pinned}
-    checkout.edit(0.25)
-    assert checkout.weights_without_platform(trained[2]) != alone[2]
-
-
 @pytest.mark.nightly  # platform/programs/test_resume.py resumes with a capsule at each change.
 def test_killed_and_forked_runs_train_with_the_code_that_was_pinned(server, corpus, checkout):
     client = server.client()
@@ -161,29 +137,6 @@ def test_killed_and_forked_runs_train_with_the_code_that_was_pinned(server, corp
     assert digest in (server.home / "runs" / killed.id / layout.CONFIG).read_text()
     compared = client.compare("to-kill", "current")
     assert "code.digest" in {difference.path for difference in compared.differences}
-
-
-@pytest.mark.nightly  # The test before this one has one rank.
-def test_two_ranks_resume_with_the_code_that_was_pinned(server, corpus, checkout):
-    client = server.client()
-    for name in ("two-whole", "two-killed"):
-        checkout.submit("submit", spec_of(corpus, name, steps=16, gpus=2))
-    whole, killed = client.run("two-whole"), client.run("two-killed")
-    until(
-        lambda: killed.refresh().view.step and killed.view.step >= 6,
-        within_s=200,
-        what="six steps",
-    )
-    checkout.edit(0.25)
-    os.kill(rank_pids(f"{killed.id}-1")[-1], signal.SIGKILL)
-    checkout.submit("submit", spec_of(corpus, "two-edited", steps=16, gpus=2))
-    edited = client.run("two-edited")
-    for one in (whole, killed, edited):
-        one.wait(timeout_s=300)
-        assert one.state == "completed", one.reason
-    assert len(killed.detail.attempts) == 2
-    of = {one.name: weights(server.home / "runs" / one.id) for one in (whole, killed, edited)}
-    assert of["two-killed"] == of["two-whole"] != of["two-edited"]
 
 
 @pytest.mark.nightly  # tests/platform/node/test_code_fetcher.py fetches and verifies.

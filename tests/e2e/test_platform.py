@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import math
 import os
-import re
 import signal
-from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
-from lehr.errors import SpecError, UserError
 from lehr_testing.fakes import faked, paced
-from lehr_testing.server import events, held_locks, marked_processes, rank_pids
-from lehr_testing.specs import lr_sweep, run
+from lehr_testing.server import held_locks, marked_processes, rank_pids
+from lehr_testing.specs import run
 from lehr_testing.waiting import until
 
 pytestmark = [
@@ -24,9 +19,6 @@ pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.xdist_group("platform"),
 ]
-
-SIXTEEN = {"sequences": 16, "sequence_length": 64}
-RATES = [1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 6e-2, 1e-1]
 
 
 def digest_of_weights(server, run_id, attempt, step):
@@ -38,32 +30,6 @@ def digest_of_weights(server, run_id, attempt, step):
         for name, entry in manifest["files"].items()
         if name.endswith(".safetensors")
     }
-
-
-@pytest.mark.nightly  # test_demo.py ranks eight trials; test_cluster_runs.py shares the GPUs.
-def test_ten_trials_share_eight_gpus_and_are_ranked(server, corpus):
-    client = server.client()
-    sweep = client.sweep(lr_sweep(corpus, "grid", RATES))
-    sweep.wait(timeout_s=400)
-    trials = sweep.refresh().trials
-    assert [trial.run.state for trial in trials] == ["completed"] * 10
-    assert sorted(trial.rank for trial in trials) == list(range(1, 11))
-    best = min(trials, key=lambda trial: trial.value)
-    assert best.best
-    assert best.rank == 1
-    assert all(math.isfinite(trial.value) for trial in trials)
-
-    spans = defaultdict(list)
-    for trial in trials:
-        records = events(server.home, f"{trial.run.id}-1")
-        started = next(record for record in records if record["kind"] == "started")
-        [placed] = trial.run.placement
-        assert started["host"]["cuda_visible_devices"] == str(placed.gpu)
-        spans[placed.gpu].append((started["time"], records[-1]["time"]))
-    assert set(spans) == set(range(8))
-    for on_gpu in spans.values():
-        for (_, end), (start, _) in itertools.pairwise(sorted(on_gpu)):
-            assert end <= start
 
 
 def test_each_of_two_ranks_trains_and_locks_its_own_gpu(server, corpus):
@@ -119,19 +85,3 @@ def test_cancel_releases_the_gpu_and_leaves_no_process(server, corpus):
     until(lambda: not marked_processes(f"{r.id}-1"), within_s=30, what="no process of the run left")
     busy = [gpu.run_id for node in client.cluster().nodes for gpu in node.gpus]
     assert r.id not in busy
-
-
-def test_more_gpus_than_the_cluster_has_are_rejected_and_not_recorded(server, corpus):
-    client = server.client()
-    with pytest.raises(UserError, match="16") as caught:
-        client.submit(run(corpus, "too-big", gpus=16, batch=SIXTEEN))
-    # Others that share this cluster may have added a node.
-    assert re.search(r"this cluster has [89] x logical GPU", str(caught.value))
-    assert not [r for r in client.runs() if r.name == "too-big"]
-
-
-def test_missing_corpus_is_rejected_at_submission(server, tmp_path):
-    client = server.client()
-    with pytest.raises((SpecError, UserError), match="nowhere"):
-        client.submit(run(tmp_path / "nowhere", "no-corpus"))
-    assert not [r for r in client.runs() if r.name == "no-corpus"]

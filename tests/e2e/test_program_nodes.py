@@ -88,27 +88,6 @@ def check_resumed_as_one(server, run) -> None:
     assert set(history["ranks"]) == {2.0}
 
 
-def test_script_on_two_ranks_has_one_stream_and_resumes_after_kill_and_pause(server, project):
-    killed = submitted(server, project, "two-killed", pause_s=1.0)
-    paused = submitted(server, project, "two-paused", pause_s=1.0)
-    for run in (killed, paused):
-        reach_five_steps(run)
-    paused.pause()
-    kill_ranks(killed)
-    until(lambda: paused.refresh().state == "paused", within_s=120, what="the pause")
-    paused.resume()
-    for run in (killed, paused):
-        run.wait(timeout_s=300)
-        check_resumed_as_one(server, run)
-
-
-def test_failure_of_rank_1_is_the_failure_of_the_run(server, project):
-    run = submitted(server, project, "two-failed", fail_rank=1)
-    run.wait(timeout_s=300)
-    assert run.state == "failed"
-    assert "rank 1: ranks.py exited with code 1" in run.reason
-
-
 def test_program_trains_over_two_nodes_as_one_and_resumes_with_its_pinned_code(
     server, second, project
 ):

@@ -13,7 +13,6 @@ import pytest
 import torch
 import yaml
 
-from lehr.node.procfs import start_time
 from lehr_testing.program_attempts import prepare_chars
 from lehr_testing.server import events, marked_processes
 from lehr_testing.waiting import until
@@ -69,45 +68,6 @@ def written(folder: Path, spec: dict) -> Path:
     path = folder / f"{spec['name']}.yaml"
     path.write_text(yaml.safe_dump(spec))
     return path
-
-
-@pytest.mark.nightly  # The next test trains the same script.
-def test_script_with_wandb_is_swept_over_8_rates_with_pruning(server, project):
-    client = server.client()
-    run = nano("nano", pause_s=1.0)
-    del run["kind"]
-    spec = {
-        "kind": "sweep",
-        "name": "nano",
-        "metric": {"name": "val/loss", "goal": "minimize"},
-        "parameters": {
-            "trainer.args.learning_rate": {"values": [1.0, 0.3, 3.0, 0.1, 10.0, 3e-2, 1e-2, 3e-3]}
-        },
-        "pruning": {"name": "median", "startup_trials": 4, "min_steps": 4},
-        "max_concurrent": 2,
-        "run": run,
-    }
-    sweep = client.sweep(written(project, spec))
-    diverged = client.submit(written(project, nano("diverged", learning_rate=1e20)))
-    sweep.wait(timeout_s=800)
-    trials = [client.run(f"nano-{n}") for n in range(1, 9)]
-    states = [trial.state for trial in trials]
-    assert set(states) <= {"completed", "pruned"}, [trial.reason for trial in trials]
-    assert "pruned" in states
-    best = sweep.best()
-    assert 0.3 <= best.detail.spec["trainer"]["args"]["learning_rate"] <= 3.0
-    losses = best.history("train/loss", "val/loss", "train/lr", "program/mfu")
-    assert list(losses.dropna()["step"]) == [0, 4, 8, 12]
-    assert any(
-        note.startswith("The best learning rate is probably near") and "with 95 %" in note
-        for note in sweep.refresh().notes
-    ), sweep.notes
-    diverged.wait(timeout_s=300)
-    [nan] = [alert for alert in diverged.alerts() if alert.code == "nan"]
-    assert (nan.step, nan.sure) == (4, "certain")
-    assert "nan" not in [alert.code for alert in best.alerts()]
-    compared = client.compare(*trials[:2])
-    assert [d.path for d in compared.differences if d.factor] == ["trainer.args.learning_rate"]
 
 
 EVERYBODYS: dict[str, tuple[dict, str, list[int], list[int], str]] = {
@@ -225,62 +185,6 @@ def test_killed_script_resumes_from_what_it_saved_with_its_pinned_code(server, p
     assert killed.detail.spec["code"]["digest"] in config
 
 
-FAILS_ONCE = """
-import lehr_log
-for step in range(lehr_log.resume_step + 1, 7):
-    lehr_log.log({"loss": 1.0 / step}, step=step)
-    if step == 3:
-        with open("saved.txt", "w") as file:
-            file.write(str(step))
-        lehr_log.checkpoint("saved.txt", step=step)
-    if step == 4 and lehr_log.resume_from is None:
-        raise SystemExit("the data is not there")
-"""
-
-
-@pytest.mark.nightly  # The test before this one resumes another script with its pinned code.
-def test_failed_script_that_a_user_retries_resumes_with_its_pinned_code(server, project):
-    (project / "fails.py").write_text(FAILS_ONCE)
-    spec = {
-        "kind": "run",
-        "name": "retried",
-        "trainer": {"script": "fails.py", "steps": 6},
-        "code": {"include": ["*.py"]},
-        "retries": {"user": 0},
-    }
-    run = server.client().submit(written(project, spec))
-    (project / "fails.py").write_text("raise SystemExit('edited')")
-    run.wait(timeout_s=300)
-    assert run.state == "failed"
-    run.retry()
-    run.wait(timeout_s=300)
-    assert run.state == "completed", run.reason
-    assert list(run.history("loss")["loss"]) == [1.0 / step for step in range(1, 7)]
-    [resumed] = [one for one in events(server.home, f"{run.id}-2") if one["kind"] == "resumed"]
-    assert resumed["step"] == 3
-    written_by = [one for number in (1, 2) for one in events(server.home, f"{run.id}-{number}")]
-    digests = {one["code"] for one in written_by if one["kind"] == "started"}
-    assert digests == {run.detail.spec["code"]["digest"]}
-
-
-@pytest.mark.nightly  # test_platform.py ends processes that a trainer has started.
-def test_daemon_that_a_script_has_left_is_ended_with_it(server, project):
-    spec = {
-        "kind": "run",
-        "name": "daemon",
-        "trainer": {"script": "daemon.py", "steps": 1},
-        "code": {"include": ["*.py"]},
-    }
-    run = server.client().submit(written(project, spec))
-    run.wait(timeout_s=300)
-    assert run.state == "completed", run.reason
-    assert list(run.history("loss")["loss"]) == [1.0]
-    assert not marked_processes(f"{run.id}-1")
-    work = layout.attempt_dir(server.home / "runs" / run.id, 1) / "work"
-    pids = [int((work / name).read_text()) for name in ("marked.pid", "cleared.pid")]
-    assert [start_time(pid) for pid in pids] == [None, None]
-
-
 def lightning(name: str, **args) -> dict:
     return {
         "kind": "run",
@@ -296,89 +200,3 @@ def lightning(name: str, **args) -> dict:
         "code": {"include": ["*.py"]},
         "resources": {"gpus": 1},
     }
-
-
-def swept_over_eight_rates(client, project, run: dict, argument: str, metric: dict, rates: list):
-    """Sweep with pruning; return the best trial. The rate is all that differs."""
-    name = run["name"]
-    spec = {
-        "kind": "sweep",
-        "name": name,
-        "metric": metric,
-        "parameters": {f"trainer.args.{argument}": {"values": rates}},
-        "pruning": {"name": "median", "startup_trials": 2, "min_steps": 3},
-        "max_concurrent": 2,
-        "run": {key: value for key, value in run.items() if key != "kind"},
-    }
-    sweep = client.sweep(written(project, spec))
-    sweep.wait(timeout_s=800)
-    trials = [client.run(f"{name}-{n}") for n in range(1, len(rates) + 1)]
-    assert {trial.state for trial in trials} == {"completed", "pruned"}, [t.reason for t in trials]
-    compared = client.compare(*trials[:2])
-    assert [d.path for d in compared.differences if d.factor] == [f"trainer.args.{argument}"]
-    return sweep.best()
-
-
-def resumed_like_an_undisturbed_one(server, project, whole: dict, killed: dict) -> int:
-    """Kill a run after six steps; it ends with the other's losses. Return where it resumed."""
-    client, script = server.client(), whole["trainer"]["script"]
-    one, other = (client.submit(written(project, spec)) for spec in (whole, killed))
-    until(
-        lambda: other.refresh().view.step and other.view.step >= 6,
-        within_s=200,
-        what="six steps",
-    )
-    for pid, command in marked_processes(f"{other.id}-1").items():
-        if "lehr.programs" in command or script in command:
-            os.kill(pid, signal.SIGKILL)
-    for run in (one, other):
-        run.wait(timeout_s=300)
-        assert run.state == "completed", run.reason
-    expected, found = (run.history("train/loss")["train/loss"] for run in (one, other))
-    assert list(found.items()) == list(expected.items())
-    [resumed] = [r for r in events(server.home, f"{other.id}-2") if r["kind"] == "resumed"]
-    return int(resumed["step"])
-
-
-@pytest.mark.nightly  # tests/platform/programs/test_lightning.py has the same script without Ray.
-def test_lightning_with_its_own_logger_is_swept_with_pruning_killed_and_resumed(server, project):
-    pytest.importorskip("lightning")  # Of the dev extra.
-    rates = [1e-1, 3e-2, 3e-1, 1e-2, 3e-3, 1e-3, 3e-4, 1e-4]
-    metric = {"name": "val/loss", "goal": "minimize"}
-    run = lightning("pl", pause_s=1.0)
-    best = swept_over_eight_rates(server.client(), project, run, "lr", metric, rates)
-    assert best.detail.spec["trainer"]["args"]["lr"] >= 3e-2
-    losses = best.history("train/loss", "val/loss")
-    assert list(losses["train/loss"].dropna().index) == list(range(12))
-    assert list(losses["val/loss"].dropna().index) == [3, 7, 11]
-    pair = lightning("pl-whole"), lightning("pl-killed", pause_s=2.0)
-    assert resumed_like_an_undisturbed_one(server, project, *pair) >= 3
-
-
-def transformers(name: str, **args) -> dict:
-    return {
-        "kind": "run",
-        "name": name,
-        "trainer": {
-            "script": "hf.py",
-            "args": {"learning_rate": 1e-3, "max_steps": 12, **args},
-            "steps_arg": "max_steps",
-            "resume_args": {"resume_from_checkpoint": "{checkpoint}"},
-        },
-        "code": {"include": ["*.py"]},
-        "resources": {"gpus": 1},
-    }
-
-
-@pytest.mark.nightly  # test_supervisor.py has the same script without Ray.
-def test_trainer_of_transformers_is_swept_with_pruning_killed_and_resumed(server, project):
-    rates = [1e-2, 3e-3, 3e-2, 1e-3, 3e-4, 1e-4, 3e-5, 1e-5]
-    metric = {"name": "loss", "goal": "minimize"}
-    run = transformers("hf", pause_s=1.0)
-    best = swept_over_eight_rates(server.client(), project, run, "learning_rate", metric, rates)
-    assert best.detail.spec["trainer"]["args"]["learning_rate"] >= 3e-3
-    found = best.history("loss", "train/loss")
-    assert list(found["step"]) == list(range(1, 13))
-    assert list(found["loss"].dropna()) == list(found["train/loss"].dropna())
-    pair = transformers("hf-whole"), transformers("hf-killed", pause_s=2.0)
-    assert resumed_like_an_undisturbed_one(server, project, *pair) >= 4

@@ -104,17 +104,6 @@ def test_run_that_loses_optimizer_state_fails_on_the_cpu(platform, corpus):
     stopped(found, "cpu", {"exact_resume"}, ["forgets-cpu", "forgets-cpu-resumed"])
 
 
-@pytest.mark.nightly
-def test_run_with_a_too_high_learning_rate_fails_on_the_cpu(more):
-    stopped(more["hot"], "cpu", {"falling_loss", "no_alerts"}, ["hot-cpu"])
-
-
-@pytest.mark.nightly
-def test_loss_summed_over_ranks_fails_on_two_gpus(more):
-    runs = ["sums-cpu", "sums-one-gpu", "sums-two-gpus"]
-    stopped(more["sums"], "two_gpus", {"first_loss"}, runs)
-
-
 def stopped(found, stage, gates, runs):
     """Assert that the rollout failed at that stage, by some of those gates and no other."""
     assert (found.state, found.view.stage) == ("failed", stage), evidence(found)

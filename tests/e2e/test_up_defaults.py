@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import stat
 
 import pytest
 
@@ -64,40 +61,3 @@ def test_up_without_gpus_remembers_their_number(fakes):
     )
     run.cancel()
     run.wait(timeout_s=60)
-
-
-@pytest.mark.nightly  # It starts Ray twice; the test above has the defaults.
-def test_driver_that_lost_its_gpus_leaves_no_run_and_names_the_remedy(fakes, tmp_path):
-    driver = tmp_path / "bin" / "nvidia-smi"
-    driver.parent.mkdir()
-    fakes.environment["PATH"] = f"{driver.parent}:{os.environ['PATH']}"
-
-    def lists(text: str) -> None:
-        driver.write_text(f"#!/bin/sh\nprintf '{text}'\n")
-        driver.chmod(driver.stat().st_mode | stat.S_IXUSR)
-
-    lists(r"0, GPU-fake-a, NVIDIA Pretended, 16000\n1, GPU-fake-b, NVIDIA Pretended, 16000\n")
-    up(fakes)
-    gpus(fakes, 2)
-    run = under_way(fakes, "orphan")
-    fakes.down()
-
-    lists("")
-    up(fakes)
-    gpus(fakes, 0)
-    run = fakes.client().run(run.id)
-    until(
-        lambda: run.refresh().state == "queued" and run.view.pending_reason,
-        within_s=120,
-        what="the run to wait",
-    )
-    assert run.view.pending_reason == "needs 1 GPU; this cluster has no GPUs"
-    status = fakes.cli("status").stdout
-    assert "up, without GPUs: the driver of the server's machine lists no GPU" in status
-    assert "lehr down, then lehr up --gpus 8" in status
-    file = tmp_path / "run.yaml"
-    file.write_text(json.dumps(fakes.spec("refused")))
-    refused = fakes.cli("submit", str(file), check=False)
-    assert refused.returncode == 2
-    assert "needs 1 GPU; this cluster has no GPUs" in refused.stderr
-    assert "lehr down, then lehr up --gpus 8" in refused.stderr

@@ -6,12 +6,10 @@ storage, mounted under another path on each.
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from lehr_testing.fakes import paced
-from lehr_testing.faults.hosts import SHARED, hosts, join_line, nodes_in_use, until_nodes
+from lehr_testing.faults.hosts import SHARED, hosts, join_line, until_nodes
 from lehr_testing.server import TRAINER
 from lehr_testing.specs import run as run_spec
 from lehr_testing.specs import text_corpus
@@ -89,60 +87,6 @@ def reason_to_wait(pair, run):
     return next((one.reason for one in pair.client.queue() if one.run_id == run.id), None)
 
 
-def weights(pair, run):
-    """SHA-256 by file of the last checkpoint's tensors."""
-    path = f"runs/{run.id}/attempt-1/checkpoints/step-{STEPS:08d}/manifest.json"
-    files = json.loads((pair.shared / path).read_text())["files"]
-    return {n: entry["sha256"] for n, entry in files.items() if n.endswith(".safetensors")}
-
-
-def test_machine_without_gpus_needs_a_number_and_nothing_is_recorded(pair):
-    other = {"LEHR_HOME": "/root/other"}
-    done = pair.join("--name", "gamma", "--base-port", "9000", check=False, env=other)
-    assert done.returncode == 1, done
-    assert "declare logical GPUs: --gpus N" in done.stdout
-    assert pair.beta.run("ls", "/root/other/join", check=False).returncode != 0
-    assert nodes_in_use(pair.client) == ["alpha", "beta"]
-
-
-def test_checks_know_the_shared_folder_under_another_path(pair):
-    token, line = join_line(pair.printed)
-    found = pair.beta.lehr_json(
-        *line, "--check", "--gpus", "4", "--runs", f"{ELSEWHERE}/runs", env=token
-    )
-    by_name = {check["name"]: check for check in found["checks"]}
-    assert by_name["folder of runs"]["found"] == f"{ELSEWHERE}/runs, shared with the server"
-    assert not [check for check in found["checks"] if check["status"] == "bad"]
-
-
-def test_doctor_finds_nothing_wrong_with_the_cluster(pair):
-    found = pair.alpha.lehr_json("doctor", "--cluster")
-    assert found["ok"], found
-    assert {"alpha", "beta"} <= {check["name"] for check in found["checks"]}
-
-
-def test_two_nodes_of_two_ranks_train_to_the_weights_of_four_ranks_on_one(pair):
-    client = pair.client
-    together = client.submit(pair.spec("together", gpus=4))
-    pair.ends(together)
-    apart = client.submit(pair.spec("apart", gpus=4, nodes=2))
-    pair.ends(apart)
-    assert len({gpu.node for gpu in together.refresh().detail.placement}) == 1
-    assert {gpu.node for gpu in apart.refresh().detail.placement} == {"alpha", "beta"}
-    assert weights(pair, together) == weights(pair, apart)
-    assert {"rank-0.log", "rank-3.log"} <= {stream.name for stream in apart.log_streams()}
-
-
-def test_server_that_is_killed_finds_the_training_on_the_other_machine(pair):
-    run = pair.on_beta("server-killed", steps=200)
-    pid = json.loads(pair.alpha.run("cat", "/root/.lehr/server.json").stdout)["pid"]
-    pair.alpha.run("kill", "-9", str(pid))
-    pair.up()
-    pair.ends(run)
-    assert run.attempt == 1
-    assert pair.steps(run) == list(range(1, 201))
-
-
 def test_node_joins_the_new_head_by_itself_and_its_training_goes_on(pair):
     run = pair.on_beta("head-replaced", steps=600)
     pair.alpha.lehr("down", "--keep-runs")
@@ -183,23 +127,6 @@ def test_run_on_both_machines_waits_for_the_one_that_has_left(pair):
     assert pair.steps(run) == list(range(1, 101))
 
 
-def test_short_cut_of_the_network_is_shown_and_loses_nothing(pair):
-    run = pair.on_beta("cut", steps=400)
-    pair.beta.cut()
-    try:
-        until(
-            lambda: run.refresh().view.liveness == "unreachable",
-            within_s=60,
-            what="the run to be shown as unreachable",
-        )
-    finally:
-        pair.beta.heal()
-    pair.ends(run)
-    assert run.attempt == 1
-    assert pair.steps(run) == list(range(1, 401))
-    until_nodes(pair.client, "alpha", "beta", within_s=400)
-
-
 def test_node_that_leaves_saves_and_its_training_continues_elsewhere(pair):
     run = pair.on_beta("moves", steps=400)
     left = pair.beta.lehr_json("node", "leave")
@@ -215,13 +142,3 @@ def test_node_that_leaves_saves_and_its_training_continues_elsewhere(pair):
     pair.join("--gpus", "4", check=False)
     until_nodes(pair.client, "alpha", "beta", within_s=400)
     assert all(node.excluded is None for node in pair.client.cluster().nodes)
-
-
-def test_lost_node_loses_only_the_steps_since_its_last_checkpoint(pair):
-    run = pair.on_beta("lost", steps=400)
-    pair.beta.power_off()
-    pair.ends(run)
-    assert run.attempt == 2
-    assert pair.steps(run) == list(range(1, 401))
-    resumed = [event for event in run.events() if event.kind == "resumed"]
-    assert resumed

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from lehr.errors import LehrError
 from lehr_testing.faults.disks import small_disk
 from lehr_testing.faults.fault_server import FaultServer
-from lehr_testing.program_attempts import Attempts
-from lehr_testing.server import alive
 from lehr_testing.specs import text_corpus
 from lehr_testing.waiting import until
-from lehr_trainer.contract import layout
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -56,42 +46,6 @@ def test_streams_wait_while_the_disk_of_the_replica_is_full(tmp_path):
             server.verdict()
         finally:
             server.down()
-
-
-def test_program_trains_on_while_its_disk_is_full_and_nothing_is_lost(tmp_path):
-    (tmp_path / "go").write_text("1")
-    with small_disk(tmp_path / "disk", megabytes=4) as disk:
-        attempts = Attempts(disk.path)
-        attempts.write(f"""
-            import pathlib, time, lehr_log
-            steps = pathlib.Path({str(tmp_path / "go")!r})
-            for step in range(1, 101):
-                while step > int(steps.read_text() or 0):
-                    time.sleep(0.02)
-                lehr_log.log({{"loss": 1.0}}, step=step)
-            steps.with_name("done").touch()
-        """)
-        process = attempts.start()
-        until(lambda: attempts.series("loss"), within_s=60, what="its first step")
-        disk.fill()
-        (tmp_path / "go").write_text("50")
-        time.sleep(2.0)
-        assert process.poll() is None
-        disk.free()
-        (tmp_path / "go").write_text("100")
-        assert process.wait(timeout=60) == 0
-        assert (tmp_path / "done").exists()
-        found = list(whole_records(attempts.attempt / layout.EVENTS))
-        steps = [one["step"] for one in found if one["kind"] == "metrics"]
-        assert steps == list(range(1, 101))
-        assert found[-1]["outcome"] == "completed"
-
-
-def whole_records(events: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records without the lines that were cut off when the disk was full."""
-    for line in events.read_text().splitlines():
-        with contextlib.suppress(ValueError):
-            yield json.loads(line)
 
 
 def test_submissions_are_rejected_while_the_disk_of_the_home_is_full(
@@ -159,40 +113,6 @@ def test_runs_wait_for_space_in_their_folder_and_then_resume_by_themselves(tmp_p
             resumed = [e.step for e in server.client().run(run.id).events() if e.kind == "resumed"]
             assert len(resumed) == 1
             assert resumed[0] >= 10
-            server.verdict()
-        finally:
-            server.down()
-
-
-def test_exit_on_a_full_node_disk_is_recorded_when_space_is_free(tmp_path):
-    """The disk on which a shim records the exit; training and streams are on another disk."""
-    server = server_at(tmp_path)
-    with small_disk(tmp_path / "home" / "node", megabytes=8) as disk:
-        server.up()
-        try:
-            server.cluster_ready()
-            failing = {"FAIL_AT": 40, "FAIL_TEXT": "the user's code is broken"}
-            runs = [
-                server.submit(server.spec("ends-well", steps=40, step_s=0.1)),
-                server.submit(server.spec("fails", steps=80, step_s=0.1, **failing)),
-            ]
-            until(
-                lambda: all(server.step(f"{run.id}-1") >= 5 for run in runs),
-                within_s=90,
-                what="both to train",
-            )
-            shims = [server.shim(f"{run.id}-1") for run in runs]
-            disk.fill()
-            notes = [server.runs / run.id / "attempt-1" / "exit.json" for run in runs]
-            until(lambda: all(n.exists() for n in notes), within_s=60, what="both to have ended")
-            assert [server.state(run) for run in runs] == ["running", "running"]
-            assert all(alive(pid) for pid in shims)
-            disk.free()
-            assert server.ends(*runs) == ["completed", "failed"]
-            views = [server.client().run(run.id) for run in runs]
-            assert [view.attempt for view in views] == [1, 1]
-            # As it was: the code's own fault, of which no retry is paid.
-            assert "the user's code is broken" in views[1].reason
             server.verdict()
         finally:
             server.down()

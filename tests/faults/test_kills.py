@@ -16,10 +16,8 @@ import pytest
 
 from lehr import home as homes
 from lehr.cluster import ray_head
-from lehr.cluster.tokens import AttemptTokens
 from lehr.errors import HomeUnusable
 from lehr.node import procfs
-from lehr.specs import parse_spec
 from lehr.store import Store
 from lehr_testing.fakes import FakeServer, fake_server, gone
 from lehr_testing.server import alive, marked_processes
@@ -68,48 +66,6 @@ def judge(fakes: FakeServer, run, *, attempts: int, steps: int = 150) -> None:
         )
     moves = [(e.data.get("from"), e.data.get("to")) for e in run.events() if e.kind == "transition"]
     assert moves.count(("queued", "starting")) == attempts, moves
-
-
-def test_training_continues_when_the_server_is_killed(fakes):
-    run = started(fakes, "server-killed")
-    trainer = fakes.trainer(f"{run.id}-1")
-    fakes.kill()
-    assert_continues(fakes, f"{run.id}-1")
-    fakes.up()
-    assert alive(trainer)
-    judge(fakes, run, attempts=1)
-
-
-def test_killed_bridge_is_replaced(fakes):
-    run = started(fakes, "bridge-killed")
-    before = fakes.bridge()
-    kill(before)
-    until(lambda: not gone_or_same(fakes, before), within_s=60, what="another bridge")
-    fakes.cluster_ready()
-    other = fakes.client().submit(fakes.spec("after-the-bridge", steps=3))
-    other.wait(timeout_s=90)
-    assert other.state == "completed"
-    judge(fakes, run, attempts=1)
-
-
-def test_frozen_bridge_is_replaced_and_no_run_starts_twice(fakes):
-    """It lives and answers nothing. A run that is submitted meanwhile starts once, afterwards."""
-    run = started(fakes, "bridge-frozen", steps=900)
-    before = fakes.bridge()
-    os.kill(before, signal.SIGSTOP)
-    other = fakes.client().submit(fakes.spec("beside-the-frozen-bridge", steps=3))
-    until(lambda: not gone_or_same(fakes, before), within_s=120, what="another bridge")
-    gone(before)
-    fakes.cluster_ready()
-    other.wait(timeout_s=90)
-    judge(fakes, other, attempts=1, steps=3)
-    judge(fakes, run, attempts=1, steps=900)
-
-
-def gone_or_same(fakes: FakeServer, before: int) -> bool:
-    with contextlib.suppress(ValueError):
-        return fakes.bridge() == before
-    return True
 
 
 def test_successor_of_a_killed_agent_adopts_living_attempts(fakes):
@@ -170,26 +126,6 @@ def has_shipper(fakes: FakeServer, attempt_id: str) -> bool:
     return False
 
 
-def test_training_ends_with_its_killed_shim_and_restarts(fakes):
-    run = started(fakes, "shim-killed", CHILDREN=2)
-    processes = marked_processes(f"{run.id}-1")
-    kill(fakes.shim(f"{run.id}-1"))
-    for pid in processes:
-        gone(pid, within_s=60)
-    judge(fakes, run, attempts=2)
-    resumed = [e.step for e in fakes.client().run(run.id).events() if e.kind == "resumed"]
-    assert len(resumed) == 1
-    assert resumed[0] >= 5
-
-
-def test_killed_trainer_resumes_from_its_last_checkpoint(fakes):
-    run = started(fakes, "trainer-killed")
-    kill(fakes.trainer(f"{run.id}-1"))
-    judge(fakes, run, attempts=2)
-    reasons = [e.message for e in fakes.client().run(run.id).events() if e.kind == "transition"]
-    assert any("SIGKILL" in (reason or "") for reason in reasons)
-
-
 @pytest.mark.parametrize("what", ["torchrun", "a rank"])
 def test_gang_that_loses_a_process_restarts_completely(fakes, what):
     run = started(fakes, "gang", gpus=2)
@@ -212,40 +148,6 @@ def test_run_with_a_used_up_budget_fails_with_that_reason(fakes):
     assert "no retry is left" in run.reason
 
 
-def test_cancel_during_an_outage_is_applied_after_it(fakes):
-    run = started(fakes, "cancelled-meanwhile", steps=10_000)
-    pid = fakes.shim(f"{run.id}-1")
-    shipper = fakes.shipper(f"{run.id}-1")
-    os.kill(shipper, signal.SIGSTOP)  # Orders cannot come by the heartbeat: Ray's way must do.
-    try:
-        run.cancel()
-        run.wait(timeout_s=90)
-        assert run.state == "cancelled"
-        assert not marked_processes(f"{run.id}-1")
-    finally:
-        os.kill(shipper, signal.SIGCONT)
-    gone(pid, within_s=60)
-
-
-def test_training_that_ends_without_its_server_is_recorded_completely_later(fakes):
-    run = started(fakes, "ends-alone", steps=30)
-    fakes.kill()
-    note = fakes.home / "runs" / run.id / "attempt-1" / "exit.json"
-    until(note.exists, within_s=60, what="the training to end")
-    fakes.up()
-    judge(fakes, run, attempts=1, steps=30)
-
-
-def test_shim_killed_after_its_training_ended_loses_nothing(fakes):
-    run = started(fakes, "undelivered", steps=30)
-    fakes.kill()
-    note = fakes.home / "runs" / run.id / "attempt-1" / "exit.json"
-    until(note.exists, within_s=60, what="the training to end")
-    kill(fakes.shim(f"{run.id}-1"))
-    fakes.up()
-    judge(fakes, run, attempts=1, steps=30)
-
-
 def reopened(fakes: FakeServer) -> Store:
     """Open the store of a killed server: its threads may take a moment to release it."""
 
@@ -255,22 +157,6 @@ def reopened(fakes: FakeServer) -> Store:
         return None
 
     return until(attempt, within_s=30, what="the killed server's lock to be free")
-
-
-def test_recorded_attempt_is_started_once_after_its_server_died(fakes):
-    fakes.kill()
-    with reopened(fakes) as store:
-        run = store.runs.create(parse_spec(fakes.spec("recorded-only", steps=20)))
-        node = next(iter(fakes.home.glob("node/*"))).name
-        begun = store.transitions.begin_attempt(
-            run.id,
-            placement=[{"node": node, "gpus": [0]}],
-            resume_from=None,
-            token_sha256=AttemptTokens(fakes.home).sha256(f"{run.id}-1"),
-        )
-        assert begun is not None
-    fakes.up()
-    judge(fakes, run, attempts=1, steps=20)
 
 
 def test_superseded_attempt_is_fenced_and_ended(fakes):

@@ -14,7 +14,6 @@ import pytest
 from lehr.control.reconcile import Timeouts
 from lehr.errors import LehrError
 from lehr_testing.faults.fault_server import FaultServer, fault_server
-from lehr_testing.server import marked_processes
 from lehr_testing.waiting import until
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -56,19 +55,6 @@ def test_process_frozen_longer_than_the_lease_continues(server, who):
     server.verdict()
 
 
-def test_a_rank_that_hangs_while_heartbeats_arrive_is_ended_by_stall_limit(server):
-    spec = server.spec("hangs", steps=20, HANG_AT=12, FAIL_TIMES=1, CHECKPOINT_EVERY=5)
-    run = server.submit(spec | {"stall_limit_s": 6})
-    assert server.ends(run) == ["completed"]
-    view = server.client().run(run.id)
-    assert view.attempt == 2
-    moves = [e for e in run.events() if e.kind == "transition"]
-    [back] = [e for e in moves if e.data.get("to") == "queued" and e.data.get("from") == "running"]
-    assert "stall_limit_s is 6" in (back.message or "")
-    assert not marked_processes(f"{run.id}-1")
-    server.verdict()
-
-
 def test_locked_database_rejects_requests_and_recovers(server):
     run = trains(server, "locked-out", steps=150)
     # It may train before that is recorded.
@@ -86,23 +72,4 @@ def test_locked_database_rejects_requests_and_recovers(server):
     again = server.submit(server.spec("accepted", steps=3))
     assert server.ends(run, again) == ["completed", "completed"]
     assert "refused" not in [r.name for r in server.client().runs()]
-    server.verdict()
-
-
-def test_frozen_machine_continues_without_loss(server):
-    """As a laptop does when it sleeps: every process at once, longer than any of them waits."""
-    run = trains(server, "asleep", steps=150)
-    everybody = [
-        *marked_processes(f"{run.id}-1"),
-        *(server.shim(f"{run.id}-1"), server.shipper(f"{run.id}-1")),
-        *(server.bridge(), server.pid),
-        *server.ray_processes(""),
-    ]
-    with contextlib.ExitStack() as asleep:
-        for pid in everybody:
-            with contextlib.suppress(ProcessLookupError):
-                asleep.enter_context(frozen(pid))
-        threading.Event().wait(40.0)  # Ray's health checks give up after some 20.
-    assert server.ends(run, within_s=300) == ["completed"]
-    assert server.client().run(run.id).attempt == 1
     server.verdict()

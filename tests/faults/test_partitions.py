@@ -64,27 +64,6 @@ def join_again(server: FaultServer, node) -> None:
     until(answer, within_s=180, what="two nodes that answer", every_s=0.5)
 
 
-def test_short_partition_is_shown_and_all_data_arrives_once(pair):
-    server, node = pair
-    run = on_the_second_node(server, "cut-off", steps=400)
-    before = server.step(f"{run.id}-1")
-    node.network.cut()
-    try:
-        until(
-            lambda: server.client().run(run.id).view.liveness == "unreachable",
-            within_s=60,
-            what="the run to be shown as unreachable",
-        )
-        assert server.state(run) == "running"
-    finally:
-        node.network.heal()
-    assert server.step(f"{run.id}-1") > before + 5  # It trained on, all that while.
-    assert server.ends(run) == ["completed"]
-    assert server.client().run(run.id).attempt == 1
-    join_again(server, node)
-    server.verdict()
-
-
 def test_partition_beyond_the_lease_loses_the_node_and_fences_its_attempts(pair):
     server, node = pair
     run = on_the_second_node(server, "given-up", steps=2_000)

@@ -37,39 +37,8 @@ def gang(fakes: FakeServer, name: str, **more):
     )
 
 
-def test_gang_over_two_nodes_has_a_shim_per_node_and_ends_as_one(fakes, second):
-    run = gang(fakes, "across", steps=60)
-    until(lambda: fakes.step(f"{run.id}-1") >= 3, within_s=120, what="the gang to train")
-    processes = marked_processes(f"{run.id}-1")
-    assert sum("torch.distributed.run" in line for line in processes.values()) == 2
-    assert len(processes) == 6  # Two launchers, four ranks.
-    assert {(gpu.node, gpu.gpu) for gpu in run.refresh().detail.placement} == {
-        (name, index) for name in (node_names(fakes)) for index in (0, 1)
-    }
-    run.wait(timeout_s=120)
-    assert run.state == "completed", run.reason
-    folder = fakes.home / "runs" / run.id / "attempt-1"
-    assert (folder / "exit.json").exists()
-    assert (folder / "exit-1.json").exists()
-    assert {"launcher.log", "launcher-1.log"} <= {stream.name for stream in run.log_streams()}
-    assert list(run.history("train/loss")["step"]) == list(range(1, 61))
-    fakes.nothing_left()
-
-
 def node_names(fakes: FakeServer) -> list[str]:
     return [node.name for node in fakes.client().cluster().nodes if node.alive]
-
-
-def test_gang_waits_while_one_of_its_nodes_is_full(fakes, second):
-    client = fakes.client()
-    small = client.submit(fakes.spec("small", steps=10_000))
-    until(lambda: small.refresh().state == "running", within_s=60, what="the small run")
-    big = gang(fakes, "big", steps=3)
-    until(lambda: "waits for 4 GPUs on 2 nodes" in (pending(big) or ""), within_s=30, what="why")
-    assert big.refresh().attempt == 0
-    small.cancel()
-    big.wait(timeout_s=120)
-    assert big.state == "completed"
 
 
 def pending(run) -> str | None:

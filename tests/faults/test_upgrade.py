@@ -147,25 +147,6 @@ def test_server_is_upgraded_while_trainings_run(machines):
         machines.complete_once(run)
 
 
-def test_joined_machine_is_upgraded_under_its_training(machines):
-    alpha, beta = machines.alpha, machines.beta
-    run = machines.on("beta", "joined", go="go-joined")
-    [pid] = rank_pids(f"{run.id}-1")
-    found = alpha.lehr_json("doctor", "--cluster")
-    assert [c["found"] for c in found["checks"] if c["name"] == "lehr"] == [
-        "beta has 0.1.0; the others 0.2.0"
-    ], found
-
-    machines.installed[beta].install(machines.wheels["new"])
-    machines.join()
-    assert machines.version(beta) == "0.2.0"
-    found = alpha.lehr_json("doctor", "--cluster")
-    assert not [check for check in found["checks"] if check["name"] == "lehr"], found
-    assert rank_pids(f"{run.id}-1") == [pid]
-    machines.go("go-joined")
-    machines.complete_once(run)
-
-
 def test_older_version_is_back_after_a_restore(machines):
     alpha = machines.alpha
     alpha.lehr("down")

@@ -15,22 +15,6 @@ from .conftest import Lehr, Visit
 pytestmark = [pytest.mark.browser, pytest.mark.nightly]
 
 
-def test_tags_are_edited_and_can_be_filtered(visit: Visit, lehr: Lehr):
-    run = lehr.store.runs.create(seeding.run_spec("tagged", tags=["omk"]))
-    lehr.store.runs.create(seeding.run_spec("plain"))
-    page = visit.open(f"/runs/{run.id}")
-    page.get_by_role("button", name="Edit tags").click()
-    box = page.get_by_role("textbox", name="tags")
-    expect(box).to_have_value("omk")
-    box.fill("fp8, baseline fp8")
-    page.get_by_role("button", name="Save").click()
-    page.get_by_role("link", name="baseline").click()
-    rows = page.get_by_role("table", name="Runs").locator("tbody tr[data-run]")
-    expect(rows).to_have_count(1)
-    expect(rows).to_contain_text("fp8")
-    assert lehr.store.runs.get(run.id).tags == ["fp8", "baseline"]
-
-
 def test_selected_runs_are_tagged_and_archived_together(visit: Visit, lehr: Lehr):
     for name in ("first", "second"):
         run = lehr.store.runs.create(seeding.run_spec(name, tags=[name]))
