@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from lehr.cluster.attempt_cache import WHOLE_EVERY_S, AttemptCache
-from lehr.errors import StoreUnavailable
 from lehr_testing.statements import read_statements
 from lehr_testing.stores import begin, fresh_store, run_spec
 
@@ -58,18 +57,6 @@ def test_nothing_is_read_while_nothing_changes(watched):
     assert found == []
 
 
-def test_first_events_of_an_attempt_are_seen(watched):
-    store = watched.store
-    run = store.runs.create(run_spec("r"))
-    begin(store, run.id)
-    watched.cache.rows()
-    line = b'{"kind": "metrics", "time": 2.0, "step": 1, "values": {"train/loss": 1.0}}\n'
-    store.streams.append(f"{run.id}-1", "events.jsonl", 0, line)
-    store.event_applier.apply_all([f"{run.id}-1"])
-    [row] = watched.cache.rows()
-    assert row.events_applied == len(line)
-
-
 def test_missed_change_is_found_when_everything_is_read_again(watched):
     watched.cache.rows()
     watched.unsubscribe()
@@ -78,18 +65,4 @@ def test_missed_change_is_found_when_everything_is_read_again(watched):
     assert watched.cache.rows() == []
     watched.now = WHOLE_EVERY_S
     assert watched.agrees()
-    assert len(watched.cache.rows()) == 1
-
-
-def test_change_is_read_again_after_the_store_has_failed(watched, monkeypatch):
-    watched.cache.rows()
-    begin(watched.store, watched.store.runs.create(run_spec("r")).id)
-
-    def fails(run_ids=None):
-        raise StoreUnavailable("locked")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(watched.store.attempts, "list_open", fails)
-        with pytest.raises(StoreUnavailable):
-            watched.cache.rows()
     assert len(watched.cache.rows()) == 1

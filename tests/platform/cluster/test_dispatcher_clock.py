@@ -36,36 +36,6 @@ def test_clock_jump_neither_ends_nor_restarts_a_run(bench, jump):
     assert [op for op, _ in bench.asked] == ["start"]
 
 
-def test_clock_jump_before_the_first_heartbeat_keeps_the_time_limit(bench):
-    spec = run_spec(bench.corpus, "two", steps=1000) | {"time_limit_s": 3_600}
-    run = bench.store.runs.create(parse_spec(spec))
-    bench.tick()
-    bench.clock.jumped = DAY
-    bench.store.streams.append(
-        f"{run.id}-1",
-        "events.jsonl",
-        0,
-        b'{"kind": "started", "time": 1.0, "schema_version": 1, "attempt": 1}\n',
-    )
-    bench.dispatcher._inbox.enqueue([f"{run.id}-1"])
-    bench.tick()
-    bench.tick()
-    assert bench.state(run.id) == ("running", 1)
-
-
-def test_training_without_steps_is_shown_as_stalled_and_not_ended(bench):
-    run, attempt = bench.running()
-    for step in range(1, 5):
-        bench.heartbeat(attempt, step=step)
-        bench.tick(2.0)
-    for _ in range(40):
-        bench.heartbeat(attempt, step=4)
-        bench.tick(2.0)
-    assert bench.dispatcher.liveness() == {run: Liveness.STALLED}
-    assert bench.state(run) == ("running", 1)
-    assert [op for op, _ in bench.asked] == ["start"]
-
-
 def test_stall_limit_ends_the_run_with_an_infrastructure_retry(bench):
     run, attempt = bench.running(stall_limit_s=60)
     bench.heartbeat(attempt, step=7)
@@ -84,27 +54,6 @@ def test_stall_limit_ends_the_run_with_an_infrastructure_retry(bench):
     assert (row.state, row.cause, row.infrastructure_failures) == ("queued", "stalled", 1)
     bench.tick()
     assert bench.state(run) == ("starting", 2)
-
-
-def test_an_attempt_without_contact_is_not_stalled(bench):
-    run, attempt = bench.running(stall_limit_s=60)
-    bench.heartbeat(attempt, step=7)
-    bench.tick()
-    bench.tick(300)
-    assert bench.dispatcher.liveness() == {run: Liveness.UNREACHABLE}
-    assert [op for op, _ in bench.asked] == ["start"]
-
-
-def test_attempt_with_events_but_no_heartbeat_is_not_lost(bench):
-    """The network failed between its first events and its first heartbeat."""
-    run = bench.store.runs.create(parse_spec(run_spec(bench.corpus, "cut-off", steps=1000)))
-    bench.tick()
-    line = b'{"kind": "started", "time": 1.0, "schema_version": 1, "attempt": 1}\n'
-    bench.store.streams.append(f"{run.id}-1", "events.jsonl", 0, line)
-    bench.tick()
-    bench.tick(1_000)
-    assert bench.state(run.id) == ("running", 1)
-    assert [op for op, _ in bench.asked] == ["start"]
 
 
 def test_attempt_without_any_contact_is_lost_and_retried(bench):

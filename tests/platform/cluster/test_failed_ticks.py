@@ -48,25 +48,6 @@ def test_what_a_failed_tick_has_read_is_decided_on_by_the_next_one(bench, monkey
     assert [one.node for one in snapshot.ends] == ["n1"]
 
 
-def test_confirmed_start_is_recorded_although_the_store_fails_at_first(bench, monkeypatch):
-    with monkeypatch.context() as patch:
-        sound = bench.store.attempts.update
-
-        def refuse(attempt_id, **fields):
-            if "dispatched_at" in fields:
-                raise StoreUnavailable("The disk is full.")
-            return sound(attempt_id, **fields)
-
-        patch.setattr(bench.store.attempts, "update", refuse)
-        one, other = bench.waiting("one"), bench.waiting("other")
-        with pytest.raises(StoreUnavailable):
-            bench.tick()
-    bench.tick()
-    for run in (one, other):
-        assert bench.store.attempts.get(f"{run}-1").dispatched_at is not None
-        assert bench.dispatcher.heartbeats.of(f"{run}-1").in_flight == 0
-
-
 def test_start_of_one_run_that_cannot_be_recorded_is_its_own_fault(bench, monkeypatch, caplog):
     odd, sound = bench.waiting("odd"), bench.waiting("sound")
     recorded = Launcher.record_start
@@ -83,21 +64,3 @@ def test_start_of_one_run_that_cannot_be_recorded_is_its_own_fault(bench, monkey
     assert bench.state(odd) == ("starting", 1)
     [line] = [one.message for one in caplog.records if odd in one.message]
     assert line == f"run {odd}: recording its start failed"
-
-
-def test_failed_tick_does_not_count_as_the_last_one(bench, monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr(bench.dispatcher.heartbeats, "now", lambda: now[0])
-    bench.tick()
-    now[0] = 130.0
-    with monkeypatch.context() as patch:
-
-        def refuse(_snapshot):
-            raise StoreUnavailable("The disk is full.")
-
-        patch.setattr(dispatcher, "step", refuse)
-        with pytest.raises(StoreUnavailable):
-            bench.tick()
-    assert bench.dispatcher.since_tick_s() == 30.0
-    bench.tick()
-    assert bench.dispatcher.since_tick_s() == 0.0

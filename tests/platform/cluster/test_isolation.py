@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 import pytest
 
 from lehr.cluster import loader
 from lehr.cluster.isolation import GIVE_UP_S, Isolation
-from lehr.control import step as control
-from lehr.control.lifecycle import Desired, RunState
+from lehr.control.lifecycle import Desired
 from lehr.control.step import Subject
-from lehr.errors import StoreUnavailable, UserError
+from lehr.errors import StoreUnavailable
 from lehr.store import Change
 from lehr.store.apply_events import EventApplier
 from lehr_testing.dispatching import Bench
@@ -121,14 +119,6 @@ def test_running_run_that_cannot_be_processed_fails_alone(bench, monkeypatch, wh
     assert len([one for one in caplog.records if f"run {odd}: {what}" in one.message]) == 1
 
 
-def test_request_that_cannot_be_applied_does_not_block_others(bench, monkeypatch):
-    (odd, _), (first, _), (second, _) = (bench.running(name) for name in "abc")
-    fails_for(monkeypatch, control, "apply_request", lambda run_id, *_, **__: run_id, odd)
-    bench.tick()
-    assert_others_continue(bench, first, second)
-    assert_failed_internally(bench, odd)
-
-
 def overwrite(bench: Bench, attempt: str, column: str, value: str) -> None:
     """Write JSON that this version does not write to a column of an attempt."""
     with bench.store.db.write() as session:
@@ -155,15 +145,6 @@ def test_attempt_with_an_unreadable_placement_fails_alone_and_keeps_its_gpu_mean
     assert len([one for one in caplog.records if what in one.message]) == 1
 
 
-@pytest.mark.parametrize("value", ['"killed"', "[1]", "7"])
-def test_attempt_with_an_unreadable_exit_fails_alone(bench, value):
-    (odd, attempt), (first, _), (second, _) = (bench.running(name) for name in "abc")
-    overwrite(bench, attempt, "exit", value)
-    overwrite(bench, attempt, "exited_at", "1.0")
-    assert_others_continue(bench, first, second)
-    assert_failed_internally(bench, odd)
-
-
 def without(bench: Bench, run_id: str, part: str) -> None:
     """Remove a part of the stored spec, as in a spec of an older version."""
     with bench.store.db.write() as session:
@@ -182,40 +163,6 @@ def test_a_waiting_run_that_cannot_be_started_fails_and_the_next_one_starts(benc
     assert_failed_internally(bench, odd)
 
 
-def test_run_without_retries_in_its_stored_spec_fails(bench):
-    (odd, attempt), (first, _), (second, _) = (bench.running(name) for name in "abc")
-    without(bench, odd, "retries")
-    assert bench.exited(attempt, code=1)["closed"]
-    assert_others_continue(bench, first, second)
-    assert_failed_internally(bench, odd)
-
-
-def test_failed_run_can_be_retried_and_fail_again(bench):
-    odd = bench.waiting("odd")
-    without(bench, odd, "resources")
-    assert_failed_internally(bench, odd)
-    bench.store.transitions.apply(
-        odd, old=RunState.FAILED, new=RunState.QUEUED, attempt=0, cause="retry", actor="user"
-    )
-    bench.tick()
-    assert bench.state(odd) == ("queued", 0)
-    assert_failed_internally(bench, odd)
-
-
-def test_exit_of_a_part_outside_the_gang_is_rejected(bench):
-    run = bench.waiting("gang")
-    bench.store.transitions.begin_attempt(
-        run,
-        placement=[{"node": "n1", "gpus": [0]}, {"node": "n2", "gpus": [0]}],
-        resume_from=None,
-        token_sha256="0" * 64,
-    )
-    with pytest.raises(UserError, match=r"node_rank is 2; .*-1 has parts 0 to 1\."):
-        bench.dispatcher.on_exit(f"{run}-1", {"exit": {"code": 0}, "sizes": {}, "node_rank": 2})
-    bench.tick()
-    assert bench.store.attempts.get(f"{run}-1").exit is None
-
-
 def test_no_run_fails_while_the_store_is_unavailable(bench, monkeypatch):
     (run, attempt), *_ = (bench.running(name) for name in "abc")
     with monkeypatch.context() as patch:
@@ -231,19 +178,6 @@ def test_no_run_fails_while_the_store_is_unavailable(bench, monkeypatch):
     bench.tick()
     assert bench.state(run) == ("running", 1)
     assert attempt not in bench.dispatcher._inbox._attempts
-
-
-def test_events_that_could_not_be_read_are_read_later(bench, monkeypatch):
-    run = bench.waiting()
-    bench.tick()
-    started = line("started", attempt=1)
-    with monkeypatch.context() as patch:
-        fails_for(patch, *BREAKS["reading its events"], f"{run}-1")
-        bench.store.streams.append(f"{run}-1", "events.jsonl", 0, started)
-        bench.tick()
-        assert bench.state(run) == ("starting", 1)
-    bench.tick()
-    assert bench.state(run) == ("running", 1)
 
 
 # ---------------------------------------------------------------------------------- isolation
@@ -277,35 +211,6 @@ def test_run_fails_after_several_attempts_over_some_seconds():
     assert not harness.isolation.tries_again(R1, "looking")
 
 
-def test_many_failures_in_a_short_time_do_not_fail_the_run():
-    harness = Harness()
-    harness.fail(_Odd(), times=50, seconds=0.1)
-    assert harness.ended == []
-
-
-def test_one_success_resets_the_failure_count():
-    harness = Harness()
-    harness.fail(_Odd(), times=4)
-    assert harness.isolation.do(R1, "looking", lambda: None)
-    harness.fail(_Odd(), times=4)
-    assert harness.ended == []
-
-
-@pytest.mark.parametrize("error", [OSError(24, "Too many open files"), MemoryError()])
-def test_lack_of_machine_resources_fails_no_run(error, caplog):
-    harness = Harness()
-    harness.fail(error, times=50)
-    assert harness.ended == []
-    assert len([one for one in caplog.records if one.levelno >= logging.ERROR]) == 1
-
-
-def test_error_while_failing_a_run_does_not_block_others():
-    isolation = Isolation(lambda *_: 1 / 0, lambda: 0.0)
-    isolation._is_over = lambda _failing: True
-    assert not isolation.do(R1, "looking", lambda: 1 / 0)
-    assert isolation.do(Subject("run", "r2"), "looking", lambda: None)
-
-
 @pytest.mark.parametrize(
     ("subject", "name"),
     [
@@ -325,18 +230,3 @@ def test_lasting_fault_of_no_single_run_gives_nothing_up(subject, name, caplog):
         f"{name}: planning it failed",
         f"{name}: planning it has failed 5 times, and is tried again with each tick: _Odd('why')",
     ]
-
-
-def test_queue_that_cannot_be_planned_is_named_as_itself(bench, monkeypatch, caplog):
-    sound = control.queue.plan
-
-    def plan(waiting, *rest):
-        if len(waiting) > 1:  # No run alone is at fault.
-            raise _Odd
-        return sound(waiting, *rest)
-
-    monkeypatch.setattr(control.queue, "plan", plan)
-    bench.waiting("one")
-    bench.waiting("two")
-    bench.tick()
-    assert [one.message for one in caplog.records] == ["the queue: planning it failed"]

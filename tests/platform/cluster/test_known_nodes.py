@@ -8,10 +8,8 @@ import time
 import pytest
 
 from lehr.cluster.dispatcher import Dispatcher
-from lehr.cluster.known_nodes import AGAIN_S, KEPT_S, MUST_JOIN, NOT_BACK, WRITE_S, KnownNodes
-from lehr.cluster.membership import Member
+from lehr.cluster.known_nodes import KEPT_S, NOT_BACK, WRITE_S, KnownNodes
 from lehr.control.lifecycle import RunState
-from lehr.control.nodes import LEFT
 from lehr.presenters.cluster import ClusterPresenter
 from lehr.specs import Resources, parse_spec
 from lehr.store import Store
@@ -96,14 +94,6 @@ def test_node_that_has_not_come_back_is_listed_with_what_is_known_of_it(restarte
     assert restarted().view()["n2"].away == NOT_BACK
 
 
-def test_node_that_is_back_is_an_ordinary_one(restarted):
-    server = restarted()
-    server.there("n1", "n2")
-    assert (server.view()["n2"].away, server.view()["n2"].no_runs) == (None, None)
-    server.there("n1")
-    assert server.view()["n2"].no_runs == "does not answer"
-
-
 def test_run_for_the_missing_node_is_accepted_and_its_reason_names_it(restarted):
     server = restarted()
     spec = {**RUN_SPEC, "resources": {"gpus": 4, "nodes": 2}}
@@ -131,37 +121,6 @@ def test_run_does_not_start_without_its_checkpoint_because_its_node_is_not_back_
     assert found.pending_reason.endswith(f"(node n2 {NOT_BACK}); only node n2 has its checkpoint")
 
 
-def test_node_must_join_again_after_the_token_was_replaced(restarted, home):
-    (home / "token").write_text("second")
-    server = restarted()
-    assert server.view()["n2"].no_runs == MUST_JOIN
-    server.tick()
-    # It is still so for the next server with that token.
-    server = restarted()
-    assert server.view()["n2"].no_runs == MUST_JOIN
-    server.there("n1", "n2")
-    assert restarted().view()["n2"].no_runs == NOT_BACK
-
-
-def test_address_of_this_machine_alone_is_the_reason_why_no_node_comes_back(restarted):
-    why = restarted(url="http://127.0.0.1:5347").view()["n2"].no_runs
-    assert "do not reach this server at http://127.0.0.1:5347" in why
-    assert "--public-url" in why
-
-
-def test_node_that_has_left_is_not_expected(restarted):
-    server = restarted()
-    server.there("n1", "n2")
-    server.dispatcher.exclude_node("n2", LEFT)
-    server.there("n1")
-    assert "n2" not in restarted().view()
-
-
-def test_nodes_of_another_ray_cluster_are_not_expected(restarted):
-    server = restarted(ray_address="10.0.0.9:6379")
-    assert "n2" not in server.view()
-
-
 def test_node_that_was_away_for_long_is_forgotten(restarted, home):
     server = restarted()
     server.stop()
@@ -180,34 +139,3 @@ def test_file_that_cannot_be_read_is_as_none(home, text):
     (home / "nodes.json").write_text(text)
     known = KnownNodes(home, ray_address=None, server_url=PUBLIC, own=["n1"])
     assert known.members() == []
-
-
-def test_file_is_written_when_nodes_change_and_now_and_then(home):
-    now = [0.0]
-    known = KnownNodes(home, ray_address=None, server_url=PUBLIC, own=["n1"], clock=lambda: now[0])
-    path = home / "nodes.json"
-    n1 = Member("n1", gpus=({"index": 0},), last_seen_at=1.0)
-    n2 = Member("n2", gpus=({"index": 0},), last_seen_at=time.time())
-
-    def written(at, *members):
-        now[0] = at
-        path.unlink(missing_ok=True)
-        known.note({one.name: one for one in members}, set)
-        return path.exists()
-
-    # One machine alone has nothing to remember.
-    assert not written(0.0, n1)
-    assert written(10.0, n1, n2)
-    assert list(json.loads(path.read_text())["nodes"]) == ["n2"]
-    assert not written(10.0 + WRITE_S, n1, n2)
-    assert not written(11.0, n1)
-    assert written(10.0 + AGAIN_S, n1, n2)
-
-
-def test_disk_that_takes_nothing_stops_no_tick(home, caplog):
-    known = KnownNodes(home, ray_address=None, server_url=PUBLIC, own=[])
-    (home / "nodes.json").mkdir()
-    n2 = Member("n2", gpus=({"index": 0},), last_seen_at=time.time())
-    for number in range(3):
-        known.note({"n2": n2, f"x{number}": Member(f"x{number}")}, set, now=True)
-    assert caplog.text.count("not remembered") == 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
 
 from lehr.control.lifecycle import Desired
@@ -57,19 +55,6 @@ def test_trial_that_exited_is_one_of_its_sweep_until_its_end_is_recorded(bench):
     assert load(bench).exited == {}
 
 
-def test_exit_whose_events_were_not_read_by_an_earlier_server_is_decided_on(bench):
-    run, attempt = bench.running()
-    bench.listed.pop(attempt)
-    done = line("finished", step=1000, outcome="completed")
-    size = bench.store.streams.sizes(attempt)["events.jsonl"]
-    bench.store.streams.append(attempt, "events.jsonl", size, done)
-    bench.store.attempts.update(attempt, exit={"code": 1}, exited_at=bench.store.clock())
-    bench.store.attempts.close(attempt)
-    bench.restart()
-    bench.tick()
-    assert bench.state(run) == ("completed", 1)
-
-
 def test_clocks_begin_with_a_tick_and_not_with_a_look(bench):
     run, _ = bench.running()
     bench.store.requests.set_desired(run, Desired.PAUSE, actor="user")
@@ -84,24 +69,3 @@ def test_clocks_begin_with_a_tick_and_not_with_a_look(bench):
     bench.tick()
     bench.elapsed += 5.0
     assert asked_since() == 5.0
-
-
-def test_look_at_an_unknown_attempt_leaves_no_trace(bench):
-    heartbeats = bench.dispatcher.heartbeats
-    assert heartbeats.since_contact_s("r-1") == heartbeats.elapsed_s("r-1") == 0.0
-    assert not heartbeats.contacted("r-1")
-    bench.elapsed += 10.0
-    assert heartbeats.since_contact_s("r-1") == 0.0
-
-
-def test_exit_that_is_reported_again_is_logged_once(bench, caplog):
-    run, attempt = bench.running()
-    with bench.store.db.write() as session:
-        session.connection().exec_driver_sql(
-            "UPDATE runs SET spec=json_remove(spec, '$.retries') WHERE id=?", (run,)
-        )
-    for _ in range(3):
-        assert bench.exited(attempt, code=1)["closed"]
-    bench.tick()
-    errors = [one.message for one in caplog.records if one.levelno >= logging.ERROR]
-    assert errors == [f"run {run}: reading its exit failed"]

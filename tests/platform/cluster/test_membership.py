@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from lehr.cluster.bridge import clock_offset_s
 from lehr.cluster.membership import Cluster
-from lehr.control.pending_reasons import no_usable_node
-from lehr.control.resources import Need
 
 PROBLEM = "its driver lists no GPU"
 
@@ -26,12 +24,6 @@ def test_node_with_a_problem_keeps_its_attempts_and_gets_no_new_ones():
     assert set(member.seen().attempts) == {"a-1"}
     node = member.as_node()
     assert (node.usable, node.problem) == (False, PROBLEM)
-
-
-def test_node_without_problems_is_used_also_one_of_an_earlier_release():
-    for hello in ({}, {"problems": []}):
-        node = with_hello(**hello).as_node()
-        assert (node.usable, node.problem) == (True, None)
 
 
 def test_node_that_leaves_keeps_its_attempts_and_gets_no_new_ones():
@@ -64,11 +56,6 @@ def test_node_that_cannot_store_runs_gets_none_until_it_can():
     assert cluster.members()["n1"].as_node().problem == full
     assert cluster.on_news(report | {"attempts": {}, "storage": None}), "the queue looks again"
     assert cluster.members()["n1"].as_node().usable
-
-
-def test_run_that_waits_for_such_a_node_names_the_problem():
-    text = no_usable_node(Need(1), [], faulty=[("n1", PROBLEM)])
-    assert text == f"waits for 1 GPU (node n1 cannot be used: {PROBLEM})"
 
 
 def test_clock_offset_is_only_what_is_certain():

@@ -48,38 +48,6 @@ def test_agents_of_many_nodes_are_read_more_rarely(monkeypatch, nodes, pause_s):
     assert requests.now == 5 * pause_s  # The first look is at once.
 
 
-def test_full_disk_of_the_log_does_not_end_the_thread(monkeypatch):
-    requests = Requests(waits=3)
-    clock = SimpleNamespace(monotonic=lambda: requests.now, sleep=lambda _: None)
-    monkeypatch.setattr(bridge, "time", clock)
-    file = io.StringIO()
-    thread = bridge.NodeThread(
-        MEMBER, "session", "http://127.0.0.1:1", "/runs", bridge.Output(file), [1]
-    )
-    thread.requests = requests  # type: ignore[assignment]
-    thread.agent, thread.protocol = object(), 2
-    answers = iter([RuntimeError("the agent does not answer"), {"attempts": {}}])
-
-    def call(*_):
-        answer = next(answers)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def connect():
-        thread.agent = object()
-
-    monkeypatch.setattr(thread, "call", call)
-    monkeypatch.setattr(thread, "connect", connect)
-    with full_log():
-        thread.serve()
-    news = [json.loads(line) for line in file.getvalue().splitlines()]
-    assert [sorted(entry) for entry in news] == [
-        ["error", "name", "news"],
-        ["attempts", "name", "news"],
-    ]
-
-
 def test_unexpected_error_of_a_thread_ends_the_bridge_even_on_a_full_disk(monkeypatch):
     codes = []
     monkeypatch.setattr(bridge.os, "_exit", codes.append)

@@ -8,7 +8,6 @@ from lehr.cluster.exits import nodes_to_avoid
 from lehr.control.lifecycle import RunState
 from lehr.control.nodes import AVOIDED_S
 from lehr_testing.dispatching import Bench
-from lehr_trainer.contract.orders import LaunchNote
 
 FULL = {"code": None, "reason": "launch_failed", "log_tail": "/runs: No space left on device"}
 BROKEN = {"code": None, "reason": "launch_failed", "log_tail": "/runs: Permission denied"}
@@ -60,15 +59,6 @@ def test_run_without_space_is_tried_again_after_growing_pauses_and_then_fails(be
     retry(bench, run)
     wait(bench, 1)
     assert bench.state(run) == ("starting", 5), "a person has asked for it: no pause"
-
-
-def test_trainer_knows_that_the_corpus_was_found_at_the_submission(bench):
-    """It is a path that all trainings see: the only node is the server's own machine."""
-    bench.waiting()
-    bench.tick()
-    [(_, start)] = bench.asked
-    note = LaunchNote.model_validate_json(start["launch"]["files"]["attempt-1/launch.json"])
-    assert note.corpus_checked
 
 
 def test_node_is_avoided_for_a_time_and_no_longer_when_a_person_retries(bench):

@@ -7,7 +7,6 @@ import math
 import pytest
 
 from lehr.control.lifecycle import RunState
-from lehr.errors import NotFound
 from lehr_testing.rollouts import ALL_RUNS, Bug, create, spec, states, submitted
 
 
@@ -139,49 +138,6 @@ def test_failed_run_stops_the_rollout_with_its_reason(store, world):
     }
 
 
-def test_gate_that_fails_early_cancels_the_running_run(store, world):
-    rollout = create(store, spec())
-    [run] = world.waiting()
-    world.train(run, Bug(loss=lambda step, loss: 3 * loss), upto=2)
-    world.controller.tick()
-    assert store.rollouts.get(rollout.id).outcome == "failed"
-    assert store.runs.get(run.id).desired == "cancel"
-    assert "its rollout failed: first loss" in (store.requests.of_run(run.id)[-1].message or "")
-
-
-def test_full_run_is_judged_while_it_trains(store, world):
-    rollout = create(store, spec(stages={"all": {"judge_after": 50}}))
-    for _ in range(8):
-        [run] = world.waiting()
-        world.train(run)
-    [last] = world.waiting()
-    assert last.name == "r-all"
-    world.train(last, upto=49)
-    world.controller.tick()
-    judged = {gate for at, gate in verdicts(store, rollout) if at == "all"}
-    assert judged == {"first_loss"}
-
-
-def test_full_run_trains_to_its_end_after_its_gates_passed(store, world):
-    rollout = create(store, spec(stages={"all": {"judge_after": 50}}))
-    for _ in range(8):
-        [run] = world.waiting()
-        world.train(run)
-    [last] = world.waiting()
-    world.train(last, upto=60)
-    world.controller.tick()
-    gate_verdicts = {
-        gate: one for (at, gate), one in verdicts(store, rollout).items() if at == "all"
-    }
-    assert {one.verdict for one in gate_verdicts.values()} == {"passed"}
-    assert set(gate_verdicts) == {"first_loss", "falling_loss", "no_alerts", "memory", "mfu"}
-    assert gate_verdicts["falling_loss"].step == 50
-    assert store.rollouts.get(rollout.id).outcome is None
-    world.end(last.id)
-    world.controller.tick()
-    assert store.rollouts.get(rollout.id).outcome == "passed"
-
-
 def test_ended_run_is_judged_only_after_all_data_arrived(store, world):
     rollout = create(store, spec())
     [run] = world.waiting()
@@ -199,28 +155,6 @@ def test_ended_run_is_judged_only_after_all_data_arrived(store, world):
     store.attempts.close(attempt)
     world.controller.tick()
     assert "falling_loss" in {gate for _, gate in verdicts(store, rollout)}
-
-
-def test_disabled_gate_is_not_judged(store, world):
-    off = {"exact_resume": {"enabled": False}, "mfu": {"enabled": False}}
-    of = spec(stages={name: {"gates": off} for name in ("cpu", "one_gpu", "two_gpus")})
-    rollout = create(store, of)
-    trained = world.play({"r-one-gpu": Bug(mfu=0.01)})
-    assert trained == ["r-cpu", "r-one-gpu", "r-two-gpus", "r-all"]
-    assert store.rollouts.get(rollout.id).outcome == "passed"
-
-
-def test_stages_with_more_gpus_than_the_run_are_omitted(store, world):
-    rollout = create(store, spec(gpus=1))
-    assert world.play() == [
-        "r-cpu",
-        "r-cpu-resumed",
-        "r-one-gpu",
-        "r-one-gpu-whole",
-        "r-one-gpu-resumed",
-        "r-all",
-    ]
-    assert list(states(store, rollout)) == ["cpu", "one_gpu", "all"]
 
 
 def test_cancelled_rollout_cancels_its_run_and_starts_no_other(store, world):
@@ -241,15 +175,3 @@ def test_cancelled_rollout_cancels_its_run_and_starts_no_other(store, world):
         "two_gpus": None,
         "all": None,
     }
-
-
-def test_rollout_is_found_by_name_id_and_id_prefix(store):
-    one = create(store, spec())
-    other = create(store, spec(name="other"))
-    assert store.rollouts.find("r").id == one.id
-    assert store.rollouts.find(other.id[:6]).id == other.id
-    with pytest.raises(NotFound, match="no rollout 'othr'") as error:
-        store.rollouts.find("othr")
-    assert error.value.hint == "Did you mean other?"
-    assert [row.name for row in store.rollouts.page().items] == ["other", "r"]
-    assert store.rollouts.page(search="oth").total == 1

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
-
 import pytest
 
-from lehr.specs import stages
 from lehr.store import Store
-from lehr.store.maintenance.integrity import check
 from lehr.store.records.rollout_progress import RolloutProgress
 from lehr_testing.groups import Groups
 from lehr_testing.rollouts import ALL_RUNS, Bug, World, create, spec, submitted
@@ -91,39 +86,3 @@ def test_controller_killed_at_any_write_continues_from_the_record(tmp_path, monk
     gates = [(one.stage, one.gate) for one in store.rollouts.verdicts(rollout.id)]
     assert len(gates) == len(set(gates)) == 3 * 6 + 5
     store.close()
-
-
-def test_record_rejects_a_premature_stage_and_a_duplicate_run(store):
-    of = spec()
-    rollout = create(store, of)
-    planned = stages(of)
-    assert store.rollout_progress.submit_run(rollout.id, 2, "train", planned[1].train) is None
-    assert store.rollout_progress.submit_run(rollout.id, 1, "train", planned[0].train) is not None
-    assert store.rollout_progress.submit_run(rollout.id, 1, "train", planned[0].train) is None
-    assert not store.rollout_progress.pass_stage(rollout.id, 2)
-    assert store.rollout_progress.end(rollout.id, "cancelled", "cancelled", actor="ada")
-    assert not store.rollout_progress.end(rollout.id, "failed", "late")
-    assert not store.rollout_progress.pass_stage(rollout.id, 1)
-    assert store.rollout_progress.submit_run(rollout.id, 1, "resumed", planned[0].train) is None
-    found = store.rollouts.get(rollout.id)
-    assert (found.outcome, found.reason) == ("cancelled", "cancelled")
-
-
-def test_check_finds_a_premature_stage(tmp_path):
-    home = tmp_path / "home"
-    with fresh_store(home) as store:
-        world = World(store)
-        rollout = create(store, spec())
-        [run] = world.waiting()
-        world.train(run)
-        world.controller.tick()
-        assert check(home) == []
-    with closing(sqlite3.connect(home / "lehr.db")) as connection:
-        connection.execute("UPDATE rollout_stages SET outcome='passed' WHERE name='two_gpus'")
-        connection.commit()
-    [found] = check(home)
-    assert (found.level, found.where, found.message) == (
-        "error",
-        f"rollout {rollout.id}",
-        "stage two_gpus has started, but the earlier stage cpu has not passed",
-    )

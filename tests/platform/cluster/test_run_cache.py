@@ -52,19 +52,6 @@ def test_missed_change_is_found_by_the_check(store):
     assert rows[runs[0].id] is kept[runs[0].id], "not read again"
 
 
-def test_run_that_has_ended_unnoticed_is_dropped_by_the_check(store):
-    now = [0.0]
-    cache = RunCache(store, Isolation(give_up=lambda *_: None), lambda: now[0])
-    run = seeding.start(store, store.runs.create(seeding.run_spec("one")))
-    cache.refresh()
-    assert len(cache.open_runs()) == 1
-    run.train(range(1, 3), logs=False)
-    run.end(RunState.COMPLETED, step=2)
-    now[0] += CHECK_EVERY_S
-    cache.refresh()
-    assert cache.open_runs() == []
-
-
 def test_values_of_runs_follow_their_rows(store):
     cache = RunCache(store, Isolation(give_up=lambda *_: None))
     run = store.runs.create(seeding.run_spec("one"))

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lehr.cluster.membership import Cluster
-from lehr.cluster.saved import can_save, saved
-from lehr.control.locality import Saved, separate_folders
-from lehr.control.resources import Need
-from lehr.specs import parse_spec
+from lehr.cluster.saved import saved
+from lehr.control.locality import Saved
 from lehr.store.records.checkpoints import CopyReport
 from lehr_testing.dispatching import Bench
 from lehr_testing.stores import begin, next_attempt, run_spec
@@ -71,22 +69,6 @@ def test_fork_starts_where_its_parents_checkpoint_is(store):
     assert saved(store, fork) is None
 
 
-def test_checkpoint_of_its_parent_is_no_work_of_a_fork(store):
-    program = parse_spec(
-        {"kind": "run", "name": "p", "trainer": {"module": "mine.train", "steps": 5}}
-    )
-    parent = store.runs.create(program)
-    assert not can_save(store, parent)
-    begin(store, parent.id, placement=on("n2"))
-    save(store, parent.id, 1, 5)
-    assert can_save(store, store.runs.get(parent.id))
-    folder = f"/runs/{parent.id}/{path(1, 5)}"
-    fork = store.runs.create(program, resume_from=folder, forked_from=parent.id)
-    assert saved(store, fork) == Saved(("n2",))
-    assert not can_save(store, fork)
-    assert can_save(store, store.runs.create(run_spec()))
-
-
 def news(cluster: Cluster, name: str, folder: str | None) -> None:
     gpus = [{"index": 0, "name": "logical GPU"}]
     hello = {"attempts": {}, "gpus": gpus, "cpus": 2}
@@ -124,13 +106,3 @@ def test_requeued_run_is_placed_on_the_node_that_has_its_checkpoint(bench):
     second = bench.store.attempts.get(f"{run.id}-2")
     assert second.placement == [{"node": "n2", "gpus": [0]}]
     assert second.resume_from == path(1, 5)
-
-
-@pytest.mark.parametrize(
-    ("folders", "separate"),
-    [(("a", "b"), ["n1", "n2"]), (("a", "a"), []), (("a", None), []), ((None, None), [])],
-)
-def test_nodes_report_whether_they_share_the_folder_of_runs(bench, folders, separate):
-    for name, folder in zip(("n1", "n2"), folders, strict=True):
-        news(bench.dispatcher.cluster, name, folder)
-    assert separate_folders(Need(), bench.dispatcher.nodes()) == separate

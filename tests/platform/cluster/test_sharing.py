@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from lehr.control.lifecycle import Desired
 from lehr_testing.dispatching import Bench
 from lehr_testing.stores import ingest, line
 
@@ -50,47 +49,6 @@ def test_higher_priority_pauses_a_run_that_resumes_where_it_saved(bench):
     assert resumes == "attempt-1/checkpoints/step-00000007"
 
 
-def test_restarted_server_goes_on_with_the_preemption(bench):
-    low, attempt = bench.running("low", preemptible=True)
-    bench.waiting("high", priority=5)
-    bench.tick()
-    bench.restart()
-    bench.tick()
-    assert bench.state(low) == ("stopping", 1)
-    assert bench.heartbeat(attempt, step=7)["orders"]["desired"] == "pause"
-    saves(bench, attempt)
-    assert bench.state(low) == ("queued", 1)
-
-
-@pytest.mark.parametrize(
-    ("spec", "priority"),
-    [
-        ({"preemptible": False}, 5),
-        ({"preemptible": True, "priority": 5}, 5),
-        ({"preemptible": True, "retries": {"preemption": 0}}, 5),
-    ],
-)
-def test_run_is_not_paused_without_its_leave_for_its_own_priority_or_without_a_retry(
-    bench, spec, priority
-):
-    low, _ = bench.running("low", **spec)
-    bench.waiting("high", priority=priority)
-    bench.tick()
-    assert bench.state(low) == ("running", 1)
-
-
-@pytest.mark.parametrize(("request_", "state"), [("cancel", "cancelled"), ("pause", "paused")])
-def test_request_of_a_person_during_the_preemption_decides(bench, request_, state):
-    low, attempt = bench.running("low", preemptible=True)
-    bench.waiting("high", priority=5)
-    bench.tick()
-    bench.store.requests.set_desired(low, Desired(request_), actor="user")
-    bench.tick()
-    saves(bench, attempt)
-    row = bench.store.runs.get(low)
-    assert (row.state, row.preemptions) == (state, 0)
-
-
 def test_run_beyond_the_quota_waits_until_the_quota_is_raised(bench):
     bench.store.quotas.put("small", 0, actor="user")
     run = bench.waiting("one", project="small")
@@ -103,16 +61,5 @@ def test_run_beyond_the_quota_waits_until_the_quota_is_raised(bench):
     assert bench.state(other) == ("starting", 1)
     bench.exited(f"{other}-1", code=0, finished={"outcome": "completed", "step": 1000})
     bench.store.quotas.put("small", 1, actor="user")
-    bench.tick()
-    assert bench.state(run) == ("starting", 1)
-
-
-def test_quota_outlives_a_restart_and_ends_when_it_is_removed(bench):
-    bench.store.quotas.put("small", 0, actor="user")
-    run = bench.waiting("one", project="small")
-    bench.restart()
-    bench.tick()
-    assert bench.state(run) == ("queued", 0)
-    bench.store.quotas.remove("small")
     bench.tick()
     assert bench.state(run) == ("starting", 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from concurrent.futures import Future
 from itertools import pairwise
 
 import pytest
@@ -12,17 +11,11 @@ import pytest
 from lehr.cli.cluster_checks import troubles
 from lehr.cluster.bridge_client import AgentRefused
 from lehr.cluster.node_notes import excluded
-from lehr.cluster.open_attempts import open_attempt
-from lehr.control.lifecycle import RunState
 from lehr.control.starts import START_TRIES
-from lehr.errors import LehrError
-from lehr.node import fetcher
 from lehr.node.attempt_dir import AttemptDir
 from lehr.node.shim import Shim
 from lehr.presenters.cluster import cluster_view
 from lehr.specs import parse_spec
-from lehr.specs.program import Program
-from lehr_testing.buckets import make_checkpoint
 from lehr_testing.dispatching import Bench
 from lehr_testing.stores import begin, line, run_spec
 
@@ -71,18 +64,6 @@ def test_rejected_start_is_retried_with_growing_delay_and_then_fails(bench):
     ]
 
 
-def test_run_that_no_node_starts_fails_when_its_retries_are_used(bench):
-    bench.refusal = "no"
-    run = bench.waiting(retries={"infrastructure": 1})
-    for _ in range(200):
-        bench.tick(1.0)
-        if bench.state(run)[0] == RunState.FAILED:
-            break
-    row = bench.store.runs.get(run)
-    assert (row.state, row.attempt, row.cause) == ("failed", 2, "launch_failed")
-    assert "no retry is left" in row.reason
-
-
 def test_node_that_rejects_every_start_is_excluded_at_once(bench, monkeypatch):
     """No other attempt has to end before the node is checked."""
     member = {"address": "a", "gpus": 1, "alive": True}
@@ -128,53 +109,6 @@ def test_gang_is_dispatched_only_when_every_node_has_confirmed(bench, refused_fi
     assert answered(("n1", None), ("n2", None)) is not None
 
 
-def test_first_heartbeat_is_expected_only_after_the_start_is_confirmed(bench):
-    """Calls to a node run one after the other, so a start may wait for many minutes."""
-    run = bench.store.runs.create(run_spec("late"))
-    attempt = begin(bench.store, run.id, placement=[{"node": "n1", "gpus": [0]}])
-    heartbeat = bench.dispatcher.heartbeats.of(attempt.id)
-    heartbeat.in_flight = 1
-    bench.elapsed += 700.0
-    bench.dispatcher._launcher._answers.append((attempt.id, "n1", None))
-    bench.dispatcher._inbox.record()
-    assert bench.store.attempts.get(attempt.id).dispatched_at is not None
-    assert bench.dispatcher.heartbeats.since_contact_s(attempt.id) == 0.0
-
-
-def test_every_part_of_a_gang_counts_as_one_worker_that_sends(bench):
-    assert bench.dispatcher._loader.senders() == 0
-    gang(bench)
-    bench.tick()
-    assert bench.dispatcher._loader.senders() == 2
-    for attempt in bench.store.attempts.list_open():
-        bench.store.attempts.update(attempt.id, exited_at=1.0)
-    bench.tick()
-    assert bench.dispatcher._loader.senders() == 0
-
-
-def test_heartbeat_of_one_part_does_not_make_a_gang_dispatched(bench):
-    run = gang(bench)
-    bench.heartbeat(f"{run}-1", step=None)
-    row = bench.store.attempts.get(f"{run}-1")
-    members = bench.dispatcher.cluster.members()
-    found = open_attempt(row, bench.store.runs.get(run), members, bench.dispatcher.heartbeats)
-    assert (found.contacted, found.dispatched) == (True, False)
-
-
-def test_program_has_the_grace_of_its_spec_when_it_is_stopped(bench):
-    run, attempt = bench.running()
-    row = bench.store.attempts.get(attempt)
-    found = bench.store.runs.get(run)
-
-    def grace() -> float | None:
-        return open_attempt(row, found, {}, bench.dispatcher.heartbeats).stop_grace_s
-
-    assert grace() is None
-    program = Program(script="train.py", steps=1, stop_grace_s=120.0)
-    found.spec = {"trainer": program.model_dump()}
-    assert grace() == 120.0
-
-
 def test_shim_receives_the_grace_of_a_program(bench):
     bench.waiting("own")
     trainer = {"module": "train", "stop_grace_s": 120.0}
@@ -183,36 +117,6 @@ def test_shim_receives_the_grace_of_a_program(bench):
     bench.tick()
     launches = [fields["launch"] for op, fields in bench.asked if op == "start"]
     assert {one["program"]: one["stop_grace_s"] for one in launches} == {False: None, True: 120.0}
-
-
-def test_run_trains_after_its_start_is_finally_confirmed(bench):
-    bench.refusal = "not yet"
-    run = bench.waiting()
-    bench.tick()
-    bench.tick(3)
-    bench.refusal = None
-    bench.tick(10)
-    assert bench.store.attempts.get(f"{run}-1").dispatched_at is not None
-    assert bench.state(run) == ("starting", 1)
-    assert starts(bench) == {f"{run}-1": 3}
-
-
-def test_unavailable_bridge_does_not_count_as_a_rejected_start(bench, monkeypatch):
-    def down(op, node, **fields):
-        bench.asked.append((op, fields))
-        done: Future = Future()
-        done.set_exception(LehrError("the bridge is down"))
-        return done
-
-    with monkeypatch.context() as patch:
-        patch.setattr(bench.dispatcher._bridge, "request", down)
-        run = bench.waiting()
-        for _ in range(30):
-            bench.tick(5)
-    assert starts(bench)[f"{run}-1"] > START_TRIES
-    assert bench.state(run) == ("starting", 1)
-    bench.tick(40)
-    assert bench.store.attempts.get(f"{run}-1").dispatched_at is not None
 
 
 # -------------------------------------------------------------------------------- ends of gangs
@@ -253,24 +157,6 @@ def test_a_gang_is_finalized_by_its_first_failure(bench):
     assert not bench.store.attempts.get(f"{run}-1").open
 
 
-def test_gang_with_a_peer_lost_for_an_unknown_reason_is_retried(bench):
-    run = gang(bench)
-    lost = line("finished", step=3, outcome="failed", cause="peer_lost", message="rank 1 is gone")
-    bench.store.streams.append(f"{run}-1", "events.jsonl", 0, line("started") + lost)
-    report(bench, f"{run}-1", 1, part(10.0, code=None, signal=9))
-    report(bench, f"{run}-1", 0, part(11.0))
-    row = bench.store.runs.get(run)
-    assert (row.state, row.cause, row.infrastructure_failures) == ("queued", "peer_lost", 1)
-
-
-def test_a_part_that_reports_twice_counts_once(bench):
-    run = gang(bench)
-    for _ in range(2):
-        report(bench, f"{run}-1", 1, part(10.0, code=0))
-    assert bench.store.attempts.get(f"{run}-1").exited_at is None
-    assert bench.store.attempts.get(f"{run}-1").open
-
-
 # ------------------------------------------------------------------- checkpoints that cannot be had
 
 
@@ -296,23 +182,6 @@ def test_start_fails_with_the_reason_if_no_storage_has_the_checkpoint(tmp_path):
     assert reason == "checkpoint_unreachable"
     assert "no checkpoint to resume from" in detail
     assert nowhere in detail
-
-
-def test_start_continues_if_the_checkpoint_is_local_or_can_be_fetched(tmp_path):
-    make_checkpoint(tmp_path / "copies" / STEP, step=5)
-    copy = {"path": STEP, "url": f"file://{tmp_path}/copies/{STEP}"}
-    assert shim(tmp_path, [copy]).fetch_checkpoint() is None
-    assert (tmp_path / "run" / STEP / "manifest.json").is_file()
-    assert fetcher.fetch(tmp_path / "run", [{"path": STEP, "url": None}]) is None
-
-
-def test_run_with_an_unreachable_checkpoint_is_retried(bench):
-    run, attempt = bench.running()
-    bench.exited(attempt, code=None, reason="checkpoint_unreachable", log_tail="s3://x: no answer")
-    row = bench.store.runs.get(run)
-    assert (row.state, row.cause) == ("queued", "checkpoint_unreachable")
-    assert row.infrastructure_failures == 1
-    assert "s3://x: no answer" in row.reason
 
 
 def test_run_whose_trainer_cannot_be_driven_fails_at_once_with_the_reason(bench):
