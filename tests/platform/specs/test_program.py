@@ -27,11 +27,6 @@ def test_arguments_have_the_form_that_the_spec_chooses():
     assert given(args=ARGS, style="file", argv=["fit"]) == ["fit", "--config", "/tmp/args.yaml"]
 
 
-def test_flags_have_no_value():
-    flags = {"args": {"a": True, "b": False}, "flags": ["a", "b"]}
-    assert given(**flags) == ["--a"]
-
-
 def test_arguments_of_a_resumption_are_laid_over_the_others():
     resume = {"args": {"lr": 1, "init": "new"}, "resume_args": {"init": "{checkpoint}/x"}}
     assert given(**resume) == ["--lr=1", "--init=new"]
@@ -111,26 +106,6 @@ def test_program_may_be_swept_and_pruned_without_a_number_of_steps(name):
     loaded = load_spec(without_steps({"name": name, "min_steps": 10_000}))
     assert isinstance(loaded, SweepSpec)
     assert [run.steps for _, run in expand(loaded)] == [None, None]
-
-
-def test_hyperband_needs_a_number_of_steps():
-    hyperband = without_steps({"name": "hyperband", "min_steps": 4})
-    with pytest.raises(SpecError) as caught:
-        load_spec(hyperband)
-    [problem] = caught.value.problems
-    assert problem.path == "pruning.name"
-    assert "neither run.trainer.steps nor run.trainer.steps_arg is given" in problem.message
-    hyperband["run"]["trainer"]["steps"] = 9
-    assert load_spec(hyperband)
-    hyperband["parameters"] = {"trainer.steps": {"values": [9, None]}}
-    with pytest.raises(SpecError, match="hyperband, which needs the number of steps"):
-        load_spec(hyperband)
-
-
-def test_rollout_takes_no_program():
-    rollout = {"name": "r", "run": spec(), "stages": {"cpu": {}}}
-    with pytest.raises(SpecError, match="takes no program"):
-        load_spec(rollout)
 
 
 @pytest.mark.parametrize("pattern", [".", "./", "**x", "out/a**", "./.", "***"])

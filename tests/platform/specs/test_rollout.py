@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lehr.errors import SpecError
 from lehr.examples import FOLDER, ROLLOUT_LLAMA_1B, ROLLOUT_SMALL
-from lehr.specs import RolloutSpec, RunSpec, json_schema, load_spec, stages
+from lehr.specs import RolloutSpec, RunSpec, load_spec, stages
 from lehr.specs.stages import left_out
 from lehr_testing.paths import ROOT
 from lehr_testing.properties import examples
@@ -101,15 +101,6 @@ def test_cpu_stage_keeps_the_rate_under_mup():
     assert train.optimizer.lr == 3e-4
 
 
-def test_values_of_a_stage_take_precedence_and_are_listed_as_changes():
-    stage = planned(
-        stages={"one_gpu": {"steps": 30, "set": {"train.optimizer.lr": 1e-3}}},
-    )["one_gpu"]
-    assert stage.train.train.optimizer.lr == 1e-3
-    assert stage.train.train.steps == 30
-    assert stage.changes["train.optimizer.lr"] == 1e-3
-
-
 def test_overrides_reach_the_run_the_stages_and_their_gates():
     found = read(["train.optimizer.lr=1e-3", "stages.one_gpu.gates.mfu.at_least=0.3", "name=other"])
     assert found.run.train.optimizer.lr == 1e-3
@@ -183,33 +174,6 @@ def test_error_names_the_valid_values(override, text):
     assert text in message([override])
 
 
-def test_run_of_one_step_is_rejected():
-    train = {**TRAIN, "steps": 1, "schedule": {}}
-    assert message(run={"train": train}) == "run.train.steps is 1; a rollout needs at least 2."
-
-
-def test_problem_has_its_line():
-    text = """\
-kind: rollout
-name: r
-run:
-  train:
-    model: tiny
-    data: {corpus: {kind: stdlib}, tokenizer: byte}
-    batch: {sequences: 8, sequence_length: 64}
-    steps: 10
-stages:
-  cpu:
-    set:
-      train.optimiser.lr: 3
-"""
-    with pytest.raises(SpecError) as error:
-        load_spec(text)
-    [problem] = error.value.problems
-    assert (problem.line, problem.path) == (12, "stages.cpu.set.train.optimiser.lr")
-    assert problem.hint == "Did you mean train.optimizer.lr?"
-
-
 @pytest.mark.parametrize("path", [ROLLOUT_LLAMA_1B, ROLLOUT_SMALL], ids=lambda path: path.stem)
 def test_example_rollouts_have_four_stages_and_a_link_in_sweeps(path):
     found = load_spec(path)
@@ -218,22 +182,6 @@ def test_example_rollouts_have_four_stages_and_a_link_in_sweeps(path):
     link = ROOT / "sweeps" / path.name
     assert link.is_symlink()
     assert link.read_text() == (FOLDER / path.name).read_text()
-
-
-def test_the_schema_names_stages_gates_and_paths():
-    schema = json_schema("rollout")
-    assert schema["required"] == ["name", "run"]
-    assert "name" not in schema["$defs"]["RunSpec"]["required"]
-    paths = schema["$defs"]["Stage"]["properties"]["set"]["properties"]
-    assert "train.optimizer.lr" in paths
-    assert set(schema["$defs"]["Gates"]["properties"]) == {
-        "first_loss",
-        "falling_loss",
-        "no_alerts",
-        "memory",
-        "mfu",
-        "exact_resume",
-    }
 
 
 @settings(max_examples=examples(60), deadline=None)

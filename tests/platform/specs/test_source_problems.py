@@ -81,22 +81,6 @@ def test_a_missing_file_names_the_one_beside_it(tmp_path):
     )
 
 
-def test_a_folder_or_a_binary_file_is_refused_without_a_traceback(tmp_path):
-    (tmp_path / "weights.yaml").write_bytes(b"\x93\xff\x00")
-    with pytest.raises(SpecError, match="not UTF-8 text"):
-        load_spec(tmp_path / "weights.yaml")
-    with pytest.raises(SpecError, match="cannot be read"):
-        load_spec(tmp_path)
-
-
-def test_errors_in_json_use_the_terms_of_json(tmp_path):
-    assert message(tmp_path, '{"name": "x",}', name="run.json").startswith(
-        "run.json, line 1, column "
-    )
-    assert "given twice" in message(tmp_path, '{"name": "x", "name": "y"}', name="run.json")
-    assert "is not a JSON number" in message(tmp_path, '{"name": NaN}', name="run.json")
-
-
 def test_a_problem_in_a_json_file_has_its_line(tmp_path):
     text = '{\n\t"name": "x",\n\t"trian": {}\n}'
     assert message(tmp_path, text, name="run.json").splitlines()[0] == (

@@ -39,21 +39,6 @@ def test_error_of_an_unreadable_file_names_the_file_and_the_cause(tmp_path):
         assert problem.hint is None
 
 
-def test_null_kind_counts_as_absent():
-    assert load_spec({**RUN_DATA, "kind": None}) == load_spec(RUN_DATA)
-    [problem] = problems({**RUN_DATA, "kind": "zzzzzz"})
-    assert (problem.path, problem.hint) == ("kind", None)
-
-
-def test_every_override_that_cannot_be_applied_is_reported():
-    given = ["kind=sweep", "train.steps.more=1", "kind=run", "tags.0=a", "name.x=1"]
-    found = problems({**RUN_DATA, "tags": ["b"]}, given)
-    assert [(p.path, p.source) for p in found] == [
-        (one.partition("=")[0], f"override {one}") for one in given
-    ]
-    assert found[0].message == "kind cannot be overridden; it decides how the file is read."
-
-
 def test_every_override_that_cannot_be_parsed_is_reported():
     found = problems(RUN_DATA, ["a b", "train.steps=[1", " train.seed = {", "also"])
     assert [(p.path, p.source) for p in found] == [
@@ -141,39 +126,6 @@ def test_paths_of_a_mix_are_relative_to_the_folder_of_the_file(tmp_path, monkeyp
     assert over.train.data.corpus.parts["own"].weight == 4
     swept = load_spec(folder / "sweep.yaml").run.train.data.corpus.parts
     assert swept["web"].corpus.paths == [str(folder / "texts"), "/abs"]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ("web.weight=0", "train.data.corpus.parts.web.weight is 0; it must be greater than 0."),
-        ("web.weihgt=1", "train.data.corpus.parts.web.weihgt is not a field."),
-        ("web.corpus={kind: mix}", "one of stdlib, text, jsonl, parquet, hub."),
-        ("own.corpus={kind: text, paths: [/a]}", "parts web and own are the same corpus"),
-    ],
-)
-def test_problem_of_a_mix_names_its_field(change, message):
-    mix = (
-        "{kind: mix, parts: {web: {weight: 1, corpus: {kind: text, paths: [/a]}}, "
-        "own: {weight: 2, corpus: {kind: stdlib}}}}"
-    )
-    text = RUN.replace("{kind: stdlib}", mix)
-    [problem] = problems(text, [f"train.data.corpus.parts.{change}"])
-    assert message in problem.message
-
-
-def test_mix_of_one_corpus_is_rejected():
-    mix = "{kind: mix, parts: {own: {weight: 2, corpus: {kind: stdlib}}}}"
-    [problem] = problems(RUN.replace("{kind: stdlib}", mix))
-    assert problem.message == "train.data.corpus.parts is 1 long; give at least 2 values."
-
-
-def test_corpus_path_that_is_not_a_string_is_rejected(tmp_path):
-    text = RUN.replace("{kind: stdlib}", "{kind: text, paths: [3]}")
-    (tmp_path / "run.yaml").write_text(text)
-    with pytest.raises(SpecError) as caught:
-        load_spec(tmp_path / "run.yaml")
-    assert caught.value.problems[0].path.startswith("train.data.corpus.paths")
 
 
 @pytest.mark.parametrize(

@@ -312,15 +312,6 @@ def test_data_that_yaml_cannot_represent_is_rejected(data, path, message):
     assert (path, message) in [(one.path, one.message) for one in caught.value.problems]
 
 
-def test_both_ends_of_a_range_are_validated(tmp_path):
-    text = RANDOM.replace("values: [1e-4, 1e-3]", "min: -2\n    max: -1")
-    (tmp_path / "run.yaml").write_text(text)
-    with pytest.raises(SpecError) as caught:
-        load_spec(tmp_path / "run.yaml")
-    assert "train.optimizer.lr is -2.0" in str(caught.value)
-    assert "train.optimizer.lr is -1.0" in str(caught.value)
-
-
 def test_data_is_bounded_in_size_and_depth():
     deep: list = []
     for _ in range(40):
@@ -329,12 +320,6 @@ def test_data_is_bounded_in_size_and_depth():
         load_spec({"tags": ["a"] * 100_001})
     with pytest.raises(SpecError, match=r"^tags(\[0\]){32}: nested more than 32 deep\.$"):
         load_spec({"tags": deep})
-
-
-def test_largest_64_bit_integers_are_valid():
-    with pytest.raises(SpecError) as caught:
-        load_spec({"train": {"seed": 2**63 - 1, "steps": -(2**63)}})
-    assert not [p for p in caught.value.problems if "64 bits" in p.message]
 
 
 @pytest.mark.parametrize("name", ["val/loss", "val/loss/web", "params/layers.0.mlp/update_ratio"])
@@ -371,9 +356,3 @@ def test_trials_may_differ_in_tokens_if_the_sweep_allows_it():
 def test_error_shows_a_value_as_yaml_on_one_line(value, shown):
     assert show(value) == shown
     assert len(shown) <= 60
-
-
-def test_recursive_value_is_shown_by_its_type():
-    endless: list = []
-    endless.append(endless)
-    assert show(endless) == "a list"

@@ -54,8 +54,3 @@ def test_word_with_the_prefix_of_a_key_is_accepted(word):
 def test_names_have_the_limits_of_wandb(field, good, bad):
     load_spec(RUN_DATA, {f"tracking.wandb.{field}": good})
     assert refused(field, bad).problems[0].path.startswith(f"tracking.wandb.{field}")
-
-
-def test_default_mirror_is_online_and_off_unless_requested():
-    assert load_spec(RUN_DATA).tracking.wandb is None
-    assert load_spec(RUN_DATA, ["tracking.wandb={}"]).tracking.wandb.mode == "online"

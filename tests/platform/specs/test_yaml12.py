@@ -11,7 +11,6 @@ from lehr.specs import yaml12
 from lehr.specs.yaml12 import (
     MAX_CHARACTERS,
     MAX_DEPTH,
-    dump_yaml,
     read_json,
     read_yaml,
 )
@@ -121,17 +120,3 @@ def test_limit_on_values_includes_those_of_aliases(monkeypatch):
     assert read_yaml("- &a [1]\n- *a\n").data == [[1], [1]]
     found_message = "its aliases make more than 6 values."
     assert refused(read_yaml, "- &a [1, 2]\n- *a\n") == (found_message, 2, 3)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["~", "null", "true", "5", "0o17", "0x1F", "1e-4", ".inf", "-.INF", ".NaN", "", "yes", "a: b"],
-)
-def test_text_that_looks_like_another_type_stays_text(text):
-    assert read_yaml(dump_yaml({"a": text})).data == {"a": text}
-
-
-def test_shared_value_is_written_without_aliases():
-    shared = [1, 2]
-    assert dump_yaml({"b": shared, "a": shared}) == "b:\n- 1\n- 2\na:\n- 1\n- 2\n"
-    assert dump_yaml({"a": "größer"}) == "a: größer\n"

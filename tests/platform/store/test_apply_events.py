@@ -10,9 +10,8 @@ import pytest
 
 from lehr.control.lifecycle import Desired, RunState
 from lehr.errors import StoreUnavailable
-from lehr.store import AppliedEvents, Change, Store, apply_events
+from lehr.store import AppliedEvents, Store, apply_events
 from lehr_testing.stores import (
-    begin,
     crashed_copy,
     fresh_store,
     ingest,
@@ -20,7 +19,6 @@ from lehr_testing.stores import (
     metrics,
     new_attempt,
     next_attempt,
-    run_spec,
 )
 
 
@@ -47,15 +45,6 @@ def test_started_event_sets_the_run_running_once(store: Store) -> None:
     assert (row.new, row.cause, row.actor) == ("running", "started", "trainer")
 
 
-def test_incomplete_event_has_no_effect(store: Store) -> None:
-    attempt = new_attempt(store)
-    ingest(store, attempt.id, line("started")[:-1])
-    assert store.event_applier.apply(attempt.id) == []
-    assert store.runs.get(attempt.run_id).state == "starting"
-    ingest(store, attempt.id, b"\n")
-    assert store.event_applier.apply(attempt.id) == [AppliedEvents("running")]
-
-
 def test_checkpoint_events_add_and_remove_rows(store: Store) -> None:
     attempt = new_attempt(store)
     ingest(store, attempt.id, line("started"), checkpoint(5, val_loss=3.5), checkpoint(10))
@@ -69,16 +58,6 @@ def test_checkpoint_events_add_and_remove_rows(store: Store) -> None:
         200.0,
         None,
     ]
-
-
-def test_a_later_attempt_may_remove_an_earlier_ones_checkpoint(store: Store) -> None:
-    first = new_attempt(store)
-    ingest(store, first.id, checkpoint(5))
-    store.event_applier.apply(first.id)
-    second = next_attempt(store, first.run_id)
-    ingest(store, second.id, checkpoint(10, attempt=2), removed(5, attempt=1))
-    store.event_applier.apply(second.id)
-    assert [(row.attempt, row.step) for row in store.checkpoints.of_run(first.run_id)] == [(2, 10)]
 
 
 def test_finished_event_is_stored_in_the_attempt(store: Store) -> None:
@@ -193,18 +172,6 @@ def test_failed_commit_applies_nothing_and_can_be_repeated(
     ]
 
 
-def test_rebuilt_index_applies_no_event_again(tmp_path: Path) -> None:
-    with fresh_store(tmp_path / "home") as store:
-        attempt = new_attempt(store)
-        ingest(store, attempt.id, line("started"), checkpoint(5))
-        store.event_applier.apply(attempt.id)
-    (tmp_path / "home" / "streams.db").unlink()
-    with Store.open(tmp_path / "home") as store:
-        assert store.event_applier.apply(attempt.id) == []
-        ingest(store, attempt.id, checkpoint(10))
-        assert store.event_applier.apply(attempt.id) == [AppliedEvents("checkpoint", 10)]
-
-
 def test_truncated_replica_applies_nothing_until_it_has_new_events(tmp_path: Path) -> None:
     with fresh_store(tmp_path / "home") as store:
         attempt = new_attempt(store)
@@ -216,16 +183,6 @@ def test_truncated_replica_applies_nothing_until_it_has_new_events(tmp_path: Pat
         assert store.event_applier.apply(attempt.id) == []
         ingest(store, attempt.id, *events[1:])
         assert store.event_applier.apply(attempt.id) == [AppliedEvents("checkpoint", 10)]
-
-
-def test_transition_by_an_event_is_published(store: Store) -> None:
-    run = store.runs.create(run_spec())
-    attempt = begin(store, run.id)
-    published: list[Change] = []
-    store.subscribe(published.append)
-    ingest(store, attempt.id, line("started"))
-    store.event_applier.apply(attempt.id)
-    assert published == [Change("metrics", run.id, 1), Change("run", run.id)]
 
 
 def test_flood_of_records_is_applied_in_parts_and_completely(store: Store) -> None:
@@ -243,15 +200,6 @@ def test_flood_of_records_is_applied_in_parts_and_completely(store: Store) -> No
     assert calls == 3
     assert numbers == [499, 999, 1200]
     assert store.event_applier.apply(attempt.id) == []
-
-
-def test_one_call_for_one_attempt_applies_all_of_a_flood(store: Store) -> None:
-    attempt = new_attempt(store)
-    ingest(store, attempt.id, line("started"))
-    ingest(store, attempt.id, b"".join(checkpoint(step) for step in range(1, 1201)))
-    applied = store.event_applier.apply(attempt.id)
-    assert [one.step for one in applied if one.kind == "checkpoint"] == list(range(1, 1201))
-    assert len(store.checkpoints.of_run(attempt.run_id)) == 1200
 
 
 def test_checkpoints_of_an_attempt_have_a_limit(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import threading
 import time
 from contextlib import closing
 from pathlib import Path
@@ -78,49 +77,6 @@ def test_backup_names_what_it_leaves_out_and_a_restored_home_is_held(
     assert made.left_out["webhooks"] == ["(unreadable)"]
 
 
-def test_a_backup_under_load_is_consistent(store: Store, tmp_path: Path) -> None:
-    attempts = [new_attempt(store, f"r{n}") for n in range(3)]
-    done = threading.Event()
-
-    def write(attempt_id: str) -> None:
-        ingest(store, attempt_id, line("started"))
-        step = 0
-        while not done.is_set():
-            step += 1
-            path = f"attempt-1/checkpoints/step-{step:08d}"
-            record = line(
-                "checkpoint", step=step, path=path, size_bytes=1, digest="d", reason="interval"
-            )
-            ingest(store, attempt_id, metrics(step, train_loss=1.0), record)
-            store.event_applier.apply(attempt_id)
-
-    threads = [threading.Thread(target=write, args=(attempt.id,)) for attempt in attempts]
-    for thread in threads:
-        thread.start()
-    try:
-        backups = [backup.backup(store.home, tmp_path / f"backup-{n}") for n in range(3)]
-    finally:
-        done.set()
-        for thread in threads:
-            thread.join()
-    for number, _ in enumerate(backups):
-        home = tmp_path / f"restored-{number}"
-        backup.restore(tmp_path / f"backup-{number}", home)
-        with Store.open(home) as restored:
-            for attempt in attempts:
-                # Every checkpoint in the record is also in the stream of the same backup.
-                fields = {
-                    record.step
-                    for _, record in restored.events.records(attempt.run_id, ["checkpoint"])
-                    if record.kind == "checkpoint"
-                }
-                known = {row.step for row in restored.checkpoints.of_run(attempt.run_id)}
-                assert known <= fields
-                restored.event_applier.apply(attempt.id)
-                assert {row.step for row in restored.checkpoints.of_run(attempt.run_id)} == fields
-        assert [finding for finding in check(home) if finding.level == "error"] == []
-
-
 def test_shipper_continues_from_the_offset_of_the_backup(store: Store, tmp_path: Path) -> None:
     attempt = new_attempt(store)
     events = [metrics(step, train_loss=float(step)) for step in range(1, 6)]
@@ -192,34 +148,6 @@ def test_interrupted_restore_is_detected_and_can_be_repeated(
         assert again.runs.get(run_id).name == "told"
 
 
-def test_home_in_use_is_neither_restored_nor_rebuilt_by_another_process(
-    store: Store, tmp_path: Path
-) -> None:
-    recorded_run(store)
-    with pytest.raises(Exception, match="already open"):
-        backup.rebuild(store.home)
-
-
-def test_rebuilt_index_has_the_same_content(store: Store, tmp_path: Path) -> None:
-    run_id = recorded_run(store)
-    ingest(store, f"{run_id}-1", b"{broken\n")
-    expected = picture(store, run_id)
-    store.close()
-    found = backup.rebuild(store.home)
-    assert (found.streams, found.points, found.records, found.malformed) == (2, 49, 1, 1)
-    with Store.open(store.home) as again:
-        assert same(picture(again, run_id), expected)
-
-
-def test_backup_needs_a_home_and_a_new_folder(store: Store, tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="nothing to back up"):
-        backup.backup(tmp_path / "nowhere", tmp_path / "backup")
-    (tmp_path / "there").mkdir()
-    with pytest.raises(Conflict, match="already exists"):
-        backup.backup(store.home, tmp_path / "there")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "there"]
-
-
 # --------------------------------------------------------------------------------- check-up
 
 
@@ -282,12 +210,6 @@ def test_lost_bytes_and_broken_files_are_found(store: Store) -> None:
     assert any(finding.where == "lehr.db" for finding in check(store.home))
 
 
-def test_a_home_without_a_database_has_nothing_to_check(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match=r"no lehr\.db"):
-        check(tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_dated_backups_are_rotated_and_nothing_else_is_removed(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -307,16 +229,3 @@ def test_dated_backups_are_rotated_and_nothing_else_is_removed(
         "20200101T000000Z",
         "mine",
     ]
-
-
-def test_the_backup_just_made_stays_with_a_clock_that_is_behind(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "backups"
-    made = []
-    for day in (400, 1, 0, 401):
-        monkeypatch.setattr(time, "time", lambda day=day: 86_400.0 * day)
-        made.append(backup.backup_and_rotate(store.home, folder, keep=2)[0])
-    assert [one.folder.name for one in made[2:]] == sorted(path.name for path in folder.iterdir())
-    assert [one.clock_is_behind for one in made] == [False, True, True, False]
-    assert [one.created_at for one in made] == [86_400.0 * day for day in (400, 1, 0, 401)]

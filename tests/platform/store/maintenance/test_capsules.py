@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 from pathlib import Path
 
@@ -61,29 +60,6 @@ def test_missing_capsule_is_named_with_its_runs_by_backup_restore_and_check(
     assert made.missing == (f"{text} need it",)
     assert backup.restore(tmp_path / "backup", tmp_path / "other").missing == made.missing
     assert errors(store.home) == [f"code: {text} need it"]
-
-
-def test_restore_over_a_home_keeps_the_capsules_of_both_records(
-    store: Store, tmp_path: Path
-) -> None:
-    old, new = capsule(store.home, "a = 1"), capsule(store.home, "b = 2")
-    recorded(store, "old", old)
-    backup.backup(store.home, tmp_path / "backup")
-    recorded(store, "new", new)
-    store.close()
-    shutil.rmtree(tmp_path / "backup/capsules/", ignore_errors=False)
-    manifest = tmp_path / "backup/backup.json"
-    text = manifest.read_text()
-    start = text.index(f'  "capsules/{old}.tar"')
-    end = text.index("]", start)
-    # As a backup of an earlier version, which holds no capsules.
-    manifest.write_text(text[:start].rstrip(", \n") + text[end + 1 :])
-    assert backup.restore(tmp_path / "backup", store.home, replace=True).missing == ()
-    assert CapsuleStore(store.home).digests() == sorted([old, new])
-    [kept] = store.home.glob("replaced-*")
-    assert sorted(path.stem for path in (kept / "capsules").iterdir()) == sorted([old, new])
-    CapsuleStore(store.home).collect_garbage({old}, unused_s=-1)
-    assert (kept / f"capsules/{new}.tar").is_file()
 
 
 def test_damaged_capsule_is_found_and_that_of_a_deleted_run_is_not_needed(store: Store) -> None:

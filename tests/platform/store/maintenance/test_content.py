@@ -118,23 +118,6 @@ def test_damaged_spec_is_a_finding_and_stops_no_backup(store: Store, tmp_path: P
         assert other.runs.get(whole).name == "one"
 
 
-def test_damage_that_sqlite_finds_is_named_and_keeps_older_backups(
-    store: Store, tmp_path: Path
-) -> None:
-    store.runs.create(run_spec())
-    [first] = [backup.backup_and_rotate(store.home, tmp_path / "all", keep=1)[0].folder]
-    with closing(sqlite3.connect(store.home / "lehr.db")) as connection, connection:
-        connection.execute("PRAGMA writable_schema=ON")
-        connection.execute(
-            "UPDATE sqlite_master SET sql=replace(sql, 'priority INTEGER NOT NULL',"
-            " 'priority INTEGER NOT NULL CHECK (priority > 5)') WHERE name='runs'"
-        )
-    made, removed = backup.backup_and_rotate(store.home, tmp_path / "all", keep=1)
-    assert "is damaged: CHECK constraint failed in runs" in made.damaged[0]
-    assert removed == []
-    assert first.is_dir()
-
-
 @pytest.mark.parametrize("column", ["state", "id", "spec", "provenance_sha256"])
 def test_check_of_any_damaged_value_ends_without_a_traceback(store: Store, column: str) -> None:
     store.runs.create(run_spec(), provenance={"host": "a"})

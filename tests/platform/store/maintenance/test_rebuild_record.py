@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import shutil
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
 
@@ -118,25 +116,6 @@ def test_ended_runs_are_as_before_and_living_ones_go_on(bench: Bench) -> None:
     assert [op for op, _ in bench.asked] == ["start"]
 
 
-def test_attempt_that_is_gone_is_given_up_only_after_the_release(bench: Bench) -> None:
-    living = trained(bench, "living")
-    lose_and_rebuild(bench)
-    bench.store = Store.open(bench.home, clock=bench.clock)
-    bench.listed.clear()
-    bench._begin()
-    bench.dispatcher.enqueue_all()
-    bench.asked.clear()
-    for _ in range(10):
-        bench.tick(60.0)
-    assert bench.state(living[:-2]) == ("running", 1)
-    homes.release(bench.home)
-    bench.tick()
-    assert bench.state(living[:-2]) == ("starting", 2)
-    [(_, fields)] = bench.asked
-    note = json.loads(fields["launch"]["files"]["attempt-2/launch.json"])
-    assert note["resume_from"] == "attempt-1/checkpoints/step-00000005"
-
-
 def test_run_of_an_older_lehr_is_named_by_its_id_and_one_without_a_folder_is_left_out(
     bench: Bench,
 ) -> None:
@@ -175,24 +154,3 @@ def test_interrupted_rebuild_leaves_the_record_lost(
     record = backup.rebuild(bench.home).record
     assert record is not None
     assert len(record.runs) == 1
-
-
-def test_interrupted_copy_of_a_stream_is_no_stream_and_a_link_is_left_out(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    attempt = trained(bench, "one")
-    folder = homes.runs_dir(bench.home) / attempt[:-2] / "attempt-1"
-    (folder / "rank-0.log").write_text("all of it\n")
-    (folder / "newest.log").symlink_to("rank-0.log")
-
-    def copy_a_part(source: IO[bytes], target: IO[bytes]) -> None:
-        target.write(source.read(3))
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(shutil, "copyfileobj", copy_a_part)
-        with pytest.raises(OSError, match="No space left"):
-            lose_and_rebuild(bench)
-    backup.rebuild(bench.home)
-    assert (bench.home / "replica" / attempt / "rank-0.log").read_text() == "all of it\n"
-    assert not (bench.home / "replica" / attempt / "newest.log").exists()

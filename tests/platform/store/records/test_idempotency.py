@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
 
 from lehr.store import Store
 from lehr.store.records import idempotency
-from lehr.store.streams import appender
 from lehr_testing.stores import fresh_store
-from lehr_testing.waiting import until
 
 KEYS = "SELECT key FROM idempotency_keys ORDER BY rowid"
 DAY = 24 * 3600.0
@@ -74,26 +71,3 @@ def test_a_call_removes_a_limited_number_of_keys_in_small_transactions(
     )
     assert store.idempotency.expire() == 6
     assert (len(commits), keys(store)) == (3, ["k6", "k7"])
-
-
-def test_expired_keys_are_removed_in_an_idle_server(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(appender, "_REST_EVERY_S", 0.05)
-    monkeypatch.setattr(idempotency, "KEPT_S", -1.0)
-    with fresh_store(tmp_path / "home") as store:
-        store.idempotency.remember("k", "sha", 201, "made")
-        until(lambda: keys(store) == [], within_s=20, what="the key to be removed")
-
-
-def test_expired_keys_are_removed_while_appends_never_cease(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(idempotency, "KEPT_S", -1.0)
-    store.idempotency.remember("k", "sha", 201, "made")
-    queued = threading.Event()
-    store._appender.call(lambda _: queued.wait(20))
-    store._appender._rest_at = 0.0
-    seen = store._appender.call(lambda _: keys(store))
-    queued.set()
-    assert seen.result() == []

@@ -11,15 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lehr.control.lifecycle import Desired, RunState
-from lehr.errors import InternalError
 from lehr.specs import expand
 from lehr.specs.sweep import SweepSpec
 from lehr.store import Change, Store, ids
 from lehr.store.maintenance.integrity import check
-from lehr.store.records import trial_rows
 from lehr.store.records.provenance import provenance_digest
 from lehr.store.tables import SweepRow
-from lehr_testing.statements import read_statements, transactions, written_statements
+from lehr_testing.statements import transactions, written_statements
 from lehr_testing.stores import begin, fresh_store, memory_folder, run_spec
 
 FEW, MANY = 3, 60
@@ -104,15 +102,6 @@ def test_an_id_in_use_is_drawn_again(store: Store, monkeypatch: pytest.MonkeyPat
     assert check(store.home) == []
 
 
-def test_another_refused_row_is_an_error(store: Store) -> None:
-    rows = trial_rows.TrialRows(expand(sweep_spec(FEW)))
-    with pytest.raises(InternalError, match="FOREIGN KEY"), store.db.write() as session:
-        rows.insert(
-            session, store.db, "nosweep2", first=1, at=1.0, actor="ada", provenance_sha256=None
-        )
-    assert store.runs.page().total == 0
-
-
 def test_subscribers_get_each_run_and_the_sweep_once(store: Store) -> None:
     heard: list[Change] = []
     store.subscribe(heard.append)
@@ -142,47 +131,6 @@ def test_provenance_is_stored_once_for_all_runs_that_share_it(store: Store) -> N
     )
     runs = store.sweeps.runs(sweep.id)
     assert [store.runs.provenance(run) for run in runs] == [provenance] * 2 * FEW
-
-
-def test_lists_of_runs_do_not_load_provenance(store: Store) -> None:
-    created(store, FEW, provenance={"git": {"diff": "+"}})
-    with read_statements(store) as found:
-        [run, *_] = store.runs.page().items
-        store.runs.by_state({RunState.QUEUED})
-        store.sweeps.runs(str(run.sweep_id))
-    assert found
-    assert not [one for one in found if "FROM provenance" in one]
-    with read_statements(store) as found:
-        store.runs.provenance(run)
-    assert [one for one in found if "FROM provenance" in one]
-
-
-def test_provenance_is_removed_with_the_last_run_that_uses_it(store: Store) -> None:
-    first, second = (store.runs.create(run_spec(), provenance={"host": "n1"}) for _ in "ab")
-    left = []
-    with closing(sqlite3.connect(store.home / "lehr.db")) as connection:
-        for run in (first, second):
-            connection.execute("DELETE FROM transitions WHERE run_id = ?", (run.id,))
-            connection.execute("DELETE FROM runs WHERE id = ?", (run.id,))
-            connection.commit()
-            left.append(rows(store, "SELECT count(*) FROM provenance")[0][0])
-    assert left == [1, 0]
-
-
-def test_changed_and_unused_provenance_is_found_by_the_check(store: Store) -> None:
-    run = store.runs.create(run_spec(), provenance={"host": "n1"})
-    key = str(run.provenance_sha256)
-    with closing(sqlite3.connect(store.home / "lehr.db")) as connection:
-        connection.execute('UPDATE provenance SET data = \'{"host":"n2"}\'')
-        connection.execute(
-            "INSERT INTO provenance (sha256, data) VALUES (?, '{}')", (provenance_digest({}),)
-        )
-        connection.commit()
-    found = {(one.level, one.where, one.message) for one in check(store.home)}
-    assert found == {
-        ("error", f"provenance {key[:12]}", "does not match its digest"),
-        ("note", f"provenance {provenance_digest({})[:12]}", "is of no run"),
-    }
 
 
 # ------------------------------------------------------------------------------------ cancelled
@@ -325,54 +273,3 @@ def test_retried_trials_resume_or_start_anew(store: Store) -> None:
     assert [store.runs.get(run_id).number for run_id in again[1:3]] == sorted(
         store.runs.get(run_id).number for run_id in again[1:3]
     )
-
-
-def test_id_in_use_is_drawn_again_for_a_new_run(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sweep = ended(store, 3)
-    taken = store.sweeps.runs(sweep.id)[0].id
-    drawn = iter([taken, "kaaaaaaa", "kbbbbbbb", "kccccccc"])
-    monkeypatch.setattr(ids, "new_id", lambda: next(drawn))
-    again = store.sweep_progress.retry_trials(sweep.id, actor="user")
-    assert again == [taken, "kbbbbbbb", "kccccccc"]
-
-
-def test_statements_do_not_grow_with_the_runs_that_are_archived(store: Store) -> None:
-    numbers = {}
-    for trials in (FEW, MANY):
-        sweep = ended(store, trials)
-        with written_statements(store) as found:
-            store.runs.set_sweep_archived(sweep.id, True)
-            store.runs.set_sweep_archived(sweep.id, False)
-        numbers[trials] = len(found)
-        assert transactions(found) == 2
-    assert numbers[FEW] == numbers[MANY]
-
-
-def test_runs_of_a_sweep_are_archived_as_single_ones_are(store: Store) -> None:
-    """Repeating it changes nothing; runs that live stay, and deleted ones stay archived."""
-    sweep = ended(store, 4)
-    failed, deleted, cancelled, living = store.sweeps.runs(sweep.id)
-    begin_again = store.sweep_progress.retry_trials(sweep.id, actor="user")
-    assert failed.id in begin_again
-    store.sweep_progress.stop(sweep.id, "again", actor="user")
-    begin(store, store.runs.create(run_spec("other")).id)
-
-    def archived() -> list[bool]:
-        return [store.runs.get(run.id).archived for run in (failed, deleted, cancelled, living)]
-
-    def requests() -> list[list[str]]:
-        runs = (failed, deleted, cancelled, living)
-        return [[one.kind for one in store.requests.of_run(run.id)] for run in runs]
-
-    store.runs.set_sweep_archived(sweep.id, True)
-    store.runs.set_sweep_archived(sweep.id, True)
-    assert archived() == [True, True, True, True]
-    assert requests() == [["archive"], ["delete"], ["archive"], ["archive"]]
-    store.runs.set_sweep_archived(sweep.id, False)
-    assert archived() == [False, True, False, False]
-    store.sweep_progress.retry_trials(sweep.id, actor="user")
-    store.runs.set_sweep_archived(sweep.id, True)
-    states = {run.id: (run.state, run.archived) for run in store.sweeps.runs(sweep.id)}
-    assert {archived for state, archived in states.values() if state == "queued"} == {False}

@@ -110,23 +110,6 @@ def test_readmitted_node_may_run_the_run_that_failed_on_it(store):
     assert readmitted(store.nodes.notes())["n1"] > first
 
 
-def test_a_node_is_excluded_once(store):
-    assert store.nodes.note("n1", "excluded", "its fans", actor="user")
-    assert not store.nodes.note("n1", "excluded", "another word", actor="user")
-    assert store.nodes.notes()["n1"].message == "its fans"
-
-
-def test_readmission_counts_although_the_clock_has_gone_back(store):
-    run = store.runs.create(run_spec("unlucky")).id
-    for _ in range(2):
-        fails(store, run, "n1")
-    store.clock.at -= 500.0
-    store.nodes.note("n1", "readmitted", "by hand", actor="user")
-    tick(store, "n1", "n2")
-    assert excluded(store.nodes.notes()) == {}
-    assert nodes_to_avoid(store, store.runs.get(run)) == {}
-
-
 @pytest.mark.parametrize(("stopped", "faulty"), [("maintenance", False), ("preempted", True)])
 def test_node_that_is_shut_down_for_maintenance_is_not_faulty(store, stopped, faulty):
     run = store.runs.create(run_spec("moved")).id

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 from lehr.control.lifecycle import RunState
-from lehr.errors import Conflict, InternalError, NotFound, UserError
+from lehr.errors import NotFound
 from lehr.specs import SweepSpec, expand
 from lehr.store import Change, Store
 from lehr_testing.stores import new_attempt, run_spec
@@ -107,32 +105,6 @@ def test_filters_narrow_the_list(store: Store) -> None:
     ]
 
 
-def test_invalid_page_is_rejected_with_its_value(store: Store) -> None:
-    with pytest.raises(UserError, match="limit is 0"):
-        store.runs.page(limit=0)
-    with pytest.raises(UserError, match="cursor is 'abc'"):
-        store.runs.page(cursor="abc")
-
-
-def test_archived_runs_are_hidden(store: Store) -> None:
-    run = store.runs.create(run_spec())
-    with pytest.raises(Conflict, match="only ended runs"):
-        store.runs.set_archived(run.id, archived=True)
-    assert store.transitions.apply(
-        run.id,
-        old=RunState.QUEUED,
-        new=RunState.CANCELLED,
-        attempt=0,
-        cause="cancelled",
-        actor="ada",
-    )
-    store.runs.set_archived(run.id, archived=True)
-    assert store.runs.page().items == []
-    assert [row.id for row in store.runs.page(archived=True).items] == [run.id]
-    assert store.runs.page(archived=None).total == 1
-    assert store.runs.find("a").archived
-
-
 def test_a_sweep_is_recorded_with_all_its_trials(store: Store) -> None:
     spec = sweep_spec()
     sweep = store.sweeps.create(spec, expand(spec), actor="ada", provenance={"host": "n1"})
@@ -186,78 +158,6 @@ def test_transaction_is_atomic_and_publishes_once(store: Store) -> None:
         raise ZeroDivisionError
     assert store.runs.page().total == 1
     assert len(published) == 1
-
-
-def test_returned_rows_are_copies(store: Store) -> None:
-    run = store.runs.create(run_spec())
-    store.transitions.begin_attempt(run.id, placement=[], resume_from=None, token_sha256="")
-    assert run.state == "queued"
-    with store.transaction():
-        inside = store.runs.create(run_spec("inside"))
-        store.transitions.begin_attempt(inside.id, placement=[], resume_from=None, token_sha256="")
-    assert inside.spec["name"] == "inside"
-
-
-def test_idempotency_key_returns_the_first_answer(store: Store) -> None:
-    assert store.idempotency.answer("key", "sha") is None
-    store.idempotency.remember("key", "sha", 201, "abc")
-    answer = store.idempotency.answer("key", "sha")
-    assert answer is not None
-    assert (answer.status, answer.made) == (201, "abc")
-    with pytest.raises(Conflict, match="another request"):
-        store.idempotency.answer("key", "other")
-    with pytest.raises(InternalError):
-        store.idempotency.remember("key", "sha", 201, "other")
-
-
-def test_concurrent_clients_with_one_key_create_one_run(store: Store) -> None:
-    barrier = threading.Barrier(8)
-    answers: list[str] = []
-
-    def submit() -> None:
-        barrier.wait()
-        with store.transaction():
-            known = store.idempotency.answer("key", "sha")
-            if known is None:
-                run = store.runs.create(run_spec())
-                store.idempotency.remember("key", "sha", 201, run.id)
-                answers.append(run.id)
-            else:
-                answers.append(known.made)
-
-    threads = [threading.Thread(target=submit) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(answers) == 8
-    assert len(set(answers)) == 1
-    assert store.runs.page().total == 1
-
-
-def test_readers_do_not_wait_for_a_writer(store: Store) -> None:
-    run = store.runs.create(run_spec())
-    seen: list[str] = []
-    with store.transaction():
-        store.transitions.begin_attempt(run.id, placement=[], resume_from=None, token_sha256="")
-        reader = threading.Thread(target=lambda: seen.append(store.runs.get(run.id).state))
-        reader.start()
-        reader.join(timeout=30)
-        assert seen == ["queued"], "the last commit, whole"
-    assert store.runs.get(run.id).state == "starting"
-
-
-def test_attempt_update_rejects_unknown_columns(store: Store) -> None:
-    attempt = new_attempt(store)
-    row = store.attempts.update(attempt.id, dispatched_at=5.0, exit={"code": 0})
-    assert (row.dispatched_at, row.exit) == (5.0, {"code": 0})
-    for wrong in ("events_applied", "number", "nonsense"):
-        with pytest.raises(InternalError, match=wrong):
-            store.attempts.update(attempt.id, **{wrong: 1})
-    assert [one.id for one in store.attempts.list_open()] == [attempt.id]
-    store.attempts.close(attempt.id)
-    assert store.attempts.list_open() == []
-    assert store.attempts.newest([attempt.run_id])[attempt.run_id].id == attempt.id
 
 
 def test_checkpoints_are_registered_once(store: Store) -> None:

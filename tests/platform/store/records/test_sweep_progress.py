@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lehr.control import sweeps
 from lehr.control.lifecycle import RunState
-from lehr.errors import Conflict
 from lehr.specs import SweepSpec, expand, load_spec
-from lehr.store import Change
 from lehr_testing.groups import Groups
 from lehr_testing.stores import begin, ingest, line, metrics, run_spec
 
@@ -101,20 +98,6 @@ def test_retry_runs_exactly_the_trials_that_failed_or_never_ran(store, controlle
     assert states(store, sweep) == ["queued"] * 5
 
 
-def test_retry_does_not_touch_trials_that_did_not_fail(store):
-    sweep = made(store)
-    first, second, third, *_ = runs(store, sweep)
-    start(store, first.id)
-    end(store, first.id, RunState.COMPLETED, "completed", None)
-    start(store, second.id)
-    end(store, second.id, RunState.FAILED)
-    end(store, third.id, RunState.CANCELLED, "cancel", None)
-    assert store.sweep_progress.retry_trials(sweep.id, actor="user") == [second.id]
-    assert states(store, sweep) == ["completed", "queued", "cancelled", "queued", "queued"]
-    with pytest.raises(Conflict, match="has no failed trial"):
-        store.sweep_progress.retry_trials(sweep.id, actor="user")
-
-
 def test_tpe_creates_all_its_trials_also_after_a_restart(store, controller):
     sweep = made(store, method="tpe", parameters={"train.optimizer.lr": LR}, trials=12)
     assert len(store.sweeps.trials(sweep.id)) == 10
@@ -149,17 +132,6 @@ def test_tpe_creates_all_its_trials_also_after_a_restart(store, controller):
     assert runs(store, sweep)[11].submitted_by == "sweep"
 
 
-def test_trials_are_added_once_for_a_known_number_of_trials(store):
-    sweep = made(store)
-    trials = [({"train.seed": 9}, run_spec("s-6"))]
-    assert store.sweep_progress.add_trials(sweep.id, trials, known=5, actor="sweep")
-    assert not store.sweep_progress.add_trials(sweep.id, trials, known=5, actor="sweep")
-    assert store.sweep_progress.stop(sweep.id, "enough", actor="sweep")
-    assert not store.sweep_progress.stop(sweep.id, "again", actor="sweep")
-    assert not store.sweep_progress.add_trials(sweep.id, trials, known=6, actor="sweep")
-    assert states(store, sweep) == ["cancelled"] * 6
-
-
 def test_pruner_prunes_only_the_running_attempt(store, controller):
     sweep = made(store, pruning={"name": "asha", "min_steps": 2, "reduction": 2})
     *good, bad = runs(store, sweep)
@@ -181,25 +153,6 @@ def test_pruner_prunes_only_the_running_attempt(store, controller):
     )
     assert not store.requests.prune(bad.id, 1, "twice")
     assert len(store.requests.of_run(bad.id)) == 1
-
-
-def test_large_sweep_is_judged_again_after_a_pause(store, controller, monkeypatch):
-    """Each look replays all reports: without a pause these would fill the dispatcher's thread."""
-    monkeypatch.setattr(sweeps, "REPLAY_PAUSE_S", 1.0)
-    sweep = made(store, pruning={"name": "asha", "min_steps": 2, "reduction": 2})
-    *good, bad = runs(store, sweep)
-    for run in good:
-        ingest(store, start(store, run.id).id, metrics(2, train_loss=1.0))
-    controller.tick()
-    assert controller.loader.sweeps_in_s() is None  # Nothing has changed since.
-    attempt = start(store, bad.id)
-    ingest(store, attempt.id, metrics(2, train_loss=9.0))
-    controller.tick()
-    assert store.runs.get(bad.id).desired == "run"
-    assert controller.loader.sweeps_in_s() == 20.0  # Four reports of five trials.
-    controller.elapsed_s += 20.0
-    controller.tick()
-    assert store.runs.get(bad.id).desired == "prune"
 
 
 RATES = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
@@ -277,11 +230,3 @@ def test_a_search_over_trials_of_different_held_out_sets_stops(store, controller
     why = store.sweeps.get(sweep.id).stopped
     assert ("different held-out sets" in (why or "")) == stops
     assert len(store.sweeps.trials(sweep.id)) == (10 if stops else 11)
-
-
-def test_run_whose_sweep_cannot_be_found_does_not_block_the_sweeps(store, controller):
-    sweep = made(store)
-    fail_three(store, sweep)
-    controller.changed(Change("metrics", "norun", attempt=1))
-    controller.tick()
-    assert store.sweeps.get(sweep.id).stopped is not None

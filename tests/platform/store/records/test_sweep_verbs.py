@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -54,41 +53,6 @@ def test_sweep_is_archived_and_unarchived_with_its_runs(api):
     assert client.get("/api/v1/runs").json()["total"] == 3
 
 
-def test_sweep_deletion_reports_freed_bytes_first_and_keeps_the_record(api):
-    api_, client = api
-    sweep = launched(client)
-    path = f"/api/v1/sweeps/{sweep['id']}"
-    assert client.delete(path).status_code == 409
-    assert "refused for now" in client.get(f"{path}/deletion").json()["notes"][0]
-    ended(api_, sweep["trials"])
-    preview = client.get(f"{path}/deletion").json()
-    streams = sum(
-        sum(api_.store.streams.sizes(f"{trial['run']['id']}-1").values())
-        for trial in sweep["trials"]
-    )
-    assert preview["bytes"] == streams + 3 * 10
-    assert (preview["runs"], preview["checkpoints"], preview["deleted"]) == (3, 3, False)
-    assert client.delete(path).json() == {**preview, "deleted": True}
-    assert client.get(path).json()["archived"]
-    assert len(client.get(path).json()["trials"]) == 3
-    assert not [p for p in (api_.settings.home / "runs").rglob("*") if p.is_file()]
-    assert client.post(f"{path}/unarchive").status_code == 409
-    assert client.get(f"{path}/deletion").json()["bytes"] == 0
-
-
-def test_sweep_is_not_deleted_while_a_pending_fork_needs_a_checkpoint(api):
-    api_, client = api
-    sweep = launched(client)
-    ended(api_, sweep["trials"])
-    source = sweep["trials"][0]["run"]["id"]
-    fork = client.post(f"/api/v1/runs/{source}/fork", json={"step": 5})
-    assert fork.status_code == 201, fork.text
-    refused = client.delete(f"/api/v1/sweeps/{sweep['id']}")
-    assert refused.status_code == 409
-    assert fork.json()["id"] in refused.json()["detail"]
-    assert len([p for p in (api_.settings.home / "runs").rglob("*") if p.is_file()]) == 3
-
-
 def test_a_failed_trial_whose_run_was_deleted_gets_a_new_run(api):
     api_, client = api
     sweep = launched(client)
@@ -102,27 +66,6 @@ def test_a_failed_trial_whose_run_was_deleted_gets_a_new_run(api):
     assert runs[1] != gone
     assert {trial["run"]["state"] for trial in again["trials"]} == {"queued"}
     assert [one["number"] for one in again["repetitions"]] == [2]
-
-
-def test_repeated_key_extends_and_retries_once(api):
-    api_, client = api
-    sweep = launched(client)
-    path = f"/api/v1/sweeps/{sweep['id']}"
-    more = {"parameters": {"train.optimizer.lr": [1e-1]}}
-    answers = [
-        client.post(f"{path}/extend", json=more, headers={"Idempotency-Key": "k"}) for _ in range(2)
-    ]
-    assert [answer.status_code for answer in answers] == [200, 200]
-    assert answers[1].headers["Idempotency-Replayed"] == "true"
-    assert answers[0].json() == answers[1].json()
-    assert len(client.get(path).json()["trials"]) == 4
-    ended(api_, client.get(path).json()["trials"], RunState.FAILED)
-    for _ in range(2):
-        again = client.post(f"{path}/retry", headers={"Idempotency-Key": "r"})
-        assert again.status_code == 200, again.text
-    assert client.post(f"{path}/retry").status_code == 409
-    other = client.post(f"{path}/extend", json=more, headers={"Idempotency-Key": "r"})
-    assert other.status_code == 409
 
 
 # ------------------------------------------------------------------- what a sweep may not be
@@ -142,21 +85,6 @@ def test_unknown_metric_gets_a_suggestion(name, near):
         load_spec({**SWEEP_SPEC, "metric": {"name": name}})
     assert f"metric.name is {name}, which no run logs." in str(caught.value)
     assert f"Did you mean {near}?" in str(caught.value)
-
-
-def test_error_of_a_rejected_sweep_states_that_nothing_was_recorded(tmp_path):
-    from lehr.cli.sweep import sweep
-
-    path = tmp_path / "sweep.json"
-    path.write_text(json.dumps({**SWEEP_SPEC, "metric": {"name": "val_loss"}}))
-    with pytest.raises(SpecError) as caught:
-        sweep(str(path))
-    assert str(caught.value).endswith("Nothing was recorded.")
-    assert "Did you mean val/loss?" in str(caught.value)
-
-
-def test_metric_of_a_model_part_can_rank_a_sweep():
-    load_spec({**SWEEP_SPEC, "metric": {"name": "params/first_layer/update_ratio"}})
 
 
 def test_valid_sweep_metrics_are_those_that_the_trainer_logs():

@@ -84,15 +84,6 @@ def test_a_transition_is_recorded_with_its_actor_cause_and_message(store: Store)
     assert run.started_at is None, "it never ran"
 
 
-def test_a_run_that_leaves_the_queue_has_no_pending_reason(store: Store) -> None:
-    run = store.runs.create(run_spec())
-    store.runs.set_pending_reasons({run.id: "needs 1 GPU"})
-    assert store.transitions.apply(
-        run.id, old=RunState.QUEUED, new=RunState.PAUSED, attempt=0, cause="user", actor="ada"
-    )
-    assert store.runs.get(run.id).pending_reason is None
-
-
 @pytest.mark.parametrize(
     "column", ["number", "id", "state", "attempt", "spec", "sweep_id", "nonsense"]
 )
@@ -182,15 +173,6 @@ def test_a_request_is_recorded_with_its_actor_time_and_message(tmp_path: Path) -
     ]
 
 
-def test_a_pruned_run_may_still_be_cancelled_but_not_paused(store: Store) -> None:
-    run_id = new_attempt(store).run_id
-    store.requests.set_desired(run_id, Desired.PRUNE, actor="sweep")
-    for desired in (Desired.PAUSE, Desired.RUN):
-        with pytest.raises(Conflict, match="already being cancelled"):
-            store.requests.set_desired(run_id, desired, actor="ada")
-    assert store.requests.set_desired(run_id, Desired.CANCEL, actor="ada").desired == "cancel"
-
-
 def test_call_in_a_transaction_sees_earlier_writes(store: Store) -> None:
     run = store.runs.create(run_spec())
     with store.transaction():
@@ -214,27 +196,6 @@ def test_call_in_a_transaction_sees_earlier_writes(store: Store) -> None:
     assert held.state == "failed"
     after = store.runs.get(run.id)
     assert (after.state, after.checkpoint_seq, after.desired) == ("failed", 1, "run")
-
-
-def test_only_pending_reasons_are_written_without_a_flush(store: Store) -> None:
-    run = store.runs.create(run_spec())
-    statements: list[str] = []
-    store.db._raw.set_trace_callback(statements.append)
-
-    def levels() -> list[str]:
-        found = [one.rpartition("=")[2] for one in statements if "synchronous" in one]
-        statements.clear()
-        return found
-
-    store.runs.set_pending_reasons({run.id: "needs 1 GPU"})
-    assert levels() == ["NORMAL", "FULL"]
-    store.runs.set_pending_reasons({run.id: "needs 1 GPU"})
-    store.runs.set_pending_reasons({})
-    assert statements == [], "there was nothing to write"
-    begin(store, run.id)
-    store.requests.order_checkpoint(run.id)
-    store.requests.set_desired(run.id, Desired.PAUSE, actor="ada")
-    assert levels() == []
 
 
 def test_each_write_has_a_kill_point_of_its_name(

@@ -19,7 +19,7 @@ from sqlmodel import col
 
 from lehr.control.lifecycle import Desired, RunState
 from lehr.errors import Conflict, InternalError, NotFound, StoreUnavailable
-from lehr.store import Change, Store
+from lehr.store import Store
 from lehr.store.maintenance.integrity import check
 from lehr.store.records.requests import cancel_runs
 from lehr.store.tables import RunRow
@@ -34,12 +34,6 @@ def queue_again(store: Store, run_id: str, old: RunState, attempt: int = 1) -> b
     return store.transitions.apply(
         run_id, old=old, new=RunState.QUEUED, attempt=attempt, cause="lost", actor="dispatcher"
     )
-
-
-def test_new_run_is_queued_with_its_transition_recorded(store: Store) -> None:
-    run = store.runs.create(run_spec(), actor="ada")
-    (row,) = store.transitions.of_run(run.id)
-    assert (run.state, row.old, row.new, row.actor) == ("queued", None, "queued", "ada")
 
 
 def test_illegal_transition_is_rejected(store: Store) -> None:
@@ -86,15 +80,6 @@ def test_begin_attempt_records_transition_and_attempt_together(store: Store) -> 
         is None
     )
     assert len(store.attempts.of_run(run.id)) == 1
-
-
-def test_run_with_desired_cancel_is_not_started(store: Store) -> None:
-    run = store.runs.create(run_spec())
-    store.requests.set_desired(run.id, Desired.CANCEL, actor="ada")
-    assert (
-        store.transitions.begin_attempt(run.id, placement=[], resume_from=None, token_sha256="")
-        is None
-    )
 
 
 def test_only_one_of_many_dispatchers_starts_a_run(store: Store) -> None:
@@ -239,23 +224,6 @@ def test_ended_run_rejects_requests(store: Store) -> None:
         store.requests.order_checkpoint(run.id)
     with pytest.raises(NotFound):
         store.requests.set_desired("nosuchid", Desired.PAUSE, actor="ada")
-
-
-def test_checkpoint_orders_are_numbered(store: Store) -> None:
-    attempt = new_attempt(store)
-    assert store.requests.order_checkpoint(attempt.run_id).checkpoint_seq == 1
-    assert store.requests.order_checkpoint(attempt.run_id).checkpoint_seq == 2
-
-
-def test_pending_reason_is_published_only_if_it_changed(store: Store) -> None:
-    waiting, started = store.runs.create(run_spec()), new_attempt(store)
-    published: list[Change] = []
-    store.subscribe(published.append)
-    for _ in range(2):
-        store.runs.set_pending_reasons({waiting.id: "needs 1 GPU", started.run_id: "nothing"})
-    assert published == [Change("run", waiting.id)]
-    assert store.runs.get(waiting.id).pending_reason == "needs 1 GPU"
-    assert store.runs.get(started.run_id).pending_reason is None
 
 
 def test_heartbeats_of_many_attempts_are_recorded_together(store: Store) -> None:

@@ -14,7 +14,6 @@ from lehr.store.streams.downsample import reduce, smooth
 from lehr_testing.properties import examples
 from lehr_testing.stores import (
     ingest,
-    losses,
     metrics,
     new_attempt,
 )
@@ -46,10 +45,6 @@ def averaged(values: list[float], weight: float) -> list[float]:
 def test_smoothing_is_the_debiased_average(values: list[float], weight: float) -> None:
     found = smooth(np.array(values, np.float64), weight)
     np.testing.assert_allclose(found, averaged(values, weight), rtol=1e-9, atol=1e-6)
-
-
-def test_smoothing_a_constant_changes_nothing() -> None:
-    np.testing.assert_allclose(smooth(np.full(5000, 3.25), 0.99), 3.25, rtol=1e-12)
 
 
 def bucketed(
@@ -104,18 +99,6 @@ def test_downsampled_series_keeps_every_extreme(store: Store) -> None:
     assert (min(series.low), max(series.high)) == (-99.0, 99.0)
     assert series.step[-1] == 3000
     assert series.y == [values[step] for step in series.step]
-
-
-def test_zoom_downsamples_the_range_again(store: Store) -> None:
-    attempt = new_attempt(store)
-    ingest(store, attempt.id, *losses(*range(1, 3001)))
-    zoomed = store.series.read(attempt.run_id, "train/loss", points=50, first=1000, last=1040)
-    assert zoomed.exact
-    assert zoomed.step == list(range(1000, 1041))
-    near = store.series.read(attempt.run_id, "train/loss", points=50, first=1000, last=1999)
-    assert (near.total_points, len(near.step), near.step[-1]) == (1000, 50, 1999)
-    none = store.series.read(attempt.run_id, "train/loss", first=5000)
-    assert (none.total_points, none.x) == (0, [])
 
 
 def test_smoothing_is_applied_before_range_and_buckets(store: Store) -> None:

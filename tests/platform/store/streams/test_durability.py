@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from lehr.store import Store
-from lehr.store.streams.replica import Gap
 from lehr_testing.stores import begin_append, fresh_store, metrics, new_attempt, run_spec
 
 
@@ -127,20 +126,6 @@ def test_group_of_appends_is_flushed_before_any_answer(recorded) -> None:
         assert flushed < recorder.at("commit")
 
 
-def test_group_has_a_limit_of_pieces(recorded) -> None:
-    """Each may be a file that stays open until the flush."""
-    store, recorder = recorded
-    attempt = new_attempt(store).id
-    hold = threading.Event()
-    waiting = store._appender.call(lambda _: hold.wait(20))
-    answers = [begin_append(store, attempt, "rank-0.log", at, b"x") for at in range(300)]
-    recorder.calls.clear()
-    hold.set()
-    assert waiting.result()
-    assert [answer.result() for answer in answers] == list(range(1, 301))
-    assert [name for name, _ in recorder.calls].count("commit") == 2
-
-
 def test_failed_flush_fails_the_append(recorded, monkeypatch) -> None:
     from lehr.errors import StoreUnavailable
 
@@ -157,16 +142,6 @@ def test_failed_flush_fails_the_append(recorded, monkeypatch) -> None:
     assert store.streams.sizes(attempt) == {}
     append(store, recorder, attempt, "rank-0.log", b"one\n")
     assert store.streams.sizes(attempt) == {"rank-0.log": 4}
-
-
-def test_gap_record_is_flushed_with_its_folder(recorded) -> None:
-    store, recorder = recorded
-    attempt = new_attempt(store).id
-    append(store, recorder, attempt, "rank-0.log", b"one\n")
-    recorder.calls.clear()
-    store._replica.note_gap(attempt, Gap("rank-0.log", 0, 4, "lost", 1.0))
-    path = f"replica/{attempt}/.gaps.jsonl"
-    assert recorder.calls == [("write", path), ("fsync", path), ("fsync", f"replica/{attempt}")]
 
 
 def test_bytes_that_a_killed_server_left_are_flushed_before_they_count(

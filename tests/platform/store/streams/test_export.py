@@ -8,15 +8,12 @@ import math
 
 import numpy as np
 import pyarrow.parquet as pq
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lehr.errors import UserError
 from lehr.store import Store
 from lehr.store.streams import export
 from lehr.store.streams.export import ExportColumn, ExportTable
-from lehr.store.streams.points import Points
 from lehr_testing.stores import ingest, line, metrics, new_attempt, next_attempt
 
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
@@ -51,15 +48,6 @@ def test_each_point_is_in_the_row_of_its_step(store: Store) -> None:
     assert (loss[0], math.isnan(loss[1]), loss[2]) == (3.0, True, None)
 
 
-def test_tokens_that_no_program_declared_are_no_column(store: Store) -> None:
-    attempt = new_attempt(store)
-    ingest(store, attempt.id, *[metrics(n, tokens=n, train_loss=1.0) for n in (1, 2)])
-    assert [one.name for one in export.table(store.series, attempt.run_id).columns] == [
-        "time",
-        "train/loss",
-    ]
-
-
 def test_superseded_points_are_left_out_on_every_axis(store: Store) -> None:
     first = new_attempt(store)
     ingest(
@@ -75,16 +63,6 @@ def test_superseded_points_are_left_out_on_every_axis(store: Store) -> None:
         {"step": 3, "tokens": 21.0, "time": 12.0, "train/loss": 2.0},
         {"step": 4, "tokens": 28.0, "time": 13.0, "train/loss": 2.0},
     ]
-
-
-def test_step_that_has_only_tokens_is_no_row() -> None:
-    class Series:
-        def curves(self, _run: str) -> tuple[dict[str, Points], dict[str, Points]]:
-            tokens = Points(np.array([1, 2, 3]), np.array([10.0, 20.0, math.nan]))
-            return {"a": Points(np.array([1, 3]), np.array([0.5, 0.25]))}, {"tokens": tokens}
-
-    made = export.table(Series(), "r")  # type: ignore[arg-type]
-    assert lines(made) == [{"step": 1, "tokens": 10.0, "a": 0.5}, {"step": 3, "a": 0.25}]
 
 
 def test_run_without_a_point_is_an_empty_table(store: Store) -> None:
@@ -130,18 +108,3 @@ def test_pieces_and_row_groups_hold_the_same_points(monkeypatch, columns, piece,
     for name, points in columns.items():
         wanted_column = [points.get(step) for step in steps]
         assert list(map(repr, read[name].to_pylist())) == list(map(repr, wanted_column))
-
-
-def test_size_follows_the_points_and_not_steps_times_metrics(monkeypatch) -> None:
-    """Each of 1,000 metrics has a step of its own: a worker can send that in a few kB."""
-    monkeypatch.setattr(export, "MOST_CELLS", 900_000)
-    number = 1_000
-    made = ExportTable(
-        np.arange(number),
-        [ExportColumn(f"m{k}", np.array([k]), np.array([0.5])) for k in range(number)],
-    )
-    assert sum(column.values.nbytes for column in made.columns) == 8 * number
-    assert lines(made) == [{"step": k, f"m{k}": 0.5} for k in range(number)]
-    with pytest.raises(UserError, match="1,000 steps of 1,001 columns; at most 900,000") as refused:
-        export.parquet(made, "r")
-    assert "jsonl" in (refused.value.hint or "")

@@ -98,16 +98,6 @@ def test_hostile_mixture_of_records_never_stops_the_store(lines: list[bytes], pi
         stays_usable(folder / "home", healthy, odd)
 
 
-def test_a_checkpoint_of_an_attempt_with_5000_digits_has_no_parent(tmp_path: Path) -> None:
-    store, healthy, odd = with_neighbour(tmp_path / "home")
-    path = f"attempt-{'9' * 5000}/checkpoints/step-00000007"
-    with store:
-        ingest(store, odd, line("resumed", step=7, checkpoint=path))
-        ingest(store, odd, line("checkpoint_removed", step=7, path=path))
-        assert store.event_applier.apply(odd) == []
-    stays_usable(tmp_path / "home", healthy, odd)
-
-
 class _Odd(Exception):
     """An unexpected error."""
 
@@ -137,41 +127,6 @@ def test_line_that_cannot_be_indexed_is_malformed_and_the_others_count(
         [log_record] = [one for one in caplog.records if "cannot be indexed" in one.message]
         assert odd in log_record.message
     stays_usable(tmp_path / "home", healthy, odd)
-
-
-def test_stream_that_cannot_be_indexed_at_start_is_skipped_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    home = tmp_path / "home"
-    store, healthy, odd = with_neighbour(home)
-    with store:
-        ingest(store, odd, metrics(1, train_loss=3.0))
-    advance = Indexer.advance
-
-    def fail(self, stream, data, stored):
-        if stream.attempt_id == odd:
-            raise _Odd
-        return advance(self, stream, data, stored)
-
-    (home / "streams.db").unlink()
-    with monkeypatch.context() as patch:
-        patch.setattr(Indexer, "advance", fail)
-        with Store.open(home) as store:
-            assert store.series.read(healthy, "train/loss").y == [
-                5.0 / step for step in range(1, 6)
-            ]
-            [gap] = store.streams.gaps(odd)
-            size = (home / "replica" / odd / "events.jsonl").stat().st_size
-            assert (gap.name, gap.offset, gap.expected) == ("events.jsonl", 0, size)
-            assert "_Odd" in gap.cause
-            assert f"{odd}/events.jsonl cannot be indexed" in caplog.text
-            # Its sender continues from its offset.
-            assert store.streams.sizes(odd) == {"events.jsonl": size}
-        with Store.open(home):
-            pass
-    backup.rebuild(home)
-    with Store.open(home) as store:
-        assert store.series.read(odd.rpartition("-")[0], "train/loss").y == [3.0]
 
 
 def test_a_stream_that_cannot_be_read_at_start_is_skipped(

@@ -7,23 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from lehr.errors import StoreUnavailable, UserError
+from lehr.errors import StoreUnavailable
 from lehr.store import Store
 from lehr.store.streams import limits
 from lehr_testing.stores import ingest, line, metrics, new_attempt
 
 EVENTS = "events.jsonl"
-
-
-def test_attempt_has_a_maximum_of_streams(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_STREAMS", 2)
-    attempt = new_attempt(store).id
-    for name in (EVENTS, "rank-0.log"):
-        store.streams.append(attempt, name, 0, b"a")
-    with pytest.raises(UserError, match="has 2 streams, the maximum"):
-        store.streams.append(attempt, "rank-1.log", 0, b"a")
-    assert store.streams.append(attempt, "rank-0.log", 1, b"b") == 2
-    assert store.streams.append(new_attempt(store, "other").id, EVENTS, 0, b"a") == 1
 
 
 def test_events_over_their_cap_are_confirmed_but_not_stored(

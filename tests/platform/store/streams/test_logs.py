@@ -55,11 +55,6 @@ def test_the_tail_is_the_last_lines(text: str, lines: int) -> None:
     assert data[start:] == b"".join(expected[len(expected) - min(lines, len(expected)) :])
 
 
-def test_tail_of_a_very_long_line_is_limited() -> None:
-    data = b"x" * (3 << 20)
-    assert len(data) - logs.tail_start(reader(data), len(data), 5) == logs.TAIL_BYTES
-
-
 @given(text=TEXT, wanted=st.text(st.sampled_from("aß x"), min_size=1, max_size=2))
 @settings(deadline=None)
 def test_search_finds_matching_lines(text: str, wanted: str) -> None:
@@ -108,26 +103,6 @@ def test_a_growing_log_is_followed_without_cutting_a_character(store: Store) -> 
     assert (shown, offset) == (data.decode(), len(data))
 
 
-def test_incomplete_character_of_a_closed_attempt_is_shown_replaced(store: Store) -> None:
-    attempt = new_attempt(store)
-    ingest(store, attempt.id, "ab€".encode()[:-1], name="rank-0.log")
-    assert store.logs.read(attempt.id, "rank-0.log").text == "ab"
-    store.attempts.close(attempt.id)
-    chunk = store.logs.read(attempt.id, "rank-0.log")
-    assert (chunk.text, chunk.ended, chunk.next_offset) == ("ab�", True, 4)
-
-
-def test_tail_and_search_of_a_stored_log(store: Store) -> None:
-    attempt = new_attempt(store)
-    ingest(store, attempt.id, b"".join(b"line %d\n" % n for n in range(1000)), name="rank-0.log")
-    assert store.logs.tail(attempt.id, "rank-0.log", 2).text == "line 998\nline 999\n"
-    assert store.logs.tail(attempt.id, "rank-0.log", 0).text == ""
-    found = store.logs.search(attempt.id, "rank-0.log", "LINE 99")
-    assert [match.text for match in found] == ["line 99", *[f"line {n}" for n in range(990, 1000)]]
-    at = found[-1].offset
-    assert store.logs.read(attempt.id, "rank-0.log", at).text == "line 999\n"
-
-
 def test_logs_are_listed_by_attempt_and_rank(store: Store) -> None:
     first = new_attempt(store)
     for name in ("rank-10.log", "launcher.log", "rank-2.log", "events.jsonl"):
@@ -164,14 +139,3 @@ def test_invalid_ranges_are_named(store: Store) -> None:
         store.logs.search(attempt.id, "rank-0.log", "")
     beyond = store.logs.read(attempt.id, "rank-0.log", 99)
     assert (beyond.text, beyond.next_offset) == ("", 99)
-
-
-def test_two_attempts_of_one_run_have_their_own_logs(store: Store) -> None:
-    first = new_attempt(store)
-    ingest(store, first.id, b"first\n", name="rank-0.log")
-    second = next_attempt(store, first.run_id)
-    with pytest.raises(NotFound):
-        store.logs.read(second.id, "rank-0.log")
-    ingest(store, second.id, b"second\n", name="rank-0.log")
-    assert store.logs.read(first.id, "rank-0.log").text == "first\n"
-    assert store.logs.read(second.id, "rank-0.log").text == "second\n"

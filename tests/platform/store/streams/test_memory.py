@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -41,30 +40,6 @@ def test_streams_runs_and_metrics_beyond_the_limit_are_read_again(home: Path) ->
     with Store.open(home) as store:
         assert all(size <= 3 for size in sizes(store))
         assert [len(store.series.metrics(one.run_id)) for one in attempts] == [1] * 6
-
-
-def test_trends_beyond_the_limit_are_read_again(home: Path) -> None:
-    with fresh_store(home) as store:
-        attempts = [new_attempt(store, f"r{number}") for number in range(6)]
-        for number, attempt in enumerate(attempts):
-            ingest(store, attempt.id, metrics(1, train_loss=float(number)))
-            ingest(store, attempt.id, metrics(2, train_loss="NaN"))
-        runs = [attempt.run_id for attempt in attempts]
-        first = store.series.trend(runs)
-        assert len(store.series._trends) == 3
-        assert str(store.series.trend(runs)) == str(first)
-        assert [first[run][0] for run in runs] == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
-
-
-def test_page_caches_of_the_index_have_a_limit(home: Path) -> None:
-    def limit(connection: sqlite3.Connection) -> int:
-        (found,) = connection.execute("PRAGMA cache_size").fetchone()
-        return int(-found)
-
-    with fresh_store(home) as store:
-        assert 0 < store._appender.call(lambda one: limit(one.connection)).result() <= 8_192
-        with store.index.read() as connection:
-            assert 0 < limit(connection) <= 2_048
 
 
 def test_reads_one_after_the_other_use_one_connection(home: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from lehr.store import Store
@@ -13,7 +11,6 @@ from lehr_testing.stores import (
     line,
     metrics,
     new_attempt,
-    next_attempt,
     replica,
 )
 from lehr_trainer.contract.records import Evaluation, Started
@@ -88,18 +85,6 @@ def test_record_kinds_of_a_newer_trainer_are_stored_and_skipped(store: Store) ->
     assert store.streams.of_attempt(attempt.id)[0].malformed == 0
 
 
-def test_records_are_ordered_by_attempt_and_can_be_filtered(store: Store) -> None:
-    first = new_attempt(store)
-    ingest(store, first.id, line("started", 1.0), line("notice", 2.0, phase="data", message="m"))
-    second = next_attempt(store, first.run_id)
-    ingest(store, second.id, line("started", 9.0))
-    ingest(store, first.id, line("stopping", 3.0, step=3, reason="signal"))
-    kinds = [(attempt, record.kind) for attempt, record in store.events.records(first.run_id)]
-    assert kinds == [(1, "started"), (1, "notice"), (1, "stopping"), (2, "started")]
-    some = store.events.records(first.run_id, ["started", "stopping"], after={1: 1})
-    assert [(attempt, record.kind) for attempt, record in some] == [(1, "stopping"), (2, "started")]
-
-
 def test_evaluation_is_stored_as_record_and_as_points(store: Store) -> None:
     attempt = new_attempt(store)
     ingest(
@@ -112,10 +97,3 @@ def test_evaluation_is_stored_as_record_and_as_points(store: Store) -> None:
     assert isinstance(found.record, Evaluation)
     series = store.series.read(attempt.run_id, "val/loss", x_axis="tokens")
     assert (series.x, series.nonfinite) == ([1000.0], [10])
-
-
-def test_records_can_be_converted_to_json(store: Store) -> None:
-    attempt = new_attempt(store)
-    ingest(store, attempt.id, line("sample", 1.0, step=3, prompt="The meaning", text="ü\n42"))
-    (found,) = store.events.records(attempt.run_id, ["sample"])
-    assert json.loads(found.record.model_dump_json())["text"] == "ü\n42"

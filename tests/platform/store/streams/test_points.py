@@ -57,22 +57,6 @@ def test_attempt_that_starts_over_supersedes_everything(store: Store) -> None:
     assert store.series.trend([first.run_id]) == {first.run_id: [1.001]}
 
 
-def test_attempt_without_a_step_supersedes_nothing(store: Store) -> None:
-    first = new_attempt(store)
-    ingest(store, first.id, line("started"), *losses(*range(1, 9)))
-    second = next_attempt(store, first.run_id)
-    ingest(store, second.id, line("started"), line("notice", phase="data", message="no"))
-    third = next_attempt(store, first.run_id)
-    ingest(
-        store,
-        third.id,
-        line("started"),
-        line("resumed", step=5, checkpoint="attempt-1/checkpoints/step-00000005"),
-        *losses(6, of=2),
-    )
-    assert list(drawn(store, first.run_id)) == [1, 2, 3, 4, 5, 6]
-
-
 def test_curve_follows_the_checkpoints_that_were_resumed(store: Store) -> None:
     """Attempt 2 started over by mistake; attempt 3 resumed from a checkpoint of attempt 1."""
     first = new_attempt(store)
@@ -105,15 +89,6 @@ def test_latest_value_is_the_last_of_the_curve(store: Store) -> None:
     assert (latest["val/loss"].step, latest["val/loss"].value) == (4, 2.0)
     assert latest["train/loss"].step == 7
     assert list(store.series.latest([first.run_id], ["val/loss"])[first.run_id]) == ["val/loss"]
-
-
-def test_late_bytes_of_an_older_attempt_do_not_count(store: Store) -> None:
-    first = new_attempt(store)
-    ingest(store, first.id, *losses(1, 2, 3, 4))
-    second = next_attempt(store, first.run_id)
-    ingest(store, second.id, line("resumed", step=2, checkpoint="attempt-1/x"), *losses(3, of=1))
-    ingest(store, first.id, *losses(5, 6, 7))
-    assert drawn(store, first.run_id) == {1: 0.001, 2: 0.002, 3: 1.003}
 
 
 @st.composite

@@ -11,7 +11,6 @@ from lehr.errors import NotFound, OffsetMismatch, StoreUnavailable, UserError
 from lehr.store import Change, Store
 from lehr_testing.stores import (
     begin,
-    begin_append,
     crashed_copy,
     fresh_store,
     ingest,
@@ -20,17 +19,6 @@ from lehr_testing.stores import (
     replica,
     run_spec,
 )
-
-
-def test_stored_bytes_are_read_back_unchanged(store: Store) -> None:
-    attempt = new_attempt(store)
-    assert store.streams.append(attempt.id, "rank-0.log", 0, b"\xff\x00abc") == 5
-    assert store.streams.append(attempt.id, "rank-0.log", 5, b"def") == 8
-    assert store.streams.read(attempt.id, "rank-0.log") == b"\xff\x00abcdef"
-    assert store.streams.read(attempt.id, "rank-0.log", 3, 2) == b"bc"
-    assert store.streams.read(attempt.id, "rank-0.log", 8) == b""
-    assert replica(store, attempt.id, "rank-0.log") == b"\xff\x00abcdef"
-    assert store.streams.sizes(attempt.id) == {"rank-0.log": 8}
 
 
 @pytest.mark.parametrize("offset", [0, 3, 7, 100])
@@ -149,32 +137,6 @@ def test_many_senders_at_once_lose_nothing(store: Store) -> None:
         )
 
 
-def test_two_senders_of_one_stream_store_each_byte_once(store: Store) -> None:
-    """Two shippers of one attempt (a restart that overlaps): both get to the end."""
-    attempt = new_attempt(store)
-    source = b"".join(metrics(step, train_loss=float(step)) for step in range(1, 201))
-    barrier = threading.Barrier(4)
-
-    def ship() -> None:
-        barrier.wait()
-        offset = 0
-        while offset < len(source):
-            try:
-                offset = store.streams.append(
-                    attempt.id, "events.jsonl", offset, source[offset : offset + 777]
-                )
-            except OffsetMismatch as mismatch:
-                offset = mismatch.expected
-
-    threads = [threading.Thread(target=ship) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert replica(store, attempt.id) == source
-    assert store.series.read(attempt.run_id, "train/loss", exact=True).step == list(range(1, 201))
-
-
 def test_truncation_of_a_senders_file_is_recorded(store: Store) -> None:
     attempt = new_attempt(store)
     ingest(store, attempt.id, metrics(1, train_loss=5.0))
@@ -185,12 +147,3 @@ def test_truncation_of_a_senders_file_is_recorded(store: Store) -> None:
         3,
         len(metrics(1, train_loss=5.0)),
     )
-
-
-def test_closed_store_raises_a_clear_error(tmp_path: Path) -> None:
-    store = fresh_store(tmp_path / "home")
-    attempt = new_attempt(store)
-    store.close()
-    store.close()
-    with pytest.raises(StoreUnavailable, match="closed"):
-        begin_append(store, attempt.id, "events.jsonl", 0, b"x")

@@ -15,7 +15,6 @@ from lehr_testing.stores import (
     losses,
     metrics,
     new_attempt,
-    run_spec,
 )
 
 
@@ -55,19 +54,6 @@ def test_the_axes_are_steps_tokens_and_seconds_since_the_first_point(store: Stor
     assert store.series.read(run_id, "val/loss", x_axis="tokens", first=50).step == [9]
 
 
-def test_time_axis_ascends_although_the_clock_goes_back(store: Store) -> None:
-    attempt = new_attempt(store)
-    times = [10.0, 11.0, 5.0, 6.0, 12.0]
-    ingest(
-        store,
-        attempt.id,
-        *[metrics(n, time=at, train_loss=float(n)) for n, at in enumerate(times, start=1)],
-    )
-    series = store.series.read(attempt.run_id, "train/loss", x_axis="time")
-    assert series.x == [-5.0, -4.0, 0.0, 1.0, 2.0]
-    assert series.step == [3, 4, 1, 2, 5]
-
-
 def test_points_without_tokens_are_omitted_from_the_token_axis(store: Store) -> None:
     attempt = new_attempt(store)
     ingest(
@@ -78,20 +64,6 @@ def test_points_without_tokens_are_omitted_from_the_token_axis(store: Store) -> 
     )
     assert store.series.read(attempt.run_id, "train/loss", x_axis="tokens").step == [2]
     assert store.series.read(attempt.run_id, "train/loss").step == [1, 2]
-
-
-def test_trend_has_a_few_values_of_each_run(store: Store) -> None:
-    long, short = new_attempt(store, "long"), new_attempt(store, "short")
-    quiet = store.runs.create(run_spec("quiet"))
-    ingest(store, long.id, *losses(*range(1, 1001)))
-    ingest(store, short.id, *losses(1, 2))
-    trend = store.series.trend([long.run_id, short.run_id, quiet.id])
-    assert len(trend[long.run_id]) == 24
-    assert trend[long.run_id][-1] == 1.0
-    assert trend[short.run_id] == [0.001, 0.002]
-    assert trend[quiet.id] == []
-    ingest(store, short.id, *losses(3))
-    assert store.series.trend([short.run_id]) == {short.run_id: [0.001, 0.002, 0.003]}
 
 
 def test_unknown_metric_gets_a_suggestion(store: Store) -> None:
