@@ -13,8 +13,6 @@ import pytest
 from lehr.capsules import archive
 from lehr.capsules.archive import SourceFile
 from lehr.control.lifecycle import RunState
-from lehr.node import protocol
-from lehr.store.streams import limits
 from lehr_testing import specs
 from lehr_testing.api import api_client, attempt_token, begin, end
 
@@ -79,21 +77,6 @@ def test_wrong_digest_and_hostile_archive_are_refused_and_not_kept(client, tmp_p
     assert client.get(f"{PATH}/{digest}").status_code == 404
 
 
-def test_body_over_the_limit_is_refused(tmp_path):
-    with api_client(tmp_path / "home", capsule_limit=1000) as (_, client):
-        digest, data = capsule(tmp_path)
-        assert client.put(f"{PATH}/{digest}", content=data).status_code == 413
-        assert not list((tmp_path / "home/capsules").iterdir())
-
-
-def test_submission_without_a_capsule_gets_the_installed_trainer(client, corpus):
-    run = submit(client, corpus).json()
-    shown = client.get(f"{PATH}/{run['id']}").json()
-    assert shown["digest"] == run["spec"]["code"]["digest"]
-    assert shown["installed"]
-    assert "trainer/lehr_trainer/train.py" in {file["name"] for file in shown["files"]}
-
-
 def test_submission_with_an_unknown_capsule_is_refused(client, corpus):
     answer = submit(client, corpus, digest="0" * 64)
     assert answer.status_code == 422
@@ -101,32 +84,6 @@ def test_submission_with_an_unknown_capsule_is_refused(client, corpus):
     assert problem["path"] == "code.digest"
     assert "no capsule 000000000000" in problem["message"]
     assert client.get("/api/v1/runs").json()["items"] == []
-
-
-def test_project_files_that_were_not_sent_are_refused(client, corpus):
-    answer = submit(client, corpus, include=["*.py"])
-    assert answer.status_code == 422
-    assert answer.json()["problems"][0]["path"] == "code.include"
-    alone = {"name": "p", "trainer": {"script": "train.py"}}
-    answer = client.post("/api/v1/runs", json={"spec": alone})
-    assert answer.status_code == 422
-    assert answer.json()["problems"][0]["path"] == "trainer.script"
-    alone["trainer"]["data"] = ["books"]
-    answer = client.post("/api/v1/runs", json={"spec": alone})
-    assert "trainer.data" in [one["path"] for one in answer.json()["problems"]]
-    assert client.get("/api/v1/runs").json()["items"] == []
-
-
-def test_every_trial_of_a_sweep_has_the_capsule_of_the_sweep(client, tmp_path, corpus):
-    digest, data = capsule(tmp_path)
-    client.put(f"{PATH}/{digest}", content=data)
-    sweep = specs.lr_sweep(corpus, "s", [1e-3, 2e-3])
-    sweep["run"]["code"] = {"digest": digest}
-    made = client.post("/api/v1/sweeps", json={"spec": sweep})
-    assert made.status_code == 201, made.text
-    runs = client.get("/api/v1/runs").json()["items"]
-    details = [client.get(f"/api/v1/runs/{run['id']}").json() for run in runs]
-    assert [detail["spec"]["code"]["digest"] for detail in details] == [digest] * 2
 
 
 def test_diff_names_the_files_that_differ_and_how(client, tmp_path):
@@ -213,44 +170,3 @@ def test_script_that_the_code_lacks_is_refused_with_the_nearest(client, tmp_path
     [problem] = client.post("/api/v1/runs", json={"spec": spec}).json()["problems"]
     assert problem["message"] == "trainer.script: the code has no file trian.py."
     assert problem["hint"] == "Did you mean train.py?"
-
-
-def test_code_whose_trainer_this_lehr_cannot_drive_is_refused(client, corpus, tmp_path):
-    (tmp_path / "protocol.py").write_text("VERSION = 99\n")
-    output = io.BytesIO()
-    source = SourceFile(protocol.FILE, str(tmp_path / "protocol.py"), False)
-    digest, _ = archive.write([source], output)
-    client.put(f"{PATH}/{digest}", content=output.getvalue())
-    answer = submit(client, corpus, digest=digest)
-    assert answer.status_code == 422
-    [problem] = answer.json()["problems"]
-    assert problem["path"] == "code.digest"
-    assert "the trainer in the run's code has version 99 of the protocol" in problem["message"]
-    assert problem["hint"] == "Upgrade Lehr, or fork it with --code current."
-
-
-def test_capsules_leave_the_reserve_of_the_database_free(client, tmp_path, monkeypatch):
-    digest, data = capsule(tmp_path)
-    monkeypatch.setattr(limits, "RESERVE", 1 << 62)
-    monkeypatch.setattr(limits, "RESERVE_SHARE", 2.0)
-    refused = client.put(f"{PATH}/{digest}", content=data)
-    assert refused.status_code == 503, refused.text
-    assert "MiB free" in refused.json()["detail"]
-    assert not [path for path in (tmp_path / "home/capsules").iterdir() if "draft" in path.name]
-
-
-def test_closed_server_checks_each_module_of_a_sweep(tmp_path):
-    program = {"module": "mine.train", "steps": 5}
-    for values in (["other.train", "mine.train"], ["mine.train", "other.train"]):
-        spec = {
-            "kind": "sweep",
-            "name": "a",
-            "parameters": {"trainer.module": {"values": values}},
-            "run": {"trainer": program, "resources": {"gpus": 1}},
-        }
-        home = tmp_path / values[0]
-        with api_client(home, code="installed", trainers=("mine.train",)) as (_, client):
-            answer = client.post("/api/v1/sweeps", json={"spec": spec})
-            assert answer.status_code == 422, answer.text
-            [problem] = answer.json()["problems"]
-            assert problem["path"] == "run.trainer"

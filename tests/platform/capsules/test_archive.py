@@ -117,44 +117,9 @@ def test_sparse_file_that_would_grow_is_refused(tmp_path):
         archive.members(made(tmp_path / "1.tar", sparse))
 
 
-def header(kind: bytes, content: bytes, size: int | None = None) -> bytes:
-    found = tarfile.TarInfo("project/a")
-    found.type, found.size = kind, len(content) if size is None else size
-    return found.tobuf(tarfile.GNU_FORMAT) + content + b"\0" * (-len(content) % 512)
-
-
-PLAIN = header(tarfile.REGTYPE, b"")
-ODD_HEADERS = {
-    "endless_names": header(tarfile.GNUTYPE_LONGNAME, b"project/a\0") * 3000 + PLAIN,
-    "endless_pax": header(tarfile.XHDTYPE, b"13 comment=x\n") * 3000 + PLAIN,
-    "large_header": header(tarfile.XHDTYPE, b"5004 comment=" + b"x" * 4990 + b"\n") + PLAIN,
-    "for_all": header(tarfile.XGLTYPE, b"13 comment=x\n") + PLAIN,
-    "negative_size": header(tarfile.REGTYPE, b"", size=-1),
-    "before_the_file": header(tarfile.REGTYPE, b"", size=-4096),
-    "name_is_not_utf8": header(tarfile.GNUTYPE_LONGNAME, b"project/\xff\0") + PLAIN,
-    "negative_pax_size": header(tarfile.XHDTYPE, b"11 size=-1\n") + PLAIN,
-}
-
-
-@pytest.mark.parametrize("case", ODD_HEADERS)
-def test_header_that_would_take_memory_or_lead_astray_is_refused(tmp_path, case):
-    path = tmp_path / "1.tar"
-    path.write_bytes(ODD_HEADERS[case] + b"\0" * 1024)
-    with pytest.raises(BadArchive):
-        archive.members(path)
-
-
 @pytest.mark.parametrize("content", [b"", b"\x1f\x8b" + b"a" * 600, b"a" * 10240])
 def test_file_that_is_no_archive_is_refused(tmp_path, content):
     path = tmp_path / "1.tar"
     path.write_bytes(content)
     with pytest.raises(BadArchive, match="not a capsule"):
-        archive.members(path)
-
-
-def test_truncated_archive_is_refused(tmp_path):
-    path = tmp_path / "1.tar"
-    packed(path, tree(tmp_path / "a", x="1" * 20_000))
-    path.write_bytes(path.read_bytes()[:9_000])
-    with pytest.raises(BadArchive):
         archive.members(path)

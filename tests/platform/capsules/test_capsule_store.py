@@ -54,14 +54,6 @@ def test_garbage_is_what_no_run_needs_and_nobody_has_just_sent(capsules, tmp_pat
     assert not killed.exists()
 
 
-def test_asking_for_a_capsule_keeps_it_for_a_submission(capsules, tmp_path):
-    made = capsules.make(source(tmp_path / "a", "1"))
-    os.utime(capsules.path(made), (0, 0))
-    assert capsules.has(made)
-    assert capsules.collect_garbage(set()) == []
-    assert not capsules.has("0" * 64)
-
-
 def test_installed_trainer_is_packed_again_when_a_file_changes(capsules, tmp_path, monkeypatch):
     files = source(tmp_path / "trainer", "1")
     monkeypatch.setattr("lehr.capsules.capsule_store.trainer_sources", lambda: files)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from lehr.capsules import left_out as module
 from lehr.capsules.collect import project_sources
 from lehr.capsules.left_out import data_files, left_out, notice
 from lehr.errors import SpecError
@@ -67,19 +66,6 @@ def test_without_git_it_is_what_the_script_does_not_import(project):
         "left out, because the script does not import them: data/ (3.5 kB, 2 files), linked/"
     )
     assert whole.endswith("trainer.data: [data] links it, or code.include: [.] sends all")
-
-
-def test_search_ends_with_the_limit_of_files_and_shows_it(project, monkeypatch):
-    monkeypatch.setattr(module, "_MOST", 20)
-    for number in range(30):
-        (project / f"data/{number}.bin").write_text("x" * 100)
-    assert re.search(r"data/ \(at least [0-9.]+ k?B, \d+ files\)", said(project))
-
-
-def test_of_what_a_spec_includes_it_is_what_git_ignores(project):
-    track(project)
-    included = said(project, include=["train.py", "data/"])
-    assert included.startswith("left out, because git ignores them: data/ (3.5 kB, 2 files). To")
 
 
 def test_data_have_number_size_and_digest_of_what_is_not_sent(project):

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lehr.checkpoints.copies import Copy, Folder, digest_of, verify_folder, whole
+from lehr.checkpoints.copies import Copy, Folder, digest_of, whole
 from lehr.control.copy_retention import copies_to_remove
-from lehr.errors import UserError
 from lehr.node.fetcher import fetch
 from lehr.specs.storage_url import normalised, open_place
 from lehr_testing.buckets import Bucket, found_by_environment, make_checkpoint, s3_server
@@ -32,13 +31,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     bucket: Bucket = request.getfixturevalue("bucket")
     with found_by_environment(bucket):
         yield f"{bucket.url}/{tmp_path.name}"
-
-
-def test_two_servers_in_one_process_have_separate_buckets() -> None:
-    with s3_server() as first, s3_server() as second:
-        assert first.name != second.name
-        first.filesystem().pipe_file(f"{first.name}/only-here", b"1")
-        assert (first.files(), second.files()) == (["only-here"], [])
 
 
 def copied(place: str, folder: Path) -> Copy:
@@ -109,17 +101,6 @@ def test_damaged_copy_is_detected_and_never_installed(
     assert not (tmp_path / "back").exists()
 
 
-def test_a_damaged_folder_is_not_copied(place: str, tmp_path: Path) -> None:
-    folder = tmp_path / "step-00000010"
-    make_checkpoint(folder, step=10)
-    (folder / "model.safetensors").write_bytes(b"y" * 1000)
-    with pytest.raises(BadCheckpoint, match="it is not copied"):
-        copied(place, folder)
-    assert Copy(f"{place}/run/{folder.name}").known() is None
-    with pytest.raises(BadCheckpoint, match="SHA-256"):
-        verify_folder(folder)
-
-
 def test_folder_removed_during_the_copy_is_copied_completely(place: str, tmp_path: Path) -> None:
     import shutil
 
@@ -167,12 +148,6 @@ def test_first_intact_copy_is_fetched(place: str, tmp_path: Path) -> None:
     assert why is not None
     assert "is not on this node and has no copy" in why
     assert "is damaged" in why
-
-
-def test_existing_checkpoint_is_not_fetched(tmp_path: Path) -> None:
-    folder = tmp_path / "step-00000010"
-    make_checkpoint(folder, step=10)
-    assert fetch(tmp_path, [{"path": "step-00000010", "url": "s3://nobody/asks"}]) is None
 
 
 # ----------------------------------------------------------------------------- words and policy
@@ -248,19 +223,3 @@ def test_verification_stops_between_pieces_once_nobody_waits():
     with pytest.raises(BadCheckpoint, match="nobody waits"):
         digest_of(pieces, stopped)
     assert list(pieces) == [b"three"]
-
-
-def test_verification_of_a_place_can_be_stopped(place: str, tmp_path: Path) -> None:
-    folder = tmp_path / "step-00000010"
-    make_checkpoint(folder, step=10)
-    copy = copied(place, folder)
-    with pytest.raises(BadCheckpoint, match="nobody waits"):
-        copy.verify(lambda: True)
-    with pytest.raises(BadCheckpoint, match="nobody waits"):
-        verify_folder(folder, stopped=lambda: True)
-
-
-def test_url_of_two_storages_in_an_old_record_is_not_opened():
-    """fsspec would open the first of them, without the folder of the run."""
-    with pytest.raises(UserError, match="it is not opened"):
-        open_place("file:///mnt/all::x/run/attempt-1/checkpoints/step-00000005")

@@ -102,20 +102,6 @@ def test_program_that_was_checked_out_runs_by_the_command_that_is_printed(lehr, 
         assert yaml.safe_load((out / "args.yaml").read_text()) == args
 
 
-def test_trainer_that_was_checked_out_is_imported_by_the_path_that_is_printed(lehr, tmp_path):
-    corpus = specs.text_corpus(tmp_path / "corpus")
-    assert lehr("submit", str(project(tmp_path / "project", corpus, "a"))).returncode == 0
-    digest = json.loads(lehr("code", "show", "a", "--json").stdout)["capsule"]["digest"]
-    for ref in ("a", digest):
-        done = lehr("code", "checkout", ref, f"of {ref}")
-        setting = done.stdout.partition("Use it: ")[2].strip()
-        look = f"{setting} {sys.executable} -P -c 'import lehr_trainer as t; print(t.__file__)'"
-        ran = subprocess.run(
-            ["sh", "-c", look], cwd="/", env={}, capture_output=True, text=True, check=True
-        )
-        assert ran.stdout == f"{tmp_path / f'of {ref}' / 'trainer/lehr_trainer/__init__.py'}\n"
-
-
 def test_secret_is_named_and_nothing_is_recorded(lehr, tmp_path):
     corpus = specs.text_corpus(tmp_path / "corpus")
     folder = tmp_path / "project"
@@ -127,30 +113,6 @@ def test_secret_is_named_and_nothing_is_recorded(lehr, tmp_path):
     assert "Nothing was recorded" in done.stderr
     assert json.loads(lehr("ls", "--json").stdout)["runs"] == []
     assert not list((tmp_path / "home").glob("capsules/*"))
-
-
-def test_links_that_are_not_sent_are_named_at_the_submission(tmp_path):
-    corpus = specs.text_corpus(tmp_path / "corpus")
-    folder = tmp_path / "project"
-    spec = project(folder, corpus, "a", include=["."])
-    (folder / "data").symlink_to("/")
-    for n in range(6):
-        (folder / f"gone-{n}").symlink_to("nothing")
-    with served(tmp_path / "home") as (_, address):
-        # A process of its own: pytest takes over the logging of this one.
-        done = subprocess.run(
-            [str(Path(sys.executable).parent / "lehr"), "submit", str(spec)],
-            env={**os.environ, "LEHR_SERVER": address, "LEHR_TOKEN": TOKEN},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.startswith(
-        "warning: not part of the run's code: data: a link out of the project; gone-0: a link to "
-        "nothing; gone-1: "
-    )
-    assert "; 2 more" in done.stderr
 
 
 def test_script_alone_is_sent_and_the_line_says_what_was_taken(lehr, tmp_path, caplog):
@@ -179,32 +141,3 @@ def test_script_alone_is_sent_and_the_line_says_what_was_taken(lehr, tmp_path, c
         "project/helper.py",
         "project/train.py",
     }
-
-
-def test_unchanged_code_is_sent_once(lehr, tmp_path, monkeypatch):
-    corpus = specs.text_corpus(tmp_path / "corpus")
-    folder = tmp_path / "project"
-    spec = project(folder, corpus, "a", include=["*.yaml"])
-    from lehr.client.transport import Transport
-
-    sent = []
-    upload = Transport.upload
-    monkeypatch.setattr(
-        Transport, "upload", lambda *given: (sent.append(given[1]), upload(*given))[1]
-    )
-    for _ in range(3):
-        assert lehr("submit", str(spec)).returncode == 0
-    assert len(sent) == 1
-
-
-def test_fork_names_the_two_choices_of_code(lehr):
-    done = lehr("fork", "a", "--code", "new")
-    assert done.returncode == 2
-    assert "it must be same or current" in done.stderr
-
-
-def test_plan_of_a_program_without_a_number_of_steps_says_so(lehr, tmp_path):
-    spec = {"name": "p", "trainer": {"script": "train.py"}, "code": {"include": ["."]}}
-    (tmp_path / "run.yaml").write_text(yaml.safe_dump(spec))
-    plan = lehr("plan", str(tmp_path / "run.yaml")).stdout
-    assert "train.py, steps not known, on 1 GPU." in plan

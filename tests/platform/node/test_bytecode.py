@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import os
-import py_compile
-import signal
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 from lehr.node import bytecode, project_copy
 
@@ -59,15 +55,3 @@ def test_copy_imports_the_bytecode_of_the_node_and_an_edit_of_it_is_seen(tmp_pat
     os.utime(module, ns=(before.st_atime_ns, before.st_mtime_ns))
     project_copy.remove_unchanged(str(work), str(index))
     assert not work.exists()
-
-
-def test_source_that_ends_the_compiler_does_not_end_its_caller(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def compiling(*_args: object, **_options: object) -> None:
-        (tmp_path / "reached").touch()
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    monkeypatch.setattr(py_compile, "compile", compiling)
-    bytecode.compile_modules(str(project_of(tmp_path)))
-    assert (tmp_path / "reached").exists()

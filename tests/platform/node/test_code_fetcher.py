@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Event, Thread
@@ -19,7 +18,7 @@ import pytest
 from lehr import killpoints
 from lehr.capsules import archive
 from lehr.capsules.archive import BadArchive, SourceFile
-from lehr.node import code_cache, code_fetcher, procfs
+from lehr.node import code_cache, code_fetcher
 from lehr.node.attempt_dir import AttemptDir
 from lehr_testing.faults import kill_points
 from lehr_testing.faults.disks import small_disk
@@ -79,18 +78,6 @@ def test_capsule_is_fetched_once_and_is_read_only(entry, capsule):
     assert [Path(path).name for path in paths] == ["trainer", "project"]
 
 
-def test_capsule_that_was_edited_on_the_node_is_fetched_again(entry, capsule):
-    digest, server = capsule
-    code_fetcher.fetch(entry, digest, server)
-    file = Path(code_cache.folder(node(entry), digest)) / "project/y.py"
-    file.chmod(0o644)
-    file.write_text("VALUE = 2\n")
-    assert not code_cache.ready(node(entry), digest)
-    code_fetcher.fetch(entry, digest, server)
-    assert server.count == 2
-    assert file.read_text() == "VALUE = 1\n"
-
-
 def test_bytecode_that_python_adds_is_no_edit_and_a_change_of_the_nodes_own_is(entry, capsule):
     digest, server = capsule
     code_fetcher.fetch(entry, digest, server)
@@ -102,13 +89,6 @@ def test_bytecode_that_python_adds_is_no_edit_and_a_change_of_the_nodes_own_is(e
     made.unlink()
     made.write_bytes(b"x")
     assert not code_cache.ready(node(entry), digest)
-
-
-def test_attempts_that_start_together_fetch_it_once(entry, capsule):
-    digest, server = capsule
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda _: code_fetcher.fetch(entry, digest, server), range(4)))
-    assert server.count == 1
 
 
 def test_archive_that_is_not_the_capsule_is_refused_and_leaves_nothing(entry, capsule):
@@ -127,51 +107,6 @@ def test_capsules_that_no_attempt_uses_are_removed_after_a_while(entry, capsule)
     assert code_fetcher.remove_unused(node(entry), set(), keep_s=0) == [digest]
     assert not code_cache.ready(node(entry), digest)
     assert left(entry) == [".lock"]
-
-
-def test_what_a_killed_fetcher_has_left_is_removed_by_the_next(entry, capsule):
-    digest, server = capsule
-    base = Path(node(entry)) / "code"
-    (base / ".0123456789abcdef").mkdir(parents=True)
-    (base / ".0123456789abcdef" / "y.py").write_text("half")
-    (base / ".0123456789abcdef.tar").write_text("half")
-    code_fetcher.fetch(entry, digest, server)
-    assert sorted(left(entry)) == sorted([".lock", digest, f"{digest}.index"])
-
-
-def test_fetch_that_was_killed_before_its_index_is_removed_after_a_while(entry, capsule):
-    digest, server = capsule
-    code_fetcher.fetch(entry, digest, server)
-    base = Path(node(entry)) / "code"
-    (base / f"{digest}.index").rename(base / f"{digest}.index.17.tmp")
-    assert code_fetcher.remove_unused(node(entry), set(), keep_s=0) == [digest]
-    assert left(entry) == [".lock"]
-
-
-def test_capsule_that_was_unpacked_before_the_machine_started_is_fetched_again(
-    entry, capsule, monkeypatch
-):
-    digest, server = capsule
-    code_fetcher.fetch(entry, digest, server)
-    monkeypatch.setattr(procfs, "boot_id", lambda: "another")
-    assert not code_cache.ready(node(entry), digest)
-    code_fetcher.fetch(entry, digest, server)
-    assert server.count == 2
-    assert sorted(left(entry)) == sorted([".lock", digest, f"{digest}.index"])
-
-
-@pytest.mark.parametrize(
-    "content", ["", "{", "[]", '{"boot_id": 1}', "{}", '{"boot_id": "BOOT", "files": {}}']
-)
-def test_damaged_index_is_no_capsule(entry, capsule, content):
-    digest, server = capsule
-    code_fetcher.fetch(entry, digest, server)
-    mark = Path(node(entry)) / f"code/{digest}.index"
-    mark.write_text(content.replace("BOOT", procfs.boot_id()))
-    assert not code_cache.ready(node(entry), digest)
-    code_fetcher.fetch(entry, digest, server)
-    assert server.count == 2
-    assert code_cache.ready(node(entry), digest)
 
 
 def test_full_disk_is_one_clear_error_and_leaves_nothing(monkeypatch, capsys, tmp_path):
@@ -277,34 +212,6 @@ def files_of(entry: AttemptDir, digest: str) -> dict[str, str]:
 
 
 RIGHT = {"trainer/lehr_trainer/x.py": "VALUE = 1\n", "project/y.py": "VALUE = 1\n"}
-
-
-def test_fetch_that_is_killed_in_its_download_is_taken_over_by_the_one_that_waits(
-    entry, served, turns
-):
-    digest, address = served
-    turns.hold.clear()
-    killed = started(entry, "r-2", digest, address)
-    assert turns.half.wait(60)
-    waiting = started(entry, "r-3", digest, address)
-    killed.kill()
-    killed.wait(60)
-    turns.hold.set()
-    assert waiting.wait(60) == 0
-    assert turns.count == 2
-    assert files_of(entry, digest) == RIGHT
-    assert code_cache.ready(node(entry), digest)
-
-
-def test_two_attempts_that_fetch_at_once_share_one_download(entry, served, turns):
-    digest, address = served
-    turns.hold.clear()
-    both = [started(entry, name, digest, address) for name in ("r-2", "r-3")]
-    assert turns.half.wait(60)
-    turns.hold.set()
-    assert [one.wait(60) for one in both] == [0, 0]
-    assert turns.count == 1
-    assert files_of(entry, digest) == RIGHT
 
 
 def test_download_that_is_cut_short_is_fetched_again(entry, served, turns):

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -60,22 +59,6 @@ def test_two_files_give_two_versions_and_the_nodes_packages_are_inherited(projec
     assert packages["packages"] == [{"name": "lehr-dummy", "version": "1.0"}]
 
 
-def test_package_of_the_environment_goes_before_the_nodes_own(project, tmp_path):
-    wheel(tmp_path / "wheels", "0.0.7", name="yaml")
-    key = build(str(tmp_path / "node"), str(project), wants(project, "yaml==0.0.7"), quiet)
-    assert in_environment(tmp_path / "node", key, "import yaml; print(yaml.VERSION)") == "0.0.7"
-
-
-def test_attempts_that_start_together_build_it_once(project, tmp_path):
-    name, said = wants(project, "lehr-dummy==1.0"), []
-    with ThreadPoolExecutor(3) as pool:
-        made = pool.map(
-            lambda _: build(str(tmp_path / "node"), str(project), name, said.append), range(3)
-        )
-        assert len(set(made)) == 1
-    assert len([one for one in said if one.startswith("building")]) == 1
-
-
 def test_build_that_fails_has_the_end_of_uvs_output_and_is_not_complete(project, tmp_path):
     name, node = wants(project, "lehr-dummy==3.0"), str(tmp_path / "node")
     with pytest.raises(BuildFailed, match=r"uv pip install ended with 1:(.|\n)*lehr-dummy"):
@@ -119,24 +102,6 @@ def test_build_that_was_killed_is_repeated(point, project, tmp_path):
     notices = [json.loads(line) for line in lines]
     assert {one["phase"] for one in notices} == {"environment"}
     assert notices[-1]["message"].startswith("built the environment of requirements.txt")
-
-
-def test_lock_of_uv_is_built_from_both_of_its_files(project, tmp_path):
-    wheels = tmp_path / "wheels"
-    (project / "pyproject.toml").write_text(
-        '[project]\nname = "mine"\nversion = "1"\nrequires-python = ">=3.11"\n'
-        'dependencies = ["lehr-dummy<2"]\n'
-        f'[tool.uv]\nno-index = true\nfind-links = ["{wheels}"]\n'
-    )
-    uv = environment_builder.find_uv()
-    subprocess.run([uv, "lock", "--project", str(project)], check=True, capture_output=True)
-    node = str(tmp_path / "node")
-    key = build(node, str(project), "uv.lock", quiet)
-    assert (
-        in_environment(tmp_path / "node", key, "import lehr_dummy as d; print(d.VERSION)") == "1.0"
-    )
-    (project / "pyproject.toml").open("a").write("\n")
-    assert environments.key(str(project), "uv.lock") != key
 
 
 def test_environments_that_no_attempt_uses_are_removed_after_a_while(project, tmp_path):

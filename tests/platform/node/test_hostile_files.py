@@ -17,7 +17,6 @@ from lehr.curve_files.text import csv_points
 from lehr.node import exit_report, procfs, shipper
 from lehr.node.agent import Agent
 from lehr.node.attempt_dir import AttemptDir
-from lehr.node.shipper import Shipper
 from lehr.programs.keeper import Keeper
 from lehr.programs.log_tail import LogTail
 from lehr.programs.program_dir import ProgramDir, read_program
@@ -79,27 +78,6 @@ def test_exit_is_recorded_whatever_the_last_line_of_the_trainer_is(tmp_path):
     assert build(tmp_path)["finished"] == {
         name: json.loads(FINISHED[name]) for name in ("outcome", "step", "cause", "message")
     }
-
-
-def test_shipper_reads_steps_from_any_lines():
-    shipper = Shipper.__new__(Shipper)
-    shipper.step = None
-    for kind in hostile.KINDS:
-        for what, line in hostile.lines(kind):
-            shipper.note_step(line)
-            # The limits of a heartbeat's step: another one would be rejected.
-            assert shipper.step is None or 0 <= shipper.step <= 1 << 60, what
-    nested = NESTED[-1].replace("a", "step").encode()
-    odd = (b'["step"]', b'"step"', b'{"step": true}', b'{"step": -1}', nested)
-    shipper.note_step(b"\n".join([b'{"step": 4}', *odd, b""]))
-    assert shipper.step == 4
-
-
-@pytest.mark.parametrize("content", [*NESTED, "[1]", "{", "\0", '{"finished": "\ud800"}'])
-def test_file_that_cannot_be_read_is_one_that_is_missing(tmp_path, content):
-    file = tmp_path / "exit.json"
-    file.write_bytes(content.encode("utf-8", "surrogatepass"))
-    assert at_depth(50, lambda: AttemptDir(str(tmp_path)).exit()) is None or len(content) < 4_000
 
 
 def test_folder_of_an_attempt_that_cannot_be_read_leaves_the_others_in_the_list(

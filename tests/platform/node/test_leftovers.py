@@ -12,8 +12,7 @@ from textwrap import dedent
 
 import pytest
 
-from lehr.node import leftovers, procfs
-from lehr.node.attempt_dir import AttemptDir
+from lehr.node import leftovers
 from lehr_testing.waiting import until
 
 PROGRAM = """
@@ -171,37 +170,6 @@ def test_processes_with_a_cleared_environment_are_found_when_the_shim_was_killed
     finally:
         for pid in filter(alive, daemons):
             os.kill(pid, signal.SIGKILL)
-
-
-def test_record_of_another_process_with_the_same_pid_or_boot_kills_nothing(tmp_path):
-    with subprocess.Popen(["sleep", "600"]) as other:
-        started = procfs.start_time(other.pid)
-        assert started is not None
-        for boot, time in (("another", started), (procfs.boot_id(), started - 1)):
-            content = {"boot_id": boot, "processes": {str(other.pid): time}}
-            procfs.write_json(str(tmp_path / leftovers.RECORD), content)
-            finalize(tmp_path)
-            assert other.poll() is None
-        other.kill()
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        {},
-        {"processes": None},
-        {"processes": [1]},
-        {"processes": {"x": 1, "-1": 1, "9" * 5000: 1, "1": None, "": 3, "\u0663": [1]}},
-    ],
-)
-def test_record_that_a_training_has_written_is_read_for_what_it_is(tmp_path, content):
-    entry = AttemptDir(str(tmp_path))
-    record = {"boot_id": procfs.boot_id(), **content}
-    Path(entry.file(leftovers.RECORD)).write_text(json.dumps(record))
-    # In a process of its own: it kills all of its children.
-    command = [sys.executable, "-c", dedent(NEXT_SHIM), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
 def test_children_that_end_are_reaped_and_keep_their_exit_code():

@@ -11,7 +11,7 @@ import pytest
 from lehr.capsules import archive
 from lehr.capsules.archive import SourceFile
 from lehr.capsules.collect import trainer_sources
-from lehr.node import attempt_code, code_cache, protocol
+from lehr.node import code_cache, protocol
 from lehr.node.attempt_dir import AttemptDir
 from lehr.node.shim import Shim
 from lehr_trainer.contract import protocol as own
@@ -84,9 +84,3 @@ def test_attempt_starts_only_with_a_trainer_that_is_driven(tmp_path, monkeypatch
     [(reason, detail)] = steps
     assert reason == "other_protocol"
     assert "has version 1 of the protocol" in detail
-
-
-def test_attempt_of_an_earlier_server_starts(tmp_path):
-    entry, launch = unpacked(tmp_path, "VERSION = 1\n")
-    del launch["protocols"]
-    assert attempt_code.other_protocol(launch, entry) is None

@@ -6,11 +6,8 @@ import json
 import time
 from pathlib import Path
 
-import pytest
-
-from lehr.node import procfs, shipper
 from lehr.node.attempt_dir import AttemptDir
-from lehr.node.shipper import REJECTED_S, Shipper, Unseen
+from lehr.node.shipper import REJECTED_S, Shipper
 from lehr.node.torchrun import Gang
 from lehr_testing.scripted_http import Scripted, reply
 
@@ -101,21 +98,6 @@ def test_shipper_tells_once_that_a_stream_became_shorter_or_is_gone(tmp_path):
     assert [body["sizes"] for body in bodies] == [{"launcher.log": 0}] * 3
 
 
-def test_shipper_of_a_deleted_run_reports_the_exit_without_streams(tmp_path, monkeypatch):
-    server, sender = shipper_of(
-        tmp_path, reply(b'{"offsets": {}}'), reply(b"{}", b"410 Gone"), reply(b'{"closed": true}')
-    )
-    entry = sender.entry
-    (tmp_path / "run-1" / "exit.json").write_text('{"code": 0}')
-    monkeypatch.setattr(procfs, "send", lambda pid, number: True)
-    assert sender.work()
-    server.listener.close()
-    assert b"PUT" in server.requests[1]
-    report = json.loads(server.requests[2].partition(b"\r\n\r\n")[2])
-    assert report == {"exit": {"code": 0}, "sizes": {}, "node_rank": 0}
-    assert entry.stop_level() == ("kill", "its run was deleted")
-
-
 REJECTED = reply(b'{"detail": "the token is not this attempt"}', b"401 Unauthorized")
 
 
@@ -130,43 +112,3 @@ def test_ended_attempt_that_the_server_rejects_for_a_week_is_given_up(tmp_path):
     assert sender.entry.delivered
     sender.rejected_since = None
     assert not sender.gives_up()
-
-
-def test_server_that_knows_the_attempt_again_gets_the_rest(tmp_path, monkeypatch):
-    monkeypatch.setattr(shipper, "BACKOFF_S", (0.0, 0.0))
-    rest = [b'{"offsets": {}}', b'{"offset": 7}', b'{"closed": true}']
-    server, sender = shipper_of(tmp_path, REJECTED, *map(reply, rest))
-    (tmp_path / "run-1" / "exit.json").write_text('{"code": 0}')
-    sender.run()
-    server.listener.close()
-    assert requested(server) == ["streams", "streams", "launcher.log?offset=0", "exit"]
-    assert sender.rejected_since is None
-
-
-def test_stream_that_cannot_be_looked_at_for_a_while_is_not_told_as_shorter(tmp_path):
-    server, sender = shipper_of(
-        tmp_path,
-        reply(b'{"offsets": {}}'),
-        reply(b'{"offset": 7}'),
-        *[heartbeat_reply(send_s=600)] * 3,
-    )
-    assert not sender.work()
-    sender.next_heartbeat = 0.0
-    assert not sender.work()
-    folder = tmp_path / "attempt-1"
-    folder.rename(tmp_path / "there")
-    folder.symlink_to(folder)  # Neither there nor gone, as while a file server is away.
-    sender.next_heartbeat = 0.0
-    assert not sender.work()
-    with pytest.raises(Unseen):  # Its last records may still come.
-        sender.report_exit({"code": 1})
-    folder.unlink()
-    (tmp_path / "there").rename(folder)
-    sender.next_heartbeat = 0.0
-    assert not sender.work()
-    server.listener.close()
-    bodies = [json.loads(one.partition(b"\r\n\r\n")[2]) for one in server.requests[3:]]
-    assert [(body["shorter"], body["sizes"]) for body in bodies] == [
-        ({}, {}),
-        ({}, {"launcher.log": 7}),
-    ]

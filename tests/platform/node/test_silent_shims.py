@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -82,16 +81,6 @@ def test_stopped_shim_is_ended_after_the_order_to_kill_and_its_gpu_is_free(train
     assert is_free(agent.lock(0))
 
 
-def test_exit_does_not_depend_on_the_directory_that_the_shim_waits_for(training):
-    """As on a file server that does not answer: whoever looks into it waits for ever."""
-    agent, entry, attempt_dir = training
-    stop_shim(entry)
-    os.mkfifo(attempt_dir / "x.log")
-    assert agent.stop("r1-1", "kill", "cancelled")
-    assert exit_of(agent, entry)["reason"] == "shim_lost"
-    assert is_free(agent.lock(0))
-
-
 def test_shim_that_sleeps_is_named_and_one_that_is_awake_is_not(training):
     agent, entry, _ = training
     alive = Path(entry.file("alive"))
@@ -105,19 +94,3 @@ def test_shim_that_sleeps_is_named_and_one_that_is_awake_is_not(training):
     [note] = agent.report()["notes"]
     assert "attempt r1-1 does not answer" in note
     assert "lehr cancel r1" in note
-
-
-def test_shim_that_is_awake_gets_the_time_to_wait_for_its_processes(training, monkeypatch):
-    """A process that frees much pinned memory takes longer than the time of a silent shim."""
-    agent, entry, _ = training
-    monkeypatch.setattr(agents, "SHIM_ANSWERS_S", 20.0)
-    stop_shim(entry)  # So that nobody but this test says that it is awake.
-    now = time.monotonic()
-    entry.touch()
-    agent._kill_orders[entry.path] = now - 30
-    assert not agent._is_overdue(entry)
-    agent._kill_orders[entry.path] = now - 100
-    assert agent._is_overdue(entry)
-    agent._kill_orders[entry.path] = now - 30
-    os.utime(entry.file("alive"), (time.time() - 30, time.time() - 30))
-    assert agent._is_overdue(entry)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,6 @@ import pytest
 from lehr import home
 from lehr.joining.drain import agents, drain_agents
 from lehr.node.agent import Agent
-from lehr.node.attempt_dir import AttemptDir
 from lehr.node.stop import count_trainings, stop_all
 from lehr_testing.waiting import until
 
@@ -110,25 +107,6 @@ def test_training_that_did_not_save_to_resume_is_told_apart(tmp_path, shim, fini
     assert report.ends == {"a-1": end, "b-2": "saved"}
 
 
-def test_training_whose_shim_dies_without_a_report_was_not_saved(tmp_path, shim):
-    _, child = shim("a-1", "stubborn")
-    timer = threading.Timer(0.5, child.kill)
-    timer.start()
-    report = stop_all(tmp_path, command="lehr down", timeout_s=30)
-    timer.join()
-    assert report.ends == {"a-1": "unsaved"}
-
-
-def test_ended_training_whose_folder_is_removed_meanwhile_lives_no_more(tmp_path, shim):
-    """The agent removes the folder of a delivered attempt, also while its node leaves."""
-    folder, _ = shim("a-1")
-    entry = AttemptDir(str(folder))
-    assert entry.held()
-    shutil.rmtree(folder)
-    assert not entry.held()
-    assert entry.exit() is None
-
-
 def test_training_learns_which_command_stops_it(tmp_path, shim):
     folder, _ = shim("a-1")
     stop_all(tmp_path, command="lehr node leave", timeout_s=30)
@@ -151,12 +129,6 @@ def test_uncopied_checkpoints_are_reported_by_storage(tmp_path, shim):
     assert report.uncopied == {"s3://one": (4, "unreachable")}
 
 
-def test_attempt_without_a_living_shim_is_ignored(tmp_path):
-    (home.node_dir(tmp_path) / "n1" / "attempts" / "a-1").mkdir(parents=True)
-    assert count_trainings(tmp_path) == 0
-    assert stop_all(tmp_path, command="lehr down", timeout_s=30).ends == {}
-
-
 def test_node_that_did_not_join_by_itself_is_drained_through_its_agent(tmp_path, shim):
     """Nodes of KubeRay have no token of the server; their agents report to it by Ray."""
     shim("a-1")
@@ -170,9 +142,3 @@ def test_node_that_did_not_join_by_itself_is_drained_through_its_agent(tmp_path,
     assert agent.hello("s", "http://127.0.0.1:1")["draining"] is True
     # The container starts again: Ray makes another agent, and the node gets work.
     assert Agent("n1", 0, str(folder)).report()["draining"] is False
-
-
-def test_home_of_a_server_is_not_drained(tmp_path, shim):
-    shim("a-1")
-    (tmp_path / "lehr.db").touch()
-    assert agents(tmp_path) == []

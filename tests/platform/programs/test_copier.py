@@ -11,8 +11,6 @@ import pytest
 from lehr.node import attempt_code, procfs
 from lehr_testing.program_attempts import Attempts
 from lehr_testing.waiting import until
-from lehr_trainer.contract import layout
-from lehr_trainer.contract.orders import Orders
 
 
 @pytest.fixture
@@ -85,15 +83,3 @@ def test_copy_has_the_mark_of_its_attempt_and_ends_with_its_supervisor(attempts,
     gang = {"nodes": 1, "node_rank": 0}
     attempt_code.tidy({"program": True, "gang": gang, "attempt_dir": str(attempts.attempt)})
     assert not draft.exists()
-
-
-@pytest.mark.timeout(120)
-def test_copy_of_a_cancelled_run_does_not_wait_for_the_grace_of_its_program(attempts):
-    attempts.write(COPIED.replace("os.kill(os.getppid(), signal.SIGTERM)", ""))
-    process = attempts.start(stop_grace_s=600)
-    until((attempts.attempt / "work/copier").exists, within_s=60, what="the copy to begin")
-    orders = Orders(desired="stop", reason="cancel").model_dump_json()
-    (attempts.attempt / layout.ORDERS).write_text(orders)
-    until(lambda: process.poll() is not None, within_s=60, what="the end of the supervisor")
-    assert [one.reason for one in attempts.records("stopping")] == ["cancel"]
-    assert not list((attempts.attempt / "checkpoints").glob("*.tmp"))

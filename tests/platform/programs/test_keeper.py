@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import signal
@@ -11,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from lehr.node import procfs
 from lehr.programs import saves
 from lehr.programs.keeper import Keeper
 from lehr.programs.program_dir import ProgramDir
@@ -76,24 +74,6 @@ def test_checkpoint_that_changes_before_it_is_copied_is_not_kept_and_named(attem
     for step, (_, message) in enumerate(found, 1):
         assert f"/out', step={step})" in message
         assert "out/ckpt.txt changed" in message
-
-
-def test_last_of_several_checkpoints_with_one_name_is_kept_under_its_own_step(attempts):
-    attempts.write(
-        HELD
-        + """
-    def work():
-        for step in (1, 2):
-            Path("ckpt.txt").write_text(f"of step {step:04d}")
-            lehr_log.checkpoint("ckpt.txt", step=step)
-            os.utime("ckpt.txt", (step, step)) if step == 1 else None
-    while_nobody_looks(work)
-    lehr_log.log({"loss": 1.0}, step=2)
-    """
-    )
-    assert attempts.train() == 0, attempts.output
-    assert kept(attempts) == {2: {"ckpt.txt": "of step 0002"}}
-    assert attempts.codes == ["checkpoint_changed"]
 
 
 def test_program_that_logs_no_steps_keeps_what_it_saved_last(attempts):
@@ -178,20 +158,6 @@ class Kept:
         return list(self.place.attempt_dir.rglob("*.tmp"))
 
 
-def change_under_copy(monkeypatch: pytest.MonkeyPatch, folder: Path, *, times: int) -> None:
-    plain = saves._copy
-
-    def copy(source: Path, target: Path, **how):
-        entry = plain(source, target, **how)
-        marks = len(list(folder.glob("mark-*")))  # Each copy is made by another process.
-        if marks < times:
-            (folder / f"mark-{marks}").touch()
-            source.write_text(source.read_text() + "+")
-        return entry
-
-    monkeypatch.setattr(saves, "_copy", copy)
-
-
 @pytest.fixture
 def hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file; as long as it exists, no copy ends."""
@@ -207,28 +173,6 @@ def hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-@pytest.mark.timeout(60)
-def test_of_the_checkpoints_that_wait_for_a_copy_as_many_as_are_kept_remain(tmp_path, hold):
-    held = Kept(tmp_path, Program(script="t.py", steps=1, keep=2))
-    for step in range(1, 6):
-        held.save(step)
-    hold.unlink()
-    assert held.found.count("checkpoint_late") == 2
-    assert [one.step for one in held.records if one.kind == "checkpoint"] == [1, 4, 5]
-
-
-@pytest.mark.timeout(60)
-def test_copy_that_is_given_up_leaves_no_process_and_no_draft(tmp_path, hold):
-    held = Kept(tmp_path, Program(script="t.py", steps=1))
-    held.save(1)
-    held.save(2)
-    until(lambda: held.drafts, within_s=30, what="a draft")
-    held.keeper.give_up()
-    assert held.drafts == []
-    assert held.found == ["checkpoint_late"] * 2
-    until(lambda: not procfs.children(os.getpid()), within_s=30, what="the end of its process")
-
-
 def test_copy_whose_process_dies_leaves_no_draft_and_is_named(tmp_path, hold):
     held = Kept(tmp_path, Program(script="t.py", steps=1))
     held.save(1)
@@ -237,49 +181,6 @@ def test_copy_whose_process_dies_leaves_no_draft_and_is_named(tmp_path, hold):
     assert held.found == ["checkpoint_failed"]
     assert "could not be copied: its process ended with code -9" in held.records[0].message
     assert held.drafts == []
-
-
-def test_checkpoint_that_changes_under_the_copy_is_not_kept_and_named(tmp_path, monkeypatch):
-    held = Kept(tmp_path, Program(script="t.py", steps=1))
-    (held.place.folder / "a.txt").write_text("x")
-    change_under_copy(monkeypatch, tmp_path, times=1)
-    held.keeper.request(str(held.place.folder / "a.txt"), 7)
-    assert held.found == ["checkpoint_changed"]
-    assert "a.txt', step=7)" in held.records[0].message
-    assert not list(held.place.attempt_dir.rglob("step-*"))
-
-
-def test_declared_file_that_changes_under_the_copy_is_kept_when_it_has_settled(
-    tmp_path, monkeypatch
-):
-    held = Kept(tmp_path, Program(script="t.py", steps=1, saves=["a.txt"]))
-    (held.place.folder / "a.txt").write_text("x")
-    change_under_copy(monkeypatch, tmp_path, times=2)
-    held.keeper.look(lambda: None, ended=True)
-    assert held.found == ["checkpoint_changed"]
-    held.keeper.look(lambda: None)
-    assert held.found == ["checkpoint_changed"]
-    held.keeper.look(lambda: None, ended=True)
-    assert held.found == ["checkpoint_changed"] * 2
-    held.keeper.look(lambda: None, ended=True)
-    assert held.found == ["checkpoint_changed", "checkpoint_changed", "checkpoint"]
-
-
-def test_program_that_never_stops_changing_its_checkpoints_gets_a_few_warnings(tmp_path):
-    held = Kept(tmp_path, Program(script="t.py", steps=1))
-    (held.place.folder / "a.txt").write_text("x")
-    for step in range(100):
-        held.keeper.request(str(held.place.folder / "a.txt"), step, {".": (0, 0)})
-    assert held.found == ["checkpoint_changed"] * 20
-
-
-def test_files_that_are_saved_faster_than_they_settle_are_named_once(tmp_path):
-    held = Kept(tmp_path, Program(script="t.py", saves=["a.txt"]))
-    for number in range(60):
-        (held.place.folder / "a.txt").write_text("x" * min(number, 40))
-        os.utime(held.place.folder / "a.txt", (number, number))
-        held.keeper.look(lambda: None)
-        assert held.found == ["checkpoint_restless"] * (number >= 50)
 
 
 def test_linked_data_are_no_part_of_what_a_program_saves(tmp_path):
@@ -292,21 +193,3 @@ def test_linked_data_are_no_part_of_what_a_program_saves(tmp_path):
     assert held.found == ["checkpoint"]
     [folder] = held.place.attempt_dir.rglob("step-*")
     assert {p.name for p in folder.iterdir()} == {"manifest.json", "out%2Fckpt.pt", "out%2Fbigger"}
-
-
-def test_copy_for_which_there_is_no_process_is_named_and_leaves_no_descriptor(
-    tmp_path, monkeypatch
-):
-    held = Kept(tmp_path, Program(script="t.py", steps=1))
-    before = len(list(Path("/proc/self/fd").iterdir()))
-
-    def fork() -> int:
-        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fork", fork)
-        held.save(1)
-        assert held.found == ["checkpoint_failed"]
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
-    held.save(2)
-    assert held.found == ["checkpoint_failed", "checkpoint"]

@@ -83,29 +83,6 @@ def test_values_and_steps_are_recorded(tmp_path):
     assert second["values"]["a"] != second["values"]["a"]
 
 
-def test_shape_of_wandb_records_nested_numbers_and_shows_the_arguments(tmp_path):
-    (tmp_path / "config").write_text('{"lr": 0.5}')
-    text = """
-        import lehr_log.as_wandb
-        import sys; sys.path.insert(0, lehr_log.as_wandb.__path__[0])
-        import wandb
-        run = wandb.init(project="x", config={"lr": 1, "batch": 8})
-        wandb.config.update({"extra": True})
-        print(wandb.config.lr, run.config["batch"], wandb.config.extra)
-        run.log({"train": {"loss": 1.5}}, step=2)
-        wandb.define_metric("x", step_metric="y")
-    """
-    config = {"LEHR_CONFIG": str(tmp_path / "config"), "LEHR_LOG": str(tmp_path / "log")}
-    assert run(text, **config) == "0.5 8 True\n"
-    [record] = lines(tmp_path / "log")
-    assert (record["step"], record["values"]) == (2, {"train.loss": 1.5})
-    # The rate is in the spec: there it is what was passed.
-    assert [one["values"] for one in lines(tmp_path / "log", "config")] == [
-        {"batch": 8},
-        {"extra": True},
-    ]
-
-
 def test_wandb_keeps_config_and_summary_and_names_what_it_leaves_out(tmp_path):
     text = """
         import os, lehr_log.wandb as wandb
@@ -140,22 +117,6 @@ def test_wandb_keeps_config_and_summary_and_names_what_it_leaves_out(tmp_path):
     ]  # fmt: skip
 
 
-def test_wandb_records_changes_of_its_config_alone_and_not_for_ever(tmp_path):
-    text = """
-        import lehr_log.wandb as wandb
-        wandb.init(config={"a": 1, "nan": float("nan"), "text": "x" * 600})
-        for step in range(1000):
-            wandb.config.step = step
-            wandb.log({"loss": 1.0})
-    """
-    run(text, LEHR_LOG=str(tmp_path / "log"))
-    first, second, *_, last = configs = lines(tmp_path / "log", "config")
-    assert (len(first["values"]), second["values"]) == (3, {"step": 0})
-    assert (len(configs), last["values"]) == (100, {"step": 98})
-    [left_out] = lines(tmp_path / "log", "left_out")
-    assert [*left_out["values"]] == ["config (after 100 changes)"]
-
-
 def test_wandb_takes_the_metric_of_all_steps_as_the_step(tmp_path):
     # As Lightning's WandbLogger and transformers' callback do.
     text = """
@@ -178,38 +139,6 @@ def test_wandb_takes_the_metric_of_all_steps_as_the_step(tmp_path):
     assert found == [(49, 1.5), (99, 1.0), (100, 0.5), (101, 0.4)]
 
 
-STEPS = {
-    # Calls of wandb.log, and the steps at which they are recorded.
-    "as nanoGPT": ("log(iter=0, a=9); log(iter=250, a=8); log(iter=500, a=7)", [0, 250, 500]),
-    "as the Trainer": ("log({'train/global_step': 10, 'a': 1}); log(Iteration=20, a=1)", [10, 20]),
-    "without any": ("log(a=1); log(a=1); log(a=1)", [1, 2, 3]),
-    "not committed": ("log(a=1, commit=False); log(b=1); log(a=2); log(c=1, commit=False)", [1, 2, 3]),
-    "not committed, then named": ("log(a=1, commit=False); log(iter=7, b=1)", [7]),
-    "some without": ("log(iter=5, a=1); log(val=1); log(val=2); log(iter=6, a=1)", [5, 5, 6, 6]),
-    "named once": ("log(step=0, a=1); log(b=1); log(b=2); log(b=3)", [0, 0, 1, 2]),
-    "argument": ("wandb.log({'a': 1}, step=4); log(b=1); log(b=2)", [4, 4, 5]),
-    "argument before a name": ("wandb.log({'iter': 1, 'a': 1}, step=4)", [4]),
-    "step of an epoch": ("[log(epoch=e, step=i, a=1) for e in range(3) for i in range(3)]", [*range(9)]),
-    "late value": ("log(step=10, a=1); log(step=20, a=1); log(step=15, val=1)", [10, 20, 15]),
-    "no steps": ("log(iter=0.5, a=1); log(step='x', a=1); log(it=-1, a=1)", [1, 2, 3]),
-    "own step": ("[wandb.log({'a': 1}, step=wandb.run.step) or log(b=1) for _ in range(2)]", [1, 1, 1, 2]),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", STEPS)
-def test_step_of_a_wandb_call_without_one_is_in_its_values_or_counted(case, tmp_path):
-    text, expected = STEPS[case]
-    program = f"""
-        import lehr_log.wandb as wandb
-        wandb.init()
-        def log(data=None, commit=None, **values):
-            wandb.log(data or values, commit=commit)
-        {text}
-    """
-    run(program, LEHR_LOG=str(tmp_path / "log"))
-    assert [one["step"] for one in lines(tmp_path / "log")] == expected
-
-
 @pytest.mark.parametrize(
     ("logged", "expected"), [([99, 99, 100, 101], [99, 99, 100, 101]), ([0, 1, 2], [101, 102, 103])]
 )
@@ -221,13 +150,6 @@ def test_resumed_program_may_count_on_or_anew(logged, expected, tmp_path):
     """
     run(text, LEHR_LOG=str(tmp_path / "log"), LEHR_RESUME_STEP="100")
     assert [one["step"] for one in lines(tmp_path / "log")] == expected
-
-
-def test_names_of_the_step_are_those_of_curve_files():
-    from lehr.curve_files.names import STEPS as OF_FILES
-    from lehr_log.steps import NAMES
-
-    assert NAMES == OF_FILES
 
 
 def test_checkpoint_declares_the_state_of_its_files_unless_they_are_many(tmp_path):

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from lehr.curve_files.points import CurveRow
 from lehr.programs.keeper import Keeper
 from lehr.programs.log_tail import LogTail
 from lehr.programs.program_dir import ProgramDir
@@ -60,11 +59,6 @@ def test_numbers_that_no_float_holds_are_left_out(attempt):
     assert attempt.warnings() == ["bad_step"]
 
 
-def test_longer_secret_is_hidden_whole_although_another_begins_it(attempt):
-    recorder = Recorder(EventStream(None), tokens_per_step=1, secrets=["abc", "abcdef12345"])
-    assert recorder.hide("abcdef12345, abc") == "***, ***"
-
-
 @pytest.mark.parametrize(("digest", "recorded"), [("a" * 64, ["a" * 64]), ("a", []), (None, [])])
 def test_digest_of_the_held_out_set_is_recorded(attempt, digest, recorded):
     attempt.write(kind="validation_data", step=0, digest=digest)
@@ -88,14 +82,6 @@ def test_name_without_a_unit_is_a_metric_of_lehr_only_with_its_factor(attempt, f
     assert attempt.records()[0]["values"] == pytest.approx(found)
 
 
-@pytest.mark.parametrize("step", [-1, 2**62, 10**30])
-def test_checkpoint_of_an_impossible_step_is_left_out(attempt, step):
-    path = str(attempt.place.folder / "state.txt")
-    attempt.write(kind="checkpoint", step=step, path=path)
-    attempt.tail.read()
-    assert attempt.warnings() == ["bad_step"]
-
-
 @pytest.mark.parametrize(
     ("path", "warning"),
     [
@@ -114,13 +100,6 @@ def test_checkpoint_of_an_odd_path_is_left_out(attempt, path, warning):
     attempt.tail.read()
     assert [one["kind"] for one in attempt.records()] == ["warning"]
     assert attempt.warnings() == [warning]
-
-
-@pytest.mark.parametrize("at", [float("nan"), -1.0, 1e300])
-def test_time_that_no_clock_shows_is_replaced(attempt, at):
-    row = CurveRow(1, {"x": 1.0}, "row 1")
-    attempt.recorder.metrics(row.step, row.values, at)
-    assert [one["values"] for one in attempt.records()] == [{"x": 1.0}]
 
 
 def test_final_look_ends_while_a_process_left_behind_still_logs(attempt, monkeypatch):
@@ -152,21 +131,3 @@ def test_step_of_a_file_is_that_of_the_nearest_record(attempt, changed, step, wh
     for number, at in enumerate((10.0, 20.0, 30.0, 30.018), 1):
         attempt.recorder.metrics(number, {"loss": 1.0}, at=at)
     assert attempt.recorder.step_of_file(changed) == step, why
-
-
-@pytest.mark.parametrize(
-    ("path", "step"),
-    [
-        ("out/checkpoint-4", 4),
-        ("out/epoch=1-step=5.ckpt", 5),
-        ("iter_000004.pt", 4),
-        ("step-900/last.ckpt", 6),
-        ("checkpoint-900", 6),
-        ("last-v4.ckpt", 6),
-        (None, 6),
-    ],
-)
-def test_step_in_the_name_of_a_file_counts_if_a_record_near_it_has_that_step(attempt, path, step):
-    for number in range(1, 7):
-        attempt.recorder.metrics(number, {"loss": 1.0}, at=10.0 + 0.001 * number)
-    assert attempt.recorder.step_of_file(10.01, path) == step

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import re
 import stat
 from pathlib import Path
 
 import pytest
 
-from lehr.node import attempt_code, project_copy
+from lehr.node import attempt_code
 from lehr.node.project_data import described
 from lehr_testing.program_attempts import Attempts
 
@@ -70,38 +68,6 @@ def test_copy_may_be_written_and_keeps_its_permission_to_run(attempts):
     assert not [path for path in work.rglob("*") if path.is_symlink()]
 
 
-def test_program_finds_its_files_although_the_capsule_is_on_another_node(attempts):
-    """Nodes may share the folder of runs, but never the unpacked capsules."""
-    assert attempts.train() == 0, attempts.output
-    attempts.capsule.rename(attempts.capsule.with_name("of-another-node"))
-    assert (attempts.attempt / "work/data/table.csv").read_text() == "a,bmine"
-
-
-def test_copy_that_was_cut_short_is_made_again(attempts, tmp_path):
-    folder = tmp_path / "work"
-    (folder / "data").mkdir(parents=True)
-    (folder / "data/table.csv").write_text("a")
-    project_copy.make(str(attempts.capsule / "project"), str(folder), str(tmp_path / "index"))
-    assert (folder / "data/table.csv").read_text() == "a,b"
-
-
-def test_kernel_that_cannot_copy_is_replaced_by_reading_and_writing(
-    attempts, tmp_path, monkeypatch
-):
-    def half(source: int, target: int, count: int) -> int:
-        if os.lseek(target, 0, os.SEEK_CUR):
-            raise OSError(18, "Invalid cross-device link")
-        return os.write(target, os.read(source, 1))
-
-    monkeypatch.setattr(os, "copy_file_range", half)
-    folder = tmp_path / "work"
-    folder.mkdir()
-    project = attempts.capsule / "project"
-    project_copy.make(str(project), str(folder), str(tmp_path / "index"))
-    copied, originals = content(folder), content(project)
-    assert {n: t for n, (t, _) in copied.items()} == {n: t for n, (t, _) in originals.items()}
-
-
 READS = """
     import mmap, pathlib
     with open("data/set/train.bin", "rb") as file:
@@ -138,17 +104,6 @@ def test_data_are_linked_beside_files_of_the_capsule_and_outlive_the_attempt(att
     assert content(attempts.root) == before
 
 
-def test_data_that_changed_since_the_submission_are_named(attempts, project):
-    attempts.write(READS)
-    (attempts.root / "data/table.csv").write_text("the capsule has it")
-    (attempts.root / "data/set/train.bin").write_text("12345")
-    assert attempts.train(**project) == 0, attempts.output
-    [warning, _] = attempts.records("warning")
-    assert warning.code == "data_changed"
-    assert re.search(r"data: sha256 \w{16}, 1 file, 4 bytes, now sha256 ", warning.message)
-    assert warning.message.endswith(", 1 file, 5 bytes")
-
-
 def test_attempt_on_a_node_without_the_data_does_not_start(attempts, project):
     attempts.write("print('started')")
     (attempts.root / "big/x").unlink()
@@ -160,18 +115,6 @@ def test_attempt_on_a_node_without_the_data_does_not_start(attempts, project):
     assert not attempts.records("started")
 
 
-def test_pipe_in_the_data_is_named_and_small_files_are_read_once(tmp_path, monkeypatch):
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data/x").write_bytes(b"x" * (1 << 20))
-    plain, sizes = os.pread, []
-    monkeypatch.setattr(os, "pread", lambda *given: sizes.append(given[1]) or plain(*given))
-    assert described(str(tmp_path), "data", ()).endswith("1 file, 1,048,576 bytes")
-    assert sizes == [1 << 20]
-    os.mkfifo(tmp_path / "data/pipe")
-    with pytest.raises(OSError, match=r"it is not a regular file: '.*/data/pipe'"):
-        described(str(tmp_path), "data", ())
-
-
 @pytest.mark.parametrize("position", [0, 50 << 10, (10 << 20) - 9, 10 << 20])
 def test_digest_of_a_large_file_covers_its_begin_its_end_and_its_size(tmp_path, position):
     with (tmp_path / "x").open("wb") as file:
@@ -181,20 +124,6 @@ def test_digest_of_a_large_file_covers_its_begin_its_end_and_its_size(tmp_path, 
         file.seek(position)
         file.write(b"1")
     assert described(str(tmp_path), "x", ()) != before
-
-
-def test_nothing_is_removed_behind_a_link_that_the_program_has_made(attempts, tmp_path):
-    work, mine, index = tmp_path / "work", tmp_path / "mine", str(tmp_path / "index")
-    work.mkdir()
-    project_copy.make(str(attempts.capsule / "project"), str(work), index)
-    (work / "lib").rename(mine)
-    (mine / "__pycache__").mkdir()
-    (mine / "__pycache__/helper.pyc").write_text("x")
-    (work / "lib").symlink_to(mine)
-    before = content(mine)
-    project_copy.remove_unchanged(str(work), index)
-    assert content(mine) == before
-    assert [path.name for path in work.iterdir()] == ["lib"]
 
 
 @pytest.mark.parametrize(("nodes", "stays"), [(1, False), (2, True)])

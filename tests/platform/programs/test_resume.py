@@ -59,13 +59,6 @@ def test_deterministic_program_resumes_under_other_versions_only_as_a_fork(attem
     assert "saved in another environment: torch 1.0" in attempts.output
 
 
-def test_deterministic_program_resumes_under_another_lehr(attempts):
-    saved = saved_under(attempts, lehr="0.1")
-    assert attempts.train(resume_from=saved, deterministic=True) == 0
-    [resumed] = attempts.records("resumed")
-    assert [one.partition(" ")[0] for one in resumed.changed] == ["lehr"]
-
-
 def test_damaged_checkpoint_is_refused(attempts):
     attempts.write("""
         import lehr_log
@@ -87,31 +80,6 @@ ONE_FILE = """
     print("from", lehr_log.resume_from and os.path.relpath(lehr_log.resume_from))
     {call}
 """
-
-
-@pytest.mark.parametrize(
-    ("call", "trainer", "path"),
-    [
-        ("lehr_log.checkpoint('out/step-3', step=3)", {}, "out/step-3"),
-        ("", {"saves": ["out/**/*.txt"]}, "out/step-3/deep/state.txt"),
-        pytest.param(
-            *("lehr_log.checkpoint('out/step-3/deep/state.txt', 3)", {}),
-            "out/step-3/deep/state.txt",
-            marks=pytest.mark.nightly,
-        ),
-        pytest.param(
-            *("", {"saves": ["out/step-*"], "saves_newest": True}, "out/step-3"),
-            marks=pytest.mark.nightly,
-        ),
-        pytest.param(*("", {"saves": ["out/step-*/"]}, "out/step-3"), marks=pytest.mark.nightly),
-    ],
-)
-def test_saved_folder_is_resumed_from_although_it_holds_one_file(attempts, call, trainer, path):
-    attempts.write(ONE_FILE.format(call=call))
-    assert attempts.train(**trainer) == 0
-    [saved] = attempts.records("checkpoint")
-    assert attempts.train(resume_from=saved.path, **trainer) == 0
-    assert f"from {path}\n" in attempts.output
 
 
 @pytest.mark.parametrize(

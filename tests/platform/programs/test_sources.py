@@ -42,15 +42,6 @@ def test_rows_of_a_growing_csv_are_read_once_and_never_torn(source, log):
     assert source.problem is None
 
 
-def test_csv_that_is_written_again_with_more_columns_gives_only_new_rows(source, log):
-    log.write_text("step,loss\n1,2.5\n2,1.5\n")
-    assert len(read(source)) == 2
-    log.write_text("step,loss,val_loss\n1,2.5,\n")  # In the midst of it.
-    assert read(source) == []
-    log.write_text("step,loss,val_loss\n1,2.5,\n2,1.5,\n2,,3.0\n")
-    assert read(source) == [(2, {"val_loss": 3.0})]
-
-
 def test_rows_without_times_are_spread_over_the_time_in_which_the_file_grew(source, log):
     log.write_text("step,loss\n1,1\n")
     os.utime(log, (100, 100))
@@ -82,28 +73,6 @@ def test_files_of_the_project_and_of_a_checkpoint_are_not_what_the_program_logs(
     (work / "own/metrics.csv").write_text("step,loss\n1,7\n")
     assert read(source) == [(1, {"loss": 7.0})]
     assert source.problem is None
-
-
-def test_folder_that_is_removed_while_it_is_searched_hides_nothing_for_long(
-    source, log, monkeypatch
-):
-    """Checkpoint rotation removes folders at any time; Python 3.11 then raises."""
-    log.write_text("step,loss\n1,2.5\n")
-
-    def removed(*_):
-        raise FileNotFoundError(2, "No such file or directory")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "rglob", removed)
-        assert read(source) == []
-    assert read(source) == [(1, {"loss": 2.5})]
-
-
-def test_csv_with_text_is_a_problem_with_its_line(source, log):
-    log.write_text("step,loss\n1,good\n")
-    assert read(source) == []
-    assert source.problem is not None
-    assert "line 2, loss: 'good' is not a number" in source.problem
 
 
 def test_only_the_newest_of_the_declared_files_is_saved(tmp_path):

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lehr.node.project_data import described
-from lehr_testing.program_attempts import Attempts, prepare_chars
+from lehr_testing.program_attempts import Attempts
 from lehr_testing.tfevents import scalar, version, write
 from lehr_testing.waiting import until
 from lehr_trainer.contract import layout
@@ -40,17 +39,6 @@ def test_metrics_are_recorded_with_their_steps_and_standard_names(attempts):
     [started] = attempts.records("started")
     assert (started.total_steps, started.code) == (10, "c" * 64)
     assert {"python", "torch", "pydantic"} <= started.versions.keys()
-
-
-def test_program_without_a_number_of_steps_is_recorded_to_its_own_end(attempts):
-    attempts.write("""
-        import lehr_log
-        for step in range(1, 4):
-            lehr_log.log({"loss": 3.0 / step}, step=step)
-    """)
-    assert attempts.train(steps=None) == 0
-    assert ended(attempts) == ("completed", 3, None)
-    assert attempts.records("started")[0].total_steps == 0
 
 
 def test_arguments_and_config_reach_the_program(attempts):
@@ -83,19 +71,6 @@ def test_single_process_has_variables_of_torchrun_only_if_asked_for(
     assert process.wait(100) == 0
     line = next(one for one in attempts.output.splitlines() if one.startswith("FOUND"))
     assert [name for name in ("MASTER_PORT", "RANK", "WORLD_SIZE") if repr(name) in line] == found
-
-
-def test_files_beside_the_script_are_found_and_new_ones_stay_out_of_the_capsule(attempts):
-    attempts.write("SCALE = 3", "helper.py")
-    attempts.write("""
-        import helper, pathlib
-        print("scale", helper.SCALE, pathlib.Path("helper.py").read_text())
-        pathlib.Path("new.txt").write_text("x")
-    """)
-    attempts.train()
-    assert "scale 3 SCALE = 3" in attempts.output
-    assert (attempts.attempt / "work/new.txt").exists()
-    assert not (attempts.capsule / "project/new.txt").exists()
 
 
 BAD: dict[str, tuple[str, list[str], Callable[[Attempts], bool]]] = {
@@ -158,30 +133,6 @@ def test_bad_program_is_recorded_with_a_warning_and_breaks_nothing(attempts, cas
     assert holds(attempts)
 
 
-def test_config_of_wandb_is_recorded_and_what_is_left_out_is_named_in_the_log(
-    attempts, monkeypatch
-):
-    monkeypatch.setenv("HF_TOKEN", "hf_hidden")
-    attempts.write("""
-        import os, wandb
-        token = os.environ["HF_TOKEN"]
-        wandb.init(config={"lr": 0.1, "depth": 4, "token": token, "long": "x" * 495 + token})
-        wandb.log({"loss": 1.0, "img": wandb.Image("x"), token: "x"}, step=1)
-        wandb.log({"loss": 1.0, "img": wandb.Image("x")}, step=2)
-        wandb.summary["best"] = 0.5
-    """)
-    assert attempts.train(args={"lr": 0.1}) == 0
-    [config] = attempts.records("config")
-    assert config.values == {"depth": 4, "token": "***", "long": "x" * 495 + "***"}
-    [left_out] = attempts.records("warning")
-    assert (left_out.code, left_out.message) == (
-        "left_out",
-        "wandb: not recorded: img (Image), *** (str)",
-    )
-    assert attempts.output.count(left_out.message) == 1
-    assert attempts.series("summary/best") == [(2, 0.5)]
-
-
 REASONS = {
     "raise ValueError('boom at step 3')": "ValueError: boom at step 3 (train.py exited with code 1; lehr logs r)",
     "import argparse; argparse.ArgumentParser(prog='t').parse_args(['--x'])": "t: error: unrecognized arguments: --x (train.py exited with code 2; lehr logs r)",
@@ -199,29 +150,6 @@ def test_program_that_fails_ends_the_run_with_its_error(attempts, text, monkeypa
     assert attempts.train() == 1
     assert ended(attempts) == ("failed", 0, "program_failed")
     assert attempts.records("finished")[0].message == REASONS[text]
-
-
-def test_module_that_is_not_there_ends_the_run_with_its_name(attempts):
-    assert attempts.train(script=None, module="nope.train") == 1
-    message = attempts.records("finished")[0].message
-    assert "No module named 'nope'" in message
-    assert "nope.train exited with code 1" in message
-
-
-def test_config_of_a_server_with_another_version_is_one_clear_error(attempts):
-    attempts.write("print('trains')")
-    assert attempts.train(novel=1) == 1
-    assert ended(attempts) == ("failed", 0, "bad_config")
-    message = attempts.records("finished")[0].message
-    assert "config.yaml: novel: Extra inputs are not permitted" in message
-    assert "another version of Lehr than the server" in message
-    assert "Traceback" not in attempts.output
-
-
-def test_program_that_is_killed_ends_the_run_with_the_signal(attempts):
-    attempts.write("import os; os.kill(os.getpid(), 9)")
-    assert attempts.train() == 1
-    assert "killed by SIGKILL" in attempts.records("finished")[0].message
 
 
 def test_pause_lets_the_program_save_and_resume_from_there(attempts):
@@ -259,30 +187,6 @@ def test_pause_lets_the_program_save_and_resume_from_there(attempts):
     assert attempts.series("x") == [(step + 1, step + 1)]
 
 
-def test_program_that_writes_into_a_folder_of_its_project_leaves_the_capsule_alone(attempts):
-    out = attempts.capsule / "project" / "out"
-    (out / "deep").mkdir(parents=True)
-    (out / "deep" / ".gitkeep").write_text("kept")
-    attempts.write("""
-        import lehr_log
-        from pathlib import Path
-        state = Path("out/deep/state.txt")
-        print("found", state.exists(), Path("out/deep/.gitkeep").read_text())
-        step = lehr_log.resume_step + 1
-        state.write_text(str(step))
-        lehr_log.log({"x": step}, step=step)
-        lehr_log.checkpoint("out", step=step)
-    """)
-    assert attempts.train() == 0
-    assert "found False kept" in attempts.output
-    [saved] = attempts.records("checkpoint")
-    assert attempts.train(resume_from=saved.path) == 0
-    assert "found True kept" in attempts.output
-    assert attempts.train() == 0
-    assert "found False kept" in attempts.output
-    assert [path.name for path in out.rglob("*")] == ["deep", ".gitkeep"]
-
-
 def test_program_that_ignores_sigterm_is_killed_after_its_grace(attempts):
     attempts.write("""
         import signal, time, lehr_log
@@ -310,27 +214,6 @@ def test_tensorboard_files_are_read_where_a_program_writes_only_them(attempts):
     """)
     attempts.train()
     assert [step for step, _ in attempts.series("train/loss")] == [1, 2, 3]
-
-
-def test_script_of_nanogpt_is_recorded_and_saved(attempts):
-    source = Path(__file__).parents[2] / "lehr_testing/programs"
-    attempts.write((source / "nano.py").read_text())
-    prepare_chars(attempts.root)
-    program = {
-        "data": ["data"],
-        "data_files": {"data": described(str(attempts.root), "data", ())},
-        "args": {"device": "cpu", "compile": False, "max_iters": 12, "wandb_log": True},
-        "steps": None,
-        "steps_arg": "max_iters",
-        "saves": ["out/ckpt.pt"],
-    }
-    assert attempts.train(**program) == 0, attempts.output
-    assert [step for step, _ in attempts.series("train/loss")] == [0, 4, 8, 12]
-    assert [step for step, _ in attempts.series("val/loss")] == [0, 4, 8, 12]
-    assert attempts.series("program/mfu")[0] == (0, -100.0)
-    assert not attempts.series("mfu")
-    assert attempts.codes == []
-    assert [(c.step, c.reason) for c in attempts.records("checkpoint")] == [(12, "declared")]
 
 
 def test_records_of_the_real_wandb_are_read_at_the_latest_at_the_end(attempts):
