@@ -10,7 +10,6 @@ from lehr.errors import StoreUnavailable
 from lehr_testing.api import (
     attempt_token,
     begin,
-    end,
     finished,
     ingest,
     line,
@@ -98,14 +97,6 @@ def test_exit_closes_the_attempt_when_all_its_bytes_arrived(api, worker):
     assert worker.heartbeat()["fenced"] is True
 
 
-def test_bytes_that_arrive_after_the_end_are_stored(api, worker):
-    api_, _ = api
-    ingest(api_.store, worker.id, started())
-    end(api_.store, run_of(api_, worker).id)
-    held = worker.offsets()["events.jsonl"]
-    assert worker.put(metrics(1, 2), held).status_code == 200
-
-
 @pytest.mark.parametrize(
     "body",
     [{}, {"exit": 5}, {"exit": {}, "sizes": {"x": -1}}, {"exit": {}, "sizes": []}, []],
@@ -157,16 +148,6 @@ def test_odd_exit_report_closes_the_attempt_and_fails_the_run(api, worker, odd):
     )
     shown = client.get(f"/api/v1/runs/{run.id}")
     assert shown.status_code == 200, shown.text
-
-
-def test_shim_may_end_although_its_run_cannot_be_finalized(api, worker, monkeypatch):
-    api_, _ = api
-    monkeypatch.setattr("lehr.cluster.attempt_protocol.finalize", lambda *_: 1 / 0)
-    worker.put(started(), 0)
-    answer = worker.post("exit", {"exit": {"code": 0}, "sizes": {}})
-    assert answer.json()["closed"], answer.text
-    assert run_of(api_, worker).state == "running"
-    assert api_.store.attempts.get(worker.id).exited_at is not None
 
 
 def test_shim_repeats_its_exit_while_the_disk_is_full(api, worker, monkeypatch):

@@ -42,20 +42,6 @@ def test_a_wrong_offset_is_answered_409_with_the_right_one(worker):
     assert worker.offsets() == {"events.jsonl": len(first)}
 
 
-def test_repeated_append_is_stored_once(api, worker):
-    api_, client = api
-    piece = started() + metrics(1, 3)
-    assert worker.put(piece, 0).status_code == 200
-    again = worker.put(piece, 0)
-    assert again.status_code in {200, 409}
-    assert again.json()["offset"] == len(piece)
-    [series] = client.get(
-        f"/api/v1/runs/{run_of(api_, worker).id}/series",
-        params={"name": "train/loss", "exact": True},
-    ).json()
-    assert series["step"] == [1, 2, 3]
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_streams_arrive_exactly_once_despite_loss_and_repetition(api, worker, seed):
     """Two concurrent shippers that lose answers and start over from any offset."""
@@ -88,16 +74,6 @@ def test_streams_arrive_exactly_once_despite_loss_and_repetition(api, worker, se
     assert api_.store.streams.read(worker.id, "events.jsonl", 0, 1 << 20) == data
     series = api_.store.series.read(run_of(api_, worker).id, "train/loss", exact=True)
     assert series.step == list(range(1, 61))
-
-
-def test_malformed_line_is_stored_skipped_and_shown(api, worker):
-    api_, client = api
-    data = started() + b"\xff{not json\n" + metrics(1, 2)
-    assert worker.put(data, 0).json() == {"offset": len(data)}
-    assert api_.store.streams.read(worker.id, "events.jsonl", 0, 1 << 20) == data
-    assert api_.store.series.read(run_of(api_, worker).id, "train/loss", exact=True).step == [1, 2]
-    [warning] = client.get(f"/api/v1/runs/{run_of(api_, worker).id}").json()["warnings"]
-    assert warning == "Attempt 1: 1 line of events.jsonl could not be read: skipped."
 
 
 def test_lost_bytes_of_a_file_that_became_shorter_are_shown_for_ever(api, worker):
@@ -153,13 +129,6 @@ def test_only_streams_of_the_attempt_are_valid_names(api, worker, name):
     answer = worker.put(b"x", 0, name)
     assert answer.status_code in {404, 422}
     assert worker.offsets() == {}
-
-
-@pytest.mark.parametrize("offset", ["-1", "x", "1.5", "99999999999999999999", ""])
-def test_offset_must_be_a_whole_number(worker, offset):
-    answer = worker.put(b"x", offset)
-    assert answer.status_code == 422
-    assert answer.headers["content-type"] == "application/problem+json"
 
 
 @pytest.mark.parametrize("version", ["0", "2", "x", "99999999", ""])

@@ -10,8 +10,7 @@ import pytest
 from lehr.checkpoints.copies import Copy, Folder
 from lehr.client.checkpoints import download
 from lehr.client.transport import Transport
-from lehr.control.lifecycle import RunState
-from lehr.errors import Conflict, NotFound, SpecError
+from lehr.errors import Conflict, NotFound
 from lehr.specs import load_spec
 from lehr_testing.api import (
     RUN_SPEC,
@@ -121,56 +120,6 @@ def test_verification_finds_damage_in_each_location(api):
     assert "not the recorded one" in found["places"][0]["message"]
 
 
-def test_copy_that_ends_after_its_run_was_deleted_is_removed_and_not_recorded(api):
-    """The uploader goes on for up to an hour after the training's end."""
-    api_, client = api
-    run = saved(api_, steps=(5,))
-    late = copy_at(api_, run, 5)
-    end(api_.store, run)
-    assert client.delete(f"/api/v1/runs/{run}").json()["deleted"]
-    assert report(client, run, late) == {"unknown": [], "remove": [path_of(5)]}
-    assert report(client, run, {**late, "state": "removed"}) == {"unknown": [], "remove": []}
-    assert api_.store.checkpoints.of_run(run) == []
-
-
-def test_retention_lists_copies_to_remove_except_those_a_fork_needs(api):
-    api_, client = api
-    run = saved(api_, steps=(5,))
-    place = f"file://{api_.settings.home}/shared/{run}/{path_of(99)}"
-    early = {"path": path_of(99), "url": place, "state": "there"}
-    assert report(client, run, early) == {"unknown": [path_of(99)], "remove": []}
-    assert report(client, run, copy_at(api_, run, 5)) == {"unknown": [], "remove": []}
-    fork = client.post(
-        f"/api/v1/runs/{run}/fork", json={"step": 5, "changes": {"train.steps": 200}}
-    ).json()
-    for step in (10, 15):
-        save(api_, run, step)
-        answer = report(client, run, copy_at(api_, run, step))
-    assert answer["remove"] == []
-    heartbeat = client.post(
-        f"/api/v1/attempts/{run}-1/heartbeat",
-        json={},
-        headers={"Authorization": f"Bearer {attempt_token(run)}", "Lehr-Protocol": "1"},
-    ).json()
-    assert heartbeat["orders"]["keep"] == [path_of(5)]
-    views = {one["step"]: one for one in client.get(f"/api/v1/runs/{run}/checkpoints").json()}
-    assert views[5]["kept"] == ["a fork waits to start from it"]
-    assert views[15]["kept"] == ["one of the last 2"]
-    refused = client.delete(f"/api/v1/runs/{run}/checkpoints/5")
-    assert refused.status_code == 409
-    assert fork["id"] in refused.json()["detail"]
-    client.post(f"/api/v1/runs/{fork['id']}/cancel")
-    api_.store.transitions.apply(
-        fork["id"],
-        old=RunState.QUEUED,
-        new=RunState.CANCELLED,
-        attempt=0,
-        cause="cancel",
-        actor="dispatcher",
-    )
-    assert report(client, run)["remove"] == [path_of(5)]
-
-
 def test_checkpoint_is_deleted_with_its_copy_if_nothing_needs_it(api):
     api_, client = api
     run = saved(api_)
@@ -234,33 +183,3 @@ def test_download_resumes_after_a_break_and_rejects_damaged_files(tmp_path):
             download(transport, run, 10, target, attempt=1)
         assert not target.exists()
         transport.close()
-
-
-def test_storage_with_a_missing_package_is_rejected_before_recording(api):
-    _, client = api
-    spec = {**RUN_SPEC, "checkpoints": {"upload": "gs://bucket/x"}}
-    refused = client.post("/api/v1/runs", json={"spec": spec})
-    assert refused.json()["code"] == "invalid_spec"
-    [problem] = refused.json()["problems"]
-    assert problem["path"] == "checkpoints.upload"
-    assert "pip install 'gcsfs'" in problem["hint"]
-    assert client.get("/api/v1/runs").json()["total"] == 0
-    with pytest.raises(SpecError, match="names no bucket"):
-        load_spec({**RUN_SPEC, "checkpoints": {"upload": "s3://"}})
-
-
-def test_logs_can_be_searched_by_line(api):
-    api_, client = api
-    run = saved(api_, steps=())
-    text = b"all is well\nWarning: hot\nall is well\nwarning: hotter\n"
-    ingest(api_.store, f"{run}-1", text, "rank-0.log")
-    url = f"/api/v1/runs/{run}/logs/rank-0.log/search"
-    found = client.get(url, params={"text": "warning"}).json()
-    assert [hit["text"] for hit in found["lines"]] == ["Warning: hot", "warning: hotter"]
-    assert [text[hit["offset"] :][:4] for hit in found["lines"]] == [b"Warn", b"warn"]
-    assert found["next_offset"] is None
-    first = client.get(url, params={"text": "warning", "limit": 1}).json()
-    assert len(first["lines"]) == 1
-    rest = client.get(url, params={"text": "warning", "offset": first["next_offset"]}).json()
-    assert [hit["text"] for hit in rest["lines"]] == ["warning: hotter"]
-    assert client.get(url, params={"text": "cold"}).json()["lines"] == []

@@ -58,13 +58,6 @@ def test_check_refuses_what_the_submission_refuses_with_the_same_error(api, kind
     assert counts(api_) == (0, 0)
 
 
-def test_overrides_are_checked(api):
-    _, client = api
-    answer = asked(client, "run", RUN_SPEC, overrides=["train.steps=-5"])
-    assert answer.json()["problems"][0]["path"] == "train.steps"
-    assert asked(client, "run", RUN_SPEC, overrides={"name": "two"}).json()["name"] == "two"
-
-
 @pytest.mark.parametrize(
     ("separate", "resources", "start"),
     [
@@ -85,14 +78,6 @@ def test_warnings_are_those_of_the_recorded_run(api, separate, resources, start)
         assert real["warnings"] == [warning]
 
 
-def test_viewer_may_check_no_more_than_submit(api):
-    _, client = api
-    body = {"name": "vera", "role": "viewer"}
-    token = client.post("/api/v1/tokens", json=body).json()["token"]
-    client.headers["Authorization"] = f"Bearer {token}"
-    assert asked(client, "run", RUN_SPEC).status_code == 403
-
-
 def test_code_that_comes_with_the_submission_need_not_be_here(api, tmp_path):
     _, client = api
     spec = changed(RUN_SPEC, "code.digest", "0" * 64)
@@ -101,17 +86,3 @@ def test_code_that_comes_with_the_submission_need_not_be_here(api, tmp_path):
         refused = asked(closed, "run", spec, code_sent=False)
     assert refused.status_code == 422
     assert "this server accepts no code" in refused.json()["detail"]
-
-
-@pytest.mark.parametrize(("factors", "accepted"), [({}, False), ({"mfu": 0.01}, True)])
-def test_sweep_is_judged_by_no_metric_of_a_script_whose_unit_is_unknown(api, factors, accepted):
-    _, client = api
-    run = {
-        "trainer": {"script": "train.py", "args": {"lr": 1e-3}, "factors": factors},
-        "code": {"digest": "0" * 64},
-    }
-    rates = {"trainer.args.lr": {"values": [1e-3, 1e-2]}}
-    spec = {"kind": "sweep", "name": "fast", "run": run, "parameters": rates}
-    answer = asked(client, "sweep", {**spec, "metric": {"name": "mfu"}}, code_sent=False)
-    assert (answer.status_code == 200) == accepted, answer.text
-    assert accepted or "it is recorded as program/mfu" in answer.text

@@ -57,14 +57,6 @@ def grid(api, *trials):
     return client.get(f"/api/v1/sweeps/{sweep['id']}").json()
 
 
-def test_runs_of_one_held_out_set_are_compared(api, trained):
-    found = compare(api[1], trained("docs", 3.0, DOCS), trained("more", 2.5, DOCS))
-    assert [one["delta"] for one in found["results"]] == [0.0, -0.5]
-    assert (found["held_out"], found["held_out_note"]) == ("same", None)
-    assert [one["held_out"] for one in found["results"]] == [DOCS, DOCS]
-    assert found["notes"] == []
-
-
 def test_runs_of_different_held_out_sets_have_no_delta(api, trained):
     ids = [trained("docs", 3.0, DOCS), trained("few-tokens", 2.5, FEW), trained("too", 2.0, DOCS)]
     found = compare(api[1], *ids)
@@ -79,14 +71,6 @@ def test_runs_of_different_held_out_sets_have_no_delta(api, trained):
     assert [one["held_out"] for one in found["results"]] == [DOCS, FEW, DOCS]
     assert found["notes"][0] == found["held_out_note"]
     assert "6705cb68: docs, too; 6dc60039: few-tokens" in found["notes"][0]
-
-
-def test_training_metrics_of_different_held_out_sets_are_compared(api, trained):
-    ids = [trained("docs", 3.0, DOCS), trained("few-tokens", 2.5, FEW)]
-    found = compare(api[1], *ids, metric="train/loss")
-    assert [one["delta"] for one in found["results"]] == [0.0, 0.0]
-    assert (found["held_out"], found["held_out_note"]) == ("different", None)
-    assert found["notes"] == []
 
 
 @pytest.mark.parametrize(
@@ -110,24 +94,6 @@ def test_a_comparison_has_the_goal_of_its_sweep_or_of_the_name(api, metric, decl
         one for one in client.get(f"/api/v1/runs/{ids[0]}/metrics").json() if one["name"] == metric
     ]
     assert known["goal"] == (None if metric == "train/grad_norm" else goal)
-
-
-def test_unrecorded_held_out_set_has_a_note(api, trained):
-    ids = [trained("docs", 3.0, DOCS), trained("old", 2.5, None)]
-    found = compare(api[1], *ids)
-    assert found["held_out"] == "unknown"
-    assert found["results"][1]["delta"] == -0.5
-    assert "old recorded no digest of the held-out set" in found["notes"][0]
-
-
-def test_runs_without_an_evaluation_have_no_note(api):
-    client = api[1]
-    ids = [
-        client.post("/api/v1/runs", json={"spec": {**RUN_SPEC, "name": name}}).json()["id"]
-        for name in ("a", "b")
-    ]
-    found = compare(client, *ids)
-    assert (found["held_out"], found["notes"]) == ("same", [])
 
 
 def test_without_a_metric_one_that_all_runs_have_is_compared_and_named(api, trained):
@@ -200,31 +166,3 @@ def test_trials_of_different_held_out_sets_are_not_ranked(api):
     [listed] = api[1].get("/api/v1/sweeps").json()["items"]
     assert (listed["held_out"], listed["best_value"]) == ("different", None)
     assert listed["held_out_note"] == sweep["held_out_note"]
-
-
-def test_the_figure_of_different_held_out_sets_has_a_note_instead_of_a_fit(api):
-    sweep = grid(api, (3.0, DOCS), (2.0, FEW), (2.5, DOCS))
-    figure = api[1].get(f"/api/v1/sweeps/{sweep['id']}/figure").json()
-    assert figure["verdict"] == f"No trial is best. {sweep['held_out_note']}"
-    assert sweep["held_out_note"] not in figure["notes"]
-    [trace] = figure["figure"]["data"]
-    assert (trace["meta"]["role"], trace["mode"]) == ("points", "markers")
-    assert all("held-out set 6" in text for text in trace["text"])
-    assert figure["figure"]["layout"]["shapes"] == []
-
-
-def test_trials_of_one_held_out_set_are_ranked_without_a_note(api):
-    sweep = grid(api, (3.0, DOCS), (2.0, DOCS), (2.5, DOCS))
-    assert [trial["rank"] for trial in sweep["trials"]] == [3, 1, 2]
-    assert (sweep["held_out"], sweep["held_out_note"]) == ("same", None)
-    assert not [note for note in sweep["notes"] if "held-out" in note]
-
-
-def test_note_names_trials_that_recorded_no_held_out_set_unless_none_did(api):
-    sweep = grid(api, (3.0, None), (2.0, DOCS), (2.5, None))
-    assert [trial["rank"] for trial in sweep["trials"]] == [3, 1, 2]
-    assert sweep["held_out"] == "unknown"
-    assert sweep["notes"][0].startswith(
-        "val/loss may not be comparable: trial 1, trial 3 recorded no digest"
-    )
-    assert grid(api, *[(3.0, None)] * 3)["held_out_note"] is None

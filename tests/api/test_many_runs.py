@@ -46,26 +46,6 @@ def test_curves_of_many_runs_are_those_of_each(api, three):
         assert [one["run_id"] for one in found] == [long, short]
 
 
-def test_a_run_without_the_metric_has_no_curve_of_it(api, three):
-    _, client = api
-    params = {"run": three, "name": ["val/loss", "train/loss"]}
-    found = client.get("/api/v1/series", params=params).json()
-    short, long, _ = three
-    assert [(one["run_id"], one["name"]) for one in found] == [
-        (short, "train/loss"),
-        (long, "val/loss"),
-        (long, "train/loss"),
-    ]
-
-
-def test_each_run_may_have_its_own_begin(api, three):
-    _, client = api
-    short, long, _ = three
-    params = {"run": [short, long], "name": "train/loss", "from": [4, 38]}
-    found = client.get("/api/v1/series", params=params).json()
-    assert [one["step"] for one in found] == [[4, 5], [38, 39, 40]]
-
-
 def test_metrics_of_many_runs_are_those_of_each(api, three):
     _, client = api
     found = client.get("/api/v1/metrics", params={"run": three}).json()
@@ -95,13 +75,6 @@ def test_runs_are_found_by_their_ids_in_one_statement(api, three, path, params):
         return sum("FROM runs" in one for one in found)
 
     assert reads(three) == reads(three[:2])
-
-
-def test_runs_are_found_by_id_name_and_beginning_of_an_id(api, three):
-    _, client = api
-    refs = [three[1], "short", three[2][:6]]
-    found = client.get("/api/v1/metrics", params={"run": refs}).json()
-    assert [one["run_id"] for one in found] == [three[1], three[0], three[2]]
 
 
 @pytest.mark.parametrize(
@@ -137,15 +110,3 @@ def test_runs_are_listed_by_id_archived_or_not(api):
     page = client.get("/api/v1/runs", params={"run": [ids[0], ids[2], "absent"]}).json()
     assert {run["id"] for run in page["items"]} == {ids[0], ids[2]}
     assert page["total"] == 2
-
-
-def test_page_of_live_runs_reads_only_their_attempts(api, three):
-    """A cluster may have thousands of open attempts, and pages are asked for all the time."""
-    api_, client = api
-    with read_statements(api_.store) as found:
-        page = client.get("/api/v1/runs", params={"limit": 2}).json()
-    asked = [one.run_id for one in api_.dispatcher.liveness_of]
-    assert asked == [one["id"] for one in page["items"]]
-    of_attempts = [one for one in found if "FROM attempts" in one]
-    assert len(of_attempts) == 1
-    assert "attempts.open" not in of_attempts[0].partition("WHERE")[2]

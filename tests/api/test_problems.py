@@ -5,7 +5,6 @@ import pytest
 from lehr_testing.api import (
     RUN_SPEC,
     api_client,
-    changed,
     submit,
 )
 
@@ -47,20 +46,6 @@ def test_invalid_request_names_the_field_its_value_and_what_is_valid(api):
     assert low["detail"] == "limit is -1: Input should be greater than or equal to 1."
     missing = problem_of(client.get("/api/v1/runs?cursor=" + "z" * 500), 422, "invalid_request")
     assert "zzz" not in missing["detail"]
-
-
-def test_a_body_that_is_not_json_is_an_error_with_a_hint(api):
-    _, client = api
-    json_type = {"content-type": "application/json"}
-    broken = client.post("/api/v1/runs", content=b"{bad", headers=json_type)
-    detail = problem_of(broken, 422, "invalid_request")["detail"]
-    assert detail.startswith("body is not JSON: ")
-    form = {"content-type": "application/x-www-form-urlencoded"}
-    untyped = client.post("/api/v1/runs", content=b'{"spec": {}}', headers=form)
-    hint = problem_of(untyped, 422, "invalid_request")["hint"]
-    assert hint == (
-        "Send it as Content-Type: application/json (it was application/x-www-form-urlencoded)."
-    )
 
 
 def test_every_kind_of_error_is_a_problem(api):
@@ -127,19 +112,6 @@ def test_a_misspelt_key_of_the_body_names_the_right_one(api):
     problems = {problem["path"]: problem for problem in answer.json()["problems"]}
     assert problems["body.spce"]["message"] == "spce is not a field."
     assert problems["body.spce"]["hint"].startswith("Did you mean spec?   Fields here: spec, ")
-
-
-def test_misspelt_gpu_type_gets_a_suggestion(api):
-    _, client = api
-    spec = changed(RUN_SPEC, "resources.gpu_type", "H1000")
-    answer = client.post("/api/v1/runs", json={"spec": spec})
-    assert answer.status_code == 422
-    [problem] = answer.json()["problems"]
-    assert problem["path"] == "resources.gpu_type"
-    assert "'H1000'" in problem["message"]
-    assert "Did you mean H100?" in problem["hint"]
-    assert client.get("/api/v1/runs").json()["items"] == []
-    assert submit(client, resources={"gpu_type": "H100"})["gpu_type"] == "H100"
 
 
 def test_node_is_excluded_and_readmitted_and_a_misspelt_one_is_rejected(api):

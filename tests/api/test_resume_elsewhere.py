@@ -37,14 +37,6 @@ def test_run_without_shared_storage_is_accepted_with_a_warning(api):
     assert client.get(f"/api/v1/runs/{run['id']}").json()["warnings"] == []
 
 
-def test_sweep_without_shared_storage_is_accepted_with_a_warning(api):
-    _, client = api
-    sweep = client.post("/api/v1/sweeps", json={"spec": SWEEP_SPEC}).json()
-    assert sweep["warnings"] == [WARNING]
-    client.post(f"/api/v1/sweeps/{sweep['id']}/cancel")
-    assert client.get(f"/api/v1/sweeps/{sweep['id']}").json()["warnings"] == []
-
-
 def test_run_on_several_nodes_without_shared_storage_is_rejected(api, tmp_path):
     api_, client = api
     gang = {"resources": {"gpus": 4, "nodes": 2}}

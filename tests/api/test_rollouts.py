@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 
 from lehr_testing.api import api_client
@@ -43,15 +41,6 @@ def test_new_rollout_has_all_its_stages_and_no_verdicts(api):
     assert api_.dispatcher.woken
 
 
-def test_repeated_key_starts_one_rollout(api):
-    api_, client = api
-    one = launch(client, key="k1")
-    again = client.post(ROLLOUTS, json={"spec": plain()}, headers={"Idempotency-Key": "k1"})
-    assert (again.status_code, again.headers["idempotency-replayed"]) == (201, "true")
-    assert again.json()["id"] == one["id"]
-    assert api_.store.rollouts.page().total == 1
-
-
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
@@ -68,15 +57,6 @@ def test_invalid_rollout_is_rejected_before_anything_is_recorded(api, spec, mess
     assert problem["code"] == "invalid_spec"
     assert problem["problems"][0]["message"] == message
     assert api_.store.rollouts.page().total == 0
-
-
-def test_spec_of_another_kind_is_rejected_with_the_right_route(api):
-    _, client = api
-    run = copy.deepcopy(plain()["run"]) | {"kind": "run", "name": "one"}
-    answer = client.post(ROLLOUTS, json={"spec": run})
-    assert (answer.status_code, answer.json()["hint"]) == (422, "Send it to /api/v1/runs.")
-    answer = client.post("/api/v1/runs", json={"spec": plain()})
-    assert (answer.status_code, answer.json()["hint"]) == (422, "Send it to /api/v1/rollouts.")
 
 
 def test_failed_gate_is_shown_with_its_evidence(api):
@@ -130,13 +110,3 @@ def test_cancel_is_idempotent_and_an_ended_rollout_can_be_archived(api):
     assert client.get(ROLLOUTS).json()["items"] == []
     assert client.get(f"{ROLLOUTS}?archived=true").json()["total"] == 1
     assert not client.post(f"{ROLLOUTS}/r/unarchive").json()["archived"]
-
-
-def test_reads_have_an_etag_and_unknown_names_get_a_suggestion(api):
-    _, client = api
-    launch(client)
-    answer = client.get(f"{ROLLOUTS}/r")
-    again = client.get(f"{ROLLOUTS}/r", headers={"If-None-Match": answer.headers["etag"]})
-    assert again.status_code == 304
-    missing = client.get(f"{ROLLOUTS}/rr")
-    assert (missing.status_code, missing.json()["code"]) == (404, "not_found")

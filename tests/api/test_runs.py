@@ -4,8 +4,6 @@ import pytest
 
 from lehr.control.lifecycle import RunState
 from lehr.control.liveness import Liveness
-from lehr.presenters import Presenter
-from lehr.schemas.runs import RunView
 from lehr_testing.api import (
     SWEEP_SPEC,
     begin,
@@ -100,14 +98,6 @@ def test_list_of_a_thousand_runs_needs_few_queries(api):
 # ------------------------------------------------------------------------------------ the view
 
 
-def test_each_field_of_a_run_has_its_value(api):
-    """A forgotten field would have its default."""
-    api_, client = api
-    run = api_.store.runs.get(submit(client)["id"])
-    [fields] = Presenter(api_.store).runs._fields([run])
-    assert fields.keys() == RunView.model_fields.keys()
-
-
 def test_running_run_shows_its_step_and_remaining_time(api):
     api_, client = api
     run = submit(client)
@@ -161,52 +151,6 @@ def test_run_whose_training_has_ended_says_so_until_its_node_reports_it(api, out
     assert client.get("/api/v1/runs/one").json()["training_over"] is None
 
 
-@pytest.mark.parametrize(
-    ("state", "shown"),
-    [
-        (RunState.QUEUED, []),
-        (RunState.PAUSED, []),
-        (RunState.FAILED, [{"node": "n1", "gpu": 0}]),
-    ],
-)
-def test_run_that_waits_again_shows_no_gpus_of_its_last_attempt(api, state, shown):
-    api_, client = api
-    run = submit(client)
-    begin(api_.store, run["id"])
-    if state is RunState.PAUSED:
-        ask = {"old": RunState.STARTING, "new": RunState.STOPPING, "attempt": 1}
-        api_.store.transitions.apply(run["id"], **ask, cause="pause", actor="user")
-    end(api_.store, run["id"], state)
-    view = client.get("/api/v1/runs/one").json()
-    assert view["placement"] == shown
-    assert view["attempts"][0]["placement"] == [{"node": "n1", "gpu": 0}]
-    [listed] = client.get("/api/v1/runs").json()["items"]
-    assert listed["placement"] == shown
-
-
-@pytest.mark.parametrize("other", [False, True])
-def test_other_data_after_a_resume_raises_an_alert(api, other):
-    """Digests of superseded steps are compared with those of the attempt that repeated them."""
-    api_, client = api
-    store, run = api_.store, submit(client)
-
-    def steps(first, last, more=0):
-        return b"".join(
-            metrics(step, step, **{"data/digest": step * 2.0**40 + more, "data/epoch": step / 99})
-            for step in range(first, last + 1)
-        )
-
-    ingest(store, begin(store, run["id"]), started() + steps(1, 8))
-    end(store, run["id"], RunState.QUEUED)
-    resumed = line("resumed", step=5, checkpoint="attempt-1/checkpoints/step-00000005")
-    second = begin(store, run["id"], 2)
-    ingest(store, second, started(2) + resumed + steps(6, 6) + steps(7, 10, more=int(other)))
-    alerts = client.get("/api/v1/runs/one/alerts").json()
-    assert [(alert["code"], alert["step"]) for alert in alerts] == [("other_data", 7)] * other
-    view = client.get("/api/v1/runs/one").json()
-    assert view["latest"]["data/epoch"] == {"value": pytest.approx(10 / 99), "step": 10}
-
-
 def test_non_finite_values_are_sent_by_name_and_raise_an_alert(api):
     api_, client = api
     run = submit(client)
@@ -233,20 +177,6 @@ def test_non_finite_values_are_sent_by_name_and_raise_an_alert(api):
         e for e in client.get("/api/v1/runs/one/events").json() if e["kind"] == "evaluation"
     ]
     assert evaluations[0]["data"]["values"] == {"val/loss": "NaN"}
-
-
-def test_liveness_is_shown_while_a_run_is_active(api):
-    from lehr.control.liveness import Liveness
-
-    api_, client = api
-    run = submit(client)
-    api_.dispatcher.silent[run["id"]] = Liveness.STALLED
-    assert client.get("/api/v1/runs/one").json()["liveness"] == "ok"
-    attempt = begin(api_.store, run["id"])
-    assert client.get("/api/v1/runs/one").json()["liveness"] == "stalled"
-    ingest(api_.store, attempt, started())
-    end(api_.store, run["id"])
-    assert client.get("/api/v1/runs/one").json()["liveness"] == "ok"
 
 
 def test_events_merge_transitions_requests_and_trainer_records(api):
@@ -346,31 +276,3 @@ def test_action_on_an_ended_run_is_a_conflict(api):
         assert answer.status_code == 409, verb
         assert answer.json()["code"] == "conflict"
         assert "completed" in answer.json()["detail"]
-
-
-def test_only_a_failed_run_can_be_retried_by_hand(api):
-    api_, client = api
-    run = submit(client)
-    attempt = begin(api_.store, run["id"])
-    ingest(api_.store, attempt, started())
-    end(api_.store, run["id"], RunState.FAILED, "boom")
-    failed = client.get("/api/v1/runs/one").json()
-    assert (failed["state"], failed["reason"]) == ("failed", "boom")
-    answer = client.post("/api/v1/runs/one/retry")
-    assert answer.json()["state"] == "queued"
-    assert answer.json()["ended_at"] is None
-    assert client.post("/api/v1/runs/one/retry").status_code == 409
-
-
-def test_cancel_of_a_sweep_cancels_all_its_runs(api):
-    api_, client = api
-    sweep = client.post("/api/v1/sweeps", json={"spec": SWEEP_SPEC}).json()
-    first = sweep["trials"][0]["run"]["id"]
-    attempt = begin(api_.store, first)
-    ingest(api_.store, attempt, started())
-    end(api_.store, first)
-    answer = client.post("/api/v1/sweeps/grid/cancel")
-    assert answer.status_code == 200
-    desired = {trial["run"]["id"]: trial["run"]["desired"] for trial in answer.json()["trials"]}
-    assert desired.pop(first) == "run"
-    assert set(desired.values()) == {"cancel"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import pytest
@@ -10,8 +9,7 @@ import pytest
 from lehr import Client
 from lehr.client import sweeps as client_sweeps
 from lehr.control.lifecycle import RunState
-from lehr.presenters.sweeps import BEST, PAGE, _tried
-from lehr.store.records.sweeps import TrialOutline
+from lehr.presenters.sweeps import BEST, PAGE
 from lehr_testing.api import (
     SWEEP_SPEC,
     TOKEN,
@@ -157,39 +155,6 @@ def test_statements_of_a_page_do_not_grow_with_the_sweep_nor_read_its_specs(api)
     assert counts[0] == counts[1]
 
 
-def test_the_figure_has_every_trial(api):
-    api_, client = api
-    sweep = launched(client)
-    train(api_.store, sweep, {n: 3.0 + n for n in range(1, TRIALS + 1)})
-    figure = client.get(f"/api/v1/sweeps/{sweep}/figure").json()["figure"]
-    shown = {run for trace in figure["data"] for run in trace.get("customdata", [])}
-    assert shown == {trial.run_id for trial in api_.store.sweeps.trials(sweep)}
-
-
-class Compared(float):
-    """A value that counts how often it is compared."""
-
-    count = itertools.count()
-
-    def __eq__(self, other: object) -> bool:
-        next(Compared.count)
-        return float(self) == other
-
-    __hash__ = float.__hash__
-
-
-def test_tried_values_are_not_compared_with_each_other():
-    trials = [
-        TrialOutline(
-            n, {"lr": Compared(n)}, "r", "r", "p", "queued", None, 0, None, None, 0, None, 1, 1, 1
-        )
-        for n in range(100)
-    ]
-    before = next(Compared.count)
-    assert [float(value) for value in _tried(trials)["lr"]] == list(range(100))
-    assert next(Compared.count) == before + 1
-
-
 # ------------------------------------------------------------------------------- the client
 
 
@@ -233,12 +198,6 @@ def test_the_client_reads_further_pages_when_they_are_used(long_sweep, monkeypat
     assert len(asked) == 14, "the frame of a live sweep has its newest values"
 
 
-def test_acts_on_a_long_sweep_leave_all_of_its_trials_readable(long_sweep):
-    _, _, sweep = long_sweep
-    assert {trial.run.state for trial in sweep.cancel().trials} == {"cancelled"}
-    assert len(sweep.trials) == TRIALS
-
-
 def test_waiting_for_a_long_sweep_reads_only_what_trains_or_failed(long_sweep, monkeypatch):
     api, client, sweep = long_sweep
     first = api.store.sweeps.trials(sweep.id)[19].run_id
@@ -258,19 +217,3 @@ def test_waiting_for_a_long_sweep_reads_only_what_trains_or_failed(long_sweep, m
     assert all(params["state"] for params in asked[: len(seen)])
     assert (sweep.state, sweep.view.counts) == ("finished", seen[-1][1])
     assert len(sweep.trials) == TRIALS
-
-
-def test_a_short_sweep_is_waited_for_with_all_of_its_trials(long_sweep, monkeypatch):
-    api, _, sweep = long_sweep
-    monkeypatch.setattr(client_sweeps, "PAGE", TRIALS)
-    api.store.sweep_progress.cancel(sweep.id, actor="user")
-    seen = []
-    sweep.wait(timeout_s=60, progress=lambda view: seen.append(len(view.trials)))
-    assert seen == [TRIALS]
-
-
-def test_a_notebook_shows_the_trials_that_were_read_and_counts_the_others(long_sweep):
-    _, _, sweep = long_sweep
-    assert "21 more trials are not shown here." in sweep._repr_html_()
-    assert len(sweep.trials) == TRIALS
-    assert "not shown here" not in sweep._repr_html_()

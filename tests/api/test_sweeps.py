@@ -82,15 +82,6 @@ def test_finished_grid_is_extended_by_new_trials(api):
     assert more["counts"] == {"completed": 6, "queued": 2}
 
 
-def test_list_sweep_is_extended_by_points(api):
-    _, client = api
-    fields = spec(method="list", points=[{"train.optimizer.lr": 1e-3}])
-    del fields["parameters"]
-    sweep = client.post("/api/v1/sweeps", json={"spec": fields}).json()
-    more = act(client, sweep, "extend", {"points": [{"train.optimizer.lr": 1e-2}]})
-    assert rates(more) == [1e-3, 1e-2]
-
-
 @pytest.mark.parametrize(
     ("body", "status", "says"),
     [
@@ -151,14 +142,6 @@ def test_a_tpe_sweep_is_not_finished_before_its_last_point_unless_cancelled(api)
     assert (more["state"], more["trials_remaining"]) == ("running", 3)
 
 
-def test_a_tpe_sweep_of_few_points_says_that_all_are_random(api):
-    _, client = api
-    sweep = submit(client, method="tpe", trials=4, parameters={"train.optimizer.lr": LR})
-    assert sweep["notes"][0] == (
-        "All 4 points were drawn at random: TPE chooses from results from point 11 on."
-    )
-
-
 def complete(store, run_id):
     for old, new in [("starting", "running"), ("running", "completed")]:
         assert store.transitions.apply(
@@ -169,21 +152,6 @@ def complete(store, run_id):
             cause="completed",
             actor="dispatcher",
         )
-
-
-def test_a_finished_sweep_with_seeds_reports_noise_and_next_rates(api):
-    api_, client = api
-    sweep = submit(client, seeds=[0, 1])
-    for trial in sweep["trials"]:
-        # Lower is better throughout, so the best is at the edge; seeds differ by 0.02.
-        loss = 2 - trial["parameters"]["train.optimizer.lr"] + 0.02 * (trial["number"] % 2)
-        ingest(api_.store, begin(api_.store, trial["run"]["id"]), evaluation(100, loss))
-        complete(api_.store, trial["run"]["id"])
-    notes = client.get(f"/api/v1/sweeps/{sweep['id']}").json()["notes"]
-    command = f"lehr extend {sweep['id']} 'train.optimizer.lr=[0.1]'"
-    assert f"Learning rate to try next: 1.0e-1. Add it: `{command}`" in notes
-    [noise] = [note for note in notes if note.startswith("The noise between seeds is 0.014")]
-    assert noise.endswith("within it, these are equal: 1.0e-4, 1.0e-3, 1.0e-2.")
 
 
 @pytest.mark.parametrize("method", ["random", "tpe"])

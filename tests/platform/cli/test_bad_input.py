@@ -111,24 +111,6 @@ def call(tmp_path):
     return run
 
 
-# The quicker tests: services/test_transfer.py::test_sweep_without_a_verdict_is_refused,
-# analysis/test_lr_fit.py::test_any_trials_get_a_verdict, and those of plans below.
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", SWEEPS)
-def test_bad_sweep_gets_answers_or_one_error_from_each_command(lehr, name):
-    for args in (
-        ("show", name),
-        ("report", name),
-        ("compare", name, "waits"),
-        ("compare", name, "huge-run", "nan", "--metric", "train/loss", "--x", "flops"),
-        ("transfer", name, "--to", "target.json"),
-        ("diagnose", name),
-        ("seeds", name, "-y"),
-    ):
-        lehr(*args)
-        lehr(*args, "--json")
-
-
 @pytest.mark.parametrize(
     ("name", "shown"),
     [
@@ -147,30 +129,6 @@ def test_bad_sweep_is_judged_as_far_as_its_trials_allow(lehr, name, shown):
     assert len(ranked) == {"all-diverged": 0, "one-trial": 1, "maximize": 3}[name]
     values = [trial["compared_value"] for trial in ranked]
     assert values == sorted(values, reverse=name == "maximize")
-
-
-@pytest.mark.nightly  # services/test_report.py and cli/test_compare.py have ordinary ones.
-@pytest.mark.parametrize("name", ["silent", "nan", "huge-run", "waits", "empty-rollout"])
-def test_bad_run_gets_answers_or_one_error_from_each_command(lehr, name):
-    for args in (
-        ("show", name),
-        ("report", name),
-        ("compare", name, "huge-run"),
-        ("compare", "huge-run", name, "--x", "time", "--metric", "nobody/logs"),
-        ("diagnose", name),
-        ("transfer", name, "--to", "target.json"),
-        ("seeds", name, "-n", "0", "-y"),
-        ("seeds", name, "-n", "21", "-y"),
-        ("seeds", name, "-n", "1", "-y"),
-    ):
-        lehr(*args)
-        lehr(*args, "--json")
-
-
-@pytest.mark.nightly  # test_formats.py::test_sparkline_follows_the_loss has the values.
-def test_lists_show_values_beyond_all_bounds(lehr):
-    assert "huge-run" in lehr("ls").stdout
-    assert "huge" in lehr("ls", "--sweeps").stdout
 
 
 BATCH = "train.batch.sequences"

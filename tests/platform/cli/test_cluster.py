@@ -9,7 +9,6 @@ import pytest
 
 from lehr.cluster.dispatcher import Dispatcher
 from lehr.control.liveness import Liveness
-from lehr.control.nodes import LEFT
 from lehr.presenters.cluster import ClusterPresenter
 from lehr_testing.api import RUN_SPEC, TOKEN, finished, ingest, metrics, served, started
 from lehr_testing.cli import call
@@ -79,17 +78,6 @@ def test_ls_lists_each_node_with_its_gpus_and_how_many_are_busy(lehr):
     assert rows["gpu-right"] == ["gpu-right", "1", "0", "in", "use"]
 
 
-def test_node_that_has_left_is_shown_so_once_it_is_gone(lehr):
-    assert lehr("exclude", "gpu-right", "--reason", LEFT)[0] == 0
-    assert lines(lehr("ls")[1])["gpu-right"][3:5] == ["excluded:", "it"]
-    lehr.lost("gpu-right")
-    assert lines(lehr("ls")[1])["gpu-right"] == [
-        *("gpu-right", "1", "0"),
-        *("has", "left", "the", "cluster"),
-    ]
-    assert "gpu-right  10.0.0.2  has left the cluster" in lehr(group="status")[1]
-
-
 def test_status_does_not_offer_gpus_that_no_run_can_get(lehr):
     def shown():
         text = lehr(group="status")[1]
@@ -119,23 +107,6 @@ def test_status_does_not_offer_gpus_that_no_run_can_get(lehr):
     )
 
 
-def test_status_shows_a_node_of_another_token_as_one_that_must_join_again(tmp_path):
-    home = tmp_path / "home"
-    with served(home) as (api, address):
-        (home / "token").write_text(TOKEN)
-        gpus = [{"index": 0, "name": "NVIDIA H100", "memory_bytes": 1}]
-        known = {"address": "10.0.0.2", "gpus": gpus, "seen_at": time.time(), "key": "earlier"}
-        (home / "nodes.json").write_text(json.dumps({"cluster": "", "nodes": {"gpu-2": known}}))
-        url = "http://10.0.0.1:5347"
-        real = Dispatcher(api.store, home, gpus=1, node="gpu-1", server_url=url)
-        shown_by = ClusterPresenter(api.store, real.cluster, real.queue_order, embedded=True)
-        api.dispatcher.cluster = shown_by.cluster
-        environment = {"LEHR_SERVER": address, "LEHR_TOKEN": TOKEN, "LEHR_HOME": str(home)}
-        text = call("status", cwd=tmp_path, COLUMNS="250", **environment).stdout
-    assert "gpu-2  10.0.0.2  must join again, since the server's token was replaced" in text
-    assert "lehr node token" in text
-
-
 @pytest.mark.parametrize("state", ["starting", "up"])
 def test_status_shows_a_node_that_has_not_come_back(tmp_path, state):
     home = tmp_path / "home"
@@ -152,23 +123,6 @@ def test_status_shows_a_node_that_has_not_come_back(tmp_path, state):
         environment = {"LEHR_SERVER": address, "LEHR_TOKEN": TOKEN, "LEHR_HOME": str(home)}
         text = call("status", cwd=tmp_path, COLUMNS="160", **environment).stdout
     assert "gpu-2  10.0.0.2  has not come back since the server started\n" in text
-
-
-def test_status_says_of_an_active_run_that_its_node_is_gone(lehr):
-    def about_runs():
-        text = lehr(group="status")[1].splitlines()
-        start = next(n for n, line in enumerate(text) if line.startswith("  runs"))
-        return text[start : text.index("", start)]
-
-    assert about_runs() == ["  runs     1 active, 0 waiting"]
-    lehr.silent()
-    silent = "           one: its node does not respond; the run may continue"
-    assert about_runs()[1:] == [silent]
-    lehr.lost("gpu-left")
-    assert about_runs()[1:] == [f"{silent}; node gpu-left does not answer"]
-    lehr.finish()
-    saved = "its training has stopped and saved at step 5; its node has not reported its end yet"
-    assert about_runs()[1:] == [f"           one: {saved}; node gpu-left does not answer"]
 
 
 def test_doctor_names_nodes_that_are_not_there(lehr):
@@ -193,25 +147,6 @@ def test_node_is_excluded_with_a_reason_and_readmitted(lehr):
     assert lines(lehr("ls")[1])["gpu-right"][-2:] == ["in", "use"]
     assert lehr("readmit", "gpu-left")[:2] == (0, "gpu-left is readmitted: it can get new runs.\n")
     assert "excluded" not in lehr("ls")[1]
-
-
-def test_exclusion_without_a_reason_is_recorded_as_by_hand(lehr):
-    lehr("exclude", "gpu-right")
-    assert lines(lehr("ls")[1])["gpu-right"][3:] == ["excluded:", "by", "the", "user"]
-    # As earlier versions recorded it.
-    lehr("readmit", "gpu-right")
-    lehr("exclude", "gpu-right", "--reason", "excluded by the user")
-    assert lines(lehr("ls")[1])["gpu-right"][3:] == ["excluded:", "by", "the", "user"]
-
-
-@pytest.mark.parametrize("args", [("ls",), ("exclude", "gpu-left"), ("readmit", "gpu-left")])
-def test_json_output_is_the_cluster_view_of_the_api(lehr, args):
-    code, shown, _ = lehr(*args, "--json")
-    assert code == 0
-    view = json.loads(shown)
-    assert [one["name"] for one in view["nodes"]] == ["gpu-left", "gpu-right"]
-    assert (view["gpus_total"], view["gpus_busy"]) == (2, 1)
-    assert (view["nodes"][0]["excluded"] is not None) == (args[0] == "exclude")
 
 
 @pytest.mark.parametrize("verb", ["exclude", "readmit"])

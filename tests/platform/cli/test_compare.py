@@ -14,7 +14,6 @@ import pytest
 from lehr import Client
 from lehr.cli.compare import signed
 from lehr.errors import NotFound
-from lehr.schemas.comparisons import ComparisonView
 from lehr.specs import RunSpec
 from lehr_testing import cli, seeding
 from lehr_testing.api import TOKEN, served
@@ -76,28 +75,6 @@ def test_comparison_shows_deltas_speed_memory_and_differences(lehr):
     assert not [line for line in lines if line.startswith("!")]
 
 
-def test_two_factors_and_gaps_within_the_noise_have_notes(lehr):
-    output = lehr("compare", "base", "reseeded", "eight-bit").stdout
-    assert "! base and eight-bit differ in 2 factors" in output
-    assert "noise between seeds: 0." in output
-    [sentence] = [line for line in output.splitlines() if line.startswith("eight-bit ")]
-    assert "looks worse than base by" in sentence or "looks better than base by" in sentence
-    assert "within seed noise" in sentence
-    [line] = [line for line in output.splitlines() if line.split()[1:2] == ["reseeded"]]
-    assert "other seed" in line
-
-
-def test_json_output_is_the_view_of_the_api_for_each_axis(lehr):
-    for axis, common in {"step": 200, "tokens": 200 * 65_536, "time": None, "flops": None}.items():
-        done = lehr("compare", "base", "faster", "--x", axis, "-m", "train/loss", "--json")
-        view = ComparisonView.model_validate(json.loads(done.stdout)["comparison"])
-        assert view.x_axis == axis
-        assert view.metric == "train/loss"
-        assert common is None or view.common_x == common
-        assert [one.name for one in view.results] == ["base", "faster"]
-        assert all(one.value is not None and one.tokens_per_s for one in view.results)
-
-
 def test_runs_are_shown_in_groups(lehr):
     output = lehr("compare", "base", "reseeded", "faster", "--by", "lr").stdout
     table = [line.split() for line in output.splitlines()]
@@ -111,18 +88,6 @@ def test_runs_are_shown_in_groups(lehr):
     assert refused.returncode == 2
     assert "no" not in refused.stdout
     assert "by: none of these runs has a config path or a metric 'learning'." in refused.stderr
-
-
-def test_repetitions_of_a_program_are_listed_by_their_seeds(lehr):
-    output = lehr("seeds", "program", "-n", "2", "-y").stdout
-    assert "program-seeds" in output
-    assert "seeds 0, 1" in output
-
-
-def test_sweep_is_compared_as_its_runs(lehr):
-    done = json.loads(lehr("compare", "base", "grid", "--json").stdout)["comparison"]
-    assert [one["name"] for one in done["results"]] == ["base", "grid-2", "grid-1"]
-    assert done["common_x"] == 100
 
 
 def test_runs_of_different_held_out_sets_are_announced_first_and_have_no_delta(lehr):
@@ -145,26 +110,6 @@ def test_runs_of_different_held_out_sets_are_announced_first_and_have_no_delta(l
     train = lehr("compare", "base", "few-tokens", "-m", "train/loss").stdout
     assert train.startswith("train/loss at step 200")
     assert "held-out" not in train
-
-
-def test_a_held_out_set_that_was_not_recorded_is_announced_first(lehr):
-    output = " ".join(lehr("compare", "base", "old").stdout.split())
-    assert output.startswith(
-        "! val/loss may not be comparable: old recorded no digest of the held-out set"
-    )
-
-
-def test_trials_of_different_held_out_sets_have_no_rank_and_no_best(lehr):
-    lines = lehr("show", "mixed").stdout.splitlines()
-    [first] = [
-        n for n, line in enumerate(lines) if line.startswith("! val/loss cannot be compared")
-    ]
-    [head] = [n for n, line in enumerate(lines) if line.startswith("#")]
-    assert first < head
-    assert [line.split()[0] for line in lines[head + 1 : head + 3]] == ["—", "—"]
-    assert " best " not in "\n".join(lines)
-    [listed] = [x for x in lehr("ls", "--sweeps").stdout.splitlines() if " mixed " in x]
-    assert "different held-out sets" in listed
 
 
 def test_invalid_comparison_is_rejected_with_the_reason(lehr, server):

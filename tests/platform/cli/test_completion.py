@@ -16,7 +16,6 @@ from lehr_testing import cli
 from lehr_testing.api import RUN_SPEC, TOKEN, served
 
 BIN = Path(sys.executable).parent
-LEHR = str(BIN / "lehr")
 
 
 def call(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -88,24 +87,3 @@ def test_bash_loads_the_script_and_completes():
         '_lehr_completion lehr; echo "${COMPREPLY[@]}"'
     )
     assert call("bash", "-c", script).stdout.split() == ["compare"]
-
-
-@pytest.mark.skipif(not shutil.which("zsh"), reason="there is no zsh")
-def test_zsh_loads_the_script():
-    loaded = (
-        'autoload -U compinit && compinit -D; eval "$(lehr --show-completion zsh)"; '
-        "echo $_comps[lehr]"
-    )
-    assert call("zsh", "-fc", loaded).stdout.strip() == "_lehr_completion"
-
-
-@pytest.mark.skipif(not shutil.which("fish"), reason="there is no fish")
-def test_fish_loads_the_script_and_completes(tmp_path):
-    done = call(
-        "fish",
-        "--no-config",
-        "-c",
-        'lehr --show-completion fish | source; complete -C "lehr comp"',
-        HOME=str(tmp_path),
-    )
-    assert done.stdout.split()[:1] == ["compare"]

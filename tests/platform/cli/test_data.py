@@ -59,31 +59,6 @@ def test_corpus_of_a_sweep_is_prepared_once_and_reused(lehr, tmp_path):
     assert one["size_bytes"] >= 2 * one["tokens"]
 
 
-@pytest.mark.nightly  # trainer/process/test_mix.py prepares and trains on one.
-def test_all_corpora_of_a_mix_are_prepared(lehr, tmp_path):
-    spec = lr_sweep(text_corpus(tmp_path / "web"), "s", [1e-3])
-    parts = {
-        name: {
-            "weight": weight,
-            "corpus": {
-                "kind": "text",
-                "paths": [str(text_corpus(tmp_path / name))],
-                "document": "paragraph",
-            },
-        }
-        for name, weight in (("web", 3), ("code", 1))
-    }
-    spec["run"]["train"]["data"]["corpus"] = {"kind": "mix", "parts": parts}
-    file = tmp_path / "sweep.yaml"
-    file.write_text(json.dumps(spec))
-    done = lehr("data", "prepare", str(file))
-    assert done.returncode == 0, done.stderr
-    assert "web: 75.0% of training" in done.stdout
-    assert "epochs in this run" in done.stdout
-    prepared = (tmp_path / "home" / "data").glob("*/manifest.json")
-    assert len(list(prepared)) == 2
-
-
 def test_missing_corpus_is_reported_in_one_line(lehr, tmp_path):
     file = tmp_path / "sweep.yaml"
     file.write_text(json.dumps(lr_sweep(tmp_path / "nowhere", "s", [1e-3])))

@@ -9,7 +9,6 @@ import sys
 import threading
 from pathlib import Path
 
-import pytest
 import yaml
 
 from lehr import home as homes
@@ -97,22 +96,6 @@ def test_a_backup_taken_while_another_process_writes_restores_clean(
     assert 19 <= len(steps) <= written[0]
 
 
-@pytest.mark.nightly  # The lock is tested in platform/test_home.py.
-@pytest.mark.parametrize("what", ["rebuild", "upgrade", "restore"])
-def test_command_that_needs_a_stopped_server_is_rejected_without_changes(
-    store: Store, tmp_path: Path, what: str
-) -> None:
-    recorded_attempt(store)
-    before = (store.home / "streams.db").stat().st_ino
-    done = process(store.home, what, *([str(tmp_path)] if what == "restore" else []))
-    assert done.returncode == 2
-    assert done.stderr == (
-        f"lehr db {what} needs the server to be stopped: process {os.getpid()} uses {store.home}.\n"
-        "  Stop it: lehr down --keep-runs (the next lehr up adopts the trainings)\n"
-    )
-    assert (store.home / "streams.db").stat().st_ino == before
-
-
 def test_lost_record_is_refused_and_a_new_one_is_begun_on_request(tmp_path: Path) -> None:
     home = tmp_path / "home"
     with fresh_store(home) as store:
@@ -168,14 +151,3 @@ def test_restore_over_a_home_needs_replace_and_keeps_the_old_files(tmp_path: Pat
     done = lehr(home, "restore", str(kept), "--replace", "--json")
     assert json.loads(done.stdout)["backup"]["runs"] == 1
     assert [path.name for path in home.glob("replaced-*/lehr.db")] == ["lehr.db"]
-
-
-def test_home_without_a_database_and_invalid_backup_are_errors(tmp_path: Path) -> None:
-    for what in ("check", "backup", "rebuild", "upgrade"):
-        done = lehr(tmp_path, what, *([str(tmp_path / "x")] if what == "backup" else []))
-        assert done.returncode == 2, what
-        assert done.stderr.startswith(f"{tmp_path} has no lehr.db"), what
-        assert not (tmp_path / "x").exists()
-    done = lehr(tmp_path, "restore", str(tmp_path / "nothing"), "--json")
-    assert done.returncode == 2
-    assert json.loads(done.stdout)["error"]["code"] == "not_found"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from lehr.cli import daemon, last_start, server
 from lehr.cli.daemon import RunningServer, ServerOptions
 from lehr.cli.processes import ProcessId, stop
 from lehr.cli.shutdown import ShutdownReport
-from lehr.errors import LehrError
 from lehr_testing.cli import call
 from lehr_testing.processes import NOWHERE
 from lehr_testing.server import free_port
@@ -93,30 +91,6 @@ def test_up_without_the_options_of_before_names_them_and_the_command(home: Path)
 
 
 @pytest.mark.usefixtures("starts")
-def test_up_with_the_options_of_before_or_other_values_shows_no_warning(home: Path) -> None:
-    """Another address is meant: who gives one knows."""
-    options = shlex.split(COMMAND.partition(" up ")[2])
-    options[options.index("0.0.0.0")] = "10.0.0.1"
-    assert "!" not in printed("up", *options, home=home, LEHR_RUNS=SHARED)
-
-
-@pytest.mark.usefixtures("starts")
-@pytest.mark.parametrize("folders", [{"LEHR_RUNS": SHARED}, {}])
-def test_up_with_another_folder_of_runs_names_both_and_the_command(
-    home: Path, folders: dict[str, str]
-) -> None:
-    """Also where the last one was the home's own."""
-    record = json.loads((home / "up.json").read_text())
-    (home / "up.json").write_text(json.dumps({**record, "folders": folders}))
-    options = shlex.split(COMMAND.partition(" up ")[2])
-    output = printed("up", *options, home=home, LEHR_RUNS="/other")
-    before = folders.get("LEHR_RUNS", home / "runs")
-    assert f"! The last server had its runs in {before}; this one has them in /other." in output
-    command = COMMAND if folders else COMMAND.partition("' ")[2]
-    assert output.partition("lehr down --keep-runs, then ")[2].startswith(command)
-
-
-@pytest.mark.usefixtures("starts")
 def test_folder_of_runs_that_a_running_server_does_not_use_is_named(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,47 +102,12 @@ def test_folder_of_runs_that_a_running_server_does_not_use_is_named(
     assert "!" not in printed("up", home=home, LEHR_RUNS=SHARED)
 
 
-@pytest.mark.usefixtures("starts")
-def test_first_up_of_a_home_shows_no_warning(home: Path) -> None:
-    (home / "up.json").unlink()
-    assert "!" not in printed("up", home=home, LEHR_RUNS="/other")
-
-
 def test_down_prints_the_command_that_starts_it_again(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopped = ShutdownReport(stopped=["the server"])
     monkeypatch.setattr("lehr.cli.shutdown.take_down", lambda *_, **__: stopped)
     assert printed("down", home=home).endswith(f"To start it again as it was: {COMMAND}")
-
-
-def test_server_gets_absolute_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    prints = [
-        sys.executable,
-        "-c",
-        "import os; print(os.environ['LEHR_RUNS']); raise SystemExit(3)",
-    ]
-    monkeypatch.setattr(daemon, "server_command", lambda *_: prints)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LEHR_RUNS", "runs")
-    home = tmp_path / "home"
-    with pytest.raises(Exception, match="exit code 3") as raised:
-        daemon.start(home, CLUSTER)
-    assert str(tmp_path / "runs") in raised.value.hint
-
-
-def test_start_that_fails_leaves_the_record_of_the_last_one(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = (home / "up.json").read_bytes()
-    monkeypatch.setattr(daemon, "server_command", lambda *_: [sys.executable, "-c", "exit(3)"])
-    with pytest.raises(LehrError, match="exit code 3"):
-        daemon.start(home, ServerOptions())
-    assert (home / "up.json").read_bytes() == before
-    (home / "up.json").unlink()
-    with pytest.raises(LehrError, match="exit code 3"):
-        daemon.start(home, ServerOptions())
-    assert daemon.recorded_start(home) is None
 
 
 def test_start_that_succeeds_is_recorded(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,26 +119,3 @@ def test_start_that_succeeds_is_recorded(home: Path, monkeypatch: pytest.MonkeyP
         assert daemon.recorded_start(home) == (options, {"LEHR_RUNS": str(home / "runs")})
     finally:
         stop(running.process, timeout_s=20)
-
-
-@pytest.fixture
-def executes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace the end of a foreground start, which would replace this process."""
-    monkeypatch.setattr(daemon.os, "execve", lambda *_: None)
-    monkeypatch.setattr(daemon.os, "chdir", lambda *_: None)
-
-
-@pytest.mark.usefixtures("executes")
-def test_foreground_server_forgets_the_options_of_an_earlier_one(home: Path) -> None:
-    daemon.run_in_foreground(home, ServerOptions(host="127.0.0.1"))
-    assert last_start.before(home) == []
-
-
-@pytest.mark.usefixtures("executes")
-def test_foreground_start_beside_a_running_server_keeps_its_options(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    running = RunningServer(home, "http://127.0.0.1:1", ProcessId(1, "x"), None)
-    monkeypatch.setattr(daemon, "running_server", lambda _: running)
-    daemon.run_in_foreground(home, ServerOptions(host="127.0.0.1"))
-    assert last_start.command(last_start.before(home)) == COMMAND

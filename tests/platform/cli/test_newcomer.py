@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import yaml
-from click.testing import CliRunner
-from typer.main import get_command
 
 from lehr.cli import main
 from lehr.cli import run as entry
-from lehr.cli.main import MODULES, root
 from lehr.client.transport import Transport
 from lehr_testing import cli, seeding
 from lehr_testing.api import TOKEN, served
@@ -42,18 +37,6 @@ def test_name_of_a_sweep_where_a_run_is_needed_is_answered_with_its_runs(lehr):
     assert run("show", "lr-grid").returncode == 0
     assert "'lr-grid-1' is a run, not a sweep." in run("extend", "lr-grid-1", "x=[1]").stderr
     assert f"'{sweep.id}' is a sweep, not a run." in run("logs", sweep.id).stderr
-
-
-def test_metrics_are_not_written_into_a_file_for_something_else(lehr, tmp_path):
-    api, run = lehr
-    seeding.start(api.store, api.store.runs.create(seeding.run_spec("first"))).train(range(1, 4))
-    done = run("export", "first", "-o", "model.safetensors")
-    assert done.returncode == 2
-    assert "model.safetensors has the suffix .safetensors" in done.stderr
-    assert "lehr checkpoints export" in done.stderr
-    assert not (tmp_path / "model.safetensors").exists()
-    assert run("export", "first", "-o", "any.name", "--format", "jsonl").returncode == 0
-    assert (tmp_path / "any.name").read_text().count("\n") == 3
 
 
 @pytest.mark.parametrize(
@@ -98,47 +81,6 @@ def test_config_of_a_training_is_one_error_that_shows_where_it_belongs(tmp_path)
     assert "is not a field" not in done.stderr
 
 
-def test_home_of_a_corpus_path_is_that_of_the_user(tmp_path):
-    train = {**RUN["train"], "data": {"corpus": {"kind": "text", "paths": ["~/texts"]}}}
-    (tmp_path / "run.yaml").write_text(yaml.safe_dump({**RUN, "train": train}))
-    from lehr.specs import load_spec
-
-    spec = load_spec(tmp_path / "run.yaml")
-    assert spec.train.data.corpus.paths == [os.path.expanduser("~/texts")]  # noqa: PTH111
-
-
-def test_card_that_no_table_has_is_answered_with_those_that_it_has(tmp_path):
-    spec = {**RUN, "resources": {"gpus": 1, "gpu_type": "rtx9999"}}
-    (tmp_path / "run.yaml").write_text(yaml.safe_dump(spec))
-    text = cli.call("plan", "run.yaml", cwd=tmp_path, LEHR_HOME=str(tmp_path), COLUMNS="300").stdout
-    assert "rtx9999 is not known. Known: B200, H200" in text
-
-
-def test_no_command_in_the_help_of_a_group_is_cut_off():
-    command = get_command(root)
-    for name in MODULES:
-        group = command.get_command(None, name)
-        if not hasattr(group, "commands"):
-            continue
-        shown = CliRunner().invoke(group, ["--help"], terminal_width=80).output
-        listed = shown.partition("Commands:")[2]
-        assert listed, name
-        assert "..." not in listed, name
-
-
-def test_short_option_of_help_is_known_to_every_command():
-    command = get_command(root)
-
-    def shown(words, command):
-        done = CliRunner().invoke(get_command(root), [*words, "-h"])
-        assert (done.exit_code, done.output[:6]) == (0, "Usage:"), words
-        for name, inner in getattr(command, "commands", {}).items():
-            shown([*words, name], inner)
-
-    for name in MODULES:
-        shown([name], command.get_command(None, name))
-
-
 def test_start_without_the_server_extra_is_one_sentence_with_the_command(tmp_path, monkeypatch):
     monkeypatch.setattr(extras, "find_spec", lambda module: None)
     for command in (["up"], ["up", "--foreground"], ["demo"]):
@@ -148,17 +90,6 @@ def test_start_without_the_server_extra_is_one_sentence_with_the_command(tmp_pat
             "this needs structlog, which is not installed.",
             f"  Install it: {extras.install('lehr[server]')}",
         ]
-
-
-def test_runs_of_a_sweep_are_listed_with_the_values_that_it_tries(lehr):
-    api, run = lehr
-    seeding.create_sweep(api.store, seeding.lr_sweep("grid", [1e-4, 3e-4]))
-    head, *rows = run("ls", "--sweep", "grid").stdout.splitlines()
-    assert head.split()[:4] == ["id", "name", "lr", "state"]
-    assert {tuple(row.split()[1:3]) for row in rows} == {
-        ("grid-1", "1.0e-4"),
-        ("grid-2", "3.0e-4"),
-    }
 
 
 def interrupted(*_, **__):

@@ -9,9 +9,8 @@ from dataclasses import replace
 import pytest
 
 from lehr import home, node_tokens
-from lehr.cluster import port_ranges
 from lehr.cluster.ray_access import RayAccess
-from lehr.joining import checks, record
+from lehr.joining import record
 from lehr.node.runs_folder import MARKER
 from lehr.node.stop import End, StoppedTrainings
 from lehr.schemas.cluster import ClusterView
@@ -83,15 +82,6 @@ def test_token_to_join_comes_from_a_file_too_and_as_an_argument_with_a_warning(
     assert "both given" in lehr("join", server, *both)[2]
 
 
-def test_server_of_one_machine_has_no_command_for_others(lehr, tmp_path):
-    assert "no Lehr server is running" in lehr("token")[2]
-    write_home(tmp_path / "machine", "http://127.0.0.1:5347")
-    code, _, error = lehr("token")
-    assert code == 2
-    assert "other machines cannot reach this server" in error
-    assert "--public-url" in error
-
-
 def test_checks_are_listed_and_a_machine_with_a_bad_one_does_not_join(lehr, server, tmp_path):
     code, shown, _ = lehr("join", server, "--token", TOKEN, "--gpus", "2", "--name", "gpu-2")
     assert code == 1
@@ -124,34 +114,6 @@ def test_check_changes_nothing_on_the_machine(lehr, server, tmp_path, monkeypatc
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
     assert not (of_server / MARKER).exists()
     assert asked == [True, True]
-
-
-def test_check_says_what_comes_next_if_all_is_well(lehr, server, monkeypatch):
-    monkeypatch.setattr(checks, "check_machine", lambda *_: [])
-    check = ("join", server, "--token", TOKEN, "--gpus", "2", "--check")
-    code, shown, _ = lehr(*check)
-    assert code == 0
-    assert shown.strip() == "This machine can join: run the same command without --check."
-    assert json.loads(lehr(*check, "--json")[1])["checks"] == []
-
-
-def test_check_names_a_home_that_could_not_be_made(lehr, server, tmp_path):
-    (tmp_path / "file").write_text("")
-    check = ("join", server, "--token", TOKEN, "--gpus", "2", "--check")
-    code, _, error = lehr(*check, LEHR_HOME=str(tmp_path / "file" / "home"))
-    assert code == 2
-    assert f"cannot be Lehr's home: {tmp_path / 'file'} is not a folder" in error
-
-
-def test_base_port_among_those_of_connections_is_to_be_fixed(lehr, server, monkeypatch):
-    # Below the kernel's real range: other tests beside this one have connections there.
-    monkeypatch.setattr(port_ranges, "given_by_kernel", lambda: [range(17_000, 31_000)])
-    join = ("join", server, "--token", TOKEN, "--gpus", "2", "--base-port", "18000", "--json")
-    code, shown, _ = lehr(*join)
-    assert code == 1
-    [found] = [one for one in json.loads(shown)["checks"] if one["name"] == "ports"]
-    assert found["status"] == "bad"
-    assert "1024 to 16879" in found["fix"]
 
 
 def test_wrong_token_and_wrong_options_are_errors_and_record_nothing(lehr, server, tmp_path):
@@ -229,20 +191,6 @@ def test_machine_that_leaves_names_the_runs_that_it_stopped_and_how_to_come_back
     assert record.read(tmp_path / "machine") is None
 
 
-def test_machine_that_leaves_names_its_runs_for_programs(lehr, joined, monkeypatch):
-    stopped = StoppedTrainings({"efgh5678-1": End.SAVED})
-    monkeypatch.setattr("lehr.node.stop.stop_all", lambda *_, **__: stopped)
-    found = json.loads(lehr("leave", "--json")[1])
-    assert found == {
-        "node": "n1",
-        "saved": 1,
-        "unsaved": 0,
-        "over": 0,
-        "killed": 0,
-        "runs": ["efgh5678"],
-    }
-
-
 def test_joining_again_waits_until_the_old_node_is_gone(
     lehr, server, joined, tmp_path, monkeypatch
 ):
@@ -265,29 +213,3 @@ def test_joining_again_waits_until_the_old_node_is_gone(
     assert code == 0
     assert "n9 has joined" in shown
     assert happened == [True, True, False, "started", False, True]
-
-
-def test_joining_again_with_other_options_is_refused_while_it_is_joined(
-    lehr, server, joined, tmp_path, monkeypatch
-):
-    """It would restart the node with them under the trainings; so it changes nothing."""
-    join = ("join", server, "--token", TOKEN, "--name", "n1", "--gpus", "3", "--check")
-    runs = ("--runs", "/mnt/our runs")
-    _, shown, warned = lehr(*join, *runs)
-    assert "127.0.0.1:1 cannot be reached" in shown
-    assert "! Other than it joined before: --gpus 3 instead of 2" in warned
-    monkeypatch.setattr("lehr.joining.daemon.keeper_pid", lambda _: 1)
-    code, shown, error = lehr(*join[:-1], *runs)
-    assert (code, shown) == (2, "")
-    assert "would change: --gpus 3 instead of 2.\n" in error
-    assert "lehr node leave, then join" in error
-    assert record.read(tmp_path / "machine") == joined
-
-
-def test_down_on_a_joined_machine_names_its_node_and_how_it_leaves(lehr, joined, tmp_path):
-    done = call("down", cwd=tmp_path, LEHR_HOME=str(tmp_path / "machine"))
-    assert done.returncode == 2
-    assert f"this machine runs no server: it is node n1 of {joined.server_url}" in done.stderr
-    assert "lehr node leave" in done.stderr
-    other = call("down", cwd=tmp_path, LEHR_HOME=str(tmp_path / "other"))
-    assert (other.returncode, other.stdout) == (0, "Lehr is not running.\n")

@@ -65,13 +65,6 @@ def process(tmp_path):
     return call
 
 
-def test_help_lists_every_command(process):
-    done = process("--help")
-    assert done.returncode == 0
-    for name in MODULES:
-        assert f"  {name} " in done.stdout
-
-
 def verbs():
     """Return every command; for a group each of its subcommands."""
     root = typer.main.get_group(main.root)
@@ -263,15 +256,6 @@ def test_wrong_input_exits_with_2_and_reports_that_nothing_was_recorded(lehr, tm
     assert lines[2] == "Nothing was recorded."
 
 
-def test_errors_as_json_keep_their_exit_code(lehr):
-    done = lehr("submit", "tests/data/run.yaml", "train.steps=-5", "--json")
-    assert done.returncode == 2
-    error = json.loads(done.stdout)["error"]
-    assert error["code"] == "invalid_spec"
-    assert error["problems"][0]["path"] == "train.steps"
-    assert json.loads(lehr("ls", "--json").stdout)["error"]["code"] == "server_unavailable"
-
-
 def test_a_spec_may_come_from_standard_input(process):
     text = (ROOT / "tests/data/run.yaml").read_text()
     done = process("plan", "-", "train.steps=7", "--json", stdin=text)
@@ -300,12 +284,6 @@ def test_schemas_are_json(lehr, kind):
     schema = json.loads(lehr("schema", kind).stdout)
     assert schema["title"] == f"Lehr {kind}"
     assert schema["type"] == "object"
-
-
-def test_down_reports_that_nothing_is_running(lehr):
-    done = lehr("down")
-    assert done.returncode == 0
-    assert done.stdout == "Lehr is not running.\n"
 
 
 def test_doctor_lists_its_findings(lehr):

@@ -8,9 +8,8 @@ import unicodedata
 import pytest
 
 from lehr.cli import output
-from lehr.cli.show import mirror_text, relevant_events
+from lehr.cli.show import relevant_events
 from lehr.errors import LehrError
-from lehr.schemas.runs import WandbView
 from lehr.schemas.streams import EventView
 from lehr_testing import cli, seeding, stores
 from lehr_testing.api import TOKEN, served
@@ -35,19 +34,6 @@ def test_history_keeps_a_lost_attempt_and_a_resumption_despite_many_checkpoints(
     assert shown[:2] == [lost, later[0]]
     assert [e.at for e in shown[2:]] == [float(step) for step in range(21, 31)]
     assert {e.kind for e in shown[2:]} == {"checkpoint"}
-
-
-def test_a_retried_failure_is_shown_but_the_first_queueing_is_not():
-    submitted = event(0, "transition", **{"from": None}, to="queued")
-    failed = event(1, "transition", **{"from": "running"}, to="failed")
-    retried = event(2, "transition", **{"from": "failed"}, to="queued")
-    later = [event(3 + n, "evaluation") for n in range(20)]
-    assert relevant_events([submitted, failed, retried, *later]) == [failed, *later[-12:]]
-
-
-def test_a_short_history_is_shown_whole():
-    history = [event(n, "notice") for n in range(5)]
-    assert relevant_events(history) == history
 
 
 def test_alert_is_shown_with_how_sure_it_is_its_cause_what_to_try_and_its_source(tmp_path):
@@ -75,23 +61,6 @@ def test_alert_is_shown_with_how_sure_it_is_its_cause_what_to_try_and_its_source
         assert line["text"] in " ".join(text.split())
         assert line["text"] in " ".join(diagnosed.split())
     assert [line["name"] for line in alert["explanation"]] == ["seen", "sure", "cause", "try"]
-
-
-def test_mirror_is_shown_with_its_page_or_the_folder_for_wandb_sync():
-    offline = WandbView(
-        mode="offline",
-        state="done",
-        records=12,
-        behind_bytes=0,
-        folder="/home/ann/.lehr/wandb/k3/wandb/offline-run-1",
-        text="offline, 12 of 12 records",
-    )
-    assert mirror_text(offline) == f"offline, 12 of 12 records   {offline.folder}"
-    page = {"mode": "online", "url": "https://wandb.ai/ann/p/runs/k3", "folder": None}
-    online = offline.model_copy(update=page)
-    assert mirror_text(online).endswith("   https://wandb.ai/ann/p/runs/k3")
-    assert mirror_text(offline.model_copy(update={"folder": None})) == offline.text
-    assert mirror_text(None) == ""
 
 
 def test_note_and_logged_config_are_shown_without_control_characters(tmp_path):

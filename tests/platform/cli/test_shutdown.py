@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import subprocess
 import sys
 from pathlib import Path
@@ -69,12 +68,3 @@ def test_server_is_said_to_be_killed_only_if_it_does_not_end_in_time(
     [stopped] = shutdown.take_down(tmp_path, keep_runs=False, timeout_s=1).stopped
     expected = "the server (killed: it did not end within 1 s)" if ignored else "the server"
     assert stopped == expected
-
-
-def test_home_of_a_server_that_begins_meanwhile_is_left_alone(
-    ended: dict[str, str], tmp_path: Path
-) -> None:
-    with (tmp_path / "lehr.lock").open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        report = shutdown.take_down(tmp_path, keep_runs=False, timeout_s=1)
-    assert report.trainings.counts["saved"] == len(ended)

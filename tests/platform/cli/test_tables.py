@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from lehr.cli.sweep_table import headline, sweep_eta, trials_table
+from lehr.cli.sweep_table import sweep_eta, trials_table
 from lehr.schemas.runs import GpuRef, Latest, RunView
 from lehr.schemas.sweeps import SweepDetail, TrialView
 from lehr_testing.sweep_views import progress_fields
@@ -100,19 +100,6 @@ def test_table_has_the_best_first_the_unranked_last_and_names_each_run():
     assert lines[4].endswith("queued: waits for 1 x A100; next in line")
 
 
-def test_table_has_a_node_column_if_there_are_several_nodes():
-    lines = text(
-        trials_table(
-            sweep(
-                trial(1, 1e-4, "running", step=1, node="n1"),
-                trial(2, 1e-3, "running", step=1, node="n2"),
-            )
-        )
-    )
-    assert "n1:0" in lines[1]
-    assert "n2:1" in lines[2]
-
-
 def test_user_text_is_not_markup_and_has_no_terminal_codes():
     odd = trial(1, "[/]", "failed", reason="\x1b[2J\x1b]0;title\x07gone [/dim] C:\\temp")
     view = sweep(odd).model_copy(update={"metric": "[/val]"})
@@ -121,13 +108,6 @@ def test_user_text_is_not_markup_and_has_no_terminal_codes():
     assert lines[1].split()[2] == "[/]"
     assert lines[1].endswith("failed: gone [/dim] C:\\temp")
     assert "\x1b" not in "".join(lines)
-
-
-def test_headline_has_counts_and_the_estimated_time():
-    line = text(headline(sweep(*TRIALS[:2])))[0]
-    assert line == "lr-grid   running 2 · done 0   step 412/1,000   ETA 21 m"
-    line = text(headline(sweep(*TRIALS)))[0]
-    assert "running 2 · done 0 · waiting 1 · failed 1" in line
 
 
 def test_estimate_includes_the_waves_of_pending_trials():

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-import time
 
 import pyarrow.parquet as pq
 import pytest
 
 from lehr import Client
-from lehr.control.lifecycle import RunState
 from lehr.schemas.cluster import QueueEntry
 from lehr.specs import load_spec
 from lehr_testing import cli
 from lehr_testing.api import (
     RUN_SPEC,
-    SWEEP_SPEC,
     TOKEN,
     begin,
     end,
@@ -72,39 +69,6 @@ def test_the_queue_is_listed_in_order_with_reasons(api, lehr):
     assert [one["run_id"] for one in found] == ["m8c4w9zz", "k3f9x2ab"]
 
 
-def test_queue_shows_when_runs_are_expected_to_start_and_what_that_rests_on(api, lehr):
-    entry = QueueEntry(
-        position=1,
-        run_id="m8c4w9zz",
-        name="next",
-        gpus=1,
-        nodes=1,
-        gpu_type=None,
-        priority=0,
-        reason="next in line",
-        queued_at=1_760_000_000.0,
-        expected_start=time.time() + 3600,
-        expected_because="big-run ends (600 steps left)",
-    )
-    unknown = {"expected_start": None, "expected_because": "big-run has no measured speed"}
-    api[0].dispatcher.waiting = [entry, entry.model_copy(update={"position": 2, **unknown})]
-    head, first, second = (line.rstrip() for line in lehr("queue").stdout.splitlines())
-    assert head.split()[-2:] == ["start", "why"]
-    assert "in about 1 h " in first
-    assert first.endswith("next in line; when big-run ends (600 steps left)")
-    assert second.split()[-1] == "speed"
-    assert "—" in second
-    assert second.endswith("next in line; big-run has no measured speed")
-
-
-def test_resumed_run_that_is_still_paused_is_said_to_be_queued_again(api, lehr):
-    run = api[0].store.runs.create(load_spec({**RUN_SPEC, "name": "one"}))
-    ingest(api[0].store, begin(api[0].store, run.id), started())
-    end(api[0].store, run.id, RunState.STOPPING)
-    end(api[0].store, run.id, RunState.PAUSED)
-    assert lehr("resume", "one").stdout == f"one ({run.id}): paused, will be queued again\n"
-
-
 def test_empty_list_explains_why_it_is_empty(api, lehr):
     assert "No runs. Create some: lehr demo" in lehr("ls").stderr
     ended_run(api[0])
@@ -131,33 +95,6 @@ def ended_run(api_, name="one"):
     ingest(api_.store, attempt, started() + metrics(1, 5))
     end(api_.store, run.id)
     return run.id
-
-
-def test_runs_are_archived_and_deleted_by_command(api, lehr):
-    run_id = ended_run(api[0])
-    assert f"one ({run_id}) is archived" in lehr("archive", "one").stdout
-    assert json.loads(lehr("ls", "--json").stdout)["runs"] == []
-    assert "is no longer archived" in lehr("unarchive", "one").stdout
-    asked = lehr("delete", "one")
-    assert asked.returncode == 2
-    assert "Re-run with --yes" in asked.stderr
-    assert api[0].store.series.metrics(run_id)
-    freed = json.loads(lehr("delete", "one", "-y", "--json").stdout)["deleted"]
-    assert (freed["run_id"], freed["deleted"]) == (run_id, True)
-    assert freed["bytes"] > 0
-    assert api[0].store.series.metrics(run_id) == []
-    assert "its record is kept" in lehr("delete", "one", "-y").stdout
-
-
-def test_invalid_fork_and_delete_are_rejected_with_the_reason(api, lehr):
-    ended_run(api[0])
-    done = lehr("fork", "one", "--step", "3")
-    assert done.returncode == 2
-    assert "one has no checkpoint to fork from" in done.stderr
-    run = api[0].store.runs.create(load_spec({**RUN_SPEC, "name": "waits"}))
-    done = lehr("delete", "waits", "-y")
-    assert done.returncode == 2
-    assert f"lehr cancel {run.id}" in done.stderr
 
 
 def test_fork_to_another_optimizer_starts_it_without_state(api, lehr):
@@ -240,14 +177,3 @@ def test_plan_uses_the_median_speed_of_a_similar_run(api, lehr, tmp_path):
     (tmp_path / "new.yaml").write_text(json.dumps(RUN_SPEC))
     result = lehr("plan", "new.yaml").stdout
     assert "from before, at its median 50 tok/s" in result
-
-
-def test_submit_and_show_print_the_warnings_of_a_run(api, lehr, tmp_path):
-    api_, _ = api
-    api_.dispatcher.separate = ["n1", "n2"]
-    (tmp_path / "run.yaml").write_text(json.dumps(RUN_SPEC))
-    (tmp_path / "sweep.yaml").write_text(json.dumps(SWEEP_SPEC))
-    warning = "! Its checkpoints stay on the node that writes them, because the nodes (n1, n2) do"
-    for args in (["submit", "run.yaml"], ["show", "one"], ["sweep", "-y", "sweep.yaml"]):
-        assert warning in lehr(*args).stdout, args
-    assert warning in lehr("show", "grid").stdout

@@ -1,6 +1,5 @@
 """The Python client with a real server: types, exact values, retries, errors with a remedy."""
 
-import math
 import threading
 
 import pytest
@@ -10,10 +9,7 @@ from lehr.control.lifecycle import RunState
 from lehr.errors import (
     Conflict,
     NotFound,
-    ServerUnavailable,
     SpecError,
-    Unauthorized,
-    UserError,
 )
 from lehr_testing.api import (
     RUN_SPEC,
@@ -29,7 +25,6 @@ from lehr_testing.api import (
     served,
     started,
 )
-from lehr_testing.server import free_port
 
 RUN_YAML = """\
 name: from-file
@@ -81,28 +76,8 @@ def test_paths_of_a_submitted_file_are_relative_to_its_folder(client, tmp_path):
     assert client.run(run.id[:5]).name == "from-file"
 
 
-def test_repeated_submission_with_one_key_is_one_run(client):
-    one = client.submit(RUN_SPEC, idempotency_key="k")
-    two = client.submit(RUN_SPEC, idempotency_key="k", provenance=one.detail.provenance)
-    assert one.id == two.id
-    assert len(client.runs()) == 1
-    assert client.submit(RUN_SPEC).id != one.id
-
-
 def _pinned(run, code):
     return run.model_copy(update={"code": run.code.model_copy(update={"digest": code.digest})})
-
-
-def test_spec_object_can_be_submitted(client):
-    from lehr.specs import parse_spec
-
-    recorded = client.submit(parse_spec(RUN_SPEC)).spec
-    assert recorded.code.digest is not None
-    assert recorded == _pinned(parse_spec(RUN_SPEC), recorded.code)
-    sweep = client.sweep(parse_spec(SWEEP_SPEC))
-    assert [trial.parameters for trial in sweep.trials] == [
-        {"train.optimizer.lr": lr} for lr in (1e-4, 1e-3, 1e-2)
-    ]
 
 
 def test_a_spec_object_is_not_validated_again_before_it_is_sent(client, monkeypatch):
@@ -115,16 +90,6 @@ def test_a_spec_object_is_not_validated_again_before_it_is_sent(client, monkeypa
     assert len(client.sweep(sweep).trials) == 3
 
 
-def test_overrides_of_a_spec_object_are_validated(client):
-    from lehr.specs import parse_spec
-
-    run = parse_spec(RUN_SPEC)
-    assert client.submit(run, {"train.steps": 7}).config.steps == 7
-    assert run.train.steps == 100
-    with pytest.raises(SpecError):
-        client.submit(run, {"train.steps": -7})
-
-
 def test_invalid_spec_raises_with_its_line_before_any_request(client, tmp_path):
     path = tmp_path / "run.yaml"
     path.write_text(RUN_YAML.replace("steps: 100", "stepz: 100"))
@@ -134,24 +99,6 @@ def test_invalid_spec_raises_with_its_line_before_any_request(client, tmp_path):
     assert problem.line == 6
     assert "steps" in (problem.hint or "")
     assert client.runs() == []
-
-
-def test_problems_found_by_the_server_are_raised(client):
-    spec = {**RUN_SPEC, "resources": {"gpus": 4}}
-    assert client.submit(spec).view.gpus == 4
-    train_ = {**RUN_SPEC["train"], "batch": {"sequences": 64, "sequence_length": 64}}
-    with pytest.raises(SpecError) as caught:
-        client.submit({**spec, "train": train_, "resources": {"gpus": 16}})
-    [problem] = caught.value.problems
-    assert problem.path == "resources.gpus"
-    assert "needs 16 GPUs" in str(caught.value)
-
-
-def test_spec_of_another_kind_is_not_submitted(client):
-    with pytest.raises(UserError, match="sweep"):
-        client.submit(SWEEP_SPEC)
-    with pytest.raises(UserError, match="run"):
-        client.sweep(RUN_SPEC)
 
 
 def test_lists_are_read_completely_or_up_to_the_limit(client):
@@ -184,16 +131,6 @@ def test_history_is_exact_in_order_and_the_same_on_every_call(server, client):
     with pytest.raises(NotFound, match="train/los") as caught:
         run.history("train/los")
     assert "train/loss" in (caught.value.hint or "")
-
-
-def test_history_keeps_nan_and_infinity(server, client):
-    api, _ = server
-    run = client.submit(RUN_SPEC)
-    train(api.store, run.id, [3.0, "Infinity", "NaN"], state=RunState.FAILED)
-    values = list(run.history("train/loss")["train/loss"])
-    assert values[0] == 3.0
-    assert values[1] == math.inf
-    assert math.isnan(values[2])
 
 
 def test_history_of_a_resumed_run_has_no_step_twice(server, client):
@@ -233,13 +170,6 @@ def test_wait_returns_when_the_run_ends_and_shows_progress(server, client):
     assert run.wait(progress=progress, timeout_s=60) is run
     assert seen == ["queued", "completed"]
     assert (run.state, run.step) == ("completed", 2)
-
-
-def test_wait_times_out_without_affecting_the_run(client):
-    run = client.submit(RUN_SPEC)
-    with pytest.raises(TimeoutError, match="queued"):
-        run.wait(timeout_s=0.01)
-    assert run.refresh().view.desired == "run"
 
 
 def test_sweep_has_best_frame_and_notes(server, client):
@@ -323,36 +253,6 @@ def test_methods_act_and_conflicts_give_the_reason(server, client):
         run.retry()
     sweep = client.sweep(SWEEP_SPEC)
     assert {trial.run.desired for trial in sweep.cancel().trials} == {"cancel"}
-
-
-def test_cluster_and_queue_are_typed(server, client):
-    assert client.cluster().gpus_total == 8
-    assert client.queue() == []
-    assert client.health().status == "ok"
-
-
-def test_unknown_name_gets_a_suggestion(client):
-    client.submit(RUN_SPEC)
-    with pytest.raises(NotFound) as caught:
-        client.run("ones")
-    assert "one" in (caught.value.hint or "")
-
-
-def test_wrong_token_is_reported(server):
-    _, address = server
-    with pytest.raises(Unauthorized, match="not this server's"):
-        Client(address, "wrong").runs()
-
-
-def test_missing_server_is_reported_with_the_command_to_start_one():
-    port = free_port()
-    with pytest.raises(ServerUnavailable) as caught:
-        Client(f"http://127.0.0.1:{port}", "t").runs()
-    assert str(caught.value) == (
-        f"Lehr's server does not answer at 127.0.0.1:{port} (no process listens on the port).\n"
-        "  Start it: lehr up        Another server: lehr --server URL, or LEHR_SERVER"
-    )
-    assert caught.value.exit_code == 4
 
 
 def test_a_notebook_shows_tables_with_everything_escaped(server, client):

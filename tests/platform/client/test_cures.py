@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lehr import Client, home
+from lehr import Client
 from lehr.client import cures
-from lehr.cluster import ray_ports
 from lehr.errors import ServerUnavailable
 from lehr.joining import record
 from lehr_testing.server import free_port
@@ -30,10 +29,6 @@ def test_server_of_this_machine_is_started_here(server):
     assert cures.no_answer_in_time(server).endswith("Check: lehr doctor")
 
 
-def test_address_of_this_machine_in_its_network_is_here():
-    assert cures.is_here(f"http://{ray_ports.route_address('198.51.100.1')}:5347")
-
-
 def test_server_of_another_machine_is_looked_for_there():
     cure = cures.no_answer(THERE, unknown_host=False)
     assert "on another machine, 198.51.100.1. Is it up? There: lehr status" in cure
@@ -55,12 +50,6 @@ def test_name_that_cannot_be_resolved_is_no_question_of_firewalls():
     with pytest.raises(ServerUnavailable) as raised:
         Client("http://nowhere.invalid:1", "t").runs()
     assert raised.value.hint == cure
-
-
-def test_public_name_of_the_server_of_this_home_is_here(own_home):
-    home.write_server(own_home, home.ServerInfo("https://lehr.example", 1, "1"))
-    assert cures.is_here("https://lehr.example")
-    assert not cures.is_here("https://other.example")
 
 
 def test_client_gives_the_cure_for_the_servers_machine(monkeypatch):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -16,7 +15,6 @@ from typing import Self
 import pytest
 
 from lehr import Client, home
-from lehr.cli.daemon import running_server
 from lehr.errors import ServerUnavailable
 from lehr_testing.api import TOKEN, served
 
@@ -116,43 +114,6 @@ def test_nothing_is_sent_to_another_program_on_the_port_of_an_ended_server(
                 ask()
         assert "lehr up" in str(raised.value)
     assert listener.received == []
-
-
-def earlier(content: dict[str, object]) -> dict[str, object]:
-    return {k: v for k, v in content.items() if k != "network"}
-
-
-@pytest.mark.parametrize("change", [earlier, lambda content: content | {"network": "b net:[2]"}])
-def test_server_of_another_network_or_of_an_earlier_version_gets_no_token(
-    own_home, listener, change
-):
-    write_server_json(own_home, listener.address, os.getpid())
-    file = own_home / "server.json"
-    file.write_text(json.dumps(change(json.loads(file.read_text()))))
-    with home.lock(own_home):
-        running = running_server(own_home)
-        assert running is not None
-        for ask in (Client().health, Client(listener.address).runs, running.client):
-            with pytest.raises(ServerUnavailable, match="in another network") as raised:
-                ask()
-            assert "LEHR_SERVER=URL LEHR_TOKEN=TOKEN" in str(raised.value)
-        assert listener.received == []
-        Client(listener.address, TOKEN).health()
-    assert listener.received_a_token()
-
-
-def test_network_is_that_of_the_namespace_of_the_process():
-    command = [sys.executable, "-c", "import lehr.home as h; print(h.own_network())"]
-    assert subprocess.check_output(command, text=True).strip() == home.own_network()
-    if shutil.which("unshare") is None:
-        pytest.skip("no network namespace can be made here: there is no unshare")
-    other = subprocess.run(
-        ["unshare", "--net", *command], check=False, capture_output=True, text=True
-    )
-    if "Operation not permitted" in other.stderr:
-        pytest.skip("no network namespace can be made here")
-    assert other.returncode == 0
-    assert other.stdout.strip() != home.own_network()
 
 
 def test_a_port_that_is_not_the_homes_gets_no_token_unless_it_is_given(

@@ -18,7 +18,6 @@ from lehr.errors import (
     NotFound,
     PlanRefused,
     ServerUnavailable,
-    SpecError,
     Unauthorized,
     UserError,
 )
@@ -90,13 +89,6 @@ def test_read_is_retried_after_a_broken_connection_or_a_busy_server(scripted):
     assert len(server.requests) == 3
 
 
-def test_a_server_that_stays_busy_is_an_error_after_a_few_tries(scripted):
-    server = scripted((503, {"detail": "shuts down", "code": "x"}, {"Retry-After": "0"}))
-    with pytest.raises(ServerUnavailable, match="shuts down"):
-        Client(server.address, "t").health()
-    assert 2 <= len(server.requests) <= 6
-
-
 def test_a_verb_without_a_key_is_not_sent_twice(scripted):
     server = scripted(None)
     run = Transport(server.address, "t", timeout_s=10)
@@ -161,24 +153,6 @@ def test_a_problem_answer_raises_its_exception(status, code, kind):
     error = problem_error(status, json.dumps(body).encode())
     assert type(error) is kind
     assert str(error) == "what\n  try"
-
-
-def test_a_spec_problem_keeps_every_finding():
-    problems = [{"path": "a.b", "message": "is wrong", "hint": "c", "line": 3}, {"path": "d"}]
-    body = {"detail": "is wrong", "code": "invalid_spec", "problems": problems}
-    error = problem_error(422, json.dumps(body).encode())
-    assert isinstance(error, SpecError)
-    assert [(p.path, p.message, p.hint, p.line) for p in error.problems] == [
-        ("a.b", "is wrong", "c", 3),
-        ("d", "", None, None),
-    ]
-
-
-@pytest.mark.parametrize("body", [b"", b"<html>", b"[1]", b'{"x": 1}', b"\xff"])
-def test_error_response_that_is_not_a_problem_is_readable(body):
-    error = problem_error(502, body)
-    assert isinstance(error, InternalError)
-    assert "502" in str(error)
 
 
 def test_missing_pandas_is_a_clear_error_only_for_frames():

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lehr import home
-from lehr.checkpoints.registry import CheckpointLocations
-from lehr.errors import Conflict
 from lehr.specs import load_spec
 from lehr_testing.api import RUN_SPEC, api_client, attempt_token, begin, end, line, started
 from lehr_testing.buckets import make_checkpoint
@@ -164,20 +157,6 @@ def ask_for_checkpoint(scene: Scene, name: str) -> list[int]:
     return [answer.status_code for answer in answers]
 
 
-@pytest.mark.timeout(60)
-def test_pipe_in_a_checkpoint_does_not_take_a_thread_of_the_server(scene):
-    """The server has 40 threads for requests; a read of a pipe would never end."""
-    scene.register(STEP)
-    for name in ("state.json", "manifest.json"):
-        make_checkpoint(scene.run_dir / STEP, step=5)
-        (scene.run_dir / STEP / name).unlink()
-        os.mkfifo(scene.run_dir / STEP / name)
-        assert ask_for_checkpoint(scene, "state.json") == [409, 409]
-        verdict = scene.client.post(f"/api/v1/runs/{scene.run}/checkpoints/5/verify").json()
-        assert "it is not a regular file" in verdict["places"][0]["message"]
-        shutil.rmtree(scene.run_dir / STEP)
-
-
 def test_link_in_a_copy_does_not_show_a_file_of_the_server(scene):
     """Workers of all machines write to a shared folder of copies; the server's home is not theirs."""
     scene.register(STEP)
@@ -195,33 +174,6 @@ def test_link_in_a_copy_does_not_show_a_file_of_the_server(scene):
     assert answer.status_code == 409
     [verdict] = scene.client.post(f"{base}/verify").json()["places"]
     assert not verdict["ok"]
-
-
-def test_file_of_another_alphabet_is_sent_with_its_name(scene):
-    scene.register(STEP)
-    name = "日本.bin"
-    make_checkpoint(scene.run_dir / STEP, step=5)
-    (scene.run_dir / STEP / name).write_bytes(b"weights")
-    manifest = json.loads((scene.run_dir / STEP / "manifest.json").read_text())
-    manifest["files"][name] = {"size": 7, "sha256": hashlib.sha256(b"weights").hexdigest()}
-    (scene.run_dir / STEP / "manifest.json").write_text(json.dumps(manifest))
-    answer = scene.client.get(f"/api/v1/runs/{scene.run}/checkpoints/5/files/{name}")
-    assert (answer.status_code, answer.content) == (200, b"weights")
-    encoded = "%E6%97%A5%E6%9C%AC.bin"
-    assert answer.headers["content-disposition"] == f"attachment; filename*=utf-8''{encoded}"
-
-
-def test_a_run_directory_that_is_a_link_is_not_followed(scene):
-    scene.run_dir.parent.mkdir(exist_ok=True)
-    scene.run_dir.symlink_to(scene.victim)
-    preview = scene.client.get(f"/api/v1/runs/{scene.run}/deletion").json()
-    assert preview["run_directory_bytes"] == 0
-    assert any("is a link" in note for note in preview["notes"])
-    end(scene.api.store, scene.run)
-    refused = scene.client.delete(f"/api/v1/runs/{scene.run}")
-    assert refused.status_code == 409
-    assert f"{scene.run_dir} is a link to {scene.victim}" in refused.json()["detail"]
-    assert scene.run not in scene.api.store.runs.deleted_ids()
 
 
 @pytest.mark.parametrize(
@@ -262,16 +214,6 @@ def test_copy_outside_the_storage_of_the_spec_is_rejected(scene, url):
     assert scene.api.store.checkpoints.of_run(scene.run)[0].copy_url == expected
 
 
-def test_copy_is_rejected_without_a_storage_in_the_spec(tmp_path):
-    with api_client(tmp_path / "home") as (api, client):
-        run = api.store.runs.create(load_spec(RUN_SPEC))
-        begin(api.store, run.id)
-        scene = Scene(api, client, run.id, tmp_path)
-        answer = scene.report(STEP, f"file://{tmp_path}/x")
-        assert answer.status_code == 422
-        assert answer.json()["detail"].endswith("the run's spec names no place for copies.")
-
-
 @pytest.mark.parametrize("kind", ["absolute", "upwards", "a later attempt's"])
 def test_stray_path_of_an_old_row_is_neither_read_nor_removed(scene, kind):
     path = strays(scene.victim)[kind]
@@ -286,30 +228,6 @@ def test_stray_path_of_an_old_row_is_neither_read_nor_removed(scene, kind):
     assert f"its path is {path!r}" in refused.json()["detail"]
     assert deleted.status_code == 200
     assert any(f"its path is {path!r}" in note for note in deleted.json()["notes"])
-
-
-@pytest.mark.parametrize("kind", ["absolute", "upwards"])
-def test_removal_rejects_a_stray_path(scene, kind):
-    scene.old_row(path=strays(scene.victim)[kind])
-    store = scene.api.store
-    (row,) = store.checkpoints.of_run(scene.run)
-    places = CheckpointLocations(
-        home.runs_dir(scene.api.settings.home), store.runs.get(scene.run), row
-    )
-    with pytest.raises(Conflict, match="its path is"):
-        places.remove_folder()
-
-
-def test_stray_copy_of_an_old_row_is_neither_read_nor_removed(scene):
-    scene.old_row(copy_url=f"file://{scene.victim}", copy_state="there")
-    base = f"/api/v1/runs/{scene.run}/checkpoints/5"
-    assert scene.client.get(f"{base}/files").status_code == 409
-    refused, deleted = scene.delete_all()
-    assert refused.status_code == 409
-    assert f"its copy's url is 'file://{scene.victim}'" in refused.json()["detail"]
-    assert deleted.status_code == 200
-    assert deleted.json()["copies_bytes"] == 0
-    assert any("its copy's url" in note for note in deleted.json()["notes"])
 
 
 def test_folder_of_all_runs_may_be_a_link(tmp_path, monkeypatch):
