@@ -189,7 +189,7 @@ def check_role(person: Person, method: str, path: str) -> None:
     if not person.role.includes(needed):
         raise Forbidden(
             f"this needs the role {needed}; the token {person.name!r} has the role {person.role}.",
-            hint="An admin of the server can create another token: lehr token create",
+            hint="An admin of the server can create another token: lehr admin token create",
         )
 
 

@@ -47,7 +47,7 @@ class LoginLinks:
             if person is None or until <= self._clock():
                 raise Unauthorized(
                     "this login link was used or has expired.",
-                    hint="lehr login-link prints a new one.",
+                    hint="lehr admin login-link prints a new one.",
                 )
             return person
 

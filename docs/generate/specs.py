@@ -94,7 +94,7 @@ def page() -> str:
         "",
         "Generated from the classes that read them by `python docs/generate`; do not edit.",
         "",
-        "A spec is YAML, JSON or a dict. `lehr schema run` (or `sweep`, or `rollout`) prints it as",
+        "A spec is YAML, JSON or a dict: `lehr spec schema run` (`sweep`, `rollout`) prints its",
         "JSON Schema, for editors. A field that is not listed is an error that names the nearest.",
         "On the command line and in the client any field is set by its dotted path:",
         "`lehr submit run.yaml train.optimizer.lr=3e-4`. What is not given keeps its default;",
@@ -332,7 +332,7 @@ def _presets() -> list[str]:
     ]
     lines += ["| preset | what it is |", "|---|---|"]
     lines += [f"| `{name}` | {_trial(preset.summary)} |" for name, preset in MODEL_PRESETS.items()]
-    return [*lines, "", "`lehr presets` adds their parameter counts and FLOPs a token."]
+    return [*lines, "", "`lehr spec presets` adds their parameter counts and FLOPs a token."]
 
 
 def _prose(text: str) -> str:

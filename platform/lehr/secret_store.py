@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lehr.errors import InternalError, NotFound, nearest
+from lehr.errors import InternalError, NotFound, UserError, nearest
+from lehr.schemas.admin import SecretView
+from lehr.specs.run import SECRET_NAME
 from lehr_trainer.files import write_atomically
 
 if TYPE_CHECKING:
@@ -18,15 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FILE = "secrets.json"
-
-
-@dataclass(frozen=True)
-class Secret:
-    name: str
-    changed_at: float
-    """When its value was last set, in seconds since the epoch."""
-    changed_by: str
-    """The name of the token that set it."""
+MOST_BYTES = 32_768
+"""A longer value does not fit in an environment beside others."""
 
 
 class SecretStore:
@@ -40,22 +34,40 @@ class SecretStore:
         self._path = home / FILE
         self._guard = threading.Lock()
 
-    def all(self) -> list[Secret]:
+    def all(self) -> list[SecretView]:
         """Return the secrets by name, without their values."""
-        return [
-            Secret(name, float(entry["changed_at"]), str(entry["changed_by"]))
-            for name, entry in sorted(self._read().items())
-        ]
+        return [_view(name, entry) for name, entry in sorted(self._read().items())]
 
-    def set(self, name: str, value: str, *, by: str, at: float) -> Secret:
-        """Set the value of a secret, old or new. Attempts that start from now on get it."""
+    def set(self, name: str, value: str, *, by: str, at: float) -> SecretView:
+        """Set the value of a secret, old or new. Attempts that start from now on get it.
+
+        Args:
+            name: its name, which specs refer to.
+            value: 1 to 32,768 bytes of UTF-8 without NUL.
+            by: name of the token that sets it.
+            at: now, in seconds since the epoch.
+
+        Raises:
+            UserError: the name or the value is not valid. The value is never quoted.
+        """
+        if not SECRET_NAME.fullmatch(name):
+            raise UserError(
+                f"{name!r} is not a name for a secret.",
+                hint="Up to 64 letters, digits, dots, dashes and underscores: hf-read.",
+            )
+        size = len(value.encode("utf-8", "surrogatepass"))
+        if not 0 < size <= MOST_BYTES:
+            raise UserError(
+                f"the value of {name} has {size:,} bytes; it must have 1 to {MOST_BYTES:,} bytes."
+            )
+        if "\0" in value:
+            raise UserError(f"the value of {name} has a NUL character; a variable cannot hold it.")
+        entry = {"value": value, "changed_at": at, "changed_by": by}
         with self._guard:
-            found = self._read()
-            found[name] = {"value": value, "changed_at": at, "changed_by": by}
-            self._write(found)
-        return Secret(name, at, by)
+            self._write({**self._read(), name: entry})
+        return _view(name, entry)
 
-    def remove(self, name: str) -> Secret:
+    def remove(self, name: str) -> SecretView:
         """Remove a secret.
 
         Raises:
@@ -67,7 +79,7 @@ class SecretStore:
             if entry is None:
                 raise unknown(name, found)
             self._write(found)
-        return Secret(name, float(entry["changed_at"]), str(entry["changed_by"]))
+        return _view(name, entry)
 
     def values(self, names: Mapping[str, str]) -> dict[str, str]:
         """Return the value of each variable; ``names`` has the name of its secret.
@@ -96,7 +108,7 @@ class SecretStore:
             # Without the parser's words: they quote the file.
             raise InternalError(
                 f"{self._path} cannot be read.",
-                hint="Restore it, or remove it and set the secrets again: lehr secret set NAME.",
+                hint="Restore it, or remove it and set the secrets again: lehr admin secret set",
             ) from None
         return found
 
@@ -104,10 +116,15 @@ class SecretStore:
         write_atomically(self._path, json.dumps({"version": 1, "secrets": found}), mode=0o600)
 
 
+def _view(name: str, entry: Mapping[str, Any]) -> SecretView:
+    changed_at, changed_by = float(entry["changed_at"]), str(entry["changed_by"])
+    return SecretView(name=name, changed_at=changed_at, changed_by=changed_by)
+
+
 def unknown(name: str, known: Mapping[str, Any]) -> NotFound:
     """Return the error for a name that no secret has."""
     near = nearest(name, list(known))
     return NotFound(
         f"there is no secret {name!r}.",
-        hint=f"Did you mean {near}?" if near else f"Set it: lehr secret set {name}",
+        hint=f"Did you mean {near}?" if near else f"Set it: lehr admin secret set {name}",
     )

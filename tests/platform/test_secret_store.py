@@ -37,7 +37,7 @@ def test_unknown_name_is_an_error_with_the_nearest(tmp_path):
     assert error.value.hint == "Did you mean hf-read?"
     with pytest.raises(NotFound) as error:
         store.values({"A": "zebra"})
-    assert error.value.hint == "Set it: lehr secret set zebra"
+    assert error.value.hint == "Set it: lehr admin secret set zebra"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"secrets": {"a": "hidden-value"}}'])

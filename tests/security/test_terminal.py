@@ -38,12 +38,11 @@ OTHERS = (
     "status",
     "cluster ls",
     "cluster history n1",
-    "quota ls",
-    "token ls",
-    "view ls",
-    "webhook ls",
-    "secret ls",
-    "audit",
+    "admin quota ls",
+    "admin token ls",
+    "admin webhook ls",
+    "admin secret ls",
+    "admin audit",
     "delete {run}",
 )
 """Commands that do not show the text today, apart from `ls --json`. A later change may show it."""

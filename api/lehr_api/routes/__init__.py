@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from lehr_api.routes import (
-    access,
+    admin,
     alerts,
     archive,
     attempts,
@@ -24,11 +24,9 @@ from lehr_api.routes import (
     presets,
     priority,
     queue,
-    quotas,
     report,
     rollouts,
     runs,
-    secrets,
     seeds,
     stream,
     sweeps,
@@ -38,7 +36,6 @@ from lehr_api.routes import (
     values,
     views,
     wandb,
-    webhooks,
 )
 
 router = APIRouter()
@@ -69,11 +66,8 @@ for _resource in (
     queue,
     report,
     presets,
-    access,
-    secrets,
-    quotas,
+    admin,
     maintenance,
-    webhooks,
     views,
     stream,
     attempts,

@@ -27,7 +27,7 @@ router = APIRouter(prefix="/runs", tags=["runs"], route_class=TaggedRoute)
 
 
 class Submission(Documented):
-    """A spec to record, as `lehr schema` describes it."""
+    """A spec to record, as `lehr spec schema` describes it."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -51,7 +51,9 @@ class Webhooks:
             close = nearest(name, found)
             raise NotFound(
                 f"There is no webhook {name!r}.",
-                hint=f"Did you mean {close}?" if close else "Add it: lehr webhook add NAME URL",
+                hint=f"Did you mean {close}?"
+                if close
+                else "Add it: lehr admin webhook add NAME URL",
             )
         return found[name]
 
@@ -75,15 +77,16 @@ class Webhooks:
             self._write({**self._read(), name: url})
         return Webhook(name, url)
 
-    def delete(self, name: str) -> None:
-        """Remove one.
+    def delete(self, name: str) -> Webhook:
+        """Remove one, and return it.
 
         Raises:
             NotFound: there is none of that name.
         """
-        self.get(name)
+        webhook = self.get(name)
         with self._guard:
             self._write({key: url for key, url in self._read().items() if key != name})
+        return webhook
 
     def _read(self) -> dict[str, str]:
         try:

@@ -1,18 +1,18 @@
-"""``lehr archive``, ``unarchive``, ``delete``: hide runs from lists, or delete their files."""
+"""``lehr archive`` and ``delete``: hide runs from lists, or delete their files."""
 
 from __future__ import annotations
+
+from typing import Annotated
 
 import typer
 
 from lehr import formats
-from lehr.cli.connect import ActRef, Ref, connect
+from lehr.cli.connect import ActRef, connect
 from lehr.cli.output import (
     JsonOption,
     YesOption,
-    console,
     escaped,
     notes,
-    print_json,
     print_result,
     say,
 )
@@ -23,31 +23,23 @@ app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command("archive")
-def archive(ref: ActRef, as_json: JsonOption = False) -> None:
+def archive(
+    ref: ActRef,
+    undo: Annotated[bool, typer.Option("--undo", help="Show it in lists again.")] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Hide an ended run, a rollout, or a sweep and its runs from lists. Nothing is deleted.
 
     JSON: {run: RunDetail}, {sweep: SweepDetail} or {rollout: RolloutDetail}.
     """
-    found = connect().find_any(ref, "archive").archive()
-    if as_json:
-        print_json({found.noun: found.detail})
+    if undo:
+        group = connect().find_any(ref).unarchive()
+        text = "is no longer archived."
     else:
-        back = f"Undo: lehr unarchive {found.id}"
-        console().print(f"{escaped(found.name)} ({found.id}) is archived. {back}")
-
-
-@app.command("unarchive")
-def unarchive(ref: Ref, as_json: JsonOption = False) -> None:
-    """Show an archived run, sweep or rollout in lists again.
-
-    JSON: {run: RunDetail}, {sweep: SweepDetail} or {rollout: RolloutDetail}.
-    """
-    found = connect().find_any(ref).unarchive()
-    print_result(
-        {found.noun: found.detail},
-        f"{escaped(found.name)} ({found.id}) is no longer archived.",
-        as_json=as_json,
-    )
+        group = connect().find_any(ref, "archive").archive()
+        text = f"is archived. Undo: lehr archive {group.id} --undo"
+    text = f"{escaped(group.name)} ({group.id}) {text}"
+    print_result({group.noun: group.detail}, text, as_json=as_json)
 
 
 @app.command("delete")

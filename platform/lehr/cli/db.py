@@ -330,8 +330,8 @@ def _warn_of_missing(backup_: Backup) -> None:
 
 def _print_left_out(what: str, backup_: Backup) -> None:
     for kind, cure in (
-        ("secrets", "lehr secret set NAME"),
-        ("webhooks", "without them alerts reach nobody; lehr webhook add NAME URL"),
+        ("secrets", "lehr admin secret set NAME"),
+        ("webhooks", "without them alerts reach nobody; lehr admin webhook add NAME URL"),
     ):
         if names := backup_.left_out.get(kind):
             console().print(f"  {what}: {kind} {escaped(', '.join(names))} ({cure})")

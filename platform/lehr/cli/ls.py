@@ -127,7 +127,7 @@ def _why_none(*, filtered: bool, archived: bool, others: bool) -> str:
         return "All of these runs are archived. Show them: add --archived"
     if filtered:
         return "No run matches. All runs: lehr ls"
-    return "No runs. Create some: lehr demo, or lehr new spec"
+    return "No runs. Create some: lehr demo, or lehr spec new"
 
 
 def _print_runs(runs: list[RunView], sweep: Sweep | None) -> None:

@@ -21,7 +21,7 @@ from lehr.errors import LehrError, UserError, nearest
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     # heading: {name: (module of this package, line of --help)}
     "Start": {
-        "demo": ("demo", "Train eight small models on real text and rank their learning rates"),
+        "demo": ("demo", "Train eight small models on real text, rank their learning rates"),
         "up": ("server", "Start the server on this machine, or show its address"),
         "down": ("server", "Stop the server, its trainings and Ray"),
         "status": ("status", "Show the server, its GPUs, active runs and the queue"),
@@ -37,11 +37,8 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "ls": ("ls", "List runs, newest first"),
         "show": ("show", "Show all details of a run, sweep or rollout"),
         "watch": ("watch", "Show live progress of a run, sweep or rollout until it ends"),
-        "compare": (
-            "compare",
-            "Compare configs and metrics of runs, at equal step, tokens or time",
-        ),
-        "transfer": ("transfer", "Transfer the best learning rate of a sweep to a larger training"),
+        "compare": ("compare", "Compare configs and metrics of runs, at equal step or tokens"),
+        "transfer": ("transfer", "Transfer the best learning rate of a sweep to larger runs"),
         "diagnose": ("diagnose", "Find problems in the curves of a run or of a file"),
         "logs": ("logs", "Print the output of a run; -f follows it"),
         "checkpoints": ("checkpoints", "List, verify, download or delete checkpoints of a run"),
@@ -49,46 +46,36 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "export": ("export", "Export metrics of a run as JSON lines or Parquet"),
         "report": ("report", "Write a report of a run, sweep or rollout: one HTML file"),
         "code": ("code", "Show, compare and check out the code of runs"),
-        "queue": ("queue", "List queued runs and why they wait"),
+        "queue": ("queue", "List queued runs and why they wait, or move one"),
     },
     "Manage": {
         "cancel": ("run_actions", "Stop a run, sweep or rollout for good, without saving"),
         "pause": ("run_actions", "Save a run and free its GPUs"),
         "resume": ("run_actions", "Queue a paused run again, from its checkpoint"),
         "retry": ("run_actions", "Queue a failed run, or a sweep's failed trials, again"),
-        "priority": ("run_actions", "Change the place of a run in the queue"),
         "extend": ("run_actions", "Add values, points or trials to a sweep"),
-        "seeds": ("seeds", "Repeat a run with other seeds, to measure the noise between seeds"),
+        "seeds": ("seeds", "Repeat a run with other seeds, to measure the noise"),
         "fork": ("fork", "Start a new run from a checkpoint of another, with changes"),
-        "mcp": ("mcp", "Let agents use Lehr, within a budget (Model Context Protocol)"),
-        "wandb": ("wandb", "Mirror a run or sweep to Weights & Biases, even after it has ended"),
+        "mcp": ("mcp", "Let agents use Lehr, within a budget"),
+        "wandb": ("wandb", "Mirror a run or sweep to Weights & Biases"),
         "note": ("note", "Show or replace the note of a run, sweep or rollout"),
         "tag": ("tag", "Add or remove tags of a run or sweep"),
-        "view": ("view", "List, save or remove views of the runs page"),
-        "webhook": ("webhook", "Send messages about alerts and ended runs to a chat"),
-        "archive": ("archive", "Hide an ended run, sweep or rollout from lists"),
-        "unarchive": ("archive", "Show an archived run, sweep or rollout again"),
-        "delete": ("archive", "Delete the files of an ended run or sweep, after confirmation"),
+        "archive": ("archive", "Hide an ended run, sweep or rollout, or show it again"),
+        "delete": ("archive", "Delete the files of an ended run or sweep"),
     },
     "Prepare": {
-        "new": ("new", "Write a spec to begin with, or a project that changes the trainer"),
+        "spec": ("spec", "Write a spec to begin with, list presets, print schemas"),
         "data": ("data", "Prepare token shards of a corpus before training"),
-        "schema": ("schema", "Print the JSON Schema of a run, sweep or rollout file, for editors"),
-        "presets": ("presets", "List model presets and their sizes"),
         "bench": ("bench", "Repeat a published training experiment on this machine"),
     },
     "Maintain": {
         "cluster": ("cluster", "List nodes, show their history, exclude or readmit them"),
         "node": ("node", "Join this machine to a server's cluster, or leave it"),
-        "token": ("token", "Give people and programs tokens of their own, with a role"),
         "maintenance": (
             "maintenance",
             "Declare maintenance windows: times when nodes are not used",
         ),
-        "quota": ("quota", "Limit how many GPUs the runs of a project hold at a time"),
-        "secret": ("secret", "Manage secrets, which specs refer to by name"),
-        "audit": ("token", "List who changed something or was refused"),
-        "login-link": ("token", "Print a link that logs a browser in once"),
+        "admin": ("admin", "Manage tokens, quotas, secrets, webhooks; list who did what"),
         "db": ("db", "Check, back up, restore, rebuild and upgrade the databases"),
     },
 }
@@ -123,9 +110,12 @@ class LazyGroup(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - Typer's signature
         """List commands from the table above, so that ``--help`` imports none of them."""
+        width = max(map(len, MODULES))
+        formatter.write_paragraph()
         for heading, group in COMMANDS.items():
-            with formatter.section(heading):
-                formatter.write_dl([(name, about) for name, (_, about) in group.items()])
+            formatter.write_heading(heading)
+            for name, (_, about) in group.items():
+                formatter.write(f"  {name:{width}}  {about}\n")
 
 
 root = typer.Typer(
@@ -135,7 +125,7 @@ root = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Run pretraining experiments: every run is recorded, none is lost or started twice.",
+    help="Run pretraining experiments; every run is recorded, none is lost.",
     epilog="Runs: id, unique prefix of an id, or name. All commands have --json. Try: lehr demo",
 )
 
@@ -168,7 +158,7 @@ def options(
         str | None,
         typer.Option(
             metavar="URL",
-            help="Address of the server. Default: LEHR_SERVER, or this machine's server.",
+            help="The server. Default: LEHR_SERVER, or this machine's.",
         ),
     ] = None,
     ca: Annotated[
@@ -176,7 +166,7 @@ def options(
         typer.Option(
             metavar="FILE",
             envvar="LEHR_CA",
-            help="Certificate authority of the server's TLS, a PEM file.",
+            help="Authority of its TLS, a PEM file.",
         ),
     ] = None,
     version: Annotated[  # noqa: ARG001 - acts by its callback
@@ -191,7 +181,7 @@ def options(
             metavar="SHELL",
             callback=_show_completion,
             is_eager=True,
-            help="Print the completion script of bash, zsh or fish.",
+            help="Print completion of bash, zsh or fish.",
         ),
     ] = None,
     install_completion: Annotated[  # noqa: ARG001 - acts by its callback
@@ -200,7 +190,7 @@ def options(
             metavar="SHELL",
             callback=_install_completion,
             is_eager=True,
-            help="Install completion of commands and names for bash, zsh or fish.",
+            help="Install completion of bash, zsh or fish.",
         ),
     ] = None,
 ) -> None:

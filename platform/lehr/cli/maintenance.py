@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from lehr.cli.admin import seconds
 from lehr.cli.connect import connect
 from lehr.cli.output import JsonOption, console, escaped, print_json, table, to_jsonable
-from lehr.cli.token import seconds
 from lehr.errors import UserError
 from lehr.schemas.maintenance import MaintenanceView
 

@@ -1,9 +1,9 @@
-"""``lehr queue``: list queued runs in order, and why they wait."""
+"""``lehr queue``: list queued runs in order and why they wait, or change the place of one."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,8 +15,10 @@ from lehr.cli.output import (
     escaped,
     notes,
     print_json,
+    print_result,
     table,
 )
+from lehr.errors import UserError
 
 if TYPE_CHECKING:
     from lehr.schemas.cluster import QueueEntry
@@ -25,13 +27,38 @@ app = typer.Typer(rich_markup_mode=None)
 
 
 @app.command("queue")
-def queue(as_json: JsonOption = False) -> None:
+def queue(
+    ref: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="Run whose priority --priority changes.")
+    ] = None,
+    priority: Annotated[
+        int | None,
+        typer.Option(
+            "--priority",
+            metavar="N",
+            min=-100,
+            max=100,
+            help="New priority of RUN, -100 to 100; higher ones start first. Default of a run: 0.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
     """List queued runs in the order of their start, with the reason why each waits.
 
-    Also shows expected starts, computed from the measured speed of running trainings.
+    Also shows expected starts, computed from the measured speed of running trainings. With RUN and
+    --priority: change the place of a run. A run that has GPUs keeps them.
 
-    JSON: {queue: [QueueEntry]}.
+    JSON: {queue: [QueueEntry]}, or {run: RunDetail}.
     """
+    if ref is not None and priority is not None:
+        run = connect().run(ref).set_priority(priority)
+        text = f"{escaped(run.name)}: {run.state}, priority {run.view.priority}"
+        print_result({"run": run.detail}, text, as_json=as_json)
+        return
+    if ref is not None or priority is not None:
+        raise UserError(
+            "RUN and --priority belong together.", hint="lehr queue RUN --priority N, or lehr queue"
+        )
     waiting = connect().queue()
     if as_json:
         print_json({"queue": waiting})

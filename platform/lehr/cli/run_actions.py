@@ -1,4 +1,4 @@
-"""``lehr cancel``, ``pause``, ``retry``, ``priority``, ``extend`` and others: actions on runs."""
+"""``lehr cancel``, ``pause``, ``retry``, ``extend`` and others: actions on runs."""
 
 from __future__ import annotations
 
@@ -85,28 +85,6 @@ def retry(ref: ActRef, as_json: JsonOption = False) -> None:
         _told_sweep(found.retry(), as_json)
     else:
         _report(found.retry(), as_json)
-
-
-@app.command("priority", context_settings={"ignore_unknown_options": True})
-def priority(
-    ref: Ref,
-    number: Annotated[
-        int,
-        typer.Argument(
-            metavar="PRIORITY", min=-100, max=100, help="From -100 to 100. Default of a run: 0."
-        ),
-    ],
-    as_json: JsonOption = False,
-) -> None:
-    """Change the priority of a run in the queue. Runs of a higher priority start first.
-
-    A run that has GPUs keeps them. JSON: {run: RunDetail}.
-    """
-    run = connect().run(ref).set_priority(number)
-    if as_json:
-        print_json({"run": run.detail})
-        return
-    console().print(f"{run.name}: {run.state}, priority {run.view.priority}")
 
 
 @app.command("extend")

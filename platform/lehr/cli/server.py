@@ -177,7 +177,7 @@ def one_time_login(client: Client) -> str:
     try:
         return f"{client.login_link().url}   (works once, within 5 minutes)"
     except LehrError as error:
-        return escaped(f"lehr login-link prints an address ({error.message})")
+        return escaped(f"lehr admin login-link prints an address ({error.message})")
 
 
 def bring_up(options: ServerOptions, *, as_it_stands: bool = False) -> tuple[RunningServer, bool]:

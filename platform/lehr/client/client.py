@@ -13,17 +13,15 @@ from pydantic import BaseModel
 
 from lehr import home
 from lehr.client import cures
-from lehr.client.access import AccessMethods
+from lehr.client.admin import AdminMethods
 from lehr.client.capsules import checkout, with_capsule
 from lehr.client.cluster import ClusterMethods
 from lehr.client.comparisons import Comparison, Identified, ids
 from lehr.client.maintenance import MaintenanceMethods
 from lehr.client.provenance import provenance as gather_provenance
-from lehr.client.quotas import QuotaMethods
 from lehr.client.refs import PAGE, RefMethods
 from lehr.client.rollouts import Rollout
 from lehr.client.runs import Run
-from lehr.client.secrets import SecretMethods
 from lehr.client.server_object import recorded
 from lehr.client.spec_input import load, plain
 from lehr.client.sweeps import Sweep
@@ -36,7 +34,6 @@ from lehr.schemas.rollouts import RolloutDetail, RolloutView
 from lehr.schemas.runs import RunDetail, RunView
 from lehr.schemas.sweeps import SweepDetail, SweepView
 from lehr.schemas.views import SavedView, SavedViews
-from lehr.schemas.webhooks import WebhooksView, WebhookView
 from lehr.specs.overrides import Overrides
 
 if TYPE_CHECKING:
@@ -45,9 +42,7 @@ if TYPE_CHECKING:
 V = TypeVar("V", bound=BaseModel)
 
 
-class Client(
-    RefMethods, AccessMethods, SecretMethods, QuotaMethods, MaintenanceMethods, ClusterMethods
-):
+class Client(RefMethods, AdminMethods, MaintenanceMethods, ClusterMethods):
     """A Lehr server, as Python objects.
 
     ::
@@ -287,24 +282,6 @@ class Client(
             UserError: the folder exists and is not empty, or it cannot be written.
         """
         return checkout(self.transport, ref, Path(folder))
-
-    def webhooks(self) -> list[WebhookView]:
-        """Return the webhooks of the server by name. Their addresses are not shown."""
-        return WebhooksView.model_validate_json(self.transport.get("/webhooks")).webhooks
-
-    def put_webhook(self, name: str, url: str) -> WebhookView:
-        """Add a webhook, or give it another address."""
-        answer = self.transport.put(f"/webhooks/{quote(name, safe='')}", {"url": url})
-        return WebhookView.model_validate_json(answer)
-
-    def delete_webhook(self, name: str) -> None:
-        """Remove a webhook. Specs that name it send nothing any more."""
-        self.transport.delete(f"/webhooks/{quote(name, safe='')}")
-
-    def test_webhook(self, name: str) -> WebhookView:
-        """Send a message to a webhook now."""
-        answer = self.transport.post(f"/webhooks/{quote(name, safe='')}/test")
-        return WebhookView.model_validate_json(answer)
 
     def health(self) -> Health:
         """Return the server's health; needs no token."""

@@ -61,7 +61,7 @@ def above_quota(need: Need, project: str, quota: int) -> str:
     """Return the reason of a run that needs more than the whole quota."""
     return (
         f"needs {need}; the quota of project {project} is {count(quota, 'GPU')}: an admin can "
-        "raise it by lehr quota set"
+        "raise it by lehr admin quota set"
     )
 
 

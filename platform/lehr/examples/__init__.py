@@ -17,7 +17,7 @@ ROLLOUT_SMALL = FOLDER / "rollout_small.yaml"
 _RUN = """\
 name: first
 train:
-  model: tiny                       # a preset: lehr presets lists them
+  model: tiny                       # a preset: lehr spec presets lists them
   data:
     corpus: {kind: stdlib}          # text that every machine has
     tokenizer: byte

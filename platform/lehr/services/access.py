@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lehr.access import NAME, RESERVED, Role
 from lehr.errors import UserError, nearest
-from lehr.schemas.access import AuditEntry, AuditPage, CreatedToken, TokensView, TokenView
+from lehr.schemas.admin import AuditEntry, AuditPage, CreatedToken, TokensView, TokenView
 
 if TYPE_CHECKING:
     from lehr.services.context import Context

@@ -86,7 +86,8 @@ def _refuse(context: Context, run: RunRow) -> None:
         )
     if context.store.runs.get(run.id).archived:
         raise Conflict(
-            f"{run.name} ({run.id}) is archived.", hint=f"Show it again: lehr unarchive {run.name}"
+            f"{run.name} ({run.id}) is archived.",
+            hint=f"Show it again: lehr archive {run.name} --undo",
         )
     if run.forked_from is not None:
         raise Conflict(

@@ -23,8 +23,8 @@ class AlertActions(Config):
     other: AlertAction = "warn"
     """Action of the alerts that ``actions`` does not name."""
     webhook: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")] | None = None
-    """Name of the webhook that gets the messages, also when the run ends. `lehr webhook add` makes
-    one. None: no messages.
+    """Name of the webhook that gets the messages, also when the run ends. `lehr admin webhook add`
+    makes one. None: no messages.
     """
 
     def action(self, code: AlertCode) -> AlertAction:

@@ -12,7 +12,6 @@ from lehr.errors import UserError
 from lehr.specs.alerts import AlertActions
 from lehr.specs.code import Code
 from lehr.specs.program import TORCHRUN, Program
-from lehr.specs.secret_names import SECRET_NAME
 from lehr.specs.tracking import NO_KEY, Tracking
 from lehr_trainer.configs.train import Config, TrainConfig
 
@@ -20,6 +19,8 @@ NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 Name = Annotated[str, Field(pattern=rf"^{NAME}$")]
 """Letters, digits, dots, dashes and underscores; starts with a letter or digit."""
 
+SECRET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""Letters, digits, dots, dashes and underscores; starts with a letter or digit."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LEHRS_OWN = frozenset(
     {
@@ -84,7 +85,7 @@ def _check_secrets(secrets: dict[str, str], info: ValidationInfo) -> dict[str, s
             # Without the text: somebody may have written the secret itself here.
             raise ValueError(
                 f"{variable} must have the name of a secret, not its value: letters, digits, "
-                "dots, dashes and underscores, at most 64; see lehr secret ls"
+                "dots, dashes and underscores, at most 64; see lehr admin secret ls"
             )
         if variable in (info.data.get("env") or {}):
             raise ValueError(f"{variable} is also in env")
@@ -188,7 +189,7 @@ class RunSpec(Config):
     """Environment variables of the trainer."""
     secrets: Annotated[dict[str, str], AfterValidator(_check_secrets)] = {}
     """More variables of the trainer: each with the name of a secret of the server, whose value it
-    gets (`lehr secret set NAME`). No value is stored with the run.
+    gets (`lehr admin secret set NAME`). No value is stored with the run.
     """
     code: Code = Code()
     """The code that the run trains with."""

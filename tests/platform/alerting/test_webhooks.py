@@ -28,7 +28,7 @@ def test_webhooks_are_kept_by_name_in_a_file_that_only_its_owner_reads(tmp_path:
 
 def test_unknown_name_gets_the_nearest_one(tmp_path: Path) -> None:
     webhooks = Webhooks(tmp_path)
-    with pytest.raises(NotFound, match="lehr webhook add"):
+    with pytest.raises(NotFound, match="lehr admin webhook add"):
         webhooks.get("team")
     webhooks.put("team", URL)
     with pytest.raises(NotFound, match="Did you mean team"):

@@ -20,48 +20,56 @@ from lehr_testing.paths import ROOT
 
 _DB = "tests/platform/cli/test_db.py"
 _UPLOAD = "tests/e2e/test_checkpoint_upload.py"
-_TOKENS = "tests/platform/cli/test_token.py"
+_ADMIN = "tests/platform/cli/test_admin.py"
 _MAINTENANCE = "tests/platform/cli/test_maintenance.py"
-_QUOTAS = "tests/platform/cli/test_quota.py"
-_SECRETS = "tests/platform/cli/test_secret.py"
 NOT_HERE = {
     "node join": "tests/platform/cli/test_node.py::"
     "test_checks_are_listed_and_a_machine_with_a_bad_one_does_not_join",
     "node leave": "tests/platform/cli/test_node.py::test_machine_that_has_not_joined_cannot_leave",
     "node token": "tests/platform/cli/test_node.py::test_token_is_printed_as_a_command_that_works",
-    "token create": f"{_TOKENS}::test_token_is_created_used_rotated_and_revoked",
-    "token ls": f"{_TOKENS}::test_token_is_created_used_rotated_and_revoked",
-    "token rotate": f"{_TOKENS}::test_token_is_created_used_rotated_and_revoked",
-    "token revoke": f"{_TOKENS}::test_token_is_created_used_rotated_and_revoked",
-    "secret set": f"{_SECRETS}::test_secret_is_read_from_standard_input_listed_and_removed",
-    "secret ls": f"{_SECRETS}::test_secret_is_read_from_standard_input_listed_and_removed",
-    "secret rm": f"{_SECRETS}::test_secret_is_read_from_standard_input_listed_and_removed",
     **dict.fromkeys(
         ("maintenance add", "maintenance ls", "maintenance rm"),
         f"{_MAINTENANCE}::test_window_is_declared_listed_and_removed",
     ),
-    "quota set": f"{_QUOTAS}::test_quota_is_set_listed_and_removed",
-    "quota ls": f"{_QUOTAS}::test_quota_is_set_listed_and_removed",
-    "quota rm": f"{_QUOTAS}::test_quota_is_set_listed_and_removed",
-    "audit": f"{_TOKENS}::test_audit_lists_who_did_what",
-    "login-link": f"{_TOKENS}::test_login_link_is_an_address_without_the_token",
+    **{
+        f"admin {command}": f"{_ADMIN}::{test}"
+        for test, commands in {
+            "test_token_is_created_used_rotated_and_revoked": (
+                "token create",
+                "token ls",
+                "token rotate",
+                "token revoke",
+            ),
+            "test_quota_is_set_listed_and_removed": ("quota set", "quota ls", "quota rm"),
+            "test_secret_is_read_from_standard_input_listed_and_removed": (
+                "secret set",
+                "secret ls",
+                "secret rm",
+            ),
+            "test_webhook_is_added_from_standard_input_tested_listed_and_removed": (
+                "webhook add",
+                "webhook ls",
+                "webhook rm",
+                "webhook test",
+            ),
+            "test_audit_lists_who_did_what": ("audit",),
+            "test_login_link_is_an_address_without_the_token": ("login-link",),
+        }.items()
+        for command in commands
+    },
     "data ls": "tests/platform/cli/test_data.py::test_corpus_of_a_sweep_is_prepared_once_and_reused",
-    "new spec": "tests/platform/cli/test_new.py::test_spec_to_begin_with_is_written_and_planned",
-    "new trainer": "tests/platform/cli/test_new.py::"
+    "spec new": "tests/platform/cli/test_spec.py::test_spec_to_begin_with_is_written_and_planned",
+    "spec trainer": "tests/platform/cli/test_spec.py::"
     "test_project_is_written_planned_and_pinned_by_its_capsule",
     "code show": "tests/platform/cli/test_code.py::test_code_of_a_run_is_shown_compared_and_checked_out",
     "code diff": "tests/platform/cli/test_code.py::test_code_of_a_run_is_shown_compared_and_checked_out",
     "code checkout": "tests/platform/cli/test_code.py::test_code_of_a_run_is_shown_compared_and_checked_out",
-    "webhook add": "tests/platform/cli/test_webhook.py::test_webhook_is_added_from_standard_input_tested_listed_and_removed",
-    "webhook ls": "tests/platform/cli/test_webhook.py::test_webhook_is_added_from_standard_input_tested_listed_and_removed",
-    "webhook rm": "tests/platform/cli/test_webhook.py::test_webhook_is_added_from_standard_input_tested_listed_and_removed",
-    "webhook test": "tests/platform/cli/test_webhook.py::test_webhook_is_added_from_standard_input_tested_listed_and_removed",
     # Commands without a golden, and a test that runs each.
     "demo": "tests/e2e/test_demo.py::test_the_demo_prints_a_ranked_table_and_reuses_a_running_server",
     "up": "tests/e2e/test_up_defaults.py::test_up_without_gpus_remembers_their_number",
     "down": "tests/e2e/test_up_defaults.py::test_up_without_gpus_remembers_their_number",
     "doctor": "tests/platform/cli/test_offline.py::test_doctor_lists_its_findings",
-    "schema": "tests/platform/cli/test_offline.py::test_schemas_are_json",
+    "spec schema": "tests/platform/cli/test_offline.py::test_schemas_are_json",
     "bench": "tests/trainer/process/test_experiments.py::test_table_is_printed_with_units",
     "report": "tests/platform/cli/test_report.py::"
     "test_report_is_written_beside_the_command_by_default",
@@ -74,9 +82,6 @@ NOT_HERE = {
     "checkpoints export": "tests/platform/client/test_model_export.py::"
     "test_command_exports_the_best_checkpoint_from_its_copy",
     "note": "tests/api/test_notes.py::test_command_shows_replaces_and_removes_a_note",
-    "view ls": "tests/api/test_notes.py::test_views_are_saved_replaced_listed_and_removed",
-    "view save": "tests/api/test_notes.py::test_views_are_saved_replaced_listed_and_removed",
-    "view rm": "tests/api/test_notes.py::test_views_are_saved_replaced_listed_and_removed",
     "system": "tests/api/test_system.py::test_commands_print_figures_and_json",
     "cluster history": "tests/api/test_system.py::test_commands_print_figures_and_json",
     "mcp": "tests/platform/mcp_server/test_server.py::"
@@ -119,7 +124,7 @@ LOOKING = {
     "sweep-dry-run": ["sweep", "new-grid.yaml", "--dry-run"],
     "plan-rollout": ["plan", "new-rollout.yaml", "resources.gpu_type=H100"],
     "rollout-dry-run": ["rollout", "new-rollout.yaml", "--dry-run"],
-    "presets": ["presets"],
+    "presets": ["spec", "presets"],
     "data-prepare": ["data", "prepare", "texts.yaml"],
     "db-check": ["db", "check"],
 }
@@ -184,7 +189,7 @@ ACTING = {
     "cancel-run": (lambda world: world.run("waits"), ["cancel", "waits"]),
     "cancel-sweep": (a_sweep, ["cancel", "grid", "-y"]),
     "pause": (lambda world: world.run("waits"), ["pause", "waits"]),
-    "priority": (lambda world: world.run("waits"), ["priority", "waits", "-5"]),
+    "priority": (lambda world: world.run("waits"), ["queue", "waits", "--priority", "-5"]),
     "resume": (lambda world: world.ended("paused", RunState.PAUSED), ["resume", "paused"]),
     "retry": (
         lambda world: world.ended("crashed", RunState.FAILED, cause="oom", message="no memory"),
@@ -206,7 +211,7 @@ ACTING = {
         ["tag", "one", "remove", "omk"],
     ),
     "archive": (lambda world: world.ended("one"), ["archive", "one"]),
-    "unarchive": (lambda world: world.ended("one"), ["unarchive", "one"]),
+    "unarchive": (lambda world: world.ended("one"), ["archive", "one", "--undo"]),
     "delete": (lambda world: world.ended("one"), ["delete", "one", "-y"]),
 }
 

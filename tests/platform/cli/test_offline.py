@@ -6,11 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-import typer
 
-from lehr.cli import main
-from lehr.cli.main import MODULES
 from lehr_testing import cli
+from lehr_testing.documented_commands import documented
 from lehr_testing.paths import ROOT
 
 LEHR = Path(sys.executable).parent / "lehr"
@@ -65,16 +63,7 @@ def process(tmp_path):
     return call
 
 
-def verbs():
-    """Return every command; for a group each of its subcommands."""
-    root = typer.main.get_group(main.root)
-    for name in MODULES:
-        command = root.get_command(None, name)
-        for verb in getattr(command, "commands", None) or [None]:
-            yield name if verb is None else f"{name} {verb}"
-
-
-@pytest.mark.parametrize("command", list(verbs()))
+@pytest.mark.parametrize("command", list(documented()))
 def test_every_command_has_help_and_json(lehr, command):
     done = lehr(*command.split(), "--help")
     assert done.returncode == 0
@@ -273,15 +262,17 @@ def test_spec_of_another_kind_is_rejected_with_the_right_command(lehr):
 
 
 def test_presets_count_parameters(lehr):
-    rows = {row["name"]: row for row in json.loads(lehr("presets", "--json").stdout)["presets"]}
+    rows = {
+        row["name"]: row for row in json.loads(lehr("spec", "presets", "--json").stdout)["presets"]
+    }
     assert rows["llama-1b"]["parameters"] == 1_241_581_568
     assert rows["llama-1b-8layer"]["parameters"] == 755_009_536
-    assert "1,241,581,568" in lehr("presets").stdout
+    assert "1,241,581,568" in lehr("spec", "presets").stdout
 
 
 @pytest.mark.parametrize("kind", ["run", "sweep"])
 def test_schemas_are_json(lehr, kind):
-    schema = json.loads(lehr("schema", kind).stdout)
+    schema = json.loads(lehr("spec", "schema", kind).stdout)
     assert schema["title"] == f"Lehr {kind}"
     assert schema["type"] == "object"
 

@@ -37,7 +37,7 @@ class PartsConfig(Config):
         if version != PARTS_VERSION:
             raise ValueError(
                 f"parts are written for version {version} of the entry points, and this Lehr has "
-                f"version {PARTS_VERSION}; compare them with `lehr new trainer DIR`"
+                f"version {PARTS_VERSION}; compare them with `lehr spec trainer DIR`"
             )
         return version
 

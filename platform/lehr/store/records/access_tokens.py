@@ -60,7 +60,7 @@ class AccessTokenRecords:
             if row is not None and self.valid(row):
                 raise UserError(
                     f"there is a token {name!r} already.",
-                    hint=f"New value: lehr token rotate {name}   End it: lehr token revoke {name}",
+                    hint=f"New value: lehr admin token rotate {name}   To end it: revoke",
                 )
             if row is None and len(session.exec(select(AccessTokenRow.name)).all()) >= MOST:
                 raise UserError(f"there are {MOST} tokens, the maximum.")
@@ -87,7 +87,7 @@ class AccessTokenRecords:
             if not self.valid(row):
                 raise UserError(
                     f"the token {name!r} is {'revoked' if row.revoked_at else 'expired'}.",
-                    hint=f"Create it again: lehr token create {name} --role {row.role}",
+                    hint=f"Create it again: lehr admin token create {name} --role {row.role}",
                 )
             row.sha256 = digest(token)
             row.created_at = self._clock()
@@ -113,7 +113,7 @@ class AccessTokenRecords:
             near = nearest(name, [one.name for one in self.all()])
             raise NotFound(
                 f"There is no token {name!r}.",
-                hint=f"Did you mean {near}?" if near else "All of them: lehr token ls",
+                hint=f"Did you mean {near}?" if near else "All of them: lehr admin token ls",
             )
         return row
 

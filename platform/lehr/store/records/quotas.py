@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from sqlmodel import col, select
 
-from lehr.errors import NotFound, nearest
+from lehr.errors import NotFound, UserError, nearest
+from lehr.specs.run import NAME
 from lehr.store.changes import Change
 from lehr.store.database import Clock, Database
 from lehr.store.tables import QuotaRow
@@ -23,7 +26,16 @@ class QuotaRecords:
             return list(session.exec(select(QuotaRow).order_by(col(QuotaRow.project))).all())
 
     def put(self, project: str, gpus: int, *, actor: str) -> QuotaRow:
-        """Set the quota of a project, old or new."""
+        """Set the quota of a project, old or new.
+
+        Raises:
+            UserError: the name is not that of a project.
+        """
+        if not re.fullmatch(NAME, project):
+            raise UserError(
+                f"{project!r} is not the name of a project.",
+                hint="Up to 100 letters, digits, dots, dashes and underscores: ablations.",
+            )
         with self._db.write() as session:
             row = session.get(QuotaRow, project)
             row = row or QuotaRow(project=project, gpus=0, changed_by="", changed_at=0.0)
@@ -44,7 +56,7 @@ class QuotaRecords:
                 near = nearest(project, session.exec(select(QuotaRow.project)).all())
                 raise NotFound(
                     f"project {project!r} has no quota.",
-                    hint=f"Did you mean {near}?" if near else "List them: lehr quota ls",
+                    hint=f"Did you mean {near}?" if near else "List them: lehr admin quota ls",
                 )
             session.delete(row)
         self._db.changed(Change("cluster", ""))

@@ -1,4 +1,4 @@
-"""Named tokens and the audit."""
+"""What an admin manages: tokens, the audit, quotas, secrets and webhooks."""
 
 from __future__ import annotations
 
@@ -50,6 +50,49 @@ class AuditEntry(View):
 
 class AuditPage(Page[AuditEntry]):
     """Newest first."""
+
+
+class QuotaView(View):
+    """The most GPUs that the runs of a project hold at a time."""
+
+    project: str
+    gpus: int
+    changed_at: float
+    """When it was last set, in seconds since the epoch."""
+    changed_by: str
+    """The name of the token that set it; user is the server's own token."""
+
+
+class QuotasView(View):
+    quotas: list[QuotaView]
+    """By project."""
+
+
+class SecretView(View):
+    """A secret, without its value."""
+
+    name: str
+    changed_at: float
+    """When its value was last set, in seconds since the epoch."""
+    changed_by: str
+    """The name of the token that set it; user is the server's own token."""
+
+
+class SecretsView(View):
+    secrets: list[SecretView]
+    """By name."""
+
+
+class WebhookView(View):
+    """A webhook. Its address is a secret, so only its host is shown."""
+
+    name: str
+    host: str
+
+
+class WebhooksView(View):
+    webhooks: list[WebhookView]
+    """By name."""
 
 
 class LoginLink(View):

@@ -1,4 +1,4 @@
-"""``lehr new``: what it writes is planned, sent as a capsule, and refused where it cannot work."""
+"""``lehr spec``: what it writes is planned, sent as a capsule, and refused where it cannot work."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ def test_spec_to_begin_with_is_written_and_planned(tmp_path):
         return call(*args, cwd=tmp_path, LEHR_HOME=str(tmp_path / "home"))
 
     for kind in ("run", "sweep", "rollout"):
-        done = lehr("new", "spec", kind)
+        done = lehr("spec", "new", kind)
         assert f"lehr {'submit' if kind == 'run' else kind} {kind}.yaml --watch" in done.stdout
         planned = lehr("plan", f"{kind}.yaml", "--json")
         assert planned.returncode == 0, planned.stderr
     (tmp_path / "run.yaml").write_text("mine")
-    again = lehr("new", "spec")
+    again = lehr("spec", "new")
     assert (again.returncode, (tmp_path / "run.yaml").read_text()) == (2, "mine")
     assert "run.yaml exists already" in again.stderr
-    other = lehr("new", "spec", "-o", "other.yaml", "--json")
+    other = lehr("spec", "new", "-o", "other.yaml", "--json")
     assert json.loads(other.stdout) == {"file": "other.yaml"}
-    nowhere = lehr("new", "spec", "-o", "no/where.yaml")
+    nowhere = lehr("spec", "new", "-o", "no/where.yaml")
     assert (nowhere.returncode, "cannot be written" in nowhere.stderr) == (2, True)
 
 
 def test_project_is_written_planned_and_pinned_by_its_capsule(lehr, tmp_path):
-    done = lehr("new", "trainer", "mine", "--json")
+    done = lehr("spec", "trainer", "mine", "--json")
     assert json.loads(done.stdout) == {"folder": "mine", "files": ["my_model.py", "run.yaml"]}
     planned = json.loads(lehr("plan", "mine/run.yaml", "--json").stdout)["plan"]
     # A squared ReLU has two matrices in place of SwiGLU's three: 2 layers x 64 x 192 fewer.
@@ -51,13 +51,13 @@ def test_project_is_written_planned_and_pinned_by_its_capsule(lehr, tmp_path):
     assert sent.returncode == 0, sent.stderr
     shown = json.loads(lehr("code", "show", "my-model", "--json").stdout)["capsule"]
     assert "project/my_model.py" in {file["name"] for file in shown["files"]}
-    again = lehr("new", "trainer", "mine")
+    again = lehr("spec", "trainer", "mine")
     assert again.returncode == 2
     assert "mine is not empty" in again.stderr
 
 
 def test_model_that_cannot_be_built_is_an_error_of_the_plan(lehr, tmp_path):
-    lehr("new", "trainer", "mine")
+    lehr("spec", "trainer", "mine")
     path = tmp_path / "mine/my_model.py"
     path.write_text(path.read_text().replace("class MyModel(Llama)", "class MyModel(nn.Module)"))
     done = lehr("plan", "mine/run.yaml")
@@ -66,7 +66,7 @@ def test_model_that_cannot_be_built_is_an_error_of_the_plan(lehr, tmp_path):
 
 
 def test_module_that_is_not_sent_is_named_and_nothing_is_recorded(lehr, tmp_path):
-    lehr("new", "trainer", "mine", "--part", "loss")
+    lehr("spec", "trainer", "mine", "--part", "loss")
     (tmp_path / "mine/my_loss.py").rename(tmp_path / "mine/other.py")
     done = lehr("submit", "mine/run.yaml")
     assert done.returncode == 2

@@ -1,0 +1,203 @@
+"""What an admin manages: tokens, the audit, login links, quotas, secrets and webhooks."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query, Request
+from pydantic import ConfigDict, Field, SecretStr
+
+from lehr import actor
+from lehr.alerting.messages import test_message
+from lehr.alerting.webhooks import Webhook, Webhooks
+from lehr.schemas.admin import (
+    AuditPage,
+    CreatedToken,
+    LoginLink,
+    QuotasView,
+    QuotaView,
+    SecretsView,
+    SecretView,
+    TokensView,
+    TokenView,
+    WebhooksView,
+    WebhookView,
+)
+from lehr.secret_store import SecretStore
+from lehr.services import access
+from lehr_api import auth
+from lehr_api.deps import Cursor, Limit, ServicesDep
+from lehr_api.login_links import LIFETIME_S
+from lehr_api.responses import problem_responses
+from lehr_trainer.configs.documented import Documented
+
+router = APIRouter(tags=["admin"])
+
+Name = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9._-]{0,39}$", examples=["anna-laptop"])]
+Project = Annotated[str, Path(max_length=200, examples=["ablations"])]
+SecretName = Annotated[str, Path(max_length=200, examples=["hf-read"])]
+WebhookName = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$", examples=["team"])]
+
+
+class TokenRequest(Documented):
+    """A token to create."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(max_length=200, examples=["anna-laptop"])
+    """Up to 40 small letters, digits, dots, dashes and underscores."""
+    role: str = Field(max_length=40, examples=["researcher"])
+    """viewer: reads. researcher: also submits, changes and ends runs. admin: everything."""
+    expires_in_days: float | None = Field(default=None, examples=[90.0])
+    """When it ends, in days from now; null: never."""
+
+
+class QuotaRequest(Documented):
+    """The quota of a project."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    gpus: int = Field(ge=0, le=1_000_000, examples=[16])
+    """The most GPUs that its runs hold at a time. 0: none of its runs starts on GPUs."""
+
+
+class SecretRequest(Documented):
+    """The value of a secret."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    value: SecretStr = Field(examples=["hf_read_only"])
+    """The value, at most 32,768 bytes."""
+
+
+class Address(Documented):
+    """Where a webhook's messages go."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    url: str = Field(min_length=1, max_length=2000, examples=["https://hooks.example.com/T0/B0"])
+    """Address of http or https. It is stored on the server and never shown again."""
+
+
+@router.get("/tokens", responses=problem_responses())
+def list_tokens(services: ServicesDep) -> TokensView:
+    """Return the named tokens by name, also revoked and expired ones; never their values."""
+    return access.list_tokens(services)
+
+
+@router.post("/tokens", status_code=201, responses=problem_responses(422))
+def create_token(body: TokenRequest, services: ServicesDep) -> CreatedToken:
+    """Create a named token. Its value is in this answer only."""
+    return access.create_token(services, body.name, body.role, body.expires_in_days)
+
+
+@router.post("/tokens/{name}/rotate", responses=problem_responses(404, 422))
+def rotate_token(name: Name, services: ServicesDep) -> CreatedToken:
+    """Replace the value of a token; only this answer has it. The old one stops working at once."""
+    return access.rotate_token(services, name)
+
+
+@router.delete("/tokens/{name}", responses=problem_responses(404))
+def revoke_token(name: Name, services: ServicesDep) -> TokenView:
+    """Revoke a token. It and the logins made with it end at once. Idempotent."""
+    return access.revoke_token(services, name)
+
+
+@router.get("/audit", responses=problem_responses())
+def audit(
+    services: ServicesDep,
+    name: Annotated[
+        str | None, Query(description="Only requests with this token.", max_length=40)
+    ] = None,
+    since: Annotated[
+        float | None, Query(description="Only from this time on, in seconds since the epoch.")
+    ] = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> AuditPage:
+    """Return the requests that changed something or were refused, newest first."""
+    before = None if cursor is None else int(cursor)
+    return access.audit(services, name=name, since=since, before=before, limit=limit)
+
+
+@router.post("/login-links", status_code=201, responses=problem_responses())
+def make_login_link(request: Request, services: ServicesDep) -> LoginLink:
+    """Make an address that logs a browser in as the caller: once, within five minutes."""
+    person: auth.Person = request.state.person
+    code = services.login_links.make(person)
+    return LoginLink(
+        url=f"{services.settings.url}/login?code={code}", expires_at=time.time() + LIFETIME_S
+    )
+
+
+@router.get("/quotas", responses=problem_responses())
+def list_quotas(services: ServicesDep) -> QuotasView:
+    """Return the quotas by project. A project without one has no limit."""
+    rows = services.store.quotas.all()
+    return QuotasView(quotas=[QuotaView.model_validate(row, from_attributes=True) for row in rows])
+
+
+@router.put("/quotas/{project}", responses=problem_responses(422))
+def set_quota(project: Project, body: QuotaRequest, services: ServicesDep) -> QuotaView:
+    """Set the quota of a project. Running runs continue, even if they hold more."""
+    row = services.store.quotas.put(project, body.gpus, actor=actor.current())
+    services.dispatcher.wake()
+    return QuotaView.model_validate(row, from_attributes=True)
+
+
+@router.delete("/quotas/{project}", responses=problem_responses(404))
+def remove_quota(project: Project, services: ServicesDep) -> QuotaView:
+    """Remove the quota of a project: its runs have no limit."""
+    row = services.store.quotas.remove(project)
+    services.dispatcher.wake()
+    return QuotaView.model_validate(row, from_attributes=True)
+
+
+@router.get("/secrets", responses=problem_responses())
+def list_secrets(services: ServicesDep) -> SecretsView:
+    """Return the secrets by name, never their values."""
+    return SecretsView(secrets=SecretStore(services.home).all())
+
+
+@router.put("/secrets/{name}", responses=problem_responses(422))
+def set_secret(name: SecretName, body: SecretRequest, services: ServicesDep) -> SecretView:
+    """Set a secret, old or new. No answer ever has its value."""
+    value, now = body.value.get_secret_value(), services.store.clock()
+    return SecretStore(services.home).set(name, value, by=actor.current(), at=now)
+
+
+@router.delete("/secrets/{name}", responses=problem_responses(404))
+def remove_secret(name: SecretName, services: ServicesDep) -> SecretView:
+    """Remove a secret. A run that names it fails with the reason if it starts later."""
+    return SecretStore(services.home).remove(name)
+
+
+@router.get("/webhooks", responses=problem_responses())
+def list_webhooks(services: ServicesDep) -> WebhooksView:
+    """Return the webhooks by name."""
+    return WebhooksView(webhooks=[_shown(webhook) for webhook in Webhooks(services.home).list()])
+
+
+@router.put("/webhooks/{name}", responses=problem_responses(422))
+def put_webhook(name: WebhookName, body: Address, services: ServicesDep) -> WebhookView:
+    """Add a webhook, or give it another address. Idempotent."""
+    return _shown(Webhooks(services.home).put(name, body.url))
+
+
+@router.delete("/webhooks/{name}", responses=problem_responses(404))
+def delete_webhook(name: WebhookName, services: ServicesDep) -> WebhookView:
+    """Remove a webhook. Specs that name it send nothing any more."""
+    return _shown(Webhooks(services.home).delete(name))
+
+
+@router.post("/webhooks/{name}/test", responses=problem_responses(404, 502))
+def test_webhook(name: WebhookName, services: ServicesDep) -> WebhookView:
+    """Send a message to the webhook now; 502 if it does not arrive."""
+    webhook = Webhooks(services.home).get(name)
+    services.sender.send_now(name, test_message(name))
+    return _shown(webhook)
+
+
+def _shown(webhook: Webhook) -> WebhookView:
+    return WebhookView(name=webhook.name, host=webhook.host)
