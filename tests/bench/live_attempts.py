@@ -39,7 +39,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import psutil
 
-from lehr.system_history.history import GPU, HOST
 from lehr_testing.api import TOKEN
 from lehr_testing.server import free_port
 
@@ -75,8 +74,7 @@ def reports(attempts: Sequence[Any], nodes: int, on_news: Any) -> None:
         for share in attempt.placement:
             live = {"state": "live", "gpus": share["gpus"], "exit": None}
             lists.setdefault(share["node"], {})[attempt.id] = live
-    host = dict.fromkeys(HOST, 1e9)
-    gpus_now = [{"index": index, **dict.fromkeys(GPU, 50.0)} for index in range(GPUS_A_NODE)]
+    gpus_now = [{"index": index, "utilization": 0.5} for index in range(GPUS_A_NODE)]
     gpus = [{"index": index, "name": "H100"} for index in range(GPUS_A_NODE)]
     members = [
         {"name": name, "ray_id": name, "address": "a", "gpus": GPUS_A_NODE, "alive": True}
@@ -90,7 +88,7 @@ def reports(attempts: Sequence[Any], nodes: int, on_news: Any) -> None:
     while True:
         for name, listed in lists.items():
             report = {"attempts": listed, "draining": False, "gpus_now": gpus_now}
-            line = json.dumps({"news": "node", "name": name, "host_now": host, **report})
+            line = json.dumps({"news": "node", "name": name, **report})
             on_news(json.loads(line))
             due = max(due + pause_s / len(lists), time.monotonic() - pause_s)
             time.sleep(max(0.0, due - time.monotonic()))

@@ -24,6 +24,7 @@ from lehr_trainer.contract.records import Metrics
 from lehr_trainer.errors import NanLoss
 from lehr_trainer.runtime.environment import memory_values
 from lehr_trainer.runtime.event_stream import EventStream
+from lehr_trainer.runtime.system_samples import SystemSamples
 
 _LOG_EVERY_S = 1.0
 
@@ -113,6 +114,7 @@ class MetricsLogger:
         self._config, self._events, self._device, self._log = config, events, device, log
         self._replays = config.on(device.type).compile.cuda_graphs
         self._peak, self._flops_per_token = peak_flops, flops_per_token
+        self._system = SystemSamples()
         self._pending: _Pending | None = None
         self._latest: tuple[int, Tensor] | None = None
         self._logged_at = 0.0
@@ -236,6 +238,7 @@ class MetricsLogger:
             **pending.data(),
             **pending.memory,
             **dict(zip(pending.extra, extra, strict=True)),
+            **self._system.due(),
         }
         if self._peak is not None:
             flops_per_token = self._mean_flops(pending.step - pending.steps, pending.step)

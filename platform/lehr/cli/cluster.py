@@ -20,7 +20,7 @@ app = typer.Typer(rich_markup_mode=None)
 group = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
-    help="List nodes, show their history, exclude or readmit them.",
+    help="List nodes, exclude or readmit them.",
 )
 app.add_typer(group, name="cluster")
 
@@ -42,29 +42,6 @@ def ls(as_json: JsonOption = False) -> None:
         state = escaped(node.no_runs or "in use")
         rows.add_row(escaped(node.name), str(len(node.gpus)), str(busy), state)
     console().print(rows)
-
-
-@group.command("history")
-def history(
-    node: NodeArgument,
-    hours: Annotated[
-        float, typer.Option(min=0.01, max=2160, help="Hours to look back; 90 days are kept.")
-    ] = 1.0,
-    as_json: JsonOption = False,
-) -> None:
-    """Show CPU, memory, disk, network and GPUs of a node over time.
-
-    JSON: SystemHistory.
-    """
-    import time
-
-    from lehr.cli.system import history_table
-
-    view = connect().node_history(node, first=time.time() - hours * 3600)
-    if as_json:
-        print_json(view)
-    else:
-        history_table(view)
 
 
 @group.command("exclude")

@@ -42,7 +42,6 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "diagnose": ("diagnose", "Find problems in the curves of a run or of a file"),
         "logs": ("logs", "Print the output of a run; -f follows it"),
         "checkpoints": ("checkpoints", "List, verify, download or delete checkpoints of a run"),
-        "system": ("system", "Show the use of CPUs, memory and GPUs while a run trained"),
         "export": ("export", "Export metrics of a run as JSON lines or Parquet"),
         "report": ("report", "Write a report of a run, sweep or rollout: one HTML file"),
         "code": ("code", "Show, compare and check out the code of runs"),

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from lehr.schemas.rollouts import StageView
     from lehr.schemas.streams import Series
     from lehr.schemas.sweeps import TrialView
-    from lehr.schemas.system import SystemHistory
 
 
 def import_pandas(what: str) -> ModuleType:
@@ -133,31 +132,6 @@ def comparison_frame(found: ComparisonView) -> pd.DataFrame:
         for number, one in enumerate(found.results)
     ]
     return pd.DataFrame(rows)
-
-
-def system_frame(
-    histories: Sequence[SystemHistory], *, attempts: Sequence[int] | None = None
-) -> pd.DataFrame:
-    """Return one row per node and time: the host's figures, and ``gpu0.utilization``, ...
-
-    ``attempts``: of each history, for a column ``attempt``.
-    """
-    import pandas as pd
-
-    frames = []
-    for number, history in enumerate(histories):
-        columns: dict[str, Any] = {"time": pd.to_datetime(history.times, unit="s", utc=True)}
-        if attempts is not None:
-            columns["attempt"] = attempts[number]
-        columns["node"] = history.node
-        for name, values in history.host:
-            columns[name] = pd.array(values or [None] * len(history.times), dtype="Float64")
-        for gpu in history.gpus:
-            for name, values in gpu:
-                if name != "index" and values:
-                    columns[f"gpu{gpu.index}.{name}"] = pd.array(values, dtype="Float64")
-        frames.append(pd.DataFrame(columns))
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 
 def _latest(trial: TrialView, name: str) -> float | None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from lehr.client.frames import import_pandas, need_plotly, series_frame, system_frame
+from lehr.client.frames import import_pandas, need_plotly, series_frame
 from lehr.client.run_state import RunStateMethods
 from lehr.errors import NotFound
 from lehr.schemas.alerts import AlertView
 from lehr.schemas.streams import EventView, MetricInfo, SampleView, Series
-from lehr.schemas.system import RunSystem
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,28 +111,6 @@ class RunMetricMethods(RunStateMethods):
         column per metric.
         """
         return self._transport.get(f"/runs/{self.id}/export", {"format": form})
-
-    def system(self, *, attempt: int | None = None, points: int = 400) -> RunSystem:
-        """Return what its nodes and GPUs did while its attempts ran.
-
-        Args:
-            attempt: number of the attempt. Default: all of them.
-            points: of each node, neighbours are averaged until there are at most so many.
-
-        Raises:
-            NotFound: it has no such attempt.
-        """
-        params = {"attempt": attempt, "points": points}
-        return RunSystem.model_validate_json(self._transport.get(f"/runs/{self.id}/system", params))
-
-    def system_frame(self, *, attempt: int | None = None) -> pd.DataFrame:
-        """Return ``system`` as a pandas frame: one row per attempt, node and time."""
-        import_pandas("system_frame()")
-        found = self.system(attempt=attempt)
-        return system_frame(
-            [node for one in found.attempts for node in one.nodes],
-            attempts=[one.number for one in found.attempts for _ in one.nodes],
-        )
 
     def events(self) -> list[EventView]:
         return self._list("/events", EventView)

@@ -45,7 +45,6 @@ from lehr.secret_store import SecretStore
 from lehr.specs.run import Resources
 from lehr.store import Change, Store
 from lehr.store.tables import Attempt
-from lehr.system_history.history import SystemHistoryFiles
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +99,6 @@ class Dispatcher:
         """When the next tick is due."""
         self.handlers = AttemptProtocol(store, self.heartbeats, self.wake)
         self._thresholds = thresholds
-        self.system_history = SystemHistoryFiles(home)
         """The nodes' measurements over time."""
         name = node or socket.gethostname().partition(".")[0]
         expected: dict[str, list[dict[str, Any]]] = {}
@@ -301,8 +299,6 @@ class Dispatcher:
             self.alarm.within(TICK_S)
 
     def _on_news(self, news: dict[str, Any]) -> None:
-        if news["news"] == "node":
-            self.system_history.record(news)
         if not self._cluster.on_news(news):
             return
         summary = _summary(self._cluster.members())

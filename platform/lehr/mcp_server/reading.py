@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
@@ -242,16 +241,6 @@ class Reading:
     def cluster(self) -> Answer:
         """Show the nodes, and what each GPU does."""
         return {"cluster": self._client.cluster()}
-
-    def node_history(
-        self,
-        node: str,
-        hours: Annotated[float, Field(gt=0, le=2160)] = 1.0,
-        points: Annotated[int, Field(ge=2, le=100)] = 30,
-    ) -> Answer:
-        """Show CPU, memory, disk, network and GPUs of a node over the last hours."""
-        first = time.time() - hours * 3600
-        return {"history": self._client.node_history(node, first=first, points=points)}
 
     def plan(self, spec: SpecText, overrides: Overrides = None) -> Answer:
         """Estimate memory, time and cost of a run, sweep or rollout, without launching it."""

@@ -197,15 +197,3 @@ class RunReading:
             ],
             "next": "logs, search_logs and events have the details; retry continues a failed run.",
         }
-
-    def system(
-        self,
-        ref: Ref,
-        attempt: int | None = None,
-        points: Annotated[int, Field(ge=2, le=100)] = 30,
-    ) -> Answer:
-        """Show what a run's nodes and GPUs did while an attempt ran, by default the newest."""
-        run = self._client.run(ref)
-        if not run.attempt:
-            return {"note": f"{run.name} has not been started yet."}
-        return {"system": run.system(attempt=attempt or run.attempt, points=points)}

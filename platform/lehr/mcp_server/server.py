@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 GENERAL_READS = (
     "overview", "list_runs", "show_run", "list_sweeps", "show_sweep", "list_rollouts",
-    "show_rollout", "compare", "queue", "cluster", "node_history", "plan", "transfer", "report",
+    "show_rollout", "compare", "queue", "cluster", "plan", "transfer", "report",
     "example_spec",
 )  # fmt: skip
 RUN_READS = (
     "metrics", "history", "logs", "search_logs", "events", "checkpoints", "code", "code_diff",
-    "diagnose", "system",
+    "diagnose",
 )  # fmt: skip
 READS = (*GENERAL_READS, *RUN_READS)
 LAUNCHES = (

@@ -57,6 +57,10 @@ _HIDDEN = (
 """Prefixes of variables of Ray or this process; trainers must not see them."""
 
 
+_CONSTANT = ("ram_bytes", "disk_bytes")
+"""What a machine has; no curve."""
+
+
 class NetworkFolder(Exception):
     """The folder of this node is on a network file system."""
 
@@ -84,7 +88,7 @@ class Agent:
         # Left by a container that was drained and started again.
         (self.folder / stop.DRAINING).unlink(missing_ok=True)
         self.look_at_gpus()
-        self.host = HostSampler(str(self.folder))
+        self.host = HostSampler(str(self.folder), publish=self.publish_samples)
         self.session = ""
         self._finalized_at: dict[str, float] = {}
         self._kill_orders: dict[str, float] = {}
@@ -204,6 +208,13 @@ class Agent:
             "notes": self.notes(),
             "storage": self.host.storage_problem,
         }
+
+    def publish_samples(self, host: dict[str, float]) -> None:
+        """Write the newest measurements to a file, which the trainings of this node read."""
+        gpus = {str(gpu.pop("index")): gpu for gpu in map(dict, self.samples.newest())}
+        host = {name: value for name, value in host.items() if name not in _CONSTANT}
+        with contextlib.suppress(OSError):  # The disk may be full.
+            procfs.write_json(str(self.folder / "system.json"), {"host": host, "gpus": gpus})
 
     def notes(self) -> list[str]:
         """Return what is wrong on this node, though runs can start there."""

@@ -15,6 +15,7 @@ Standard library only. ::
       uploaded       all checkpoints are copied
       shim.log       log of shim and shipper
     <node folder>/server.json    where the server is, if it moved since
+    <node folder>/system.json    what the agent measured last: CPU, memory, disk, network, GPUs
 
 The folder is local to the node; the attempt's own directory may be on shared storage.
 """
@@ -35,6 +36,10 @@ class AttemptDir(NamedTuple):
 
     def file(self, name: str) -> str:
         return os.path.join(self.path, name)
+
+    def of_node(self, name: str) -> str:
+        """Return the path of a file of the node's folder."""
+        return os.path.join(os.path.dirname(os.path.dirname(self.path)), name)
 
     @property
     def attempt_id(self) -> str:
@@ -71,7 +76,7 @@ class AttemptDir(NamedTuple):
 
     def server_url(self, launch: dict[str, Any]) -> str:
         """Return the server's current address, which may have changed since the start."""
-        moved = read_json(os.path.join(os.path.dirname(os.path.dirname(self.path)), "server.json"))
+        moved = read_json(self.of_node("server.json"))
         url = moved.get("url") if isinstance(moved, dict) else None
         return str(url or launch["server_url"])
 

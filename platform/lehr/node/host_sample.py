@@ -27,11 +27,18 @@ class HostSampler:
         self,
         folder: str,
         *,
+        publish: Callable[[dict[str, float]], None] | None = None,
         every_s: float = EVERY_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``folder``: on the disk that is measured; ``watch_disk`` changes it."""
+        """Args:
+        folder: on the disk that is measured; ``watch_disk`` changes it.
+        publish: called with each sample, in the thread of this sampler.
+        every_s: pause between two samples.
+        clock: tells how old a sample is.
+        """
         self._folder = folder
+        self._publish = publish
         self._every_s = every_s
         self._clock = clock
         self._newest: tuple[float, dict[str, float]] | None = None
@@ -74,11 +81,13 @@ class HostSampler:
                 found |= rates(before[1], counted, now - before[0])
             before = (now, counted)
             self._newest = (now, found)
+            if self._publish is not None:
+                self._publish(found)
 
 
 def sample(psutil: Any, folder: str) -> dict[str, float]:
     """Return the current figures; those that the system does not give are absent."""
-    found: dict[str, float] = {"cpu": psutil.cpu_percent() / 100}
+    found: dict[str, float] = {"cpu_utilization": psutil.cpu_percent() / 100}
     memory = psutil.virtual_memory()
     found |= {"ram_used_bytes": memory.total - memory.available, "ram_bytes": memory.total}
     try:

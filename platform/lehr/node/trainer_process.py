@@ -59,6 +59,7 @@ def start(
         **attempt_code.variables(launch, entry, python),
         **torchrun.environment(gang, gpus=launch["gpus"], threads=launch["threads"]),
         "LEHR_ATTEMPT": entry.attempt_id,
+        "LEHR_SYSTEM": entry.of_node("system.json"),
         procfs.MARK: launch["nonce"],
         VARIABLE: os.pathsep.join(launch["gpu_locks"]),
     }

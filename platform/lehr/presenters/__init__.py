@@ -12,7 +12,6 @@ from lehr.presenters.events import checkpoints, events, samples
 from lehr.presenters.rollouts import RolloutPresenter
 from lehr.presenters.runs import HeartbeatTimes, LivenessByRun, MirrorViews, RunPresenter
 from lehr.presenters.sweeps import SweepPresenter
-from lehr.presenters.system import SystemPresenter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,6 +44,5 @@ class Presenter:
         self.runs = RunPresenter(store, liveness, mirror_view, heartbeat_at, nodes)
         self.sweeps = SweepPresenter(store, self.runs)
         self.rollouts = RolloutPresenter(store, self.runs)
-        self.system = SystemPresenter(store)
         self.rounds = BackgroundDiagnosis(store, self.runs)
         """Not running until it is started."""

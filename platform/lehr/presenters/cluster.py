@@ -90,9 +90,10 @@ def cluster_view(
         unrecorded = sorted(member.living() & others)
         held = {index: name for name in unrecorded for index in member.attempts[name].gpus}
         gpus = []
+        # The measurements of a node that does not answer are outdated.
+        host = member.host_now if member.usable else {}
         for gpu in member.gpus:
             holder = holders.get((member.name, int(gpu["index"])))
-            # The measurements of a node that does not answer are outdated.
             now = member.gpus_now.get(int(gpu["index"]), {}) if member.usable else {}
             run = holding[holder.run_id] if holder else None
             gpus.append(
@@ -117,6 +118,9 @@ def cluster_view(
                 logical=bool(gpus) and all(gpu.name == LOGICAL for gpu in gpus),
                 gpus=gpus,
                 cpus=member.hello.get("cpus"),
+                cpu_utilization=host.get("cpu_utilization"),
+                ram_used_bytes=host.get("ram_used_bytes"),
+                ram_bytes=host.get("ram_bytes"),
                 last_seen_at=member.last_seen_at,
                 excluded=out.get(member.name),
                 left=member.has_left(out.get(member.name)),

@@ -24,6 +24,7 @@ from lehr_trainer.contract.records import (
     Record,
     Warning_,
 )
+from lehr_trainer.runtime.system_samples import SystemSamples
 
 MOST_NAMES = 1_000
 """Metrics of a program. Lehr's own trainer logs about fifty."""
@@ -72,6 +73,7 @@ class Recorder:
         self.count = 0
         """Records written."""
         self._factors = factors or {}
+        self._system = SystemSamples()
         self._names: dict[str, str | None] = {}
         self._warned: Counter[str] = Counter()
         self._timed: tuple[int, float] | None = None
@@ -105,6 +107,7 @@ class Recorder:
             found["step_time_s"] = took
             if self._tokens_per_step > 1 and took > 0 and "tokens_per_s" not in found:
                 found["tokens_per_s"] = self._tokens_per_step / took
+        found = self._system.due() | found
         self.step = max(self.step, step)
         self._history.append((max(at, self._history[-1][0]), self.step))
         self.count += 1

@@ -46,6 +46,10 @@ class NodeView(View):
     """Its GPUs are logical: the trainer runs on its CPU."""
     gpus: list[GpuView]
     cpus: int | None = None
+    cpu_utilization: float | None = None
+    """Share of all its CPUs in use, 0 to 1, a few seconds ago; null if unknown."""
+    ram_used_bytes: int | None = None
+    ram_bytes: int | None = None
     last_seen_at: float | None = None
     excluded: str | None = None
     """Why no new runs are placed on it, until it is readmitted; None for a node in use."""

@@ -82,8 +82,6 @@ NOT_HERE = {
     "checkpoints export": "tests/platform/client/test_model_export.py::"
     "test_command_exports_the_best_checkpoint_from_its_copy",
     "note": "tests/api/test_notes.py::test_command_shows_replaces_and_removes_a_note",
-    "system": "tests/api/test_system.py::test_commands_print_figures_and_json",
-    "cluster history": "tests/api/test_system.py::test_commands_print_figures_and_json",
     "mcp": "tests/platform/mcp_server/test_server.py::"
     "test_json_shows_the_account_and_wrong_options_are_refused",
     "wandb mirror": "tests/platform/client/test_results.py::"

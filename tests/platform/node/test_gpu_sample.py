@@ -11,11 +11,13 @@ import pytest
 
 from lehr.cluster.membership import Cluster
 from lehr.node import agent as agents
+from lehr.node.attempt_dir import AttemptDir
 from lehr.node.gpu_inventory import LOGICAL, GpuInfo
 from lehr.node.gpu_sample import FRESH_S, GpuSampler, sample
 from lehr.presenters.cluster import cluster_view
 from lehr.store import Store
 from lehr_testing.waiting import until
+from lehr_trainer.runtime.system_samples import VARIABLE, SystemSamples
 
 GPUS = [
     GpuInfo(0, "NVIDIA H100 80GB HBM3", 85_520_809_984, "GPU-aaaa"),
@@ -141,11 +143,25 @@ def test_logical_gpus_and_nodes_without_the_package_have_no_samples(monkeypatch,
     assert sampler.newest() == []
 
 
-def test_cluster_shows_samples_of_agents_but_not_of_lost_nodes(nvml, monkeypatch, tmp_path):
+def test_cluster_and_trainings_get_samples_of_agents_but_none_of_lost_nodes(
+    nvml, monkeypatch, tmp_path
+):
     monkeypatch.setattr(agents, "node_gpus", lambda granted: GPUS[:granted])
     agent = agents.Agent("n1", 2, str(tmp_path / "node"))
     until(lambda: agent.report()["gpus_now"], within_s=20, what="the first sample")
     assert agent.samples.close(within_s=20)
+    agent.publish_samples({"cpu_utilization": 0.25, "ram_bytes": 64e9})
+    attempt = AttemptDir(str(agent.attempts / "k1-1"))
+    monkeypatch.setenv(VARIABLE, attempt.of_node("system.json"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
+    assert SystemSamples().due() == {
+        "system/cpu_utilization": 0.25,
+        "system/gpu0_memory_used_bytes": 61_316_530_176,
+        "system/gpu1_memory_used_bytes": 61_316_530_176,
+        "system/gpu1_utilization": 0.97,
+        "system/gpu1_temperature_celsius": 64,
+        "system/gpu1_power_watts": 412.5,
+    }
     cluster = Cluster({})
     node = {"name": "n1", "address": "10.0.0.5", "ray_id": "r", "gpus": 2, "alive": True}
     cluster.set_state("up", None)

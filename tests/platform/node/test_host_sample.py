@@ -20,14 +20,17 @@ from lehr_testing.waiting import until
 
 
 def test_figures_of_this_machine_are_plausible(tmp_path: Path) -> None:
-    clock = SimpleNamespace(now=0.0)
-    sampler = HostSampler(str(tmp_path), every_s=0.05, clock=lambda: clock.now)
+    clock, published = SimpleNamespace(now=0.0), []
+    sampler = HostSampler(
+        str(tmp_path), publish=published.append, every_s=0.05, clock=lambda: clock.now
+    )
     try:
         until(sampler.newest, within_s=20, what="a sample")
         found = sampler.newest()
-        assert 0 <= found["cpu"] <= 1
+        assert 0 <= found["cpu_utilization"] <= 1
         assert 0 < found["ram_used_bytes"] < found["ram_bytes"]
         assert 0 < found["disk_used_bytes"] < found["disk_bytes"]
+        until(lambda: found in published, within_s=20, what="the sample to be published")
     finally:
         assert sampler.close(within_s=20)
     clock.now += FRESH_S + 1

@@ -130,13 +130,17 @@ def test_gpus_that_no_run_can_get_are_not_free_and_say_why(store):
     assert presenter.cluster().nodes[3].no_runs == "does not answer; excluded: its fans"
 
 
-def test_free_space_of_runs_is_that_of_the_newest_report(store):
+def test_use_of_a_machine_is_that_of_the_newest_report(store):
     cluster = cluster_of_gpus(1)
     presenter = ClusterPresenter(store, cluster, lambda: (), embedded=True)
     assert presenter.cluster().nodes[0].free_bytes == {}
-    now = {"disk_bytes": 100.0, "disk_used_bytes": 30.0}
+    now = {"disk_bytes": 100.0, "disk_used_bytes": 30.0, "cpu_utilization": 0.5, "ram_bytes": 9}
     cluster.on_news({"news": "node", "name": "n1", "attempts": {}, "host_now": now})
-    assert presenter.cluster().nodes[0].free_bytes == {"LEHR_RUNS": 70}
+    [node] = presenter.cluster().nodes
+    assert node.free_bytes == {"LEHR_RUNS": 70}
+    assert (node.cpu_utilization, node.ram_used_bytes, node.ram_bytes) == (0.5, None, 9)
+    cluster.on_news({"news": "node", "name": "n1", "error": "it is lost"})
+    assert presenter.cluster().nodes[0].cpu_utilization is None
 
 
 def test_expected_start_does_not_count_gpus_of_a_node_that_leaves(store):

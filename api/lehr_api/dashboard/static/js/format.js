@@ -198,7 +198,7 @@ export function time(at, options = {}) {
 }
 
 /** Whether a metric is a share, of 1 in all. A script may log its own in percent. @param {string} name */
-export const isShare = (name) => name === "mfu" || name === "top1_acc";
+export const isShare = (name) => name === "mfu" || name === "top1_acc" || /^system\/.*utilization$/.test(name);
 
 /**
  * Format a metric's value in its unit; of an accuracy with four digits, since runs differ in the last ones.

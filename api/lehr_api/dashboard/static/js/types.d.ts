@@ -99,6 +99,9 @@ export interface NodeView {
   logical: boolean;
   gpus: GpuView[];
   cpus: number | null;
+  cpu_utilization: number | null;
+  ram_used_bytes: number | null;
+  ram_bytes: number | null;
   last_seen_at: number | null;
   excluded: string | null;
   left: boolean;
@@ -620,44 +623,6 @@ export interface SweepDetail {
   warnings: string[];
   next_trials: NextTrials | null;
   cost: CostView | null;
-}
-
-export interface HostHistory {
-  cpu: (number | null)[];
-  ram_used_bytes: (number | null)[];
-  ram_bytes: (number | null)[];
-  disk_used_bytes: (number | null)[];
-  disk_bytes: (number | null)[];
-  disk_read_bytes_per_s: (number | null)[];
-  disk_write_bytes_per_s: (number | null)[];
-  network_in_bytes_per_s: (number | null)[];
-  network_out_bytes_per_s: (number | null)[];
-}
-
-export interface GpuHistory {
-  index: number;
-  utilization: (number | null)[];
-  memory_used_bytes: (number | null)[];
-  power_watts: (number | null)[];
-  temperature_celsius: (number | null)[];
-}
-
-export interface SystemHistory {
-  node: string;
-  step_s: number;
-  times: number[];
-  host: HostHistory;
-  gpus: GpuHistory[];
-}
-
-export interface AttemptSystem {
-  number: number;
-  nodes: SystemHistory[];
-}
-
-export interface RunSystem {
-  run_id: string;
-  attempts: AttemptSystem[];
 }
 
 export interface SavedView {

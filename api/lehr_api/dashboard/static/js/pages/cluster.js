@@ -1,7 +1,7 @@
 /** The page of the cluster: which run holds which GPU since when, and the queue. */
 
 import { get } from "../api.js";
-import { nodesOverTime } from "../cluster/over_time.js";
+import { drainButton } from "../cluster/drain.js";
 import { maintenancePart, openWindow } from "../cluster/maintenance.js";
 import { byId, fill, h, scrollable, throttled } from "../dom.js";
 import * as f from "../format.js";
@@ -21,8 +21,6 @@ import { on, onCatchUp } from "../stream.js";
  */
 
 const place = byId("cluster");
-
-const showOverTime = nodesOverTime(place, () => reload());
 
 const LOOK_MS = 5000;
 
@@ -74,9 +72,11 @@ function nodeRow(node, closed) {
       closed && h("span.warn", {}, "in maintenance until ", f.time(closed.ends_at), closed.note && `: ${closed.note}`),
       h("span.dim", {}, node.logical ? `${node.gpus.length} logical GPUs: training runs on the CPU` : `${node.gpus.length} × ${kinds.join(", ")}${memory ? `, ${Math.round(memory / 2 ** 30)} GiB each` : ""}`),
       h("span.dim", {}, `${busy} busy`),
-      node.cpus !== null && h("span.dim", {}, `${f.integer(node.cpus)} CPUs`),
+      node.cpus !== null && h("span.dim", {}, `${f.integer(node.cpus)} CPUs`, node.alive && node.cpu_utilization !== null && `, ${f.percent(node.cpu_utilization)} in use`),
+      node.alive && node.ram_bytes !== null && h("span.dim", {}, `${f.bytes(node.ram_used_bytes)} of ${f.bytes(node.ram_bytes)} memory in use`),
       h("span.mono.dim", {}, node.address),
       !node.alive && node.last_seen_at !== null && h("span.dim", {}, "last seen ", f.time(node.last_seen_at, { seconds: true })),
+      drainButton(node, () => reload()),
     ),
     h(node.logical ? "ul.gpus.plain" : "ul.gpus.plain.real", {}, node.gpus.map((gpu) => cell(gpu, node, closed !== undefined))),
   );
@@ -136,7 +136,6 @@ async function load() {
     const state = JSON.stringify([cluster, queue, windows]);
     if (state === drawn) return;
     drawn = state;
-    showOverTime(cluster.nodes);
     draw(cluster, queue, windows);
   } catch (error) {
     if (!drawn) showFailure(place, error);

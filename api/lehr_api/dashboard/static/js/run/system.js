@@ -10,7 +10,6 @@ import { flatten } from "../flat.js";
 import * as f from "../format.js";
 import { ABOUT, memoryUsed, temperature } from "../gpus.js";
 import { ACTIVE } from "../status.js";
-import { showMachine } from "./machine.js";
 
 /** @typedef {import("../types.js").RunDetail} RunDetail */
 
@@ -44,7 +43,7 @@ function stepTime(latest) {
  * @param {RunDetail} run
  */
 function hintOnUtilization(names, run) {
-  if (names.some((name) => groupOf(name) === "gpu")) return null;
+  if (names.some((name) => name.startsWith("system/gpu"))) return null;
   const cpu = run.device?.startsWith("cpu");
   return h(
     "p.hint",
@@ -155,10 +154,9 @@ export function openSystem(place, run) {
   const breakdown = h("div");
   const utilization = h("div");
   const gpus = h("div");
-  const machine = h("div");
   const bar = toolbar(view, (kind) => (kind === "data" ? board.reload() : board.redraw()));
   bar.offer([run]);
-  mount(place, h("h2", {}, "Attempts"), attemptsPlace, gpus, h("h2", {}, "Time and memory"), breakdown, bar.element, charts, machine, utilization, h("h2", {}, "Device"), facts);
+  mount(place, h("h2", {}, "Attempts"), attemptsPlace, gpus, h("h2", {}, "Time and memory"), breakdown, bar.element, charts, utilization, h("h2", {}, "Device"), facts);
   const board = new Board(charts, [{ id: run.id, label: run.name, flopsPerToken: run.flops_per_token, stroke: () => stroke(slot(run.id)) }], view, {
     onZoom: (range) => {
       view.range = range;
@@ -173,7 +171,6 @@ export function openSystem(place, run) {
   let looked = 0;
   const look = throttled(async () => {
     looked = Date.now();
-    showMachine(machine, current);
     try {
       const [infos, events] = await Promise.all([get(`/runs/${run.id}/metrics`), get(`/runs/${run.id}/events`)]);
       const names = infos.map((/** @type {any} */ info) => info.name);
