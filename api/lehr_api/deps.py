@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Header, Path, Query, Request
 
+from lehr.services import budget
 from lehr.store import Store
 from lehr.store.tables import RolloutRow, RunRow, SweepRow
 from lehr_api.services import ApiDispatcher, Services
@@ -59,9 +60,32 @@ def found_rollout(ref: RolloutRef, store: StoreDep) -> RolloutRow:
     return store.rollouts.find(ref)
 
 
+def changed_run(run: Annotated[RunRow, Depends(found_run)], services: ServicesDep) -> RunRow:
+    budget.refuse_others(services, run.submitted_by, f"{run.name} ({run.id})")
+    return run
+
+
+def changed_sweep(
+    sweep: Annotated[SweepRow, Depends(found_sweep)], services: ServicesDep
+) -> SweepRow:
+    budget.refuse_others(services, sweep.submitted_by, f"{sweep.name} ({sweep.id})")
+    return sweep
+
+
+def changed_rollout(
+    rollout: Annotated[RolloutRow, Depends(found_rollout)], services: ServicesDep
+) -> RolloutRow:
+    budget.refuse_others(services, rollout.submitted_by, f"{rollout.name} ({rollout.id})")
+    return rollout
+
+
 FoundRun = Annotated[RunRow, Depends(found_run)]
 FoundSweep = Annotated[SweepRow, Depends(found_sweep)]
 FoundRollout = Annotated[RolloutRow, Depends(found_rollout)]
+ChangedRun = Annotated[RunRow, Depends(changed_run)]
+"""For routes that change it: a token with a budget changes only what it submitted."""
+ChangedSweep = Annotated[SweepRow, Depends(changed_sweep)]
+ChangedRollout = Annotated[RolloutRow, Depends(changed_rollout)]
 
 IdempotencyHeader = Annotated[
     str | None,

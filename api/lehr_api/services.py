@@ -17,7 +17,9 @@ from lehr.alerting.watch import AlertWatch
 from lehr.alerting.webhooks import Webhooks
 from lehr.presenters import Presenter
 from lehr.services import context
+from lehr.services.budget import pause_overrun
 from lehr.services.once import Operation, once
+from lehr.upkeep import Upkeep
 from lehr.wandb_mirror import state_files
 from lehr_api.backpressure import Intake
 from lehr_api.login_links import LoginLinks
@@ -154,12 +156,15 @@ async def running(settings: Settings) -> AsyncIterator[Services]:
             wake=dispatcher.wake,
             server_url=settings.url,
         )
+        budgets = Upkeep("budgets", partial(pause_overrun, services))
+        budgets.start()
         services.sender.start()
         await to_thread.run_sync(watch.start)
         try:
             yield services
         finally:
             await services.hub.stop()
+            await to_thread.run_sync(budgets.stop)
             await to_thread.run_sync(watch.stop)
             await to_thread.run_sync(services.sender.stop)
             await to_thread.run_sync(services.presenter.rounds.stop)

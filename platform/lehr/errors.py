@@ -128,7 +128,7 @@ class Unauthorized(LehrError):
 
 
 class Forbidden(LehrError):
-    """The token is valid, but its role does not include this."""
+    """The token is valid, but its role or its budget does not include this."""
 
     code = "forbidden"
     status = 403

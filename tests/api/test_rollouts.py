@@ -93,7 +93,7 @@ def test_passed_rollout_names_its_final_run(api):
     found = client.get(f"{ROLLOUTS}/r").json()
     assert (found["state"], found["reason"]) == ("passed", None)
     run = client.get(f"/api/v1/runs/{found['run_id']}").json()
-    assert (run["name"], run["total_steps"], run["submitted_by"]) == ("r-all", 200, "rollout")
+    assert (run["name"], run["total_steps"], run["submitted_by"]) == ("r-all", 200, "user")
     assert found["stages"][0]["gpu_seconds"] == 0
     assert any(note.startswith("MFU was not judged in cpu") for note in found["notes"])
 

@@ -13,6 +13,7 @@ from lehr.alerting.messages import test_message
 from lehr.alerting.webhooks import Webhook, Webhooks
 from lehr.schemas.admin import (
     AuditPage,
+    BudgetView,
     CreatedToken,
     LoginLink,
     QuotasView,
@@ -26,6 +27,7 @@ from lehr.schemas.admin import (
 )
 from lehr.secret_store import SecretStore
 from lehr.services import access
+from lehr.services.budget import budget
 from lehr_api import auth
 from lehr_api.deps import Cursor, Limit, ServicesDep
 from lehr_api.login_links import LIFETIME_S
@@ -51,6 +53,8 @@ class TokenRequest(Documented):
     """viewer: reads. researcher: also submits, changes and ends runs. admin: everything."""
     expires_in_days: float | None = Field(default=None, examples=[90.0])
     """When it ends, in days from now; null: never."""
+    gpu_hours: float | None = Field(default=None, examples=[20.0])
+    """The budget: what its runs may use in all; null: no limit. For the role researcher."""
 
 
 class QuotaRequest(Documented):
@@ -80,6 +84,13 @@ class Address(Documented):
     """Address of http or https. It is stored on the server and never shown again."""
 
 
+@router.get("/budget", responses=problem_responses())
+def get_budget(request: Request, services: ServicesDep) -> BudgetView:
+    """Return what the runs of the caller's token have used, and its budget if it has one."""
+    person: auth.Person = request.state.person
+    return budget(services, person.name)
+
+
 @router.get("/tokens", responses=problem_responses())
 def list_tokens(services: ServicesDep) -> TokensView:
     """Return the named tokens by name, also revoked and expired ones; never their values."""
@@ -89,7 +100,7 @@ def list_tokens(services: ServicesDep) -> TokensView:
 @router.post("/tokens", status_code=201, responses=problem_responses(422))
 def create_token(body: TokenRequest, services: ServicesDep) -> CreatedToken:
     """Create a named token. Its value is in this answer only."""
-    return access.create_token(services, body.name, body.role, body.expires_in_days)
+    return access.create_token(services, body.name, body.role, body.expires_in_days, body.gpu_hours)
 
 
 @router.post("/tokens/{name}/rotate", responses=problem_responses(404, 422))

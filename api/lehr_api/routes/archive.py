@@ -8,7 +8,7 @@ from lehr.schemas.runs import Deletion, RunDetail
 from lehr.schemas.sweeps import SweepDeletion, SweepDetail
 from lehr.services import archive as archiving
 from lehr.services import delete as deleting
-from lehr_api.deps import FoundRun, FoundSweep, ServicesDep
+from lehr_api.deps import ChangedRun, ChangedSweep, FoundRun, FoundSweep, ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses
 
@@ -16,13 +16,13 @@ router = APIRouter(prefix="/runs/{ref}", tags=["runs"], route_class=TaggedRoute)
 
 
 @router.post("/archive", responses=problem_responses(404, 409))
-def archive(run: FoundRun, services: ServicesDep) -> RunDetail:
+def archive(run: ChangedRun, services: ServicesDep) -> RunDetail:
     """Archive an ended run: hide it from lists. Nothing is deleted. Idempotent."""
     return archiving.archive_run(services, run)
 
 
 @router.post("/unarchive", responses=problem_responses(404, 409))
-def unarchive(run: FoundRun, services: ServicesDep) -> RunDetail:
+def unarchive(run: ChangedRun, services: ServicesDep) -> RunDetail:
     """Unarchive a run. Idempotent."""
     return archiving.unarchive_run(services, run)
 
@@ -34,7 +34,7 @@ def deletion(run: FoundRun, services: ServicesDep) -> Deletion:
 
 
 @router.delete("", responses=problem_responses(404, 409))
-def delete(run: FoundRun, services: ServicesDep) -> Deletion:
+def delete(run: ChangedRun, services: ServicesDep) -> Deletion:
     """Delete an ended run's checkpoints, metrics, logs and files; its record stays, archived.
 
     Spec, provenance, transitions and attempts stay. Rejected while a fork that has not ended needs
@@ -47,13 +47,13 @@ sweeps = APIRouter(prefix="/sweeps/{ref}", tags=["sweeps"], route_class=TaggedRo
 
 
 @sweeps.post("/archive", responses=problem_responses(404, 409))
-def archive_sweep(sweep: FoundSweep, services: ServicesDep) -> SweepDetail:
+def archive_sweep(sweep: ChangedSweep, services: ServicesDep) -> SweepDetail:
     """Archive a finished sweep and its runs. Nothing is deleted. Idempotent."""
     return archiving.archive_sweep(services, sweep)
 
 
 @sweeps.post("/unarchive", responses=problem_responses(404, 409))
-def unarchive_sweep(sweep: FoundSweep, services: ServicesDep) -> SweepDetail:
+def unarchive_sweep(sweep: ChangedSweep, services: ServicesDep) -> SweepDetail:
     """Unarchive a sweep and its runs, except deleted ones."""
     return archiving.unarchive_sweep(services, sweep)
 
@@ -65,7 +65,7 @@ def sweep_deletion(sweep: FoundSweep, services: ServicesDep) -> SweepDeletion:
 
 
 @sweeps.delete("", responses=problem_responses(404, 409))
-def delete_sweep(sweep: FoundSweep, services: ServicesDep) -> SweepDeletion:
+def delete_sweep(sweep: ChangedSweep, services: ServicesDep) -> SweepDeletion:
     """Delete the checkpoints, metrics, logs and files of a finished sweep's runs.
 
     Its spec, its trials and each run's record stay, archived. Nothing is deleted if one run must be

@@ -17,7 +17,7 @@ from lehr.schemas.checkpoints import (
 )
 from lehr.services import checkpoints as service
 from lehr_api.byte_ranges import file_response
-from lehr_api.deps import FoundRun, ServicesDep, StoreDep
+from lehr_api.deps import ChangedRun, FoundRun, ServicesDep, StoreDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import described_problem, problem_responses, text_responses
 from lehr_api.threads import VERIFICATIONS, until_left
@@ -98,7 +98,7 @@ def deletion(
 
 @router.delete("/{step}", responses=problem_responses(404, 409))
 def delete(
-    run: FoundRun, services: ServicesDep, step: StepPath, attempt: AttemptQuery = None
+    run: ChangedRun, services: ServicesDep, step: StepPath, attempt: AttemptQuery = None
 ) -> CheckpointDeletion:
     """Delete one checkpoint and its copy. Rejected while a run still needs it."""
     return service.delete_checkpoint(services, run, step, attempt)

@@ -10,7 +10,7 @@ from lehr.schemas.runs import RunDetail
 from lehr.schemas.sweeps import SweepDetail
 from lehr.services.notes import note_rollout, note_run, note_sweep
 from lehr.specs.run import LONGEST_NOTE
-from lehr_api.deps import FoundRollout, FoundRun, FoundSweep, ServicesDep
+from lehr_api.deps import ChangedRollout, ChangedRun, ChangedSweep, ServicesDep
 from lehr_api.responses import problem_responses
 from lehr_trainer.configs.documented import Documented
 
@@ -27,18 +27,18 @@ class Note(Documented):
 
 
 @router.put("/runs/{ref}/note", tags=["runs"], responses=problem_responses(404))
-def put_run(body: Note, run: FoundRun, services: ServicesDep) -> RunDetail:
+def put_run(body: Note, run: ChangedRun, services: ServicesDep) -> RunDetail:
     """Replace the run's note. Idempotent."""
     return note_run(services, run, body.note)
 
 
 @router.put("/sweeps/{ref}/note", tags=["sweeps"], responses=problem_responses(404))
-def put_sweep(body: Note, sweep: FoundSweep, services: ServicesDep) -> SweepDetail:
+def put_sweep(body: Note, sweep: ChangedSweep, services: ServicesDep) -> SweepDetail:
     """Replace the sweep's note; its runs keep theirs. Idempotent."""
     return note_sweep(services, sweep, body.note)
 
 
 @router.put("/rollouts/{ref}/note", tags=["rollouts"], responses=problem_responses(404))
-def put_rollout(body: Note, rollout: FoundRollout, services: ServicesDep) -> RolloutDetail:
+def put_rollout(body: Note, rollout: ChangedRollout, services: ServicesDep) -> RolloutDetail:
     """Replace the rollout's note; its runs keep theirs. Idempotent."""
     return note_rollout(services, rollout, body.note)

@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field
 
 from lehr.schemas.runs import RunDetail
 from lehr.services.priority import set_priority
-from lehr_api.deps import FoundRun, ServicesDep
+from lehr_api.deps import ChangedRun, ServicesDep
 from lehr_api.responses import problem_responses
 from lehr_trainer.configs.documented import Documented
 
@@ -24,6 +24,6 @@ class Priority(Documented):
 
 
 @router.put("/priority", responses=problem_responses(404, 409))
-def put_priority(body: Priority, run: FoundRun, services: ServicesDep) -> RunDetail:
+def put_priority(body: Priority, run: ChangedRun, services: ServicesDep) -> RunDetail:
     """Replace the priority of a run that has not ended. Idempotent."""
     return set_priority(services, run, body.priority)

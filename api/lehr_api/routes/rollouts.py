@@ -12,7 +12,7 @@ from lehr.schemas.rollouts import RolloutDetail, RolloutView
 from lehr.services.archive import archive_rollout, unarchive_rollout
 from lehr.services.cancel import cancel_rollout
 from lehr.services.submit import launch_rollout
-from lehr_api.deps import FoundRollout, IdempotencyHeader, ListQueryDep, ServicesDep
+from lehr_api.deps import ChangedRollout, FoundRollout, IdempotencyHeader, ListQueryDep, ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses
 from lehr_api.routes.runs import Submission
@@ -60,18 +60,18 @@ def show(rollout: FoundRollout, services: ServicesDep) -> RolloutDetail:
 
 
 @router.post("/{ref}/cancel", responses=problem_responses(404))
-def cancel(rollout: FoundRollout, services: ServicesDep) -> RolloutDetail:
+def cancel(rollout: ChangedRollout, services: ServicesDep) -> RolloutDetail:
     """Start no more runs of it, and stop the current one without saving. Idempotent."""
     return cancel_rollout(services, rollout)
 
 
 @router.post("/{ref}/archive", responses=problem_responses(404, 409))
-def archive(rollout: FoundRollout, services: ServicesDep) -> RolloutDetail:
+def archive(rollout: ChangedRollout, services: ServicesDep) -> RolloutDetail:
     """Archive an ended rollout: hide it from lists. Its runs stay listed."""
     return archive_rollout(services, rollout)
 
 
 @router.post("/{ref}/unarchive", responses=problem_responses(404))
-def unarchive(rollout: FoundRollout, services: ServicesDep) -> RolloutDetail:
+def unarchive(rollout: ChangedRollout, services: ServicesDep) -> RolloutDetail:
     """Unarchive a rollout."""
     return unarchive_rollout(services, rollout)

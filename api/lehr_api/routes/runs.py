@@ -17,7 +17,7 @@ from lehr.services.checkpoints import order_checkpoint
 from lehr.services.pause import pause_run, resume_run
 from lehr.services.retry import retry_run
 from lehr.specs import dump_yaml, stored
-from lehr_api.deps import FoundRun, IdempotencyHeader, ListQueryDep, ServicesDep
+from lehr_api.deps import ChangedRun, FoundRun, IdempotencyHeader, ListQueryDep, ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses, text_responses
 from lehr_api.threads import in_submissions
@@ -105,30 +105,30 @@ _ACT = problem_responses(404, 409)
 
 
 @router.post("/{ref}/cancel", responses=_ACT)
-def cancel(run: FoundRun, services: ServicesDep) -> RunDetail:
+def cancel(run: ChangedRun, services: ServicesDep) -> RunDetail:
     """Stop the run without saving. Idempotent."""
     return cancel_run(services, run)
 
 
 @router.post("/{ref}/pause", responses=_ACT)
-def pause(run: FoundRun, services: ServicesDep) -> RunDetail:
+def pause(run: ChangedRun, services: ServicesDep) -> RunDetail:
     """Save a checkpoint, stop, and free the GPUs. Idempotent."""
     return pause_run(services, run)
 
 
 @router.post("/{ref}/resume", responses=_ACT)
-def resume(run: FoundRun, services: ServicesDep) -> RunDetail:
+def resume(run: ChangedRun, services: ServicesDep) -> RunDetail:
     """Queue a paused run again; it resumes from its checkpoint."""
     return resume_run(services, run)
 
 
 @router.post("/{ref}/retry", responses=_ACT)
-def retry(run: FoundRun, services: ServicesDep) -> RunDetail:
+def retry(run: ChangedRun, services: ServicesDep) -> RunDetail:
     """Queue a failed run again, from its last checkpoint, with full retry budgets."""
     return retry_run(services, run)
 
 
 @router.post("/{ref}/checkpoint", responses=_ACT)
-def checkpoint(run: FoundRun, services: ServicesDep) -> RunDetail:
+def checkpoint(run: ChangedRun, services: ServicesDep) -> RunDetail:
     """Save a checkpoint after the current step."""
     return order_checkpoint(services, run)

@@ -17,6 +17,7 @@ from lehr.services.extend import extend_sweep
 from lehr.services.retry import retry_sweep
 from lehr.services.submit import launch_sweep
 from lehr_api.deps import (
+    ChangedSweep,
     Cursor,
     FoundSweep,
     IdempotencyHeader,
@@ -109,7 +110,7 @@ class Extension(BaseModel):
     response_model=SweepDetail,
     responses=problem_responses(404, 409),
 )
-def retry(sweep: FoundSweep, services: ServicesDep, key: IdempotencyHeader = None) -> Response:
+def retry(sweep: ChangedSweep, services: ServicesDep, key: IdempotencyHeader = None) -> Response:
     """Queue the failed trials again, from their last checkpoints, and those that never ran
     because the sweep was stopped. A failed trial whose run was deleted gets a new run.
     """
@@ -133,6 +134,6 @@ def extend(
 
 
 @router.post("/{ref}/cancel", responses=problem_responses(404))
-def cancel(sweep: FoundSweep, services: ServicesDep) -> SweepDetail:
+def cancel(sweep: ChangedSweep, services: ServicesDep) -> SweepDetail:
     """Stop all its runs that have not ended, without saving. Idempotent."""
     return cancel_sweep(services, sweep)

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema
 from lehr.schemas.runs import RunDetail
 from lehr.services import tags as tagging
 from lehr.services.tags import LONGEST_TAG, MOST_TAGS, checked_tag
-from lehr_api.deps import FoundRun, ServicesDep
+from lehr_api.deps import ChangedRun, ServicesDep
 from lehr_api.responses import problem_responses
 from lehr_trainer.configs.documented import Documented
 
@@ -43,12 +43,12 @@ class TagChange(Documented):
 
 
 @router.put("/tags", responses=problem_responses(404))
-def put_tags(body: Tags, run: FoundRun, services: ServicesDep) -> RunDetail:
+def put_tags(body: Tags, run: ChangedRun, services: ServicesDep) -> RunDetail:
     """Replace the run's tags. Idempotent."""
     return tagging.replace_tags(services, run, body.tags)
 
 
 @router.post("/tags", responses=problem_responses(404))
-def change_tags(body: TagChange, run: FoundRun, services: ServicesDep) -> RunDetail:
+def change_tags(body: TagChange, run: ChangedRun, services: ServicesDep) -> RunDetail:
     """Add and remove tags; others stay, also under concurrent changes. Idempotent."""
     return tagging.change_tags(services, run, add=body.add, remove=body.remove)

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from lehr.schemas.runs import RunDetail
 from lehr.services.mirror import mirror_run
 from lehr.specs.tracking import WandbTracking
-from lehr_api.deps import FoundRun, ServicesDep
+from lehr_api.deps import ChangedRun, ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses
 
@@ -15,7 +15,7 @@ router = APIRouter(prefix="/runs/{ref}", tags=["runs"], route_class=TaggedRoute)
 
 
 @router.post("/wandb", responses=problem_responses(404, 409))
-def mirror(run: FoundRun, services: ServicesDep, body: WandbTracking) -> RunDetail:
+def mirror(run: ChangedRun, services: ServicesDep, body: WandbTracking) -> RunDetail:
     """Mirror the run to W&B from its first event, whether it has ended or not.
 
     The body is the spec's `tracking.wandb`; mode `off` ends mirroring. The run's `wandb` shows the

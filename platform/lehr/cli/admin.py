@@ -67,6 +67,15 @@ def create(
             "--expires", metavar="TIME", help="Expire after this time, e.g. 30d. Default: never."
         ),
     ] = None,
+    gpu_hours: Annotated[
+        float | None,
+        typer.Option(
+            "--gpu-hours",
+            min=0,
+            help="Limit the GPU-hours of all runs submitted with the token together. "
+            "Default: no limit.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Create a token and print it. Only its hash is stored, so it cannot be shown again.
@@ -75,7 +84,7 @@ def create(
     """
     days = None if expires is None else seconds(expires, "--expires") / _UNITS["d"]
     client = connect()
-    made = client.create_token(name, role, expires_in_days=days)
+    made = client.create_token(name, role, expires_in_days=days, gpu_hours=gpu_hours)
     _print(made, client.server, as_json=as_json)
 
 
@@ -85,9 +94,10 @@ def list_tokens(as_json: JsonOption = False) -> None:
 
     def cells(token: TokenView) -> list[str]:
         ends = "never" if token.expires_at is None else _day(token.expires_at)
-        return [token.name, token.role, token.state, _day(token.created_at), ends]
+        budget = "" if token.gpu_hours is None else formats.gpu_hours(token.gpu_hours)
+        return [token.name, token.role, token.state, _day(token.created_at), ends, budget]
 
-    columns = {"tokens": ("name", "role", "state", "created", "expires")}
+    columns = {"tokens": ("name", "role", "state", "created", "expires", "budget")}
     empty = "There is no named token. Create one: lehr admin token create NAME --role viewer"
     _print_rows(connect().tokens(), columns, cells, empty, as_json=as_json)
 

@@ -8,6 +8,7 @@ from urllib.parse import quote
 from lehr.schemas.admin import (
     AuditEntry,
     AuditPage,
+    BudgetView,
     CreatedToken,
     LoginLink,
     QuotasView,
@@ -34,7 +35,12 @@ class AdminMethods:
         return TokensView.model_validate_json(self.transport.get("/tokens")).tokens
 
     def create_token(
-        self, name: str, role: str, *, expires_in_days: float | None = None
+        self,
+        name: str,
+        role: str,
+        *,
+        expires_in_days: float | None = None,
+        gpu_hours: float | None = None,
     ) -> CreatedToken:
         """Create a named token; its value is only in this answer. Needs the role admin.
 
@@ -42,9 +48,15 @@ class AdminMethods:
             name: its name, e.g. anna-laptop.
             role: viewer, researcher or admin.
             expires_in_days: when it ends; None: never.
+            gpu_hours: the budget of all runs submitted with it; None: no limit.
         """
-        body = {"name": name, "role": role, "expires_in_days": expires_in_days}
+        body: dict[str, Any] = {"name": name, "role": role}
+        body |= {"expires_in_days": expires_in_days, "gpu_hours": gpu_hours}
         return CreatedToken.model_validate_json(self.transport.post("/tokens", body))
+
+    def budget(self) -> BudgetView:
+        """Return what the runs of this client's token have used, and its budget if it has one."""
+        return BudgetView.model_validate_json(self.transport.get("/budget"))
 
     def rotate_token(self, name: str) -> CreatedToken:
         """Replace the value of a token. The old one stops working at once."""

@@ -126,7 +126,7 @@ def stage_hours(stage: PlannedStage, kind: str) -> float | None:
     total = 0.0
     for role in stage.roles:
         spec = stage.runs.get(role, stage.runs[stage.whole])
-        hours = _hours_on(spec, kind)
+        hours = hours_on(spec, kind)
         if hours is None:
             return None
         steps = spec.own.steps
@@ -185,10 +185,11 @@ def _planned_hours(run: RunRow, kind: str) -> float | None:
         spec = RunSpec.model_validate(run.spec)
     except (ValueError, LehrError):
         return None  # A spec of an earlier version.
-    return _hours_on(spec, kind)
+    return hours_on(spec, kind)
 
 
-def _hours_on(spec: RunSpec, kind: str) -> float | None:
+def hours_on(spec: RunSpec, kind: str) -> float | None:
+    """Return the GPU-hours that a plan expects of a run on this kind of GPU; None: unknown."""
     if spec.resources.gpus == 0:
         return 0.0
     resources = spec.resources.model_copy(update={"gpu_type": kind})

@@ -19,6 +19,8 @@ class TokenView(View):
     expires_at: float | None
     """null: never."""
     revoked_at: float | None
+    gpu_hours: float | None = None
+    """The budget: GPU-hours that its runs may use in all; null: no limit."""
 
 
 class TokensView(View):
@@ -29,6 +31,20 @@ class TokensView(View):
 class CreatedToken(TokenView):
     token: str
     """The value, shown only once."""
+
+
+class BudgetView(View):
+    """What the runs of a token have used, in GPU-hours of their attempts."""
+
+    name: str
+    """The token's name; user is the server's own token."""
+    gpu_hours: float | None
+    """The budget; null: no limit."""
+    used: float
+    promised: float
+    """What runs that have not ended may still use by their plans; 0 without a budget."""
+    left: float | None = None
+    """The budget without both; null without a budget."""
 
 
 class AuditEntry(View):

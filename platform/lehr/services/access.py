@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,11 @@ def list_tokens(context: Context) -> TokensView:
 
 
 def create_token(
-    context: Context, name: str, role: str, expires_in_days: float | None
+    context: Context,
+    name: str,
+    role: str,
+    expires_in_days: float | None,
+    gpu_hours: float | None = None,
 ) -> CreatedToken:
     """Create a named token. Its value is in the answer, and nowhere else.
 
@@ -34,9 +39,11 @@ def create_token(
         name: its name.
         role: what it may do.
         expires_in_days: when it ends; None: never.
+        gpu_hours: its budget; None: no limit.
 
     Raises:
-        UserError: the name, the role or the time is not valid, or there is such a token.
+        UserError: the name, the role, the time or the budget is not valid, or there is such a
+            token.
     """
     if not NAME.fullmatch(name) or name in RESERVED:
         reserved = f" {name!r} is the server's own." if name in RESERVED else ""
@@ -56,10 +63,17 @@ def create_token(
             f"expires_in_days is {expires_in_days:g}; it must be above 0 and at most "
             f"{LONGEST_DAYS}."
         )
+    if gpu_hours is not None and not 0 < gpu_hours < math.inf:
+        raise UserError(f"gpu_hours is {gpu_hours:g}; it must be a number above 0.")
+    if gpu_hours is not None and role != Role.RESEARCHER:
+        raise UserError(
+            f"a token with a budget needs the role researcher, not {role}.",
+            hint="A viewer launches nothing, and an admin can create tokens without a budget.",
+        )
     token = PREFIX + secrets.token_urlsafe(32)
     now = context.store.clock()
     expires_at = None if expires_in_days is None else now + expires_in_days * _DAY_S
-    row = context.store.access_tokens.create(name, role, token, expires_at)
+    row = context.store.access_tokens.create(name, role, token, expires_at, gpu_hours)
     return CreatedToken(**_view(context, row).model_dump(), token=token)
 
 
@@ -111,4 +125,5 @@ def _view(context: Context, row: AccessTokenRow) -> TokenView:
         created_at=row.created_at,
         expires_at=row.expires_at,
         revoked_at=row.revoked_at,
+        gpu_hours=row.gpu_hours,
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lehr import actor
 from lehr.errors import InternalError
-from lehr.services import checks
+from lehr.services import budget, checks
 from lehr.services.once import Operation, Record
 from lehr.specs import SweepSpec
 from lehr.specs.search import point_key
@@ -41,6 +41,8 @@ def extend_sweep(
         trials: for a search: the number of further trials.
     """
     store = context.store
+    if trials is not None:  # Its search adds them later, for the one who launched it.
+        budget.refuse_others(context, sweep.submitted_by, f"{sweep.name} ({sweep.id})")
 
     def draft() -> _Draft:
         before = store.sweeps.get(sweep.id).spec
@@ -50,6 +52,8 @@ def extend_sweep(
         )
         added = _added(spec, known)
         checks.check_sweep(context, [*added, *value_trials(spec)])
+        specs = [trial for _, trial in added]
+        budget.check_launch(context, specs, share=max((trials or 0) / max(len(specs), 1), 1.0))
         return _Draft(before, len(known), spec, TrialRows(added))
 
     def prepare() -> Record:

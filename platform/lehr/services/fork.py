@@ -10,6 +10,7 @@ from lehr.checkpoints.registry import CheckpointLocations
 from lehr.control import forks
 from lehr.errors import Conflict
 from lehr.services import checks, code
+from lehr.services.budget import check_launch
 from lehr.services.once import Operation, Record
 from lehr.specs import RunSpec
 from lehr.store.records.checkpoints import THERE
@@ -73,6 +74,7 @@ def fork_run(
         if point.copy_state != THERE:
             _refuse_missing(context, run, locations)
         checks.check_run(context, spec)
+        check_launch(context, [spec])
         return record
 
     def record() -> str:

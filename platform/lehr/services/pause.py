@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lehr import actor
 from lehr.control.lifecycle import Desired, RunState
 from lehr.errors import Conflict
+from lehr.services.budget import check_launch
 
 if TYPE_CHECKING:
     from lehr.schemas.runs import RunDetail
@@ -30,6 +31,7 @@ def resume_run(context: Context, run: RunRow) -> RunDetail:
             f"{run.name} ({run.id}) is {run.state}; only a paused run can be resumed.",
             hint="To queue a failed run again: retry." if run.state == RunState.FAILED else None,
         )
+    check_launch(context, [])  # Its plan counts already; the budget may be used up.
     return _request(context, run, Desired.RUN)
 
 

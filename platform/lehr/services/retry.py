@@ -9,8 +9,10 @@ from lehr import actor
 from lehr.control.lifecycle import RunState
 from lehr.control.retries import RETRY_RESET
 from lehr.errors import Conflict
+from lehr.services.budget import check_launch
 from lehr.services.delete import refuse_deleted
-from lehr.services.once import Operation
+from lehr.services.once import Operation, Record
+from lehr.specs import RunSpec
 
 if TYPE_CHECKING:
     from lehr.schemas.runs import RunDetail
@@ -27,6 +29,7 @@ def retry_run(context: Context, run: RunRow) -> RunDetail:
         Conflict: it has not failed, or was deleted, or is a fork whose checkpoint was removed.
     """
     store = context.store
+    check_launch(context, [RunSpec.model_validate(run.spec)])
     with store.transaction():
         refuse_deleted(context, run)
         _refuse_lost_base(store, run)
@@ -69,6 +72,12 @@ def retry_sweep(context: Context, sweep: SweepRow) -> Operation[SweepDetail]:
     A failed trial whose run was deleted gets a new run.
     """
 
+    def prepare() -> Record:
+        runs = context.store.sweeps.runs(sweep.id)
+        again = (run.spec for run in runs if run.state in {RunState.FAILED, RunState.CANCELLED})
+        check_launch(context, map(RunSpec.model_validate, again))
+        return record
+
     def record() -> str:
         context.store.sweep_progress.retry_trials(sweep.id, actor=actor.current())
         return sweep.id
@@ -76,6 +85,6 @@ def retry_sweep(context: Context, sweep: SweepRow) -> Operation[SweepDetail]:
     return Operation(
         f"retry of {sweep.id}",
         {},
-        lambda: record,
+        prepare,
         lambda sweep_id: context.presenter.sweeps.detail(context.store.sweeps.get(sweep_id)),
     )

@@ -10,6 +10,7 @@ from lehr.errors import Conflict, InternalError, UserError
 from lehr.parameter_names import PROGRAM_SEED, SEED, seed_path
 from lehr.presenters.runs import CORE_METRICS
 from lehr.services import checks
+from lehr.services.budget import check_launch
 from lehr.services.delete import refuse_deleted
 from lehr.services.once import Operation, Record
 from lehr.specs import RunSpec, SweepSpec, stored
@@ -50,6 +51,7 @@ def repeat_run(
         spec = _sweep(context, run, n)
         trials = trials_at(spec, list(spec.all_points()))
         checks.check_sweep(context, trials)
+        check_launch(context, [trial for _, trial in trials])
         return spec, TrialRows(trials)
 
     def prepare() -> Record:

@@ -12,6 +12,7 @@ from lehr import actor
 from lehr.errors import UserError
 from lehr.schemas.checks import SubmissionCheck, SubmissionKind
 from lehr.services import checks, code
+from lehr.services.budget import check_launch
 from lehr.services.once import Operation, Record, V
 from lehr.specs import RolloutSpec, RunSpec, SweepSpec, load_spec, stages
 from lehr.specs.load import Spec, load_with_trials
@@ -85,6 +86,7 @@ def submit_run(
 
     def prepare() -> Record:
         checks.check_run(context, loaded, code_sent=code_sent)
+        check_launch(context, [loaded])
         return lambda: (
             context.store.runs.create(loaded, actor=actor.current(), provenance=provenance).id
         )
@@ -120,6 +122,8 @@ def launch_sweep(
         every = [*trials, *value_trials(loaded)]
         metric = loaded.metric.name
         checks.check_sweep(context, every, code_sent=code_sent, metric=metric)
+        specs = [spec for _, spec in trials]
+        check_launch(context, specs, share=loaded.trial_count / max(len(specs), 1))
         rows = TrialRows(trials)
         sweeps = context.store.sweeps
         return lambda: sweeps.create(loaded, rows, actor=actor.current(), provenance=provenance).id
@@ -151,9 +155,12 @@ def launch_rollout(
 
     def prepare() -> Record:
         checks.check_rollout(context, planned, code_sent=code_sent)
+        check_launch(context, [stage.train for stage in planned])
         names = [stage.name for stage in planned]
         rollouts = context.store.rollouts
-        return lambda: rollouts.create(loaded, names, provenance=provenance).id
+        return lambda: (
+            rollouts.create(loaded, names, actor=actor.current(), provenance=provenance).id
+        )
 
     return SpecOperation(
         "rollouts",

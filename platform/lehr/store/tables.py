@@ -157,6 +157,8 @@ class SweepRow(SQLModel, table=True):
     """Text for people; at first the spec's notes."""
     created_at: float
     archived: bool = False
+    submitted_by: str = Field(default="user", sa_column_kwargs={"server_default": "user"})
+    """Also for trials that the sweep adds by itself."""
     stopped: str | None = None
     """Why no further trial starts; None while the sweep goes on."""
     reopened_at: float | None = None
@@ -191,6 +193,8 @@ class RolloutRow(SQLModel, table=True):
     """Text for people; at first the spec's notes."""
     provenance: dict[str, Any] = Field(default_factory=dict, sa_column=Column(JSON, nullable=False))
     """Git commit and diff, versions, host, command, at launch; each of its runs gets it."""
+    submitted_by: str = Field(default="user", sa_column_kwargs={"server_default": "user"})
+    """Each of its runs gets it."""
     outcome: str | None = None
     """passed, failed or cancelled; None while it goes on."""
     reason: str | None = None
@@ -351,6 +355,8 @@ class AccessTokenRow(SQLModel, table=True):
     expires_at: float | None = None
     """None: never."""
     revoked_at: float | None = None
+    gpu_hours: float | None = None
+    """The budget: what the runs of its holder may use in all. None: no limit."""
 
 
 class OutboxRow(SQLModel, table=True):

@@ -49,7 +49,14 @@ class AccessTokenRecords:
     def expired(self, row: AccessTokenRow) -> bool:
         return row.expires_at is not None and row.expires_at <= self._clock()
 
-    def create(self, name: str, role: str, token: str, expires_at: float | None) -> AccessTokenRow:
+    def create(
+        self,
+        name: str,
+        role: str,
+        token: str,
+        expires_at: float | None,
+        gpu_hours: float | None = None,
+    ) -> AccessTokenRow:
         """Record a token. A revoked or expired one of that name is replaced.
 
         Raises:
@@ -70,6 +77,7 @@ class AccessTokenRecords:
                 sha256=digest(token),
                 created_at=self._clock(),
                 expires_at=expires_at,
+                gpu_hours=gpu_hours,
             )
             made = session.merge(made)
         self._forget()

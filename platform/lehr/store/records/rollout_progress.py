@@ -75,6 +75,7 @@ class RolloutProgress:
                 spec,
                 at=at,
                 actor=ACTOR,
+                submitted_by=rollout.submitted_by,
                 provenance={**rollout.provenance, **(provenance or {})},
                 resume_from=resume_from,
                 forked_from=forked_from,

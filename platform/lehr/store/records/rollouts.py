@@ -24,6 +24,7 @@ class Rollouts(Groups[RolloutRow]):
         spec: RolloutSpec,
         stages: Sequence[str],
         *,
+        actor: str = "user",
         provenance: Mapping[str, Any] | None = None,
     ) -> RolloutRow:
         """Record the rollout and its stages, in order; their runs are submitted later."""
@@ -37,6 +38,7 @@ class Rollouts(Groups[RolloutRow]):
                 tags=list(spec.tags),
                 note=spec.notes,
                 provenance=dict(provenance or {}),
+                submitted_by=actor,
                 created_at=at,
             )
             session.add(rollout)

@@ -48,6 +48,7 @@ def insert_run(
     at: float,
     actor: str,
     provenance: Mapping[str, Any] | None,
+    submitted_by: str | None = None,
     sweep_id: str | None = None,
     resume_from: str | None = None,
     forked_from: str | None = None,
@@ -62,7 +63,7 @@ def insert_run(
         note=spec.notes,
         priority=spec.priority,
         state=RunState.QUEUED.value,
-        submitted_by=actor,
+        submitted_by=submitted_by or actor,
         provenance_sha256=keep_provenance(session, provenance),
         forked_from=forked_from,
         resume_from=resume_from,
@@ -87,12 +88,12 @@ def submission(at: float, actor: str) -> dict[str, Any]:
     }
 
 
-def queued_columns(at: float, actor: str) -> dict[str, Any]:
+def queued_columns(at: float, submitted_by: str) -> dict[str, Any]:
     """Return the columns that are equal in all runs that one statement queues."""
     return {
         "state": RunState.QUEUED.value,
         "desired": Desired.RUN.value,
-        "submitted_by": actor,
+        "submitted_by": submitted_by,
         "created_at": at,
         "queued_at": at,
         "archived": False,

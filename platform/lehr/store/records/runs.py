@@ -132,6 +132,18 @@ class Runs:
             )
             return list(rows.all())
 
+    def ids_of_person(self, name: str) -> list[str]:
+        """Return the ids of all runs that a person submitted, deleted ones too."""
+        with self._db.read() as session:
+            return list(session.exec(select(RunRow.id).where(RunRow.submitted_by == name)))
+
+    def of_person(self, name: str) -> list[RunRow]:
+        """Return the runs that a person submitted and that have not ended, oldest first."""
+        with self._db.read() as session:
+            live = col(RunRow.state).not_in([state.value for state in ENDED])
+            rows = select(RunRow).where(RunRow.submitted_by == name, live)
+            return list(session.exec(rows.order_by(col(RunRow.number))))
+
     def small_columns(self, states: Collection[RunState]) -> dict[str, tuple[Any, ...]]:
         """Return the columns of all runs in these states but their JSON, by id.
 

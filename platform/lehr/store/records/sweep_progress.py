@@ -109,6 +109,8 @@ class SweepProgress:
                 first=known + 1,
                 at=at,
                 actor=actor,
+                # A search adds trials for the one who launched it.
+                submitted_by=actor if spec is not None else sweep.submitted_by,
                 provenance_sha256=session.exec(first_run.order_by(col(RunRow.number))).first(),
             )
             self._db.changed(Change("sweep", sweep_id))

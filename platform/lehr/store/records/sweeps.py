@@ -77,6 +77,7 @@ class Sweeps(Groups[SweepRow]):
                 tags=list(spec.tags),
                 note=spec.notes,
                 created_at=at,
+                submitted_by=actor,
                 seeds_of=seeds_of,
             )
             session.add(sweep)

@@ -54,12 +54,13 @@ class TrialRows:
         at: float,
         actor: str,
         provenance_sha256: str | None,
+        submitted_by: str | None = None,
     ) -> list[str]:
         """Insert the trials, numbered from ``first``, and queue their runs. Return the run ids."""
         if not self._runs:
             return []
         common = {
-            **queued_columns(at, actor),
+            **queued_columns(at, submitted_by or actor),
             "sweep_id": sweep_id,
             "provenance_sha256": provenance_sha256,
         }

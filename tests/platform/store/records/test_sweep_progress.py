@@ -129,7 +129,7 @@ def test_tpe_creates_all_its_trials_also_after_a_restart(store, controller):
     controller.tick()
     names = [run.name for run in runs(store, sweep)]
     assert names == [f"s-{n}" for n in range(1, 13)]
-    assert runs(store, sweep)[11].submitted_by == "sweep"
+    assert runs(store, sweep)[11].submitted_by == "user"
 
 
 def test_pruner_prunes_only_the_running_attempt(store, controller):
