@@ -26,19 +26,6 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_paths_follow_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert home.home() == Path("~/.lehr").expanduser()
-    monkeypatch.setenv("LEHR_HOME", str(tmp_path))
-    assert (home.home(), home.runs_dir(), home.data_dir()) == (
-        tmp_path,
-        tmp_path / "runs",
-        tmp_path / "data",
-    )
-    monkeypatch.setenv("LEHR_RUNS", "/shared/runs")
-    assert home.runs_dir() == Path("/shared/runs")
-    assert home.runs_dir(Path("/elsewhere")) == Path("/shared/runs")
-
-
 def test_ray_folder_is_short_and_unique_to_the_home(tmp_path: Path) -> None:
     deep = tmp_path / ("x" * 200)
     assert len(str(home.ray_dir(deep))) < 60
@@ -72,20 +59,6 @@ def test_home_that_others_can_enter_is_closed(tmp_path: Path) -> None:
     assert "mode 0755" in note
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o700
     assert home.close_to_others(tmp_path) is None
-
-
-def test_home_that_cannot_be_closed_is_named_with_the_cure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tmp_path.chmod(0o750)
-
-    def refuse(*_args: object, **_fields: object) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(Path, "chmod", refuse)
-    note = home.close_to_others(tmp_path)
-    assert note is not None
-    assert note.endswith(f"Its owner should do it: chmod 700 {tmp_path}")
 
 
 def test_token_readable_by_others_is_rejected(tmp_path: Path) -> None:
@@ -156,13 +129,6 @@ def test_second_process_is_rejected_with_the_holder_of_the_home(
         holder.communicate()
 
 
-def test_within_a_process_the_lock_may_be_taken_before_the_store(tmp_path: Path) -> None:
-    with home.lock(tmp_path):
-        fresh_store(tmp_path).close()
-        assert home.lock_holder(tmp_path) == os.getpid()
-    assert home.lock_holder(tmp_path) is None
-
-
 def test_one_home_is_opened_once_in_a_process(tmp_path: Path) -> None:
     with fresh_store(tmp_path):
         with pytest.raises(Exception, match="already open in this process"):
@@ -204,9 +170,3 @@ def test_network_file_system_is_rejected(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("lehr.filesystems.MOUNTS", table)
     with pytest.raises(HomeUnusable, match=r"network file system \(nfs4\)"):
         Store.open(tmp_path / "home")
-
-
-def test_error_names_a_home_that_cannot_be_created(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(HomeUnusable, match="cannot be Lehr's home"):
-        Store.open(tmp_path / "file" / "home")

@@ -50,18 +50,6 @@ def test_count_delays_the_kill_by_that_many_passes(tmp_path):
     assert steps_of(file) == ["0", "1", "2"]
 
 
-def test_name_of_another_point_has_no_effect(tmp_path):
-    file = tmp_path / "kill"
-    file.write_text("elsewhere")
-    assert len(steps_of(file)) == 5
-    assert file.exists()
-
-
-def test_without_the_variable_a_point_is_an_empty_function(tmp_path):
-    assert steps_of(None) == ["0", "1", "2", "3", "4"]
-    assert killpoints.reached is killpoints._nothing
-
-
 NOT_OF_THE_LIFE_CYCLE = {
     "order_checkpoint",
     "add_checkpoint",

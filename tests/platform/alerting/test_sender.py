@@ -6,7 +6,6 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,9 @@ from typing import Any
 import pytest
 
 from lehr import killpoints
-from lehr.alerting import delivery
 from lehr.alerting import sender as module
-from lehr.alerting.delivery import LOOKUPS, Undelivered
-from lehr.alerting.sender import AGAIN_AFTER_S, OLDEST_S, Sender
+from lehr.alerting.delivery import Undelivered
+from lehr.alerting.sender import AGAIN_AFTER_S, Sender
 from lehr.alerting.webhooks import Webhooks
 from lehr.store import Store
 from lehr.store.records import outbox
@@ -63,28 +61,6 @@ def sent(monkeypatch: pytest.MonkeyPatch, *, again: bool) -> list[str]:
 
     monkeypatch.setattr(module, "deliver", deliver)
     return tries
-
-
-@contextmanager
-def answering() -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """A real receiver; yields its port, and what it gets."""
-    got: list[dict[str, Any]] = []
-
-    class Receiver(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            got.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(204)
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None: ...
-
-    receiver = HTTPServer(("127.0.0.1", 0), Receiver)
-    threading.Thread(target=receiver.serve_forever, daemon=True).start()
-    try:
-        yield receiver.server_port, got
-    finally:
-        receiver.shutdown()
-        receiver.server_close()
 
 
 def settled(store: Store) -> bool:
@@ -178,41 +154,6 @@ def test_message_that_waits_when_the_server_stops_is_sent_after_the_next_start(
     assert [(code, body["id"]) for code, body in got] == [(503, "r1:end:1"), (200, "r1:end:1")]
 
 
-def test_receiver_that_never_answers_delays_no_other_and_is_tried_again(
-    store: Store, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With real receivers: three that accept a connection and then stay silent, one that works."""
-    webhooks = Webhooks(tmp_path)
-    silent = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
-    for number, one in enumerate(silent):
-        webhooks.put(f"silent-{number}", f"http://127.0.0.1:{one.getsockname()[1]}/")
-    monkeypatch.setattr(delivery, "TIMEOUT_S", 15.0)
-    sender = Sender(store, webhooks, allowed_hosts=["127.0.0.1"])
-    with answering() as (port, got):
-        webhooks.put("works", f"http://127.0.0.1:{port}/")
-        sender.start()
-        try:
-            for number in range(3):
-                sender.put(f"silent-{number}", {"id": f"silent {number}"})
-            for number in range(20):
-                sender.put("works", {"id": str(number)})
-            until(lambda: len(got) == 20, within_s=30, what="the messages of the one that works")
-            # The silent ones have not even used up their first try.
-            assert [one.tries for one in waiting(store) if "silent" in one.webhook] == [0, 0, 0]
-            until(
-                lambda: [one.tries for one in waiting(store)] == [1, 1, 1],
-                within_s=30,
-                what="the end of the tries",
-            )
-        finally:
-            sender.stop()
-            for one in silent:
-                one.close()
-    assert [body["id"] for body in got] == [str(number) for number in range(20)]
-    assert {one.due_at for one in waiting(store)} == {clock.now + AGAIN_AFTER_S[0]}
-    assert sum(thread.name.startswith("webhook") for thread in threading.enumerate()) <= LOOKUPS
-
-
 def test_stop_does_not_wait_for_a_receiver_that_never_answers(store: Store, tmp_path: Path) -> None:
     webhooks = Webhooks(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -226,44 +167,6 @@ def test_stop_does_not_wait_for_a_receiver_that_never_answers(store: Store, tmp_
             sender.stop()
     # Otherwise its first try would have ended.
     assert [one.tries for one in waiting(store)] == [0]
-
-
-def test_fault_of_the_database_ends_neither_the_thread_nor_other_messages(
-    store: Store, webhooks: Webhooks, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_FAULT_S", 0.05)
-    found = sent(monkeypatch, again=False)
-    remove, failing = store.outbox.remove, [1]
-
-    def failed(message_id: int) -> None:
-        if failing:
-            failing.pop()
-            raise OSError("the disk is full")
-        remove(message_id)
-
-    monkeypatch.setattr(store.outbox, "remove", failed)
-    sender = Sender(store, webhooks)
-    sender.start()
-    try:
-        sender.put("good", {})
-        until(lambda: settled(store), within_s=30, what="an empty outbox")
-    finally:
-        sender.stop()
-    assert found == ["good.test", "good.test"]
-
-
-def test_message_that_waited_for_a_day_is_given_up(
-    store: Store, webhooks: Webhooks, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = sent(monkeypatch, again=True)
-    store.outbox.add("good", {"text": "old"})
-    clock.now += OLDEST_S + 1.0
-    store.outbox.add("good", {"text": "new"})
-    sender = Sender(store, webhooks)
-    sender.start()
-    until(lambda: settled(store), within_s=30, what="an empty outbox")
-    sender.stop()
-    assert found == ["good.test"]
 
 
 def test_outbox_is_bounded_and_a_dead_receiver_takes_no_place_of_others(

@@ -97,25 +97,6 @@ def test_alert_acts_once_also_after_a_resume_and_a_restart_of_the_server(api) ->
     assert len(happened(client, run_id)) == len(outbox.got) == 1
 
 
-def test_a_pause_that_somebody_requested_before_is_kept_and_the_alert_recorded(api) -> None:
-    api_, client = api
-    run_id = training(api_, client, actions={"nan": "pause"})
-    client.post(f"/api/v1/runs/{run_id}/pause")
-    watch = watch_of(api_, Outbox())
-    watch.act(run_id)
-    watch.act(run_id)
-    assert len(happened(client, run_id)) == 1
-
-
-def test_alert_of_a_run_that_is_being_cancelled_only_warns(api) -> None:
-    api_, client = api
-    run_id = training(api_, client, actions={"nan": "pause"})
-    client.post(f"/api/v1/runs/{run_id}/cancel")
-    watch_of(api_, Outbox()).act(run_id)
-    assert api_.store.runs.get(run_id).desired == "cancel"
-    assert [done for done, _ in happened(client, run_id)] == ["warn"]
-
-
 def test_ended_run_is_not_stopped_and_its_end_is_sent_once(api) -> None:
     api_, client = api
     run_id = training(api_, client, actions={"nan": "stop"}, webhook="team")

@@ -42,17 +42,6 @@ def test_runs_of_a_program_that_differ_in_the_seed_alone_are_one_group(name):
     assert mean.endswith("(mean of 3 seeds).")
 
 
-def test_seeds_of_two_rates_are_two_groups():
-    runs = [
-        run(f"{lr}-{n}", value, args={"random_seed": n, "lr": lr})
-        for lr, values in {0.1: [3.0, 3.1], 0.2: [2.0, 2.1]}.items()
-        for n, value in enumerate(values)
-    ]
-    [gap] = compare(runs, metric="loss").gaps
-    assert gap.base_ids == ("0.1-0", "0.1-1")
-    assert gap.run_ids == ("0.2-0", "0.2-1")
-
-
 NEUTRAL = [
     {"style": "space"},
     {"style": "file", "file_arg": "--cfg"},
@@ -71,16 +60,6 @@ def test_fields_that_change_no_loss_are_no_factors(changes):
     runs = [run("a", 3.0, args={"seed": 0}), run("b", 3.1, **changes)]
     runs[1].spec["trainer"]["args"]["seed"] = 1
     assert compare(runs, metric="loss").noise is not None
-
-
-def test_what_may_change_losses_stays_a_factor():
-    for changes in ({"args": {"eval_interval": 5}}, {"args": {"lr": 1}}, {"argv": ["a"]}):
-        assert len(factors(program(), program(**changes))) == 1
-    assert factors(program(), program(script="other.py")) == ["trainer.script"]
-    seedless = {"name": "x", "train": {"data": {"data_seed": 1}}}
-    assert factors(seedless, {"name": "x", "train": {"data": {"data_seed": 2}}}) == [
-        "train.data.data_seed"
-    ]
 
 
 @pytest.mark.parametrize("name", RATES)

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from lehr.cluster.ray_ports import DEFAULT_BASE, Ports
+from lehr.cluster.ray_ports import Ports
 from lehr.cluster.ray_process import RayProcess
 from lehr.joining import machine, record
-from lehr.joining.checks import Machine, check_machine, head_error
+from lehr.joining.checks import Machine, check_machine
 from lehr.node import procfs
 from lehr.schemas.cluster import JoinView
-from lehr_testing.server import free_port
 
 VERSIONS = {"python": "3.11.7", "ray": "2.60.0", "lehr": "1.0", "torch": "2.13.0", "nccl": "2.28"}
 VIEW = JoinView(
@@ -84,24 +83,6 @@ def test_each_wrong_thing_is_found_with_its_cure(changes, status, name, found, c
     assert cure in check.fix
 
 
-def test_machine_without_torch_is_found_once():
-    versions = {name: text for name, text in VERSIONS.items() if name not in {"torch", "nccl"}}
-    [check] = findings(replace(SOUND, versions=versions))
-    assert (check.name, check.found) == ("torch", "not installed")
-
-
-def test_name_of_another_machine_is_found():
-    [check] = findings(SOUND, VIEW.model_copy(update={"name_in_use": "10.0.0.9"}))
-    assert "10.0.0.9, is named gpu-2" in check.found
-    # The machine itself, which joins again.
-    assert findings(SOUND, VIEW.model_copy(update={"name_in_use": "10.0.0.2"})) == []
-
-
-def test_first_node_of_a_cluster_has_nothing_to_agree_with():
-    known = {name: VERSIONS[name] for name in ("python", "ray", "lehr")}
-    assert findings(SOUND, VIEW.model_copy(update={"versions": known, "runs_folder": None})) == []
-
-
 def test_chosen_ports_that_others_use_are_rejected_with_those_that_are_free():
     machine = replace(SOUND, given_ports=[range(32_768, 61_000)])
     [check] = [c for c in check_machine(machine, VIEW, Ports(40_000)) if c.status != "ok"]
@@ -118,17 +99,6 @@ def test_usual_ports_that_others_use_are_a_note_with_how_to_keep_them():
         [check] = [c for c in check_machine(wide, VIEW, Ports(base)) if c.status != "ok"]
         assert (check.name, check.status) == ("ports", "note")
         assert f"ip_local_reserved_ports={base}-{base + 120}" in check.fix
-
-
-def test_usual_ports_are_only_a_note_even_if_others_would_be_free():
-    low = replace(SOUND, given_ports=[range(6000, 61_000)])
-    [check] = [c for c in check_machine(low, VIEW, Ports(DEFAULT_BASE)) if c.status != "ok"]
-    assert (check.name, check.status) == ("ports", "note")
-    assert "ip_local_reserved_ports=6379-6499" in check.fix
-
-
-def test_head_that_does_not_listen_is_an_error():
-    assert head_error(f"127.0.0.1:{free_port()}") == "Connection refused"
 
 
 def test_own_ray_node_does_not_keep_a_machine_from_joining_after_its_keeper_was_killed(tmp_path):

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from lehr.errors import ServerUnavailable, Unauthorized
+from lehr.errors import ServerUnavailable
 from lehr.joining import daemon, keeper, record
 from lehr.joining.record import JoinRecord
 from lehr_testing.server import free_port
@@ -45,11 +45,6 @@ def test_full_disk_and_lost_server_do_not_end_the_keeper(joining, caplog):
     tries = [line for line in caplog.messages if line.startswith("cannot join")]
     assert len(tries) == 4
     assert "No space left on device" in tries[0]
-
-
-def test_keeper_with_another_token_ends(joining):
-    with pytest.raises(Unauthorized):
-        joining(Unauthorized("the token is unknown"))
 
 
 @pytest.fixture
@@ -96,14 +91,6 @@ def test_second_keeper_of_a_home_waits_until_the_first_has_ended(home, started):
     assert first.wait(30) == 0
     holds(home, second)
     assert second.poll() is None
-
-
-def test_keeper_that_waits_ends_when_it_is_stopped(home, started):
-    holds(home, started())
-    second = started()
-    waits(home)
-    second.terminate()
-    assert second.wait(30) == 0
 
 
 def test_no_keeper_takes_over_on_a_machine_that_leaves(home, started):

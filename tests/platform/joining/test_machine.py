@@ -41,24 +41,6 @@ def test_server_whose_ray_is_starting_is_asked_again(monkeypatch: pytest.MonkeyP
     assert server.asked == ["gpu-2"] * 4
 
 
-def test_server_whose_ray_never_starts_is_an_error_in_the_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(machine, "HEAD_S", -1.0)
-    server: Any = StartingServer(refusals=10)
-    with pytest.raises(RayStarting, match="still starting"):
-        machine.ask(server, "gpu-2")
-    assert len(server.asked) == 1
-
-
-def test_server_that_other_machines_cannot_join_is_asked_once() -> None:
-    """A minute of waiting would not change the answer of a server on a loopback address."""
-    server: Any = StartingServer(refusals=10, answer=Conflict("other machines cannot join"))
-    with pytest.raises(Conflict, match="other machines cannot join"):
-        machine.ask(server, "gpu-2")
-    assert len(server.asked) == 1
-
-
 BEFORE = record.JoinRecord("http://10.0.0.1:5347", "gpu-2", "t", 4, logical=True, runs_dir="/mnt/a")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -51,12 +50,6 @@ def test_trainings_outlive_the_unit_and_each_other(tmp_path):
     lines = made(0, tmp_path).text.splitlines()
     assert {"KillMode=process", "OOMPolicy=continue", "Restart=always"} <= set(lines)
     assert "LimitMEMLOCK=infinity" in lines
-
-
-def test_odd_paths_are_quoted_for_systemd(tmp_path):
-    text = made(0, tmp_path, Path(ODD)).text
-    assert '"LEHR_HOME=/tmp/a home with 100%% \\"odd\\" $NAMES"' in text
-    assert f'ExecStart="{sys.executable}"' in text
 
 
 def test_command_that_removes_the_unit_is_known_only_for_its_home(tmp_path):

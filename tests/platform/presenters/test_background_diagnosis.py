@@ -56,20 +56,6 @@ def test_ended_runs_are_diagnosed_at_start_and_when_they_end(scene):
     until(lambda: second in looks.seen, within_s=20, what="the look at the second")
 
 
-def test_many_changes_of_a_run_cause_one_diagnosis(scene):
-    api, client, looks, rounds = scene
-    busy, other = ended(api, client), ended(api, client)
-    rounds.start()
-    assert looks.entered.acquire(timeout=20)  # It is looking, and changes pile up meanwhile.
-    for _ in range(1000):
-        api.store.notify(Change("run", busy))
-    assert len(rounds.changed.due) <= 2
-    looks.let.set()
-    until(lambda: other in looks.seen and not rounds.changed.due, within_s=20, what="the rest")
-    assert looks.seen.count(busy) <= 2
-    assert looks.seen.count(other) == 1
-
-
 def test_rows_of_live_runs_are_not_read(scene, monkeypatch):
     api, client, looks, rounds = scene
     looks.let.set()
@@ -110,17 +96,6 @@ def test_unreadable_store_does_not_end_the_diagnoses(scene, monkeypatch, error):
     second = ended(api, client)
     until(lambda: second in looks.seen, within_s=20, what="the look at the second")
     assert first != second
-
-
-def test_curve_that_cannot_be_diagnosed_does_not_end_the_diagnoses(scene, monkeypatch, caplog):
-    api, client, looks, rounds = scene
-    looks.let.set()
-    odd, sound = ended(api, client), ended(api, client)
-    real = looks.diagnose
-    monkeypatch.setattr(looks, "diagnose", lambda run: 1 // (run.id != odd) and real(run))
-    rounds.start()
-    until(lambda: looks.seen == [sound], within_s=20, what="the look at the other")
-    until(lambda: f"{odd} failed" in caplog.text, within_s=20, what="the line about the first")
 
 
 def test_stop_does_not_wait_for_pending_diagnoses(scene):

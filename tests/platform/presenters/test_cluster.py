@@ -13,7 +13,7 @@ from lehr.presenters.cluster import ClusterPresenter
 from lehr.specs import parse_spec
 from lehr.store import Store
 from lehr_testing import seeding
-from lehr_testing.api import RUN_SPEC, ingest, line, metrics
+from lehr_testing.api import RUN_SPEC
 from lehr_testing.stores import begin
 
 
@@ -54,36 +54,6 @@ def test_queue_has_the_expected_start_and_what_it_rests_on(store):
     assert re.fullmatch(r"running ends: 60 steps left at 2\.\d+ s", first.expected_because)
     assert second.expected_start is None
     assert second.expected_because == "no time of a step is measured of waits"
-
-
-def test_queue_forecasts_no_start_of_a_run_that_no_node_can_hold(store):
-    attempt = seeding.start(store, store.runs.create(seeding.run_spec("running", steps=100)))
-    attempt.train(range(1, 41))
-    submit(store, "never", resources={"gpus": 1, "gpu_type": "H100"})
-    submit(store, "waits")
-    never, waits = ClusterPresenter(store, cluster_of_gpus(1), lambda: (), embedded=True).queue()
-    assert never.expected_start is None
-    assert never.expected_because == "no node has 1 x H100; one may join"
-    assert waits.expected_because.startswith("running ends: 60 steps left")
-
-
-def test_queue_behind_a_program_without_a_number_of_steps_says_so(store):
-    program = {"kind": "run", "trainer": {"module": "mine.train"}, "resources": {"gpus": 1}}
-    mine = store.runs.create(parse_spec({**program, "name": "mine"}))
-    attempt = begin(store, mine.id, placement=[{"node": "n1", "gpus": [0]}])
-    ingest(store, attempt.id, line("started", total_steps=0) + metrics(1, 40))
-    submit(store, "waits")
-    [entry] = ClusterPresenter(store, cluster_of_gpus(1), lambda: (), embedded=True).queue()
-    assert entry.expected_start is None
-    assert entry.expected_because == "the number of steps of mine is not known"
-
-
-def test_queue_of_a_cluster_with_two_kinds_of_gpus_has_no_expected_start(store):
-    cluster = cluster_of_gpus(1, names=("A100", "H100"))
-    seeding.start(store, store.runs.create(seeding.run_spec("running")))
-    store.runs.create(seeding.run_spec("waits"))
-    [entry] = ClusterPresenter(store, cluster, lambda: (), embedded=True).queue()
-    assert (entry.expected_start, entry.expected_because) == (None, "")
 
 
 def cluster_of_gpus(count, names=("A100",)):
@@ -141,16 +111,6 @@ def test_use_of_a_machine_is_that_of_the_newest_report(store):
     assert (node.cpu_utilization, node.ram_used_bytes, node.ram_bytes) == (0.5, None, 9)
     cluster.on_news({"news": "node", "name": "n1", "error": "it is lost"})
     assert presenter.cluster().nodes[0].cpu_utilization is None
-
-
-def test_expected_start_does_not_count_gpus_of_a_node_that_leaves(store):
-    cluster = cluster_of_gpus(1, names=["A100"] * 2)
-    cluster.on_news({"news": "node", "name": "n2", "attempts": {}, "draining": True})
-    attempt = seeding.start(store, store.runs.create(seeding.run_spec("running", steps=100)))
-    attempt.train(range(1, 41))
-    store.runs.create(seeding.run_spec("waits", steps=100))
-    [entry] = ClusterPresenter(store, cluster, lambda: (), embedded=True).queue()
-    assert entry.expected_because.startswith("running ends: 60 steps left")
 
 
 @pytest.mark.parametrize(

@@ -71,16 +71,6 @@ def test_every_face_says_how_the_planned_cost_was_obtained(api, device, basis):
         assert answers.cost_of(view)["planned_basis"] == basis
 
 
-def test_attempt_that_was_given_up_costs_until_its_last_heartbeat(api):
-    api_, client = api
-    run = client.post("/api/v1/sweeps", json={"spec": SWEEP_SPEC}).json()["trials"][0]["run"]["id"]
-    trained(api_, run, 0.0, None)
-    api_.store.attempts.record_heartbeats({f"{run}-1": (1800.0, 5)})
-    api_.store.attempts.close(f"{run}-1")
-    found = client.get(f"/api/v1/runs/{run}").json()["cost"]
-    assert found["gpu_hours"] == pytest.approx(0.5)
-
-
 def test_large_sweep_is_planned_by_some_of_its_trials(api, monkeypatch):
     api_, client = api
     sweep = client.post("/api/v1/sweeps", json={"spec": SWEEP_SPEC}).json()
@@ -91,27 +81,6 @@ def test_large_sweep_is_planned_by_some_of_its_trials(api, monkeypatch):
     part = cost.Costs(api_.store).of_runs("s", runs, device=H100, gpu_type=None)
     assert part is not None
     assert part.planned_gpu_hours == pytest.approx(whole)  # Its trials cost the same.
-
-
-def test_living_attempt_costs_until_now_and_a_cpu_has_no_price(api):
-    api_, client = api
-    run = client.post("/api/v1/sweeps", json={"spec": SWEEP_SPEC}).json()["trials"][0]["run"]["id"]
-    trained(api_, run, api_.store.clock() - 3600.0, None, device="cpu")
-    found = client.get(f"/api/v1/runs/{run}").json()["cost"]
-    assert found["gpu_hours"] == pytest.approx(1.0, abs=0.1)
-    assert found["dollars"] is None
-    assert found["planned_gpu_hours"] is None
-
-
-def test_run_without_a_gpu_has_no_planned_gpu_hours(api):
-    api_, client = api
-    spec = {**SWEEP_SPEC["run"], "kind": "run", "name": "on-cpu", "resources": {"gpus": 0}}
-    run = client.post("/api/v1/runs", json={"spec": spec}).json()["id"]
-    # The device as a node with GPUs reports it, though the run holds none.
-    trained(api_, run, 0.0, 3600.0)
-    answer = client.get(f"/api/v1/runs/{run}")
-    assert answer.status_code == 200, answer.text
-    assert answer.json()["cost"]["planned_gpu_hours"] == 0.0
 
 
 def of_rollout(client, rollout_id):
@@ -147,38 +116,3 @@ def test_rollout_costs_the_gpu_hours_of_its_stages_beside_the_plan_of_all_its_ru
         expected += sum(hours)
     assert whole["planned_gpu_hours"] == pytest.approx(expected)
     assert whole["planned_dollars"] == pytest.approx(3.0 * expected)
-
-
-def test_plan_of_a_stage_has_all_of_its_runs(api):
-    api_, _ = api
-    [stage] = [one for one in Seeded(api_.store).planned.values() if one.name == "one_gpu"]
-    assert stage.roles == ("train", "whole", "resumed")
-
-    def hours(role: str) -> float:
-        spec = stage.runs[role]
-        resources = spec.resources.model_copy(update={"gpu_type": "H100"})
-        return plan_run(spec.model_copy(update={"resources": resources})).gpu_hours
-
-    assert cost.stage_hours(stage, "H100") == pytest.approx(hours("train") + 1.5 * hours("whole"))
-    assert cost.stage_hours(stage, "abacus") is None
-
-
-def test_stages_on_several_kinds_of_gpu_are_added_up_in_dollars():
-    views = [
-        cost.CostView(gpu_hours=2.0, attempts=1, gpu="H100", dollars_per_gpu_hour=3.0, dollars=6.0,
-                      planned_gpu_hours=4.0, planned_dollars=12.0, planned_basis="at 42 % MFU (a)"),
-        cost.CostView(gpu_hours=1.0, attempts=2, gpu="A100", dollars_per_gpu_hour=2.0, dollars=2.0,
-                      planned_gpu_hours=1.0, planned_dollars=2.0, planned_basis="at 50 % MFU (b)"),
-        cost.CostView(gpu_hours=0.0, attempts=1, planned_gpu_hours=0.0),
-    ]  # fmt: skip
-    whole = cost.together(views)
-    assert (whole.gpu_hours, whole.attempts, whole.gpu) == (3.0, 4, None)
-    assert (whole.dollars, whole.planned_gpu_hours, whole.planned_dollars) == (8.0, 5.0, 14.0)
-    assert formats.cost(whole) == (
-        "3.00 GPU-hours, $8.00; planned 5.00 GPU-hours, $14.00 at 42 % MFU (a); at 50 % MFU (b)"
-    )
-    # A kind without a price: its dollars are not known, and neither are those of the whole.
-    unknown = cost.CostView(gpu_hours=1.0, attempts=1)
-    assert cost.together([*views, unknown]).dollars is None
-    assert cost.together([*views, unknown]).planned_gpu_hours is None
-    assert cost.together([]) is None

@@ -35,17 +35,6 @@ def test_resumption_names_the_versions_that_changed_since_the_checkpoint(tmp_pat
     ]
 
 
-def test_evaluation_names_a_few_of_its_values(tmp_path: Path) -> None:
-    values = {"val/loss": 2.5, **{f"val/loss/part-{number}": 2.0 for number in range(1000)}}
-    with fresh_store(tmp_path / "home") as store:
-        run = store.runs.create(run_spec())
-        attempt = begin(store, run.id)
-        ingest(store, attempt.id, line("evaluation", step=4, tokens=100, values=values))
-        messages = [event.message for event in events(store, run)[0] if event.kind == "evaluation"]
-    text = "val/loss 2.5, val/loss/part-0 2, val/loss/part-1 2, val/loss/part-2 2 and 997 more"
-    assert messages == [text]
-
-
 def test_checkpoint_of_a_program_has_the_loss_that_it_logged_at_that_step(tmp_path: Path) -> None:
     program = {"trainer": {"script": "train.py", "steps": 9}, "train": None}
     path = "attempt-{}/checkpoints/step-{:08d}".format
@@ -92,20 +81,3 @@ def test_records_beyond_the_limit_are_left_out_oldest_first(
             assert found == list(range(20))[-len(found) :]
             assert 7 <= len(found) <= 9
             assert [one[steps] for one in whole.json() if one[steps] is not None] == list(range(20))
-
-
-def test_newest_records_of_one_attempt_are_in_the_order_of_the_stream(tmp_path: Path) -> None:
-    with fresh_store(tmp_path / "home") as store:
-        run = store.runs.create(run_spec())
-        first = begin(store, run.id)
-        ingest(
-            store,
-            first.id,
-            line("warning", code="a", message="1"),
-            line("notice", phase="p", message="2"),
-        )
-        found = store.events.newest(run.id, {"warning", "notice"})
-        assert [one.record.message for one in found.records] == ["1", "2"]
-        assert found.whole
-        assert store.events.newest(run.id, {"warning"}, attempt=2).records == []
-        assert len(store.events.newest(run.id, {"warning"}, attempt=1).records) == 1

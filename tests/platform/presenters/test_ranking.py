@@ -61,18 +61,6 @@ def test_only_finished_trials_are_ranked_once_half_have_finished():
     assert "Ranked at step 1,000; 2 trials not at that step yet." in sentences
 
 
-def test_failed_trial_does_not_lower_the_common_step():
-    trials = [
-        trial_status(1, math.nan, 50, "failed"),
-        trial_status(2, 9.0, 60, "failed"),
-        trial_status(3, 8.0, 60, "cancelled"),
-        trial_status(4, 2.0, 1000, "completed"),
-    ]
-    verdict = rank(trials, "minimize", never)
-    assert verdict.step == 1000
-    assert verdict.ranks == {"r4": 1}
-
-
 def test_trial_with_a_non_finite_value_has_no_rank():
     trials = [
         trial_status(1, math.nan, 10),
@@ -81,16 +69,6 @@ def test_trial_with_a_non_finite_value_has_no_rank():
     ]
     assert rank(trials, "minimize", never).ranks == {"r3": 1}
     assert rank(trials, "maximize", never).ranks == {"r3": 1}
-
-
-def test_no_trial_is_best_without_values():
-    verdict = rank([trial_status(1), trial_status(2)], "minimize", never)
-    assert (verdict.step, verdict.best, verdict.ranks) == (None, None, {})
-
-
-def test_equal_values_share_a_rank():
-    trials = [trial_status(1, 1.0, 5), trial_status(2, 1.0, 5), trial_status(3, 2.0, 5)]
-    assert rank(trials, "minimize", never).ranks == {"r1": 1, "r2": 1, "r3": 3}
 
 
 @pytest.mark.parametrize(
@@ -117,16 +95,6 @@ def test_note_reports_a_best_value_at_the_edge_of_the_values_tried(best, word, v
         assert LR in edge[0]
 
 
-@pytest.mark.parametrize("tried", [["adamw", "muon", "sgd"], [True, False, True], [1, 2]])
-def test_unordered_values_cause_no_note_about_an_edge(tried):
-    trials = [
-        TrialStatus(f"r{n}", {"x": value}, "completed", float(n), 10)
-        for n, value in enumerate(tried)
-    ]
-    sentences = notes(trials, rank(trials, "minimize", never), metric="m", tried={"x": tried})
-    assert sentences == []
-
-
 def test_best_seed_is_not_at_an_edge():
     trials = [
         TrialStatus(f"r{seed}", {"train.seed": seed}, "completed", 3.0 - seed / 100, 10)
@@ -146,12 +114,6 @@ def test_notes_list_failed_and_diverged_trials():
     sentences = notes(trials, rank(trials, "minimize", never), metric="val/loss", tried={})
     assert "val/loss is not finite in 1 trial: lr 2.0e-4." in sentences
     assert "1 trial failed: lr 2.0e-4." in sentences
-
-
-def test_note_reports_that_only_one_trial_has_a_rank():
-    trials = [trial_status(1, 1.0, 10, "completed"), trial_status(2, math.nan, 10, "failed")]
-    sentences = notes(trials, rank(trials, "minimize", never), metric="m", tried={})
-    assert any("Only one trial" in note for note in sentences)
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=20))
@@ -216,23 +178,3 @@ def test_trials_of_different_held_out_sets_have_no_rank():
     assert verdict.held_out.verdict == "different"
     assert (verdict.best, verdict.ranks, verdict.points) == (None, {}, ())
     assert verdict.values == {"r1": 3.0, "r2": 1.0, "r3": 2.0}
-
-
-def test_trials_are_ranked_if_held_out_sets_are_equal_or_unknown():
-    trials = [trial_status(1, 3.0, 100), trial_status(2, 1.0, 100)]
-    same = rank(trials, "minimize", never, {"r1": "a", "r2": "a"})
-    assert (same.best, same.held_out and same.held_out.verdict) == ("r2", "same")
-    unknown = rank(trials, "minimize", never, {"r1": "a", "r2": None})
-    assert (unknown.best, unknown.held_out and unknown.held_out.verdict) == ("r2", "unknown")
-    assert rank(trials, "minimize", never).held_out is None
-
-
-def test_held_out_sets_of_unranked_trials_are_ignored():
-    trials = [
-        trial_status(1, 3.0, 100),
-        trial_status(2, 1.0, 100),
-        trial_status(3, 9.0, 10, "failed"),
-        trial_status(4, math.nan, 100),
-    ]
-    verdict = rank(trials, "minimize", never, {"r1": "a", "r2": "a", "r3": "b", "r4": "c"})
-    assert verdict.best == "r2"

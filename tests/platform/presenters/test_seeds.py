@@ -49,12 +49,6 @@ def test_point_with_a_diverged_or_missing_seed_has_no_rank():
     assert not any(run.startswith("0.1-") for run in verdict.ranks)
 
 
-def test_trials_with_one_seed_are_ranked_by_their_value():
-    verdict = judged({lr: found[:1] for lr, found in LOSSES.items()})
-    assert verdict.best == "0.01-0"
-    assert noise(verdict.points) is None
-
-
 def test_note_compares_the_lead_with_the_pooled_noise():
     found = judged().points
     estimate = noise(found)
@@ -73,12 +67,6 @@ def test_note_compares_the_lead_with_the_pooled_noise():
     [_, note] = notes(clear, noise(clear), "val/loss", "minimize")
     assert note.startswith("lr 1.0e-2 is better than lr 1.0e-3 by 1.000 ±")
     assert notes(points([], {}, "minimize"), None, "val/loss", "minimize") == []
-
-
-def test_the_highest_point_is_better_where_the_metric_is_maximized():
-    verdict = rank(standings({1e-3: [0.1, 0.11], 1e-2: [0.5, 0.51]}), "maximize", lambda *_: None)
-    [_, note] = notes(verdict.points, noise(verdict.points), "accuracy", "maximize")
-    assert note.startswith("lr 1.0e-2 is better than lr 1.0e-3 by 0.400 ±")
 
 
 def test_one_seed_for_each_point_names_the_command_that_measures_the_noise():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from lehr import home as homes
@@ -62,14 +60,6 @@ def test_archived_run_is_hidden_until_it_is_unarchived(api):
         if event["kind"] == "request"
     ]
     assert asked == ["archive", "unarchive"]
-
-
-def test_name_refers_to_the_newest_run_that_is_not_archived(api):
-    _, client = api
-    older, newer = trained(*api), trained(*api)
-    assert client.get("/api/v1/runs/one").json()["id"] == newer
-    client.post(f"/api/v1/runs/{newer}/archive")
-    assert client.get("/api/v1/runs/one").json()["id"] == older
 
 
 def test_archive_and_delete_require_an_ended_run(api):
@@ -192,22 +182,3 @@ def test_deletion_interrupted_by_a_crash_is_finished_at_the_next_start(tmp_path)
         with pytest.raises(Conflict, match="was deleted"):
             store.runs.set_archived(run_id, False)
     assert check(tmp_path) == []
-
-
-def test_run_with_deeply_nested_folders_is_deleted(api):
-    api_, client = api
-    run_id = trained(*api)
-    folder = homes.runs_dir(api_.settings.home) / run_id / "attempt-1"
-    here = os.open(folder, os.O_RDONLY)
-    for _ in range(1_500):
-        os.mkdir("a", dir_fd=here)
-        inner = os.open("a", os.O_RDONLY, dir_fd=here)
-        os.close(here)
-        here = inner
-    os.close(here)
-    told = client.get(f"/api/v1/runs/{run_id}/deletion")
-    assert told.status_code == 200, told.text
-    assert told.json()["run_directory_bytes"] == 10_002
-    done = client.delete(f"/api/v1/runs/{run_id}")
-    assert done.status_code == 200, done.text
-    assert not (homes.runs_dir(api_.settings.home) / run_id).exists()

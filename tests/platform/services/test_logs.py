@@ -6,7 +6,7 @@ import pytest
 
 from lehr.errors import NotFound
 from lehr.services.context import Context
-from lehr.services.logs import attempt_with_log, read_log, search_log, whole_log
+from lehr.services.logs import attempt_with_log, read_log, whole_log
 from lehr.store.tables import RunRow
 from lehr_testing import seeding
 
@@ -28,15 +28,6 @@ def test_a_log_is_read_from_an_offset_or_by_its_last_lines(context: Context, run
     assert chunk.text == "all well\nsecond error\nthird error\n"
     chunk = read_log(context.store, run, LOG, 1, offset=0, limit=1000, tail=1)
     assert chunk.text == "third error\n"
-
-
-def test_a_search_tells_where_to_continue(context: Context, run: RunRow):
-    first = search_log(context.store, run, LOG, None, "error", offset=0, limit=2)
-    assert [line.text for line in first.lines] == ["first error", "second error"]
-    assert first.next_offset is not None
-    rest = search_log(context.store, run, LOG, None, "error", offset=first.next_offset, limit=2)
-    assert [line.text for line in rest.lines] == ["third error"]
-    assert rest.next_offset is None
 
 
 def test_a_whole_log_comes_in_pieces(

@@ -10,7 +10,7 @@ import pytest
 from lehr.errors import Conflict, UserError
 from lehr.schemas.runs import RunDetail
 from lehr.services.context import Context
-from lehr.services.once import Operation, Record, once
+from lehr.services.once import Operation, once
 from lehr.services.submit import submit_run
 from lehr_testing.api import RUN_SPEC
 
@@ -54,14 +54,6 @@ def test_key_of_another_request_is_rejected(context):
     assert names(context) == ["one"]
 
 
-def test_repeated_request_is_not_validated_again(context):
-    first = once(context.store, "k", submission(context), status=201)
-    refused = failing(submission(context), UserError("refused"), at="prepare")
-    assert once(context.store, "k", refused, status=201).body == first.body
-    with pytest.raises(UserError, match="refused"):
-        once(context.store, "new", refused, status=201)
-
-
 @pytest.mark.parametrize("at", ["prepare", "record"])
 def test_failed_request_can_be_repeated_with_its_key(context, at):
     with pytest.raises(UserError, match="not now"):
@@ -73,19 +65,6 @@ def test_failed_request_can_be_repeated_with_its_key(context, at):
         )
     assert names(context) == []
     assert not once(context.store, "k", submission(context), status=201).replayed
-    assert names(context) == ["one"]
-
-
-def test_concurrent_request_with_the_same_key_gets_the_recorded_answer(context):
-    first = submission(context)
-
-    def prepare() -> Record:
-        record = first.prepare()
-        once(context.store, "k", submission(context), status=201)
-        return record
-
-    late = dataclasses.replace(first, prepare=prepare)
-    assert once(context.store, "k", late, status=201).replayed
     assert names(context) == ["one"]
 
 

@@ -12,7 +12,6 @@ from lehr.errors import Conflict, UserError
 from lehr.services.archive import archive_run
 from lehr.services.context import Context
 from lehr.services.delete import delete_run
-from lehr.services.extend import extend_sweep
 from lehr.services.once import once
 from lehr.services.seeds import repeat_run
 from lehr.services.submit import launch_sweep, submit_run
@@ -83,15 +82,6 @@ def test_each_request_takes_seeds_that_none_had(context: Context) -> None:
     assert seeds(repeated(context, run, 2)) == [4, 5]
 
 
-def test_seeds_of_the_trials_beside_it_are_not_repeated(context: Context) -> None:
-    _, trials = swept(context, seeds=[0, 1], metric={"name": "top1_acc", "goal": "maximize"})
-    runs = repeated(context, trials[0], 2)
-    assert seeds(runs) == [2, 3]
-    assert runs[0].sweep_id is not None
-    metric = context.store.sweeps.get(runs[0].sweep_id).spec["metric"]
-    assert metric == {"name": "top1_acc", "goal": "maximize"}
-
-
 def trained(context: Context, run: RunRow, loss: float) -> None:
     attempt = begin(context.store, run.id)
     ingest(context.store, attempt, api.started() + api.evaluation(100, loss))
@@ -124,33 +114,6 @@ def test_repetitions_count_for_the_rate_of_the_trial_that_they_repeat(context: C
     assert sum(trace["x"].count(1e-3) for trace in data if trace["mode"] == "markers") == 4
 
 
-def test_a_seed_that_the_sweep_has_itself_counts_once(context: Context) -> None:
-    sweep, trials = swept(context, seeds=[0, 1])
-    repeated(context, trials[0], 2)
-    added = {"train.seed": [2]}
-    once(context.store, None, extend_sweep(context, sweep, parameters=added), status=200)
-    found = context.store.sweeps.repetitions(context.store.sweeps.outlines(sweep.id))
-    assert [one.parameters["train.seed"] for one in found] == [3]
-
-
-def test_a_repeated_request_is_recorded_once(context: Context) -> None:
-    run = submitted(context)
-    first = repeated(context, run, key="k")
-    assert [one.id for one in repeated(context, run, key="k")] == [one.id for one in first]
-    with pytest.raises(Conflict):
-        repeated(context, run, 2, key="k")
-
-
-def test_seeds_taken_while_a_request_is_prepared_are_drawn_again(context: Context) -> None:
-    run = submitted(context)
-    operation = repeat_run(context, run, n=2, provenance={})
-    record = operation.prepare()
-    repeated(context, run, 2)
-    with context.store.transaction():
-        made = record()
-    assert seeds(context.store.sweeps.runs(made)) == [3, 4]
-
-
 @pytest.mark.parametrize("n", [0, -1, 21])
 def test_a_number_out_of_range_is_an_error(context: Context, n: int) -> None:
     run = submitted(context)
@@ -180,9 +143,3 @@ def test_a_fork_is_refused_and_its_origin_named(context: Context) -> None:
     )
     with pytest.raises(Conflict, match="is a fork"):
         repeated(context, fork)
-
-
-def test_the_name_stays_within_its_limit(context: Context) -> None:
-    long = "x" * 100
-    runs = repeated(context, submitted(context, name=long), 1)
-    assert runs[0].name == f"{'x' * 89}-seeds-1"

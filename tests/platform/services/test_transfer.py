@@ -110,15 +110,6 @@ def test_rollout_gets_its_rate_too(context: Context) -> None:
     assert "lehr rollout" in found.yaml
 
 
-def test_another_rule_can_be_chosen(context: Context) -> None:
-    found = carried(context, target(), rule="keep")
-    assert found.rate == pytest.approx(found.from_rate, rel=0.01)
-    with pytest.raises(UserError, match="no rule 'squareroot'") as caught:
-        carried(context, target(), rule="squareroot")
-    assert caught.value.hint is not None
-    assert caught.value.hint.startswith("Did you mean square_root?")
-
-
 def test_running_sweep_is_compared_where_it_is_and_says_so(context: Context) -> None:
     metric = {"name": "train/loss", "goal": "minimize"}
     sweep = swept(context, end=False, until=60, metric=metric)
@@ -129,23 +120,11 @@ def test_running_sweep_is_compared_where_it_is_and_says_so(context: Context) -> 
     assert f"{tokens.source:,.0f} tokens" in found.warnings[0]
 
 
-def test_differences_that_no_rule_covers_are_named(context: Context) -> None:
-    found = carried(context, target(grad_clip=0.5, schedule={"name": "wsd"}))
-    [note] = [warning for warning in found.warnings if "No rule covers" in warning]
-    assert "schedule.name, grad_clip" in note
-
-
 def test_best_at_the_edge_is_carried_with_a_warning(context: Context) -> None:
     found = transfer_rate(context, swept(context, (1e-4, 3e-4, 6e-4)), target())
     assert (found.likely, found.sure) == (None, None)
     assert "high edge" in found.warnings[0]
     assert "no interval" in found.yaml
-
-
-def test_two_rates_are_an_edge_too(context: Context) -> None:
-    found = transfer_rate(context, swept(context, (3e-4, 1e-3)), target())
-    assert found.likely is None
-    assert "Extend the sweep" in found.warnings[0]
 
 
 LR = "train.optimizer.lr"
@@ -177,21 +156,6 @@ def test_sweep_without_a_verdict_is_refused(
     row = swept(context, **sweep)
     with pytest.raises(UserError, match=text):
         transfer_rate(context, row, target())
-
-
-def test_sweep_that_diverged_gets_lower_rates_to_try_as_its_page_does(context: Context) -> None:
-    row = swept(context, (9e-3, 1.8e-2))
-    with pytest.raises(UserError) as caught:
-        transfer_rate(context, row, target())
-    more = context.presenter.sweeps.detail(row).next_trials
-    assert more is not None
-    assert caught.value.hint == (f"Learning rate to try next: 4.5e-3. Add it: `{more.command}`")
-
-
-def test_seeds_do_not_count_as_another_parameter(context: Context) -> None:
-    parameters = {LR: {"values": list(RATES)}, "train.seed": {"values": [0, 1]}}
-    found = transfer_rate(context, swept(context, parameters=parameters), target())
-    assert found.likely is not None
 
 
 MUP = {"preset": "llama-1b", "parametrization": "mup", "base_width": 2048, "base_head_size": 64}
@@ -239,22 +203,6 @@ def test_under_mup_width_changes_nothing(context: Context) -> None:
     for tied in (True, False):
         found = carried(context, target(model={**wide, "tie_embeddings": tied}))
         assert any("head is tied" in warning for warning in found.warnings) == tied
-
-
-def test_rate_of_mup_is_not_carried_to_a_standard_model(context: Context) -> None:
-    model = {**MUP, "num_hidden_layers": 8}
-    sweep = swept(context, train={"model": model})
-    with pytest.raises(UserError, match="trained under muP") as caught:
-        transfer_rate(context, sweep, target())
-    assert caught.value.hint is not None
-    assert "base_width=2048" in caught.value.hint
-
-
-def test_nothing_is_recorded(context: Context) -> None:
-    sweep = swept(context)
-    before = context.store.runs.page(limit=100).total
-    transfer_rate(context, sweep, target())
-    assert context.store.runs.page(limit=100).total == before
 
 
 def test_yaml_is_plain(context: Context) -> None:

@@ -52,37 +52,12 @@ def test_config_that_programs_logged_counts_as_their_arguments(context: Context)
     assert compare_runs(context, ["first", "second"], metric="", x_axis="tokens").common_x is None
 
 
-def test_config_that_programs_logged_parts_no_seeds(context: Context):
-    for seed, name in enumerate(("first", "second")):
-        program = {"trainer": {"script": "train.py", "args": {"seed": seed}}, "train": None}
-        run = context.store.runs.create(stores.run_spec(name, **program))
-        attempt = stores.begin(context.store, run.id)
-        logged = stores.line("config", values={"host": name})
-        stores.ingest(context.store, attempt.id, logged, stores.metrics(1, val_loss=2.0 + seed))
-    compared = compare_runs(context, ["first", "second"], metric="val/loss", x_axis="step", by="")
-    assert compared.noise == pytest.approx(0.5**0.5)
-    assert "trainer.args.host" in {one.path for one in compared.differences if one.factor}
-
-
 def test_newest_values_of_any_metric_are_returned(context: Context):
     run = context.store.runs.create(seeding.run_spec("trained"))
     waiting = context.store.runs.create(seeding.run_spec("waiting"))
     seeding.start(context.store, run).train(range(1, 6))
     found = values_of_runs(context, [run.id, waiting.id], ["data/epoch", "no/such"])
     assert found.metrics == {"data/epoch": [5 / 12_000, None], "no/such": [None, None]}
-
-
-def test_names_of_metrics_are_those_that_any_of_the_runs_has(context: Context):
-    first = context.store.runs.create(seeding.run_spec("first"))
-    second = context.store.runs.create(seeding.run_spec("second"))
-    seeding.start(context.store, first).train(range(1, 3))
-    attempt = seeding.start(context.store, second)
-    attempt.evaluate(1, 3.0)
-    attempt.flush()
-    found = values_of_runs(context, ["first", "second"], ["val/loss"], names=True)
-    assert {"train/loss", "val/loss"} <= set(found.metric_names)
-    assert found.metrics == {"val/loss": [None, 3.0]}
-    assert values_of_runs(context, ["first"]).metric_names == []
 
 
 def test_an_unknown_run_is_named(context: Context):

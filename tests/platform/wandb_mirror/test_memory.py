@@ -64,31 +64,6 @@ def test_feeds_of_mirrored_runs_are_dropped(worker) -> None:
     assert (made._feeds, made._done, made._not_before, made._failures) == ({}, {}, {}, {})
 
 
-def test_feed_that_came_during_a_session_gets_a_session_of_its_own(worker) -> None:
-    made, mirrored, may_end, turn = worker
-    older, newer = feed("r", "paused"), feed("r")
-    made._feeds["r"] = older
-    turn()
-    made._feeds["r"] = newer
-    may_end.set()
-    for _ in range(4):
-        turn()
-    assert mirrored == [older, newer]
-    assert made._feeds == {}
-
-
-def test_controller_remembers_no_run_that_has_ended(tmp_path: Path) -> None:
-    with fresh_store(tmp_path / "home") as store:
-        controller = MirrorController(store, Presenter(store), store.home)
-        run = store.runs.create(run_spec())
-        begin(store, run.id)
-        controller._judge(run.id)
-        assert controller._judged == {run.id}
-        end(store, run.id, RunState.FAILED)
-        controller._judge(run.id)
-        assert controller._judged == set()
-
-
 def test_steps_of_a_run_without_a_mirror_are_not_looked_at(tmp_path: Path) -> None:
     wandb = WandbTracking(mode="offline")
     with fresh_store(tmp_path / "home") as store:

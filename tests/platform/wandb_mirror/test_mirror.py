@@ -2,26 +2,21 @@
 
 import importlib.util
 import os
-import shutil
 import signal
 
 import pytest
 
 from lehr.control.lifecycle import RunState
 from lehr.errors import SpecError
-from lehr.specs.tracking import Tracking
-from lehr.wandb_mirror.state_files import MirrorProgress, MirrorRequest, Notes
-from lehr_testing import mirrors, seeding
+from lehr.wandb_mirror.state_files import Notes
+from lehr_testing import mirrors
 from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, begin, end, finished, ingest, line, started
 from lehr_testing.mirrors import assert_equal_series, mirrored_home, mirroring, until_mirrored
-from lehr_testing.specs import lr_sweep
 from lehr_testing.waiting import until
 from lehr_testing.wandb_files import offline_runs
 from lehr_trainer import extras
 
 OFFLINE = {"tracking": {"wandb": {"mode": "offline", "tags": ["extra"], "job_type": "train"}}}
-
-OFFLINE_TRACKING = Tracking.model_validate(OFFLINE["tracking"])
 
 
 @pytest.fixture(scope="module")
@@ -195,25 +190,6 @@ def test_ended_runs_are_mirrored_on_request_and_grouped_by_sweep(mirrored_api):
     assert_equal_series(api, run_id, mirrored.series)
 
 
-def test_several_runs_and_a_long_one_are_mirrored_at_once(mirrored_api):
-    api = mirrored_api
-    spec = seeding.run_spec("long", steps=700)
-    run = api.store.runs.create(spec.model_copy(update={"tracking": OFFLINE_TRACKING}))
-    attempt = seeding.start(api.store, run)
-    attempt.train(range(1, 701))
-    attempt.end(RunState.COMPLETED, 700)
-    others = [submitted(api, name=f"n{n}") for n in range(3)]
-    for other in others:
-        begun = begin(api.store, other)
-        ingest(api.store, begun, started() + steps(1, 5) + finished(5))
-        end(api.store, other)
-    for run_id in [run.id, *others]:
-        until_mirrored(api, run_id)
-    for run_id in [run.id, *others]:
-        [mirrored] = files(api, run_id)
-        assert_equal_series(api, run_id, mirrored.series)
-
-
 def test_missing_package_or_key_is_reported_before_anything_is_recorded(api, monkeypatch, tmp_path):
     monkeypatch.setenv("NETRC", str(tmp_path / "none"))
     online = {**RUN_SPEC, "tracking": {"wandb": {}}}
@@ -275,75 +251,6 @@ def test_deleting_a_run_deletes_its_offline_files(mirrored_api):
     assert api.client.delete(f"/api/v1/runs/{run_id}").status_code == 200
     folder = Notes(api.settings.home, run_id).folder
     until(lambda: not folder.exists(), within_s=30, what="the files to go")
-
-
-def test_file_that_wandb_writes_during_the_deletion_goes_too(mirrored_api, monkeypatch):
-    api = mirrored_api
-    run_id = submitted(api)
-    begin(api.store, run_id)
-    end(api.store, run_id, RunState.FAILED)
-    folder = Notes(api.settings.home, run_id).folder
-    until((folder / "request.json").exists, within_s=30, what="the request")
-    rmtree, late = shutil.rmtree, folder / "files" / "debug.log"
-
-    def rmtree_with_late_file(path, **options):
-        rmtree(path, **options)
-        if path == folder and not late.exists() and late not in written:
-            late.parent.mkdir(parents=True)
-            late.write_text("")
-            written.append(late)
-
-    written = []
-    monkeypatch.setattr(shutil, "rmtree", rmtree_with_late_file)
-    assert api.client.delete(f"/api/v1/runs/{run_id}").status_code == 200
-    until(lambda: written and not folder.exists(), within_s=30, what="the files to go")
-
-
-def test_progress_of_a_deleted_run_is_not_written(tmp_path):
-    notes = Notes(tmp_path, "gone")
-    notes.write(MirrorRequest(settings=OFFLINE_TRACKING.wandb, at=1.0))
-    notes.write(MirrorProgress(request_at=1.0, rows=3))
-    assert notes.progress().rows == 3
-    assert not notes.forgotten
-    assert notes.forget()
-    notes.write(MirrorProgress(request_at=1.0, rows=4))
-    assert notes.forgotten
-    assert not notes.folder.exists()
-
-
-def test_files_left_by_a_deletion_go_at_the_next_start(api):
-    run_id = mirrors.submitted(api, {})  # Mirrored by ``lehr wandb mirror``, not by its spec.
-    begin(api.store, run_id)
-    end(api.store, run_id, RunState.FAILED)
-    assert api.client.delete(f"/api/v1/runs/{run_id}").status_code == 200
-    left = Notes(api.settings.home, run_id).folder / "files" / "debug.log"
-    left.parent.mkdir(parents=True)
-    left.write_text("")
-    with mirroring(api):
-        until(lambda: not left.parents[1].exists(), within_s=30, what="the files to go")
-
-
-@pytest.mark.nightly  # The other tests here mirror records of each kind.
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_server_mirrors_a_real_training(server, corpus):
-    client = server.client()
-    spec = lr_sweep(corpus, "mirrored", [1e-3, 2e-3])
-    spec["run"] |= OFFLINE
-    sweep = client.sweep(spec).wait(timeout_s=300)
-    for run in sweep.runs():
-        until(
-            lambda run=run: (w := run.refresh().detail.wandb) and w.state == "done",
-            within_s=120,
-            what=f"the mirror of {run.name}",
-        )
-        [found] = offline_runs(server.home / "wandb" / run.id)
-        assert found.run.run_group == "mirrored"
-        frame = run.history("train/loss")
-        assert found.series("train/loss") == (frame["step"].tolist(), frame["train/loss"].tolist())
-        checkpoints = [made for made in found.artifacts if made.type == "model"]
-        refs = [entry.ref for made in checkpoints for entry in made.manifest.contents]
-        assert any(ref.startswith("file://") for ref in refs)
 
 
 def test_the_key_does_not_reach_a_trainer(monkeypatch):

@@ -5,14 +5,10 @@ Only W&B's server is a stand-in: the internet is not there.
 
 import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from lehr.control.lifecycle import RunState
-from lehr.wandb_mirror.state_files import Notes
 from lehr_testing import mirrors
 from lehr_testing.api import begin, end, finished, ingest, line, metrics, started
 from lehr_testing.mirrors import assert_equal_series, mirrored_home, mirroring, until_mirrored
@@ -138,42 +134,3 @@ def test_repeated_steps_are_separate_series_by_attempt(mirrored_api, wandb_serve
         *((2, step) for step in range(6, 13)),
     ]
     assert remote.summary["train/loss"] == 0.5
-
-
-@pytest.mark.nightly  # test_mirror.py has a mirror that fails and continues.
-def test_outage_of_wandb_only_delays_the_mirror(mirrored_api, wandb_server):
-    api = mirrored_api
-    run_id = submitted(api)
-    attempt = begin(api.store, run_id)
-    ingest(api.store, attempt, started() + metrics(1, 5))
-    rows_sent(wandb_server, run_id, 5)
-    wandb_server.down = True
-    ingest(api.store, attempt, metrics(6, 9) + finished(9))
-    end(api.store, run_id)
-    until(lambda: wandb_server.refused, within_s=120, what="a request that W&B refuses")
-    assert api.client.get(f"/api/v1/runs/{run_id}").json()["state"] == "completed"
-    wandb_server.down = False
-    until_mirrored(api, run_id)
-    assert_equal_series(api, run_id, wandb_server.runs[run_id].series)
-
-
-def test_wandb_sync_reads_the_offline_files(mirrored_api, wandb_server):
-    api = mirrored_api
-    run_id = submitted(api, tracking={"wandb": {"mode": "offline", "project": "p"}})
-    attempt = begin(api.store, run_id)
-    ingest(api.store, attempt, started() + metrics(1, 30, odd="-Infinity") + finished(30))
-    end(api.store, run_id)
-    folder = until_mirrored(api, run_id)["folder"]
-    wandb = Path(sys.executable).with_name("wandb")
-    done = subprocess.run(
-        [wandb, "sync", folder],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        cwd=api.settings.home,
-        env={**os.environ, "WANDB_API_KEY": KEY, "WANDB_BASE_URL": wandb_server.url},
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert_equal_series(api, run_id, wandb_server.runs[run_id].series)
-    assert Notes(api.settings.home, run_id).progress().rows == 30
