@@ -16,22 +16,18 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from lehr_testing.assembled import begin, recorded
 from lehr_testing.graphs import captured_graphs
 from lehr_testing.specs import text_corpus
-from lehr_testing.specs import train as train_values
-from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract.orders import LaunchNote
 from lehr_trainer.data.token_dataset import HeldOutSample
 from lehr_trainer.errors import BadConfig, BadData
 from lehr_trainer.models.attention import AttentionCall
 from lehr_trainer.models.module_map import blocks, module_map
 from lehr_trainer.runtime import environment
-from lehr_trainer.runtime.context import RunContext
 from lehr_trainer.runtime.distributed import Ranks
 from lehr_trainer.train import Training
 
@@ -83,22 +79,6 @@ def test_checkpointed_parts_run_twice_in_a_step(
     assert set(calls) == {"self_attn 0", "self_attn 1", "mlp 0", "mlp 1"}
     assert {name for name, count in calls.items() if count == 2} == twice
     assert set(calls.values()) <= {1, 2}
-
-
-@pytest.mark.parametrize("scope", ["none", "block"])
-@torch.compiler.set_stance("force_eager")  # The profiler sees no kernel in compiled code.
-def test_dry_run_takes_the_configured_attention_kernel(
-    tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch, scope: str
-) -> None:
-    """Otherwise a kernel that this machine lacks ends the first step, and not the start."""
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
-    stages = [{"after": 0.5, "sequence_length": 32}]
-    batch = {"sequences": 4, "sequence_length": 16, "stages": stages}
-    given = {"compile": {"scope": scope}, "batch": batch, "attention": {"backend": "math"}}
-    with profile(activities=[ProfilerActivity.CPU]) as seen:
-        begin(tmp_path / "run", corpus, **given, **QUIET)
-    ran = {event.key for event in seen.key_averages() if "_scaled_dot_product_" in event.key}
-    assert ran == {"aten::_scaled_dot_product_attention_math"}
 
 
 @pytest.fixture
@@ -211,32 +191,6 @@ def test_gradients_keep_their_memory_if_ranks_accumulate(
     assert all((gradient is not None) is kept for gradient in gradients)
 
 
-@pytest.mark.parametrize(("device", "scope"), [("cpu", "none"), ("cuda", "block")])
-def test_context_resolves_what_depends_on_the_device(
-    tmp_path: Path, device: str, scope: str
-) -> None:
-    config = TrainConfig.model_validate(train_values(tmp_path))
-    other: dict[str, Any] = dict.fromkeys(["place", "events", "signals", "timeline", "log"])
-    context = RunContext(config, ranks=Ranks(0, 1, torch.device(device)), **other)
-    assert context.config.compile.scope == scope
-
-
-def test_record_tells_what_is_compiled(tmp_path: Path, corpus: Path) -> None:
-    training = begin(tmp_path / "run", corpus, **QUIET)
-    training.loader.close()
-    assert recorded(training, "started")[0]["compile"] == "none"
-
-
-@pytest.mark.parametrize("attention", [{"backend": "math"}, {"document_masking": True}])
-def test_requested_math_kernel_causes_no_warning(
-    tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch, attention: dict[str, Any]
-) -> None:
-    monkeypatch.setattr("lehr_trainer.dry_run.math_fallback", lambda _: "a warning")
-    training = begin(tmp_path / "run", corpus, attention=attention, **QUIET)
-    training.loader.close()
-    assert recorded(training, "warning") == []
-
-
 def test_documents_see_only_themselves_if_masked(tmp_path: Path, corpus: Path) -> None:
     masked, plain = (
         begin(tmp_path / str(on), corpus, attention={"document_masking": on}, **QUIET)
@@ -338,11 +292,6 @@ def test_run_resumes_in_another_environment_only_if_it_is_not_deterministic(
     assert f"warning: the checkpoint was saved in another environment: {change}" in lines
 
 
-def test_run_resumes_only_with_its_own_validation_set(saved: Path, corpus: Path) -> None:
-    with pytest.raises(BadData, match="the validation set changed"):
-        begin(saved, corpus, **{**QUIET, "validation": {"tokens": 256, "share": 0.1, "every": 0}})
-
-
 def test_fork_says_how_many_tokens_its_longer_sequences_leave_out(
     saved: Path, tmp_path: Path, corpus: Path
 ) -> None:
@@ -385,14 +334,3 @@ def test_run_of_an_earlier_version_keeps_its_validation_set(
         one["message"] for one in recorded(fork, "notice") if "held-out set" in one["message"]
     ]
     assert "its best val/loss does not count here" in notice
-
-
-def test_a_fork_may_train_on_other_data(saved: Path, tmp_path: Path) -> None:
-    other = text_corpus(tmp_path / "others", documents=61)
-    checkpoint = saved / "attempt-1" / "checkpoints" / "step-00000001"
-    note = LaunchNote(resume="pinned", resume_from=str(checkpoint))
-    training = begin(tmp_path / "fork", other, note=note, **QUIET)
-    training.loader.close()
-    assert training.progress.step == 1
-    (resumed,) = recorded(training, "resumed")
-    assert resumed["checkpoint"] == str(checkpoint)

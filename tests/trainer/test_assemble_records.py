@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
-from torch import nn
 
 from lehr_testing.assembled import begin, recorded
-from lehr_trainer.contract.orders import LaunchNote
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.planning.counts import flops_per_token, parameter_counts
 from lehr_trainer.runtime import environment
@@ -55,35 +50,6 @@ def test_the_started_record_has_each_of_its_fields(tmp_path: Path, corpus: Path)
     assert started["host"].keys() == environment.host(CPU).keys()
     assert list(started["startup_s"]) == ["model", "data", "resume", "first_batch", "compile"]
     assert recorded(training, "resumed") == recorded(training, "warning") == []
-
-
-def test_preparing_the_corpus_is_printed_and_recorded(tmp_path: Path, corpus: Path) -> None:
-    printed: list[str] = []
-    training = begin(tmp_path / "run", corpus, log=printed.append, **QUIET)
-    training.loader.close()
-    notices = recorded(training, "notice")
-    assert notices
-    assert [f"{one['phase']}: {one['message']}" for one in notices] == printed
-    assert {one["done"] for one in notices} & {1}
-    assert all(one["time"] > 0 for one in notices)
-
-
-def test_corpus_preparation_has_the_name_of_the_run(
-    tmp_path: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[dict[str, Any]] = []
-
-    class Enough(Exception):
-        pass
-
-    def prepare(*_: object, **named: Any) -> None:
-        asked.append(named)
-        raise Enough
-
-    monkeypatch.setattr("lehr_trainer.assemble.prepare_dataset", prepare)
-    with pytest.raises(Enough):
-        begin(tmp_path / "my-run", corpus, **QUIET)
-    assert [named["started_by"] for named in asked] == ["my-run"]
 
 
 # --- going on --------------------------------------------------------------------------------
@@ -165,26 +131,6 @@ def test_each_rank_restores_its_own_generators(tmp_path: Path, corpus: Path) -> 
     assert torch.equal(torch.get_rng_state(), wanted)
 
 
-def test_run_that_may_not_resume_starts_over(tmp_path: Path, corpus: Path) -> None:
-    run = tmp_path / "run"
-    saved_at(run, corpus, 1)
-    training = begin(run, corpus, note=LaunchNote(resume="never"), **QUIET)
-    training.loader.close()
-    assert training.progress.step == 0
-    assert recorded(training, "resumed") == recorded(training, "warning") == []
-
-
-def test_completed_run_loads_no_batch(tmp_path: Path, corpus: Path) -> None:
-    run = tmp_path / "run"
-    saved_at(run, corpus, 2)
-    done = begin(run, corpus, steps=2, **QUIET)
-    assert done.loader.waited_s == 0.0
-    open_ = begin(run, corpus, steps=3, **QUIET)
-    for training in (done, open_):
-        training.loader.close()
-    assert open_.loader.waited_s > 0.0, "its first batch is made before its first step"
-
-
 # --- ranks -----------------------------------------------------------------------------------
 
 
@@ -257,16 +203,6 @@ def test_the_held_out_set_is_scored_in_micro_batches(
     assert shapes == {(size, 64)}
 
 
-def test_only_the_first_rank_measures_parts(tmp_path: Path, corpus: Path) -> None:
-    looking = {"parts_every": 1, "quality_every": 1}
-    names = [
-        set(take_steps(begin(tmp_path / str(n), corpus, ranks=Ranks(n, 2, CPU), diagnostics=looking, **QUIET))[1])
-        for n in (0, 1)
-    ]  # fmt: skip
-    assert names[0] - names[1] >= {"params/first_layer/grad_norm", "top1_acc"}
-    assert not any(name.startswith("params/") for name in names[1])
-
-
 # --- what the parts are given ------------------------------------------------------------------
 
 
@@ -297,10 +233,6 @@ def test_mfu_counts_each_ranks_peak_and_the_length_of_the_step(
         assert values[step]["mfu"] == pytest.approx(want)
 
 
-def test_without_a_known_peak_there_is_no_mfu(tmp_path: Path, corpus: Path) -> None:
-    assert "mfu" not in take_steps(begin(tmp_path / "run", corpus, **QUIET))[1]
-
-
 def test_fp16_uses_the_configured_loss_scale_and_survives_an_overflow(
     tmp_path: Path, corpus: Path
 ) -> None:
@@ -313,61 +245,6 @@ def test_fp16_uses_the_configured_loss_scale_and_survives_an_overflow(
     assert "train/loss_scale" not in take_steps(fp32)[1]
 
 
-def test_profile_is_in_the_attempt_directory_and_named_by_rank(
-    tmp_path: Path, corpus: Path
-) -> None:
-    printed: list[str] = []
-    profile = {"tool": "torch", "wait": 0, "warmup": 1, "active": 1}
-    training = begin(
-        tmp_path / "run", corpus, ranks=Ranks(1, 2, CPU), profile=profile, log=printed.append,
-        **QUIET,
-    )  # fmt: skip
-    take_steps(training, 2)
-    trace = tmp_path / "run" / "attempt-1" / "profiles" / "trace-rank-1.json.gz"
-    events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
-    names = {event.get("name") for event in events}
-    assert names >= {"data", "forward", "backward", "update"}
-    assert any(line.startswith(f"profile: {trace}") for line in printed)
-
-
-def test_fp8_layers_are_those_of_the_config(tmp_path: Path, corpus: Path) -> None:
-    plain = begin(tmp_path / "plain", corpus, **QUIET)
-    wide = {"preset": "tiny", "num_hidden_layers": 2}
-    fp8 = {"fp8": {"recipe": "tensorwise", "emulate": True}}
-    converted = begin(tmp_path / "fp8", corpus, model=wide, precision=fp8, **QUIET)
-    for training in (plain, converted):
-        training.loader.close()
-
-    def kinds(training: Training) -> set[str]:
-        return {type(m).__name__ for m in training.model.modules() if isinstance(m, nn.Linear)}
-
-    assert kinds(plain) == {"Linear"}
-    assert "Float8Linear" in kinds(converted)
-
-
-def test_overflows_of_compressed_gradients_are_counted(tmp_path: Path, corpus: Path) -> None:
-    store = dist.FileStore(str(tmp_path / "store"), 1)
-    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-    try:
-        ranks = Ranks(0, 1, CPU, dist.new_group(backend="gloo"))
-        compressed = {"compression": "fp16", "compression_scale": 1e9}
-        going_on = {"stop_on_nan": False}
-        training = begin(
-            tmp_path / "run", corpus, ranks=ranks, parallel=compressed, diagnostics=going_on,
-            **QUIET,
-        )  # fmt: skip
-        values = take_steps(training)
-        assert values[1]["train/compression_overflows"] > 0
-        scaled = begin(
-            tmp_path / "fp16", corpus, ranks=ranks, parallel=compressed,
-            precision={"compute": "fp16", "loss_scale": {"initial": 1.0}}, **QUIET,
-        )  # fmt: skip
-        # Its loss is scaled already, so nothing is multiplied by 1e9.
-        assert take_steps(scaled)[1]["train/compression_overflows"] == 0
-    finally:
-        dist.destroy_process_group()
-
-
 def test_order_to_save_is_applied_once(tmp_path: Path, corpus: Path) -> None:
     training = begin(tmp_path / "run", corpus, steps=3, **QUIET)
     assert training.events.path is not None
@@ -376,9 +253,3 @@ def test_order_to_save_is_applied_once(tmp_path: Path, corpus: Path) -> None:
         training.run()
     saved = [(one["step"], one["reason"]) for one in recorded(training, "checkpoint")]
     assert saved == [(1, "order"), (3, "last")]
-
-
-def test_a_copied_spec_of_a_fork_is_no_start(tmp_path: Path, corpus: Path) -> None:
-    point = {"after_steps": 4, "after_tokens": 100}
-    with pytest.raises(BadConfig, match="forked_at is set, but this run starts from no checkpoint"):
-        begin(tmp_path / "run", corpus, forked_at=point, **QUIET)

@@ -24,7 +24,6 @@ from lehr_trainer.errors import BadConfig
 from lehr_trainer.losses.chunked import cross_entropy
 from lehr_trainer.models import build_model
 from lehr_trainer.optim import build_optimizer, set_lr_factor
-from lehr_trainer.planning.memory import training_memory
 from lehr_trainer.runtime.compiling import Accumulation
 from lehr_trainer.runtime.compression import overflow_counts
 from lehr_trainer.runtime.distributed import Ranks
@@ -56,15 +55,6 @@ def test_each_remaining_shape_is_run_once() -> None:
     back = [{"after": 0.5, "sequence_length": 32}, {"after": 0.9, "sequence_length": 16}]
     again = config(batch={**plain, "stages": back}).batch
     assert again.shapes_ahead(10, 2) == [(16, 16), (8, 32)]
-
-
-def test_memory_plan_uses_the_stage_that_needs_most() -> None:
-    whole = {**BIG_BATCH, "micro_batch": 1}
-    before = training_memory(config(batch={**whole, "stages": []}))
-    after = training_memory(config(batch=whole))
-    # One sequence is the least: at twice the length it keeps twice as much.
-    assert after.activations == 2 * before.activations
-    assert training_memory(config()).activations == 8 * before.activations
 
 
 class Trained:
@@ -136,14 +126,6 @@ def test_dry_run_restores_all_state_bitwise(optimizer: str) -> None:
     assert same(trained.tensors(), plain.tensors())
 
 
-def test_resumed_state_is_not_changed() -> None:
-    trained = Trained("adamw")
-    trained.step(0)
-    before = trained.tensors()
-    trained.dry_run()
-    assert same(trained.tensors(), before)
-
-
 def test_ddp_buckets_are_built_before_the_first_step(one_rank: Ranks) -> None:
     """DDP rebuilds its buckets once; a resumed run must have the final ones from its first step."""
     trained, plain = Trained("adamw"), Trained("adamw")
@@ -200,20 +182,6 @@ def test_step_of_an_own_optimizer_is_undone() -> None:
     trained.dry_run()
     assert same(trained.tensors(), before)
     assert trained.optimizer.param_groups[0]["k"] == 0
-
-
-def test_every_shape_runs_beside_the_optimizer_state() -> None:
-    trained = Trained("adamw")
-    seen: list[tuple[tuple[int, ...], bool]] = []
-
-    def look(_: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
-        parameters = list(trained.model.parameters())
-        complete = all("exp_avg_sq" in trained.optimizer.state.get(p, {}) for p in parameters)
-        seen.append((tuple(inputs[0].shape), complete))
-
-    trained.model.register_forward_pre_hook(look)
-    trained.dry_run()
-    assert seen == [((8, 16), True), ((4, 32), True)]
 
 
 @pytest.mark.parametrize(("accumulates", "alive"), [(False, [0, 0]), (True, [0, 1, 0, 1])])

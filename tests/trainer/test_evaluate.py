@@ -10,13 +10,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lehr_testing.assembled import assembled, begin
+from lehr_testing.assembled import assembled
 from lehr_testing.corpora import documents, write_jsonl
 from lehr_testing.specs import text_corpus
 from lehr_testing.specs import train as train_values
-from lehr_trainer.data import ValidationSet, load_tokenizer
+from lehr_trainer.data import ValidationSet
 from lehr_trainer.evaluate import evaluate
-from lehr_trainer.models.module_map import blocks
 from lehr_trainer.train import Training
 
 CPU = torch.device("cpu")
@@ -100,53 +99,6 @@ def test_loss_of_each_source_is_the_mean_over_its_tokens(tmp_path: Path, kind: s
         assert len(ones) > 100
         assert found[f"val/loss/{name}{suffix}"] == pytest.approx(np.mean(ones), rel=1e-6)
     assert found["val/loss"] == pytest.approx(np.mean([*losses["a"], *losses["b"]]), rel=1e-6)
-
-
-def test_bits_per_byte_use_the_bytes_of_the_tokens(tmp_path: Path) -> None:
-    """Uses a tokenizer whose tokens are several bytes, letters of two and three among them."""
-    from tokenizers import ByteLevelBPETokenizer
-
-    texts = text_corpus(tmp_path / "texts")
-    for path in texts.iterdir():
-        path.write_text(path.read_text().replace("warms", "wärmt").replace(".", " \N{EURO SIGN}"))
-    trained = ByteLevelBPETokenizer()
-    trained.train(
-        [str(path) for path in texts.iterdir()], vocab_size=500, special_tokens=["<|endoftext|>"]
-    )
-    trained.save(str(tmp_path / "tokenizer.json"))
-    data = {
-        "corpus": {"kind": "text", "paths": [str(texts)]},
-        "tokenizer": str(tmp_path / "tokenizer.json"),
-    }
-    made = begin(tmp_path / "run", texts, data=data, validation={"tokens": 900, "share": 0.1})
-    with made.loader:
-        found = evaluate_as(made, made.held_out)
-    held_out = made.data.held_out.tokens
-    scored = held_out[1 : 900 // 64 * 64 + 1].tolist()
-    size = len(load_tokenizer(data["tokenizer"]).decode(scored).encode())
-    assert size > 3 * len(scored), "its tokens are hardly more than bytes"
-    nats = found["val/loss"] * len(scored)
-    assert found["val/bits_per_byte"] == pytest.approx(nats / math.log(2) / size, rel=2e-2)
-
-
-def test_last_batch_needs_no_graph_of_its_own_if_blocks_are_compiled(run: Path) -> None:
-    made = training(run)
-    graphs: list[torch.fx.GraphModule] = []
-
-    def count(graph: torch.fx.GraphModule, _inputs: object) -> object:
-        graphs.append(graph)
-        return graph.forward
-
-    with made.loader:
-        assert made.held_out.sequences % 4 != 0
-        plain = ValidationSet(made.data, 64, 900, micro_batch=4, device=CPU)
-        want = evaluate_as(made, plain)
-        for block in blocks(made.model):
-            block.compile(backend=count, dynamic=False, fullgraph=True)
-        padded = ValidationSet(made.data, 64, 900, micro_batch=4, device=CPU, padded=True)
-        found = evaluate_as(made, padded)
-    assert len(graphs) == 1, "all blocks and batches share it"
-    assert found == {name: pytest.approx(value, rel=1e-6) for name, value in want.items()}
 
 
 @pytest.mark.parametrize(("scope", "padded"), [("none", False), ("block", True), ("model", True)])

@@ -154,39 +154,6 @@ def test_record_has_the_peak_memory_of_its_own_steps(
     assert found == {step: 500 if step == 5 else 100 + step for step in range(1, 9)}
 
 
-@pytest.mark.parametrize(("mode", "replays"), [("default", False), ("reduce-overhead", True)])
-def test_memory_is_read_as_that_of_cuda_graphs_if_the_config_has_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, replays: bool
-) -> None:
-    compile_ = {"scope": "block", "mode": mode}
-    logged = Logged(tmp_path, monkeypatch, "cuda", 1, compile=compile_)
-    asked = []
-
-    def read(_device: torch.device, *, cuda_graphs: bool) -> dict[str, float]:
-        asked.append(cuda_graphs)
-        return {}
-
-    monkeypatch.setattr(metrics_logger, "memory_values", read)
-    logged.device.launch(STEP_S)
-    logged.note(1)
-    assert asked == [replays]
-
-
-def test_waits_before_the_first_step_are_not_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    logged = Logged(tmp_path, monkeypatch, "cpu", 10)
-    for step in (1, 2, 3):
-        logged.note(step, 7.0)
-    logged.logger.start_at(0, 0)
-    for step in range(1, 11):
-        logged.device.launch(STEP_S)
-        logged.note(step, 0.001)
-    assert [record["values"]["data_wait_s"] for record in logged.records()] == [
-        pytest.approx(0.001)
-    ]
-
-
 @KINDS
 def test_diagnostics_are_left_out_of_step_times_without_a_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -110,53 +109,6 @@ def test_unusable_part_is_one_clear_error(text, given, words, tmp_path, corpus, 
     assert words in str(caught.value)
 
 
-OWN_STATE = """
-import torch
-
-
-class Own(torch.optim.Optimizer):
-    \"\"\"Keeps every kind of value that a state may have, and counts in its groups.\"\"\"
-
-    def __init__(self, parameters, lr):
-        super().__init__(parameters, {"lr": lr, "d": 0.25, "k": 0, "seen": None, "last": None})
-
-    @torch.no_grad()
-    def step(self, closure=None):
-        for group in self.param_groups:
-            group["k"] += 1
-            group["d"] *= 1.1
-            group["seen"] = ["a", group["k"]]
-            group["last"] = torch.tensor(group["d"])
-            for p in group["params"]:
-                state = self.state[p]
-                if not state:
-                    state.update(rate=0.5, first=True, none=None, word="a", count=0)
-                    state["half"] = torch.zeros_like(p, dtype=torch.bfloat16)
-                    state["parts"] = [torch.zeros(3), (torch.zeros(2), None)]
-                    state["by_side"] = {0: torch.ones(2), "other": {"x": 1e-3}}
-                state["rate"] = state["rate"] * 0.9 + 0.1 / 3
-                state["half"].lerp_(p.grad.bfloat16(), 0.5)
-                state["parts"][0] += state["rate"]
-                state["by_side"]["other"]["x"] += 1 / 3
-                state["count"] += 1
-                scale = state["rate"] + state["parts"][0][1] + state["by_side"]["other"]["x"]
-                p -= group["lr"] * group["d"] * scale * (p.grad + state["half"])
-
-
-def make(model, config):
-    return Own(model.parameters(), lr=config.lr)
-"""
-
-
-def test_own_optimizer_keeps_all_that_it_counts(tmp_path, corpus, project):
-    (project / "own.py").write_text(OWN_STATE)
-    given = {"parts": {"optimizer": "own:make"}, "steps": 4, **QUIET}
-    whole = trained(tmp_path / "whole", corpus, until=4, **given)
-    trained(tmp_path / "cut", corpus, until=2, **given)
-    resumed = trained(tmp_path / "cut", corpus, until=4, **given)
-    assert all(torch.equal(a, b) for a, b in zip(whole, resumed, strict=True))
-
-
 HEAD = "import torch\nclass Own(torch.optim.SGD):\n    calls = 0\n"
 BODY = "    def step(self, closure=None):\n        "
 MAKE = "\ndef make(m, c): return Own(m.parameters(), lr=c.lr)\n"
@@ -204,25 +156,6 @@ def test_model_with_a_frozen_and_an_unused_parameter_resumes(optimizer, tmp_path
     trained(tmp_path / "cut", corpus, until=2, **given)
     resumed = trained(tmp_path / "cut", corpus, until=4, **given)
     assert all(torch.equal(a, b) for a, b in zip(whole, resumed, strict=True))
-
-
-@pytest.mark.parametrize("asynchronous", [True, False])
-def test_run_whose_first_updates_were_all_skipped_resumes(asynchronous, tmp_path, corpus):
-    given = {
-        "optimizer": settings("adamw8bit"),
-        "precision": {"compute": "fp16", "loss_scale": {"initial": 2.0**33}},
-        "checkpoint": {"every": 1, "asynchronous": asynchronous},
-        "steps": 40,
-        **QUIET,
-    }
-    whole = trained(tmp_path / "whole", corpus, until=20, **given)
-    begun = trained(tmp_path / "cut", corpus, until=2, **given)
-    [first] = (tmp_path / "cut").glob("attempt-1/checkpoints/step-*/state.json")
-    assert json.loads(first.read_text())["optimizer"]["state"] == {}
-    assert (first.parent / "optimizer.safetensors").is_file()
-    resumed = trained(tmp_path / "cut", corpus, until=20, **given)
-    assert all(torch.equal(a, b) for a, b in zip(whole, resumed, strict=True))
-    assert not all(torch.equal(a, b) for a, b in zip(begun, resumed, strict=True))
 
 
 def fork_of(run: Path) -> LaunchNote:
@@ -274,9 +207,3 @@ def test_parts_of_another_version_are_refused():
 def test_parts_that_do_not_fit_the_config_are_refused(changes, words, tmp_path):
     with pytest.raises(ValidationError, match=words):
         TrainConfig.model_validate({**train_values(tmp_path), **changes})
-
-
-def test_config_without_parts_is_read_by_trainers_that_do_not_know_them(tmp_path):
-    config = TrainConfig.model_validate(train_values(tmp_path))
-    assert "parts" not in config.model_dump()
-    assert "parts" not in config.model_dump(mode="json")

@@ -9,7 +9,6 @@ import resource
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -20,8 +19,8 @@ from lehr_testing.forking import fork
 from lehr_testing.specs import train as train_values
 from lehr_trainer import process_start
 from lehr_trainer.contract import layout
-from lehr_trainer.contract.records import Metrics, Notice, record_adapter
-from lehr_trainer.errors import BadConfig, DataUnreachable, DiskFull, NanLoss, error_of
+from lehr_trainer.contract.records import Metrics, record_adapter
+from lehr_trainer.errors import BadConfig, DiskFull, NanLoss
 from lehr_trainer.runtime import launch
 from lehr_trainer.runtime.distributed import Ranks
 from lehr_trainer.runtime.event_stream import EventStream
@@ -30,7 +29,6 @@ from lehr_trainer.runtime.failures import (
     explain,
     leave_note,
     root_cause,
-    watch_others,
 )
 from lehr_trainer.step_control import (
     Interrupted,
@@ -59,11 +57,6 @@ def test_records_are_complete_lines_and_nan_is_a_string(tmp_path: Path) -> None:
     assert isinstance(read, Metrics)
     assert math.isnan(read.values["a"])
     assert read.values["b"] == math.inf
-
-
-def test_a_rank_that_does_not_write_has_no_file(tmp_path: Path) -> None:
-    EventStream(None).write(Notice(time=0.0, phase="data", message="m"))
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_records_after_a_failed_write_are_complete(tmp_path: Path) -> None:
@@ -132,11 +125,6 @@ def test_each_order_becomes_a_decision_once(tmp_path: Path, signals: StopSignal)
     assert boundary.agree(ALONE, save_failed=True).stop == stop
     orders(path, desired="pause", checkpoint_seq=4)
     assert boundary.agree(ALONE, save_failed=True) == StepDecision(save_failed=True)
-
-
-def test_unreadable_orders_are_ignored(tmp_path: Path, signals: StopSignal) -> None:
-    (tmp_path / layout.ORDERS).write_text("{")
-    assert StepControl(tmp_path / layout.ORDERS, signals, 0).agree(ALONE) == StepDecision()
 
 
 def test_a_signal_interrupts_before_the_first_step_and_waits_afterwards(
@@ -212,40 +200,6 @@ def test_a_bad_config_is_one_clear_line(
     assert "(it is {" not in str(raised.value)
 
 
-def test_plain_values_mean_what_people_mean_by_them(tmp_path: Path) -> None:
-    written = {
-        "compile": True,
-        "optimizer": "muon",
-        "precision": "bf16",
-        "activation_checkpointing": "block",
-        "schedule": "wsd",
-        "loss": "standard",
-        "attention": "math",
-        "steps": "STEPS",
-    }
-    text = yaml.safe_dump({**train_values(tmp_path), **written}).replace("STEPS", "1e3")
-    run_dir(tmp_path, text)
-    config = launch.read_config(tmp_path / layout.CONFIG)
-    assert (config.compile.scope, config.optimizer.name, config.steps) == ("block", "muon", 1000)
-    assert (config.precision.compute, config.schedule.name) == ("bf16", "wsd")
-    assert (config.loss.name, config.attention.backend) == ("standard", "math")
-    assert config.activation_checkpointing.policy == "block"
-    # What is recorded is the full form.
-    assert config.model_dump()["optimizer"]["momentum"] == 0.95
-
-
-def test_yaml_that_does_not_parse_names_line_and_column(tmp_path: Path) -> None:
-    run_dir(tmp_path, "steps: 3\nbatch: [1,\n")
-    with pytest.raises(BadConfig, match=r"is not YAML: .*line 3, column 1"):
-        launch.read_config(tmp_path / layout.CONFIG)
-
-
-def test_numbers_written_without_a_dot_are_numbers(tmp_path: Path) -> None:
-    text = yaml.safe_dump({**train_values(tmp_path), "optimizer": {"lr": "LR"}})
-    run_dir(tmp_path, text.replace("LR", "1e-4"))
-    assert launch.read_config(tmp_path / layout.CONFIG).optimizer.lr == 1e-4
-
-
 # --- failures --------------------------------------------------------------------------------
 
 
@@ -297,20 +251,6 @@ def test_reason_of_a_lost_peer_is_reported(tmp_path: Path) -> None:
     leave_note(tmp_path, mine)
     assert root_cause(tmp_path, mine, wait=True).message == "rank 1: out of memory: 2 GiB"
     assert root_cause(tmp_path, Failure(0, "nan_loss", "m"), wait=True).cause == "nan_loss"
-
-
-def test_finished_rank_ignores_failures_of_others(tmp_path: Path) -> None:
-    leave_note(tmp_path, Failure(1, "error", "in its teardown"))
-    reported: list[Failure] = []
-    stop = watch_others(tmp_path, 0, reported.append)  # seen at once; reported some seconds later
-    stop()
-    assert reported == []
-    assert all(thread.name != "watch-others" for thread in threading.enumerate())
-
-
-def test_error_keeps_its_type_across_ranks() -> None:
-    assert type(error_of("disk_full", "m")) is DiskFull
-    assert type(error_of(DataUnreachable.cause, "m")) is DataUnreachable
 
 
 @pytest.mark.parametrize("own", [{}, {"PYTORCH_ALLOC_CONF": "x"}, {"PYTORCH_CUDA_ALLOC_CONF": "y"}])

@@ -41,19 +41,6 @@ def test_mfu_is_flops_per_second_over_the_peak(tmp_path: Path) -> None:
     assert values["tokens_per_s"] == pytest.approx(256 / values["step_time_s"])
 
 
-def test_mfu_uses_the_sequence_length_of_each_step(tmp_path: Path) -> None:
-    values = train_values(tmp_path, steps=12, diagnostics={"log_every": 6})
-    log = metrics_logger(TrainConfig.model_validate(values), tmp_path / "e")
-    log.start_at(0, 0)
-    for step in range(1, 13):
-        log.note(step, torch.tensor(2.0), torch.tensor(1.0), 0.1, 0.0)
-    before, after = values_of(tmp_path / "e")
-    assert before["mfu"] == pytest.approx(before["tokens_per_s"] * 1e6 / 1e12)
-    # Steps 7 and 8 were still of the first kind.
-    mean = (2 * 1e6 + 4 * 3e6) / 6
-    assert after["mfu"] == pytest.approx(after["tokens_per_s"] * mean / 1e12)
-
-
 def test_only_every_nth_step_is_logged_and_its_time_is_the_mean(tmp_path: Path) -> None:
     values = train_values(tmp_path, steps=10, diagnostics={"log_every": 4})
     log = metrics_logger(TrainConfig.model_validate(values), tmp_path / "e")

@@ -199,22 +199,6 @@ def test_the_loss_is_the_mean_over_micro_batches(tmp_path: Path, corpus: Path) -
 # --- what is measured ------------------------------------------------------------------------
 
 
-def test_wait_for_data_is_logged_for_its_step(tmp_path: Path, corpus: Path) -> None:
-    batch = {"sequences": 4, "sequence_length": 64, "micro_batch": 2}
-    training = begin(tmp_path / "run", corpus, steps=3, batch=batch, **QUIET)
-    quick = training.loader.batch
-
-    def slow(step: int, micro_step: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-        # As a disk that keeps it waiting: ten seconds, a hundred in the second step.
-        training.loader.waited_s += 100.0 if step == 1 else 10.0
-        return quick(step, micro_step)
-
-    training.loader.batch = slow  # type: ignore[method-assign]
-    train(training)
-    waits = [values["data_wait_s"] for values in metrics(training).values()]
-    assert waits == pytest.approx([20.0, 200.0, 20.0], abs=5.0)
-
-
 @pytest.mark.parametrize(
     ("backend", "kernel"),
     [("auto", "flash_attention_for_cpu"), ("flash", "flash_attention_for_cpu"), ("math", "attention_math")],
@@ -234,27 +218,6 @@ def test_attention_uses_the_configured_kernel(
 # --- saving and stopping ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("keeps_best", [True, False])
-def test_best_is_kept_among_regular_saves_and_adds_none(
-    tmp_path: Path, corpus: Path, keeps_best: bool
-) -> None:
-    training = begin(
-        tmp_path / "run",
-        corpus,
-        steps=12,
-        validation={"tokens": 512, "share": 0.1, "every": 2},
-        checkpoint={"every": 3, "keep_best": keeps_best},
-    )
-    # The lowest is that of step 8, at which no save is due.
-    validation = iter([5.0, 3.0, 2.0, 1.0, 3.0, 4.0])
-    training.evaluate = lambda: next(validation)  # type: ignore[method-assign]
-    train(training)
-    saved = [(one["step"], one["val_loss"]) for one in recorded(training, "checkpoint")]
-    assert saved == [(3, None), (6, 2.0), (9, None), (12, 4.0)]
-    removed = [record["step"] for record in recorded(training, "checkpoint_removed")]
-    assert removed == ([3] if keeps_best else [3, 6])
-
-
 def test_a_loss_that_is_not_finite_is_saved_as_none(tmp_path: Path, corpus: Path) -> None:
     validation = {"tokens": 512, "share": 0.1, "every": 1}
     training = begin(tmp_path, corpus, steps=3, validation=validation, checkpoint={"every": 1})
@@ -264,15 +227,6 @@ def test_a_loss_that_is_not_finite_is_saved_as_none(tmp_path: Path, corpus: Path
     saved = recorded(training, "checkpoint")
     assert [record["val_loss"] for record in saved] == [None, 5.0, None]
     assert training.progress.best_val_loss == 5.0
-
-
-def test_a_run_is_evaluated_at_its_interval_and_at_its_end(tmp_path: Path, corpus: Path) -> None:
-    validation = {"tokens": 512, "share": 0.1, "every": 2}
-    training = train(
-        begin(tmp_path / "run", corpus, steps=5, **{**QUIET, "validation": validation})
-    )
-    assert [record["step"] for record in recorded(training, "evaluation")] == [2, 4, 5]
-    assert [record["tokens"] for record in recorded(training, "evaluation")] == [512, 1024, 1280]
 
 
 def give_orders(training: Training, **orders: object) -> None:
@@ -291,13 +245,6 @@ def test_order_during_the_last_step_does_not_stop_the_run(
     assert (finished.outcome, finished.step) == (outcome, 1)
     reasons = [record["reason"] for record in recorded(training, "checkpoint")]
     assert reasons == ["last" if outcome == "completed" else "stop"]
-
-
-def test_a_stop_at_an_interval_is_saved_once_for_the_interval(tmp_path: Path, corpus: Path) -> None:
-    training = begin(tmp_path / "run", corpus, steps=9, **{**QUIET, "checkpoint": {"every": 1}})
-    give_orders(training, desired="pause")
-    train(training)
-    assert [r["reason"] for r in recorded(training, "checkpoint")] == ["interval"]
 
 
 def test_loss_spikes_are_skipped_if_configured(tmp_path: Path, corpus: Path) -> None:

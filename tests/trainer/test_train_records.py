@@ -13,7 +13,7 @@ import torch
 from lehr_testing.assembled import begin, recorded
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.records import Finished
-from lehr_trainer.errors import DiskFull, NanLoss
+from lehr_trainer.errors import NanLoss
 from lehr_trainer.train import Training
 
 QUIET = {"validation": {"tokens": 512, "share": 0.1, "every": 0}, "checkpoint": {"every": 0}}
@@ -34,30 +34,6 @@ def saves(training: Training) -> list[tuple[int, str]]:
 
 
 # --- the end -----------------------------------------------------------------------------------
-
-
-def test_run_that_took_all_steps_is_completed(tmp_path: Path, corpus: Path) -> None:
-    training = begin(tmp_path / "run", corpus, steps=2, **QUIET)
-    finished = train(training)
-    assert (finished.outcome, finished.step, finished.cause) == ("completed", 2, None)
-    assert finished.time > 0
-    assert saves(training) == [(2, "last")]
-    assert [one["step"] for one in recorded(training, "metrics")] == [1, 2]
-
-
-def test_save_of_the_last_step_can_be_disabled(tmp_path: Path, corpus: Path) -> None:
-    nothing = {**QUIET, "checkpoint": {"every": 0, "save_last": False}}
-    training = begin(tmp_path / "run", corpus, steps=1, **nothing)
-    assert train(training).outcome == "completed"
-    assert saves(training) == []
-
-
-def test_a_run_that_is_already_complete_takes_no_step(tmp_path: Path, corpus: Path) -> None:
-    train(begin(tmp_path / "run", corpus, steps=1, **QUIET))
-    again = begin(tmp_path / "run", corpus, steps=1, **QUIET)
-    finished = train(again)
-    assert (finished.outcome, finished.step) == ("completed", 1)
-    assert recorded(again, "metrics") == recorded(again, "checkpoint") == []
 
 
 def test_profiler_and_checkpointer_are_closed_however_the_run_ends(
@@ -141,33 +117,6 @@ def test_cancel_saves_nothing_and_discards_a_save_in_progress(tmp_path: Path, co
     assert recorded(training, "stopping")[0]["reason"] == "prune"
 
 
-def test_an_order_saves_at_that_step_and_the_run_goes_on(tmp_path: Path, corpus: Path) -> None:
-    training = begin(tmp_path / "run", corpus, steps=3, **QUIET)
-    take_step = training.take_step
-
-    def step_then_order() -> None:
-        take_step()
-        if training.progress.step == 2:
-            give_orders(training, desired="run", checkpoint_seq=1)
-
-    training.take_step = step_then_order  # type: ignore[method-assign]
-    assert train(training).outcome == "completed"
-    assert saves(training) == [(2, "order"), (3, "last")]
-
-
-def test_failed_background_save_ends_the_run(tmp_path: Path, corpus: Path) -> None:
-    training = begin(tmp_path / "run", corpus, steps=9, **QUIET)
-
-    def full() -> None:
-        raise DiskFull("the disk is full")
-
-    training.checkpointer.poll = lambda: training.progress.step == 2  # type: ignore[method-assign]
-    training.checkpointer.wait = full  # type: ignore[method-assign]
-    with pytest.raises(DiskFull):
-        train(training)
-    assert training.progress.step == 2
-
-
 @pytest.mark.parametrize("orders", [None, "pause"])
 def test_run_waits_for_its_last_save(tmp_path: Path, corpus: Path, orders: str | None) -> None:
     training = begin(tmp_path / "run", corpus, steps=2, **QUIET)
@@ -189,36 +138,7 @@ def test_run_waits_for_its_last_save(tmp_path: Path, corpus: Path, orders: str |
     assert finals == [True]
 
 
-def test_intermediate_save_is_not_the_final_one(tmp_path: Path, corpus: Path) -> None:
-    training = begin(tmp_path / "run", corpus, steps=3, **{**QUIET, "checkpoint": {"every": 2}})
-    finals: list[bool] = []
-    save = training.checkpointer.save
-
-    def noted(*args: Any, final: bool = False) -> None:
-        finals.append(final)
-        save(*args, final=final)
-
-    training.checkpointer.save = noted  # type: ignore[method-assign]
-    train(training)
-    assert finals == [False, True]
-
-
 # --- evaluations and samples ---------------------------------------------------------------------
-
-
-def test_an_evaluation_is_recorded_with_its_set_and_printed(tmp_path: Path, corpus: Path) -> None:
-    printed: list[str] = []
-    training = begin(tmp_path / "run", corpus, steps=1, log=printed.append, **QUIET)
-    train(training)
-    (evaluated,) = recorded(training, "evaluation")
-    assert evaluated["validation_digest"] == training.data.validation_digest
-    assert (evaluated["step"], evaluated["tokens"]) == (1, 256)
-    assert evaluated["time"] > 0
-    loss = evaluated["values"]["val/loss"]
-    assert evaluated["values"].keys() == {"val/loss", "val/bits_per_byte"}
-    assert f"step 1  val/loss {loss:.4f}" in printed
-    (saved,) = recorded(training, "checkpoint")
-    assert saved["val_loss"] == training.progress.best_val_loss == loss
 
 
 def test_held_out_set_uses_the_data_and_compute_settings_of_the_run(
@@ -307,33 +227,7 @@ def test_step_time_excludes_diagnostics_evaluations_samples_saves_and_profiles(
     assert (training.events.path.parent / layout.PROFILES).exists() == bool(profiled)  # type: ignore[union-attr]
 
 
-def test_samples_are_written_at_their_interval(tmp_path: Path, corpus: Path) -> None:
-    sample = {"every": 2, "tokens": 5, "prompt": "the lehr"}
-    training = begin(tmp_path / "run", corpus, steps=5, diagnostics={"sample": sample}, **QUIET)
-    train(training)
-    written = recorded(training, "sample")
-    assert [(one["step"], one["prompt"]) for one in written] == [(2, "the lehr"), (4, "the lehr")]
-    # Rank 1 writes none.
-    training.diagnostics_logger._is_rank0 = False
-    training.progress.step = 2
-    training.write_sample()
-    assert len(recorded(training, "sample")) == 2
-
-
 # --- a step --------------------------------------------------------------------------------------
-
-
-def test_a_steps_record_has_its_number_and_its_tokens(tmp_path: Path, corpus: Path) -> None:
-    training = begin(tmp_path / "run", corpus, steps=2, **QUIET)
-    train(training)
-    assert (training.progress.step, training.progress.tokens) == (2, 512)
-    assert [(one["step"], one["tokens"]) for one in recorded(training, "metrics")] == [
-        (1, 256),
-        (2, 512),
-    ]
-    (saved,) = recorded(training, "checkpoint")
-    manifest = json.loads((tmp_path / "run" / saved["path"] / "manifest.json").read_text())
-    assert (manifest["step"], manifest["tokens"]) == (2, 512)
 
 
 def test_loss_is_outside_autocast_and_the_model_inside(tmp_path: Path, corpus: Path) -> None:

@@ -21,7 +21,7 @@ from lehr_trainer.checkpointing import checkpoint, staging
 from lehr_trainer.checkpointing import checkpointer as saving
 from lehr_trainer.checkpointing.checkpoint import read_manifest, verify
 from lehr_trainer.checkpointing.checkpointer import Checkpointer
-from lehr_trainer.checkpointing.staging import HostCopy, TooLittleMemory, layout_of
+from lehr_trainer.checkpointing.staging import HostCopy
 from lehr_trainer.checkpointing.state import TrainProgress
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract import layout
@@ -29,7 +29,6 @@ from lehr_trainer.contract.orders import LaunchNote
 from lehr_trainer.errors import DiskFull
 from lehr_trainer.models import build_model
 from lehr_trainer.optim import build_optimizer
-from lehr_trainer.planning.memory import training_memory
 from lehr_trainer.runtime.context import RunContext
 from lehr_trainer.runtime.distributed import Ranks
 from lehr_trainer.runtime.event_stream import EventStream
@@ -144,22 +143,6 @@ def test_checkpoint_holds_the_state_at_the_call_of_save(
     verify(beside.folder(2))
 
 
-def test_checkpoint_has_the_facts_of_the_data_for_an_export(tmp_path: Path) -> None:
-    run = Run(tmp_path)
-    run.step()
-    run.save()
-    run.checkpointer.wait()
-    assert run.state(1)["data"] == {
-        "position": {"corpora": {}, "mix": None},
-        "seed": run.config.seed,
-        "digest": "d",
-        "validation_digest": "v",
-        "tokens": 1_000_000,
-        "validation_tokens": 5_000,
-        "tokenizer": {"vocab_size": 257, "eos_id": 256},
-    }
-
-
 def test_record_follows_the_complete_checkpoint_and_has_the_wait(
     tmp_path: Path, gate: Gate
 ) -> None:
@@ -175,15 +158,6 @@ def test_record_follows_the_complete_checkpoint_and_has_the_wait(
     assert verify(run.folder(1)).step == record["step"] == 1
     assert 0 < record["blocked_s"] < record["seconds"]
     assert record["waited_s"] <= record["blocked_s"]
-
-
-def test_blocking_saves_make_the_loop_wait(tmp_path: Path) -> None:
-    run = Run(tmp_path, asynchronous=False)
-    run.step()
-    run.save()
-    (record,) = run.records()
-    assert record["blocked_s"] == record["seconds"] > 0
-    assert run.folder(1).exists()
 
 
 def test_a_second_save_waits_for_the_first(
@@ -213,17 +187,6 @@ def test_a_second_save_waits_for_the_first(
     first, after = run.records()
     assert (first["step"], after["step"]) == (1, 2)
     assert (after["waited_s"], after["blocked_s"]) == (7, 7)
-
-
-def test_final_save_waits_for_earlier_saves(tmp_path: Path, gate: Gate) -> None:
-    run = Run(tmp_path)
-    run.step()
-    run.save()
-    run.step()
-    gate.opened.set()
-    run.save(final=True)
-    assert [record["step"] for record in run.records()] == [1, 2]
-    assert run.records()[1]["blocked_s"] == run.records()[1]["seconds"]
 
 
 def test_background_saves_keep_the_last_the_best_and_every_mth(tmp_path: Path) -> None:
@@ -266,17 +229,6 @@ def _boundaries(attend: Callable[[], bool], wait: Callable[[], None]) -> None:
         if attend():
             wait()
         ended.wait(0.01)
-
-
-def test_the_next_save_raises_the_error_of_the_one_before(tmp_path: Path, gate: Gate) -> None:
-    run = Run(tmp_path)
-    gate.error = DiskFull("full")
-    gate.opened.set()
-    run.step()
-    run.save()
-    run.step()
-    with pytest.raises(DiskFull, match="full"):
-        run.save()
 
 
 def test_failing_run_lets_the_save_finish_and_reports_its_end(
@@ -332,37 +284,6 @@ def test_saves_block_with_a_warning_if_memory_is_too_small_for_a_copy(
     assert all(r["blocked_s"] == r["seconds"] for r in run.records())
 
 
-def test_refused_pinning_is_warned_of_once_in_a_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(copy: HostCopy, _pieces: object) -> None:
-        copy.pin_refusal = "CUDA error: operation not supported"
-
-    monkeypatch.setattr(HostCopy, "_touch_pages", refuse)
-    run = Run(tmp_path)
-    for _ in range(3):
-        run.step()
-        run.checkpointer.poll()
-        run.save()
-    run.checkpointer.wait()
-    assert len(run.records()) == 3
-    (warning,) = run.records("warning")
-    assert warning["code"] == "copies_are_slow"
-    assert "cannot be pinned (CUDA error: operation not supported)" in warning["message"]
-    assert [line for line in run.logged if line.startswith("warning")] == [
-        f"warning: {warning['message']}"
-    ]
-
-
-def test_copy_takes_the_planned_memory(tmp_path: Path) -> None:
-    run = Run(tmp_path, {"name": "adamw"})
-    run.step()
-    run.checkpointer.poll()
-    run.checkpointer.wait()
-    planned = training_memory(run.config).checkpoint_copy
-    assert run.checkpointer.copy_bytes == pytest.approx(planned, rel=0.02)
-
-
 def test_every_copy_uses_the_same_memory() -> None:
     copy = HostCopy(CPU)
     tensors = {
@@ -383,13 +304,3 @@ def test_every_copy_uses_the_same_memory() -> None:
     wider = {"model": {"a": torch.randn(300)}}
     assert torch.equal(copy.take(wider)["model"]["a"], wider["model"]["a"])
     assert copy.nbytes == 1216
-
-
-def test_a_copy_that_is_too_large_is_refused_with_both_figures(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(staging, "free_memory", lambda: 2 * 10**9)
-    wanted = layout_of({"model": {"a": torch.empty(1)}})
-    huge = tuple((*one[:4], 19 * 10**8) for one in wanted)
-    with pytest.raises(TooLittleMemory, match=r"takes 1\.90 GB of host memory, and 2\.00 GB"):
-        HostCopy(CPU).reserve(huge)

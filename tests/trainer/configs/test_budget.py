@@ -99,20 +99,6 @@ def test_two_budgets_are_one_error() -> None:
     assert "tokens and tokens_per_parameter 20 are both given; give only one" in message
 
 
-def test_absolute_budget_needs_no_model_of_ours() -> None:
-    parts = {"parts": {"model": "own:Model"}}
-    assert config(tokens=2560, **parts).steps == 10
-
-
-def test_config_without_an_absolute_budget_does_not_name_it() -> None:
-    """Trainers of older capsules refuse fields that they do not have."""
-    assert "tokens" not in config(steps=3).model_dump(mode="json")
-
-
-def test_small_budget_is_one_step() -> None:
-    assert config(tokens_per_parameter=1e-6).steps == 1
-
-
 def test_stages_of_the_sequence_length_leave_the_steps_as_they_are() -> None:
     stages = [{"after": 0.5, "sequence_length": 128}]
     staged = config(batch={**BASE["batch"], "stages": stages}, tokens_per_parameter=20)

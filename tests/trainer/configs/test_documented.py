@@ -85,12 +85,6 @@ def test_text_of_a_field_is_its_description_or_else_what_stands_below() -> None:
     assert field_text(TrainConfig, "no_such_field") is None
 
 
-def test_model_without_its_source_has_no_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: dict[str, Any] = {"Documented": Documented, "__name__": "no.such.module"}
-    exec('class Made(Documented):\n    x: int\n    """Lost."""', made)
-    assert "description" not in made["Made"].model_json_schema()["properties"]["x"]
-
-
 def test_source_is_not_read_before_a_text_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> dict[str, dict[str, str]]:
         raise AssertionError("the source was read")

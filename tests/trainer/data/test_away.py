@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -61,21 +60,6 @@ def test_corpus_that_was_prepared_before_is_away_and_comes_back(
     (tmp_path / "server").rmdir()
     (tmp_path / "away").rename(tmp_path / "server")
     assert prepare(tmp_path, same).tokens == 100
-
-
-def test_server_that_does_not_answer_is_away_though_nobody_has_seen_the_corpus(
-    tmp_path: Path, data: DataConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stat = Path.stat
-
-    def stale(path: Path, **options: bool) -> object:
-        if path.name == "c.jsonl":
-            raise OSError(errno.ESTALE, "Stale file handle", str(path))
-        return stat(path, **options)
-
-    monkeypatch.setattr(Path, "stat", stale)
-    with pytest.raises(DataUnreachable, match="Stale file handle"):
-        prepare(tmp_path, data)
 
 
 def test_corpus_that_goes_away_while_it_is_read_can_be_tried_again(

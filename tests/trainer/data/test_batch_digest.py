@@ -51,11 +51,6 @@ def test_digest_is_a_sum_over_sequences_whatever_their_order_and_their_parts(row
     assert float(digest) == digest < MODULUS
 
 
-def test_digest_does_not_depend_on_the_width_of_tokens():
-    rows = np.random.default_rng(0).integers(0, 2**16, (4, 33))
-    assert sequences_digest(rows.astype("<u2")) == sequences_digest(rows.astype("<u4"))
-
-
 @pytest.mark.parametrize("bits", [1, 16, 2**15])
 def test_one_other_token_gives_another_digest(bits):
     rows = np.random.default_rng(1).integers(0, 2**16, (3, 17)).astype("<u4")
@@ -65,12 +60,6 @@ def test_one_other_token_gives_another_digest(bits):
         other[place] ^= bits
         seen.add(sequences_digest(other))
     assert len(seen) == 1 + rows.size
-
-
-def test_tokens_in_other_places_give_another_digest():
-    row = np.arange(64, dtype="<u2")[None]
-    turned = {sequences_digest(np.roll(row, by)) for by in range(64)}
-    assert len(turned) == 64
 
 
 def test_a_sequence_that_is_there_twice_counts_twice():

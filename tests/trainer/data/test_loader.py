@@ -15,7 +15,6 @@ from lehr_testing.properties import examples
 from lehr_trainer.configs.train import BatchConfig
 from lehr_trainer.data import Loader
 from lehr_trainer.data.batch_digest import added, sequences_digest
-from lehr_trainer.data.token_dataset import read_manifest
 from lehr_trainer.errors import BadConfig, BadData
 
 
@@ -60,25 +59,6 @@ def test_a_step_has_the_same_sequences_however_it_is_shared_and_loaded(
     assert torch.equal(shared[1], expected[1])
 
 
-def test_an_epoch_visits_every_block_once(prepared):
-    shape = BatchConfig(sequences=1, sequence_length=16)
-    with load(prepared, shape) as loader:
-        blocks = loader.stream.tokens[0].blocks
-        seen = torch.cat([loader.batch(step)[0] for step in range(blocks)])
-        again = torch.cat([loader.batch(step)[0] for step in range(blocks, 2 * blocks)])
-    assert sorted(map(tuple, seen.tolist())) == sorted(map(tuple, again.tolist()))
-    assert not torch.equal(seen, again)
-    tokens = np.concatenate(
-        [
-            np.fromfile(prepared.directory / shard.name, dtype=prepared.dtype)[
-                : (shard.tokens - 1) // 16 * 16
-            ]
-            for shard in read_manifest(prepared.directory).train
-        ]
-    )
-    assert np.array_equal(np.sort(seen.numpy().ravel()), np.sort(tokens))
-
-
 def test_resumed_loader_gives_the_batches_of_an_undisturbed_one(prepared):
     with load(prepared, workers=2) as first:
         undisturbed = [first.batch(step)[0] for step in range(20)]
@@ -94,10 +74,6 @@ def test_batches_may_be_requested_in_any_order(prepared, places):
     with load(prepared, shape, workers=3, prefetch=2) as ahead, load(prepared, shape) as plain:
         for step, micro in places:
             assert torch.equal(ahead.batch(step, micro)[0], plain.batch(step, micro)[0])
-
-
-def test_another_seed_gives_other_batches(prepared):
-    assert not torch.equal(step_rows(prepared, 0, 1)[0], step_rows(prepared, 0, 1, seed=6)[0])
 
 
 def test_workers_make_batches_ahead(prepared, monkeypatch):
@@ -161,15 +137,6 @@ def test_digest_of_a_step_is_the_same_however_it_is_shared(
     assert added(*parts) == sequences_digest(rows)
 
 
-def test_each_step_of_an_epoch_has_a_digest_of_its_own(prepared):
-    with load(prepared) as loader:
-        digests = []
-        for step in range(loader.stream.tokens[0].blocks // SHAPE.sequences):
-            loader.batch(step)
-            digests.append(loader.digest)
-    assert len(set(digests)) == len(digests) > 20
-
-
 @pytest.mark.parametrize("batch", ["SHAPE", "STAGED"])
 def test_epoch_is_the_share_of_blocks_that_were_visited(prepared, batch):
     shape = {"SHAPE": SHAPE, "STAGED": STAGED}[batch]
@@ -193,19 +160,6 @@ def test_epoch_is_the_share_of_blocks_that_were_visited(prepared, batch):
 def test_a_batch_that_does_not_divide_is_refused_at_the_start(prepared, shape, world_size, says):
     with pytest.raises(BadConfig, match=says):
         load(prepared, shape, world_size=world_size, steps=10)
-
-
-def test_a_corpus_shorter_than_a_sequence_is_refused(prepared):
-    with pytest.raises(BadData, match="fewer than one sequence of 100,000"):
-        load(prepared, BatchConfig(sequences=1, sequence_length=100_000))
-
-
-def test_a_corpus_of_a_few_blocks_is_repeated_in_new_orders(tmp_path):
-    small = prepare_texts(tmp_path, documents(20), share=0.3)
-    shape = BatchConfig(sequences=64, sequence_length=64)
-    with load(small, shape) as loader:
-        assert 1 <= loader.stream.tokens[0].blocks < 64
-        assert torch.equal(loader.batch(0)[0], naive_rows(small, 0, shape)[:, :-1])
 
 
 @pytest.mark.parametrize("workers", [0, 2])

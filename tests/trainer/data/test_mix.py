@@ -46,12 +46,6 @@ def test_a_period_has_each_part_exactly_as_often_as_its_weight(weights, period):
     assert np.bincount(parts, minlength=len(weights)).tolist() == weights
 
 
-def test_two_equal_parts_take_turns():
-    parts, _ = Interleave([1, 1]).turns(np.arange(8))
-    assert sorted(parts[:2]) == [0, 1]
-    assert parts.tolist() == parts[:2].tolist() * 4
-
-
 @pytest.mark.parametrize(
     ("weights", "whole"),
     [
@@ -114,13 +108,6 @@ def test_order_from_any_position_is_that_of_the_whole(drawn, first, count):
     whole = order.blocks(0, first + count)
     again = mix_order(drawn["seed"], weights, sizes, drawn["window"])
     assert np.array_equal(again.blocks(first, first + count), whole[:, first:])
-
-
-def test_steps_are_shuffled_with_the_seed():
-    one, other = (mix_order(seed, [1, 1], [1000, 1000], 8) for seed in (0, 1))
-    patterns = {tuple(one.blocks(8 * step, 8 * step + 7)[0]) for step in range(20)}
-    assert len(patterns) > 10
-    assert not np.array_equal(one.blocks(0, 79), other.blocks(0, 79))
 
 
 def test_each_epoch_of_a_corpus_has_a_new_order():

@@ -14,7 +14,6 @@ from lehr_testing.corpora import prepare_mix
 from lehr_testing.properties import examples
 from lehr_trainer.configs.train import BatchConfig
 from lehr_trainer.data import TrainTokens
-from lehr_trainer.errors import BadData
 
 
 @pytest.fixture(scope="module")
@@ -97,16 +96,3 @@ def test_batches_of_a_mix_stay_bitwise_the_same(mixed):
         inputs, targets = step_rows(mixed, step, 2)
         digest.update(inputs.numpy().tobytes() + targets.numpy().tobytes())
     assert digest.hexdigest()[:16] == "bde898cd3c8fc712"
-
-
-def test_the_corpora_of_a_mix_share_the_memory_for_preloading(mixed, monkeypatch):
-    size = sum(part.train_bytes for part in mixed.parts.values())
-    for free, loading in ((2 * size, "preload"), (2 * size - 2, "memmap")):
-        monkeypatch.setattr("lehr_trainer.data.tokens.free_memory", lambda free=free: free)
-        with load(mixed) as loader:
-            assert [one.loading for one in loader.stream.tokens] == [loading] * 2
-
-
-def test_a_corpus_of_a_mix_that_is_too_short_is_named(mixed):
-    with pytest.raises(BadData, match=r"data\.corpus\.parts\.code: .* fewer than one sequence"):
-        load(mixed, BatchConfig(sequences=1, sequence_length=8192))

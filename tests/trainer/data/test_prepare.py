@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from lehr_testing.corpora import documents, jsonl_data, prepare_texts, silent, write_jsonl
 from lehr_testing.properties import examples
-from lehr_trainer.configs.train import FilesCorpus, ValidationConfig
+from lehr_trainer.configs.train import ValidationConfig
 from lehr_trainer.data import prepare, prepare_dataset
 from lehr_trainer.data.corpus_size import document_hash, is_held_out
 from lehr_trainer.data.progress import amount
 from lehr_trainer.data.token_dataset import read_manifest
-from lehr_trainer.errors import BadConfig, BadData, DiskFull
+from lehr_trainer.errors import BadData, DiskFull
 
 EOS = 256
 
@@ -136,21 +136,6 @@ def test_max_tokens_is_exact(tmp_path, limit):
     assert tokens_of(prepared, read_manifest(prepared.directory).train[-1].name)[-1] == EOS
 
 
-def test_progress_is_reported_with_speed_and_share(tmp_path, monkeypatch):
-    monkeypatch.setattr("lehr_trainer.data.progress._REPORT_EVERY_S", 0.0)
-    data = jsonl_data(write_jsonl(tmp_path / "c.jsonl", documents(200)))
-    notices = []
-    prepare_dataset(
-        data, ValidationConfig(share=0.1), 512, tmp_path / "r", lambda *a: notices.append(a)
-    )
-    shares = [done for _, _, done in notices]
-    assert shares == sorted(shares)
-    assert 0 < shares[0] < 0.5
-    assert shares[-1] == 1.0
-    assert "tokens/s" in notices[0][1]
-    assert {phase for phase, _, _ in notices} == {"data"}
-
-
 def test_interrupted_preparation_resumes_where_it_stopped(tmp_path, monkeypatch):
     """A preparation that is stopped after each shard in turn ends with the same bytes."""
     monkeypatch.setattr("lehr_trainer.data.progress._REPORT_EVERY_S", 0.0)
@@ -187,57 +172,6 @@ def test_interrupted_preparation_resumes_where_it_stopped(tmp_path, monkeypatch)
     assert prepared.validation_digest == whole.validation_digest
 
 
-@pytest.mark.parametrize("after", [9, 13, 20])
-def test_data_after_the_last_finished_shard_is_written_again(tmp_path, monkeypatch, after):
-    """A preparation that is stopped inside shards, with held-out documents already appended."""
-    monkeypatch.setattr("lehr_trainer.data.progress._REPORT_EVERY_S", 0.0)
-    texts = documents(400)
-    (tmp_path / "whole").mkdir()
-    whole = prepare_texts(tmp_path / "whole", texts)
-    data = jsonl_data(write_jsonl(tmp_path / "c.jsonl", texts))
-
-    class Stopped(Exception):
-        pass
-
-    def stop_often(phase, message, done):
-        if "tokenized" in message:
-            notices.append(message)
-            if len(notices) % after == 0:
-                raise Stopped
-
-    notices = []
-    for _ in range(50):
-        try:
-            prepared = prepare_dataset(
-                data, ValidationConfig(share=0.1, tokens=10**9), 512, tmp_path / "r", stop_often
-            )
-            break
-        except Stopped:
-            continue
-    assert len(notices) > after
-    assert prepared.digest == whole.digest
-    assert prepared.validation_digest == whole.validation_digest
-
-
-def test_a_damaged_leftover_is_not_reused(tmp_path, monkeypatch):
-    monkeypatch.setattr("lehr_trainer.data.progress._REPORT_EVERY_S", 0.0)
-    texts = documents(300)
-    (tmp_path / "whole").mkdir()
-    whole = prepare_texts(tmp_path / "whole", texts)
-
-    def stop(phase, message, done):
-        if list((tmp_path / "root").glob("*.partial/train-00001.bin")):
-            raise KeyboardInterrupt
-
-    data = jsonl_data(write_jsonl(tmp_path / "corpus.jsonl", texts))
-    with pytest.raises(KeyboardInterrupt):
-        prepare_dataset(data, ValidationConfig(share=0.1), 512, tmp_path / "root", stop)
-    (leftover,) = (tmp_path / "root").glob("*.partial/train-00000.bin")
-    leftover.write_bytes(b"\0" + leftover.read_bytes()[1:])
-    prepared = prepare_dataset(data, ValidationConfig(share=0.1), 512, tmp_path / "root", silent)
-    assert prepared.digest == whole.digest
-
-
 # --- damage and bad input ----------------------------------------------------------------------
 
 
@@ -272,22 +206,6 @@ def test_damaged_shard_is_named_with_the_remedy(tmp_path, name, harm, says):
     assert f"delete {prepared.directory}" in str(caught.value)
 
 
-def test_large_shards_are_hashed_when_they_changed_or_on_demand(tmp_path, monkeypatch):
-    monkeypatch.setattr("lehr_trainer.data.token_dataset._ALWAYS_HASHED_BYTES", 0)
-    data = jsonl_data(write_jsonl(tmp_path / "corpus.jsonl", documents(300)))
-    prepared = prepare_dataset(data, ValidationConfig(share=0.1), 512, tmp_path / "r", silent)
-    shard = prepared.directory / "train-00000.bin"
-    flip(shard)
-    prepare_dataset(data, ValidationConfig(share=0.1), 512, tmp_path / "r", silent)
-    with pytest.raises(BadData, match="is damaged"):
-        prepare_dataset(
-            data, ValidationConfig(share=0.1), 512, tmp_path / "r", silent, hash_everything=True
-        )
-    os.utime(shard)
-    with pytest.raises(BadData, match="is damaged"):
-        prepare_dataset(data, ValidationConfig(share=0.1), 512, tmp_path / "r", silent)
-
-
 @pytest.mark.parametrize("raw", ["{", "{}", '{"format": 2}'])
 def test_a_broken_manifest_is_named(tmp_path, raw):
     prepared = prepare_texts(tmp_path, documents(100))
@@ -306,13 +224,6 @@ def test_shard_with_tokens_outside_the_vocabulary_is_rejected(tmp_path):
         prepare_texts(tmp_path, documents(100))
 
 
-def test_prepared_data_is_refused_to_a_model_with_a_smaller_vocabulary(tmp_path):
-    data = jsonl_data(write_jsonl(tmp_path / "c.jsonl", documents(100)))
-    prepare_dataset(data, ValidationConfig(share=0.1), 257, tmp_path / "r", silent)
-    with pytest.raises(BadConfig, match=r"'byte' has 257 tokens.*vocab_size is 256"):
-        prepare_dataset(data, ValidationConfig(share=0.1), 256, tmp_path / "r", silent)
-
-
 @pytest.mark.parametrize(
     ("texts", "says"),
     [
@@ -324,20 +235,6 @@ def test_too_small_corpus_is_an_error_with_a_remedy(tmp_path, texts, says):
     with pytest.raises(BadData, match=says):
         prepare_texts(tmp_path, texts)
     assert not list((tmp_path / "root").glob("*.partial"))
-
-
-def test_a_missing_corpus_is_refused_before_anything_is_written(tmp_path):
-    data = jsonl_data(tmp_path / "none.jsonl")
-    with pytest.raises(BadData, match="does not exist"):
-        prepare_dataset(data, ValidationConfig(), 512, tmp_path / "r", silent)
-    assert not (tmp_path / "r").exists()
-
-
-def test_a_root_that_cannot_be_written_is_named(tmp_path):
-    (tmp_path / "file").write_text("not a folder")
-    data = jsonl_data(write_jsonl(tmp_path / "c.jsonl", documents(10)))
-    with pytest.raises(BadData, match=r"cannot be written to .*file.*LEHR_DATA"):
-        prepare_dataset(data, ValidationConfig(), 512, tmp_path / "file" / "root", silent)
 
 
 def test_full_disk_is_reported_as_such(tmp_path):
@@ -364,17 +261,6 @@ def test_full_disk_is_reported_as_such(tmp_path):
     (partial / "train-00000.bin.tmp").symlink_to("/dev/full")
     with pytest.raises(DiskFull, match="no space left for the token shards"):
         prepare_dataset(data, ValidationConfig(share=0.1), 512, tmp_path / "r", silent)
-
-
-def test_lone_surrogates_become_question_marks(tmp_path):
-    path = tmp_path / "c.jsonl"
-    lines = [json.dumps({"text": text}) for text in documents(50)]
-    path.write_text("\n".join([*lines, '{"text": "half \\ud83d a smile"}']))
-    corpus = FilesCorpus(kind="jsonl", paths=[str(path)])
-    data = jsonl_data(path).model_copy(update={"corpus": corpus})
-    prepared = prepare_dataset(data, ValidationConfig(share=0.1), 512, tmp_path / "r", silent)
-    both = texts_of(prepared, "train") + texts_of(prepared, "validation")
-    assert "half ? a smile" in both
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lehr_testing.corpora import documents, mix_data, prepare_mix, prepare_texts, silent
-from lehr_trainer.configs.train import ValidationConfig
-from lehr_trainer.data import ValidationSet, prepare_dataset
-from lehr_trainer.data.token_dataset import DOCUMENT_RECORD, VALIDATION_DOCUMENTS, read_manifest
+from lehr_testing.corpora import documents, prepare_mix, prepare_texts
+from lehr_trainer.data import ValidationSet
+from lehr_trainer.data.token_dataset import read_manifest
 from lehr_trainer.errors import BadData
 
 WEB, CODE = documents(200, seed=1), documents(100, seed=2)
@@ -81,29 +80,6 @@ def test_set_of_an_evaluation_does_not_depend_on_the_weights(tmp_path):
     assert again == one, "the order of the parts in the config does not matter"
     fewer = prepare_mix(tmp_path, parts(), tokens=900)
     assert fewer.validation_digest != one.validation_digest
-
-
-def test_bytes_per_token_are_those_of_the_scored_texts(tmp_path):
-    mix = prepare_mix(tmp_path, parts(), share=0.2)
-    records = [
-        np.fromfile(part.directory / VALIDATION_DOCUMENTS, dtype=DOCUMENT_RECORD)
-        for part in mix.parts.values()
-    ]
-    size = sum(int(one["bytes"].sum()) for one in records)
-    tokens = sum(int(one["tokens"].sum()) for one in records)
-    assert mix.bytes_per_token == pytest.approx(size / tokens)
-    assert mix.validation_tokens == tokens - 1
-
-
-def test_progress_and_errors_name_the_corpus(tmp_path):
-    told = []
-    data = mix_data(tmp_path, parts())
-    held_out = ValidationConfig(share=0.1, tokens=1000)
-    prepare_dataset(data, held_out, 512, tmp_path / "root", lambda *one: told.append(one[1]))
-    assert {message.split(": ")[0] for message in told} == {"web", "code"}
-    empty = mix_data(tmp_path, parts(code_texts=[" "]))
-    with pytest.raises(BadData, match=r"data\.corpus\.parts\.code: the corpus holds no text"):
-        prepare_dataset(empty, held_out, 512, tmp_path / "root", silent)
 
 
 def test_a_changed_weight_is_changed_data_for_a_resume(tmp_path):

@@ -14,7 +14,6 @@ from lehr_testing.properties import examples
 from lehr_trainer.configs.train import DataConfig, FilesCorpus, ValidationConfig
 from lehr_trainer.data import ValidationSet, prepare_dataset
 from lehr_trainer.data.corpus_size import document_hash, is_held_out
-from lehr_trainer.data.files import source_names
 from lehr_trainer.data.prepared_sample import prepared_sample, prepared_tokens
 from lehr_trainer.errors import BadData
 
@@ -74,29 +73,6 @@ def by_hash(texts, share):
     return [[*raw, 256] for raw in sorted(kept, key=document_hash)]
 
 
-def test_documents_are_scored_end_to_end_in_the_order_of_their_hashes(prepared):
-    held_out = np.concatenate(by_hash(documents(300), 0.2))
-    part = ValidationSet(prepared, 16, 1000)
-    targets = torch.cat([y.flatten() for _, y in part.batches()]).tolist()
-    assert part.tokens == len(targets) == 1000 // 16 * 16
-    assert targets == held_out[1 : 1 + part.tokens].tolist()
-    inputs = torch.cat([x.flatten() for x, _ in part.batches()]).tolist()
-    assert inputs == held_out[: part.tokens].tolist()
-
-
-def test_head_of_the_corpus_is_not_the_sample(tmp_path):
-    """Dumps are sorted by date and source: the order and the files of a corpus change nothing."""
-    texts = [f"{kind} {text}" for kind in ("web", "code") for text in documents(300)]
-    digests = set()
-    for name, order in (("sorted", texts), ("reversed", texts[::-1])):
-        (tmp_path / name).mkdir()
-        made = prepare_texts(tmp_path / name, order, share=0.2, tokens=8192)
-        digests.add(made.validation_digest)
-        scored = bytes(one for one in made.held_out.tokens.tolist() if one < 256)
-        assert min(scored.count(b"web "), scored.count(b"code ")) > 10
-    assert len(digests) == 1
-
-
 def test_the_sample_is_described(tmp_path):
     texts = documents(300)
     lengths = [len(one) for one in by_hash(texts, 0.2)]
@@ -131,16 +107,6 @@ def test_each_document_has_the_folder_it_came_from(tmp_path):
     found = prepared_sample(data, validation, tmp_path / "r")
     assert found.describe(8000) == made.describe(8000)
     assert prepared_tokens(data, validation, tmp_path / "r") == prepared.tokens
-
-
-def test_sources_are_few(tmp_path):
-    flat = [tmp_path / f"{number}.txt" for number in range(17)]
-    nested = [tmp_path / str(number % 3) / "a b" / f"{number}.txt" for number in range(17)]
-    assert source_names(flat[:16]) == [path.name for path in flat[:16]]
-    assert source_names(nested[:2]) == ["0/a_b/0.txt", "1/a_b/1.txt"]
-    assert set(source_names(nested)) == {"0", "1", "2"}
-    assert len(set(source_names(flat))) == 1
-    assert set(source_names([tmp_path / str(n) / "a.txt" for n in range(17)])) == {""}
 
 
 def test_shards_of_earlier_versions_are_used_as_they_are(tmp_path):
@@ -199,8 +165,3 @@ def test_bytes_per_token_counts_the_scored_text(tmp_path):
     part = prepare_texts(tmp_path, texts, share=0.2, tokens=500)
     ends = int((held_out[:501] == part.eos_id).sum())
     assert math.isclose(part.bytes_per_token, 1 - ends / 501, abs_tol=0.003)
-
-
-def test_a_set_shorter_than_a_sequence_is_refused(prepared):
-    with pytest.raises(BadData, match=r"fewer than one sequence of 100,000.*validation.share"):
-        ValidationSet(prepared, 100_000, 10**9)

@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 
 from lehr_trainer.configs.attention import AttentionConfig
-from lehr_trainer.configs.diagnostics import SampleConfig
 from lehr_trainer.configs.fp8 import Fp8Config
 from lehr_trainer.configs.gpt2 import GPT2_TINY, GPT2Config
 from lehr_trainer.configs.presets import MODEL_PRESETS
@@ -147,21 +146,6 @@ def test_a_greedy_sample_is_the_argmax_of_each_forward(kind: str) -> None:
         so_far.append(token)
 
 
-def test_a_sample_longer_than_the_model_reads_its_end() -> None:
-    model = build("gpt2", max_sequence_length=8)
-    assert len(sample(model, list(range(7)), tokens=20, temperature=1.0, seed=0, longest=8)) == 20
-
-
-def test_a_sample_repeats_for_its_seed() -> None:
-    model = build()
-
-    def write(seed: int) -> list[int]:
-        return sample(model, [1], tokens=20, temperature=1.0, seed=seed, longest=64).tolist()
-
-    assert write(1) == write(1)
-    assert write(1) != write(2)
-
-
 def test_diagnostics_change_no_modes_gradients_or_random_numbers() -> None:
     model = build()
     inputs, targets = batch()
@@ -178,11 +162,6 @@ def test_diagnostics_change_no_modes_gradients_or_random_numbers() -> None:
     assert torch.equal(random, torch.get_rng_state())
     assert torch.get_float32_matmul_precision() == precision
     assert all(torch.equal(a, p.grad) for a, p in zip(gradients, model.parameters(), strict=True))
-
-
-def test_default_prompt_is_the_published_one() -> None:
-    assert SampleConfig().prompt == "The meaning of life is "
-    assert SampleConfig().tokens == 50
 
 
 @pytest.mark.parametrize("sampled", [False, True])

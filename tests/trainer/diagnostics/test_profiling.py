@@ -11,7 +11,7 @@ import torch
 
 from lehr_testing.overlap import Communication, communication
 from lehr_trainer.configs.profile import ProfileConfig
-from lehr_trainer.diagnostics.profiling import Profiler, nsys_command, training_command
+from lehr_trainer.diagnostics.profiling import Profiler
 from lehr_trainer.diagnostics.trace_summary import kind_of, summarise
 
 CPU = torch.device("cpu")
@@ -53,46 +53,12 @@ def test_trace_names_the_phases_and_holds_only_active_steps(tmp_path: Path) -> N
     assert "matrix products" in output[-1]
 
 
-def test_a_run_shorter_than_the_profile_still_ends_cleanly(tmp_path: Path) -> None:
-    profiler = Profiler(ProfileConfig(tool="torch"), tmp_path, rank=0, device=CPU, log=print)
-    train(profiler, 2)
-    profiler.close()
-    profiler.close()
-
-
 def test_no_profile_writes_nothing_and_phases_are_free(tmp_path: Path) -> None:
     folder = tmp_path / "profiles"
     profiler = Profiler(ProfileConfig(), folder, rank=0, device=CPU, log=print)
     train(profiler, 10)
     profiler.close()
     assert not folder.exists()
-
-
-def test_nsys_on_a_cpu_warns_that_nothing_is_captured(tmp_path: Path) -> None:
-    output: list[str] = []
-    profiler = Profiler(ProfileConfig(tool="nsys"), tmp_path, rank=0, device=CPU, log=output.append)
-    train(profiler, 8)
-    assert "looks at CUDA only" in output[0]
-
-
-def test_the_nsys_command_captures_the_steady_steps() -> None:
-    command = nsys_command(["torchrun", "-m", "lehr_trainer", "a run"], Path("profile"))
-    assert command.startswith("nsys profile --output=profile --capture-range=cudaProfilerApi")
-    assert command.endswith("torchrun -m lehr_trainer 'a run'")
-
-
-def test_run_outside_nsys_prints_the_command_for_it(tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    folder = tmp_path / "run" / "attempt-1" / "profiles"
-    lines: list[str] = []
-    Profiler(ProfileConfig(tool="nsys"), folder, rank=0, device=CPU, log=lines.append)
-    command = lines[-1].partition("itself: ")[2]
-    assert command == nsys_command(training_command(tmp_path / "run"), folder / "nsys")
-    assert command.endswith(f"--nproc-per-node 2 -m lehr_trainer {tmp_path / 'run'}")
-    monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "1")
-    lines.clear()
-    Profiler(ProfileConfig(tool="nsys"), folder, rank=0, device=CPU, log=lines.append)
-    assert not any("itself" in line for line in lines)
 
 
 class Driver:
@@ -127,25 +93,6 @@ def test_nsys_captures_the_active_steps_with_a_range_for_each_phase(
     assert driver.calls == ["start", *STEP, *STEP, "stop"]
     profiler.close()
     assert driver.calls.count("stop") == 1
-
-
-def test_capture_of_the_first_steps_begins_before_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    driver = Driver(monkeypatch)
-    train(nsys(tmp_path, wait=0, warmup=0, active=1), 2)
-    assert driver.calls == ["start", *STEP, "stop"]
-
-
-def test_capture_ends_with_a_run_that_is_shorter(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    driver = Driver(monkeypatch)
-    profiler = nsys(tmp_path, wait=0, warmup=1, active=5)
-    train(profiler, 2)
-    profiler.close()
-    profiler.close()
-    assert driver.calls == ["start", *STEP, "stop"]
 
 
 def test_range_is_closed_after_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,10 +143,6 @@ def test_shares_are_those_of_a_trace_made_by_hand() -> None:
 )
 def test_kernels_are_classified_by_their_names(name: str, kind: str) -> None:
     assert kind_of({"name": name, "cat": "kernel"}) == kind
-
-
-def test_an_empty_trace_has_no_shares() -> None:
-    assert summarise([]).steps == 0
 
 
 def test_overlap_counts_exchanges_that_leave_before_the_end_of_backward() -> None:

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-import yaml
 
 from lehr_testing.exports import run_with, same_logits, transformers_warnings
 from lehr_trainer.contract import layout
@@ -67,30 +66,10 @@ def test_export_uses_the_newest_valid_checkpoint(tmp_path: Path, capsys) -> None
     same_logits(models[4], tmp_path / "out")
 
 
-def test_export_reads_no_optimizer(tmp_path: Path) -> None:
-    run, models = run_with(tmp_path, [(1, 2)])
-    (checkpoint_of(run, 1, 2) / "optimizer.safetensors").unlink()
-    assert main([str(run), str(tmp_path / "out")]) == 0
-    same_logits(models[2], tmp_path / "out")
-
-
-def test_export_of_a_named_step_uses_the_last_attempt(tmp_path: Path) -> None:
-    run, models = run_with(tmp_path, [(1, 2), (1, 4), (2, 4)])
-    assert main([str(run), str(tmp_path / "two"), "--step", "2"]) == 0
-    same_logits(models[2], tmp_path / "two")
-    assert main([str(run), str(tmp_path / "four"), "--step", "4"]) == 0
-    same_logits(models[4], tmp_path / "four")
-
-
 def test_best_is_the_checkpoint_with_the_lowest_loss(tmp_path: Path, capsys) -> None:
     run, models = run_with(tmp_path, [(1, 2), (1, 4), (1, 6)], {2: 3.0, 4: 2.5})
     assert main([str(run), str(tmp_path / "out"), "--step", "best"]) == 0
     same_logits(models[4], tmp_path / "out")
-
-
-def test_best_of_a_run_that_was_never_evaluated_is_refused(tmp_path: Path, capsys) -> None:
-    run, _ = run_with(tmp_path, [(1, 2)])
-    assert "none is the best" in refused(capsys, run, tmp_path / "out", "--step", "best")
 
 
 def test_single_checkpoint_is_exported_with_the_config_that_trained_it(tmp_path: Path) -> None:
@@ -98,29 +77,6 @@ def test_single_checkpoint_is_exported_with_the_config_that_trained_it(tmp_path:
     lone = checkpoint_of(run, 1, 2).rename(tmp_path / "downloaded")
     assert main([str(lone), str(tmp_path / "out")]) == 0
     same_logits(models[2], tmp_path / "out")
-
-
-def test_later_change_of_the_run_s_config_does_not_matter(tmp_path: Path) -> None:
-    run, models = run_with(tmp_path, [(1, 2)])
-    file = run / layout.CONFIG
-    config = yaml.safe_load(file.read_text())
-    config["model"]["rope_theta"] = 77.0
-    file.write_text(yaml.safe_dump(config))
-    assert main([str(run), str(tmp_path / "out")]) == 0
-    same_logits(models[2], tmp_path / "out")
-
-
-def test_export_error_is_one_line(tmp_path: Path, capsys) -> None:
-    run, _ = run_with(tmp_path, [(1, 2)])
-    out = tmp_path / "out"
-    assert "no checkpoint of step 3; there are: 2" in refused(capsys, run, out, "--step", "3")
-    assert "neither a run directory" in refused(capsys, tmp_path, out)
-    assert "is of step 2, not of step 5" in refused(
-        capsys, checkpoint_of(run, 1, 2), out, "--step", "5"
-    )
-    damage(checkpoint_of(run, 1, 2) / "model.safetensors")
-    assert "is damaged" in refused(capsys, run, out)
-    assert not out.exists()
 
 
 # --- the folder ----------------------------------------------------------------------------
@@ -168,35 +124,7 @@ def test_failed_export_leaves_the_earlier_one_and_nothing_else(
     assert sorted(one.name for one in tmp_path.iterdir()) == ["out", "run"]
 
 
-def test_empty_folder_is_filled(tmp_path: Path) -> None:
-    run, _ = run_with(tmp_path, [(1, 2)])
-    out = tmp_path / "out"
-    out.mkdir()
-    assert main([str(run), str(out)]) == 0
-    assert {one.name for one in out.iterdir()} == {
-        "README.md", "config.json", "generation_config.json", "model.safetensors",
-        "tokenizer.json", "tokenizer_config.json",
-    }  # fmt: skip
-    # Whoever may read one file may read all.
-    assert len({one.stat().st_mode for one in out.iterdir()}) == 1
-
-
 # --- the tokenizer -------------------------------------------------------------------------
-
-
-def test_tokenizer_that_is_not_on_this_machine_is_named(tmp_path: Path, capsys) -> None:
-    missing = str(tmp_path / "gone" / "tokenizer.json")
-    data = {"corpus": {"kind": "stdlib"}, "tokenizer": missing}
-    run, models = run_with(tmp_path, [(1, 2)], data=data)
-    error = refused(capsys, run, tmp_path / "out")
-    assert missing in error
-    assert "--tokenizer PATH" in error
-    assert main([str(run), str(tmp_path / "out"), "--tokenizer", "none"]) == 0
-    assert not (tmp_path / "out" / "tokenizer.json").exists()
-    assert json.loads((tmp_path / "out" / "config.json").read_text())["eos_token_id"] is None
-    same_logits(models[2], tmp_path / "out")
-    assert main([str(run), str(tmp_path / "with"), "--tokenizer", "byte"]) == 0
-    assert (tmp_path / "with" / "tokenizer.json").is_file()
 
 
 def test_another_tokenizer_than_the_run_s_is_refused(tmp_path: Path, capsys) -> None:

@@ -57,13 +57,6 @@ def test_card_has_the_whole_provenance() -> None:
     assert TrainConfig.model_validate(config).seed == 3
 
 
-def test_card_leaves_the_licence_to_the_user_and_the_host_out() -> None:
-    text = card(FACTS)
-    assert "license" not in parts(text)[0]
-    assert "choose a licence" in text
-    assert "secret" not in text
-
-
 def test_loss_of_these_weights_is_told_from_the_best_loss_of_the_run() -> None:
     # 5,000 held-out tokens are 312 sequences of 16.
     of_these = card(val_loss=2.5)
@@ -76,9 +69,3 @@ def test_loss_of_these_weights_is_told_from_the_best_loss_of_the_run() -> None:
         in (other)
     )
     assert "These weights were not evaluated." in card(val_loss=None, state={})
-
-
-def test_card_without_a_tokenizer_says_so() -> None:
-    text = card(has_tokenizer=False)
-    assert "`byte`, is not part of this export" in text
-    assert "AutoTokenizer" not in text

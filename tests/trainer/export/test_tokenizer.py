@@ -73,13 +73,6 @@ def test_ids_of_the_built_in_tokenizers(tmp_path: Path) -> None:
     assert write_tokenizer(TekkenTokenizer(), tmp_path, longest=1) == SpecialIds(2, 2, 11)
 
 
-def test_bytes_that_are_no_text_become_the_replacement_character(tmp_path: Path) -> None:
-    own = ByteTokenizer()
-    write_tokenizer(own, tmp_path, longest=8)
-    tokens = [0xE6, 0x97, 0x41]
-    assert loaded(tmp_path).decode(tokens) == own.decode(tokens) == "\ufffdA"
-
-
 def llama_like(folder: Path, config: dict | None = None) -> JsonTokenizer:
     """A tokenizers JSON that puts <s> before each text, cuts it, and fills it up."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -114,10 +107,3 @@ def test_padding_token_is_that_of_the_config_beside_the_file(tmp_path: Path) -> 
     out.mkdir()
     assert write_tokenizer(own, out, longest=64).pad == 2
     assert loaded(out).pad_token_id == 2
-
-
-def test_padding_token_that_does_not_exist_is_replaced_by_the_last_one(tmp_path: Path) -> None:
-    own = llama_like(tmp_path, {"eos_token": "</s>", "pad_token": "<none>"})
-    out = tmp_path / "out"
-    out.mkdir()
-    assert write_tokenizer(own, out, longest=64).pad == 1

@@ -70,13 +70,6 @@ def test_the_chosen_kernel_is_the_one_that_runs(backend: str, kernel: str) -> No
     assert (flash in names) is (kernel == "flash")
 
 
-def test_the_choice_ends_with_its_context() -> None:
-    call = AttentionCall(CPU, torch.float32, 2, 4, 2, 64, 16)
-    with attention_backend(AttentionConfig(backend="math"), CPU):
-        pass
-    assert chosen_kernel(call) == "flash"
-
-
 @pytest.mark.parametrize("backend", ["efficient", "cudnn", "fa3", "fa4"])
 def test_kernel_that_needs_a_gpu_is_refused_on_cpu(backend: str) -> None:
     with (
@@ -84,14 +77,6 @@ def test_kernel_that_needs_a_gpu_is_refused_on_cpu(backend: str) -> None:
         attention_backend(AttentionConfig(backend=backend), CPU),
     ):
         pass
-
-
-@pytest.mark.parametrize(
-    ("impl", "module"), [("fa3", "flash_attn_interface"), ("fa4", "flash_attn.cute.interface")]
-)
-def test_a_flash_package_that_is_missing_is_named(impl: str, module: str) -> None:
-    with pytest.raises(BadConfig, match=rf"the module {module} is not installed"):
-        attention._activate(impl)
 
 
 def test_fp8_attention_is_refused_since_it_has_no_backward() -> None:
@@ -161,24 +146,6 @@ def test_compiled_block_traces_masks_and_flex_attention_without_a_warning(monkey
     assert warnings == []
 
 
-class OnGpu(torch.Tensor):
-    """A tensor on the CPU that says that it is on a GPU."""
-
-    is_cuda = property(lambda _self: True)  # type: ignore[assignment]
-
-
-@pytest.mark.filterwarnings("error")
-def test_block_mask_of_a_gpu_is_compiled_by_no_deprecated_name(monkeypatch) -> None:
-    ids = some_ids()
-    compiled = []
-    monkeypatch.setattr(torch, "compile", lambda made, **_: compiled.append(made) or made)
-    documents._compiled.cache_clear()
-    found = block_mask(ids.as_subclass(OnGpu))
-    documents._compiled.cache_clear()
-    assert [made.__name__ for made in compiled] == ["create_block_mask"]
-    assert torch.equal(found.to_dense(), block_mask(ids).to_dense())
-
-
 @pytest.mark.parametrize(
     ("device", "backend", "form"),
     [
@@ -232,10 +199,6 @@ def test_math_fallback_names_its_cost_and_the_remedy(dtype, head_size, dense, cu
     assert "Expected bf16" in message
 
 
-def test_cpu_never_warns() -> None:
-    assert attention.math_fallback(AttentionCall(CPU, torch.float32, 2, 4, 2, 64, 16)) is None
-
-
 @pytest.mark.parametrize(
     ("backend", "dtype", "kv_heads"),
     [
@@ -257,17 +220,6 @@ def test_the_kernel_is_chosen_for_the_heads_that_attend_passes(
     assert [one.kv_heads for one in asked] == [kv_heads]
 
 
-def test_refusal_of_the_only_kernel_is_a_bad_config(monkeypatch) -> None:
-    def refuse(*_: object, **__: object) -> int:
-        raise RuntimeError("No available kernel. Aborting execution.")
-
-    monkeypatch.setattr(torch, "_fused_sdp_choice", refuse)
-    monkeypatch.setattr(attention, "_switched_to", "flash")
-    call = AttentionCall(CPU, torch.float32, 2, 4, 2, 64, 16)
-    with pytest.raises(BadConfig, match=r"attention.backend: flash cannot .* float32 .* 4 heads"):
-        chosen_kernel(call)
-
-
 @pytest.mark.parametrize("backend", ["flash", "cudnn", "fa3", "fa4"])
 def test_fp32_is_refused_where_a_gpu_runs_a_16_bit_kernel(backend: str) -> None:
     config = AttentionConfig(backend=backend)
@@ -275,14 +227,6 @@ def test_fp32_is_refused_where_a_gpu_runs_a_16_bit_kernel(backend: str) -> None:
         attention.require_operands(config, torch.float32, CUDA)
     attention.require_operands(config, torch.bfloat16, CUDA)
     attention.require_operands(config, torch.float32, CPU)
-
-
-@pytest.mark.parametrize(("impl", "major"), [("fa3", 10), ("fa3", 8), ("fa4", 8), ("fa4", 12)])
-def test_flash_package_for_another_gpu_is_refused(monkeypatch, impl: str, major: int) -> None:
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (major, 0))
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA B200")
-    with pytest.raises(BadConfig, match=rf"needs compute capability 9.x .*B200 has {major}.0"):
-        attention.require_backend(AttentionConfig(backend=impl), CUDA)
 
 
 def test_diagnostics_take_any_kernel_but_one_that_plans_for_each_length() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -113,23 +111,6 @@ def test_evaluation_is_bitwise_that_of_the_unconverted_model(recipe: str) -> Non
 def test_machine_without_fp8_is_refused(recipe: str) -> None:
     with pytest.raises(BadConfig, match=f"precision.fp8.recipe: {recipe} needs a GPU with FP8"):
         convert_to_fp8(llama(), Fp8Config(recipe=recipe))
-
-
-def test_sizes_that_fp8_cannot_multiply_are_named() -> None:
-    model = llama(intermediate_size=100)
-    with pytest.raises(BadConfig, match=r"multiples of 16; layers\.0\.mlp\.gate_proj is 100 x 128"):
-        convert_to_fp8(model, Fp8Config(recipe="tensorwise", emulate=True))
-
-
-def test_a_missing_torchao_is_named(monkeypatch) -> None:
-    monkeypatch.setitem(sys.modules, "torchao.float8", None)
-    with pytest.raises(BadConfig, match="pip install torchao"):
-        convert_to_fp8(llama(), Fp8Config(recipe="rowwise", emulate=True))
-
-
-def test_transformer_engine_cannot_be_emulated() -> None:
-    with pytest.raises(BadConfig, match="te_delayed cannot be emulated"):
-        convert_to_fp8(llama(), Fp8Config(recipe="te_delayed", emulate=True))
 
 
 def test_torchao_keeps_no_state_and_none_converts_nothing() -> None:

@@ -18,13 +18,11 @@ import torch
 from lehr_testing.graphs import captured_graphs
 from lehr_testing.paths import TESTING
 from lehr_testing.trainer import EAGER, finish, losses, make_run, training
-from lehr_trainer.configs.activation_checkpointing import ActivationCheckpointingConfig
 from lehr_trainer.configs.compile import CompileConfig
 from lehr_trainer.configs.gpt2 import GPT2_TINY, GPT2Config
 from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.losses.chunked import cross_entropy
-from lehr_trainer.models.activation_checkpointing import recompute_activations
 from lehr_trainer.models.gpt2 import GPT2
 from lehr_trainer.models.init import initialise
 from lehr_trainer.models.llama import Llama
@@ -91,19 +89,6 @@ def close(got, want) -> None:
     assert got[0] == pytest.approx(want[0], rel=1e-4)
     for a, b in zip(got[1], want[1], strict=True):
         assert (a - b).norm() < 2e-3 * b.norm() + 1e-7
-
-
-@pytest.mark.nightly  # test_switches.py compares compiled blocks with eager ones.
-@pytest.mark.slow
-def test_compiled_accumulation_with_recomputation_matches_an_eager_large_batch() -> None:
-    eager = train(build(), CompileConfig(scope="none"), micro_batch=4)
-    model = build()
-    names = list(model.state_dict())
-    recompute_activations(model, ActivationCheckpointingConfig(policy="swiglu"))
-    config = CompileConfig(scope="block", fullgraph=True)
-    compile_model(model, config)
-    close(train(model, config, micro_batch=1), eager)
-    assert list(model.state_dict()) == names
 
 
 @pytest.mark.slow

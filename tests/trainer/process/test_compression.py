@@ -63,19 +63,6 @@ def test_fp16_overflow_is_counted_and_changes_no_other_value(found) -> None:
     assert found["fp16_overflow"]["error"] < 5e-4
 
 
-@at_night
-@pytest.mark.parametrize("compression", ["none", "bf16"])
-def test_buckets_are_sent_before_backward_ends(found, compression: str) -> None:
-    seen = found["overlap"][compression]
-    assert seen["sent"] >= 4
-    assert seen["before_the_end"] >= seen["sent"] - 1
-
-
-@at_night
-def test_one_large_bucket_is_not_sent_early(found) -> None:
-    assert found["overlap"]["one_bucket"]["before_the_end"] < found["overlap"]["none"]["sent"] - 1
-
-
 def test_a_static_graph_refuses_accumulation() -> None:
     ParallelConfig(static_graph=True).check_accumulation(1)
     with pytest.raises(

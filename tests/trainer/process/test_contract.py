@@ -110,22 +110,6 @@ def test_trainer_does_not_start_on_a_locked_gpu(
     assert records(attempt) == []
 
 
-@pytest.mark.parametrize(
-    ("desired", "reason", "saves"), [("pause", "pause", ["stop"]), ("stop", "cancel", [])]
-)
-def test_trainer_obeys_orders(
-    launch: Launch, attempt: Path, desired: str, reason: str, saves: list[str]
-) -> None:
-    with launch(attempt) as process:
-        reached(attempt, 1)
-        temporary = attempt / "orders.tmp"
-        temporary.write_text(json.dumps({"desired": desired}))
-        temporary.replace(attempt / layout.ORDERS)
-        code, output = finish(process)
-    assert code == 0, output
-    check_end(attempt, reason, saves)
-
-
 def test_sigterm_saves_and_ends_the_trainer(launch: Launch, attempt: Path) -> None:
     with launch(attempt) as process:
         reached(attempt, 1)

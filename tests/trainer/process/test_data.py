@@ -134,25 +134,6 @@ def test_one_of_three_trials_prepares_and_the_others_wait_and_report_it(
     assert len(list((tmp_path / "root").glob("*/manifest.json"))) == 1
 
 
-def test_three_concurrent_preparations_agree(start, undisturbed):
-    everyone = [start() for _ in range(3)]
-    assert {one.result()["digest"] for one in everyone} == {undisturbed.digest}
-    assert sum(len(one.messages("prepared")) for one in everyone) == 1
-
-
-def test_a_waiter_takes_over_when_the_holder_is_killed(start, undisturbed):
-    holder = start(HOLDS_AFTER_THREE_SHARDS)
-    until(lambda: holder.messages("never"), within_s=120, what="three finished shards")
-    waiter = start()
-    until(lambda: waiter.messages("waits for pid"), within_s=120, what="the other to wait")
-    os.kill(holder.process.pid, signal.SIGKILL)
-    assert waiter.result() == {
-        "digest": undisturbed.digest,
-        "validation": undisturbed.validation_digest,
-    }
-    assert waiter.messages("resuming after 3 finished shards")
-
-
 def test_killed_preparation_is_resumed_not_repeated(start, tmp_path, undisturbed):
     killed = start(HOLDS_AFTER_THREE_SHARDS)
     until(lambda: killed.messages("never"), within_s=120, what="three finished shards")
@@ -206,15 +187,6 @@ def test_command_prepares_a_config_and_prints_the_folder(tmp_path, config):
     assert "data: 100% prepared" in done.stderr
 
 
-def test_command_accepts_a_run_spec_and_prints_records(tmp_path, config):
-    spec = tmp_path / "run.yaml"
-    spec.write_text(yaml.safe_dump({"name": "x", "train": yaml.safe_load(config.read_text())}))
-    done = command(spec, "--root", tmp_path / "data", "--notices")
-    records = [json.loads(line) for line in done.stdout.splitlines()]
-    assert {record["kind"] for record in records} == {"notice"}
-    assert records[-1]["done"] == 1.0
-
-
 @pytest.mark.parametrize(
     ("harm", "says"),
     [
@@ -238,15 +210,3 @@ def test_command_reports_an_error_in_one_line(tmp_path, config, harm, says):
     assert says in done.stderr
     assert "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
-
-
-def test_verify_reads_every_shard(tmp_path, config):
-    done = command(config, "--root", tmp_path / "data", "--verify")
-    folder = Path(done.stdout.splitlines()[-1])
-    shard = folder / "train-00000.bin"
-    raw = bytearray(shard.read_bytes())
-    raw[10] ^= 1
-    shard.write_bytes(raw)
-    done = command(config, "--root", tmp_path / "data", "--verify")
-    assert done.returncode == 1
-    assert "is damaged" in done.stderr

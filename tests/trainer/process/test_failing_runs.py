@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -85,42 +84,6 @@ def test_a_full_disk_fails_the_run_with_that_reason(
         subprocess.run(["umount", str(disk)], check=True)
 
 
-def test_misspelt_field_is_named_with_the_nearest_one(
-    tmp_path: Path, corpus: Path, data: Path
-) -> None:
-    run = make_run(tmp_path / "run", corpus, optimizer={"learning_rate": 1e-3})
-    output = fails(run, data)
-    finished = records(run / "attempt-1", "finished")[0]
-    assert finished["cause"] == "bad_config"
-    for text in (finished["message"], output):
-        assert "optimizer.learning_rate is not a field" in text
-        assert "lr" in text
-
-
-def test_error_names_a_folder_without_a_config(tmp_path: Path, data: Path) -> None:
-    output = fails(tmp_path / "nothing", data)
-    assert "is not a run directory: it has no config.yaml" in output
-
-
-def test_missing_cuda_is_reported_before_any_work(tmp_path: Path, corpus: Path, data: Path) -> None:
-    import torch
-
-    if torch.cuda.is_available():
-        pytest.skip("this machine has a GPU")
-    run = make_run(tmp_path / "run", corpus, device="cuda")
-    assert "torch sees no CUDA GPU here" in fails(run, data)
-
-
-def test_batch_that_ranks_cannot_share_is_refused(tmp_path: Path, corpus: Path, data: Path) -> None:
-    run = make_run(tmp_path / "run", corpus, batch={"sequences": 3, "sequence_length": 64})
-    with training(run, ranks=2, data=data) as process:
-        code, _ = finish(process)
-    assert code == 1
-    finished = records(run / "attempt-1", "finished")[0]
-    assert finished["cause"] == "bad_config"
-    assert "3 sequences a step cannot be shared by 2 ranks" in finished["message"]
-
-
 def test_failure_of_one_rank_ends_the_others_and_is_the_reported_cause(
     tmp_path: Path, corpus: Path, data: Path
 ) -> None:
@@ -133,10 +96,3 @@ def test_failure_of_one_rank_ends_the_others_and_is_the_reported_cause(
     finished = records(run / "attempt-1", "finished")[0]
     assert (finished["outcome"], finished["cause"]) == ("failed", "out_of_memory")
     assert "rank 1" in finished["message"]
-
-
-def test_help_explains_the_path() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "lehr_trainer", "--help"], capture_output=True, text=True, check=True
-    )
-    assert "run directory" in done.stderr

@@ -15,7 +15,7 @@ import pytest
 
 from lehr_testing.forking import Forked, fork
 from lehr_testing.paths import TESTS
-from lehr_testing.trainer import kill_marked, rank_pids
+from lehr_testing.trainer import rank_pids
 from lehr_testing.waiting import until
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -41,31 +41,6 @@ def forked(**options: Any) -> Iterator[Forked]:
     finally:
         process.end_session()
         process.close()
-
-
-def test_fork_has_its_own_output_environment_and_exit_code() -> None:
-    code = (
-        "import atexit, os, sys\n"
-        "atexit.register(lambda: print('at the end'))\n"
-        "print(os.environ['MARK'], os.getpid(), os.getsid(0), sys.argv[1:])\n"
-        "print('wrong', file=sys.stderr)\n"
-        "sys.exit(3)\n"
-    )
-    environment = {**ENVIRONMENT, "MARK": "m"}
-    with forked(environment=environment, code=code, stderr_apart=True) as process:
-        out, errors = process.communicate(60)
-        assert process.returncode == 3
-    assert out == f"m {process.pid} {process.pid} []\nat the end\n"
-    assert errors == "wrong\n"
-
-
-def test_killed_fork_reports_the_signal() -> None:
-    with forked(code=SLEEP) as process:
-        assert process.poll() is None
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(0)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == -signal.SIGTERM
 
 
 def test_variables_read_at_import_are_refused_in_a_fork() -> None:
@@ -121,28 +96,3 @@ def test_nothing_is_left_when_the_tests_are_killed() -> None:
     finally:
         for pid in filter(alive, pids):
             os.kill(pid, signal.SIGKILL)
-
-
-def test_command_line_process_is_found_by_its_mark_in_any_session(tmp_path: Path) -> None:
-    """Start processes whose launcher is gone, like torchrun's ranks after it died."""
-    sleeping = [sys.executable, "-c", "import time; time.sleep(600)"]
-    marked, other = (
-        subprocess.Popen(sleeping, env={**os.environ, "MARK": mark}, start_new_session=True)
-        for mark in (str(tmp_path), "another")
-    )
-    try:
-        # The environment is the new program's only after the exec.
-        until(
-            lambda: (
-                f"MARK={tmp_path}\0".encode() in Path(f"/proc/{marked.pid}/environ").read_bytes()
-            ),
-            within_s=30,
-            what="the start",
-        )
-        kill_marked(f"MARK={tmp_path}")
-        assert marked.wait(30) == -signal.SIGKILL
-        assert other.poll() is None
-    finally:
-        for process in (marked, other):
-            process.kill()
-            process.wait()

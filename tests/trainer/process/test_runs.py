@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
-import threading
 from pathlib import Path
 
 import pytest
 
 from lehr_testing.trainer import (
     KILL,
-    MANY,
     TERMINATE,
     UNSAVED,
     different_tensors,
     digests,
-    fails,
     finish,
     losses,
     make_run,
-    rank_pids,
-    reached,
     records,
     sabotage,
-    sabotage_save,
     series,
     train_to_end,
     training,
 )
-from lehr_testing.waiting import until
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.records import record_adapter
-from lehr_trainer.data import prepare_dataset
-from lehr_trainer.runtime.launch import read_config
 
 
 @pytest.fixture(scope="module")
@@ -188,22 +177,6 @@ def test_killed_and_resumed_run_ends_bitwise_like_an_undisturbed_one(
     assert digests(run / "attempt-2") == digests(want)
 
 
-def test_run_killed_during_a_background_save_resumes_from_the_checkpoint_before(
-    undisturbed: Path, tmp_path: Path, corpus: Path, data: Path
-) -> None:
-    run = make_run(tmp_path / "run", corpus)
-    torn = layout.checkpoint_dir(run / "attempt-1", 10)
-    harm = sabotage_save(torn, call=3, act=KILL)
-    with training(run, data=data, code=harm) as process:
-        code, _ = finish(process)
-    assert code == -9
-    assert torn.with_name(f"{torn.name}.tmp").is_dir()
-    train_to_end(run, data=data)
-    assert records(run / "attempt-2", "resumed")[0]["step"] == 5
-    assert not torn.with_name(f"{torn.name}.tmp").exists(), "what was torn is removed"
-    assert digests(run / "attempt-2") == digests(undisturbed)
-
-
 def test_run_resumes_with_another_number_of_ranks(
     undisturbed: Path, tmp_path: Path, corpus: Path, data: Path
 ) -> None:
@@ -217,21 +190,6 @@ def test_run_resumes_with_another_number_of_ranks(
     got = losses(run / "attempt-1", run / "attempt-2")
     assert got == pytest.approx(losses(undisturbed), abs=5e-5)
     same_data(undisturbed, run / "attempt-1", run / "attempt-2")
-
-
-def test_damaged_newest_checkpoint_is_skipped_and_reported(
-    undisturbed: Path, tmp_path: Path, corpus: Path, data: Path
-) -> None:
-    run = make_run(tmp_path / "run", corpus, steps=10)
-    train_to_end(run, data=data)
-    newest = run / "attempt-1/checkpoints/step-00000010/model.safetensors"
-    newest.write_bytes(newest.read_bytes()[:-8])
-    config = (run / layout.CONFIG).read_text()
-    (run / layout.CONFIG).write_text(config.replace("steps: 10", "steps: 12"))
-    train_to_end(run, data=data)
-    resumed = records(run / "attempt-2", "resumed")[0]
-    assert resumed["step"] == 5
-    assert "step-00000010/model.safetensors has" in resumed["skipped"][0]
 
 
 def test_sigterm_saves_and_exits_cleanly(
@@ -253,53 +211,6 @@ def test_sigterm_saves_and_exits_cleanly(
     assert different_tensors(run / "attempt-2", undisturbed) == []
 
 
-def test_sigterm_before_the_first_step_ends_at_once(
-    tmp_path: Path, corpus: Path, data: Path
-) -> None:
-    run = make_run(tmp_path / "run", corpus)
-    config = read_config(run / layout.CONFIG)
-    elsewhere, holding, discard_pending_save = (
-        tmp_path / "prepared",
-        threading.Event(),
-        threading.Event(),
-    )
-
-    def prepare_slowly() -> None:
-        def hold(phase: str, message: str, done: float | None) -> None:
-            holding.set()
-            discard_pending_save.wait()
-
-        prepare_dataset(config.data, config.validation, config.model.vocab_size, elsewhere, hold)
-
-    holder = threading.Thread(target=prepare_slowly)
-    holder.start()
-    try:
-        assert holding.wait(60)
-        with training(run, data=elsewhere) as process:
-            until(
-                lambda: records(run / "attempt-1", "notice"),
-                within_s=60,
-                what="the notice that it waits for the data",
-            )
-            process.send_signal(signal.SIGTERM)
-            code, output = finish(process)
-    finally:
-        discard_pending_save.set()
-        holder.join()
-    assert code == 0, output
-    finished = records(run / "attempt-1", "finished")[0]
-    assert (finished["outcome"], finished["cause"], finished["step"]) == ("stopped", "signal", 0)
-
-
-def test_completed_run_completes_again(tmp_path: Path, corpus: Path, data: Path) -> None:
-    run = make_run(tmp_path / "run", corpus, steps=2)
-    train_to_end(run, data=data)
-    train_to_end(run, data=data)
-    assert records(run / "attempt-2", "resumed")[0]["step"] == 2
-    assert records(run / "attempt-2", "finished")[0]["outcome"] == "completed"
-    assert records(run / "attempt-2", "metrics") == []
-
-
 def test_sigterm_to_one_of_two_ranks_saves_and_ends_both(
     tmp_path: Path, corpus: Path, data: Path
 ) -> None:
@@ -311,53 +222,3 @@ def test_sigterm_to_one_of_two_ranks_saves_and_ends_both(
     attempt = run / "attempt-1"
     assert records(attempt, "finished")[0]["outcome"] == "stopped"
     assert [r["reason"] for r in records(attempt, "checkpoint")] == ["stop"]
-
-
-@pytest.mark.nightly  # Two ranks end in other tests here.
-def test_ranks_leave_the_group_before_their_interpreters_end(
-    tmp_path: Path, corpus: Path, data: Path
-) -> None:
-    """gloo's threads free tensors, whose memory is Python's; after Python's end that is SIGABRT."""
-    tell = (
-        "import atexit, os, pathlib\n"
-        "def tell():\n"
-        "    names = [p.read_text().strip() for p in pathlib.Path('/proc/self/task').glob('*/comm')]\n"
-        "    print('threads at the end:', *sorted(names), flush=True)\n"
-        "if 'RANK' in os.environ:\n"
-        "    atexit.register(tell)\n"  # the first to be registered is the last to be called
-    )
-    run = make_run(tmp_path / "run", corpus, steps=3)
-    with training(run, ranks=2, data=data, code=tell, command_line=True) as process:
-        code, output = finish(process)
-    assert code == 0, output
-    for rank in (0, 1):
-        *_, last = (run / "attempt-1" / f"rank-{rank}.log").read_text().splitlines()
-        assert last.startswith("threads at the end:"), last
-        assert "gloo" not in last
-
-
-@pytest.mark.nightly  # tests/faults kills each process of a run.
-def test_ranks_end_when_torchrun_is_killed(tmp_path: Path, corpus: Path, data: Path) -> None:
-    run = make_run(tmp_path / "run", corpus, steps=MANY)
-    with training(run, ranks=2, data=data, command_line=True) as process:
-        reached(run / "attempt-1", 2)
-        ranks = rank_pids(process)
-        assert len(ranks) == 2
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-        until(
-            lambda: not any(_alive(pid) for pid in ranks), within_s=20, what="the ranks to be gone"
-        )
-
-
-def _alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def test_an_attempt_is_not_used_twice(undisturbed: Path, data: Path) -> None:
-    output = fails(undisturbed, data)
-    assert "was already used" in output
-    assert records(undisturbed, "finished")[0]["outcome"] == "completed"

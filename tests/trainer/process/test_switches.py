@@ -5,17 +5,14 @@ tests/trainer/test_assemble.py checks that switches which change no loss have an
 
 from __future__ import annotations
 
-import gzip
 import importlib.util
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from lehr_testing.forking import run as run_forked
 from lehr_testing.trainer import (
     EAGER,
     KILL,
@@ -34,7 +31,6 @@ from lehr_trainer.checkpointing.checkpoint import read_manifest, read_tensors
 from lehr_trainer.contract import layout
 
 STEPS = 12
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 GPT2 = {"preset": "gpt2-tiny", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
 LLAMA = {
@@ -189,53 +185,7 @@ def judgements(attempt: Path) -> dict[str, torch.Tensor]:
     return read_tensors(newest, read_manifest(newest), "updates")
 
 
-def test_too_high_fp16_scale_is_lowered(tmp_path: Path, corpus: Path, data: Path) -> None:
-    scale = {"compute": "fp16", "loss_scale": {"initial": 2.0**30}}
-    attempt = trained(tmp_path, corpus, data, steps=30, precision=scale)
-    skipped = series("train/skipped_steps", attempt)
-    assert skipped[1] == 1
-    assert series("train/loss_scale", attempt)[30] == 2.0 ** (30 - skipped[30])
-    assert 0 < skipped[30] < 30
-    assert losses(attempt)[30] < losses(attempt)[1]
-
-
 # --- diagnostics and profiles ------------------------------------------------------------------
-
-
-def test_diagnostics_are_logged_at_their_intervals_and_change_nothing(
-    tmp_path: Path, plain: Path, corpus: Path, data: Path
-) -> None:
-    watched = {
-        "parts_every": 4,
-        "quality_every": 6,
-        "quality_tokens": 128,
-        "sample": {"every": 6, "prompt": "the lehr ", "tokens": 8},
-    }
-    attempt = trained(tmp_path, corpus, data, diagnostics=watched)
-    assert losses(attempt) == losses(plain)
-    metrics = {record["step"]: record["values"] for record in records(attempt, "metrics")}
-    for step, values in metrics.items():
-        assert ("params/embedding/update_ratio" in values) == (step % 4 == 0)
-        assert ("raw_ce_fp32" in values) == (step % 6 == 0)
-    assert metrics[6]["raw_ce_fp32"] == pytest.approx(metrics[6]["loss_same_tokens"], abs=1e-4)
-    assert 0.0 < metrics[8]["params/last_layer/update_ratio"] < 1.0
-    written = records(attempt, "sample")
-    assert [record["step"] for record in written] == [6, 12]
-    assert written[0]["prompt"] == "the lehr "
-
-
-def test_a_profile_of_some_steps_is_written(
-    tmp_path: Path, plain: Path, corpus: Path, data: Path
-) -> None:
-    look = {"tool": "torch", "wait": 1, "warmup": 1, "active": 2}
-    attempt = trained(tmp_path, corpus, data, profile=look)
-    assert losses(attempt) == losses(plain)
-    trace = attempt / layout.PROFILES / "trace-rank-0.json.gz"
-    names = {
-        event.get("name")
-        for event in json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
-    }
-    assert {"data", "forward", "backward", "update"} <= names
 
 
 @pytest.mark.parametrize("deterministic", [True, False])
@@ -284,28 +234,3 @@ def test_ranks_that_compress_gradients_train_alike(
     assert losses(attempt)[1] == losses(two_ranks)[1]
     assert losses(attempt) != losses(two_ranks), "nothing was rounded"
     assert losses(attempt) == pytest.approx(losses(two_ranks), rel=2e-3)
-
-
-def test_a_static_graph_with_accumulation_is_refused(
-    tmp_path: Path, corpus: Path, data: Path
-) -> None:
-    batch = {"sequences": 4, "sequence_length": 64, "micro_batch": 2}
-    run = make_run(tmp_path / "run", corpus, batch=batch, parallel={"static_graph": True})
-    with training(run, data=data) as process:
-        code, output = finish(process)
-    assert code == 1
-    assert "parallel.static_graph cannot be combined with gradient accumulation" in output
-    assert records(run / "attempt-1", "finished")[0]["cause"] == "bad_config"
-
-
-def test_command_line_exports_a_trained_model(plain: Path, tmp_path: Path) -> None:
-    done = run_forked("lehr_trainer", "export", plain.parent, tmp_path, environment=ENVIRONMENT)
-    assert done.returncode == 0, done.stderr
-    assert {path.name for path in tmp_path.iterdir()} == {
-        "README.md",
-        "config.json",
-        "generation_config.json",
-        "model.safetensors",
-        "tokenizer.json",
-        "tokenizer_config.json",
-    }
