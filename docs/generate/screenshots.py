@@ -29,7 +29,7 @@ from playwright.sync_api import Page, sync_playwright
 
 IMAGES = Path(__file__).parents[1] / "images"
 WIDTH, HEIGHT = 1400, 1010
-FIGURE = ".js-plotly-plot .main-svg"
+FIGURE = "#sweep-figure svg"
 CHART = ".chart-svg"
 ROLLOUT = Path(__file__).parents[2] / "sweeps/rollout_small.yaml"
 CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import gzip
 import os
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
-from lehr_api.dashboard import assets, plotly_script
+from lehr_api.dashboard import assets
 
 
 def test_modules_of_a_page_are_named_after_one_look_at_all_files(
@@ -111,24 +109,3 @@ def test_folder_is_not_listed_again_for_each_page_and_file(
         assert client.get(f"/{number}/a.js").text == "1"
         assets.digest()
     assert walks == [tmp_path]
-
-
-def test_plotly_is_compressed_once_for_requests_at_the_same_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    begun: list[int] = []
-
-    def slow(body: bytes, **_: int) -> bytes:
-        begun.append(len(body))
-        time.sleep(0.5)  # So that the other requests come while it is compressed.
-        return b"short"
-
-    monkeypatch.setattr(gzip, "compress", slow)
-    plotly_script._gzipped.cache_clear()
-    try:
-        with ThreadPoolExecutor(4) as pool:
-            found = list(pool.map(lambda _: plotly_script.plotly_script_gzipped(), range(4)))
-    finally:
-        plotly_script._gzipped.cache_clear()
-    assert found == [b"short"] * 4
-    assert len(begun) == 1

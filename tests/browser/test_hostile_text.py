@@ -79,7 +79,7 @@ def test_markup_stays_text_on_every_page(visit: Visit, pages: dict[str, str]):
         if name not in {"sweeps", "cluster"}:
             expect(page.locator("main")).to_contain_text("log in again")
         if name == "sweep":
-            expect(page.locator(".js-plotly-plot")).to_contain_text(f"{LINK} at step 42")
+            expect(page.locator("#sweep-figure")).to_contain_text(f"{LINK} at step 42")
         assert_is_text(page)
 
 

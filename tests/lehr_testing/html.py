@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-_VOID = frozenset({"meta", "link", "br", "hr", "img", "input", "line", "circle", "path", "rect"})
+_VOID = frozenset({"meta", "link", "br", "hr", "img", "input"})
 _FETCHING = frozenset({"script", "link", "img", "iframe", "object", "embed", "audio", "video"})
 _ADDRESSES = frozenset({"src", "srcset", "href", "xlink:href", "action", "data", "poster"})
 

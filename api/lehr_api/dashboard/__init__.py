@@ -1,4 +1,4 @@
-"""The dashboard: Jinja2 pages, plain ES modules, Plotly's script from its wheel.
+"""The dashboard: Jinja2 pages, plain ES modules.
 
 ``install(app)`` adds everything. The pages contain no data: they fetch it from the public API, so
 there is no state per viewer, and no data that only the dashboard can read.
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from lehr_api.auth import API
 from lehr_api.dashboard.assets import static_app
 from lehr_api.dashboard.browser_pages import PageForBrowsers
-from lehr_api.dashboard.csp import security_headers
 from lehr_api.dashboard.login import login_instead, login_page
 from lehr_api.dashboard.pages import missing_page, router
 from lehr_api.routes import compare, figures
@@ -19,7 +18,7 @@ from lehr_api.routes import compare, figures
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-__all__ = ["install", "login_page", "router", "security_headers", "static_app"]
+__all__ = ["install", "login_page", "router", "static_app"]
 
 
 def install(app: FastAPI) -> None:

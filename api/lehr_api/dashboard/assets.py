@@ -1,4 +1,4 @@
-"""Files under ``/static``: style sheets, modules, Plotly's script.
+"""Files under ``/static``: style sheets and modules.
 
 Their URLs contain a digest of the whole set (``/static/<digest>/js/...``), so browsers cache them
 for good and modules can import each other by relative paths.
@@ -18,21 +18,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
-
-from lehr_api.dashboard.csp import security_headers
-from lehr_api.dashboard.plotly_script import (
-    plotly_script_gzipped,
-    plotly_script_name,
-    plotly_script_path,
-)
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+SECURITY_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
+        "connect-src 'self'; font-src 'self'; form-action 'self'; frame-ancestors 'none'; "
+        "base-uri 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+"""Headers of every page and file of the dashboard: nothing inline, nothing from other hosts."""
 STATIC = Path(__file__).parent / "static"
 FRESH_S = 1.0
 """Seconds for which the files are not listed again."""
@@ -118,20 +122,8 @@ def static_url(path: str) -> str:
     return f"/static/{digest()}/{path}"
 
 
-def plotly_url() -> str:
-    return f"/static/{plotly_script_name()}"
-
-
 def _headers(content_type: str) -> dict[str, str]:
-    return {"Cache-Control": _FOREVER, "Content-Type": content_type, **security_headers()}
-
-
-async def _plotly(request: Request) -> Response:
-    headers = {**_headers(_TYPES[".js"]), "Vary": "Accept-Encoding"}
-    if "gzip" in request.headers.get("accept-encoding", ""):
-        body = await run_in_threadpool(plotly_script_gzipped)
-        return Response(body, headers={**headers, "Content-Encoding": "gzip"})
-    return FileResponse(plotly_script_path(), headers=headers)
+    return {"Cache-Control": _FOREVER, "Content-Type": content_type, **SECURITY_HEADERS}
 
 
 @lru_cache(maxsize=512)
@@ -158,7 +150,6 @@ async def _file(request: Request) -> Response:
 def static_app() -> Starlette:
     return Starlette(
         routes=[
-            Route(f"/{plotly_script_name()}", _plotly),
             Route("/{digest}/{path:path}", _file),
         ]
     )

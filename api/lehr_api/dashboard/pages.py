@@ -10,7 +10,6 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from lehr_api.dashboard import assets
-from lehr_api.dashboard.csp import security_headers
 from lehr_api.pages import PAGES, SECTIONS, DashboardPage
 
 if TYPE_CHECKING:
@@ -37,14 +36,13 @@ def render(
     html = _templates.select_template([f"{page}.html", "page.html"]).render(
         page=page,
         static=assets.static_url(""),
-        plotly=assets.plotly_url(),
         entry=assets.static_url(entry),
         preloads=assets.modules(entry),
         sections=SECTIONS,
         person=person,
         **values,
     )
-    return HTMLResponse(html, status, {"Cache-Control": "no-store", **security_headers()})
+    return HTMLResponse(html, status, {"Cache-Control": "no-store", **assets.SECURITY_HEADERS})
 
 
 def missing_page(scope: Scope) -> HTMLResponse:

@@ -6,7 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from lehr.presenters.figures import sweep_figure
+from lehr.analysis import figure_svg
+from lehr.presenters.figures import drawn_sweep
 from lehr.schemas.sweeps import SweepFigure
 from lehr_api.deps import FoundSweep, ServicesDep
 from lehr_api.etag import TaggedRoute
@@ -23,6 +24,9 @@ def figure(
         str | None,
         Query(description="The parameter on the x axis; a learning rate if there is one."),
     ] = None,
+    width: Annotated[int, Query(ge=200, le=4000, description="In pixels.")] = figure_svg.WIDTH,
+    height: Annotated[int, Query(ge=200, le=4000, description="In pixels.")] = figure_svg.HEIGHT,
 ) -> SweepFigure:
-    """Return the sweep's metric against a parameter, with the fit."""
-    return sweep_figure(services.presenter.sweeps.outline(sweep), parameter)
+    """Return the sweep's metric against a parameter, with the fit, drawn as SVG."""
+    detail = services.presenter.sweeps.outline(sweep)
+    return drawn_sweep(detail, parameter, width=width, height=height, links=True)

@@ -45,7 +45,7 @@ def check_packages() -> list[Check]:
     """Check the packages of each extra by their metadata, without importing them."""
     checks = []
     for extra, needed in (
-        ("server", ("fastapi", "uvicorn", "sqlmodel", "alembic", "ray", "jinja2", "plotly")),
+        ("server", ("fastapi", "uvicorn", "sqlmodel", "alembic", "ray", "jinja2")),
         ("trainer", ("torch", "safetensors", "numpy", "tokenizers", "psutil")),
     ):
         missing = [name for name in needed if _version(name) is None]

@@ -68,15 +68,14 @@ class Comparison(ComparisonView):
     def plot(self) -> Any:
         """Plot the metric of each run over the comparison's x axis with Plotly."""
         need_plotly("plot()")
-        from lehr.analysis.figures import curves_figure
+        from lehr.analysis.figure import curves_figure
+        from lehr.analysis.plotly_figure import plotly_figure
 
         names = [one.name or one.run_id for one in self.results]
-        figure = curves_figure(self.metric, list(zip(names, self.curves(), strict=True)))
-        if self.held_out_note:
-            figure.update_layout(
-                title={"text": self.held_out_note, "font": {"size": 14}}, margin={"t": 84}
-            )
-        return figure.update_xaxes(title_text=self.x_axis)
+        curves = curves_figure(self.metric, list(zip(names, self.curves(), strict=True)))
+        return plotly_figure([curves], self.held_out_note or "").update_xaxes(
+            title_text=self.x_axis
+        )
 
     def _by_flops(self, series: Series) -> Series:
         answer = self._transport.get(f"/runs/{series.run_id}")

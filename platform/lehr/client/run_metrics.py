@@ -95,10 +95,12 @@ class RunMetricMethods(RunStateMethods):
             NotFound: the run has no metric of that name, or none at all yet.
         """
         need_plotly("plot()")
-        from lehr.analysis.figures import run_figure
+        from lehr.analysis.figure import run_figures
+        from lehr.analysis.plotly_figure import plotly_figure
 
         selected = names or self._losses()
-        return run_figure(self.name, self.series(*selected, x=x, points=1000, smoothing=smoothing))
+        series = self.series(*selected, x=x, points=1000, smoothing=smoothing)
+        return plotly_figure(run_figures(series), self.name)
 
     def _losses(self) -> list[str]:
         known = [metric.name for metric in self.metrics()]

@@ -261,7 +261,9 @@ class Sweep(ObjectMethods[SweepView]):
             NotFound: the sweep does not vary ``parameter``.
         """
         need_plotly("plot()")
-        from lehr.analysis.figures import sweep_figure
+        from lehr.analysis.plotly_figure import plotly_figure
+        from lehr.analysis.sweep_figure import sweep_figure
+        from lehr.analysis.sweep_result import parameter_choice, sweep_verdict
 
         detail = self.refresh().detail
         if parameter is not None and parameter not in detail.parameters:
@@ -270,7 +272,8 @@ class Sweep(ObjectMethods[SweepView]):
                 f"sweep {self.name} does not vary {parameter!r}.",
                 hint=f"Did you mean {near}?" if near else f"It varies: {detail.parameters}",
             )
-        return sweep_figure(detail, parameter)
+        chosen = parameter_choice(detail, parameter)
+        return plotly_figure([sweep_figure(detail, chosen)], sweep_verdict(detail, chosen))
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{count} {state}" for state, count in self.view.counts.items() if count)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lehr.analysis.figures import sweep_figure_data
+from lehr.analysis import figure_svg
 from lehr.analysis.importance import parameter_importance
+from lehr.analysis.sweep_figure import sweep_figure
 from lehr.analysis.sweep_result import parameter_choice, sweep_fit, sweep_verdict
 from lehr.errors import NotFound, nearest
 from lehr.schemas.sweeps import SweepFigure
@@ -14,8 +15,22 @@ if TYPE_CHECKING:
     from lehr.schemas.sweeps import SweepDetail
 
 
-def sweep_figure(detail: SweepDetail, parameter: str | None) -> SweepFigure:
+def drawn_sweep(
+    detail: SweepDetail,
+    parameter: str | None,
+    *,
+    width: int = figure_svg.WIDTH,
+    height: int = figure_svg.HEIGHT,
+    links: bool = False,
+) -> SweepFigure:
     """Draw the sweep's metric against ``parameter``, or against the one that matters most.
+
+    Args:
+        detail: with all trials.
+        parameter: on the x axis.
+        width: of the drawing, in pixels.
+        height: of the drawing, in pixels.
+        links: whether a point leads to the page of its run.
 
     Raises:
         NotFound: the sweep does not vary ``parameter``.
@@ -36,6 +51,12 @@ def sweep_figure(detail: SweepDetail, parameter: str | None) -> SweepFigure:
         parameter=chosen,
         verdict=sweep_verdict(detail, chosen),
         notes=[note for note in detail.notes if note not in shown],
-        figure=sweep_figure_data(detail, chosen),
+        svg=figure_svg.draw(
+            sweep_figure(detail, chosen),
+            f"{detail.metric} of {detail.name} against {chosen}",
+            width=width,
+            height=height,
+            links=links,
+        ),
         importance=parameter_importance(detail),
     )

@@ -11,12 +11,9 @@ import hashlib
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
-
-from lehr.report import svg
 
 _FOLDER = Path(__file__).parent
 
@@ -36,17 +33,10 @@ class Table:
 @dataclass(frozen=True)
 class Figure:
     title: str
-    drawn: Markup
-    legend: list[svg.Entry]
+    svg: str
+    """As ``figure_svg`` draws it. The only HTML that the page does not escape."""
     values: Table | None = None
     """Its exact values."""
-
-    @classmethod
-    def of(cls, title: str, data: dict[str, Any], values: Table | None = None) -> Figure:
-        """Draw a figure in Plotly's format."""
-        # The only HTML that is not escaped here: ``svg`` escapes what it gets.
-        drawn = Markup(svg.draw(data, title))  # noqa: S704
-        return cls(title, drawn, svg.legend(data), values)
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lehr import formats
+from lehr.analysis import figure_svg
 from lehr.analysis.compare import flatten
-from lehr.analysis.figures import curves_figure_data
+from lehr.analysis.figure import curves_figure
 from lehr.parameter_names import is_rate
 from lehr.report.document import Document, Figure, ReportAlert, Section, Table
 from lehr.schemas.alerts import unexplained
@@ -81,7 +82,6 @@ def metric(name: str, value: float | None) -> str:
 
 def curves(metric: str, series: Sequence[tuple[str, Series]], *, values: bool = True) -> Figure:
     """Draw one metric of several runs; with a table of values for a single run."""
-    data = curves_figure_data(metric, series)
     table = None
     if values and len(series) == 1:
         _, one = series[0]
@@ -89,7 +89,7 @@ def curves(metric: str, series: Sequence[tuple[str, Series]], *, values: bool = 
         shown = [pairs[i] for i in _spread(len(pairs), _ROWS)]
         rows = [[formats.si(x) if x >= 1e5 else f"{x:g}", number(y)] for x, y in shown]
         table = Table([one.x_axis, metric], rows, right=frozenset({0, 1}))
-    return Figure.of(metric, data, table)
+    return Figure(metric, figure_svg.draw(curves_figure(metric, series), metric), table)
 
 
 def _spread(count: int, most: int) -> list[int]:

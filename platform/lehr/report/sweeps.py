@@ -52,9 +52,10 @@ def sweep_report(
         notes.append(f"Notes: {sweep.note}")
     named = [(trial.run.name, trial.run) for trial in trials]
     drawn = [parts.curves(metric, found) for metric, found in curves.items() if found]
+    evidence = [Figure(f"Against {figure.parameter}", figure.svg)] if figure is not None else []
     sections = [
         Section("Result", facts=_facts(sweep), notes=notes, alerts=parts.alerts(named, diagnosed)),
-        Section("Evidence", figures=_evidence(figure), tables=_points(sweep)),
+        Section("Evidence", figures=evidence, tables=_points(sweep)),
         Section("Trials", tables=[_trials(sweep, trials)] if trials else [], empty="None yet."),
         Section("Curves", figures=drawn, empty="No trial has logged a metric yet."),
         parts.config(sweep.spec.get("run", {}), besides=sweep.parameters),
@@ -85,12 +86,6 @@ def _facts(sweep: SweepDetail) -> list[tuple[str, str]]:
         ("submitted", parts.at(sweep.created_at)),
         ("ended", parts.at(sweep.ended_at) if sweep.state == "finished" else formats.NOTHING),
     ]
-
-
-def _evidence(figure: SweepFigure | None) -> list[Figure]:
-    if figure is None:
-        return []
-    return [Figure.of(f"Against {figure.parameter}", figure.figure)]
 
 
 def _points(sweep: SweepDetail) -> list[Table]:

@@ -187,8 +187,10 @@ class SweepFigure(View):
     """The result of the sweep, in a sentence."""
     notes: list[str]
     """The sweep's notes without those that repeat the verdict."""
-    figure: dict[str, Any]
-    """A Plotly figure: data and layout. ``meta.role`` names the role of each trace."""
+    svg: str
+    """The drawing, as an ``svg`` element without scripts and styles. Each kind of points has a
+    class: points, pending, best, diverged, stopped, fit.
+    """
     importance: dict[str, float] = {}
     """Each varied parameter's share in what decides the metric (Optuna's PED-ANOVA), the largest
     first; empty for fewer than ten compared trials, fewer than five for each parameter, or a single

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lehr import presenters
 from lehr.errors import NotFound
-from lehr.presenters.figures import sweep_figure
+from lehr.presenters.figures import drawn_sweep
 from lehr.presenters.streams import series_view
 from lehr.report import sweeps
 from lehr.report.document import render
@@ -49,7 +49,7 @@ def report_sweep(context: Context, sweep: SweepRow) -> str:
     detail = presenter.detail(sweep, limit=sweeps.LISTED)
     listed = {trial.number: trial for trial in [*detail.trials, *detail.best_trials]}
     detail = detail.model_copy(update={"trials": list(listed.values())})
-    figure = sweep_figure(presenter.outline(sweep), None) if listed else None
+    figure = drawn_sweep(presenter.outline(sweep), None) if listed else None
     ordered = sorted(
         detail.trials, key=lambda trial: (trial.rank is None, trial.rank or 0, trial.number)
     )

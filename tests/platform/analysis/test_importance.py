@@ -10,7 +10,7 @@ import pytest
 from lehr.analysis.importance import ENOUGH, parameter_importance
 from lehr.schemas.sweeps import SweepDetail
 
-from .test_figures import LR, sweep, trial
+from .test_sweep_figure import LR, sweep, trial
 
 DECAY, NAME, SEED = "train.optimizer.weight_decay", "train.optimizer.name", "train.seed"
 

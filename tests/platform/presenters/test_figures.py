@@ -6,7 +6,7 @@ import pytest
 
 from lehr.errors import NotFound
 from lehr.presenters import Presenter
-from lehr.presenters.figures import sweep_figure
+from lehr.presenters.figures import drawn_sweep
 from lehr.specs import expand, parse_spec
 from lehr.store import Store
 from lehr_testing.api import SWEEP_SPEC
@@ -22,13 +22,13 @@ def detail(tmp_path):
 
 
 def test_figure_has_the_varied_parameter_as_its_axis(detail):
-    assert sweep_figure(detail, None) == sweep_figure(detail, LR)
-    assert sweep_figure(detail, None).parameter == LR
+    assert drawn_sweep(detail, None) == drawn_sweep(detail, LR)
+    assert drawn_sweep(detail, None).parameter == LR
 
 
 def test_constant_parameter_is_rejected_with_the_nearest_varied_one(detail):
     with pytest.raises(NotFound) as caught:
-        sweep_figure(detail, "train.optimizer.rl")
+        drawn_sweep(detail, "train.optimizer.rl")
     assert caught.value.hint == f"Did you mean {LR}?"
 
 
@@ -36,8 +36,8 @@ def test_notes_do_not_repeat_the_verdict(detail):
     other = detail.model_copy(
         update={"held_out": "different", "held_out_note": "two sets", "notes": ["two sets", "else"]}
     )
-    assert sweep_figure(other, None).notes == ["else"]
-    assert sweep_figure(other.model_copy(update={"held_out": "same"}), None).notes == [
+    assert drawn_sweep(other, None).notes == ["else"]
+    assert drawn_sweep(other.model_copy(update={"held_out": "same"}), None).notes == [
         "two sets",
         "else",
     ]

@@ -7,7 +7,7 @@ import statistics
 
 import pytest
 
-from lehr.analysis.figures import sweep_figure_data
+from lehr.analysis.sweep_figure import sweep_figure
 from lehr.presenters.ranking import TrialStatus, rank
 from lehr.presenters.seeds import lead, noise, noise_band, notes, points
 from lehr_testing.api import api_client, begin, ingest, line
@@ -99,9 +99,5 @@ def test_sweep_answer_has_the_mean_of_each_point_and_the_noise_band(tmp_path):
         assert found["best_parameters"] == {LR: 1e-2}
         assert found["noise"] == pytest.approx(math.sqrt((0.02 + 0.08) / 2))
         detail = api.services.presenter.sweeps.detail(api.store.sweeps.get(sweep["id"]))
-        [band] = [
-            trace
-            for trace in sweep_figure_data(detail, LR)["data"]
-            if trace["meta"]["role"] == "noise"
-        ]
-        assert max(band["y"]) - min(band["y"]) == pytest.approx(0.9 + found["noise_band"])
+        *_, band = sweep_figure(detail, LR).bands
+        assert max(band.high) - min(band.low) == pytest.approx(0.9 + found["noise_band"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lehr.analysis.compare import ComparedRun, compare, differences
-from lehr.analysis.figures import sweep_figure_data
+from lehr.analysis.sweep_figure import sweep_figure
 from lehr.analysis.sweep_result import sweep_fit
 from lehr.control.lifecycle import RunState
 from lehr.errors import Conflict, UserError
@@ -110,8 +110,8 @@ def test_repetitions_count_for_the_rate_of_the_trial_that_they_repeat(context: C
     fit = sweep_fit(outline, "train.optimizer.lr")
     assert fit is not None
     assert fit.noise == pytest.approx(0.1)
-    data = sweep_figure_data(outline)["data"]
-    assert sum(trace["x"].count(1e-3) for trace in data if trace["mode"] == "markers") == 4
+    drawn = sweep_figure(outline).points
+    assert sum(list(points.x).count(1e-3) for points in drawn if points.texts) == 5
 
 
 @pytest.mark.parametrize("n", [0, -1, 21])

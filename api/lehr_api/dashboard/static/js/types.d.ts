@@ -625,6 +625,14 @@ export interface SweepDetail {
   cost: CostView | null;
 }
 
+export interface SweepFigure {
+  parameter: string;
+  verdict: string;
+  notes: string[];
+  svg: string;
+  importance: Record<string, number>;
+}
+
 export interface SavedView {
   name: string;
   query: string;

@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { Board, SEVERAL_MS } from "../charts/board.js";
-import { drawFigure } from "../charts/figure.js";
+import { showFigure } from "../charts/figure.js";
 import { swatch } from "../charts/swatch.js";
 import { toolbar, viewFromAddress } from "../charts/toolbar.js";
 import { byId, coded, fill, h, mount, throttled } from "../dom.js";
@@ -23,7 +23,7 @@ import { read, write } from "../urlstate.js";
 /**
  * @typedef {import("../types.js").SweepDetail} SweepDetail
  * @typedef {import("../charts/board.js").BoardRun} BoardRun
- * @typedef {{parameter: string, verdict: string, notes: string[], figure: any, importance: Record<string, number>}} SweepFigure
+ * @typedef {import("../types.js").SweepFigure} SweepFigure
  */
 
 /** The most runs whose metrics one request returns. */
@@ -182,13 +182,20 @@ function drawParameterChoice() {
   fill(figureBar, h("label.field", {}, "against", select));
 }
 
-/** The figure as it is in the page. @type {SweepFigure | null} */
-let plotted = null;
-async function drawPlot() {
-  const drawing = figure;
-  if (!drawing) return;
-  await drawFigure(figurePlace, drawing.figure, (run) => location.assign(`/runs/${run}`));
-  plotted = drawing;
+function drawPlot() {
+  if (figure) showFigure(figurePlace, figure.svg);
+}
+
+/** @param {string | null} asked the parameter on the x axis @returns {Promise<SweepFigure>} as large as its place */
+const readFigure = (asked) =>
+  get(`${path}/figure`, { parameter: asked, width: figurePlace.clientWidth, height: figurePlace.clientHeight });
+
+/** Read the figure again if its place has another width. */
+function refit() {
+  const svg = figurePlace.querySelector("svg");
+  if (!svg || svg.viewBox.baseVal.width === figurePlace.clientWidth) return;
+  judged = "";
+  reload();
 }
 
 function seedChoice() {
@@ -220,11 +227,10 @@ async function readNews() {
  * @returns {Promise<[SweepDetail, SweepFigure]>}
  */
 async function readBoth(asked) {
-  const plot = () => get(`${path}/figure`, { parameter: asked });
-  if (!figure) return Promise.all([readNews(), plot()]);
+  if (!figure) return Promise.all([readNews(), readFigure(asked)]);
   const drawnBefore = figure;
   const found = await readNews();
-  return [found, `${asked} ${standing(found)}` === judged ? drawnBefore : await plot()];
+  return [found, `${asked} ${standing(found)}` === judged ? drawnBefore : await readFigure(asked)];
 }
 
 /** Fetch new points with the table, to draw both in one frame: most of its cost does not depend on how much is new. */
@@ -243,6 +249,7 @@ async function load() {
       reload();
       return;
     }
+    const isNew = next !== figure;
     [sweep, figure] = [found, next];
     parameter = next.parameter;
     judged = `${parameter} ${standing(found)}`;
@@ -256,7 +263,8 @@ async function load() {
     if (curves === drawn) board.drawNews();
     else drawCurves();
     drawn = curves;
-    await Promise.all([plotted !== figure && drawPlot(), loadMetrics()]);
+    if (isNew) drawPlot();
+    await loadMetrics();
     failure.replaceChildren();
   } catch (error) {
     changes.all = true;
@@ -312,5 +320,5 @@ document.addEventListener("lehr:theme", () => {
   drawCurves();
   drawTrials();
 });
-new ResizeObserver(throttled(drawPlot, 200)).observe(figurePlace);
+new ResizeObserver(throttled(refit, 200)).observe(figurePlace);
 load();

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from lehr.analysis import colours
-from lehr.analysis.figures import curves_figure_data, sweep_figure, sweep_figure_data
+from lehr.analysis.figure import Figure, Points
+from lehr.analysis.sweep_figure import sweep_figure
 from lehr.analysis.sweep_result import outcome, parameter_choice, sweep_verdict
 from lehr.schemas.runs import RunView
-from lehr.schemas.streams import Series
 from lehr.schemas.sweeps import SweepDetail, TrialView
 from lehr_testing.paths import ROOT
 
@@ -74,19 +74,20 @@ def parabola(rates: list[float], at: float = 1e-3) -> list[TrialView]:
     ]
 
 
-def roles(figure: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {trace["meta"]["role"]: trace for trace in figure["data"]}
+def roles(figure: Figure) -> dict[str, Points]:
+    return {points.role: points for points in figure.points}
 
 
 def test_the_fit_is_drawn_with_its_minimum():
     grid = sweep(parabola([1e-4, 3e-4, 8e-4, 3e-3, 1e-2]))
-    figure = sweep_figure_data(grid)
-    assert roles(figure)["best"]["x"] == [8e-4]
-    assert roles(figure)["fit"]["x"][0] >= 1e-4
-    assert {trace.get("fill") for trace in figure["data"]} == {None, "toself"}
-    [minimum] = [shape for shape in figure["layout"]["shapes"] if shape["name"] == "minimum"]
-    assert minimum["x0"] == pytest.approx(1e-3, rel=0.05)
-    assert figure["layout"]["xaxis"]["type"] == "log"
+    figure = sweep_figure(grid)
+    best, fit = roles(figure)["best"], roles(figure)["fit"]
+    assert (best.x, best.labels) == ([8e-4], ["best 8.0e-4"])
+    assert fit.x[0] >= 1e-4
+    [band], [minimum] = figure.bands, figure.marks
+    assert all(low < y < high for low, y, high in zip(band.low, fit.y, band.high, strict=True))
+    assert minimum.x == pytest.approx(1e-3, rel=0.05)
+    assert (figure.x.kind, figure.x.ticks[0]) == ("log", (1e-4, "1.0e-4"))
     verdict = sweep_verdict(grid, LR)
     assert verdict.startswith("Best lr 8.0e-4: val/loss 3.010; with 95 % the best rate is between ")
     assert "probably near 1.0e-3" in verdict
@@ -96,7 +97,7 @@ def test_the_fit_is_drawn_with_its_minimum():
 def test_best_at_the_edge_of_the_grid_has_a_note():
     grid = sweep(parabola([2e-3, 4e-3, 8e-3]))
     assert "it is the lowest that was tried" in sweep_verdict(grid, LR)
-    assert "minimum" not in [shape["name"] for shape in sweep_figure_data(grid)["layout"]["shapes"]]
+    assert sweep_figure(grid).marks == []
 
 
 def test_best_of_a_live_sweep_is_not_at_the_edge_while_trials_beyond_are_behind():
@@ -162,41 +163,16 @@ def test_diverged_failed_and_unfinished_trials_are_drawn_separately():
     assert [outcome(one) for one in trials[3:]] == [
         *("diverged", "diverged", "gave_up", "pending", "silent"),
     ]
-    figure = sweep_figure_data(sweep(trials, state="running"))
-    drawn = {role: trace["x"] for role, trace in roles(figure).items() if role != "fit"}
+    figure = sweep_figure(sweep(trials, state="running"))
+    drawn = {role: points.x for role, points in roles(figure).items() if role != "fit"}
     assert drawn == {
         "points": [3e-4, 1e-3, 3e-3],
         "best": [1e-3],
         "diverged": [1e-2, 2e-2],
-        "gave_up": [3e-2],
+        "stopped": [3e-2],
         "pending": [4e-2],
     }
     assert "still running" in sweep_verdict(sweep(trials, state="running"), LR)
-
-
-def test_trials_that_ended_without_a_value_are_in_a_strip_of_their_own():
-    trials = [
-        *parabola([3e-4, 1e-3]),
-        trial(4, math.nan, parameters={LR: 1e-2}),
-        trial(6, None, parameters={LR: 3e-2}, state="cancelled"),
-    ]
-    figure = sweep_figure_data(sweep(trials))
-    drawn = roles(figure)
-    assert (drawn["diverged"]["yaxis"], drawn["diverged"]["y"]) == ("y2", ["diverged"])
-    assert (drawn["gave_up"]["yaxis"], drawn["gave_up"]["y"]) == ("y2", ["stopped"])
-    layout = figure["layout"]
-    assert layout["yaxis"]["domain"][1] < layout["yaxis2"]["domain"][0]
-    low, high = layout["xaxis"]["range"]
-    assert math.log10(3e-4) - 0.5 < low < math.log10(3e-4)
-    assert math.log10(3e-2) < high < math.log10(3e-2) + 0.5
-
-
-def test_sweep_of_which_nothing_has_a_value_has_no_numbers_on_its_axis():
-    trials = [trial(n, None, parameters={LR: 10**-n}, state="cancelled") for n in (1, 2, 3)]
-    figure = sweep_figure_data(sweep(trials))
-    assert {trace["meta"]["role"] for trace in figure["data"]} == {"gave_up"}
-    assert figure["layout"]["yaxis"]["showticklabels"] is False
-    assert sweep_figure(sweep(trials)).layout.yaxis2.type == "category"
 
 
 def test_seeds_are_error_bars_and_other_parameters_separate_lines():
@@ -206,13 +182,13 @@ def test_seeds_are_error_bars_and_other_parameters_separate_lines():
             (r, s, d) for r in (1e-3, 3e-3) for s in (0, 1) for d in (0.0, 0.1)
         )
     ]
-    figure = sweep_figure_data(sweep(trials))
-    means = [trace for trace in figure["data"] if trace["name"] == "mean"]
-    assert [trace["error_y"]["array"] for trace in means] == [
-        pytest.approx([0.05, 0.05]),
-        pytest.approx([0.05, 0.05]),
+    figure = sweep_figure(sweep(trials))
+    means = [points for points in figure.points if points.name == "mean"]
+    assert [points.ranges for points in means] == [
+        [(pytest.approx(3.0), pytest.approx(3.1)), (pytest.approx(3.0), pytest.approx(3.1))],
+        [(pytest.approx(3.1), pytest.approx(3.2)), (pytest.approx(3.1), pytest.approx(3.2))],
     ]
-    assert {trace["name"] for trace in figure["data"]} == {"mean", "wd 0", "wd 0.1", "best"}
+    assert [points.name for points in figure.legend] == ["wd 0", "wd 0.1", "best"]
 
 
 def test_text_values_are_a_category_axis():
@@ -220,14 +196,13 @@ def test_text_values_are_a_category_axis():
         trial(n, 3.0 + n, parameters={"train.optimizer.name": name})
         for n, name in enumerate(("adamw", "muon"))
     ]
-    figure = sweep_figure_data(sweep(trials))
-    assert figure["layout"]["xaxis"]["type"] == "category"
+    assert sweep_figure(sweep(trials)).x.kind == "category"
 
 
 def test_figure_without_values_has_a_note():
     grid = sweep([trial(1, None, parameters={LR: 1e-3}, state="queued")], state="waiting")
     assert sweep_verdict(grid, LR) == "No trial has a val/loss to compare yet."
-    assert sweep_figure_data(grid)["data"] == []
+    assert sweep_figure(grid).points == []
 
 
 def test_a_parameter_that_does_not_vary_is_refused():
@@ -235,28 +210,16 @@ def test_a_parameter_that_does_not_vary_is_refused():
         parameter_choice(sweep(parabola([1e-3, 2e-3])), "train.seed")
 
 
-def test_notebooks_get_plotly_figures():
-    figure = sweep_figure(sweep(parabola([1e-4, 1e-3, 1e-2])))
-    assert figure.layout.xaxis.type == "log"
-    assert "Best lr" in figure.layout.title.text
-    series = Series(
-        run_id="a", name="train/loss", exact=True, total_points=2, step=[1, 2], x=[1, 2],
-        y=[3.0, math.nan],
-    )  # fmt: skip
-    drawn = curves_figure_data("train/loss", [("run a", series)])
-    assert drawn["data"][0]["y"] == [3.0, None]
-
-
 def test_values_of_different_held_out_sets_are_not_joined_by_a_line():
     trials = [
         trial(n, 3.0 - n / 10, parameters={LR: rate, "train.seed": seed})
         for n, (rate, seed) in enumerate([(1e-3, 0), (1e-3, 1), (3e-3, 0), (3e-3, 1)])
     ]
-    modes = {trace["mode"] for trace in sweep_figure_data(sweep(trials, noise_band=0.1))["data"]}
-    assert "lines" in modes
-    other = sweep(trials, noise_band=0.1, held_out="different")
-    modes = {trace["mode"] for trace in sweep_figure_data(other)["data"]}
-    assert "lines" not in modes
+    names = [points.name for points in sweep_figure(sweep(trials, noise_band=0.1)).points]
+    assert "mean" in names
+    other = sweep_figure(sweep(trials, noise_band=0.1, held_out="different"))
+    assert "mean" not in [points.name for points in other.points]
+    assert other.bands == []
 
 
 def test_run_colours_match_the_dashboard():

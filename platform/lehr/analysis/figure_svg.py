@@ -1,0 +1,367 @@
+"""Figures as SVG, for the page of a sweep and for reports.
+
+Text of users is escaped. There is no script and no style attribute: each kind of points has its
+colour as ``currentColor``, so that a style sheet can replace it, as the dark theme does.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from lehr.analysis.figure import STRIP, Axis, Band, Figure, Mark, Points
+
+WIDTH, HEIGHT = 640, 280
+_RIGHT, _TOP, _BOTTOM = 14, 14, 48
+_ROW, _LETTER = 18, 6.4
+"""Pixels of a line of text and of a letter, on average."""
+_INDENT, _LONGEST = 40.0, 48
+"""Pixels before the legend, and letters of a name in it."""
+_APART_X, _APART_Y = 80, 36
+"""Pixels between two round values of an axis, about."""
+_DASHES = {"dash": "6 4", "dashdot": "8 3 2 3", "dot": "2 3"}
+_SAME = 1e-9
+"""Share of the values below which their range cannot be drawn."""
+_TINY, _HUGE = 1e-290, 1e290
+"""Bounds of values whose ticks can be computed."""
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """Maps the values of an axis to pixels."""
+
+    axis: Axis
+    low: float
+    high: float
+    first: float
+    last: float
+    categories: tuple[str, ...] = ()
+
+    def pixel(self, value: Any) -> float | None:
+        """Return the pixel of a value; None if the axis cannot show it."""
+        number = _number(value, self.axis, self.categories)
+        if number is None:
+            return None
+        return self.first + (number - self.low) / (self.high - self.low) * (self.last - self.first)
+
+    def labels(self) -> list[tuple[float | str, str]]:
+        if self.axis.kind == "category":
+            return [(name, _cut(name, 24)) for name in self.categories]
+        if self.axis.ticks:
+            return list(self.axis.ticks)
+        apart = _APART_X if self.last > self.first else _APART_Y
+        most = max(2, round(abs(self.last - self.first) / apart))
+        rounded = ticks(self.axis.kind, self.low, self.high, most)
+        return [(value, f"{value:.6g}") for value in rounded]
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """The part of a drawing that has the points. Its strip, if any, is above it."""
+
+    left: float
+    top: float
+    right: float
+    base: float
+    strip: float
+
+
+def draw(
+    figure: Figure, title: str, *, width: int = WIDTH, height: int = HEIGHT, links: bool = False
+) -> str:
+    """Return the figure as an ``svg`` element, which ``title`` describes to screen readers.
+
+    Args:
+        figure: what to draw.
+        title: its name.
+        width: in pixels.
+        height: in pixels.
+        links: whether a point leads to the page of its run.
+    """
+    names, lines = _legend(figure, width)
+    strip = any(points.role in STRIP and points.x for points in figure.points)
+    top = _TOP + _ROW * lines
+    values_top = top + (_ROW * len(STRIP) + 8 if strip else 0)
+    y = _scale(figure.y, _y_values(figure), height - _BOTTOM, values_top)
+    widest = max((len(text) for _, text in y.labels()) if y else (), default=0)
+    left = 30 + _LETTER * max(widest, 8 if strip else 4)
+    frame = _Frame(left, values_top, width - _RIGHT, height - _BOTTOM, top)
+    x = _scale(figure.x, _x_values(figure), frame.left, frame.right)
+    parts = [
+        f'<svg class="figure" role="img" viewBox="0 0 {width} {height}">',
+        f"<title>{escape(title)}</title>",
+    ]
+    if x is None or (y is None and not strip):
+        return "".join([*parts, _text(width / 2, height / 2, "no values", "middle"), "</svg>"])
+    parts += [*_grid(x, y, frame), *names]
+    parts += [_mark(mark, x, frame) for mark in figure.marks]
+    if y is not None:
+        parts += [_band(band, x, y) for band in figure.bands]
+    for points in figure.points:
+        parts += _points(points, x, y, frame, links)
+    return "".join([*parts, "</svg>"])
+
+
+# --- axes ----------------------------------------------------------------------------------
+
+
+def _x_values(figure: Figure) -> list[Any]:
+    values = [x for points in figure.points for x in points.x]
+    values += [x for band in figure.bands for x in band.x]
+    return values + [value for value, _ in figure.x.ticks] if values else []
+
+
+def _y_values(figure: Figure) -> list[Any]:
+    values = [y for points in figure.points for y in points.y]
+    values += [y for points in figure.points for pair in points.ranges for y in pair]
+    return values + [y for band in figure.bands for y in (*band.low, *band.high)]
+
+
+def _number(value: Any, axis: Axis, categories: Sequence[str] = ()) -> float | None:
+    if axis.kind == "category":
+        return float(categories.index(str(value))) if str(value) in categories else None
+    if value is None or isinstance(value, bool | str) or not math.isfinite(value):
+        return None
+    if axis.kind == "log":
+        return math.log10(value) if value > 0 else None
+    return float(value) if abs(value) < _HUGE else None
+
+
+def _scale(axis: Axis, values: Sequence[Any], first: float, last: float) -> _Scale | None:
+    categories: tuple[str, ...] = ()
+    if axis.kind == "category":
+        categories = tuple(dict.fromkeys(str(value) for value in values))
+    numbers = [n for value in values if (n := _number(value, axis, categories)) is not None]
+    if not numbers:
+        return None
+    low, high = min(numbers), max(numbers)
+    size = max(abs(low), abs(high))
+    margin = (high - low) * 0.05
+    if margin <= size * _SAME:  # All are the same, as far as can be seen.
+        margin = 0.5 if axis.kind != "linear" or size < _TINY else size * 0.05
+    return _Scale(axis, low - margin, high + margin, first, last, categories)
+
+
+# Rounded inwards: ten to the logarithm of the largest number is already too large.
+_EXPONENTS = (math.log10(sys.float_info.min), math.log10(sys.float_info.max) - 1e-9)
+
+
+def ticks(kind: str, low: float, high: float, most: int) -> list[float]:
+    """Return about ``most`` round values between ``low`` and ``high``, which are exponents on a
+    log axis.
+    """
+    if kind == "log":  # The margins of an axis may lie beyond the largest number.
+        low, high = (min(max(one, _EXPONENTS[0]), _EXPONENTS[1]) for one in (low, high))
+    if kind == "log" and high - low >= 1:
+        every = max(1, round((high - low) / most))
+        return [10.0**n for n in range(math.ceil(low), math.floor(high) + 1, every)]
+    if kind == "log":
+        inside = ticks("linear", 10**low, 10**high, most)
+        return [value for value in inside if value > 0]
+    span = high - low
+    if span <= 0:
+        return [low]
+    rough = span / most
+    scale: float = 10.0 ** math.floor(math.log10(rough))
+    step = next(s * scale for s in (1, 2, 5, 10) if s * scale >= rough)
+    first = math.ceil(low / step)
+    return [n * step for n in range(first, math.floor(high / step) + 1)]
+
+
+def _grid(x: _Scale, y: _Scale | None, frame: _Frame) -> Iterator[str]:
+    for value, label in y.labels() if y is not None else ():
+        place = y.pixel(value) if y is not None else None
+        if place is not None and frame.top <= place <= frame.base:
+            yield (
+                f'<line class="grid" x1="{frame.left:.1f}" x2="{frame.right}" '
+                f'y1="{place:.1f}" y2="{place:.1f}"/>'
+            )
+            yield _text(frame.left - 6, place + 4, label, "end")
+    if frame.strip < frame.top:
+        for row, name in enumerate(STRIP):
+            yield _text(frame.left - 6, frame.strip + _ROW * (row + 0.5) + 4, name, "end")
+    taken = -math.inf
+    for value, label in x.labels():
+        place = x.pixel(value)
+        half = _LETTER / 2 * len(label)
+        if place is None or not frame.left <= place <= frame.right or place - half < taken:
+            continue  # Labels must not overlap.
+        taken = place + half + 6
+        yield f'<path class="grid" d="M{place:.1f} {frame.strip}V{frame.base}"/>'
+        middle = min(max(place, half), frame.right + _RIGHT - half)
+        yield _text(middle, frame.base + 16, label, "middle")
+    yield (
+        f'<path class="axis" d="M{frame.left:.1f} {frame.top}V{frame.base}H{frame.right}"/>'
+        f'<text class="name" text-anchor="middle" '
+        f'transform="translate(13 {(frame.top + frame.base) / 2}) rotate(-90)">'
+        f"{escape(y.axis.title if y is not None else '')}</text>"
+    )
+    middle = (frame.left + frame.right) / 2
+    yield _text(middle, frame.base + 38, x.axis.title, "middle", "name")
+
+
+# --- what is on them -----------------------------------------------------------------------
+
+
+def _legend(figure: Figure, width: float) -> tuple[list[str], int]:
+    """Return the entries of the legend, and how many lines they take."""
+    entries: list[str] = []
+    place, line = _INDENT, 0
+    for points in figure.legend:
+        name = _cut(points.name, _LONGEST)
+        room = 44 + _LETTER * len(name)
+        if place + room > width and place > _INDENT:
+            place, line = _INDENT, line + 1
+        middle = 10 + _ROW * line
+        sample = (place + 11, float(middle))
+        if points.symbol is None:
+            symbol = _line(points, [(place, middle), (place + 22, middle)])
+        else:
+            symbol = _symbol(points, sample)
+        entries.append(_group(points, [symbol]) + _text(place + 28, middle + 4, name, "start"))
+        place += room
+    return entries, line + 1 if entries else 0
+
+
+def _mark(mark: Mark, x: _Scale, frame: _Frame) -> str:
+    place = x.pixel(mark.x)
+    until = x.pixel(mark.until if mark.until is not None else mark.x)
+    if place is None or until is None or until < frame.left or place > frame.right:
+        return ""
+    if mark.until is not None:
+        place, until = max(place, frame.left), min(until, frame.right)
+        return (
+            f'<rect class="warn" x="{place:.1f}" y="{frame.strip}" width="{until - place:.1f}" '
+            f'height="{frame.base - frame.strip}"/>'
+        )
+    fits = place + 8 + _LETTER * len(mark.label) < frame.right
+    label = _text(
+        place + (4 if fits else -4), frame.base - 6, mark.label, "start" if fits else "end"
+    )
+    return f'<path class="mark" d="M{place:.1f} {frame.strip}V{frame.base}"/>{label}'
+
+
+def _band(band: Band, x: _Scale, y: _Scale) -> str:
+    upper: list[Point] = []
+    lower: list[Point] = []
+    for value, low, high in zip(band.x, band.low, band.high, strict=True):
+        across, top, foot = x.pixel(value), y.pixel(high), y.pixel(low)
+        if across is not None and top is not None:
+            upper.append((across, top))
+            # Of a logarithmic axis, zero is infinitely far below.
+            lower.append((across, y.first if foot is None else foot))
+    return f'<path class="band" d="{_path([*upper, *reversed(lower)])}Z"/>' if upper else ""
+
+
+def _points(
+    points: Points, x: _Scale, y: _Scale | None, frame: _Frame, links: bool
+) -> Iterator[str]:
+    """Yield one element, with a gap where a value is missing or not finite."""
+    if points.symbol is None:
+        if y is not None:
+            pieces = _pieces(points.x, points.y, x, y)
+            lines = [_line(points, piece) for piece in pieces]
+            yield _group(points, [*lines, *_bars(points, x, y)])
+        return
+    drawn = []
+    for i, value in enumerate(points.x):
+        across = x.pixel(value)
+        if points.role in STRIP:
+            down: float | None = frame.strip + _ROW * (STRIP.index(points.role) + 0.5)
+        else:
+            down = y.pixel(points.y[i]) if y is not None else None
+        if across is None or down is None:
+            continue
+        drawn.append(_symbol(points, (across, down), i, links))
+        if points.labels:
+            half = _LETTER / 2 * len(points.labels[i])
+            middle = min(max(across, frame.left + half + 4), frame.right - half)
+            drawn.append(_text(middle, down - 14, points.labels[i], "middle", "label"))
+    yield _group(points, drawn)
+
+
+def _group(points: Points, parts: Iterable[str]) -> str:
+    slot = f' data-slot="{points.slot}"' if points.slot is not None else ""
+    return f'<g class="{points.role}" color="{points.colour}"{slot}>{"".join(parts)}</g>'
+
+
+def _line(points: Points, piece: Sequence[Point]) -> str:
+    if len(piece) == 1:
+        return _circle(piece[0], 2.5, hollow=False)
+    dashes = _DASHES.get(points.dash)
+    dash = f' stroke-dasharray="{dashes}"' if dashes else ""
+    return (
+        f'<path fill="none" stroke="currentColor" stroke-width="{points.width}"{dash} '
+        f'd="{_path(piece)}"/>'
+    )
+
+
+def _symbol(points: Points, place: Point, index: int = -1, links: bool = False) -> str:
+    """Return the symbol of a point; that of the legend has no index, and so no text."""
+    text = points.texts[index] if index >= 0 and points.texts else ""
+    if points.symbol == "cross":
+        across, down = place
+        strokes = f"M{across - 4.5:.1f} {down - 4.5:.1f}l9 9m0 -9l-9 9"
+        drawn = (
+            '<path fill="none" stroke="currentColor" stroke-width="2" pointer-events="all" '
+            f'd="{strokes}"{_end("path", text)}'
+        )
+    elif points.symbol == "ring":  # The point within it shows its text.
+        return f'<g pointer-events="none">{_circle(place, 9)}</g>'
+    else:
+        drawn = _circle(place, 4.5, hollow=points.symbol == "hollow", text=text)
+    if not links or index < 0 or not points.runs:
+        return drawn
+    return f'<a href="/runs/{escape(points.runs[index])}">{drawn}</a>'
+
+
+def _circle(place: Point, radius: float, *, hollow: bool = True, text: str = "") -> str:
+    look = 'fill="currentColor"'
+    if hollow:
+        look = 'fill="none" stroke="currentColor" stroke-width="2" pointer-events="all"'
+    end = _end("circle", text)
+    return f'<circle cx="{place[0]:.1f}" cy="{place[1]:.1f}" r="{radius:g}" {look}{end}'
+
+
+def _end(tag: str, text: str) -> str:
+    """Return the end of an element; the browser shows its text at the pointer."""
+    return f"><title>{escape(text)}</title></{tag}>" if text else "/>"
+
+
+def _bars(points: Points, x: _Scale, y: _Scale) -> Iterator[str]:
+    for value, (low, high) in zip(points.x, points.ranges, strict=False):
+        place, top, foot = x.pixel(value), y.pixel(high), y.pixel(low)
+        if place is not None and top is not None and foot is not None:
+            ends = f"M{place:.1f} {top:.1f}V{foot:.1f}m-4 0h8M{place - 4:.1f} {top:.1f}h8"
+            yield f'<path fill="none" stroke="currentColor" stroke-width="1.25" d="{ends}"/>'
+
+
+def _pieces(xs: Sequence[Any], ys: Sequence[Any], x: _Scale, y: _Scale) -> list[list[Point]]:
+    """Return the points in pixels, cut where a value is missing or not finite."""
+    pieces: list[list[Point]] = [[]]
+    for across, down in ((x.pixel(a), y.pixel(b)) for a, b in zip(xs, ys, strict=True)):
+        if across is None or down is None:
+            pieces.append([])
+        else:
+            pieces[-1].append((across, down))
+    return [piece for piece in pieces if piece]
+
+
+def _path(points: Sequence[Point]) -> str:
+    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def _text(x: float, y: float, text: str, anchor: str, kind: str = "tick") -> str:
+    return (
+        f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+    )

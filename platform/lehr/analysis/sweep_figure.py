@@ -1,0 +1,205 @@
+"""The figure of a sweep: its metric against one parameter, with the best, the fit, and the trials
+that have no value to compare.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from lehr import formats
+from lehr.analysis.figure import Axis, Band, Figure, Mark, Points
+from lehr.analysis.lr_fit import LrFit
+from lehr.analysis.sweep_result import is_number, outcome, parameter_choice, sweep_fit
+from lehr.parameter_names import is_seed
+
+if TYPE_CHECKING:
+    from lehr.schemas.sweeps import SweepDetail, TrialView
+
+_MOST_TICKS = 12
+
+
+def sweep_figure(sweep: SweepDetail, parameter: str | None = None) -> Figure:
+    """Draw the sweep's metric against ``parameter``, by default a learning rate if there is one.
+
+    Raises:
+        KeyError: the sweep does not vary it.
+    """
+    parameter = parameter_choice(sweep, parameter)
+    trials = [trial for trial in sweep.seeded if parameter in trial.parameters]
+    by_outcome: dict[str, list[TrialView]] = {}
+    for trial in trials:
+        by_outcome.setdefault(outcome(trial), []).append(trial)
+    ranked = by_outcome.get("ranked", [])
+    x = _x_axis(parameter, [trial.parameters[parameter] for trial in trials])
+    points, bands = _ranked(sweep, parameter, ranked)
+    marks: list[Mark] = []
+    fit = sweep_fit(sweep, parameter) if x.kind != "category" else None
+    if fit is not None:
+        curve, band = _fit_curve(fit)
+        points, bands, marks = [*curve, *points], [*band, *bands], _fit_marks(fit)
+    if pending := by_outcome.get("pending"):
+        newest = [trial.value for trial in pending]
+        points.append(
+            _points(
+                sweep,
+                parameter,
+                pending,
+                "not compared yet",
+                role="pending",
+                y=newest,
+                symbol="hollow",
+            )
+        )
+    for kind, name, role in (
+        ("diverged", "diverged", "diverged"),
+        ("gave_up", "failed or stopped", "stopped"),
+    ):
+        if ended := by_outcome.get(kind):
+            points.append(_points(sweep, parameter, ended, name, role=role, symbol="cross", y=[]))
+    if best := [trial for trial in ranked if trial.best]:
+        points.append(
+            _points(
+                sweep,
+                parameter,
+                best,
+                "best",
+                role="best",
+                y=[trial.compared_value for trial in best],
+                symbol="ring",
+                labels=[
+                    f"best {formats.parameter(trial.parameters[parameter], parameter)}"
+                    for trial in best
+                ],
+            )
+        )
+    losses = [trial.compared_value for trial in ranked if trial.compared_value is not None]
+    title = sweep.metric
+    if sweep.compared_at_step is not None:
+        title += f" at step {sweep.compared_at_step:,}"
+    y = Axis(title, "log" if losses and min(losses) > 0 else "linear")
+    return Figure(x, y, points, bands, marks)
+
+
+def _x_axis(parameter: str, values: Sequence[Any]) -> Axis:
+    if not all(is_number(value) for value in values):
+        return Axis(parameter, "category")
+    tried = sorted(set(values))
+    ticks = tuple((value, formats.parameter(value, parameter)) for value in tried)
+    return Axis(
+        parameter,
+        "log" if all(value > 0 for value in tried) else "linear",
+        # Label the tried values themselves instead of the decades between them.
+        ticks if len(ticks) <= _MOST_TICKS else (),
+    )
+
+
+def _ranked(
+    sweep: SweepDetail, parameter: str, trials: Sequence[TrialView]
+) -> tuple[list[Points], list[Band]]:
+    """Return points for each combination of the other parameters. Where there are several, or
+    several trials (seeds) share an x, a line leads through their means, with bars over their range.
+    """
+    groups: dict[str, list[TrialView]] = {}
+    for trial in trials:
+        groups.setdefault(_others(trial, parameter), []).append(trial)
+    drawn: list[Points] = []
+    bands: list[Band] = []
+    for index, (name, members) in enumerate(groups.items()):
+        ordered = sorted(members, key=lambda trial: _order(trial.parameters[parameter]))
+        slot = index if len(groups) > 1 else None
+        by_x: dict[Any, list[float]] = {}
+        for trial in ordered:
+            assert trial.compared_value is not None
+            by_x.setdefault(trial.parameters[parameter], []).append(trial.compared_value)
+        several = len(groups) > 1 or len(by_x) < len(ordered)
+        # A line or a mean through values of different held-out sets would compare them.
+        if several and sweep.held_out != "different":
+            x, columns = list(by_x), by_x.values()
+            means = [math.fsum(values) / len(values) for values in columns]
+            if sweep.noise_band is not None:
+                half = sweep.noise_band / 2
+                bands.append(Band(x, [m - half for m in means], [m + half for m in means]))
+            ranges = [(min(values), max(values)) for values in columns]
+            drawn.append(
+                Points(
+                    "mean", "points", x, means, slot=slot, width=1.0, ranges=ranges, listed=False
+                )
+            )
+        drawn.append(
+            _points(
+                sweep,
+                parameter,
+                ordered,
+                name or sweep.metric,
+                role="points",
+                y=[trial.compared_value for trial in ordered],
+                symbol="dot",
+                slot=slot,
+            )
+        )
+    return drawn, bands
+
+
+def _points(
+    sweep: SweepDetail, parameter: str, trials: Sequence[TrialView], name: str, **look: Any
+) -> Points:
+    return Points(
+        name,
+        x=[trial.parameters[parameter] for trial in trials],
+        texts=[_text(sweep, trial) for trial in trials],
+        runs=[trial.run.id for trial in trials],
+        **look,
+    )
+
+
+def _fit_curve(fit: LrFit) -> tuple[list[Points], list[Band]]:
+    """Return the middle of the curve at each rate, and the band that holds it with 68 %."""
+    curves = fit.curves
+    if curves is None:
+        return [], []
+    rates, mean = curves.rates.tolist(), curves.mean.tolist()
+    low, high = (curves.mean - curves.spread).tolist(), (curves.mean + curves.spread).tolist()
+    return [Points("fit, 68 %", "fit", rates, mean, dash="dash", width=1.5)], [
+        Band(rates, low, high)
+    ]
+
+
+def _fit_marks(fit: LrFit) -> list[Mark]:
+    """Return the probable best rate, and the rates above the best at which trials diverged."""
+    marks = []
+    if fit.recommended is not None:
+        label = f"probably {formats.scientific(fit.recommended, 2)}"
+        marks.append(Mark(fit.recommended, label))
+    if above := [rate for rate in fit.diverged if rate > fit.best]:
+        marks.append(Mark(min(above) / 1.15, until=max(above) * 1.15))
+    return marks
+
+
+def _text(sweep: SweepDetail, trial: TrialView) -> str:
+    value = trial.compared_value if trial.compared_value is not None else trial.value
+    step = sweep.compared_at_step if trial.compared_value is not None else trial.step
+    at = f" at step {step:,}" if step is not None else ""
+    if sweep.held_out == "different":
+        at += f", held-out set {trial.held_out[:8] if trial.held_out else 'not known'}"
+    return "\n".join(
+        (
+            trial.run.name,
+            *(f"{path} {formats.parameter(v, path)}" for path, v in trial.parameters.items()),
+            f"{sweep.metric} {'—' if value is None else f'{value:.4g}'}{at}",
+            trial.run.state,
+        )
+    )
+
+
+def _others(trial: TrialView, parameter: str) -> str:
+    return ", ".join(
+        f"{path.rpartition('.')[2]} {formats.parameter(value, path)}"
+        for path, value in trial.parameters.items()
+        if path != parameter and not is_seed(path)
+    )
+
+
+def _order(value: Any) -> tuple[int, float, str]:
+    return (0, float(value), "") if is_number(value) else (1, 0.0, str(value))

@@ -1,0 +1,131 @@
+"""Figures as SVG: positions, gaps, axes, escaping."""
+
+from __future__ import annotations
+
+import math
+import re
+from html import escape
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from lehr.analysis import figure_svg as svg
+from lehr.analysis.colours import stroke
+from lehr.analysis.figure import Axis, Band, Figure, Mark, Points
+from lehr_testing.html import PageCheck
+
+
+def figure(x, y, *, axis="linear", symbol=None, **changes) -> Figure:
+    points = [Points("a", "run", x, y, symbol=symbol, slot=0), *changes.pop("more", [])]
+    return Figure(Axis("x", axis), Axis("y"), points, **changes)
+
+
+def circles(drawn: str) -> list[tuple[float, float]]:
+    found = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', drawn)
+    return [(float(x), float(y)) for x, y in found]
+
+
+def test_points_are_where_their_values_are():
+    [(x0, y0), (x1, y1), (x2, y2)] = circles(
+        svg.draw(figure([0, 1, 3], [5.0, 5.0, 9.0], symbol="dot"), "t")
+    )
+    assert (x1 - x0) * 2 == pytest.approx(x2 - x1, abs=0.2)
+    assert y0 == y1 > y2
+    assert 0 < x0 < x2 < svg.WIDTH
+    assert 0 < y2 < y0 < svg.HEIGHT
+
+
+def test_a_logarithmic_axis_spaces_decades_equally():
+    [(x0, _), (x1, _), (x2, _)] = circles(
+        svg.draw(figure([1e-4, 1e-3, 1e-2], [1.0, 2.0, 3.0], axis="log", symbol="dot"), "t")
+    )
+    assert x1 - x0 == pytest.approx(x2 - x1, abs=0.2)
+
+
+@pytest.mark.parametrize("gap", [None, math.nan, math.inf])
+def test_a_missing_value_cuts_the_line(gap):
+    drawn = svg.draw(figure([0, 1, 2, 3, 4], [1.0, 2.0, gap, 2.0, 1.0]), "t")
+    assert drawn.count('<path fill="none" stroke="currentColor"') == 2
+    assert "nan" not in drawn
+    assert "inf" not in drawn
+
+
+def test_a_figure_without_values_says_so():
+    for data in (figure([], []), figure([1], [math.nan]), figure([0], [1.0], axis="log")):
+        assert "no values" in svg.draw(data, "t")
+
+
+def test_text_of_users_is_escaped():
+    hostile = "<script>alert(1)</script>\"'"
+    users = Points(
+        hostile, "points", ["a", hostile], [1.0, 2.0], symbol="dot",
+        texts=[hostile] * 2, labels=[hostile] * 2, runs=[hostile] * 2,
+    )  # fmt: skip
+    marks = [Mark(0, hostile)]
+    data = figure(["a", hostile], [1.0, 2.0], axis="category", more=[users], marks=marks)
+    drawn = svg.draw(data, hostile)
+    assert PageCheck(drawn).faults == []
+    assert not {"script", "a"} & set(PageCheck(drawn).tags)
+    assert f'href="/runs/{escape(hostile)}"' in svg.draw(data, hostile, links=True)
+
+
+def test_the_legend_names_each_kind_once_with_its_colour_and_wraps():
+    more = [Points(name, "run", [0], [1], slot=1, dash="dash") for name in ("b", "b", "c" * 90)]
+    drawn = svg.draw(figure([0, 1], [1.0, 2.0], more=more), "t", width=320)
+    texts = re.findall(r'<text class="tick" x="[\d.]+" y="([\d.]+)"[^>]*>([abc.]+)</text>', drawn)
+    assert [(text, y) for y, text in texts] == [
+        ("a", "14.0"),
+        ("b", "14.0"),
+        ("c" * 45 + "...", "32.0"),
+    ]
+    assert 'stroke-dasharray="6 4" d="M' in drawn
+    assert f'class="run" color="{stroke(1).colour}" data-slot="1"' in drawn
+    assert '<text class="tick"' in svg.draw(figure([0, 1], [1.0, 2.0]), "t")
+
+
+def test_trials_without_a_value_are_in_a_strip_above_the_others():
+    ended = Points("diverged", "diverged", [2], [], symbol="cross", texts=["b"], runs=["k3"])
+    drawn = svg.draw(figure([0, 1], [1.0, 2.0], symbol="dot", more=[ended]), "t", links=True)
+    strip = float(re.search(r'y="([\d.]+)" text-anchor="end">stopped', drawn)[1])
+    cross = float(re.search(r'<a href="/runs/k3"><path [^>]*d="M[\d.]+ ([\d.]+)l', drawn)[1])
+    assert cross < strip < min(y for _, y in circles(drawn)[1:])
+    assert "no values" not in svg.draw(Figure(Axis("x"), Axis("y"), [ended]), "t")
+
+
+def test_band_reaches_the_foot_of_a_logarithmic_axis_where_it_is_not_positive():
+    band = Band([1, 2], [-1.0, 0.5], [2.0, 2.0])
+    data = Figure(Axis("x"), Axis("y", "log"), [Points("a", "fit", [1, 2], [1.0, 1.0])], [band])
+    [corners] = re.findall(r'class="band" d="M([^Z]*)Z"', svg.draw(data, "t"))
+    heights = [float(corner.split()[1]) for corner in corners.split("L")]
+    assert heights[3] == svg.HEIGHT - 48
+    assert heights[2] < heights[3]
+
+
+@given(
+    st.lists(st.tuples(st.floats(), st.floats() | st.none()), max_size=8),
+    st.sampled_from(["linear", "log", "category"]),
+)
+@example([(0.0, 1.7e308), (1.0, -1.7e308)], "linear")
+@example([(0.0, 5e-324), (1.0, 0.0)], "linear")
+@example([(1.7e308, 1.7e308), (1e-300, 5e-324)], "log")
+@example([(1.7e308, 1.7e308), (1.6e308, 1.0)], "log")
+@example([(0.0, 1.0), (1.0, 1.0 + 1e-15)], "linear")
+@example([(5.684804840213573e307, 0.0)], "log")
+def test_any_values_give_a_balanced_figure_inside_its_frame(points, axis):
+    data = figure([x for x, _ in points], [y for _, y in points], axis=axis, symbol="dot")
+    drawn = svg.draw(data, "t")
+    assert PageCheck(drawn).faults == []
+    for x, y in circles(drawn):
+        assert 0 <= x <= svg.WIDTH
+        assert 0 <= y <= svg.HEIGHT
+
+
+@given(st.floats(-1e9, 1e9), st.floats(1e-6, 1e9))
+def test_ticks_are_few_round_and_inside(low, span):
+    high = low + span
+    if not high > low or span < abs(low) * 1e-9:
+        return
+    found = svg.ticks("linear", low, high, 6)
+    assert len(found) <= 12
+    assert all(low - span * 1e-6 <= tick <= high + span * 1e-6 for tick in found)
