@@ -1,19 +1,13 @@
-"""Read offline files of W&B by the record schema of W&B.
-
-The files are LevelDB logs (https://github.com/google/leveldb/blob/main/doc/log_format.md) behind
-a header of seven bytes; wandb reads them in its Go core only, so the framing is read here.
-"""
+"""Read offline files of W&B by the record schema of W&B."""
 
 from __future__ import annotations
 
 import json
-import struct
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-_BLOCK = 32_768
-_HEADER = 7
+from lehr.curve_files.wandb_file import records
 
 
 @dataclass
@@ -47,7 +41,7 @@ def read(path: Path) -> OfflineRun:
     from wandb.proto import wandb_internal_pb2 as pb
 
     found = OfflineRun(path)
-    for data in _records(path.read_bytes()):
+    for data in records(path):
         record = pb.Record()
         record.ParseFromString(data)
         kind = record.WhichOneof("record_type")
@@ -67,22 +61,3 @@ def read(path: Path) -> OfflineRun:
 
 def _items(items: Any) -> dict[str, Any]:
     return {"/".join([i.key] if i.key else i.nested_key): json.loads(i.value_json) for i in items}
-
-
-def _records(data: bytes) -> Any:
-    assert data.startswith(b":W&B"), data[:_HEADER]
-    at, record = _HEADER, b""
-    while at + 7 <= len(data):
-        left = _BLOCK - at % _BLOCK
-        if left < 7:
-            at += left
-            continue
-        _, length, kind = struct.unpack_from("<IHB", data, at)
-        if kind == 0:
-            at += left
-            continue
-        record += data[at + 7 : at + 7 + length]
-        at += 7 + length
-        if kind in {1, 4}:
-            yield record
-            record = b""

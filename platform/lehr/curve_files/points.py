@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from lehr.errors import UserError
+from lehr_trainer.extras import install
 
 
 class CurveRow(NamedTuple):
@@ -50,3 +51,12 @@ Points = Iterator[Point]
 
 def unreadable(path: object, why: str, hint: str | None = None) -> UserError:
     return UserError(f"{path}: {why}", hint=hint)
+
+
+def needs(path: object, package: str) -> UserError:
+    """Return the error of a file that only a missing package can decode."""
+    return unreadable(
+        path,
+        f"reading it needs the {package} package, which is not installed.",
+        f"{install(f'lehr[{package}]')}, or export the run as CSV",
+    )

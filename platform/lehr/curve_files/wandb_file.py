@@ -1,7 +1,8 @@
 """History of W&B offline files, ``run-<id>.wandb``.
 
 The file is a LevelDB log (https://github.com/google/leveldb/blob/main/doc/log_format.md) behind
-seven bytes; its records are protobuf messages that the wandb package defines.
+seven bytes; its records are protobuf messages that the wandb package defines. The package reads
+such files in its Go core only.
 """
 
 from __future__ import annotations
@@ -14,8 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lehr.curve_files.points import CurveRow, Points, Remark, unreadable
-from lehr_trainer.extras import install
+from lehr.curve_files.points import CurveRow, Points, Remark, needs, unreadable
 from lehr_trainer.files import open_regular
 
 MAGIC = b":W&B"
@@ -46,16 +46,12 @@ def points(path: Path) -> Points:
     try:
         from wandb.proto import wandb_internal_pb2 as pb
     except ImportError:
-        raise unreadable(
-            path,
-            "reading a W&B offline file needs the wandb package, which is not installed.",
-            f"{install('lehr[wandb]')}, or export the run as CSV",
-        ) from None
+        raise needs(path, "wandb") from None
     from google.protobuf.message import DecodeError
 
     count = 0
     declared: list[str] = []
-    for data in _records(path):
+    for data in records(path):
         record = pb.Record()
         try:
             record.ParseFromString(data)
@@ -93,7 +89,12 @@ def _values(history: Any) -> dict[str, float]:
     return found
 
 
-def _records(path: Path) -> Iterator[bytes]:
+def records(path: Path) -> Iterator[bytes]:
+    """Yield each record as bytes, as far as the file goes.
+
+    Raises:
+        UserError: the file is none of W&B's.
+    """
     with open_regular(path, follow=True) as file:
         if not file.read(_FILE_HEADER).startswith(MAGIC):
             raise unreadable(path, "it is no W&B offline file.")

@@ -1,10 +1,13 @@
 """TensorBoard event files: scalars of both kinds, several files, damage."""
 
+import sys
+
 import pytest
 
 from lehr.curve_files import read_curves
 from lehr.errors import UserError
 from lehr_testing.tfevents import scalar, tensor, version, write
+from lehr_trainer import extras
 
 NAME = "events.out.tfevents.1700000000.host.1.0"
 
@@ -65,3 +68,17 @@ def test_undecodable_event_is_named(tmp_path):
     path = write(tmp_path / NAME, [scalar(1, loss=1.0), b"\xff\xff\xff"])
     with pytest.raises(UserError, match="event 2 cannot be decoded"):
         read_curves(path)
+
+
+@pytest.mark.parametrize("package", ["tensorboard", "wandb"])
+def test_missing_package_is_one_error_that_names_its_extra(tmp_path, monkeypatch, package):
+    path = write(tmp_path / NAME, [scalar(1, loss=1.0)])
+    if package == "wandb":
+        path = tmp_path / "run-a.wandb"
+        path.write_bytes(b":W&B\xe1\xbe\x00")
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(UserError, match=f"needs the {package} package, which is not") as error:
+        read_curves(path)
+    assert extras.install(f"lehr[{package}]") in error.value.hint

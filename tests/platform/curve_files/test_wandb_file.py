@@ -1,6 +1,5 @@
 """W&B offline files, written by wandb itself."""
 
-import builtins
 import json
 import struct
 import subprocess
@@ -11,7 +10,6 @@ import pytest
 from lehr.curve_files import read_curves, wandb_file
 from lehr.errors import UserError
 from lehr_testing import cli
-from lehr_trainer import extras
 
 WRITE = """
 import sys, wandb
@@ -63,20 +61,6 @@ def test_torn_file_is_read_as_far_as_it_goes(written, tmp_path):
     steps = list(read_curves(torn).curves["train/loss"].steps)
     assert steps == list(range(len(steps)))
     assert 100 < len(steps) < 300
-
-
-def test_missing_wandb_is_one_clear_error(written, monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *args, **options):
-        if name.startswith("wandb"):
-            raise ImportError(name)
-        return real(name, *args, **options)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(UserError, match="needs the wandb package, which is not installed") as error:
-        read_curves(written[1])
-    assert extras.install("lehr[wandb]") in error.value.hint
 
 
 def test_damaged_record_ends_the_file_with_a_remark(written, tmp_path):
