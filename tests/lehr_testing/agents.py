@@ -40,7 +40,7 @@ class Agent:
 
 @asynccontextmanager
 async def agent(home: Path, *options: str, **environment: str) -> AsyncIterator[Agent]:
-    """Start ``lehr mcp`` with these options; ``home`` has its accounts."""
+    """Start ``lehr mcp`` with these options; ``home`` is its LEHR_HOME."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("LEHR_")}
     parameters = StdioServerParameters(
         command=sys.executable,

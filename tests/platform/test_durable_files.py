@@ -10,7 +10,6 @@ import pytest
 from lehr import home as homes
 from lehr.alerting.webhooks import Webhooks
 from lehr.cluster.tokens import AttemptTokens
-from lehr.mcp_server.ledger import Book, Ledger
 from lehr.node import procfs
 from lehr.secret_store import SecretStore
 
@@ -19,7 +18,6 @@ WRITES = {
     "webhooks.json": lambda home: Webhooks(home).put("team", "https://example.org/hook"),
     "token": homes.ensure_token,
     "attempt-key": AttemptTokens,
-    "search.json": lambda home: Ledger(home, "search", "http://s").save(Book(server="http://s")),
     "exit.json": lambda home: procfs.write_json(str(home / "exit.json"), {}, durable=True),
 }
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lehr.cli.connect import connect
-from lehr.cli.output import JsonOption, notes, print_json
+from lehr.cli.output import JsonOption, notes, print_json, to_jsonable
 from lehr.errors import UserError
 from lehr_trainer import extras
 
@@ -21,35 +21,8 @@ def mcp(
         bool,
         typer.Option(
             "--may-launch/--read-only",
-            help="Let the agent launch within the budget. Default: it can only read.",
-        ),
-    ] = False,
-    budget_gpu_hours: Annotated[
-        float | None,
-        typer.Option(min=0, help="Maximum GPU-hours of all launches of the account together."),
-    ] = None,
-    budget_dollars: Annotated[
-        float | None,
-        typer.Option(
-            min=0, help="Maximum cost in dollars of all launches of the account together."
-        ),
-    ] = None,
-    account: Annotated[
-        str,
-        typer.Option(
-            help="Name of the account whose budget the launches use. It is stored on this machine "
-            "and survives restarts. A new name starts a new account."
-        ),
-    ] = "default",
-    price: Annotated[
-        float | None,
-        typer.Option(min=0, help="Dollars per GPU-hour, instead of Lehr's table of GPUs."),
-    ] = None,
-    may_stop_others: Annotated[
-        bool,
-        typer.Option(
-            "--may-stop-others",
-            help="Also let the agent cancel and pause runs that others launched.",
+            help="Let the agent launch within the budget of the token, and stop what was "
+            "submitted with it. Default: it can only read.",
         ),
     ] = False,
     as_json: JsonOption = False,
@@ -59,23 +32,23 @@ def mcp(
     Agents start this command themselves; docs/mcp.md shows how to configure them. It needs the
     extra lehr[mcp].
 
-    JSON: prints the account and ends: {mcp: {may_launch, account, tools: [...], budget: {limit,
-    used, promised, left, launched, unanswered_requests}}}; ``budget`` is null when read-only.
+    JSON: prints its tools and ends: {mcp: {may_launch, tools: [...], budget: BudgetView}};
+    ``budget`` is null when read-only.
     """
     extras.need("mcp")
-    from lehr import home
-    from lehr.mcp_server.budget import Limits
-    from lehr.mcp_server.server import AgentSettings, LehrMcp
+    from lehr.mcp_server.server import mcp_server, tools
 
-    limits = Limits(gpu_hours=budget_gpu_hours, dollars=budget_dollars)
-    _check(limits.there, may_launch=may_launch, may_stop_others=may_stop_others)
     client = connect()
-    settings = AgentSettings(may_launch, may_stop_others, account, limits, price)
-    made = LehrMcp(client, home.home() / "mcp", settings)
+    budget = client.budget() if may_launch else None
+    if budget is not None and budget.gpu_hours is None:
+        raise UserError(
+            f"--may-launch needs a token with a budget, and the token {budget.name!r} has none.",
+            hint="lehr admin token create agent --role researcher --gpu-hours 20, and give it to "
+            "lehr mcp as LEHR_TOKEN, with LEHR_SERVER.",
+        )
     if as_json:
-        budget = made.launching.budget() if may_launch else None
-        facts = {"may_launch": may_launch, "account": account, "tools": list(made.tools)}
-        print_json({"mcp": {**facts, "budget": budget}})
+        facts = {"may_launch": may_launch, "tools": list(tools(may_launch=may_launch))}
+        print_json({"mcp": {**facts, "budget": to_jsonable(budget)}})
         return
     client.health()
     if sys.stdin.isatty():
@@ -83,20 +56,4 @@ def mcp(
             "Waiting for a client of the Model Context Protocol on standard input. Agents start "
             "this command themselves: see docs/mcp.md. Ctrl-C ends it."
         )
-    made.serve()
-
-
-def _check(limited: bool, *, may_launch: bool, may_stop_others: bool) -> None:
-    if may_launch and not limited:
-        raise UserError(
-            "--may-launch needs a budget.",
-            hint="lehr mcp --may-launch --budget-gpu-hours 20   or   --budget-dollars 50",
-        )
-    if not may_launch and limited:
-        raise UserError(
-            "a budget is for launches, and this is read-only.", hint="Add --may-launch."
-        )
-    if not may_launch and may_stop_others:
-        raise UserError(
-            "--may-stop-others needs --may-launch.", hint="Add --may-launch and a budget."
-        )
+    mcp_server(client, may_launch=may_launch).run("stdio")

@@ -82,6 +82,7 @@ class Run(RunMetricMethods, RunLogMethods, RunCheckpointMethods):
         *,
         code: Literal["same", "current"] = "same",
         optimizer_state: Literal["keep", "fresh"] = "keep",
+        provenance: Mapping[str, Any] | None = None,
         idempotency_key: str | None = None,
     ) -> Run:
         """Start a new run from a checkpoint of this one, with changes.
@@ -96,13 +97,14 @@ class Run(RunMetricMethods, RunLogMethods, RunCheckpointMethods):
             code: same: train with the code of this run; current: with the code as it is here now.
             optimizer_state: fresh starts the optimizer without the checkpoint's state, as another
                 optimizer must.
+            provenance: where the request comes from. Default: commit, host and command.
             idempotency_key: identifies this request, so that repeating it is safe.
 
         Raises:
             NotFound: there is no checkpoint at that step; the nearest is named.
             SpecError: a change is wrong, or would need other weights than the checkpoint's.
         """
-        from lehr.client.provenance import provenance
+        from lehr.client.provenance import provenance as gathered
 
         given = dict(changes) if isinstance(changes, Mapping) else list(changes)
         if code == "current":
@@ -111,7 +113,7 @@ class Run(RunMetricMethods, RunLogMethods, RunCheckpointMethods):
             "step": step,
             "changes": given,
             "optimizer_state": optimizer_state,
-            "provenance": provenance(None),
+            "provenance": dict(provenance or gathered(None)),
         }
         answer = recorded(self._transport, f"/runs/{self.id}/fork", body, idempotency_key)
         return Run(self._transport, RunDetail.model_validate_json(answer))

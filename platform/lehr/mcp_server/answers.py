@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 from lehr import formats
 
 if TYPE_CHECKING:
-    from lehr.schemas.cost import CostView
+    from lehr.schemas.cluster import QueueEntry
     from lehr.schemas.runs import RunView
     from lehr.schemas.streams import Series
+    from lehr.schemas.sweeps import TrialView
 
 Answer = dict[str, Any]
 MOST_CHARACTERS = 16_000
 """Of one answer: about 5,000 tokens. Tools page long before; this is the last limit."""
 LONGEST_TEXT = 2_000
 _DIGITS = 6
+_LONG = ("memory_stages", "usual_batches", "corpus_tokens", "embedding_parameters")
 
 
 def text_of(answer: Answer) -> str:
@@ -76,8 +78,42 @@ def brief_run(view: RunView) -> Answer:
     }
 
 
-def cost_of(view: CostView | None) -> Answer | None:
-    return None if view is None else view.model_dump(exclude={"gpu", "dollars_per_gpu_hour"})
+def brief_queued(entry: QueueEntry) -> Answer:
+    return {
+        "position": entry.position,
+        "id": entry.run_id,
+        "name": entry.name,
+        "needs": f"{entry.gpus} x {entry.gpu_type or 'any GPU'}",
+        "priority": entry.priority,
+        "why": entry.reason,
+        "waits_since": ago(entry.queued_at),
+    }
+
+
+def brief_trial(trial: TrialView) -> Answer:
+    compared = trial.compared_value
+    return {
+        "rank": trial.rank,
+        "run": trial.run.id,
+        "parameters": trial.parameters,
+        "value": trial.value if compared is None else compared,
+        "state": trial.run.state,
+        "why": trial.run.reason if trial.run.state in {"failed", "queued"} else None,
+        "step": trial.run.step,
+    }
+
+
+def brief_plan(made: Answer) -> Answer:
+    """Return the plan without its longest parts; of a sweep, the first trials."""
+    short = {name: value for name, value in made.items() if name not in _LONG}
+    for name in ("plan", "trials", "stages"):
+        inner = short.get(name)
+        if isinstance(inner, dict):
+            short[name] = brief_plan(inner)
+        elif isinstance(inner, list):
+            short[name] = [brief_plan(part) for part in inner[:10]]
+            short[f"{name}_total"] = len(inner)
+    return short
 
 
 def curve(series: Series) -> Answer:

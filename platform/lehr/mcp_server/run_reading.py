@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from lehr.errors import NotFound, nearest
 from lehr.mcp_server.answers import Answer, ago, brief_run, clipped, curve
 from lehr.mcp_server.launching import Ref
 from lehr.mcp_server.reading import Limit
@@ -37,23 +36,12 @@ class RunReading:
     ) -> Answer:
         """List the metrics of a run, each with points, last value and range."""
         # Not a regular expression: one can take hours, and no other thread would run, not even the
-        # watch over the budget.
+        # one that answers the agent.
         pattern = f"*{matching}*".replace("[", "[[]")
         known = [one for one in self._client.run(ref).metrics() if fnmatchcase(one.name, pattern)]
-        return {
-            "metrics": [
-                {
-                    "name": one.name,
-                    "points": one.points,
-                    "last": one.last,
-                    "at_step": one.last_step,
-                    "min": one.minimum,
-                    "max": one.maximum,
-                }
-                for one in known[:limit]
-            ],
-            "total": len(known),
-        }
+        fields = {"name", "points", "last", "last_step", "minimum", "maximum"}
+        shown = [metric.model_dump(mode="json", include=fields) for metric in known[:limit]]
+        return {"metrics": shown, "total": len(known)}
 
     def history(
         self,
@@ -67,21 +55,12 @@ class RunReading:
     ) -> Answer:
         """Read curves of a run, reduced to a few points; narrow first and last to see more."""
         run = self._client.run(ref)
-        known = [one.name for one in run.metrics()]
-        for name in names:
-            if name not in known:
-                near = nearest(name, known)
-                raise NotFound(
-                    f"run {run.name} has no metric {name!r}.",
-                    hint=f"Did you mean {near}?" if near else "List them with metrics.",
-                )
         params = {"name": names, "x": x, "points": points, "smoothing": smoothing}
         answer = self._client.transport.get(
             f"/runs/{run.id}/series", {**params, "from": first, "to": last}
         )
-        return {
-            "curves": [curve(one) for one in TypeAdapter(list[Series]).validate_json(answer)],
-        }
+        curves = TypeAdapter(list[Series]).validate_json(answer)
+        return {"curves": [curve(series) for series in curves]}
 
     def logs(
         self,
@@ -113,29 +92,22 @@ class RunReading:
     ) -> Answer:
         """Find lines of a whole log that contain a text, ignoring case."""
         hits = self._client.run(ref).search_logs(text, name, attempt=attempt)
-        found = list(itertools.islice(hits, limit + 1))
-        return {
-            "lines": [
-                {"offset": one.offset, "text": clipped(one.text, _LINE)} for one in found[:limit]
-            ],
-            "more": len(found) > limit or None,
-        }
+        lines = [
+            {"offset": hit.offset, "text": clipped(hit.text, _LINE)}
+            for hit in itertools.islice(hits, limit + 1)
+        ]
+        return {"lines": lines[:limit], "more": len(lines) > limit or None}
 
     def events(self, ref: Ref, limit: Limit = 30) -> Answer:
         """List the newest events of a run: transitions, requests, checkpoints, warnings."""
-        found = self._client.run(ref).events()
+        events = self._client.run(ref).events()
+        fields = {"kind", "message", "step", "attempt"}
         return {
             "events": [
-                {
-                    "when": ago(one.at),
-                    "kind": one.kind,
-                    "message": clipped(one.message, 600),
-                    "step": one.step,
-                    "attempt": one.attempt,
-                }
-                for one in found[-limit:]
+                {"when": ago(event.at), **event.model_dump(mode="json", include=fields)}
+                for event in events[-limit:]
             ],
-            "earlier": max(len(found) - limit, 0) or None,
+            "earlier": max(len(events) - limit, 0) or None,
         }
 
     def checkpoints(self, ref: Ref, limit: Limit = 20) -> Answer:
@@ -148,15 +120,6 @@ class RunReading:
         return {
             "checkpoints": [one.model_dump(mode="json", include=fields) for one in saved[-limit:]],
             "earlier": max(len(saved) - limit, 0) or None,
-        }
-
-    def code(self, ref: Ref) -> Answer:
-        """List the files of the code that a run trains with, and its digest."""
-        found = self._client.code(ref)
-        return {
-            "digest": found.digest,
-            "installed": found.installed,
-            "files": [{"name": one.name, "bytes": one.bytes} for one in found.files],
         }
 
     def code_diff(

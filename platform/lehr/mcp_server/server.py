@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import functools
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
 
 from mcp.server import MCPServer
+from mcp.server.mcpserver.exceptions import ResourceError, ToolError
 from mcp_types import ToolAnnotations
 
 from lehr import __version__
-from lehr.mcp_server.budget import AgentBudget, Limits
-from lehr.mcp_server.errors import tool
-from lehr.mcp_server.estimates import LaunchEstimates
+from lehr.errors import LehrError, NotFound, nearest
+from lehr.mcp_server.answers import Answer, text_of
 from lehr.mcp_server.launching import Launching
-from lehr.mcp_server.ledger import Ledger
 from lehr.mcp_server.reading import Reading
-from lehr.mcp_server.resources import add_resources
 from lehr.mcp_server.run_reading import RunReading
-from lehr.mcp_server.watch import BudgetWatch
 
 if TYPE_CHECKING:
     from lehr.client import Client
 
 GENERAL_READS = (
     "overview", "list_runs", "show_run", "list_sweeps", "show_sweep", "list_rollouts",
-    "show_rollout", "compare", "queue", "cluster", "plan", "transfer", "report",
-    "example_spec",
+    "show_rollout", "compare", "queue", "cluster", "plan", "transfer", "example_spec",
 )  # fmt: skip
 RUN_READS = (
-    "metrics", "history", "logs", "search_logs", "events", "checkpoints", "code", "code_diff",
+    "metrics",
+    "history",
+    "logs",
+    "search_logs",
+    "events",
+    "checkpoints",
+    "code_diff",
     "diagnose",
-)  # fmt: skip
+)
 READS = (*GENERAL_READS, *RUN_READS)
 LAUNCHES = (
     "submit_run", "launch_sweep", "launch_rollout", "retry", "resume", "extend_sweep",
@@ -52,81 +52,98 @@ _READ_ONLY = "\nThis server is read-only: it has no tools that launch or stop."
 _MAY_LAUNCH = """
 Launches count against a budget, shown by the tool budget. A launch over it is refused, and runs are
 paused if they use more than it. Give each launch a request_id of your own; repeat it to be safe."""
+_KINDS: tuple[Literal["run", "sweep", "rollout"], ...] = ("run", "sweep", "rollout")
 
 
-@dataclass(frozen=True)
-class AgentSettings:
-    """What a person allows."""
-
-    may_launch: bool = False
-    may_stop_others: bool = False
-    account: str = "default"
-    limits: Limits = field(default_factory=Limits)
-    price: float | None = None
-    """Dollars per GPU-hour; None: of Lehr's table of GPUs."""
+def tools(*, may_launch: bool) -> tuple[str, ...]:
+    """Return the names of the tools."""
+    return (*READS, "budget", *LAUNCHES, *STOPS) if may_launch else READS
 
 
-class LehrMcp:
-    """The tools and resources for one Lehr server."""
+def mcp_server(client: Client, *, may_launch: bool) -> MCPServer:
+    """Return the tools and resources for one Lehr server."""
+    server = MCPServer(
+        "lehr",
+        title="Lehr",
+        version=__version__,
+        instructions=_INSTRUCTIONS + (_MAY_LAUNCH if may_launch else _READ_ONLY),
+        log_level="WARNING",
+    )
+    reading = Reading(client)
+    _add(server, reading, GENERAL_READS, read_only_hint=True)
+    _add(server, RunReading(client), RUN_READS, read_only_hint=True)
+    if may_launch:
+        launching = Launching(client)
+        _add(server, launching, ("budget",), read_only_hint=True)
+        _add(server, launching, LAUNCHES, idempotent_hint=True, destructive_hint=False)
+        _add(server, launching, STOPS, idempotent_hint=True, destructive_hint=True)
+    _add_resources(server, client, reading)
+    return server
 
-    def __init__(self, client: Client, ledgers: Path, settings: AgentSettings) -> None:
-        """``ledgers``: the folder of the accounts."""
-        self.settings = settings
-        estimates = LaunchEstimates(client, price=settings.price)
-        reading = Reading(client, estimates)
-        ledger = Ledger(ledgers, settings.account, client.server)
-        budget = AgentBudget(client, settings.limits, price=settings.price)
-        self._watch = BudgetWatch(ledger, budget)
-        self.launching = Launching(
-            client,
-            ledger,
-            budget,
-            estimates,
-            may_stop_others=settings.may_stop_others,
+
+def _add(server: MCPServer, part: Any, names: tuple[str, ...], **hints: bool) -> None:
+    for name in names:
+        server.add_tool(
+            _tool(getattr(part, name)),
+            name=name,
+            annotations=ToolAnnotations(open_world_hint=False, **hints),
+            structured_output=False,
         )
-        self.server = MCPServer(
-            "lehr",
-            title="Lehr",
-            version=__version__,
-            instructions=_INSTRUCTIONS + (_MAY_LAUNCH if settings.may_launch else _READ_ONLY),
-            log_level="WARNING",
-        )
-        self._add(reading, GENERAL_READS, read_only_hint=True)
-        self._add(RunReading(client), RUN_READS, read_only_hint=True)
-        if settings.may_launch:
-            self._add(self.launching, ("budget",), read_only_hint=True)
-            self._add(self.launching, LAUNCHES, idempotent_hint=True, destructive_hint=False)
-            self._add(self.launching, STOPS, idempotent_hint=True, destructive_hint=True)
-        add_resources(self.server, client, reading)
 
-    @property
-    def tools(self) -> tuple[str, ...]:
-        """Return the names of its tools."""
-        return (*READS, "budget", *LAUNCHES, *STOPS) if self.settings.may_launch else READS
 
-    def serve(self) -> None:
-        """Serve one client on standard input and output, until it closes them."""
-        with self._watched():
-            self.server.run("stdio")
+def _tool(method: Callable[..., Answer]) -> Callable[..., str]:
+    """Make a tool of a method: its answer becomes short JSON, an error of Lehr a tool's error."""
 
-    @contextmanager
-    def _watched(self) -> Iterator[None]:
-        if not self.settings.may_launch:
-            yield
-            return
-        stop = threading.Event()
-        threading.Thread(target=self._watch.watch, args=(stop,), daemon=True).start()
+    @functools.wraps(method)
+    def answer(*args: Any, **given: Any) -> str:
         try:
-            yield
-        finally:
-            stop.set()
+            return text_of(method(*args, **given))
+        except LehrError as error:
+            raise ToolError(str(error)) from error
 
-    def _add(self, of: Any, names: tuple[str, ...], **hints: bool) -> None:
-        for name in names:
-            method: Callable[..., Any] = getattr(of, name)
-            self.server.add_tool(
-                tool(method),
-                name=name,
-                annotations=ToolAnnotations(open_world_hint=False, **hints),
-                structured_output=False,
-            )
+    # The tool's schema is made from the annotations: it returns text, whatever the method returns.
+    answer.__annotations__ = {**method.__annotations__, "return": "str"}
+    return answer
+
+
+def _add_resources(server: MCPServer, client: Client, reading: Reading) -> None:
+    """Add runs, sweeps, rollouts, configs and the schemas of specs, by URI."""
+
+    def add(uri: str, media_type: str, about: str | None, read: Callable[[str], str]) -> None:
+        @server.resource(f"lehr://{uri}", name=uri, mime_type=media_type, description=about)
+        def content(ref: str) -> str:
+            try:
+                return read(ref)
+            except LehrError as error:
+                raise ResourceError(str(error)) from error
+
+    def config(ref: str) -> str:
+        """Return the resolved training config of a run."""
+        return client.transport.text(f"/runs/{client.run(ref).id}/config")
+
+    def schema(ref: str) -> str:
+        """Return the JSON Schema of a run's, sweep's or rollout's spec."""
+        from lehr.specs import json_schema
+
+        for kind in _KINDS:
+            if ref == kind:
+                return json.dumps(json_schema(kind), separators=(",", ":"))
+        near = nearest(ref, _KINDS)
+        raise NotFound(
+            f"there is no schema {ref!r}.",
+            hint=f"Did you mean {near}?" if near else f"There are: {', '.join(_KINDS)}.",
+        )
+
+    for noun, show in (
+        ("run", reading.show_run),
+        ("sweep", reading.show_sweep),
+        ("rollout", reading.show_rollout),
+    ):
+        read = functools.partial(_text, show)
+        add(f"{noun}s/{{ref}}", "application/json", show.__doc__, read)
+    add("runs/{ref}/config", "application/yaml", config.__doc__, config)
+    add("schema/{ref}", "application/schema+json", schema.__doc__, schema)
+
+
+def _text(show: Callable[[str], Answer], ref: str) -> str:
+    return text_of(show(ref))

@@ -15,7 +15,7 @@ from lehr.client import Client
 from lehr.client.plan_server import PlanServer, places
 from lehr.control.lifecycle import RunState
 from lehr.errors import PlanRefused
-from lehr.mcp_server.estimates import LaunchEstimates
+from lehr.mcp_server.reading import planned
 from lehr.schemas.cluster import ClusterView, GpuView, NodeView
 from lehr.specs import Resources, RunSpec, parse_spec
 from lehr_testing import cli, seeding
@@ -183,7 +183,7 @@ def test_what_does_not_fit_in_the_only_kind_of_the_cluster_is_refused_everywhere
     spec = parse_spec(big())
     assert isinstance(spec, RunSpec)
     with pytest.raises(Exception, match="too much: an H100 has 85 GB"):
-        LaunchEstimates(client).of(spec)
+        planned(client, spec)
 
 
 def test_types_of_gpus_are_counted_by_whole_words():

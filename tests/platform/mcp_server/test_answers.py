@@ -6,7 +6,6 @@ import json
 import math
 
 from lehr.mcp_server.answers import MOST_CHARACTERS, clipped, text_of
-from lehr.mcp_server.plain_text import plain
 
 
 def test_long_list_is_cut_and_counted() -> None:
@@ -25,11 +24,3 @@ def test_long_text_is_cut() -> None:
 def test_empty_fields_are_left_out_and_numbers_are_short() -> None:
     answer = {"none": None, "list": [], "loss": 3.14159265, "zero": 0, "bad": math.nan}
     assert json.loads(text_of(answer)) == {"loss": 3.14159, "zero": 0, "bad": "nan"}
-
-
-def test_page_becomes_lines_without_style_and_figures() -> None:
-    page = (
-        "<head><title>x</title></head><style>p{}</style><h1>A run</h1>"
-        "<table><tr><td>loss</td><td>3.2 &lt; 4</td></tr></table><svg><text>9</text></svg><p>End"
-    )
-    assert plain(page) == "A run\nloss | 3.2 < 4\nEnd"

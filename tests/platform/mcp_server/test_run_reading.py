@@ -10,7 +10,6 @@ from lehr import Client
 from lehr.capsules import archive
 from lehr.capsules.archive import SourceFile
 from lehr.mcp_server.answers import text_of
-from lehr.mcp_server.estimates import LaunchEstimates
 from lehr.mcp_server.reading import Reading
 from lehr.mcp_server.run_reading import RunReading
 from lehr_testing.api import RUN_SPEC, TOKEN, begin, ingest, line, metrics, served, started
@@ -34,7 +33,7 @@ def test_program_without_a_number_of_steps_is_shown_with_its_arguments(server):
     run = client.submit(PROGRAM)
     attempt = begin(api.store, run.id)
     ingest(api.store, attempt, line("started", device="cpu", total_steps=0) + metrics(1, 7))
-    shown = Reading(client, LaunchEstimates(client, price=None)).show_run("program")
+    shown = Reading(client).show_run("program")
     assert (shown["step"], shown["of"], shown["train"]) == (7, None, None)
     assert shown["trainer"]["args"] == {"epochs": 3, "lr": 0.1}
     assert '"of"' not in text_of(shown)
@@ -44,9 +43,7 @@ def test_note_is_the_one_that_people_have_edited(server):
     _, client = server
     run = client.submit({**RUN_SPEC, "name": "noted", "notes": "first"})
     client.transport.put(f"/runs/{run.id}/note", {"note": "second"})
-    assert (
-        Reading(client, LaunchEstimates(client, price=None)).show_run("noted")["note"] == "second"
-    )
+    assert Reading(client).show_run("noted")["note"] == "second"
 
 
 def test_checkpoints_are_listed_with_why_they_are_kept(server):
@@ -67,7 +64,7 @@ def test_checkpoints_are_listed_with_why_they_are_kept(server):
     assert found["earlier"] == 1
 
 
-def test_code_is_listed_and_compared_by_file(server, tmp_path):
+def test_code_is_compared_by_file(server, tmp_path):
     _, client = server
     for name, text in (("one", "print(1)\n"), ("two", "print(2)\n")):
         (tmp_path / "train.py").write_text(text)
@@ -79,7 +76,6 @@ def test_code_is_listed_and_compared_by_file(server, tmp_path):
         client.transport.upload(f"/code/{digest}", output, size)
         client.submit({**PROGRAM, "name": name, "code": {"digest": digest}})
     reading = RunReading(client)
-    assert reading.code("one")["files"] == [{"name": "project/train.py", "bytes": 9}]
     [change] = reading.code_diff("one", "two")["changes"]
     assert (change["name"], change["change"]) == ("project/train.py", "changed")
     assert "+print(2)" in change["patch"]

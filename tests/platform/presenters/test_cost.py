@@ -6,7 +6,6 @@ import pytest
 
 from lehr import formats
 from lehr.analysis.plan import plan_run
-from lehr.mcp_server import answers
 from lehr.presenters import cost
 from lehr.report import parts
 from lehr.specs import RolloutSpec, RunSpec
@@ -68,7 +67,6 @@ def test_every_face_says_how_the_planned_cost_was_obtained(api, device, basis):
         assert view.planned_basis == basis
         assert formats.cost(view).endswith(basis)
         assert parts.cost(view)[0][1].endswith(basis)
-        assert answers.cost_of(view)["planned_basis"] == basis
 
 
 def test_large_sweep_is_planned_by_some_of_its_trials(api, monkeypatch):
