@@ -33,10 +33,10 @@ READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _API = "/api/v1"
 _ADMINS_ONLY = re.compile(
     rf"{_API}/(?:tokens|audit)(?:/|\Z)"
-    rf"|{_API}/cluster/(?:nodes/[^/]+/(?:exclude|readmit)|join|leave)\Z"
+    rf"|{_API}/cluster/(?:nodes/[^/]+/(?:exclude|readmit|until)|join|leave)\Z"
 )
 """Paths whose requests need an admin, except that reading the cluster needs none."""
-_ADMINS_CHANGE = re.compile(rf"{_API}/(?:webhooks|secrets|quotas|maintenance)(?:/|\Z)")
+_ADMINS_CHANGE = re.compile(rf"{_API}/(?:webhooks|secrets|quotas)(?:/|\Z)")
 """Paths that everybody may read and admins may change."""
 _ONLY_READ = re.compile(rf"{_API}/(?:sweeps/[^/]+/transfer|login-links)\Z|/logout\Z")
 """Paths that are posted to, and change nothing that others see."""

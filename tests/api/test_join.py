@@ -125,3 +125,24 @@ def test_machine_does_not_join_while_ray_starts(api, monkeypatch):
     answer = api[1].post(JOIN, json={"node": "gpu-2"})
     assert answer.json()["detail"] == "Ray is still starting (the last try failed: no space left)."
     assert isinstance(problem_error(answer.status_code, answer.content), RayStarting)
+
+
+def test_machine_joins_until_a_time_and_a_later_join_keeps_it_until_it_is_over(api, monkeypatch):
+    monkeypatch.setattr(routes, "ray_access", lambda *_, **__: RayAccess("10.0.0.1:1", None))
+    made, client = api
+    until, own = made.store.clock() + 3600, bearer(node_tokens.node_token(TOKEN, "n1"))
+
+    def join(**body):
+        answer = client.post(JOIN, json={"node": "n1", **body}, headers=own)
+        assert answer.status_code == 200, answer.json()
+        return made.store.nodes.until()
+
+    over = client.post(JOIN, json={"node": "n1", "readmit": True, "until": 1.0}, headers=own)
+    assert over.status_code == 422
+    assert "it must be after now" in over.json()["detail"]
+    # A check and a keeper's question change nothing.
+    assert join(until=until) == join(until=until, readmit=True, check=True) == {}
+    assert join(until=until, readmit=True) == {"n1": until}
+    assert join(readmit=True) == {"n1": until}
+    made.store.nodes.set_until("n1", made.store.clock() - 1)
+    assert join(readmit=True) == {}

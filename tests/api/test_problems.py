@@ -121,9 +121,22 @@ def test_node_is_excluded_and_readmitted_and_a_misspelt_one_is_rejected(api):
     assert shown["nodes"][0]["excluded"] == "its fans"
     assert client.post(f"{path}/readmit").json()["nodes"][0]["excluded"] is None
     assert client.post(f"{path}/exclude", json={"reason": ""}).status_code == 422
-    missing = client.post("/api/v1/cluster/nodes/n7/readmit")
-    assert missing.status_code == 404
-    assert "'n7'" in missing.json()["detail"]
+    for missing in (
+        client.post("/api/v1/cluster/nodes/n7/readmit"),
+        client.post("/api/v1/cluster/nodes/n7/until", json={"until": None}),
+    ):
+        assert missing.status_code == 404
+        assert "'n7'" in missing.json()["detail"]
+
+
+@pytest.mark.parametrize("days", [-1, 800])
+def test_end_of_a_node_that_is_over_or_too_far_is_rejected(api, days):
+    made, client = api
+    until = made.store.clock() + days * 86_400
+    answer = client.post("/api/v1/cluster/nodes/n1/until", json={"until": until})
+    assert answer.status_code == 422
+    assert "it must be after now" in answer.json()["detail"]
+    assert made.store.nodes.until() == {}
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ SHOWING = (
     "logs {run} --grep title",
     "export {run}",
     "note {run}",
-    "maintenance ls",
     "watch {run}",
 )
 """Commands whose output has the text."""
@@ -74,9 +73,6 @@ def scene(tmp_path_factory):
             end(api.store, run.id, RunState.FAILED, CONTROLS)
             assert lehr("note", run.id, CONTROLS).returncode == 0
         assert lehr("note", sweep.id, CONTROLS).returncode == 0
-        window = ("--from", "now", "--for", "1h", "--note", CONTROLS)
-        added = lehr("maintenance", "add", *window)
-        assert added.returncode == 0, added.stderr
         names = {"run": runs[0].id, "other": runs[1].id, "sweep": sweep.id}
         yield lambda command: lehr(*command.format(**names).split())
 

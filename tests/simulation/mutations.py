@@ -14,12 +14,12 @@ from unittest.mock import patch
 
 from lehr.cluster import dispatcher, executor, loader, run_cache
 from lehr.control import (
+    availability,
     due,
     finalize,
     gpu_board,
     lifecycle,
     locality,
-    maintenance,
     nodes,
     outcome,
     queue,
@@ -188,7 +188,7 @@ class _Everything(frozenset[str]):
 
 
 gangs = {"nodes": (2, 2), "gangs": 0.7}
-windows = plan(windows=6.0, nodes=(2, 2))
+node_ends = plan(node_ends=6.0, nodes=(2, 2))
 MUTATIONS: dict[str, Mutation] = {
     "free GPUs are computed without what agents list": Mutation(
         ("gpu",),
@@ -290,21 +290,21 @@ MUTATIONS: dict[str, Mutation] = {
         replaced(nodes, "FAULTS", _Everything()),
         plan(failing=0.5, nodes=(2, 2)),
     ),
-    "a run starts in an open maintenance window": Mutation(
-        ("maintenance",), replaced(maintenance, "closes", lambda window, run: False), windows
+    "a run starts on a node that is near its end": Mutation(
+        ("node_end",), replaced(availability, "too_short", lambda end, run: False), node_ends
     ),
     "what a failed tick has read is forgotten": Mutation(
         ("rollout", "stuck", "overlooked"),
         replaced(loader.SnapshotLoader, "enqueue_all", lambda self: None),
         plan("server_disk_full", rate=20.0, sweeps=1.0, failing=0.3, verbs=40.0),
     ),
-    "a maintenance window stops no run": Mutation(
-        ("maintenance", "overlooked"),
-        replaced(step, "stops", lambda holders, windows: []),
-        {**windows, "pace": 1.0, "hours": 3.0},
+    "the end of a node stops no run": Mutation(
+        ("node_end", "overlooked"),
+        replaced(step, "stops", lambda holders, ends: []),
+        {**node_ends, "pace": 1.0, "hours": 3.0},
     ),
-    "a window that comes near wakes nobody": Mutation(
-        ("overlooked",), replaced(due, "limits_s", lambda windows, waiting: []), windows
+    "a node's end that comes near wakes nobody": Mutation(
+        ("overlooked",), replaced(due, "limits_s", lambda ends, waiting: []), node_ends
     ),
     "a copy is removed although a fork waits for it": Mutation(
         ("copies",),

@@ -274,7 +274,7 @@ class People:
         self.active = False
         server = self.world.server
         self._readmit_all()
-        self.world.windows.settle()
+        self.world.node_ends.settle()
         # The last faults may exclude a node after that.
         self.world.after(READMITTED_S, "readmit", self._readmit_all)
         if self.world.plan.pace > 1.0:

@@ -58,8 +58,8 @@ class Plan:
     """Whether a node can resume only from checkpoints that it has, or that were copied."""
     copies: float = 0.0
     """Share of the runs whose checkpoints are copied to other storage."""
-    windows: float = 0.0
-    """Maintenance windows that are declared or removed per hour."""
+    node_ends: float = 0.0
+    """Ends of nodes that are set or removed per hour."""
     faults: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -121,13 +121,13 @@ def _more(plan: Plan) -> dict[str, Any]:
     verbs = rng.choice([0.0, 4.0, 12.0]) / rare
     storage = rng.random() < 0.5
     copies = rng.choice([0.0, 0.5, 1.0]) if storage else 0.0
-    windows = rng.choice([0.0, 0.0, 1.0]) / rare
+    node_ends = rng.choice([0.0, 0.0, 1.0]) / rare
     full = 0.0 if quiet or rng.random() < 0.5 else 10 ** rng.uniform(-1.0, 0.5) / rare
     return {
         "verbs": verbs,
         "storage": storage,
         "copies": copies,
-        "windows": windows,
+        "node_ends": node_ends,
         "faults": {**plan.faults, "power_cut": cuts, "server_disk_full": full},
     }
 

@@ -90,11 +90,11 @@ def test_preempted_runs_break_no_invariant_although_servers_are_killed() -> None
 
 
 @pytest.mark.nightly  # tests/platform/control has the decisions; the server is killed in the test below.
-def test_maintenance_windows_break_no_invariant_although_servers_are_killed() -> None:
-    busy = {"windows": 6.0, "nodes": (4, 2), "hours": 1.0, "people": 10.0}
+def test_ends_of_nodes_break_no_invariant_although_servers_are_killed() -> None:
+    busy = {"node_ends": 6.0, "nodes": (4, 2), "hours": 1.0, "people": 10.0}
     result = simulate(1, **(plan("server_kill", "power_off", rate=4.0) | busy))
     assert not result.violations, explain(result)
-    assert result.counts["stopped: maintenance"] >= 1
+    assert result.counts["stopped: node_until"] >= 1
 
 
 @pytest.mark.nightly  # test_failed_ticks has ticks that fail, test_full_disks a full disk.
@@ -120,9 +120,8 @@ def test_requests_that_arrive_after_newer_ones_break_no_invariant():
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", [1, 3])
-def test_clock_of_the_server_is_set_while_there_are_windows(seed) -> None:
-    """Seed 3 lost a window that was over, and open again after the clock was set back."""
-    busy = {"windows": 10.0, "nodes": (4, 2), "hours": 2.0, "people": 10.0}
+def test_clock_of_the_server_is_set_while_nodes_end(seed) -> None:
+    busy = {"node_ends": 10.0, "nodes": (4, 2), "hours": 2.0, "people": 10.0}
     result = simulate(seed, **(plan("server_clock_jump", rate=20.0) | busy))
     assert not result.violations, explain(result)
 

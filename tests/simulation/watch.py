@@ -33,7 +33,7 @@ INVARIANTS = (
     *("gpu", "twice", "gang", "transitions", "stuck", "budget", "requests", "left_over"),
     *("bytes", "starvation", "completed", "sweep_limit", "internal", "checkpoint"),
     *("overlooked", "fork", "deleted", "trials", "rollout", "durable", "copies"),
-    *("maintenance", "excluded"),
+    *("node_end", "excluded"),
 )
 CHECK_S = 60.0
 
@@ -143,8 +143,8 @@ class Watch:
             starts = [action for action in actions if isinstance(action, StartRun)]
             for start in starts:
                 self._check_start(start)
-                if (wrong := self.world.windows.wrong_start(start)) is not None:
-                    self.fail("maintenance", wrong)
+                if (wrong := self.world.node_ends.wrong_start(start)) is not None:
+                    self.fail("node_end", wrong)
                 self.groups.check_start(start)
             for action in actions:
                 if isinstance(action, Exclude):
@@ -260,7 +260,7 @@ class Watch:
             # The server may not know yet of a node that has just joined.
             and all(node.name in members and members[node.name].usable for node in usable)
         )
-        if not fits or waits is None or run is None or self.world.windows.any_open():
+        if not fits or waits is None or run is None or self.world.node_ends.any_near():
             self._head = None
             return
         now = self.world.timeline.now

@@ -2,7 +2,7 @@
 
 Each is a condition that may hold for some time only. After each event the parts that it touched are
 looked at, and those on which a condition holds; once a minute all of them, in case a cause touches
-none, as when a maintenance window opens.
+none, as when a node comes near its end.
 """
 
 from __future__ import annotations
@@ -126,9 +126,9 @@ class LivingWatch:
             words = f"{name} was asked to stop ({run.desired}), and still trains"
             kind = "ends" if ends else "saves"
             yield Condition(kind, "requests", words, limit + 16, (node,))
-        elif self.world.windows.open_on(node.name):
-            words = f"{name} still trains in its maintenance window"
-            yield Condition("window", "maintenance", words, LIMITS.pause_kill_s + 16, (node,))
+        elif self.world.node_ends.near(node.name):
+            words = f"{name} still trains near the end of its node"
+            yield Condition("near", "node_end", words, LIMITS.pause_kill_s + 16, (node,))
         yield from self._gang(part)
 
     def _gang(self, part: Part) -> Iterator[Condition]:

@@ -83,9 +83,9 @@ class HistoryWatch:
         run = store.runs.get(run_id)
         allowed = run.spec["retries"]
         if old == "stopping":
-            # Only a run that allows it is paused for another one; maintenance stops any.
+            # Only a run that allows it is paused for another one; the end of its node stops any.
             self._watch.world.count(f"stopped: {known.why}")
-            if known.why not in {"maintenance", *(("preempted",) * run.spec["preemptible"])}:
+            if known.why not in {"node_until", *(("preempted",) * run.spec["preemptible"])}:
                 self._watch.fail("transitions", f"{run_id}: {known.why} led to the queue")
         if actor == "user":
             known.used = 0

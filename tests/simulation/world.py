@@ -16,6 +16,7 @@ from typing import Any
 
 from simulation.faults import Faults
 from simulation.node import Node
+from simulation.node_ends import NodeEnds
 from simulation.part import Part
 from simulation.people import People
 from simulation.plan import Plan, draw
@@ -26,7 +27,6 @@ from simulation.timeline import Timeline
 from simulation.training import Training
 from simulation.verbs import Verbs
 from simulation.watch import Violation, Watch
-from simulation.windows import Windows
 
 REST_HOURS = 48.0
 """Limit for the cluster to come to rest after all faults are healed, beside twice the plan's time."""
@@ -87,7 +87,7 @@ class World:
         self.nodes = [Node(self, f"n{i + 1}", gpus) for i, gpus in enumerate(plan.nodes)]
         self.people = People(self)
         self.verbs = Verbs(self)
-        self.windows = Windows(self)
+        self.node_ends = NodeEnds(self)
         self.faults = Faults(self)
 
     def after(self, seconds: float, what: str, act: Callable[[], object]) -> None:
@@ -123,7 +123,7 @@ class World:
         self.server.start()
         self.people.start()
         self.verbs.start()
-        self.windows.start()
+        self.node_ends.start()
         self.faults.start()
         self.watch.start()
         end = self.plan.hours * 3600.0

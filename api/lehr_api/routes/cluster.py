@@ -6,17 +6,18 @@ import time
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from lehr.cluster.ray_access import ray_access
 from lehr.errors import Unauthorized
 from lehr.schemas.cluster import ClusterView, JoinRequest, JoinView, LeaveRequest, LeaveView
 from lehr.services.join import join, leave
-from lehr.services.nodes import exclude_node, readmit_node
+from lehr.services.nodes import exclude_node, readmit_node, set_node_until
 from lehr_api import auth
 from lehr_api.deps import ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses
+from lehr_trainer.configs.documented import Documented
 
 router = APIRouter(tags=["cluster"], route_class=TaggedRoute)
 
@@ -28,6 +29,13 @@ NodeName = Annotated[
 class Exclusion(BaseModel):
     reason: Annotated[str, Field(min_length=1, max_length=500, examples=["its fans are replaced"])]
     """Shown beside the node."""
+
+
+class Until(Documented):
+    model_config = ConfigDict(extra="forbid")
+
+    until: float | None = Field(allow_inf_nan=False, examples=[1_796_000_400.0])
+    """Seconds since the epoch; null: it has no end."""
 
 
 @router.get("/cluster", responses=problem_responses())
@@ -47,7 +55,15 @@ def readmit(node: NodeName, services: ServicesDep) -> ClusterView:
     return readmit_node(services, node)
 
 
-@router.post("/cluster/join", responses=problem_responses(409))
+@router.post("/cluster/nodes/{node}/until", responses=problem_responses(404, 422))
+def until(node: NodeName, body: Until, services: ServicesDep) -> ClusterView:
+    """Set until when the node is available. Five minutes before, its runs save, are queued again,
+    and resume on other nodes. No run starts that would lose work.
+    """
+    return set_node_until(services, node, body.until)
+
+
+@router.post("/cluster/join", responses=problem_responses(409, 422))
 def join_cluster(body: JoinRequest, request: Request, services: ServicesDep) -> JoinView:
     """Return what a machine needs to join, secrets included. Opened by a token to join, too.
 
@@ -61,6 +77,7 @@ def join_cluster(body: JoinRequest, request: Request, services: ServicesDep) -> 
         body.node,
         readmit=body.readmit,
         check=body.check,
+        until=body.until,
         secret=settings.token,
         server_url=settings.url,
         ray=ray,

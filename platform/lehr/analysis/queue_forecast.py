@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from lehr.control.maintenance import reaches
-
 
 @dataclass(frozen=True)
 class GpuHolder:
@@ -53,23 +51,9 @@ class QueuedRun:
     steps: int | None = None
     step_s: float | None = None
     """As measured in its own earlier attempts, or in runs of its sweep."""
-    can_save: bool = True
-    """A maintenance window does not cost its work."""
-    time_limit_s: float | None = None
     project: str = ""
     never: str | None = None
     """Why no node that is known can hold it. It then reserves nothing."""
-
-
-@dataclass(frozen=True)
-class Closure:
-    """A maintenance window, in seconds from now."""
-
-    starts_in_s: float
-    ends_in_s: float
-    gpus: int | None
-    """How many GPUs it closes; None: all."""
-    text: str
 
 
 @dataclass(frozen=True)
@@ -84,7 +68,6 @@ def forecast(
     free: int,
     holders: Sequence[GpuHolder],
     waiting: Sequence[QueuedRun],
-    closures: Sequence[Closure] = (),
     quotas: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, ExpectedStart]:
     """Return when each waiting run is expected to start, by its id.
@@ -95,7 +78,6 @@ def forecast(
         free: GPUs that nothing holds.
         holders: the runs that hold GPUs.
         waiting: the waiting runs, in the order of the queue.
-        closures: maintenance windows. Runs pause during those of all GPUs.
         quotas: by project with a quota, the most GPUs that its runs hold. A run over it waits for
             runs of its project, and those behind it pass.
     """
@@ -110,7 +92,7 @@ def forecast(
             unknown.append(holder.lacks)
         else:
             basis = f"{holder.name} ends: {holder.basis}"
-            heapq.heappush(ends, (_end(since, left, closures), number, holder, basis))
+            heapq.heappush(ends, (since + left, number, holder, basis))
 
     for number, holder in enumerate(holders):
         hold(number, holder, 0.0)
@@ -138,11 +120,10 @@ def forecast(
             held[ended.project] -= ended.gpus
             continue
         left.remove(first)
-        start, because = _start(now, basis, first, free, closures)
-        if start > 0.0:
-            found[first.run_id] = ExpectedStart(start, because)
+        if now > 0.0:
+            found[first.run_id] = ExpectedStart(now, basis)
         free -= first.gpus
-        hold(number, _holder(first), start)
+        hold(number, _holder(first), now)
         number += 1
     return found
 
@@ -164,27 +145,3 @@ def _first_within(
 
 def _holder(run: QueuedRun) -> GpuHolder:
     return GpuHolder(run.name, run.gpus, run.steps, run.step_s, run.project)
-
-
-def _end(since: float, left: float, closures: Sequence[Closure]) -> float:
-    """Return when a run ends that trains from ``since`` on, outside of windows of all GPUs."""
-    end = since + left
-    for one in sorted(closures, key=lambda one: one.starts_in_s):
-        if one.gpus is None and one.starts_in_s < end and one.ends_in_s > since:
-            end += one.ends_in_s - max(one.starts_in_s, since)
-    return end
-
-
-def _start(
-    now: float, basis: str, run: QueuedRun, free: int, closures: Sequence[Closure]
-) -> tuple[float, str]:
-    """Return when the run may start from ``now`` on, and what that rests on."""
-    for one in sorted(closures, key=lambda one: one.starts_in_s):
-        if now >= one.ends_in_s:
-            continue
-        left = 0 if one.gpus is None else free - one.gpus
-        opened = one.starts_in_s <= now
-        late = reaches(one.starts_in_s - now, can_save=run.can_save, time_limit_s=run.time_limit_s)
-        if (opened or late) and left < max(1, run.gpus):
-            now, basis = one.ends_in_s, f"the maintenance {one.text} ends"
-    return now, basis

@@ -1,7 +1,9 @@
-"""``lehr cluster``: list nodes, and exclude or readmit them."""
+"""``lehr cluster``: list nodes, exclude or readmit them, set until when they are available."""
 
 from __future__ import annotations
 
+import datetime as dt
+import time
 from typing import Annotated
 
 import typer
@@ -15,12 +17,13 @@ from lehr.cli.output import (
     print_result,
     table,
 )
+from lehr.errors import UserError
 
 app = typer.Typer(rich_markup_mode=None)
 group = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
-    help="List nodes, exclude or readmit them.",
+    help="List nodes, exclude or readmit them, set until when they are available.",
 )
 app.add_typer(group, name="cluster")
 
@@ -40,6 +43,8 @@ def ls(as_json: JsonOption = False) -> None:
     for node in view.nodes:
         busy = sum(gpu.busy for gpu in node.gpus)
         state = escaped(node.no_runs or "in use")
+        if node.until is not None and node.ending is None:
+            state += f", available until {minute(node.until)}"
         rows.add_row(escaped(node.name), str(len(node.gpus)), str(busy), state)
     console().print(rows)
 
@@ -66,3 +71,41 @@ def readmit(node: NodeArgument, as_json: JsonOption = False) -> None:
     """Place runs on a node again, and clear its failure count. JSON: ClusterView."""
     view = connect().readmit_node(node)
     print_result(view, f"{escaped(node)} is readmitted: it can get new runs.", as_json=as_json)
+
+
+@group.command("until")
+def until(
+    node: NodeArgument,
+    end: Annotated[
+        str,
+        typer.Argument(
+            metavar="TIME",
+            help="Local time, e.g. 2026-12-01T18:00; may have a UTC offset. A dash (-): no end.",
+        ),
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Set until when a node is available, as a rented one is. JSON: ClusterView.
+
+    Five minutes before, its trainings save, are queued again, and resume on other nodes. No run
+    starts on it that would lose work.
+    """
+    at = None if end == "-" else moment(end, "TIME")
+    view = connect().set_node_until(node, at)
+    text = "has no end" if at is None else f"is available until {minute(at)}"
+    print_result(view, f"{escaped(node)} {text}.", as_json=as_json)
+
+
+def moment(text: str, name: str) -> float:
+    """Return seconds since the epoch of a time as people write it. ``name``: of the option."""
+    try:
+        return dt.datetime.fromisoformat(text.strip()).timestamp()
+    except (ValueError, OverflowError):
+        raise UserError(
+            f"{name} {text[:100]!r} is not a time.",
+            hint="Write 2026-12-01T18:00 (local time), or 2026-12-01T18:00+00:00.",
+        ) from None
+
+
+def minute(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))

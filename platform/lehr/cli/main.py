@@ -70,10 +70,6 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Maintain": {
         "cluster": ("cluster", "List nodes, show their history, exclude or readmit them"),
         "node": ("node", "Join this machine to a server's cluster, or leave it"),
-        "maintenance": (
-            "maintenance",
-            "Declare maintenance windows: times when nodes are not used",
-        ),
         "admin": ("admin", "Manage tokens, quotas, secrets, webhooks; list who did what"),
         "db": ("db", "Check, back up, restore, rebuild and upgrade the databases"),
     },

@@ -10,6 +10,7 @@ import typer
 
 from lehr import home
 from lehr.cli import check_list
+from lehr.cli.cluster import moment
 from lehr.cli.join_command import TOKEN_VARIABLE, join_command
 from lehr.cli.output import JsonOption, console, escaped, notes, print_json, warn
 from lehr.errors import Conflict, LehrError, UserError
@@ -112,6 +113,15 @@ def join(
             "--ca", envvar="LEHR_CA", help="Certificate authority of the server's TLS, a PEM file."
         ),
     ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            "--until",
+            metavar="TIME",
+            help="Until when the machine is available, e.g. 2026-12-01T18:00. Its trainings move "
+            "on five minutes before. Change it: lehr cluster until.",
+        ),
+    ] = None,
     foreground: Annotated[
         bool, typer.Option("--foreground", help="Run in this process, for containers.")
     ] = False,
@@ -135,6 +145,7 @@ def join(
     from lehr.joining import daemon, keeper, machine, record
     from lehr.joining.checks import check_machine
 
+    end = None if until is None else moment(until, "--until")
     where = home.home() if check else home.ensure_home()
     home.check_home(where)
     _refuse_server(where)
@@ -163,8 +174,8 @@ def join(
         warn(f"Other than it joined before: {', '.join(changed)}.", on=notes())
     if not bad and not check:
         machine.make_runs_folder(wanted)
+        keeper.ask(wanted, readmit=True, until=end)
         record.write(where, wanted)
-        keeper.ask(wanted, readmit=True)
         if foreground:
             daemon.run_in_foreground(where)
         if systemd:

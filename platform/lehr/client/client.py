@@ -17,7 +17,6 @@ from lehr.client.admin import AdminMethods
 from lehr.client.capsules import checkout, with_capsule
 from lehr.client.cluster import ClusterMethods
 from lehr.client.comparisons import Comparison, Identified, ids
-from lehr.client.maintenance import MaintenanceMethods
 from lehr.client.provenance import provenance as gather_provenance
 from lehr.client.refs import PAGE, RefMethods
 from lehr.client.rollouts import Rollout
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 V = TypeVar("V", bound=BaseModel)
 
 
-class Client(RefMethods, AdminMethods, MaintenanceMethods, ClusterMethods):
+class Client(RefMethods, AdminMethods, ClusterMethods):
     """A Lehr server, as Python objects.
 
     ::

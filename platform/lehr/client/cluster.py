@@ -31,13 +31,29 @@ class ClusterMethods:
         path = f"/cluster/nodes/{quote(node, safe='')}/readmit"
         return ClusterView.model_validate_json(self.transport.post(path))
 
-    def join_cluster(self, node: str, *, readmit: bool = False, check: bool = False) -> JoinView:
+    def set_node_until(self, node: str, until: float | None) -> ClusterView:
+        """Set until when a node is available, in seconds since the epoch; None: it has no end.
+
+        Five minutes before, its runs save, are queued again, and resume on other nodes.
+        """
+        path = f"/cluster/nodes/{quote(node, safe='')}/until"
+        return ClusterView.model_validate_json(self.transport.post(path, {"until": until}))
+
+    def join_cluster(
+        self,
+        node: str,
+        *,
+        readmit: bool = False,
+        check: bool = False,
+        until: float | None = None,
+    ) -> JoinView:
         """Return what a machine needs to join the cluster as ``node``. Contains secrets.
 
-        ``readmit``: give the node work again if it had left. ``check``: only look; the answer has
-        no secrets.
+        ``readmit``: give the node work again if it had left; ``until``: until when it is available.
+        ``check``: only look; the answer has no secrets.
         """
-        body = {"node": node, "readmit": readmit} | ({"check": True} if check else {})
+        body: dict[str, object] = {"node": node, "readmit": readmit}
+        body |= ({"check": True} if check else {}) | ({"until": until} if until else {})
         return JoinView.model_validate_json(self.transport.post("/cluster/join", body))
 
     def leave_cluster(self, node: str) -> LeaveView:

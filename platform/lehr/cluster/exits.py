@@ -5,10 +5,10 @@ from __future__ import annotations
 from lehr.cluster.heartbeats import HeartbeatTable
 from lehr.cluster.node_notes import readmitted
 from lehr.cluster.run_values import request_message, situation
+from lehr.control.availability import NODE_UNTIL
 from lehr.control.exits import exit_report, finished_report
 from lehr.control.finalize import EndedAttempt
 from lehr.control.lifecycle import RunState
-from lehr.control.maintenance import MAINTENANCE
 from lehr.control.nodes import Ended, avoided, ends_of
 from lehr.control.retries import HEALED_BY_PROGRESS, SPENT, Budgets, healed
 from lehr.control.saved_points import has_progressed, point_to_resume
@@ -25,7 +25,7 @@ def ended_attempt(
         return None
     note = attempt.exit or {}
     spent = {column: int(getattr(run, column)) for column in SPENT.values()}
-    moved = now.preempted or now.in_maintenance
+    moved = now.preempted or now.node_ends
     counts = moved or any(spent[column] for column in HEALED_BY_PROGRESS)
     points = store.checkpoints.of_run(run.id)
     progressed = counts and has_progressed(points, attempt.number)
@@ -46,7 +46,7 @@ def ended_attempt(
         resumable=point_to_resume(points, run.resume_from) is not None,
         over_time_limit=now.over_time_limit,
         preempted=now.preempted,
-        maintenance=now.in_maintenance,
+        node_ends=now.node_ends,
         time_limit_s=run.spec.get("time_limit_s"),
         message=request_message(store, run),
         delivered=not attempt.open or bool(note.get("synthetic")),
@@ -59,15 +59,15 @@ def ends_on_nodes(store: Store, attempt: Attempt) -> list[Ended]:
     nodes = [str(share["node"]) for share in attempt.placement]
     found = ends_of(attempt.id, attempt.exited_at or 0.0, nodes, attempt.exit or {})
     failed = any(end.fault is not None for end in found)
-    return [] if failed and _stopped_for_maintenance(store, attempt) else found
+    return [] if failed and _stopped_at_end_of_node(store, attempt) else found
 
 
-def _stopped_for_maintenance(store: Store, attempt: Attempt) -> bool:
-    """Return whether it was stopped for a maintenance window: a node that is shut down then is not
-    broken. The window may be over or removed by now.
+def _stopped_at_end_of_node(store: Store, attempt: Attempt) -> bool:
+    """Return whether it was stopped at the end of its node: one that is shut down then is not
+    broken. The node may have another end by now.
     """
     return any(
-        one.attempt == attempt.number and one.new == RunState.STOPPING and one.cause == MAINTENANCE
+        one.attempt == attempt.number and one.new == RunState.STOPPING and one.cause == NODE_UNTIL
         for one in store.transitions.of_run(attempt.run_id)
     )
 

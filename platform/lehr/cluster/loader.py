@@ -17,9 +17,8 @@ from lehr.cluster.group_loader import GroupLoader
 from lehr.cluster.heartbeats import HeartbeatTable
 from lehr.cluster.isolation import Isolation
 from lehr.cluster.launch_spec import placement_of
-from lehr.cluster.maintenance import windows_at
 from lehr.cluster.membership import Cluster, Member
-from lehr.cluster.node_notes import excluded, readmitted
+from lehr.cluster.node_notes import excluded, node_ends, readmitted
 from lehr.cluster.open_attempts import open_attempt
 from lehr.cluster.recent_ends import RecentEnds
 from lehr.cluster.run_cache import RunCache
@@ -91,7 +90,7 @@ class SnapshotLoader:
         self._places: dict[str, tuple[object, Node]] = {}
         self._notes = _UntilChanged(store.nodes.notes)
         self._quotas = _UntilChanged(lambda: {one.project: one.gpus for one in store.quotas.all()})
-        self._windows = _UntilChanged(store.maintenance.all)
+        self._until = _UntilChanged(store.nodes.until)
         self._self_reported_exits: set[str] = set()
         """Attempts that reported their own exit and are still listed by agents."""
         self._living: dict[str, RunRow] = {}
@@ -116,7 +115,7 @@ class SnapshotLoader:
         if change.progress:
             return  # No decision depends on a step; metrics are announced on their own.
         if change.kind == "cluster":
-            for cached in (self._notes, self._quotas, self._windows):
+            for cached in (self._notes, self._quotas, self._until):
                 cached.changed()
         self._groups.changed(change)
         if change.kind == "run":
@@ -184,7 +183,10 @@ class SnapshotLoader:
             exited=_exited(active, holders),
             slots=self._runs.slots(run.waiting for run in runs if run.waiting is not None),
             quotas=self._quotas.read(),
-            windows=windows_at(self._windows.read(), self._store.clock()),
+            node_ends=node_ends(
+                {node: end for node, end in self._until.read().items() if node in members},
+                self._store.clock(),
+            ),
             sweeps=self._groups.sweeps(),
             sweeps_in_s=self._groups.sweeps_in_s(),
             rollouts=self._groups.rollouts(),

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from lehr.control.availability import limits_s
 from lehr.control.finalize import FINALIZE_WAIT_S
 from lehr.control.lifecycle import RunState
-from lehr.control.maintenance import limits_s
 from lehr.control.reconcile import (
     GANG_KILL_S,
     NodeSeen,
@@ -79,7 +79,7 @@ def _limits(snapshot: Snapshot) -> Iterator[float]:
         if not ended.delivered:
             yield FINALIZE_WAIT_S - ended.since_exit_s
     waiting = [run.waiting for run in snapshot.runs if run.waiting is not None]
-    yield from limits_s(snapshot.windows, waiting)
+    yield from limits_s(snapshot.node_ends.values(), waiting)
     if waiting:
         yield snapshot.estimates_in_s
     for seconds in (snapshot.waiting_in_s, snapshot.sweeps_in_s):

@@ -38,8 +38,8 @@ class EndedAttempt:
     over_time_limit: bool = False
     preempted: bool = False
     """It was stopped for a run of a higher priority, and nobody has requested anything else."""
-    maintenance: bool = False
-    """The same for a maintenance window."""
+    node_ends: bool = False
+    """The same because its node is available only until a time."""
     time_limit_s: float | None = None
     message: str | None = None
     """Message of the request that applies to the run."""
@@ -104,7 +104,7 @@ def _outcome(ended: EndedAttempt) -> Outcome:
         time_limit_s=ended.time_limit_s,
         over_time_limit=ended.over_time_limit,
         preempted=ended.preempted,
-        maintenance=ended.maintenance,
+        node_ends=ended.node_ends,
         progressed=ended.progressed,
         resumable=ended.resumable,
         ended=ended.report,

@@ -3,7 +3,7 @@
 A node is excluded when its last ``LIMIT`` attempts all failed by a fault of the node, until
 somebody readmits it. Otherwise a broken machine, which is free again soonest, would use up the
 retries of every waiting run. An attempt that ends in any other way clears the count, including user
-errors and cancels. A fault in an attempt that was stopped for a maintenance window does not count.
+errors and cancels. A fault in an attempt that was stopped at the end of its node does not count.
 The last usable node is never excluded, because then nothing would run.
 
 A single run avoids a node that failed it twice, for ``AVOIDED_S`` and as long as another node can

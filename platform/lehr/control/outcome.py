@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lehr.control.availability import NODE_UNTIL
 from lehr.control.error_patterns import Budget
 from lehr.control.lifecycle import TRANSITIONS, Desired, RunState
-from lehr.control.maintenance import MAINTENANCE
 from lehr.control.retries import (
     Budgets,
     Cause,
@@ -41,7 +41,7 @@ def outcome(
     time_limit_s: float | None,
     over_time_limit: bool,
     preempted: bool = False,
-    maintenance: bool = False,
+    node_ends: bool = False,
     progressed: bool = False,
     resumable: bool = True,
     ended: ExitReport,
@@ -55,7 +55,7 @@ def outcome(
         time_limit_s: the run's limit, for the message.
         over_time_limit: the attempt was stopped because of the limit.
         preempted: it was stopped for a run of a higher priority.
-        maintenance: it was stopped for a maintenance window.
+        node_ends: it was stopped because its node is available only until a time.
         progressed: it has saved a newer checkpoint than the attempts before it.
         resumable: it has a checkpoint, its own or that of its fork.
         ended: how the process ended.
@@ -65,11 +65,11 @@ def outcome(
     if finished is not None and finished.outcome == "completed":
         # The trainer's record decides: a crash at exit does not undo a finished training.
         return Outcome(RunState.COMPLETED, "completed", rough_end(ended))
-    if preempted or maintenance:
+    if preempted or node_ends:
         if finished is None or finished.outcome != "failed":
             kept = progressed or has_saved(finished)
             how = _how_it_stopped(resumable=resumable, saved=kept)
-            return _preempted(how) if preempted else _maintained(how, budgets, saved=kept)
+            return _preempted(how) if preempted else _moved(how, budgets, saved=kept)
         desired = Desired.RUN  # It failed by itself meanwhile: that decides.
     cause = classify(ended, finished)
     covered = budgets.covers(cause.budget)
@@ -93,17 +93,16 @@ def _preempted(how: str) -> Outcome:
     return Outcome(RunState.QUEUED, PREEMPTED, message, spends=Budget.PREEMPTION)
 
 
-def _maintained(how: str, budgets: Budgets, *, saved: bool) -> Outcome:
-    message = f"it was stopped for maintenance, and {how}"
+def _moved(how: str, budgets: Budgets, *, saved: bool) -> Outcome:
+    message = f"it was stopped at the end of its node, and {how}"
     if saved:
-        return Outcome(RunState.QUEUED, MAINTENANCE, message)
-    # A run that never gets further between two windows must not begin again for ever.
+        return Outcome(RunState.QUEUED, NODE_UNTIL, message)
+    # A run that never gets further on nodes that end must not begin again for ever.
     if budgets.covers(Budget.PREEMPTION):
-        return Outcome(RunState.QUEUED, MAINTENANCE, message, spends=Budget.PREEMPTION)
-    message = "it was stopped for maintenance without a report of a save"
-    return Outcome(
-        RunState.FAILED, MAINTENANCE, _exhausted(Cause(MAINTENANCE, Budget.PREEMPTION, message))
-    )
+        return Outcome(RunState.QUEUED, NODE_UNTIL, message, spends=Budget.PREEMPTION)
+    message = "it was stopped at the end of its node without a report of a save"
+    cause = Cause(NODE_UNTIL, Budget.PREEMPTION, message)
+    return Outcome(RunState.FAILED, NODE_UNTIL, _exhausted(cause))
 
 
 def _how_it_stopped(*, resumable: bool, saved: bool) -> str:

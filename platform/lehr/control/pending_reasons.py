@@ -90,9 +90,9 @@ def no_usable_node(
 ) -> str:
     """Return the reason when nodes could hold the run, but none can be used now.
 
-    ``faulty``: nodes that answer and have a problem, each with it. ``closed``: nodes that a
-    maintenance window closes. ``left``: nodes that have left the cluster. ``away``: nodes that the
-    last server knew and that are not there, each with why.
+    ``faulty``: nodes that answer and have a problem, each with it. ``closed``: nodes that are
+    available for too short a time. ``left``: nodes that have left the cluster. ``away``: nodes that
+    the last server knew and that are not there, each with why.
     """
     parts = [f"node {name} cannot be used: {problem}" for name, problem in faulty]
     parts += [f"node {name} {why}" for name, why in away]
@@ -104,7 +104,10 @@ def no_usable_node(
     if out:
         parts.append(f"{_out(out)}: lehr cluster readmit {out[0]}")
     if closed:
-        parts.append(f"{_names(closed)} {_are(closed)} closed to it for maintenance")
+        parts.append(
+            f"{_names(closed)} {_are(closed)} available for too short a time: lehr cluster until "
+            f"{closed[0]}"
+        )
     return f"waits for {need}" + (f" ({'; '.join(parts)})" if parts else "")
 
 

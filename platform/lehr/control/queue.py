@@ -203,7 +203,7 @@ def _impossible(run: Waiting, board: GpuBoard) -> str | None:
         silent,
         _excluded(need, nodes),
         faulty,
-        sorted(run.closed_nodes),
+        sorted(node.name for node in nodes if node.usable and node.name in run.closed_nodes),
         left=sorted(node.name for node in nodes if node.left and matching(node, need)),
         away=sorted((node.name, node.away) for node in gone if node.away is not None),
     )

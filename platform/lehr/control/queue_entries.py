@@ -29,7 +29,7 @@ class Waiting:
     pause: str | None = None
     """Why it may not start anywhere for a while after its last attempt."""
     closed_nodes: frozenset[str] = frozenset()
-    """Nodes on which it may not start now because of a maintenance window (``maintenance.py``)."""
+    """Nodes that are available for too short a time for it (``availability.py``)."""
     saved: Saved | None = None
     """Where the checkpoints lie that it may resume from; None: it starts at step 0."""
     resume_from: str | None = None

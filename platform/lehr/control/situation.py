@@ -9,8 +9,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
+from lehr.control.availability import NODE_UNTIL
 from lehr.control.lifecycle import Desired, RunState
-from lehr.control.maintenance import MAINTENANCE
 from lehr.control.outcome import PREEMPTED
 from lehr.control.requests import TIME_LIMIT
 from lehr_trainer.contract.orders import Orders
@@ -45,9 +45,9 @@ class Situation:
         return self._stops_because(PREEMPTED)
 
     @property
-    def in_maintenance(self) -> bool:
-        """Return whether it stops for a maintenance window, and no request has come since then."""
-        return self._stops_because(MAINTENANCE)
+    def node_ends(self) -> bool:
+        """Return whether it stops since its node ends, and no request has come since then."""
+        return self._stops_because(NODE_UNTIL)
 
     def _stops_because(self, cause: str) -> bool:
         stops = self.state is RunState.STOPPING and self.cause == cause

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from lehr.control.availability import NodeEnd
 from lehr.control.finalize import EndedAttempt
 from lehr.control.lifecycle import Desired, RunState
-from lehr.control.maintenance import Window
 from lehr.control.nodes import Ended
 from lehr.control.queue_entries import Active, Waiting
 from lehr.control.reconcile import NodeSeen, OpenAttempt, Timeouts
@@ -63,8 +63,8 @@ class Snapshot:
     """By sweep with a limit: the newest run's number when a run of the sweep ended last."""
     quotas: Mapping[str, int] = field(default_factory=dict)
     """By project with a quota: the most GPUs that its runs hold."""
-    windows: Sequence[Window] = ()
-    """The current and next times of maintenance windows."""
+    node_ends: Mapping[str, NodeEnd] = field(default_factory=dict)
+    """By node that is available only until a time: when."""
     sweeps: Collection[OpenSweep] = ()
     """Sweeps of which something has changed."""
     sweeps_in_s: float | None = None

@@ -15,9 +15,9 @@ from functools import partial
 from typing import Literal, NamedTuple, TypeVar
 
 from lehr.control import nodes, queue, reconcile, rollouts, sweeps
+from lehr.control.availability import NODE_UNTIL, stops, without_ending_nodes
 from lehr.control.finalize import EndedAttempt, Finalize, finalize
 from lehr.control.lifecycle import Desired, RunState
-from lehr.control.maintenance import MAINTENANCE, outside_windows, stops
 from lehr.control.outcome import PREEMPTED
 from lehr.control.preemption import preemptions
 from lehr.control.requests import StateChange, apply_request
@@ -163,7 +163,7 @@ def step(snapshot: Snapshot) -> list[Action]:
         lambda: nodes.failing(snapshot.ends, snapshot.readmitted, usable),
     )
     changing = {one.run_id for one in actions if isinstance(one, Finalize | StateChange)}
-    stopped = _part(Subject("queue", ""), DECIDING, lambda: _maintenance(snapshot, changing))
+    stopped = _part(Subject("queue", ""), DECIDING, lambda: _ending_nodes(snapshot, changing))
     actions += stopped
     changing |= {one.run_id for one in stopped if isinstance(one, StateChange)}
     exited = {run_id: sweep for run_id, sweep in snapshot.exited.items() if run_id not in ended}
@@ -187,8 +187,8 @@ def _finalize(ended: EndedAttempt) -> Iterator[Action]:
     yield from _some(finalize(ended))
 
 
-def _maintenance(snapshot: Snapshot, changing: set[str]) -> list[StateChange]:
-    """Return the runs that stop because a maintenance window is open. ``changing``: leave out."""
+def _ending_nodes(snapshot: Snapshot, changing: set[str]) -> list[StateChange]:
+    """Return the runs that stop because a node is near its end. ``changing``: leave out."""
     runs = {
         (run.id, run.attempt): run.state
         for run in snapshot.runs
@@ -202,10 +202,10 @@ def _maintenance(snapshot: Snapshot, changing: set[str]) -> list[StateChange]:
             one.attempt,
             runs[one.run_id, one.attempt],
             RunState.STOPPING,
-            MAINTENANCE,
+            NODE_UNTIL,
             one.message,
         )
-        for one in stops(snapshot.holders, snapshot.windows)
+        for one in stops(snapshot.holders, snapshot.node_ends)
         if (one.run_id, one.attempt) in runs
     ]
 
@@ -238,12 +238,12 @@ def _queue(snapshot: Snapshot, changing: set[str]) -> list[Action]:
     if not waiting:
         return [QueueOrder((), {})]
     holders, places = list(snapshot.holders), [] if snapshot.held else list(snapshot.places)
-    allowed, closed = outside_windows(waiting, places, snapshot.windows)
-    plan = queue.plan(allowed, holders, places, snapshot.slots, snapshot.quotas, snapshot.exited)
+    waiting = without_ending_nodes(waiting, snapshot.node_ends)
+    plan = queue.plan(waiting, holders, places, snapshot.slots, snapshot.quotas, snapshot.exited)
     known = {run.id: run.pending_reason for run in snapshot.runs}
     reasons = {
         run_id: why if snapshot.no_cluster is None else snapshot.no_cluster
-        for run_id, why in (plan.reasons | closed).items()
+        for run_id, why in plan.reasons.items()
     }
     reasons = {run_id: why for run_id, why in reasons.items() if known[run_id] != why}
     paused = [
@@ -260,12 +260,7 @@ def _queue(snapshot: Snapshot, changing: set[str]) -> list[Action]:
             places,
         )
     ]
-    behind = sorted(
-        (run for run in waiting if run.run_id in closed),
-        key=lambda run: (-run.priority, run.number),
-    )
-    order = (*plan.order, *(run.run_id for run in behind))
-    return [*plan.starts, *paused, QueueOrder(order, reasons)]
+    return [*plan.starts, *paused, QueueOrder(plan.order, reasons)]
 
 
 def _each(

@@ -174,16 +174,17 @@ class NodeKeeper:
         return "it is stopped"
 
 
-def ask(record: JoinRecord, *, readmit: bool = False) -> JoinView:
+def ask(record: JoinRecord, *, readmit: bool = False, until: float | None = None) -> JoinView:
     """Return what the machine needs to join, from the server.
 
-    ``readmit``: have the server give it work again if it had left.
+    ``readmit``: have the server give it work again if it had left. ``until``: until when it is
+    available, in seconds since the epoch.
     """
     from lehr.client import Client
 
     record.trust_authority()
     with Client(record.server_url, record.node_token) as client:
-        return client.join_cluster(record.node, readmit=readmit)
+        return client.join_cluster(record.node, readmit=readmit, until=until)
 
 
 def refuses(host: str, port: int) -> bool:

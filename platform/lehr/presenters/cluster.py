@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
-from lehr.analysis.queue_forecast import Closure, ExpectedStart, GpuHolder, QueuedRun, forecast
+from lehr.analysis.queue_forecast import ExpectedStart, GpuHolder, QueuedRun, forecast
 from lehr.cluster.launch_spec import placement_of
-from lehr.cluster.maintenance import windows_at
-from lehr.cluster.node_notes import excluded
-from lehr.cluster.saved import can_save
+from lehr.cluster.node_notes import excluded, node_ends
+from lehr.control.availability import until as until_text
 from lehr.control.lifecycle import RunState
 from lehr.control.resources import Need, can_ever_place
 from lehr.node.gpu_inventory import LOGICAL
@@ -22,7 +21,6 @@ from lehr.specs import stored
 
 if TYPE_CHECKING:
     from lehr.cluster.membership import Cluster, Member
-    from lehr.control.maintenance import Window
     from lehr.store import Store
     from lehr.store.tables import Attempt, RunRow
 
@@ -84,7 +82,8 @@ def cluster_view(
     living = {name for member in cluster.members().values() for name in member.living()}
     others = store.attempts.unrecorded(living)
     out = excluded(store.nodes.notes())
-    windows = [one for one in windows_at(store.maintenance.all(), store.clock()) if one.open]
+    until = store.nodes.until()
+    near = {node: end for node, end in node_ends(until, store.clock()).items() if end.near}
     nodes = []
     for member in sorted(cluster.members().values(), key=lambda member: member.name):
         unrecorded = sorted(member.living() & others)
@@ -127,7 +126,8 @@ def cluster_view(
                 away=member.away,
                 problems=list(member.problems) if member.usable else [],
                 notes=[*member.notes, *map(NOT_RECORDED.format, unrecorded)],
-                maintenance=next((one.text for one in windows if one.covers(member.name)), None),
+                until=until.get(member.name),
+                ending=until_text(near[member.name]) if member.name in near else None,
                 versions=dict((member.hello.get("facts") or {}).get("versions") or {}),
                 clock_offset_s=member.hello.get("clock_offset_s"),
                 free_bytes=_free_bytes(member),
@@ -209,8 +209,8 @@ def _expected_starts(
     def never(need: Need) -> str | None:
         return None if can_ever_place(need, there) is None else need.unmet
 
-    windows = windows_at(store.maintenance.all(), store.clock())
-    out = excluded(store.nodes.notes())
+    ends = node_ends(store.nodes.until(), store.clock())
+    out = {*excluded(store.nodes.notes()), *(node for node, end in ends.items() if end.near)}
     total = sum(len(member.gpus) for member in nodes if member.name not in out)
     return forecast(
         total - sum(held.values()),
@@ -225,25 +225,13 @@ def _expected_starts(
                 run.spec["resources"]["gpus"],
                 steps_left(run),
                 speeds.get(run.id, of_sweep.get(run.sweep_id or "")),
-                can_save=not windows or can_save(store, run),
-                time_limit_s=run.spec.get("time_limit_s"),
                 project=run.project,
                 never=never(Need(**run.spec["resources"])),
             )
             for run in waiting
         ],
-        [
-            Closure(one.starts_in_s, one.ends_in_s, _closed_gpus(one, nodes, out), one.text)
-            for one in windows
-        ],
         {row.project: row.gpus for row in store.quotas.all()},
     )
-
-
-def _closed_gpus(window: Window, nodes: Sequence[Member], out: Mapping[str, str]) -> int | None:
-    if window.node is None:
-        return None
-    return sum(len(one.gpus) for one in nodes if one.name == window.node and one.name not in out)
 
 
 def _entry(position: int, run: RunRow, expected: ExpectedStart | None, now: float) -> QueueEntry:

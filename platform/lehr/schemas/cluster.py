@@ -61,8 +61,10 @@ class NodeView(View):
     """Why no new runs can be placed on it, though it answers, and what to do."""
     notes: list[str] = Field(default_factory=list)
     """What is wrong on it, though runs can start there."""
-    maintenance: str | None = None
-    """The maintenance window that is open on it now: its nodes, times and note."""
+    until: float | None = None
+    """Until when it is available, in seconds since the epoch; null: it has no end."""
+    ending: str | None = None
+    """Its end, if that is so near that nothing starts on it any more."""
     versions: dict[str, str] = Field(default_factory=dict)
     """Of python, ray, torch, nccl and lehr, as installed there. Empty where unknown."""
     clock_offset_s: float | None = None
@@ -83,8 +85,8 @@ class NodeView(View):
         found += [f"cannot be used: {problem}" for problem in self.problems]
         if self.excluded is not None:
             found.append(f"excluded: {self.excluded}")
-        if self.maintenance is not None:
-            found.append(f"in maintenance {self.maintenance}")
+        if self.ending is not None:
+            found.append(self.ending)
         return "; ".join(found) or None
 
 
@@ -141,6 +143,8 @@ class JoinRequest(LeaveRequest):
     """Give it work again if it had left. Not for a machine that only asks whether the head is the
     same: it may be leaving.
     """
+    until: float | None = Field(default=None, allow_inf_nan=False, examples=[1_796_000_400.0])
+    """Until when it is available, in seconds since the epoch, with ``readmit``; null: as before."""
 
 
 class JoinView(View):

@@ -12,6 +12,7 @@ from lehr import home, node_tokens
 from lehr.control.nodes import LEFT
 from lehr.errors import NotFound, RayStarting
 from lehr.schemas.cluster import ClusterView, JoinView, LeaveView
+from lehr.services.nodes import check_until
 
 if TYPE_CHECKING:
     from lehr.cluster.ray_access import RayAccess
@@ -24,6 +25,7 @@ def join(
     *,
     readmit: bool,
     check: bool,
+    until: float | None,
     secret: str,
     server_url: str,
     ray: RayAccess,
@@ -35,13 +37,16 @@ def join(
         node: the name that the machine will have.
         readmit: whether a node that had left gets work again.
         check: whether the machine only looks: then it gets no secrets, and nothing changes.
+        until: until when the machine is available; None: as declared before.
         secret: the home's token.
         server_url: where shippers reach this server.
         ray: the address and token of Ray.
 
     Raises:
         RayStarting: Ray is not up yet.
+        UserError: ``until`` is over, or too far away.
     """
+    check_until(context, until)
     view = context.cluster_views.cluster()
     if view.state != "up":
         # A machine that joins a head whose own node is missing would wait for a minute, and fail.
@@ -50,6 +55,8 @@ def join(
     known = next((one for one in view.nodes if one.name == node), None)
     if readmit and not check and known is not None and known.excluded == LEFT:
         context.dispatcher.readmit_node(node)
+    if readmit and not check:
+        _record_until(context, node, until)
     folders = [one.runs_folder for one in view.nodes if one.alive and one.name != node]
     return JoinView(
         node=node,
@@ -70,6 +77,13 @@ def join(
         is_member=known is not None and known.alive,
         name_in_use=known.address if known is not None and known.alive else None,
     )
+
+
+def _record_until(context: Context, node: str, until: float | None) -> None:
+    """Record the end of a machine that joins; forget an earlier end that is over."""
+    before = context.store.nodes.until().get(node)
+    if until is not None or (before is not None and before <= context.store.clock()):
+        context.store.nodes.set_until(node, until)
 
 
 def leave(context: Context, node: str) -> LeaveView:

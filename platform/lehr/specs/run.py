@@ -135,7 +135,7 @@ class Retries(Config):
     reached. Counts again from 0 after an attempt that has saved a newer checkpoint.
     """
     preemption: Annotated[int, Field(ge=0)] = 10
-    """Preemptions: the machine was taken back. A stop for maintenance that lost the work of the
+    """Preemptions: the machine was taken back. A stop at the end of a node that lost work of the
     attempt counts, too. Counts again from 0 like ``infrastructure``.
     """
 

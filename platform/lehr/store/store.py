@@ -24,7 +24,6 @@ from lehr.store.records.attempts import Attempts
 from lehr.store.records.audit import AuditRecords
 from lehr.store.records.checkpoints import Checkpoints
 from lehr.store.records.idempotency import IdempotencyKeys
-from lehr.store.records.maintenance import MaintenanceRecords
 from lehr.store.records.nodes import Nodes
 from lehr.store.records.outbox import Outbox
 from lehr.store.records.quotas import QuotaRecords
@@ -59,7 +58,7 @@ class Store:
 
     ``runs``, ``attempts``, ``transitions``, ``requests``, ``checkpoints``, ``sweeps``,
     ``sweep_progress``, ``rollouts``, ``rollout_progress``, ``nodes``, ``saved_views``,
-    ``maintenance``, ``quotas``, ``access_tokens``, ``audit`` and ``idempotency`` use
+    ``quotas``, ``access_tokens``, ``audit`` and ``idempotency`` use
     ``lehr.db``. ``streams``, ``logs``, ``events`` and ``series`` use the
     replica and its index. ``event_applier`` applies the events of a stream to ``lehr.db``.
 
@@ -144,7 +143,6 @@ class Store:
         self.rollouts = Rollouts(db, clock)
         self.rollout_progress = RolloutProgress(db, clock)
         self.nodes = Nodes(db, clock)
-        self.maintenance = MaintenanceRecords(db, clock)
         self.saved_views = SavedViewRecords(db, clock)
         self.quotas = QuotaRecords(db, clock)
         self.access_tokens = AccessTokenRecords(db, clock)

@@ -1,13 +1,11 @@
 """When waiting runs are expected to start."""
 
 from lehr.analysis.queue_forecast import (
-    Closure,
     ExpectedStart,
     GpuHolder,
     QueuedRun,
     forecast,
 )
-from lehr.control.maintenance import MARGIN_S
 
 
 def test_run_starts_when_the_first_holder_that_frees_enough_ends():
@@ -52,38 +50,6 @@ def test_no_later_run_is_expected_before_one_that_is_ahead_of_it():
 def test_more_gpus_than_there_are_is_the_reason():
     found = forecast(1, [GpuHolder("h", 1, 10, 1.0)], [QueuedRun("a", "a", 8)])
     assert found["a"] == ExpectedStart(None, "fewer than 8 GPUs can be used now")
-
-
-def test_nothing_is_expected_to_start_while_a_window_of_all_gpus_is_open():
-    opened = Closure(-10.0, 90.0, None, "of all nodes")
-    waiting = [QueuedRun("a", "a", 1, 5, 1.0), QueuedRun("b", "b", 2)]
-    found = forecast(2, [], waiting, [opened])
-    assert found["a"] == ExpectedStart(90.0, "the maintenance of all nodes ends")
-    assert found["b"].in_s == 95.0
-
-
-def test_holder_pauses_during_a_window_and_ends_later():
-    coming = Closure(50.0, 80.0, None, "of all nodes")
-    found = forecast(0, [GpuHolder("h", 1, 100, 1.0)], [QueuedRun("a", "a", 1)], [coming])
-    assert found["a"] == ExpectedStart(130.0, "h ends: 100 steps left at 1 s")
-    early = forecast(0, [GpuHolder("h", 1, 40, 1.0)], [QueuedRun("a", "a", 1)], [coming])
-    assert early["a"].in_s == 40.0
-
-
-def test_run_that_cannot_save_is_expected_after_a_window_that_it_would_reach():
-    coming = Closure(MARGIN_S + 100.0, MARGIN_S + 200.0, None, "of all nodes")
-    holder = [GpuHolder("h", 1, 50, 1.0)]
-    for limit, start in ((None, MARGIN_S + 200.0), (50.0, 50.0), (51.0, MARGIN_S + 200.0)):
-        run = QueuedRun("a", "a", 1, can_save=False, time_limit_s=limit)
-        assert forecast(0, holder, [run], [coming])["a"].in_s == start, limit
-
-
-def test_window_of_a_node_closes_only_its_gpus():
-    opened = Closure(-1.0, 60.0, 2, "of node n1")
-    waiting = [QueuedRun("small", "small", 1, 500, 1.0), QueuedRun("large", "large", 2)]
-    found = forecast(4, [], waiting, [opened])
-    assert "small" not in found
-    assert found["large"] == ExpectedStart(60.0, "the maintenance of node n1 ends")
 
 
 def test_run_over_its_quota_waits_for_its_project_and_others_pass():

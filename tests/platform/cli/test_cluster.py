@@ -30,7 +30,7 @@ def lehr(tmp_path, monkeypatch):
             gpu = {"index": 0, "name": "NVIDIA H100 80GB HBM3", "memory_bytes": 1, "uuid": "u"}
             hello = {"attempts": {}, "gpus": [gpu], "cpus": 16}
             real._on_news({"news": "node", "name": each["name"], "hello": hello})
-        for name in ("exclude_node", "readmit_node"):
+        for name in ("exclude_node", "readmit_node", "nodes"):
             monkeypatch.setattr(api.dispatcher, name, getattr(real, name))
         shown_by = ClusterPresenter(api.store, real.cluster, real.queue_order, embedded=False)
         monkeypatch.setattr(api.dispatcher, "cluster", shown_by.cluster)
@@ -147,6 +147,18 @@ def test_node_is_excluded_with_a_reason_and_readmitted(lehr):
     assert lines(lehr("ls")[1])["gpu-right"][-2:] == ["in", "use"]
     assert lehr("readmit", "gpu-left")[:2] == (0, "gpu-left is readmitted: it can get new runs.\n")
     assert "excluded" not in lehr("ls")[1]
+
+
+def test_node_is_available_until_a_time_and_has_no_end_again(lehr):
+    end = f"{time.gmtime().tm_year + 1}-12-01T18:00"
+    shown = f"gpu-right is available until {end.replace('T', ' ')}.\n"
+    assert lehr("until", "gpu-right", end)[:2] == (0, shown)
+    assert f"in use, available until {end.replace('T', ' ')}" in lehr("ls")[1]
+    assert lehr("until", "gpu-right", "-")[1] == "gpu-right has no end.\n"
+    assert "available until" not in lehr("ls")[1]
+    code, _, error = lehr("until", "gpu-right", "tomorrow")
+    assert code == 2
+    assert "TIME 'tomorrow' is not a time." in error
 
 
 @pytest.mark.parametrize("verb", ["exclude", "readmit"])

@@ -21,16 +21,13 @@ from lehr_testing.paths import ROOT
 _DB = "tests/platform/cli/test_db.py"
 _UPLOAD = "tests/e2e/test_checkpoint_upload.py"
 _ADMIN = "tests/platform/cli/test_admin.py"
-_MAINTENANCE = "tests/platform/cli/test_maintenance.py"
 NOT_HERE = {
     "node join": "tests/platform/cli/test_node.py::"
     "test_checks_are_listed_and_a_machine_with_a_bad_one_does_not_join",
     "node leave": "tests/platform/cli/test_node.py::test_machine_that_has_not_joined_cannot_leave",
     "node token": "tests/platform/cli/test_node.py::test_token_is_printed_as_a_command_that_works",
-    **dict.fromkeys(
-        ("maintenance add", "maintenance ls", "maintenance rm"),
-        f"{_MAINTENANCE}::test_window_is_declared_listed_and_removed",
-    ),
+    "cluster until": "tests/platform/cli/test_cluster.py::"
+    "test_node_is_available_until_a_time_and_has_no_end_again",
     **{
         f"admin {command}": f"{_ADMIN}::{test}"
         for test, commands in {

@@ -226,8 +226,8 @@ def test_plan_names_the_nodes_that_get_no_runs() -> None:
     waits = f"waits: this cluster has 1 x {A100} on one node"
     away = "no runs on n2: excluded: its fans; no runs on n3: does not answer"
     assert missing_gpus(gang, here) == f"{waits}; {away}"
-    here.nodes[0].maintenance = "of all nodes"
-    none = "waits: no node with GPUs gets runs now; no runs on n1: in maintenance of all nodes"
+    here.nodes[0].ending = "is available until 18:00"
+    none = "waits: no node with GPUs gets runs now; no runs on n1: is available until 18:00"
     assert missing_gpus(gang, here) == f"{none}; {away}"
 
 

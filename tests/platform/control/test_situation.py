@@ -44,7 +44,7 @@ anywhere = st.builds(
     Situation,
     st.sampled_from(RunState),
     st.sampled_from(Desired),
-    st.sampled_from([None, "pause", "preempted", "maintenance", "time_limit"]),
+    st.sampled_from([None, "pause", "preempted", "node_until", "time_limit"]),
 )
 
 
@@ -56,7 +56,7 @@ def test_fenced_attempt_is_always_stopped(situation):
 
 @given(anywhere)
 def test_a_stop_has_one_cause_and_a_run_that_stops_never_trains_on(situation):
-    whys = [situation.over_time_limit, situation.preempted, situation.in_maintenance]
+    whys = [situation.over_time_limit, situation.preempted, situation.node_ends]
     assert sum(whys) <= 1
     if any(whys):
         assert situation.state is STOPPING
@@ -66,7 +66,7 @@ def test_a_stop_has_one_cause_and_a_run_that_stops_never_trains_on(situation):
     if situation.desired is not RUN:
         assert situation.wanted is situation.desired
         assert not situation.preempted
-        assert not situation.in_maintenance
+        assert not situation.node_ends
 
 
 @pytest.mark.parametrize(

@@ -80,13 +80,11 @@ def test_gpus_that_no_run_can_get_are_not_free_and_say_why(store):
     cluster.on_news({"news": "node", "name": "n2", "error": "it is lost"})
     cluster.on_news({"news": "node", "name": "n3", "attempts": {}, "draining": True})
     store.nodes.note("n4", "excluded", "its fans", actor="user")
-    for node, begins in (("n5", time.time() - 60), ("n6", time.time() + 3600)):
-        store.maintenance.add(
-            node=node, starts_at=begins, duration_s=600, repeat=None, note="disks", actor="user"
-        )
+    store.nodes.set_until("n5", time.time() + 60)
+    store.nodes.set_until("n6", time.time() + 3600)
     view = presenter.cluster()
     why = {node.name: node.no_runs for node in view.nodes}
-    assert why.pop("n5").startswith("in maintenance of node n5, ")
+    assert why.pop("n5").startswith("is available until 2")
     assert why == {
         "n1": None,
         "n2": "does not answer",

@@ -1,18 +1,28 @@
-"""Excluded nodes, as notes; the newest note of a node counts."""
+"""Excluded nodes, as notes; the newest note of a node counts. And until when nodes are there."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from sqlmodel import col, func, select
+from sqlmodel import Field, SQLModel, col, func, select
 
 from lehr.store.changes import Change
 from lehr.store.database import Clock, Database
 from lehr.store.tables import Attempt, NodeNote
 
 
+class NodeUntil(SQLModel, table=True):
+    """Until when a node is available; nodes without an end have no row."""
+
+    __tablename__ = "node_until"
+
+    node: str = Field(primary_key=True)
+    until: float
+    """Seconds since the epoch."""
+
+
 class Nodes:
-    """The notes that exclude or readmit nodes, and why."""
+    """The notes that exclude or readmit nodes, and why; the ends of nodes."""
 
     def __init__(self, db: Database, clock: Clock) -> None:
         self._db = db
@@ -48,3 +58,19 @@ class Nodes:
             session.add(NodeNote(node=node, kind=kind, message=message, actor=actor, at=at))
         self._db.changed(Change("cluster", ""))
         return True
+
+    def until(self) -> dict[str, float]:
+        """Return until when nodes are available, in seconds since the epoch. Others have no end."""
+        with self._db.read() as session:
+            return {row.node: row.until for row in session.exec(select(NodeUntil)).all()}
+
+    def set_until(self, node: str, until: float | None) -> None:
+        """Record until when a node is available; None: it has no end."""
+        with self._db.write(what="set_node_until") as session:
+            row = session.get(NodeUntil, node)
+            if row is not None:
+                session.delete(row)
+                session.flush()
+            if until is not None:
+                session.add(NodeUntil(node=node, until=until))
+        self._db.changed(Change("cluster", ""))

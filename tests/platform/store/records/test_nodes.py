@@ -110,8 +110,8 @@ def test_readmitted_node_may_run_the_run_that_failed_on_it(store):
     assert readmitted(store.nodes.notes())["n1"] > first
 
 
-@pytest.mark.parametrize(("stopped", "faulty"), [("maintenance", False), ("preempted", True)])
-def test_node_that_is_shut_down_for_maintenance_is_not_faulty(store, stopped, faulty):
+@pytest.mark.parametrize(("stopped", "faulty"), [("node_until", False), ("preempted", True)])
+def test_node_that_is_shut_down_at_its_end_is_not_faulty(store, stopped, faulty):
     run = store.runs.create(run_spec("moved")).id
     for reason in ("node_lost", "node_rebooted"):
         fails(store, run, "n1", reason, stopped=stopped)

@@ -108,7 +108,8 @@ export interface NodeView {
   away: string | null;
   problems: string[];
   notes: string[];
-  maintenance: string | null;
+  until: number | null;
+  ending: string | null;
   versions: Record<string, string>;
   clock_offset_s: number | null;
   free_bytes: Record<string, number | null>;
@@ -234,18 +235,6 @@ export interface CostView {
   planned_gpu_hours: number | null;
   planned_dollars: number | null;
   planned_basis: string | null;
-}
-
-export interface MaintenanceView {
-  id: number;
-  node: string | null;
-  state: "open" | "coming" | "over";
-  starts_at: number;
-  ends_at: number;
-  repeat: "daily" | "weekly" | null;
-  note: string;
-  created_by: string;
-  created_at: number;
 }
 
 export interface GateView {

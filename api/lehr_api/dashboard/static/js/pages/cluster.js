@@ -1,8 +1,7 @@
 /** The page of the cluster: which run holds which GPU since when, and the queue. */
 
 import { get } from "../api.js";
-import { drainButton } from "../cluster/drain.js";
-import { maintenancePart, openWindow } from "../cluster/maintenance.js";
+import { drainButton, untilButton } from "../cluster/drain.js";
 import { byId, fill, h, scrollable, throttled } from "../dom.js";
 import * as f from "../format.js";
 import { ABOUT, memoryUsed, temperature } from "../gpus.js";
@@ -17,7 +16,6 @@ import { on, onCatchUp } from "../stream.js";
  * @typedef {import("../types.js").NodeView} NodeView
  * @typedef {import("../types.js").GpuView} GpuView
  * @typedef {import("../types.js").QueueEntry} QueueEntry
- * @typedef {import("../types.js").MaintenanceView} MaintenanceView
  */
 
 const place = byId("cluster");
@@ -36,11 +34,11 @@ function figures(gpu) {
   );
 }
 
-/** @param {GpuView} gpu @param {NodeView} node @param {boolean} closed in maintenance now */
-function cell(gpu, node, closed) {
+/** @param {GpuView} gpu @param {NodeView} node */
+function cell(gpu, node) {
   // Figures of a node that does not respond are old, and its GPUs cannot be given out.
   const now = !node.logical && node.alive && figures(gpu);
-  if (gpu.run_name === null && (!node.alive || node.excluded !== null || node.problems.length > 0 || closed)) {
+  if (gpu.run_name === null && (!node.alive || node.excluded !== null || node.problems.length > 0 || node.ending !== null)) {
     return h("li.gpu.gone", {}, h("span.dim", {}, `GPU ${gpu.index}`), h("span.who", {}, node.alive ? "not given out" : node.left ? "has left" : "no answer"), now);
   }
   if (gpu.run_name === null) return h("li.gpu.free", {}, h("span.dim", {}, `GPU ${gpu.index}`), h("span.who", {}, "free"), now);
@@ -53,8 +51,8 @@ function cell(gpu, node, closed) {
   );
 }
 
-/** @param {NodeView} node @param {MaintenanceView | undefined} closed the window that it is in now */
-function nodeRow(node, closed) {
+/** @param {NodeView} node */
+function nodeRow(node) {
   const kinds = [...new Set(node.gpus.map((gpu) => gpu.name))];
   const memory = node.gpus[0]?.memory_bytes;
   const busy = node.gpus.filter((gpu) => gpu.run_name !== null).length;
@@ -69,7 +67,7 @@ function nodeRow(node, closed) {
       !node.alive && !node.left && h("span.bad", {}, `✕ ${node.away ?? "does not answer"}`),
       node.problems.map((problem) => h("span.bad", {}, `✕ cannot be used: ${problem}`)),
       node.excluded !== null && !node.left && h("span.bad", {}, `✕ excluded: ${node.excluded}`),
-      closed && h("span.warn", {}, "in maintenance until ", f.time(closed.ends_at), closed.note && `: ${closed.note}`),
+      node.until !== null && !node.left && h(node.ending === null ? "span.dim" : "span.warn", {}, "available until ", f.time(node.until)),
       h("span.dim", {}, node.logical ? `${node.gpus.length} logical GPUs: training runs on the CPU` : `${node.gpus.length} × ${kinds.join(", ")}${memory ? `, ${Math.round(memory / 2 ** 30)} GiB each` : ""}`),
       h("span.dim", {}, `${busy} busy`),
       node.cpus !== null && h("span.dim", {}, `${f.integer(node.cpus)} CPUs`, node.alive && node.cpu_utilization !== null && `, ${f.percent(node.cpu_utilization)} in use`),
@@ -77,8 +75,9 @@ function nodeRow(node, closed) {
       h("span.mono.dim", {}, node.address),
       !node.alive && node.last_seen_at !== null && h("span.dim", {}, "last seen ", f.time(node.last_seen_at, { seconds: true })),
       drainButton(node, () => reload()),
+      untilButton(node, () => reload()),
     ),
-    h(node.logical ? "ul.gpus.plain" : "ul.gpus.plain.real", {}, node.gpus.map((gpu) => cell(gpu, node, closed !== undefined))),
+    h(node.logical ? "ul.gpus.plain" : "ul.gpus.plain.real", {}, node.gpus.map((gpu) => cell(gpu, node))),
   );
 }
 
@@ -117,26 +116,25 @@ function queueTable(queue) {
   );
 }
 
-/** @param {ClusterView} cluster @param {QueueEntry[]} queue @param {MaintenanceView[]} windows */
-function draw(cluster, queue, windows) {
+/** @param {ClusterView} cluster @param {QueueEntry[]} queue */
+function draw(cluster, queue) {
   fill(
     place,
     cluster.state !== "up" && h(cluster.state === "down" ? "div.failure" : "div.alert", {}, cluster.message ?? (cluster.state === "starting" ? "The cluster is starting; this takes about ten seconds." : "The cluster is down.")),
-    cluster.nodes.length ? cluster.nodes.map((node) => nodeRow(node, openWindow(windows, node.name))) : cluster.state === "up" && empty("No nodes", h("p", {}, "The cluster has no nodes yet.")),
+    cluster.nodes.length ? cluster.nodes.map(nodeRow) : cluster.state === "up" && empty("No nodes", h("p", {}, "The cluster has no nodes yet.")),
     h("h2", {}, `Queue${queue.length ? ` (${queue.length})` : ""}`),
     queueTable(queue),
-    maintenancePart(windows, cluster.nodes.map((node) => node.name), () => reload()),
   );
 }
 
 let drawn = "";
 async function load() {
   try {
-    const [cluster, queue, { windows }] = await Promise.all([get("/cluster"), get("/queue"), get("/maintenance")]);
-    const state = JSON.stringify([cluster, queue, windows]);
+    const [cluster, queue] = await Promise.all([get("/cluster"), get("/queue")]);
+    const state = JSON.stringify([cluster, queue]);
     if (state === drawn) return;
     drawn = state;
-    draw(cluster, queue, windows);
+    draw(cluster, queue);
   } catch (error) {
     if (!drawn) showFailure(place, error);
   }

@@ -1,4 +1,4 @@
-"""Maintenance windows by the real dispatcher on a real store; the agent is told what happened."""
+"""Nodes that end, by the real dispatcher on a real store; the agent is told what happened."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from lehr.cluster.maintenance import describe, windows_at
-from lehr.store.records.maintenance import MaintenanceRow
+from lehr.cluster.node_notes import node_ends
+from lehr.control.availability import MARGIN_S, NodeEnd
 from lehr_testing.dispatching import Bench
 from lehr_testing.stores import ingest, line
 
@@ -19,25 +19,17 @@ def bench(tmp_path, monkeypatch):
     made.store.close()
 
 
-def declare(bench, starts_in, length=3600.0, node=None):
-    return bench.store.maintenance.add(
-        node=node,
-        starts_at=bench.store.clock() + starts_in,
-        duration_s=length,
-        repeat=None,
-        note="drivers",
-        actor="user",
-    )
+def ends_in(bench, seconds, node="n1"):
+    bench.store.nodes.set_until(node, bench.store.clock() + seconds)
 
 
-def test_training_saves_at_the_begin_and_resumes_after_the_window(bench):
+def test_training_saves_before_the_end_of_its_node_and_resumes_elsewhere(bench):
     run, attempt = bench.running("long")
-    window = declare(bench, -1.0)
+    ends_in(bench, MARGIN_S - 1)
     bench.tick()
     row = bench.store.runs.get(run)
-    assert (row.state, row.cause) == ("stopping", "maintenance")
-    assert row.reason.startswith("stopped for the maintenance of all nodes, ")
-    assert row.reason.endswith(": drivers")
+    assert (row.state, row.cause) == ("stopping", "node_until")
+    assert row.reason.startswith("node n1 is available until 2")
     assert bench.heartbeat(attempt, step=7)["orders"]["desired"] == "pause"
     bench.restart()
     path = "attempt-1/checkpoints/step-00000007"
@@ -46,17 +38,15 @@ def test_training_saves_at_the_begin_and_resumes_after_the_window(bench):
     bench.exited(attempt)
     bench.tick()
     row = bench.store.runs.get(run)
-    assert (row.state, row.desired, row.cause) == ("queued", "run", "maintenance")
+    assert (row.state, row.desired, row.cause) == ("queued", "run", "node_until")
+    assert row.reason == "it was stopped at the end of its node, and has saved"
     assert (row.user_failures, row.infrastructure_failures, row.preemptions) == (0, 0, 0)
     bench.tick()
     assert bench.state(run) == ("queued", 1)
     reason = bench.store.runs.get(run).pending_reason
-    assert reason.startswith("waits for the end of the maintenance of all nodes, ")
-    other = bench.waiting("other")
-    bench.tick()
-    assert bench.state(other) == ("queued", 0)
+    assert "node n1 is available for too short a time: lehr cluster until n1" in reason
 
-    bench.store.maintenance.remove(window.id)
+    bench.store.nodes.set_until("n1", None)
     bench.tick()
     assert bench.state(run) == ("starting", 2)
     assert bench.store.attempts.get(f"{run}-2").resume_from == path
@@ -66,17 +56,17 @@ def test_program_that_never_gets_further_is_not_begun_again_for_ever(bench):
     program = {"module": "mine.train", "steps": 5}
     run, attempt = bench.running("long", trainer=program, train=None, retries={"preemption": 1})
     for state, preemptions in (("queued", 1), ("failed", 1)):
-        window = declare(bench, -1.0)
+        ends_in(bench, MARGIN_S - 1)
         bench.tick()
         # A program that is stopped records so, saved or not.
         ingest(bench.store, attempt, line("finished", outcome="stopped", step=3))
         bench.exited(attempt)
         bench.tick()
         row = bench.store.runs.get(run)
-        assert (row.state, row.cause, row.preemptions) == (state, "maintenance", preemptions)
+        assert (row.state, row.cause, row.preemptions) == (state, "node_until", preemptions)
         assert "without a report of a save" in row.reason
         assert ("it will begin again: it has no checkpoint" in row.reason) == (state == "queued")
-        bench.store.maintenance.remove(window.id)
+        bench.store.nodes.set_until("n1", None)
         bench.tick()
         attempt = f"{run}-2"
 
@@ -84,7 +74,7 @@ def test_program_that_never_gets_further_is_not_begun_again_for_ever(bench):
 def test_program_that_saved_before_it_was_stopped_spends_nothing(bench):
     program = {"module": "mine.train", "steps": 5, "saves": ["out.pt"]}
     run, attempt = bench.running("long", trainer=program, train=None, retries={"preemption": 0})
-    declare(bench, -1.0)
+    ends_in(bench, MARGIN_S - 1)
     bench.tick()
     path = "attempt-1/checkpoints/step-00000003"
     saved = line("checkpoint", step=3, path=path, size_bytes=1, digest="0" * 64, reason="stop")
@@ -92,35 +82,21 @@ def test_program_that_saved_before_it_was_stopped_spends_nothing(bench):
     bench.exited(attempt, code=None, signal=9, reason="stopped")
     bench.tick(30.0)
     row = bench.store.runs.get(run)
-    assert (row.state, row.cause, row.preemptions) == ("queued", "maintenance", 0)
-    assert row.reason == "it was stopped for maintenance, and has saved"
+    assert (row.state, row.cause, row.preemptions) == ("queued", "node_until", 0)
 
 
-def test_window_of_another_node_and_one_that_is_over_change_nothing(bench):
+def test_end_of_another_node_and_one_that_is_far_change_nothing(bench):
     run, _ = bench.running("long")
-    declare(bench, -1.0, node="elsewhere")
-    declare(bench, -100.0, length=50.0)
+    ends_in(bench, MARGIN_S - 1, node="elsewhere")
+    ends_in(bench, MARGIN_S + 60)
     bench.tick()
     assert bench.state(run) == ("running", 1)
 
 
-def test_times_are_in_words(monkeypatch):
+def test_end_is_in_seconds_and_in_words(monkeypatch):
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
-    row = MaintenanceRow(
-        node="n1",
-        starts_at=1_796_000_400.0,
-        duration_s=14_400.0,
-        note="",
-        created_by="user",
-        created_at=0.0,
-    )
-    begin = row.starts_at
-    row.note, row.node = "new drivers", None
-    assert describe(row, 0.0, 3600.0) == "of all nodes, 1970-01-01 00:00 to 01:00 UTC: new drivers"
-    assert describe(row, 0.0, 90_000.0) == (
-        "of all nodes, 1970-01-01 00:00 to 1970-01-02 01:00 UTC: new drivers"
-    )
-    [window] = windows_at([row], begin + 10.0)
-    assert (window.starts_in_s, window.ends_in_s) == (-10.0, 14_390.0)
-    assert windows_at([row], begin + 14_400.0) == []
+    end = 1_796_000_400.0
+    assert node_ends({"n1": end}, end - MARGIN_S - 10.0) == {
+        "n1": NodeEnd(10.0, "2026-11-30 01:00 UTC")
+    }
