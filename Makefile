@@ -12,9 +12,11 @@ PYTEST := $(BIN)/python -m pytest
 
 # One thread a process: tests start many, and they share the cores.
 export OMP_NUM_THREADS ?= 1
+# Without compiled files each of hundreds of processes compiles the sources again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo down install prepare dev test test-nightly test-unit faults gpu gpu-tests simulate durations coverage \
+.PHONY: help demo down install prepare dev test test-nightly test-unit faults gpu gpu-tests simulate coverage \
 	constraints locks check check-js check-supply soak format mutants bench docs clean
 
 help:  ## What there is to make
@@ -31,32 +33,33 @@ install: $(STAMPS)/install  ## Only install
 prepare: $(STAMPS)/dev $(STAMPS)/node $(STAMPS)/chromium  ## Install all that `check` and `test` need
 dev: $(STAMPS)/dev  ## Install what working on Lehr needs
 
-# Which tests a tier selects, and how it runs them, is in tests/tiers.toml. ARGS: only these tests.
-TIER = $(BIN)/python tests/lehr_testing/tiers.py
+# A browser, Ray and servers of their own make tests wait, so there are more workers than cores.
+# ARGS: only these tests, in one process.
+WORKERS = --dist loadgroup --durations 30
+EVERY_CHANGE = -m "not nightly and not faults and not gpu"
 test: $(STAMPS)/dev $(STAMPS)/chromium  ## Install what the tests need, and run those of every change
-	$(TIER) test $(ARGS)
+	$(PYTEST) $(EVERY_CHANGE) $(or $(ARGS),-n 4 $(WORKERS) tests)
 
 test-nightly: $(STAMPS)/dev $(STAMPS)/chromium  ## What is too slow for every change; random examples
-	$(TIER) nightly $(ARGS)
+	$(PYTEST) -m "(nightly or hypothesis) and not faults and not gpu" --hypothesis-profile nightly \
+		--timeout 3600 $(or $(ARGS),-n 4 $(WORKERS) tests)
 
+# Each fault test gives its processes some time only, so not more at once.
 faults: $(STAMPS)/dev  ## The tests that kill processes, nodes and networks on purpose
-	$(TIER) faults $(ARGS)
+	$(PYTEST) -m "faults and not gpu" $(or $(ARGS),-n 2 $(WORKERS) tests)
 
-gpu: $(STAMPS)/dev  ## The first hour on a GPU machine: checks, tests, runs, bench, report; MINUTES=60, FRESH=1, ARGS=--rehearse
-	PYTHONPATH=tests $(BIN)/python -m first_hour $(if $(FRESH),--fresh) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
+gpu: $(STAMPS)/dev  ## The first hour on a GPU machine: checks, tests, bench, report; MINUTES=60, FRESH=1
+	$(BIN)/python tests/gpu/session.py $(if $(FRESH),--fresh) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
 gpu-tests: $(STAMPS)/dev  ## Only the tests that need a GPU
-	$(TIER) gpu $(ARGS)
+	$(PYTEST) -m gpu $(or $(ARGS),tests/gpu)
 
 simulate: $(STAMPS)/dev  ## The control plane in virtual time, with faults; SEEDS=n, FIRST=, HOURS=, GPUS=
 	PYTHONPATH=tests PYTHONHASHSEED=0 $(BIN)/python -m simulation --seeds $(or $(SEEDS),10) \
 		--first $(or $(FIRST),1) $(if $(HOURS),--hours $(HOURS)) $(if $(GPUS),--gpus $(GPUS)) $(ARGS)
 
-durations: $(STAMPS)/dev $(STAMPS)/chromium  ## Measure again how long the tests take, which orders them
-	$(TIER) test -n 4 --dist loadgroup --write-durations $(or $(ARGS),tests)
-
 test-unit: $(STAMPS)/dev  ## The fast tests only
-	$(PYTEST) -m "not nightly" -n 2 --dist loadgroup tests/platform tests/trainer tests/api --ignore tests/trainer/process $(ARGS)
+	$(PYTEST) $(EVERY_CHANGE) -n 2 --dist loadgroup tests/platform tests/trainer tests/api --ignore tests/trainer/process $(ARGS)
 
 check: $(STAMPS)/dev check-js  ## Linters, types, layers; types, lint and unit tests of the JavaScript
 	$(BIN)/ruff check .
@@ -65,7 +68,7 @@ check: $(STAMPS)/dev check-js  ## Linters, types, layers; types, lint and unit t
 	$(BIN)/lint-imports
 
 coverage: $(STAMPS)/dev $(STAMPS)/chromium  ## Which lines the tests of every change run, in this process and its workers
-	$(TIER) test -n 4 --dist loadgroup --cov --cov-report term:skip-covered --cov-report html $(or $(ARGS),tests)
+	$(PYTEST) $(EVERY_CHANGE) -n 4 $(WORKERS) --cov --cov-report term:skip-covered --cov-report html $(or $(ARGS),tests)
 
 # Node comes with the `dev` extra; the lock file says what comes from npm.
 JS     := tests/javascript

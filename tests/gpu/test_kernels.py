@@ -8,7 +8,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lehr_testing.gpu_needs import need
 from lehr_trainer.configs.attention import AttentionConfig
 from lehr_trainer.configs.compile import CompileConfig
 from lehr_trainer.configs.fp8 import Fp8Config
@@ -26,10 +25,11 @@ from lehr_trainer.models.attention import (
     attention_backend,
     chosen_kernel,
     math_fallback,
+    require_backend,
     without_compiling,
 )
 from lehr_trainer.models.documents import document_ids, document_mask, make_input_fn
-from lehr_trainer.models.fp8 import convert_to_fp8, fp8_state
+from lehr_trainer.models.fp8 import convert_to_fp8, fp8_state, require_fp8
 from lehr_trainer.models.init import initialise
 from lehr_trainer.models.llama import Llama
 from lehr_trainer.optim.muon import build_muon
@@ -46,7 +46,6 @@ LOSSES = ["chunked", "standard", "torch_chunked", "liger", "cce", "cce_fp32", "c
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_each_loss_on_bf16_operands_is_near_float64(name: str) -> None:
-    need(name)
     loss_of = build_loss(LossConfig(name=name), torch.bfloat16, CUDA)
     generator = torch.Generator("cuda").manual_seed(0)
     hidden = torch.randn(512, 256, generator=generator, device=CUDA).bfloat16().float()
@@ -77,7 +76,7 @@ def attention_operands(dtype=torch.bfloat16, kv_heads: int = 2):
 
 @pytest.mark.parametrize("backend", ["flash", "efficient", "cudnn", "fa3", "fa4"])
 def test_each_attention_kernel_matches_the_math_kernel(backend: str) -> None:
-    need(backend)
+    require_backend(AttentionConfig(backend=backend), CUDA)
     inputs = attention_operands()
     with attention_backend(AttentionConfig(backend="math"), CUDA):
         want = attend(*inputs)
@@ -182,7 +181,7 @@ def test_accumulation_matches_one_large_batch_in_each_compile_mode(mode: str) ->
 
 @pytest.mark.parametrize("recipe", ["tensorwise", "rowwise", "te_delayed"])
 def test_fp8_trains_on_the_device(recipe: str) -> None:
-    need(recipe)
+    require_fp8(Fp8Config(recipe=recipe), CUDA)
     model = llama()
     convert_to_fp8(model, Fp8Config(recipe=recipe))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, fused=True)

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from lehr_testing.overlap import Communication, communication
 from lehr_trainer.configs.profile import ProfileConfig
 from lehr_trainer.diagnostics.profiling import Profiler
 from lehr_trainer.diagnostics.trace_summary import kind_of, summarise
@@ -143,25 +142,3 @@ def test_shares_are_those_of_a_trace_made_by_hand() -> None:
 )
 def test_kernels_are_classified_by_their_names(name: str, kind: str) -> None:
     assert kind_of({"name": name, "cat": "kernel"}) == kind
-
-
-def test_overlap_counts_exchanges_that_leave_before_the_end_of_backward() -> None:
-    engine = "autograd::engine::evaluate_function: "
-    events = [
-        span("backward", 0, 100, "user_annotation"),
-        span(f"{engine}MmBackward0", 10, 40, "cpu_op"),
-        span("c10d::allreduce_", 30, 31, "cpu_op"),
-        span(f"{engine}torch::autograd::AccumulateGrad", 70, 75, "cpu_op"),
-        span(f"{engine}EmbeddingBackward0", 60, 80, "cpu_op"),
-        span("c10d::allreduce_", 85, 86, "cpu_op"),
-        span(f"{engine}torch::autograd::AccumulateGrad", 90, 95, "cpu_op"),
-        span("c10d::allreduce_", 150, 151, "cpu_op"),  # the loss, after the pass
-        span("sm90_xmma_gemm_bf16", 0, 80),
-        span("ncclDevKernel_AllReduce", 60, 100),
-    ]
-    found = communication(events)
-    assert (found.sent, found.before_the_end) == (2, 1)
-    assert found.hidden == pytest.approx(0.5)
-    late = [event for event in events if event["ts"] != 30]
-    assert communication(late).before_the_end == 0
-    assert communication([]) == Communication(0, 0, None)

@@ -28,7 +28,7 @@ def found(tmp_path_factory):
     ]  # fmt: skip
     try:
         for rank in ranks:
-            _, errors = rank.communicate(timeout=120)
+            _, errors = rank.communicate(timeout=240)
             assert rank.returncode == 0, errors
     finally:
         for rank in ranks:
@@ -40,27 +40,31 @@ def found(tmp_path_factory):
     return both[0]
 
 
-# trainer/runtime/test_compression.py has the arithmetic, and the rehearsal of `make gpu` the overlap.
-at_night = pytest.mark.nightly
-
-
-@at_night
 def test_scaled_fp16_keeps_digits_that_torch_hook_loses(found) -> None:
     assert found["fp16"] == {"error": pytest.approx(0, abs=5e-4), "overflows": 0}
     assert found["torchs_fp16"] > 10 * found["fp16"]["error"]
 
 
-@at_night
 @pytest.mark.parametrize("values", ["bf16", "bf16_overflow"])
 def test_bf16_keeps_the_range_and_loses_digits(found, values: str) -> None:
     assert found["fp16"]["error"] < found[values]["error"] < 5e-3
     assert found[values]["overflows"] == 0
 
 
-@at_night
 def test_fp16_overflow_is_counted_and_changes_no_other_value(found) -> None:
     assert found["fp16_overflow"]["overflows"] == 1
     assert found["fp16_overflow"]["error"] < 5e-4
+
+
+@pytest.mark.parametrize("compression", ["none", "bf16"])
+def test_buckets_are_sent_before_backward_ends(found, compression: str) -> None:
+    seen = found["overlap"][compression]
+    assert seen["sent"] >= 4
+    assert seen["before_the_end"] >= seen["sent"] - 1
+
+
+def test_one_large_bucket_is_not_sent_early(found) -> None:
+    assert found["overlap"]["one_bucket"]["before_the_end"] < found["overlap"]["none"]["sent"] - 1
 
 
 def test_a_static_graph_refuses_accumulation() -> None:
