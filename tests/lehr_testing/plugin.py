@@ -1,6 +1,6 @@
 """Rules of the whole suite: a result for every test, no unexpected skip, a clean environment.
 
-The order and the groups of tests are in ``ordering``, the examples of Hypothesis in ``properties``.
+The examples of Hypothesis are in ``properties``.
 """
 
 from __future__ import annotations
@@ -11,16 +11,14 @@ import re
 import shutil
 import signal
 import tempfile
-from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lehr_testing import ordering, properties
+from lehr_testing import properties
 
 # Variables of the user's environment that would affect Lehr, W&B, S3, Ray or the output width.
 FOREIGN = re.compile(
@@ -30,12 +28,6 @@ FOREIGN = re.compile(
 OURS = re.compile(r"LEHR_RENEW_GOLDENS|LEHR_TEST_.*|LEHR_FAULTS_.*")
 # A cache outside the session would hide that something no longer compiles.
 CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-PROCESSOR_S = "processor_s"
-"""The attribute of a report with the processor time of its phase."""
-STARTED_AT = pytest.StashKey[float]()
-"""The processor time at which the current phase of a test began."""
-COLLECTED = pytest.StashKey[dict[str, set[str]]]()
-"""The markers of all that was collected, also of what was not selected."""
 
 MAY_SKIP = {
     "tests/platform/cli/test_completion.py::*": "zsh and fish need not be installed",
@@ -56,15 +48,13 @@ MAY_SKIP = {
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("lehr")
-    group.addoption(
+    parser.getgroup("lehr").addoption(
         "--strict-results",
         action="store_true",
         default=bool(os.environ.get("CI")),
         help="Fail on skipped tests that are not in the table of lehr_testing/plugin.py; "
         "on by itself where CI is set",
     )
-    ordering.add_options(group)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -78,11 +68,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if not is_worker(config):
         caches = tempfile.mkdtemp(prefix="lehr-tests-")
         config.add_cleanup(lambda: shutil.rmtree(caches, ignore_errors=True))
-        config.stash[ordering.GROUPS_FILE] = Path(caches, "groups.json")
         for name in CACHES:
             # The workers inherit them.
             os.environ[name] = os.path.join(caches, name.lower())  # noqa: PTH118
-        config.pluginmanager.register(Results(config), "lehr-results")
+        config.pluginmanager.register(Results(), "lehr-results")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -136,112 +125,87 @@ def _environment_kept() -> Iterator[None]:
             del os.environ[name]
 
 
-# ---------------------------------------------------------------------------------- collection
+# -------------------------------------------------------------------------------------- groups
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_collection_modifyitems(
-    config: pytest.Config, items: list[pytest.Item]
-) -> Generator[None]:
-    everything = list(items)
-    yield
-    config.stash[COLLECTED] = {
-        item.nodeid: {mark.name for mark in item.iter_markers()} for item in everything
-    }
-    ordering.sort(config, items)
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Append the group of a test to its node id, for the process that distributes the tests.
+
+    pytest-xdist 3.8 writes it to a field that pytest 9.2 no longer reads. The groups with a name
+    wait longest, for a server or a browser, so they come first.
+    """
     if not is_worker(config):
-        refuse_equal_ids([item.nodeid for item in items])
+        return
+    for item in items:
+        for mark in item.iter_markers("xdist_group"):
+            item._id = type(item._id).parse(f"{item.nodeid}@{mark.args[0]}")
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_finish(session: pytest.Session) -> None:
-    if is_worker(session.config):
-        ordering.send_groups(session.config.workerinput, session.items)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Keep the tests of a file in one worker, as those of a group: they share its fixtures."""
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadGroupScheduling
 
+    class Scheduling(LoadGroupScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return super()._split_scope(nodeid).partition("::")[0]
 
-def refuse_equal_ids(ids: Iterable[str]) -> None:
-    """Raise if two tests have the same node id: of those, pytest-xdist runs only one."""
-    twice = [name for name, times in Counter(ids).items() if times > 1]
-    if twice:
-        raise pytest.UsageError(
-            f"{len(twice)} node ids belong to several tests each; give them ids of their own: "
-            + ", ".join(twice[:5])
-        )
+    # Else it would put first what has most tests.
+    config.option.loadscopereorder = False
+    return Scheduling(config, log)
 
 
 # ------------------------------------------------------------------------------------- results
 
 
 class Results:
-    """Compare the selected tests with the results, in the reporting process."""
+    """Count the tests that were selected and those with a result, in the reporting process."""
 
-    def __init__(self, config: pytest.Config) -> None:
-        self.config = config
-        self.selected: list[str] = []
-        self.taken: dict[str, ordering.Taken] = {}
-        """Setup, call and teardown together, of each test that has a result."""
-        self.missing: list[str] = []
+    def __init__(self) -> None:
+        self.selected = 0
+        self.reported: set[str] = set()
+        self.missing = 0
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        self.selected = [item.nodeid for item in session.items]
+        self.selected = len(session.items)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
         """Replace the hook above: with pytest-xdist only the workers collect."""
-        refuse_equal_ids(ids)
-        self.selected = list(ids)
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_configure_node(self, node: Any) -> None:
-        node.workerinput[ordering.GROUPS_INPUT] = str(self.config.stash[ordering.GROUPS_FILE])
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
-        return ordering.make_scheduler(config, log)
+        self.selected = len(ids)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        before = self.taken.get(report.nodeid, ordering.Taken(0, 0))
-        self.taken[report.nodeid] = ordering.Taken(
-            before.duration + report.duration,
-            before.processor + getattr(report, PROCESSOR_S, 0.0),
-        )
+        self.reported.add(report.nodeid)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Fail when tests have no result, unless the run was cut short on purpose."""
-        option = self.config.option
+        """Fail when tests have no result of their own, unless the run was cut short on purpose."""
+        option = session.config.option
         ended = exitstatus in {pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED}
-        if not ended or option.maxfail or option.collectonly or session.shouldstop:
-            return
-        self.missing = [name for name in self.selected if name not in self.taken]
+        if ended and not (option.maxfail or option.collectonly or session.shouldstop):
+            self.missing = self.selected - len(self.reported)
         if self.missing:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        if option.write_durations:
-            ordering.write_durations(self.taken)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        if not self.missing:
-            return
-        terminalreporter.section("tests without a result", red=True, bold=True)
-        terminalreporter.line(
-            f"{len(self.missing)} of {len(self.selected)} selected tests have no result:"
-        )
-        for name in self.missing[:20]:
-            terminalreporter.line(f"  {name}")
+        if self.missing:
+            text = f"{self.missing} of {self.selected} selected tests have no result of their own"
+            terminalreporter.write_line(text, red=True, bold=True)
 
 
 # --------------------------------------------------------------------------------------- skips
-
-
-def skip_allowed(nodeid: str) -> bool:
-    return any(fnmatchcase(nodeid, pattern) for pattern in MAY_SKIP)
 
 
 def fail_if_skipped(config: pytest.Config, report: Any) -> None:
     """Turn a skip that is not in ``MAY_SKIP`` into a failure if requested."""
     if not config.getoption("strict_results") or report.outcome != "skipped":
         return
-    if hasattr(report, "wasxfail") or skip_allowed(report.nodeid):
+    allowed = any(fnmatchcase(report.nodeid, pattern) for pattern in MAY_SKIP)
+    if allowed or hasattr(report, "wasxfail"):
         return
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
     report.outcome = "failed"
@@ -252,26 +216,10 @@ def fail_if_skipped(config: pytest.Config, report: Any) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
-    item.stash[STARTED_AT] = processor_s()
-    return (yield)
-
-
-@pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
     report = yield
     fail_if_skipped(item.config, report)
-    now = processor_s()
-    # pytest-xdist sends the attributes of a report along with it.
-    setattr(report, PROCESSOR_S, now - item.stash.get(STARTED_AT, now))
-    item.stash[STARTED_AT] = now
     return report
-
-
-def processor_s() -> float:
-    """User and system time of this process and of the children it has awaited, in seconds."""
-    used = os.times()
-    return used.user + used.system + used.children_user + used.children_system
 
 
 @pytest.hookimpl(wrapper=True)
