@@ -83,9 +83,9 @@ format: $(STAMPS)/dev  ## Put the code in the agreed form
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-mutants: $(STAMPS)/dev  ## Change single lines and see whether the tests notice; BASE=main: only yours
-	PYTHONPATH=tests $(BIN)/python -m mutants $(if $(BASE),--base $(BASE)) \
-		$(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) --jobs $(or $(JOBS),1) $(ARGS)
+mutants: $(STAMPS)/dev  ## Change single expressions and see whether the tests notice; BASE=main, SAMPLE=, SEED=
+	$(BIN)/python tests/mutants.py $(if $(BASE),--base $(BASE)) \
+		$(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 bench: $(STAMPS)/dev  ## Measure: makespan beside Ray Tune's, trainer beside bare PyTorch, ingestion, ...
 	@set -e; for bench in tests/bench/*.py; do echo "== $$bench"; $(BIN)/python $$bench; done
@@ -157,8 +157,8 @@ check-supply: $(STAMPS)/dev  ## Images: bills of materials, licences, known vuln
 		--ignore-packages pycountry torchao --allow-only '$(LICENCES)' > supply-report/licences.txt
 	$(BIN)/uv tool run pip-audit==2.10.1 -r deploy/trainer.lock --require-hashes --disable-pip --strict
 
-soak: $(STAMPS)/dev  ## Two machines under faults for HOURS more, and a report of what grew; FOLDER=, SEED=
-	PYTHONPATH=tests nice -n 10 $(BIN)/python -m soak --hours $(or $(HOURS),1) \
+soak: $(STAMPS)/dev  ## Short runs under kills for HOURS, and a report of what grew; FOLDER=, SEED=
+	nice -n 10 $(BIN)/python tests/soak.py --hours $(or $(HOURS),1) \
 		$(if $(FOLDER),--folder $(FOLDER)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 $(STAMPS)/node: $(STAMPS)/dev tests/javascript/package-lock.json

@@ -1,1 +1,0 @@
-"""Mutation testing: see README.md."""
