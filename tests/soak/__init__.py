@@ -1,1 +1,0 @@
-"""Soak: two machines under faults for hours, with the server's memory, handles and disk over time."""
