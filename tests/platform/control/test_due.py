@@ -10,22 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lehr.control.due import due_in_s, heartbeat_decides
-from lehr.control.finalize import FINALIZE_WAIT_S, EndedAttempt, Finalize
 from lehr.control.lifecycle import Desired, RunState
-from lehr.control.queue_entries import Waiting
 from lehr.control.reconcile import (
-    GANG_KILL_S,
     AttemptPhase,
-    MarkLost,
     NodeSeen,
     OpenAttempt,
-    StopAttempt,
-    StopLevel,
     Timeouts,
 )
-from lehr.control.requests import StateChange
-from lehr.control.resources import Need
-from lehr.control.retries import Budgets, ExitReport
 from lehr.control.snapshot import OpenRun, Snapshot
 from lehr.control.step import step
 
@@ -123,83 +114,6 @@ def test_nothing_new_is_decided_before_it_is_due(snapshot: Snapshot, part: float
     if snapshot.attempts and next(iter(snapshot.attempts)).since_ended_s == 0.0:
         later = replace(later, attempts=[replace(one, since_ended_s=0.0) for one in later.attempts])
     assert decided(later) == now
-
-
-def test_lost_node_is_due_when_the_lease_has_run_out() -> None:
-    attempt = OpenAttempt("r1-1", ("n1",), current=True, dispatched=True, since_contact_s=20.0)
-    node = NodeSeen("n1", alive=False, answered=False)
-    snapshot = Snapshot([RUN], [replace(attempt, contacted=True)], members=[node])
-    due = due_in_s(snapshot)
-    assert due == pytest.approx(40.0, abs=0.01)
-    assert not any(isinstance(one, MarkLost) for one in step(snapshot))
-    assert any(isinstance(one, MarkLost) for one in step(after(snapshot, due)))
-
-
-def test_rest_of_a_broken_gang_is_due_when_it_is_killed() -> None:
-    attempt = OpenAttempt(
-        "r1-1",
-        ("n1", "n2"),
-        current=True,
-        dispatched=True,
-        contacted=True,
-        ended_nodes=frozenset({"n1"}),
-        ended=True,
-        since_ended_s=25.0,
-    )
-    node = NodeSeen("n2", alive=True, answered=True, attempts={"r1-1": AttemptPhase.LIVE})
-    snapshot = Snapshot([RUN], [attempt], members=[NodeSeen("n1", alive=True, answered=True), node])
-    due = due_in_s(snapshot)
-    assert due == pytest.approx(GANG_KILL_S - 25.0, abs=0.01)
-    levels = [
-        one.stop_level
-        for moment in (snapshot, after(snapshot, due))
-        for one in step(moment)
-        if isinstance(one, StopAttempt)
-    ]
-    assert levels == [StopLevel.TERM, StopLevel.KILL]
-
-
-def test_time_limit_of_a_run_without_heartbeats_is_due() -> None:
-    run = replace(RUN, time_limit_s=100.0)
-    attempt = OpenAttempt(
-        "r1-1", ("n1",), current=True, dispatched=True, contacted=True, elapsed_s=30.0
-    )
-    snapshot = Snapshot([run], [attempt], members=[NodeSeen("n1", alive=True, answered=True)])
-    due = due_in_s(snapshot)
-    assert due == pytest.approx(70.0, abs=0.01)
-    assert any(isinstance(one, StateChange) for one in step(after(snapshot, due)))
-
-
-def test_exit_without_its_streams_is_due_after_the_wait() -> None:
-    ended = EndedAttempt(
-        run_id="r1",
-        attempt=1,
-        state=RunState.RUNNING,
-        desired=Desired.RUN,
-        report=ExitReport(code=1, signal=None, reason="", log_tail=""),
-        finished=None,
-        budgets=Budgets(0, 0, 0),
-        spent={},
-        delivered=False,
-        since_exit_s=5.0,
-    )
-    snapshot = Snapshot([RUN], ended=[ended])
-    due = due_in_s(snapshot)
-    assert due == pytest.approx(FINALIZE_WAIT_S - 5.0, abs=0.01)
-    assert not any(isinstance(one, Finalize) for one in step(snapshot))
-    assert any(isinstance(one, Finalize) for one in step(after(snapshot, due)))
-
-
-def test_queue_is_due_when_its_estimates_are_made_again() -> None:
-    waiting = Waiting("r2", 2, Need(1))
-    queued = OpenRun("r2", RunState.QUEUED, Desired.RUN, attempt=0, waiting=waiting)
-    assert due_in_s(Snapshot([queued], estimates_in_s=12.0)) == pytest.approx(12.0, abs=0.01)
-    assert due_in_s(Snapshot([RUN], estimates_in_s=12.0)) is None
-
-
-def test_paused_sweep_is_due_when_its_trials_are_judged_again() -> None:
-    assert due_in_s(Snapshot([RUN], sweeps_in_s=12.0)) == pytest.approx(12.0, abs=0.01)
-    assert due_in_s(Snapshot([RUN], sweeps_in_s=None)) is None
 
 
 def test_healthy_attempt_has_no_limit() -> None:

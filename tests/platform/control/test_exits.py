@@ -47,21 +47,6 @@ def test_clock_that_is_behind_does_not_make_the_rest_of_a_gang_its_cause(rest):
     assert alone["ended_at"] == 9.0
 
 
-def test_the_first_exit_of_a_successful_gang_decides():
-    whole = merge_exit_reports({"0": part(9.0, code=0), "1": part(8.0, code=0)})
-    assert (whole["code"], whole["ended_at"], whole["finished"]) == (0, 8.0, None)
-
-
-def test_the_stopped_part_of_a_gang_decides_before_those_that_ended_with_it():
-    stopped = part(9.0, code=0, reason="terminated", log_tail="lehr node leave")
-    assert merge_exit_reports({"0": part(8.0, code=0), "1": stopped})["ended_at"] == 9.0
-
-
-def test_killed_part_counts_as_failed():
-    whole = merge_exit_reports({"0": part(5.0, code=0), "1": part(9.0, code=None, signal=9)})
-    assert (whole["code"], whole["signal"]) == (None, 9)
-
-
 def test_finished_record_of_a_gang_is_that_of_any_part():
     detail = {"outcome": "completed", "step": 3}
     whole = merge_exit_reports({"1": part(1.0, code=0), "0": part(2.0, code=0, finished=detail)})
@@ -94,11 +79,6 @@ def test_own_reports_come_before_the_lists_of_agents():
     assert listed_exit({}, listed[:1]) == listed[0]
 
 
-def test_exit_that_nobody_has_reported_is_an_error():
-    with pytest.raises(KeyError):
-        listed_exit({}, [None])
-
-
 SOUND = {
     "code": 1,
     "signal": None,
@@ -110,10 +90,6 @@ SOUND = {
     "boot_id": "b",
     "finished": {"outcome": "failed", "step": 3, "cause": "nan_loss", "message": "m"},
 }
-
-
-def test_valid_exit_report_is_unchanged():
-    assert sound_exit(SOUND) == SOUND
 
 
 @pytest.mark.parametrize(

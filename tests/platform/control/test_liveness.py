@@ -21,26 +21,10 @@ def test_no_heartbeat_means_unreachable_regardless_of_steps():
     assert look(21, None, None) is Liveness.UNREACHABLE
 
 
-def test_default_thresholds_apply():
-    def usual(contact, step):
-        return liveness(since_contact_s=contact, since_step_s=step, median_step_s=1.0)
-
-    assert [usual(1, 1), usual(60, 1), usual(1, 600)] == ["ok", "unreachable", "stalled"]
-
-
-def test_silence_equal_to_the_limit_is_still_ok():
-    assert look(20, 180, 1.0) is Liveness.OK
-
-
 def test_heartbeats_without_steps_are_stalled_relative_to_the_step_time():
     assert look(1, 181, 1.0) is Liveness.STALLED
     assert look(1, 181, 60.0) is Liveness.OK
     assert look(1, 601, 60.0) is Liveness.STALLED
-
-
-def test_a_run_before_its_first_steps_is_not_stalled():
-    assert look(1, None, None) is Liveness.OK
-    assert look(1, 10_000, None) is Liveness.OK
 
 
 def test_step_time_is_a_median_so_one_long_save_does_not_hide_a_stall():

@@ -54,43 +54,9 @@ def test_run_waits_for_a_busy_node_if_only_it_has_the_checkpoint():
     )
 
 
-def test_run_waits_for_a_lost_node_if_only_it_has_the_checkpoint():
-    lost = node("n2", 8, usable=False, runs_folder="of-n2")
-    decided = plan([resuming(Saved(("n2",)))], [], [*apart("n1"), lost])
-    assert not decided.starts
-    assert decided.reasons["r"] == (
-        "waits for 1 GPU (node n2 does not answer); only node n2 has its checkpoint"
-    )
-
-
-def test_older_checkpoint_is_used_if_the_node_of_the_newest_is_lost():
-    lost = node("n2", 8, usable=False, runs_folder="of-n2")
-    nodes = [*apart("n1", "n3"), lost]
-    assert place(resuming(Saved(("n2", "n3"))), nodes) == "n3"
-
-
 @pytest.mark.parametrize("saved", [Saved(("n2",), copied=True), Saved(("gone",)), Saved(())])
 def test_run_starts_elsewhere_if_a_copy_exists_or_the_place_is_unknown(saved):
     assert place(resuming(saved), apart("n1", "n2"), busy("n2", 8)) == "n1"
-
-
-def test_gang_is_not_bound_to_fewer_nodes_than_it_needs():
-    gang = resuming(Saved(("n2",)), Need(8, 2))
-    [start] = plan([gang], [], apart("n1", "n2", "n3")).starts
-    assert [share.node for share in start.placement] == ["n2", "n1"]
-    # Bound to as many as it needs, it takes these alone.
-    pair = [node(name, 8, runs_folder="nfs") for name in ("n2", "n3")]
-    [start] = plan([gang], [], [*apart("n1"), *pair]).starts
-    assert [share.node for share in start.placement] == ["n2", "n3"]
-
-
-def test_larger_fork_is_not_bound_to_a_node_that_cannot_hold_it():
-    fork = resuming(Saved(("n2",)), Need(8))
-    nodes = [*apart("n1"), *apart("n2", gpus=4)]
-    assert place(fork, nodes) == "n1"
-    # It waits for a node that holds it, although that one does not answer now.
-    lost = node("n2", 8, usable=False, runs_folder="of-n2")
-    assert place(fork, [*apart("n1"), lost]) is None
 
 
 def test_nodes_that_share_the_folder_are_equally_near():

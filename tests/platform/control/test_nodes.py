@@ -37,31 +37,6 @@ def test_two_node_failures_in_a_row_exclude_the_node_and_are_named():
     assert verdict.message == "it failed 2 attempts in a row: r0-1 (gpu_busy), r1-1 (ecc_error)"
 
 
-def test_failures_that_are_not_consecutive_do_not_exclude_the_node():
-    assert failing(ends("gpu_busy"), {}, BOTH) == []
-    assert failing(ends("gpu_busy", None, "gpu_busy"), {}, BOTH) == []
-    assert failing(ends("gpu_busy", "gpu_busy", None), {}, BOTH) == []
-
-
-def test_last_node_in_use_is_never_excluded():
-    assert failing(ends("gpu_busy", "gpu_busy"), {}, ("n1",)) == []
-    faults = ends("node_lost", "node_lost") + ends("node_lost", "node_lost", node="n2")
-    assert len(failing(faults, {}, BOTH)) == 1
-
-
-def test_node_kept_in_use_does_not_protect_later_nodes():
-    broken = ends("gpu_busy", "gpu_busy", node="n2")
-    assert excluded(failing(ends(None, None) + broken, {}, BOTH)) == ["n2"]
-    last_in_use = ends("gpu_busy", "gpu_busy") + broken
-    assert excluded(failing(last_in_use, {}, ("n1",))) == ["n2"]
-
-
-def test_a_readmitted_node_has_no_failures():
-    faults = ends("gpu_busy", "gpu_busy", "gpu_busy")
-    assert failing(faults, {"n1": 2.0}, BOTH) == []
-    assert excluded(failing(faults, {"n1": 1.0}, BOTH)) == ["n1"]
-
-
 @given(
     st.lists(
         st.tuples(

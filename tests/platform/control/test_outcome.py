@@ -27,11 +27,6 @@ def decide(
     )
 
 
-def test_a_completed_run_has_completed_as_its_cause():
-    done = decide(finished=FinishedReport("completed", step=10), ended=ExitReport(code=0))
-    assert done == Outcome(RunState.COMPLETED, "completed")
-
-
 @pytest.mark.parametrize(
     ("desired", "state"),
     [
@@ -66,27 +61,6 @@ def test_only_a_pause_mentions_that_nothing_was_saved():
 def test_run_over_its_time_limit_is_not_retried(finished, message):
     found = decide(limit=60.0, finished=finished)
     assert found == Outcome(RunState.FAILED, "time_limit", message)
-
-
-def test_message_omits_an_unknown_time_limit():
-    found = outcome(
-        desired=Desired.RUN,
-        time_limit_s=None,
-        over_time_limit=True,
-        ended=KILLED,
-        finished=None,
-        budgets=Budgets(1, 1, 1),
-    )
-    assert found.message == "stopped at its time limit"
-
-
-def test_failure_keeps_its_message_with_and_without_a_retry():
-    bug = ExitReport(code=1, log_tail="KeyError: 'x'")
-    again, over = decide(ended=bug), decide(ended=bug, tries=(0, 1, 1))
-    assert (again.state, again.spends) == (RunState.QUEUED, Budget.USER)
-    assert (over.state, over.spends) == (RunState.FAILED, Budget.NONE)
-    assert again.message == over.message
-    assert "KeyError: 'x'" in again.message
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,8 @@ from lehr.control.outcome import outcome
 from lehr.control.preemption import preemptions
 from lehr.control.queue import plan
 from lehr.control.queue_entries import Active, Waiting
-from lehr.control.requests import StateChange
 from lehr.control.resources import Need, Node, NodeShare
 from lehr.control.retries import Budgets, ExitReport, FinishedReport
-from lehr.control.snapshot import OpenRun, Snapshot
-from lehr.control.step import QueueOrder, step
 from lehr_testing.properties import examples
 from lehr_testing.queue_histories import node
 
@@ -60,14 +57,6 @@ def test_nothing_is_paused_for_a_run_that_fits_or_that_what_ends_suffices_for():
     assert paused(two, held, nodes) == ["a"]
 
 
-def test_larger_victim_makes_smaller_ones_unnecessary():
-    held = [
-        holder("small", ("n0", (0,)), priority=-9),
-        holder("large", ("n0", (1, 2, 3))),
-    ]
-    assert paused([Waiting("w", 9, Need(3), priority=1)], held, [node("n0", 4)]) == ["large"]
-
-
 def test_gang_over_two_nodes_is_paused_once_and_its_other_gpus_help_the_next():
     held = [
         holder("gang", ("n0", (0, 1)), ("n1", (0, 1))),
@@ -77,14 +66,6 @@ def test_gang_over_two_nodes_is_paused_once_and_its_other_gpus_help_the_next():
     waiting = [Waiting("w", 8, Need(2), priority=5), Waiting("v", 9, Need(2), priority=5)]
     assert paused(waiting[:1], held, nodes) == ["other"]  # Fewer GPUs stop.
     assert paused([Waiting("w", 8, Need(4, 2), priority=2)], held, nodes) == ["gang"]
-
-
-def test_run_that_cannot_be_helped_bars_its_nodes():
-    """What was freed there would be kept for it, and the run behind it would still wait."""
-    held = [holder("hog", ("n0", (0, 1)), preemptible=False), holder("soft", ("n0", (2, 3)))]
-    waiting = [Waiting("big", 1, Need(4), priority=9), Waiting("small", 2, Need(2), priority=5)]
-    assert paused(waiting, held, [node("n0", 4)]) == []
-    assert paused(waiting[1:], held, [node("n0", 4)]) == ["soft"]
 
 
 @st.composite
@@ -160,27 +141,6 @@ def test_random_preemptions_are_few_legal_and_worth_it(cluster):
     assert preemptions(later.turn, later.starts, ending, nodes) == []
 
 
-def waiting_run(run_id: str, priority: int) -> OpenRun:
-    waits = Waiting(run_id, 9, Need(1), priority=priority)
-    return OpenRun(run_id, RunState.QUEUED, Desired.RUN, 0, waiting=waits)
-
-
-def test_step_stops_the_run_with_its_cause_and_keeps_the_other_waiting():
-    snapshot = Snapshot(
-        runs=[OpenRun("low", RunState.RUNNING, Desired.RUN, 1), waiting_run("high", 5)],
-        holders=[holder("low", ("n0", (0,)))],
-        places=[node("n0", 1)],
-        membership_known=True,
-    )
-    change, order = step(snapshot)
-    assert change == StateChange(
-        *("low", 1, RunState.RUNNING, RunState.STOPPING, "preempted"),
-        "paused for high, which has priority 5",
-    )
-    assert isinstance(order, QueueOrder)
-    assert order.order == ("high",)
-
-
 @pytest.mark.parametrize(
     ("desired", "finished", "state", "cause", "spends"),
     [
@@ -205,16 +165,3 @@ def test_preempted_run_is_queued_again_unless_it_ended_by_itself(
     assert (found.state, found.spends) == (state, spends)
     if cause != "error":
         assert found.cause == cause
-
-
-def test_request_of_a_person_decides_over_a_preemption():
-    found = outcome(
-        desired=Desired.PAUSE,
-        time_limit_s=None,
-        over_time_limit=False,
-        preempted=False,
-        ended=ExitReport(code=0),
-        finished=FinishedReport("stopped"),
-        budgets=Budgets(user=0, infrastructure=3, preemption=9),
-    )
-    assert found.state is RunState.PAUSED

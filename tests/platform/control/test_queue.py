@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from lehr.control.gpu_board import GpuBoard
 from lehr.control.queue import StartRun, plan
-from lehr.control.queue_entries import Active, Waiting
-from lehr.control.resources import Need, NodeShare, can_ever_place
+from lehr.control.queue_entries import Waiting
+from lehr.control.resources import Need, NodeShare
 from lehr_testing.properties import examples
 from lehr_testing.queue_histories import World, active, histories, live_through, node
 
@@ -123,25 +123,6 @@ def test_backfill_starts_the_large_run_no_later_than_without_it(big, busy, small
     assert starts(small) == starts([])
 
 
-def test_higher_priority_goes_first_then_first_come_first_served():
-    runs = [
-        Waiting("early", 1, Need(1)),
-        Waiting("late", 2, Need(1)),
-        Waiting("urgent", 3, Need(1), priority=10),
-    ]
-    decided = plan(runs, [], [node("n0", 2)])
-    assert [start.run_id for start in decided.starts] == ["urgent", "early"]
-    assert decided.order == ("late",)
-
-
-def test_projects_share_gpus_within_a_priority():
-    many = [Waiting(f"m{i}", i, Need(1), project="many") for i in range(100)]
-    one = Waiting("one", 100, Need(1), project="one")
-    held = [active(f"h{i}", ("n0", (i,)), project="many", number=-1) for i in range(7)]
-    decided = plan([*many, one], held, [node("n0", 8)])
-    assert [start.run_id for start in decided.starts] == ["one"]
-
-
 @given(st.integers(1, 16), st.integers(2, 4), st.randoms(use_true_random=False))
 def test_busy_projects_get_equal_numbers_of_gpus(gpus, projects, chance):
     """For any order of submission no project has two GPUs more than another."""
@@ -196,19 +177,6 @@ def test_large_run_starts_between_two_trials_of_a_limited_sweep():
     assert world.started_at["big"] == 3
 
 
-def test_slots_of_a_sweep_go_to_its_runs_in_queue_order():
-    trials = [
-        Waiting(f"c{n}", n, Need(1), priority=n // 3, sweep_id="s", max_concurrent=3)
-        for n in range(5)
-    ]
-    decided = plan(trials, [], [node("n0", 8)])
-    assert [start.run_id for start in decided.starts] == ["c3", "c4", "c0"]
-    assert decided.order == ("c1", "c2")
-    urgent = [*trials[:2], Waiting("c9", 9, Need(1), priority=1, sweep_id="s", max_concurrent=3)]
-    held = [active(f"h{n}", ("n0", (n,)), sweep_id="s") for n in range(3)]
-    assert plan(urgent, held, [node("n0", 8)]).order == ("c9", "c0", "c1")
-
-
 def test_small_runs_are_packed_so_that_whole_nodes_stay_whole():
     held = [active("x", ("n1", (0, 1, 2)))]
     runs = [Waiting(f"r{i}", i, Need(1)) for i in range(5)]
@@ -237,26 +205,3 @@ def test_run_without_a_gpu_takes_a_cpu_slot_and_no_gpu():
     later = plan([without[2]], [active("c0", ("n1", ())), active("c1", ("n2", ()))], nodes)
     assert later.reasons == {"c2": "waits for a node's CPU (all 2 places are taken)"}
     assert plan([without[2]], [active("c1", ("n2", ()))], nodes).starts[0].placement[0].node == "n1"
-
-
-def test_runs_without_a_gpu_go_to_the_node_with_the_most_free_slots():
-    nodes = [replace(node("n1", 1), cpu_places=4), replace(node("n2", 1), cpu_places=2)]
-    held = [active("a", ("n1", ())), active("b", ("n1", ()))]
-    run = Waiting("c", 1, Need(0))
-
-    def goes_to(*before: Active) -> list[str]:
-        return [start.placement[0].node for start in plan([run], before, nodes).starts]
-
-    assert goes_to(held[0]) == ["n1"]
-    assert goes_to(*held, active("d", ("n1", ()))) == ["n2"]
-    full = [active(name, (name[:2], ())) for name in ("n1a", "n1b", "n1c", "n1d", "n2a", "n2b")]
-    assert goes_to(*full) == []
-
-
-def test_run_without_a_gpu_waits_if_no_node_is_usable():
-    assert can_ever_place(Need(0), [node("n1", 1)]) is None
-    why = "needs a node with GPUs, real or logical; there is none"
-    assert can_ever_place(Need(0), []) == why
-    assert can_ever_place(Need(0), [node("head", 0)]) == why
-    silent = plan([Waiting(run_id="c", number=1, need=Need(0))], [], [node("n1", 1, usable=False)])
-    assert silent.reasons["c"].startswith("waits for a node's CPU")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lehr.control.queue import plan
-from lehr.control.queue_entries import Active, Waiting
-from lehr.control.resources import Gpu, Need, Node, NodeShare
+from lehr.control.queue_entries import Waiting
+from lehr.control.resources import Gpu, Need, Node
 from lehr_testing.queue_histories import H100, active, node
 
 
@@ -53,27 +53,6 @@ def test_reservation_takes_the_gpus_that_are_free_soonest():
     )
 
 
-def test_reasons_show_names_and_ids_only_without_a_name():
-    unnamed = Active("r-7", (NodeShare("n0", (0, 1, 2)),), remaining_s=60.0)
-    runs = [Waiting("r-8", 1, Need(4), name="large"), Waiting("r-9", 2, Need(1), name="small")]
-    reasons = plan(runs, [unnamed], [node("n0", 4)]).reasons
-    assert "; r-7 frees 3 in about 1 m)" in reasons["r-8"]
-    assert reasons["r-9"] == "waits for 1 GPU (1 is free, kept for large)"
-
-
-def test_reasons_count_free_gpus_after_the_starts_of_the_plan():
-    held = [active("x", ("n0", (0,)))]
-    runs = [
-        *(Waiting(name, n, Need(4), name=name) for n, name in enumerate(("a", "b"))),
-        Waiting("one", 2, Need(1)),
-        Waiting("c", 3, Need(4)),
-    ]
-    decided = plan(runs, held, [node("n0", 4), node("n1", 2)])
-    assert [start.run_id for start in decided.starts] == ["one"]
-    assert decided.reasons["b"] == "waits for 4 GPUs (5 are free, kept for a)"
-    assert decided.reasons["c"] == "waits for 4 GPUs (4 are free, kept for a)"
-
-
 def test_free_gpus_are_reserved_for_the_largest_run():
     held = [active("x", ("n0", (1, 2, 3))), active("y", ("n2", (0, 1, 2)))]
     runs = [
@@ -93,18 +72,6 @@ def test_free_gpus_are_reserved_for_the_largest_run():
     assert plan(runs, busy, [node("n0", 8)]).reasons["c"] == (
         "waits for 1 GPU (1 is free, kept for a)"
     )
-
-
-def test_only_the_first_of_its_priority_is_next_in_line():
-    runs = [
-        Waiting("all", 0, Need(8), priority=5),
-        Waiting("first", 1, Need(4)),
-        Waiting("second", 2, Need(4)),
-    ]
-    reasons = plan(runs, [active("x", ("n0", (0,)))], [node("n0", 8)]).reasons
-    assert reasons["all"].endswith("; next in line at priority 5")
-    assert reasons["first"].endswith("; next in line at priority 0")
-    assert not reasons["second"].endswith("; next in line at priority 0")
 
 
 def test_an_impossible_run_shows_the_inventory_and_blocks_no_other():
@@ -128,13 +95,6 @@ def test_node_that_failed_a_run_twice_is_used_only_if_no_other_can_hold_it():
     assert busy.reasons["r"].startswith("waits for 8 GPUs (all 8 are busy)")
 
 
-def test_run_that_pauses_starts_nowhere_and_reserves_nothing():
-    runs = [Waiting("r", 1, Need(8), pause="waits 30 s"), Waiting("s", 2, Need(1))]
-    decided = plan(runs, [], [node("n0", 8)])
-    assert [start.run_id for start in decided.starts] == ["s"]
-    assert decided.reasons == {"r": "waits 30 s"}
-
-
 def test_reason_names_a_node_that_has_not_come_back():
     gpus = tuple(Gpu(i, H100) for i in range(8))
     away = Node("n1", gpus, usable=False, away="has not come back")
@@ -146,19 +106,6 @@ def test_reason_names_a_node_that_has_not_come_back():
     small = Waiting("small", 1, Need(8, gpu_type="A100"))
     a100 = Node("n3", (Gpu(0, "A100"),) * 8)
     assert "n1" not in plan([small], [], [replace(a100, usable=False), away]).reasons["small"]
-
-
-def test_reason_names_a_node_that_has_left_and_how_it_comes_back():
-    gone = Node("n1", tuple(Gpu(i, H100) for i in range(8)), usable=False, excluded=True, left=True)
-    gang = Waiting("gang", 1, Need(16, 2))
-    assert plan([gang], [], [node("n0", 8), gone]).reasons["gang"] == (
-        "waits for 16 GPUs on 2 nodes (node n1 has left: lehr node join on n1)"
-    )
-    small = Waiting("small", 1, Need(8))
-    busy = [active("long", ("n0", tuple(range(8))))]
-    assert plan([small], busy, [node("n0", 8), gone]).reasons["small"] == (
-        "waits for 8 GPUs (all 8 are busy); next in line at priority 0"
-    )
 
 
 def test_an_excluded_node_gets_no_runs_and_reasons_name_readmit():

@@ -33,18 +33,6 @@ def test_run_beyond_the_quota_waits_with_the_reason_and_others_start():
     assert decided.order == ("a2",)
 
 
-def test_small_run_does_not_overtake_a_large_one_of_its_project():
-    waiting = [
-        Waiting("large", 1, Need(4), project="a"),
-        Waiting("small", 2, Need(1), project="a"),
-        Waiting("high", 3, Need(1), project="a", priority=1),
-    ]
-    decided = plan(waiting, [held("a0", 2, "a")], [node("n0", 8)], quotas={"a": 4})
-    # A higher priority goes first; the small one behind the large one would make it wait for ever.
-    assert [one.run_id for one in decided.starts] == ["high"]
-    assert set(decided.reasons) == {"large", "small"}
-
-
 def test_run_above_the_whole_quota_waits_alone_and_is_told_so():
     waiting = [
         Waiting("huge", 1, Need(8), project="a"),

@@ -41,28 +41,10 @@ def decide(one: OpenAttempt, *nodes: NodeSeen, known: bool = True):
     return reconcile([one], nodes, TIMEOUTS, membership_known=known)
 
 
-def test_desired_running_attempt_needs_no_action():
-    assert decide(attempt(), node(r_1=AttemptPhase.LIVE)) == []
-
-
-def test_missing_heartbeats_alone_never_end_an_attempt():
-    silent = attempt(since_contact_s=1e6)
-    assert decide(silent, node(r_1=AttemptPhase.LIVE)) == []
-    assert decide(silent, node(alive=True, answered=False)) == []
-    # Ray's head is down: the members are unknown.
-    assert decide(silent, node(alive=False, answered=False), known=False) == []
-
-
 def test_attempt_of_a_lost_node_is_lost_when_its_lease_expires():
     gone = node(alive=False, answered=False)
     assert decide(attempt(since_contact_s=TIMEOUTS.lease_s - 1), gone) == []
     [action] = decide(attempt(since_contact_s=TIMEOUTS.lease_s + 1), gone)
-    assert action == MarkLost("r-1", "node_lost", "node n1 was lost", "n1")
-
-
-def test_an_unknown_node_counts_as_lost():
-    assert decide(attempt(since_contact_s=TIMEOUTS.lease_s - 1)) == []
-    [action] = decide(attempt(since_contact_s=TIMEOUTS.lease_s + 1))
     assert action == MarkLost("r-1", "node_lost", "node n1 was lost", "n1")
 
 
@@ -80,18 +62,6 @@ def test_gang_is_stopped_when_one_of_its_nodes_does_not_know_it():
     assert (lose.cause, lose.message) == ("shim_lost", "node n2 has no trace of it")
 
 
-def test_an_attempt_that_is_no_longer_desired_is_not_started():
-    for unwanted in ({"current": False}, {"desired": Desired.PAUSE}):
-        fresh = attempt(dispatched=False, contacted=False, **unwanted)
-        assert decide(fresh, node(answered=False)) == []
-
-
-def test_an_attempt_unknown_to_its_agent_is_lost():
-    [action] = decide(attempt(), node())
-    assert isinstance(action, MarkLost)
-    assert action.cause == "shim_lost"
-
-
 def test_a_recorded_but_unstarted_attempt_is_started():
     fresh = attempt(dispatched=False, contacted=False)
     assert decide(fresh, node()) == [Launch("r-1")]
@@ -100,12 +70,6 @@ def test_a_recorded_but_unstarted_attempt_is_started():
     assert decide(fresh, node(answered=False)) == []
     # The server was killed after the agent's start and before it recorded the start.
     assert decide(fresh, node(r_1=AttemptPhase.LIVE)) == [Adopt("r-1")]
-
-
-def test_a_run_cancelled_before_its_start_is_finalized_without_starting():
-    [action] = decide(attempt(dispatched=False, contacted=False, desired=Desired.CANCEL), node())
-    assert isinstance(action, MarkLost)
-    assert action.cause == "never_started"
 
 
 def test_cancel_escalates_to_a_kill_within_thirty_seconds():
@@ -147,31 +111,6 @@ def test_program_is_killed_after_its_own_grace_whether_cancelled_or_paused():
     assert stop_level(Desired.PAUSE, 3600.0, 3599.0) is StopLevel.TERM
     assert stop_level(Desired.PAUSE, 3600.0, 4000.0) is StopLevel.KILL
     assert stop_level(Desired.PAUSE, 60.0, 370.0) is StopLevel.KILL
-
-
-def test_cancel_after_the_time_limit_does_not_wait_longer():
-    both = attempt(desired=Desired.CANCEL, over_time_limit=True, since_request_s=15.0)
-    [action] = decide(both, node(r_1=AttemptPhase.LIVE))
-    assert action.stop_level is StopLevel.KILL
-
-
-def test_gang_cancelled_during_its_start_is_stopped_where_it_runs():
-    half = attempt(nodes=("n1", "n2"), dispatched=False, contacted=False, desired=Desired.CANCEL)
-    stop, lose = decide(half, node("n1", r_1=AttemptPhase.LIVE), node("n2"))
-    assert (stop.nodes, stop.stop_level, lose.cause) == (("n1",), StopLevel.KILL, "never_started")
-
-
-def test_superseded_attempt_is_killed_when_its_node_returns():
-    [action] = decide(attempt(current=False), node(r_1=AttemptPhase.LIVE))
-    assert action == StopAttempt("r-1", ("n1",), StopLevel.KILL, "superseded by another attempt")
-    lost_before = attempt(current=False, exited=True, since_ended_s=100.0)
-    [action] = decide(lost_before, node(r_1=AttemptPhase.LIVE))
-    assert action.stop_level is StopLevel.KILL
-
-
-def test_unknown_attempts_are_killed():
-    [action] = reconcile([], [node(old_3=AttemptPhase.LIVE, done_1=AttemptPhase.ENDED)], TIMEOUTS)
-    assert action == StopAttempt("old-3", ("n1",), StopLevel.KILL, "no open attempt")
 
 
 def test_exit_is_taken_from_the_agent_if_the_shipper_cannot_report_it():
@@ -233,25 +172,6 @@ def test_part_of_a_gang_may_save_after_the_other_completed():
     late = attempt(ended_well=True, **(ends | {"since_ended_s": TIMEOUTS.gang_drain_s + 1}))
     [action] = reconcile([late], seen, TIMEOUTS)
     assert action.stop_level is StopLevel.KILL
-
-
-def test_attempt_is_closed_when_no_more_data_can_arrive():
-    assert decide(attempt(exited=True), node()) == [CloseAttempt("r-1")]
-    gone = node(alive=False, answered=False)
-    assert decide(attempt(exited=True, since_ended_s=60.0), gone) == []
-    late = attempt(exited=True, since_ended_s=TIMEOUTS.abandon_s + 1)
-    assert decide(late, gone) == [CloseAttempt("r-1")]
-
-
-def test_lost_gang_is_closed_once_the_part_that_ended_is_delivered():
-    """One part never started; the other reported its exit, and its agent has dropped it."""
-    lost = {"exited": True, "nodes": ("n1", "n2"), "ended_nodes": frozenset({"n1"})}
-    dropped = [node(), node("n2")]
-    assert reconcile([attempt(**lost)], dropped, TIMEOUTS) == [CloseAttempt("r-1")]
-    kept = [node(r_1=AttemptPhase.ENDED), node("n2")]
-    assert reconcile([attempt(**lost)], kept, TIMEOUTS) == []
-    unknown = [node(answered=False), node("n2")]
-    assert reconcile([attempt(**lost)], unknown, TIMEOUTS) == []
 
 
 seconds = st.sampled_from([0.0, 10.0, 100.0, 1000.0, 100_000.0])

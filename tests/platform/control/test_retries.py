@@ -116,18 +116,6 @@ def test_failure_of_a_program_is_classified_by_its_message_and_quotes_no_log():
         assert "hf_hidden" not in found.message
 
 
-def test_trainer_failure_without_a_cause_is_classified_by_its_message():
-    finished = FinishedReport(
-        "failed", "error", "NCCL gave up: ncclRemoteError: a remote process exited"
-    )
-    found = classify(ExitReport(code=1), finished)
-    assert (found.name, found.budget) == ("nccl_error", Budget.INFRASTRUCTURE)
-    assert (
-        classify(ExitReport(code=1), FinishedReport("failed", "error", "shape mismatch")).budget
-        is Budget.USER
-    )
-
-
 @pytest.mark.parametrize(
     ("signal", "cause", "budget"),
     [
@@ -162,17 +150,6 @@ def test_tables_here_have_each_reason_of_the_shim_and_cause_of_the_trainer():
     assert named == BY_THE_TRAINER.keys() - {"error", "anything else"}
 
 
-def test_lost_lock_is_classified_as_a_busy_gpu():
-    found = classify(ExitReport(reason="lock_lost"), None)
-    assert (found.name, found.budget) == ("gpu_busy", Budget.INFRASTRUCTURE)
-
-
-def test_internal_error_uses_no_budget():
-    found = retries.internal("finalizing it failed 5 times: KeyError('retries')")
-    assert (found.name, found.budget) == ("internal", Budget.NONE)
-    assert "KeyError('retries')" in found.message
-
-
 # --- what becomes of the run ----------------------------------------------------------------------
 
 
@@ -202,21 +179,6 @@ def test_each_kind_of_failure_uses_only_its_own_budget():
     assert decide(ended=code, budgets=Budgets(1, 0, 0)).spends is Budget.USER
 
 
-def test_each_budget_has_what_was_allowed_less_what_was_used():
-    allowed = {"user": 1, "infrastructure": 5, "preemption": 9}
-    used = {"user": 2, "infrastructure": 1, "preemption": 3}
-    assert Budgets.left(allowed, used) == Budgets(user=-1, infrastructure=4, preemption=6)
-
-
-def test_completed_stays_completed_despite_later_requests():
-    done = FinishedReport("completed", step=10)
-    for desired in Desired:
-        assert (
-            decide(desired=desired, finished=done, ended=ExitReport(code=0)).state
-            is RunState.COMPLETED
-        )
-
-
 @pytest.mark.parametrize(
     ("ended", "message"),
     [
@@ -232,13 +194,6 @@ def test_completed_stays_completed_despite_later_requests():
 def test_a_crash_after_finishing_is_reported_but_not_charged(ended, message):
     found = decide(ended=ended, finished=FinishedReport("completed", step=10), budgets=NONE_LEFT)
     assert (found.state, found.message, found.spends) == (RunState.COMPLETED, message, Budget.NONE)
-
-
-def test_crash_after_a_save_on_sigterm_is_a_preemption():
-    log = "RuntimeError: [gloo/transport/tcp/pair.cc:1] Connection closed by peer"
-    for ended in (ExitReport(signal=6), ExitReport(code=1, log_tail=log)):
-        found = decide(ended=ended, finished=FinishedReport("stopped", "signal", step=3))
-        assert (found.state, found.spends) == (RunState.QUEUED, Budget.PREEMPTION)
 
 
 @pytest.mark.parametrize(
@@ -269,23 +224,6 @@ def test_pause_without_a_save_is_reported_and_a_failed_run_fails():
         desired=Desired.PAUSE, finished=FinishedReport("failed", "nan_loss", "loss is NaN")
     )
     assert (nan.state, nan.cause) == (RunState.FAILED, "nan_loss")
-
-
-def test_time_limit_fails_the_run_and_reports_whether_it_saved():
-    saved = decide(
-        over=True, limit=60.0, finished=FinishedReport("stopped", step=7), ended=ExitReport(code=0)
-    )
-    assert (saved.state, saved.cause) == (RunState.FAILED, "time_limit")
-    assert saved.message == "stopped at its time limit of 60 s, and saved"
-
-
-def test_a_stop_from_outside_lehr_is_a_preemption():
-    spot = decide(finished=FinishedReport("stopped", step=7), ended=ExitReport(code=0))
-    assert (spot.state, spot.spends, spot.cause) == (
-        RunState.QUEUED,
-        Budget.PREEMPTION,
-        "terminated",
-    )
 
 
 @pytest.mark.parametrize("command", ["lehr down", "lehr node leave"])

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lehr.control.lifecycle import ENDED, RunState
+from lehr.control.lifecycle import RunState
 from lehr.control.rollouts import (
     EXACT_RESUME,
-    Fail,
     Pass,
     StageRun,
     StageState,
@@ -41,18 +40,6 @@ def fresh(*, pair: tuple[str, ...] = ("resumed",), stages: int = 4) -> list[Stag
     ]
 
 
-def test_rollout_starts_with_the_first_stage():
-    assert decide(fresh()) == Submit(1, "train")
-
-
-@pytest.mark.parametrize("state", [s for s in RunState if s not in ENDED])
-def test_rollout_waits_while_its_run_trains(state):
-    stages = fresh()
-    stages[0] = replace(stages[0], runs={"train": StageRun("r", state)})
-    assert decide(stages) is None
-    assert wants_evidence(stages[0])
-
-
 def test_pair_of_runs_starts_only_after_the_other_gates_passed():
     [first, *rest] = fresh(pair=("whole", "resumed"))
     first = replace(first, runs={"train": DONE}, verdicts={"first_loss": "passed"})
@@ -67,18 +54,6 @@ def test_pair_of_runs_starts_only_after_the_other_gates_passed():
     first = replace(first, verdicts={**first.verdicts, EXACT_RESUME: "passed"})
     assert decide([first, *rest]) == Pass(1)
     assert not wants_evidence(first)
-
-
-def test_the_first_failed_gate_is_the_reason_regardless_of_the_run():
-    [first, *rest] = fresh()
-    run = StageRun("r", RunState.FAILED, cause="nan_loss")
-    verdicts = {"falling_loss": "failed", "first_loss": "passed"}
-    assert decide([replace(first, runs={"train": run}, verdicts=verdicts), *rest]) == Fail(
-        1, "falling_loss"
-    )
-    assert decide([replace(first, runs={"train": run}), *rest]) == Fail(1, None, run)
-    late = replace(run, delivered=False)
-    assert decide([replace(first, runs={"train": late}), *rest]) is None
 
 
 def test_every_gate_except_exact_resume_needs_evidence():
@@ -112,16 +87,6 @@ def test_the_second_of_a_pair_waits_for_the_first_to_complete():
     for state in (RunState.RUNNING, RunState.FAILED):
         runs = {"train": DONE, "whole": StageRun("w", state)}
         assert decide([replace(first, runs=runs, verdicts=passed), *rest]) is None
-
-
-@pytest.mark.parametrize("outcome", ["failed", "cancelled"])
-def test_no_stage_starts_after_a_failed_one(outcome):
-    [first, *rest] = fresh()
-    assert decide([replace(first, outcome=outcome), *rest]) is None
-
-
-def test_no_stage_starts_after_the_last():
-    assert decide([replace(stage, outcome="passed") for stage in fresh()]) is None
 
 
 class RandomRollout:

@@ -6,9 +6,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from lehr.control.queue import plan
-from lehr.control.queue_entries import Waiting
-from lehr.control.resources import Gpu, Need, Node
 from lehr.control.saved_points import has_progressed, point_to_resume
 
 
@@ -45,19 +42,6 @@ def test_newest_checkpoint_of_the_newest_attempt_is_resumed(points, step):
     path = point_to_resume(points, "/runs/other/attempt-1/checkpoints/step-00000003")
     assert path is not None
     assert path.endswith(f"step-{step:08}")
-
-
-def test_run_without_checkpoints_starts_from_its_base():
-    assert point_to_resume([], None) is None
-    assert point_to_resume([Odd(1, 5)], None) is None
-    assert point_to_resume([], "/runs/other/step-3") == "/runs/other/step-3"
-
-
-def test_start_names_the_checkpoint_that_the_placement_was_chosen_for():
-    node = Node("n1", (Gpu(0, "gpu"),), usable=True)
-    waiting = [Waiting("r", 1, Need(1), resume_from="attempt-1/checkpoints/step-00000005")]
-    [start] = plan(waiting, [], [node]).starts
-    assert start.resume_from == waiting[0].resume_from
 
 
 @pytest.mark.parametrize(

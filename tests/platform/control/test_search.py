@@ -2,14 +2,13 @@
 
 import math
 from dataclasses import replace
-from typing import get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lehr.control.search import SearchTrial, TrialReport, ask, prune
-from lehr.specs.search import AshaPruning, HyperbandPruning, MedianPruning, Pruning, Range
+from lehr.specs.search import AshaPruning, HyperbandPruning, MedianPruning, Range
 from lehr_testing.properties import examples
 
 LR = Range(min=1e-5, max=1e-1, distribution="log_uniform_values")
@@ -53,11 +52,6 @@ def mirrored(trials):
         replace(trial, reports=tuple(replace(r, value=-r.value) for r in trial.reports))
         for trial in trials
     ]
-
-
-def test_each_rule_is_tested():
-    union, *_ = get_args(Pruning)
-    assert {type(rule) for rule in RULES} == set(get_args(union))
 
 
 @pytest.mark.parametrize("goal", ["minimize", "maximize"])

@@ -58,13 +58,6 @@ def kinds(actions) -> list[str]:
     return [type(action).__name__ for action in actions]
 
 
-def test_run_that_ended_is_finalized_and_not_stopped_by_its_request():
-    run = OpenRun("a", RunState.RUNNING, Desired.CANCEL, 1)
-    actions = step(Snapshot(runs=[run], ended=[exit_of("a", desired=Desired.CANCEL)]))
-    assert kinds(actions) == ["Finalize", "QueueOrder"]
-    assert actions[0].state is RunState.COMPLETED
-
-
 def test_cancelled_run_leaves_the_queue_and_the_next_one_takes_its_gpu():
     cancelled = replace(queued("a", 1), desired=Desired.CANCEL)
     actions = step(Snapshot(runs=[cancelled, queued("b", 2)], places=[node()]))
@@ -96,49 +89,6 @@ def test_time_limit_stops_a_running_run(elapsed, stops):
     actions = step(Snapshot(runs=[run], attempts=[attempt]))
     moved = [one for one in actions if isinstance(one, StateChange)]
     assert [one.cause for one in moved] == (["time_limit"] if stops else [])
-
-
-def test_trial_that_exited_counts_for_its_sweep_until_its_end_is_recorded():
-    trial = queued("b", 2)
-    limited = replace(trial.waiting, sweep_id="s", sweep_name="grid", max_concurrent=1)
-    snapshot = Snapshot(
-        runs=[OpenRun("a", RunState.RUNNING, Desired.RUN, 1), replace(trial, waiting=limited)],
-        ended=[replace(exit_of("a"), delivered=False)],
-        places=[node()],
-        exited={"a": "s"},
-    )
-    assert kinds(step(snapshot)) == ["QueueOrder"]
-    assert kinds(step(replace(snapshot, ended=[exit_of("a")]))) == [
-        *("Finalize", "StartRun", "QueueOrder")
-    ]
-
-
-def test_only_changed_reasons_are_published():
-    told = replace(queued("a"), pending_reason="waits for the cluster")
-    snapshot = Snapshot(runs=[told, queued("b", 2)], no_cluster="waits for the cluster")
-    assert step(snapshot) == [QueueOrder(("a", "b"), {"b": "waits for the cluster"})]
-
-
-def test_excluded_node_is_not_counted_as_one_that_is_left():
-    """The last usable node stays, so that something runs at all."""
-    ends = [control.nodes.Ended("n1", f"a-{n}", float(n), "gpu_busy") for n in (1, 2)]
-    other = Node("n2", (), excluded=True)
-    assert kinds(step(Snapshot(ends=ends, places=[node(), other]))) == ["QueueOrder"]
-    free = Node("n2", ())
-    assert kinds(step(Snapshot(ends=ends, places=[node(), free]))) == ["Exclude", "QueueOrder"]
-
-
-def test_streams_that_still_arrive_delay_the_end_for_a_while_only():
-    arriving = exit_of("a", delivered=False, since_exit_s=19.0)
-    assert kinds(step(Snapshot(ended=[arriving]))) == ["QueueOrder"]
-    late = replace(arriving, since_exit_s=20.0)
-    assert kinds(step(Snapshot(ended=[late]))) == ["Finalize", "QueueOrder"]
-
-
-def test_unreadable_attempt_is_no_orphan():
-    seen = NodeSeen("n1", alive=True, answered=True, attempts={"a-1": AttemptPhase.LIVE})
-    assert kinds(step(Snapshot(members=[seen]))) == ["StopAttempt", "QueueOrder"]
-    assert kinds(step(Snapshot(members=[seen], unreadable_attempts={"a-1"}))) == ["QueueOrder"]
 
 
 class _Odd(Exception):

@@ -93,18 +93,6 @@ def test_one_trial_with_another_outcome_keeps_the_sweep_running(other):
     assert decide(spec, seen, stopped=False).stop is None
 
 
-def test_diverged_trials_do_not_stop_the_sweep():
-    spec = sweep()
-    all_ = trials(spec)
-    seen = [*(failed(trial, cause="nan_loss") for trial in all_[:5]), *all_[5:]]
-    assert decide(spec, seen, stopped=False).stop is None
-
-
-def test_sweep_without_pending_trials_is_not_stopped():
-    spec = sweep()
-    assert decide(spec, [failed(trial) for trial in trials(spec)], stopped=False).stop is None
-
-
 def test_max_failed_counts_every_cause_since_the_last_retry():
     spec = sweep(max_failed=1)
     all_ = trials(spec)
@@ -182,52 +170,6 @@ def test_tpe_chooses_a_point_when_no_run_waits_and_a_slot_is_free():
     assert not wants_point(spec, done + running)
     assert wants_point(spec, [*done, ran(drawn[8], 2.0), running[1]])
     assert decide(spec, [ran(trial, 2.0) for trial in drawn], stopped=True).points == ()
-
-
-def test_tpe_sweep_reaches_its_number_of_distinct_points_and_improves():
-    spec = sweep(method="tpe", parameters={"train.optimizer.lr": LR}, trials=30, seeds=[0, 1])
-
-    def done(trial):
-        return ran(trial, 2 + math.log10(trial.parameters["train.optimizer.lr"] / 1e-3) ** 2)
-
-    seen = [done(trial) for trial in trials(spec)]
-    while points := decide(spec, seen, stopped=False).points:
-        assert points == decide(spec, seen, stopped=False).points
-        assert [point["train.seed"] for point in points] == [0, 1]
-        for point in points:
-            n = len(seen) + 1
-            seen.append(done(TrialState(n, point, f"r{n}", RunState.QUEUED, total_steps=100)))
-    assert len(seen) == 60
-    rates = [trial.parameters["train.optimizer.lr"] for trial in seen[::2]]
-    assert len(set(rates)) == 30
-    first, last = rates[:10], rates[-10:]
-
-    def away(some):
-        return sum(abs(math.log10(rate / 1e-3)) for rate in some)
-
-    assert away(last) < away(first)
-
-
-def test_tpe_continues_after_failed_trials_without_repeating_points():
-    values = {"train.seed": {"values": list(range(12))}}
-    spec = sweep(method="tpe", parameters=values, trials=12)
-    drawn = trials(spec)
-    seen = [failed(trial, cause=f"cause {trial.number}") for trial in drawn[:3]]
-    seen += [ran(trial, 2.0) for trial in drawn[3:]]
-    [point] = decide(spec, seen, stopped=False).points
-    assert point["train.seed"] not in [trial.parameters["train.seed"] for trial in seen]
-    pruned = [dataclasses.replace(ran(c, 2.0), state=RunState.PRUNED) for c in drawn]
-    assert len(decide(spec, pruned, stopped=False).points) == 1
-
-
-def test_tpe_draws_each_point_of_a_finite_space_once():
-    values = {"train.seed": {"values": list(range(13))}}
-    spec = sweep(method="tpe", parameters=values, trials=13)
-    seen = [ran(trial, 2.0) for trial in trials(spec)]
-    while points := decide(spec, seen, stopped=False).points:
-        n = len(seen) + 1
-        seen.append(ran(TrialState(n, points[0], f"r{n}", RunState.QUEUED, total_steps=100), 2.0))
-    assert sorted(trial.parameters["train.seed"] for trial in seen) == list(range(13))
 
 
 def test_tpe_stops_if_its_trials_have_different_held_out_sets():
@@ -340,13 +282,6 @@ def test_asha_prunes_the_worst_running_trial_with_a_reason():
     assert decide(spec, [*good, requested, fine], stopped=False).prune == ()
     waits = dataclasses.replace(bad, state=RunState.QUEUED)
     assert decide(spec, [*good, waits, fine], stopped=False).prune == ()
-
-
-def test_trial_at_its_last_step_is_not_pruned():
-    spec = sweep(pruning={"name": "asha", "min_steps": 20, "reduction": 2})
-    all_ = trials(spec)
-    seen = [*(ran(trial, 1.0) for trial in all_[:4]), ran(all_[4], 9.0, state=RunState.RUNNING)]
-    assert decide(spec, seen, stopped=False).prune == ()
 
 
 @given(
