@@ -87,25 +87,3 @@ def test_only_files_of_the_dashboard_are_served(
     assert answer.headers["content-type"].startswith("text/javascript")
     for path in ("/any/secret.txt", "/any/%2e%2e/outside.js", "/any/js/", "/any/none.js"):
         assert client.get(path).status_code == 404, path
-
-
-def test_folder_is_not_listed_again_for_each_page_and_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Anybody can ask for the login page, and for a file by a digest that was never one."""
-    (tmp_path / "a.js").write_text("1")
-    monkeypatch.setattr(assets, "STATIC", tmp_path)
-    monkeypatch.setattr(assets, "FRESH_S", 3600.0)
-    walks: list[object] = []
-    real = os.walk
-
-    def counted(folder: Path) -> object:
-        walks.append(folder)
-        return real(folder)
-
-    monkeypatch.setattr(os, "walk", counted)
-    client = TestClient(assets.static_app())
-    for number in range(20):
-        assert client.get(f"/{number}/a.js").text == "1"
-        assets.digest()
-    assert walks == [tmp_path]

@@ -151,42 +151,6 @@ def test_a_link_out_of_the_run_is_not_followed(scene, linked):
     assert not scene.run_dir.exists()
 
 
-def ask_for_checkpoint(scene: Scene, name: str) -> list[int]:
-    base = f"/api/v1/runs/{scene.run}/checkpoints/5"
-    answers = [scene.client.get(f"{base}/files"), scene.client.get(f"{base}/files/{name}")]
-    return [answer.status_code for answer in answers]
-
-
-def test_link_in_a_copy_does_not_show_a_file_of_the_server(scene):
-    """Workers of all machines write to a shared folder of copies; the server's home is not theirs."""
-    scene.register(STEP)
-    copy = scene.victim.parent / "copies" / scene.run / STEP
-    make_checkpoint(copy, step=5)
-    assert scene.report(STEP, f"file://{copy}").status_code == 200
-    assert ask_for_checkpoint(scene, "state.json") == [200, 200]
-    secret = (copy / "state.json").read_bytes()
-    (copy / "state.json").unlink()
-    (scene.victim.parent / "secret").write_bytes(secret)
-    (copy / "state.json").symlink_to(scene.victim.parent / "secret")
-    base = f"/api/v1/runs/{scene.run}/checkpoints/5"
-    answer = scene.client.get(f"{base}/files/state.json")
-    assert secret not in answer.content
-    assert answer.status_code == 409
-    [verdict] = scene.client.post(f"{base}/verify").json()["places"]
-    assert not verdict["ok"]
-
-
-@pytest.mark.parametrize(
-    "kind", [kind for kind in strays(Path("/victim")) if kind != "another step's"]
-)
-def test_copy_of_a_path_outside_the_attempt_is_rejected(scene, kind):
-    path = strays(scene.victim)[kind]
-    answer = scene.report(path, f"file://{scene.victim.parent}/copies/{scene.run}/{path}")
-    assert answer.status_code == 422
-    assert answer.json()["detail"].startswith("copies[0].path is ")
-    assert "attempt-<1 to 1>/checkpoints/step-<8 digits>" in answer.json()["detail"]
-
-
 @pytest.mark.parametrize(
     "url",
     [
@@ -228,22 +192,3 @@ def test_stray_path_of_an_old_row_is_neither_read_nor_removed(scene, kind):
     assert f"its path is {path!r}" in refused.json()["detail"]
     assert deleted.status_code == 200
     assert any(f"its path is {path!r}" in note for note in deleted.json()["notes"])
-
-
-def test_folder_of_all_runs_may_be_a_link(tmp_path, monkeypatch):
-    """An operator may keep runs on another disk."""
-    (tmp_path / "disk").mkdir()
-    (tmp_path / "runs").symlink_to(tmp_path / "disk")
-    monkeypatch.setenv("LEHR_RUNS", str(tmp_path / "runs"))
-    with api_client(tmp_path / "home") as (api, client):
-        run = api.store.runs.create(load_spec(RUN_SPEC))
-        begin(api.store, run.id)
-        scene = Scene(api, client, run.id, tmp_path)
-        folder = tmp_path / "disk" / run.id / STEP
-        make_checkpoint(folder, step=5)
-        scene.ingest(started())
-        scene.register(STEP)
-        end(api.store, run.id)
-        assert client.get(f"/api/v1/runs/{run.id}/checkpoints/5/files").status_code == 200
-        assert client.delete(f"/api/v1/runs/{run.id}/checkpoints/5").status_code == 200
-        assert not folder.exists()

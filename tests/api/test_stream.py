@@ -1,6 +1,5 @@
 """Server-sent events over a real socket: changes arrive, slow readers block no other."""
 
-import socket
 import threading
 import time
 from contextlib import suppress
@@ -119,27 +118,6 @@ def test_the_stream_reports_changes_as_they_happen(server, read_events):
     assert event_data == {"run_id": run, "name": "rank-0.log", "attempt": 1, "size": 6}
 
 
-def test_the_stream_of_a_run_reports_only_that_run(server, read_events):
-    _, address = server
-    client = Client(address, TOKEN)
-    mine, other = client.submit(RUN_SPEC), client.submit(RUN_SPEC)
-    events, all_ = read_events(address, mine.id), read_events(address)
-    other.cancel()
-    all_.wait_for("run", lambda data: data["id"] == other.id)
-    mine.cancel()
-    events.wait_for("run", lambda data: data["id"] == mine.id)
-    assert {data["id"] for data in events.of("run")} == {mine.id}
-    assert events.of("sweep") == []
-
-
-def test_a_stream_of_a_run_that_does_not_exist_is_a_problem(server):
-    _, address = server
-    headers = {"Authorization": f"Bearer {TOKEN}"}
-    answer = httpx.get(f"{address}/api/v1/stream?run=nothing", headers=headers, trust_env=False)
-    assert answer.status_code == 404
-    assert answer.json()["code"] == "not_found"
-
-
 def test_browser_subscribes_with_its_cookie_and_last_event_id(server):
     _, address = server
     headers = {
@@ -156,47 +134,6 @@ def test_browser_subscribes_with_its_cookie_and_last_event_id(server):
         lines = answer.iter_lines()
         assert next(lines).startswith("retry:")
         assert next(lines) == "event: hello"
-
-
-def test_idle_server_sends_heartbeats(tmp_path, read_events):
-    with served(tmp_path, heartbeat_s=0.05) as (_, address):
-        events = read_events(address)
-        until(lambda: len(events.of("heartbeat")) >= 3, within_s=30, what="three heartbeats")
-
-
-def test_slow_reader_blocks_no_other_and_uses_bounded_memory(server, read_events):
-    """Its socket fills; the hub keeps only the newest event of each object for it."""
-    api, address = server
-    port = int(address.rpartition(":")[2])
-    client = Client(address, TOKEN)
-    runs = [client.submit(RUN_SPEC) for _ in range(3)]
-    with socket.socket() as stuck:
-        stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        stuck.connect(("127.0.0.1", port))
-        stuck.sendall(
-            b"GET /api/v1/stream HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-            b"Authorization: Bearer " + TOKEN.encode() + b"\r\n\r\n"
-        )
-        until(lambda: api.services.hub.listening == 1, within_s=30, what="the stuck listener")
-        events = read_events(address)
-        hub = api.services.hub
-        payload = b'"' + b"x" * 50_000 + b'"'
-        from lehr_api.stream import Event
-
-        def flood():
-            hub._publish([Event("run", run.id, "", payload, run.id) for run in runs])
-
-        for _ in range(400):
-            done = threading.Event()
-            hub._loop.call_soon_threadsafe(lambda done=done: (flood(), done.set()))
-            assert done.wait(timeout=30)
-        runs[0].cancel()
-        events.wait_for("run", lambda data: isinstance(data, dict) and data["desired"] == "cancel")
-        held = [
-            sum(len(line) for line in listener._pending.values()) for listener in hub._listeners
-        ]
-        assert max(held) <= 4 * len(payload)
-    until(lambda: api.services.hub.listening == 1, within_s=60, what="the stuck one forgotten")
 
 
 def test_client_reconnects_to_a_restarted_server(tmp_path, read_events):

@@ -163,18 +163,6 @@ async def test_many_changes_are_rendered_once_for_all_subscribers():
     assert store.callbacks == []
 
 
-async def test_nothing_is_rendered_without_subscribers():
-    views, store = Views(), Runs()
-    hub = await hub_of(views, store)
-    for _ in range(3):
-        store.callbacks[0](Change("run", "aaaa"))
-        await true(lambda: not hub._changes)
-    stream = hub.listen(None)
-    await next_text(stream)
-    assert views.built == 0
-    await hub.stop()
-
-
 async def test_view_that_cannot_be_rendered_does_not_stop_the_stream(caplog):
     views, store = Views(), Runs()
     hub = await hub_of(views, store)
@@ -201,15 +189,6 @@ async def test_stopping_ends_every_open_stream():
     assert hub.listening == 0
 
 
-async def test_disconnected_subscriber_is_removed():
-    hub = await hub_of(Views(), Runs())
-    stream = hub.listen(None)
-    await next_text(stream)
-    await stream.aclose()
-    assert hub.listening == 0
-    await hub.stop()
-
-
 async def test_one_token_has_a_limit_of_open_streams(monkeypatch):
     monkeypatch.setattr(streams_module, "MOST_STREAMS", 2)
     hub = Hub(None, None, None, heartbeat_s=5)
@@ -222,12 +201,3 @@ async def test_one_token_has_a_limit_of_open_streams(monkeypatch):
     await opened[0].aclose()
     hub.refuse_too_many("anna")
     await opened[1].aclose()
-
-
-async def test_listeners_share_the_bytes_of_an_event():
-    hub = Hub(None, None, None, heartbeat_s=5)
-    two = [Listener(None, gathered=True) for _ in range(2)]
-    hub._listeners.update(two)
-    hub._publish([event(data=b'"x"')])
-    first, second = ([*one._pending.values()] for one in two)
-    assert first[0] is second[0]

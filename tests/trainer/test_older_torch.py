@@ -6,14 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-import torch
-import torch.nn.functional as F
-
 import lehr_trainer
-from lehr_testing.assembled import assembled
-from lehr_testing.specs import text_corpus
-from lehr_testing.specs import train as train_values
 
 SOURCES = sorted(Path(lehr_trainer.__file__).parent.rglob("*.py"))
 
@@ -49,25 +42,3 @@ def test_names_missing_from_torch_2_11_are_not_used() -> None:
     newer = {f"{module}.{name}" for module, names in NEWER.items() for name in names}
     found = {f"{path.name}: {use}" for path in SOURCES for use in uses(path) if use in newer}
     assert found == GUARDED
-
-
-def test_training_with_all_diagnostics_works_without_those_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module, name in (
-        (torch, "_foreach_clone"),
-        (F, "linear_cross_entropy"),
-        (torch.nn, "LinearCrossEntropyOptions"),
-    ):
-        monkeypatch.delattr(module, name, raising=False)
-    looking = {"parts_every": 1, "quality_every": 1, "sample": {"every": 1, "tokens": 2}}
-    values = train_values(text_corpus(tmp_path / "texts"), diagnostics=looking)
-    (tmp_path / "run").mkdir()
-    training = assembled(tmp_path / "run", values)
-    with training.loader:
-        training.wrapped.train()
-        training.metrics_logger.start_at(0, 0)
-        training.take_step()
-        training.write_sample()
-        training.evaluate()
-    assert training.progress.step == 1

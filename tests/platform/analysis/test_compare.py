@@ -46,13 +46,6 @@ def test_token_budget_and_the_steps_that_follow_from_it_are_one_factor():
     }
 
 
-def test_repeated_seed_gives_no_noise_between_seeds():
-    same = [run("a", [3.0], seed=4), run("again", [3.0], seed=4)]
-    assert compare(same, metric="val/loss").noise is None
-    other = [*same, run("b", [3.2], seed=5)]
-    assert compare(other, metric="val/loss").noise == pytest.approx(0.2 / math.sqrt(2))
-
-
 def test_a_gap_within_the_noise_between_seeds_is_one_sentence_for_each_group():
     runs = [
         run("a", [3.00]),
@@ -109,12 +102,6 @@ def test_a_diverged_seed_is_said_and_never_averaged():
     assert "b diverged" in gap.found.sentence
 
 
-def test_groups_of_different_held_out_sets_have_no_sentence():
-    runs = [run("a", [3.0]), run("b", [2.0], lr=9e-4, held_out="b" * 64)]
-    assert compare(runs).gaps == ()
-    assert len(compare(runs, metric="train/loss").gaps) == 1
-
-
 def test_values_of_different_held_out_sets_have_no_delta_and_it_is_the_first_note():
     runs = [
         run("docs", [4, 3]),
@@ -131,48 +118,10 @@ def test_values_of_different_held_out_sets_have_no_delta_and_it_is_the_first_not
     assert len(result.notes) == 2
 
 
-def test_training_losses_are_comparable_across_held_out_sets():
-    result = compare([run("a", [4, 3]), run("b", [4, 2], held_out="b" * 64)], metric="train/loss")
-    assert result.held_out.verdict == "different"
-    assert result.results[1].delta == -1
-    assert result.held_out_note is None
-    assert result.notes == ()
-
-
-def test_unknown_held_out_set_has_a_note_beside_the_delta():
-    result = compare([run("a", [4, 3]), run("old", [4, 2], held_out=None)])
-    assert result.held_out.verdict == "unknown"
-    assert result.results[1].delta == -1
-    assert "old recorded no digest" in result.notes[0]
-
-
-def test_seeds_of_different_held_out_sets_give_no_noise():
-    seeds = [run("a", [3.0], seed=4), run("b", [3.2], seed=5, held_out="b" * 64)]
-    assert compare(seeds).noise is None
-    assert compare(seeds, metric="train/loss").noise == pytest.approx(0.2 / math.sqrt(2))
-
-
 def test_runs_are_compared_at_a_step_that_all_have_reached():
     result = compare([run("long", [4, 3, 2, 1]), run("short", [4.5, 3.5], lr=1e-3)])
     assert result.common_x == 20
     assert [s.value for s in result.results] == [3, 3.5]
-
-
-def test_run_without_a_value_leaves_the_others_comparable():
-    cancelled = dataclasses.replace(
-        run("d", [], seed=3, held_out=None), without="no value (cancelled)"
-    )
-    runs = [run("a", [1.0]), run("b", [1.2], seed=1), run("c", [1.1], lr=1.0), cancelled]
-    result = compare(runs)
-    assert [s.value for s in result.results] == [1.0, 1.2, 1.1, None]
-    assert [s.incomparable for s in result.results] == [None, None, None, "no value (cancelled)"]
-    assert result.noise == pytest.approx(0.2 / math.sqrt(2))
-    assert [gap.base_ids for gap in result.gaps] == [("a", "b", "d")]
-    assert compare([cancelled, runs[2], runs[0]]).gaps[0].run_ids == ("c",)
-    assert compare([run("e", [], lr=9.0), *runs]).gaps == ()
-    alone = compare([runs[0], runs[2], cancelled])
-    assert "no two have a finite value" in alone.noise_note
-    assert "no two of these runs differ only" in compare(runs[1:3]).noise_note
 
 
 def test_value_long_before_the_common_step_is_not_compared():
@@ -239,14 +188,6 @@ def on_batches(name, digests, **kwargs):
     return dataclasses.replace(run(name, [3.0], **kwargs), digests=Curve(STEPS, digests))
 
 
-def test_runs_of_the_same_data_have_the_same_batches():
-    digests = [float(step**2) for step in STEPS]
-    result = compare([on_batches("a", digests), on_batches("b", digests, lr=9e-4)])
-    assert (result.batches, result.notes) == ("same", ())
-    assert result.batches_note == "the same as a at all 20 compared steps: b"
-    assert [one.batches.differs_from for one in result.results] == [None, None]
-
-
 def test_other_batches_are_shown_with_their_first_step_and_noted_if_the_specs_are_the_same():
     digests = [float(step**2) for step in STEPS]
     other = [*digests[:11], *(d + 1 for d in digests[11:])]
@@ -274,14 +215,3 @@ def test_other_batches_need_no_note_where_the_specs_explain_them(changes, noted)
     result = compare([on_batches("a", digests), on_batches("b", digests[::-1], **changes)])
     assert result.batches == "different"
     assert any("specs do not show why" in note for note in result.notes) == noted
-
-
-def test_batches_without_digests_are_unknown():
-    result = compare([on_batches("a", [1.0] * 20), run("old", [3.0]), run("older", [3.0])])
-    assert (result.batches, result.notes) == ("unknown", ())
-    assert result.batches_note == ("not known, for lack of digests at the same steps: old, older")
-
-
-def test_a_comparison_needs_two_runs():
-    with pytest.raises(ValueError, match="two runs"):
-        compare([run("a", [1.0])])

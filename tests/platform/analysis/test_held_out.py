@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lehr.analysis.held_out import HeldOut, is_measured
+from lehr.analysis.held_out import HeldOut
 
 NAMES = {"r1": "docs", "r2": "few-tokens", "r3": "old"}
 
@@ -55,15 +55,3 @@ def test_the_note_names_the_metric_the_sets_and_their_runs():
     note = found.note("val/loss", NAMES)
     assert note is not None
     assert note.startswith("val/loss may not be comparable: old recorded no digest")
-
-
-def test_long_lists_of_runs_are_truncated():
-    found = HeldOut.of({f"r{n}": "ab"[n == 9] for n in range(10)})
-    assert "(a: r0, r1, r2, r3 and 5 more; b: r9)" in (found.note("val/loss", {}) or "")
-
-
-def test_only_metrics_of_the_held_out_set_depend_on_it():
-    assert is_measured("val/loss")
-    assert is_measured("val/bits_per_byte")
-    assert not is_measured("train/loss")
-    assert not is_measured("mfu")

@@ -21,13 +21,6 @@ def test_runs_that_start_later_hold_gpus_in_turn():
     assert found["b"] == ExpectedStart(300.0, "a ends: 100 steps left at 2 s")
 
 
-def test_free_gpus_count_and_a_run_that_could_start_has_no_expectation():
-    waiting = [QueuedRun("now", "now", 1), QueuedRun("then", "then", 3)]
-    found = forecast(2, [GpuHolder("h", 2, 10, 1.0)], waiting)
-    assert "now" not in found
-    assert found["then"].in_s == 10.0
-
-
 def test_unmeasured_speed_makes_the_rest_of_the_queue_unknown():
     waiting = [QueuedRun("a", "a", 1), QueuedRun("b", "b", 1), QueuedRun("c", "c", 1)]
     found = forecast(0, [GpuHolder("h", 1, 10, 1.0), GpuHolder("new", 1)], waiting)
@@ -36,20 +29,10 @@ def test_unmeasured_speed_makes_the_rest_of_the_queue_unknown():
     assert found["c"].in_s is None
 
 
-def test_unknown_number_of_steps_is_the_reason():
-    found = forecast(0, [GpuHolder("mine", 1, None, 1.0)], [QueuedRun("a", "a", 1)])
-    assert found["a"] == ExpectedStart(None, "the number of steps of mine is not known")
-
-
 def test_no_later_run_is_expected_before_one_that_is_ahead_of_it():
     holders = [GpuHolder("big", 4, 100, 1.0), GpuHolder("small", 1, 10, 1.0)]
     found = forecast(0, holders, [QueuedRun("a", "a", 4, 5, 1.0), QueuedRun("b", "b", 1)])
     assert (found["a"].in_s, found["b"].in_s) == (100.0, 100.0)
-
-
-def test_more_gpus_than_there_are_is_the_reason():
-    found = forecast(1, [GpuHolder("h", 1, 10, 1.0)], [QueuedRun("a", "a", 8)])
-    assert found["a"] == ExpectedStart(None, "fewer than 8 GPUs can be used now")
 
 
 def test_run_over_its_quota_waits_for_its_project_and_others_pass():

@@ -1,7 +1,6 @@
 """Runs are grouped by paths of their configs, metrics, tags and project."""
 
 import json
-import math
 from pathlib import Path
 
 import pytest
@@ -10,11 +9,9 @@ from hypothesis import strategies as st
 
 from lehr.analysis.run_groups import (
     GroupedRun,
-    UnknownKey,
     bin_name,
     edges,
     group_names,
-    spread,
 )
 
 CASES = json.loads((Path(__file__).parents[2] / "data" / "metric_bins.json").read_text())
@@ -72,19 +69,3 @@ def test_a_metric_is_divided_into_equal_parts_or_at_a_named_value():
     ]
     assert group_names(RUNS, "val/loss<3") == ["val/loss below 3"] * 2 + ["val/loss from 3"]
     assert group_names(RUNS, "tag:x,val/loss<3")[1] == "not x · val/loss below 3"
-
-
-def test_a_run_without_the_path_or_metric_is_in_a_group_of_its_own():
-    other = GroupedRun("r9", {"train.optimizer.name": "sgd"}, "a")
-    assert group_names([*RUNS, other], "optimizer.lr")[-1] == "no lr"
-    assert group_names([*RUNS, other], "val/loss<3")[-1] == "no val/loss"
-    with pytest.raises(UnknownKey, match="val/los"):
-        group_names(RUNS, "val/los")
-    with pytest.raises(UnknownKey, match="a<b"):
-        group_names(RUNS, "a<b")
-
-
-def test_mean_and_deviation_are_of_finite_values():
-    assert spread([1, 3, None, math.nan]) == (2, 2, math.sqrt(2))
-    assert spread([5]) == (1, 5, None)
-    assert spread([None]) == (0, None, None)

@@ -13,7 +13,6 @@ import pytest
 
 from lehr import Client
 from lehr.cli.compare import signed
-from lehr.errors import NotFound
 from lehr.specs import RunSpec
 from lehr_testing import cli, seeding
 from lehr_testing.api import TOKEN, served
@@ -110,17 +109,6 @@ def test_runs_of_different_held_out_sets_are_announced_first_and_have_no_delta(l
     train = lehr("compare", "base", "few-tokens", "-m", "train/loss").stdout
     assert train.startswith("train/loss at step 200")
     assert "held-out" not in train
-
-
-def test_invalid_comparison_is_rejected_with_the_reason(lehr, server):
-    alone = lehr("compare", "base")
-    assert (alone.returncode, alone.stdout) == (2, "")
-    assert "needs at least two runs" in alone.stderr
-    misspelt = lehr("compare", "base", "faster", "-m", "val/los")
-    assert misspelt.returncode == 2
-    assert "Did you mean val/loss?" in misspelt.stderr
-    with Client(server, TOKEN) as client, pytest.raises(NotFound):
-        client.compare("base", "nobody")
 
 
 def test_a_frozen_server_is_reported_within_seconds(tmp_path):

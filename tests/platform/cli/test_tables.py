@@ -2,10 +2,9 @@
 
 import io
 
-import pytest
 from rich.console import Console
 
-from lehr.cli.sweep_table import sweep_eta, trials_table
+from lehr.cli.sweep_table import trials_table
 from lehr.schemas.runs import GpuRef, Latest, RunView
 from lehr.schemas.sweeps import SweepDetail, TrialView
 from lehr_testing.sweep_views import progress_fields
@@ -108,16 +107,3 @@ def test_user_text_is_not_markup_and_has_no_terminal_codes():
     assert lines[1].split()[2] == "[/]"
     assert lines[1].endswith("failed: gone [/dim] C:\\temp")
     assert "\x1b" not in "".join(lines)
-
-
-def test_estimate_includes_the_waves_of_pending_trials():
-    running = trial(1, 1e-4, "running", step=500, eta_s=100.0, started_at=NOW)
-    waiting = [trial(n, n * 1e-3, "queued") for n in (2, 3)]
-    assert sweep_eta(sweep(running)) == 100.0
-    # One place: each of the two waits for the one before it, and takes 200 s in all.
-    assert sweep_eta(sweep(running, *waiting)) == pytest.approx(500.0)
-    assert sweep_eta(sweep(*waiting)) is None
-    # At its last step nothing is left of it, but those that wait need as long as it took.
-    at_end = trial(1, 1e-4, "running", step=1000, eta_s=0.0, started_at=NOW)
-    at_end.run.latest["step_time_s"] = Latest(value=0.2, step=1000)
-    assert sweep_eta(sweep(at_end, *waiting)) == pytest.approx(400.0)

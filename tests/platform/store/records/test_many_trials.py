@@ -75,20 +75,6 @@ def test_statements_do_not_grow_with_the_trials_of_a_sweep(store: Store) -> None
     assert [run.spec["train"]["seed"] for run in runs] == list(range(2 * MANY))
 
 
-def test_runs_of_a_sweep_are_recorded_as_single_ones_are(store: Store) -> None:
-    spec = sweep_spec(1)
-    [(parameters, run)] = expand(spec)
-    sweep = store.sweeps.create(spec, [(parameters, run)], actor="ada", provenance={"host": "n1"})
-    single = store.runs.create(run, actor="ada", provenance={"host": "n1"}, sweep_id=sweep.id)
-    [of_sweep, _] = store.sweeps.runs(sweep.id)
-    own = {"id", "number", "created_at", "queued_at"}
-    assert of_sweep.model_dump(exclude=own) == single.model_dump(exclude=own)
-    of_runs = [store.transitions.of_run(one.id)[0] for one in (of_sweep, single)]
-    first, second = (one.model_dump(exclude={"id", "run_id", "at"}) for one in of_runs)
-    assert first == second
-    assert check(store.home) == []
-
-
 def test_an_id_in_use_is_drawn_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     there = store.runs.create(run_spec())
     drawn = iter(["new1aaaa", "new1aaaa", there.id, "new2aaaa", "new3aaaa"])
@@ -245,31 +231,3 @@ def test_statements_do_not_grow_with_the_trials_that_are_retried(store: Store) -
             "queued"
         ] * trials
     assert numbers[FEW] == numbers[MANY]
-
-
-def test_retried_trials_resume_or_start_anew(store: Store) -> None:
-    sweep = ended(store, 6)
-    before = store.sweeps.trials(sweep.id)
-    again = store.sweep_progress.retry_trials(sweep.id, actor="somebody")
-    after = store.sweeps.trials(sweep.id)
-    assert [one.run_id for one in after] == again
-    assert [one.parameters for one in after] == [one.parameters for one in before]
-    assert [new.run_id == old.run_id for new, old in zip(after, before, strict=True)] == [
-        True,
-        False,
-        False,
-    ] * 2
-    resumed, anew = store.runs.get(again[0]), store.runs.get(again[2])
-    assert (resumed.attempt, resumed.user_failures, resumed.cause) == (1, 0, "retry")
-    assert store.transitions.of_run(resumed.id)[-1].actor == "somebody"
-    old = store.runs.get(before[2].run_id)
-    kept = ("name", "project", "spec", "tags", "priority", "sweep_id", "provenance_sha256")
-    assert [getattr(anew, one) for one in kept] == [getattr(old, one) for one in kept]
-    [submitted] = store.transitions.of_run(anew.id)
-    assert (submitted.new, submitted.cause, anew.attempt) == ("queued", "submitted", 0)
-    assert anew.submitted_by == "somebody"
-    assert not anew.archived
-    assert store.runs.get(before[1].run_id).archived
-    assert [store.runs.get(run_id).number for run_id in again[1:3]] == sorted(
-        store.runs.get(run_id).number for run_id in again[1:3]
-    )
