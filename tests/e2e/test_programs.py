@@ -77,28 +77,10 @@ EVERYBODYS: dict[str, tuple[dict, str, list[int], list[int], str]] = {
         nano("x", pause_s=0.5)["trainer"], "learning_rate",
         [0, 4, 8, 12], [4, 8, 12], "ValueError: Unknown config key: wrong",
     ),
-    "clm": (
-        {"script": "hf_own.py", "data": ["input.txt"], "steps_arg": "max_steps",
-        "saves": ["out/checkpoint-*"], "saves_newest": True,
-        "args": {"train_file": "input.txt", "do_train": True, "use_cpu": True, "output_dir": "out",
-        "max_steps": 6, "logging_steps": 1, "save_steps": 3, "report_to": "wandb"}},
-        "learning_rate", [1, 2, 3, 4, 5, 6], [3, 6],
-        "ValueError: Some specified arguments are not used by the HfArgumentParser: ['--wrong=1']",
-    ),
     "lightning": (
         {"script": "pl_own.py", "args": {"max_steps": 6, "pause_s": 0.3}, "steps_arg": "max_steps",
         "saves": ["out/*.ckpt"], "saves_newest": True},
         "lr", [0, 1, 2, 3, 4, 5], [1, 3, 5], "unrecognized arguments: --wrong=1",
-    ),
-    "hydra": (
-        {"script": "hydra_own.py", "style": "hydra", "data": ["conf"], "saves": ["outputs/**/*.ckpt"],
-        "saves_newest": True, "args": {"steps": 6, "pause_s": 1.5}, "steps_arg": "steps"},
-        "lr", [1, 2, 3, 4, 5, 6], [2, 4, 6], "Key 'wrong' is not in struct",
-    ),
-    "chargpt": (
-        {"script": "chargpt.py", "data": ["input.txt"], "saves": ["out/chargpt/model.pt"],
-        "args": {"trainer.max_iters": 1001}},
-        "trainer.learning_rate", [], [0], "AssertionError: trainer.wrong is not an attribute that exists",
     ),
 }  # fmt: skip
 

@@ -28,7 +28,6 @@ from lehr_trainer.errors import BadConfig, BadData
 from lehr_trainer.models.attention import AttentionCall
 from lehr_trainer.models.module_map import blocks, module_map
 from lehr_trainer.runtime import environment
-from lehr_trainer.runtime.distributed import Ranks
 from lehr_trainer.train import Training
 
 QUIET = {"validation": {"tokens": 512, "share": 0.1, "every": 0}, "checkpoint": {"every": 0}}
@@ -176,21 +175,6 @@ def test_math_kernel_causes_one_warning(
     assert (call.length, call.head_size, call.dtype) == (64, 16, torch.float32)
 
 
-@pytest.mark.parametrize(
-    ("world_size", "micro_batch", "kept"), [(1, 1, False), (2, None, False), (2, 1, True)]
-)
-def test_gradients_keep_their_memory_if_ranks_accumulate(
-    tmp_path: Path, corpus: Path, world_size: int, micro_batch: int | None, kept: bool
-) -> None:
-    """DDP's buckets hold them: dropped, they would be made again outside."""
-    batch = {"sequences": 4, "sequence_length": 32, "micro_batch": micro_batch}
-    ranks = Ranks(0, world_size, torch.device("cpu"))  # Without a group, so alone with its share.
-    training = begin(tmp_path / "run", corpus, ranks=ranks, batch=batch, **QUIET)
-    one_step(training)
-    gradients = [parameter.grad for parameter in training.model.parameters()]
-    assert all((gradient is not None) is kept for gradient in gradients)
-
-
 def test_documents_see_only_themselves_if_masked(tmp_path: Path, corpus: Path) -> None:
     masked, plain = (
         begin(tmp_path / str(on), corpus, attention={"document_masking": on}, **QUIET)
@@ -209,17 +193,6 @@ def test_documents_see_only_themselves_if_masked(tmp_path: Path, corpus: Path) -
 
 
 # --- data ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("loading", ["memmap", "preload"])
-def test_data_is_mapped_or_read_as_configured(tmp_path: Path, corpus: Path, loading: str) -> None:
-    data = {"corpus": {"kind": "text", "paths": [str(corpus)]}, "tokenizer": "byte"}
-    training = begin(tmp_path / "run", corpus, data={**data, "loading": loading}, **QUIET)
-    training.loader.close()
-    (shard,) = training.loader.stream.tokens[0].shards
-    # A mapped file is read-only and belongs to the mapping.
-    assert shard.flags.owndata == (loading == "preload")
-    assert shard.flags.writeable == (loading == "preload")
 
 
 @pytest.mark.parametrize(("workers", "prefetch"), [(0, 4), (2, 3)])

@@ -12,11 +12,9 @@ from pydantic import ValidationError
 from lehr.new_trainer import PartKind, write_project
 from lehr_testing.assembled import begin, recorded
 from lehr_testing.optimizers import OPTIMIZERS, settings
-from lehr_testing.specs import train as train_values
 from lehr_trainer import parts
 from lehr_trainer.checkpointing.optimizer_state import capture
 from lehr_trainer.configs.parts import PARTS_VERSION, PartsConfig
-from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract.orders import LaunchNote
 from lehr_trainer.errors import BadCheckpoint, BadConfig
 from lehr_trainer.planning.counts import parameter_counts
@@ -192,18 +190,3 @@ def test_parts_of_another_version_are_refused():
         PartsConfig(version=PARTS_VERSION + 1, model="own:Model")
     with pytest.raises(ValidationError, match="at least one of model, loss and optimizer"):
         PartsConfig()
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        (
-            {"parts": {"model": "own:Model"}, "tokens_per_parameter": 20, "steps": None},
-            "tokens_per_parameter counts the parameters of Lehr's llama",
-        ),
-        ({"parts": {"model": "own.Model"}}, "pattern"),
-    ],
-)
-def test_parts_that_do_not_fit_the_config_are_refused(changes, words, tmp_path):
-    with pytest.raises(ValidationError, match=words):
-        TrainConfig.model_validate({**train_values(tmp_path), **changes})

@@ -63,12 +63,6 @@ def test_largest_difference_is_named_with_its_step(twins, tmp_path) -> None:
     assert not tolerance(twins[0], copy).bitwise
 
 
-def test_loss_that_is_not_a_number_differs(twins, tmp_path) -> None:
-    copy = changed(twins, tmp_path, "train/loss", "NaN")
-    assert tolerance(twins[0], copy).series[0].largest == float("inf")
-    assert tolerance(copy, copy).bitwise
-
-
 def test_weights_that_differ_are_counted(twins, tmp_path, monkeypatch) -> None:
     from lehr_trainer.checkpointing import checkpoint
 

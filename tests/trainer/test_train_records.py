@@ -92,19 +92,6 @@ def test_a_pause_saves_and_records_its_reason(tmp_path: Path, corpus: Path) -> N
     assert saves(training) == [(1, "stop")]
 
 
-def test_a_stop_at_an_evaluation_has_its_loss(tmp_path: Path, corpus: Path) -> None:
-    validation = {**QUIET["validation"], "every": 1}
-    training = begin(
-        tmp_path / "run", corpus, steps=9, validation=validation, checkpoint={"every": 0}
-    )
-    give_orders(training, desired="pause")
-    train(training)
-    (saved,) = recorded(training, "checkpoint")
-    (evaluated,) = recorded(training, "evaluation")
-    assert (saved["reason"], saved["step"]) == ("stop", 1)
-    assert saved["val_loss"] == evaluated["values"]["val/loss"]
-
-
 def test_cancel_saves_nothing_and_discards_a_save_in_progress(tmp_path: Path, corpus: Path) -> None:
     training = begin(tmp_path / "run", corpus, steps=9, **QUIET)
     given_up: list[int] = []
@@ -139,29 +126,6 @@ def test_run_waits_for_its_last_save(tmp_path: Path, corpus: Path, orders: str |
 
 
 # --- evaluations and samples ---------------------------------------------------------------------
-
-
-def test_held_out_set_uses_the_data_and_compute_settings_of_the_run(
-    tmp_path: Path, corpus: Path
-) -> None:
-    values = []
-    for compute in ("fp32", "bf16"):
-        training = begin(
-            tmp_path / compute, corpus, steps=1, precision={"compute": compute}, **QUIET
-        )
-        training.loader.close()
-        reads: list[tuple[int, ...]] = []
-        read = training.make_input
-
-        def noted(tokens: Any, read: Any = read, reads: Any = reads) -> Any:
-            reads.append(tuple(tokens.shape))
-            return read(tokens)
-
-        training.make_input = noted
-        values.append(training.evaluate())
-        assert reads == [(4, 64), (4, 64)]
-    assert values[0] != values[1]
-    assert values[0] == pytest.approx(values[1], rel=1e-2)
 
 
 @pytest.mark.filterwarnings("ignore:Profiler won't be using warmup")

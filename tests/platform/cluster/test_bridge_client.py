@@ -105,12 +105,6 @@ def test_request_does_not_wait_for_a_bridge_that_reads_nothing(client):
             future.result(timeout=SOON_S)
 
 
-def test_bridge_that_answers_pings_is_kept(client):
-    """It tells its pid again when it has answered for longer than the limit."""
-    first = client.pids.get(timeout=SOON_S)
-    assert client.pids.get(timeout=SOON_S) == first
-
-
 def test_bridge_that_reads_but_does_not_answer_pings_is_replaced(tmp_path, monkeypatch):
     monkeypatch.setenv("DEAF", "1")
     monkeypatch.setattr(bridge_client, "COMMAND", (sys.executable, "-c", CHILD))
@@ -140,23 +134,6 @@ def test_server_that_was_frozen_gives_the_bridge_time_to_answer(tmp_path, monkey
         assert client.pids.get(timeout=SOON_S) == first
     finally:
         client.client.stop()
-
-
-def test_threads_of_a_bridge_that_ended_end_too():
-    def running() -> set[threading.Thread]:
-        return {one for one in threading.enumerate() if one.name.startswith("bridge-")}
-
-    before = running()
-    child = subprocess.Popen(
-        [sys.executable, "-c", "print('{}')"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    ended = BridgeProcess(child)
-    assert list(ended.lines()) == [{}]
-    until(lambda: running() <= before, within_s=SOON_S, what="the end of its threads")
-    child.wait(SOON_S)
 
 
 def test_stop_while_ray_starts_ends_the_bridge_that_comes_after(tmp_path, monkeypatch):

@@ -42,23 +42,6 @@ def test_estimate_is_steps_times_their_usual_time(case):
     assert case.remaining_s() == pytest.approx((1000 - 19) * 2.0)
 
 
-def test_nothing_is_known_before_steps(case):
-    assert case.remaining_s() is None
-
-
-def test_estimate_stays_for_a_part_of_what_it_says(case):
-    case.step(10, after_s=40.0)
-    for number in range(11, 20):
-        case.step(number, after_s=2.0)
-    first = case.remaining_s()
-    kept = case.estimates.renewed_in_s()
-    assert kept == pytest.approx(first / 20)
-    case.step(30, after_s=kept - 1.0)
-    assert case.remaining_s() == first
-    case.step(31, after_s=2.0)
-    assert case.remaining_s() != first
-
-
 def test_short_and_long_estimates_are_kept_within_bounds(case):
     assert case.remaining_s() is None
     assert case.estimates.renewed_in_s() == KEPT_S[0]
@@ -74,13 +57,6 @@ def test_program_of_a_user_is_estimated_by_its_own_number_of_steps(case):
     for number in range(11, 20):
         case.step(number, after_s=2.0)
     assert case.remaining_s() == pytest.approx((100 - 19) * 2.0)
-
-
-def test_program_without_a_number_of_steps_has_no_estimate(case):
-    case.run.spec = RunSpec(name="r", trainer=Program(module="train")).model_dump(mode="json")
-    for number in range(11, 20):
-        case.step(number, after_s=2.0)
-    assert case.remaining_s() is None
 
 
 @pytest.mark.parametrize(

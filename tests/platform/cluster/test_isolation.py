@@ -201,16 +201,6 @@ class Harness:
             self.now += seconds
 
 
-def test_run_fails_after_several_attempts_over_some_seconds():
-    harness = Harness()
-    harness.fail(_Odd(), times=4)
-    assert harness.ended == []
-    assert harness.isolation.tries_again(R1, "looking")
-    harness.fail(_Odd("why"))
-    assert harness.ended == [(R1, "looking failed 5 times: _Odd('why')")]
-    assert not harness.isolation.tries_again(R1, "looking")
-
-
 @pytest.mark.parametrize(
     ("subject", "name"),
     [

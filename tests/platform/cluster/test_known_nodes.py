@@ -9,12 +9,10 @@ import pytest
 
 from lehr.cluster.dispatcher import Dispatcher
 from lehr.cluster.known_nodes import KEPT_S, NOT_BACK, WRITE_S, KnownNodes
-from lehr.control.lifecycle import RunState
 from lehr.presenters.cluster import ClusterPresenter
 from lehr.specs import Resources, parse_spec
 from lehr.store import Store
-from lehr_testing.api import RUN_SPEC, end
-from lehr_testing.stores import begin
+from lehr_testing.api import RUN_SPEC
 
 PUBLIC = "http://10.0.0.1:5347"
 
@@ -102,23 +100,6 @@ def test_run_for_the_missing_node_is_accepted_and_its_reason_names_it(restarted)
     server.tick()
     reason = server.store.runs.get(run.id).pending_reason
     assert reason == f"waits for 4 GPUs on 2 nodes (node n2 {NOT_BACK})"
-
-
-def test_run_does_not_start_without_its_checkpoint_because_its_node_is_not_back_yet(restarted):
-    server = restarted()
-    run = server.store.runs.create(parse_spec(RUN_SPEC))
-    attempt = begin(server.store, run.id, placement=[{"node": "n2", "gpus": [0]}])
-    path = "attempt-1/checkpoints/step-00000005"
-    record = {"kind": "checkpoint", "time": 1.0, "step": 5, "path": path}
-    line = json.dumps({**record, "size_bytes": 1, "digest": "d"}).encode() + b"\n"
-    server.store.streams.append(attempt.id, "events.jsonl", 0, line)
-    server.store.event_applier.apply(attempt.id)
-    end(server.store, run.id, RunState.QUEUED)
-    server.dispatcher.enqueue_all()
-    server.tick()
-    found = server.store.runs.get(run.id)
-    assert (found.state, found.attempt) == ("queued", 1)
-    assert found.pending_reason.endswith(f"(node n2 {NOT_BACK}); only node n2 has its checkpoint")
 
 
 def test_node_that_was_away_for_long_is_forgotten(restarted, home):

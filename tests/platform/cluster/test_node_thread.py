@@ -12,7 +12,6 @@ import pytest
 
 from lehr.cluster import bridge
 from lehr.cluster.ray_nodes import RayNode
-from lehr_testing.full_log import full_log
 
 MEMBER = RayNode(name="n1", ray_id="r", address="127.0.0.1", gpus=1, alive=True)
 
@@ -46,19 +45,6 @@ def test_agents_of_many_nodes_are_read_more_rarely(monkeypatch, nodes, pause_s):
     thread.run()
     assert len([json.loads(line) for line in file.getvalue().splitlines()]) == 5
     assert requests.now == 5 * pause_s  # The first look is at once.
-
-
-def test_unexpected_error_of_a_thread_ends_the_bridge_even_on_a_full_disk(monkeypatch):
-    codes = []
-    monkeypatch.setattr(bridge.os, "_exit", codes.append)
-    thread = bridge.NodeThread(
-        MEMBER, "session", "http://127.0.0.1:1", "/runs", bridge.Output(io.StringIO()), [1]
-    )
-    monkeypatch.setattr(thread, "answer", lambda _: {}["op"])
-    thread.requests.put({"op": "start"})
-    with full_log():
-        thread.run()
-    assert codes == [1]
 
 
 def test_agents_of_new_nodes_are_made_of_one_class(monkeypatch):

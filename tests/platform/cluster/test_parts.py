@@ -29,14 +29,6 @@ def test_single_process_needs_no_launcher_and_gets_torchrun_variables():
     assert values["PYTHONSAFEPATH"] == "1"
 
 
-def test_a_gang_on_one_node_has_its_own_rendezvous():
-    command = torchrun.command("t", "/a", torchrun.Gang(per_node=4), python="py")
-    assert command == [
-        *("py", "-P", "-m", "torch.distributed.run", "--max-restarts=0", "--nproc-per-node=4"),
-        *("--standalone", "--local-addr=127.0.0.1", "-m", "t", "/a"),
-    ]
-
-
 def test_gang_on_two_nodes_has_its_rendezvous_on_the_first():
     gang = torchrun.Gang(4, nodes=2, node_rank=1, master_address="10.0.0.7", master_port=20123)
     command = torchrun.command("t", "/a", gang, python="py")
@@ -104,13 +96,6 @@ def test_machine_without_gpus_remembers_its_logical_gpus(smi, tmp_path):
     # The real ones go first, whatever was declared before they were there.
     smi("0, GPU-a, X, 1\\n")
     assert gpu_inventory.gpus_to_offer(None, home) == 1
-
-
-def test_driver_without_gpus_does_not_move_training_to_the_cpu(smi, tmp_path):
-    smi("")
-    assert gpu_inventory.gpus_to_offer(None, tmp_path) == 0
-    assert gpu_inventory.gpus_to_offer(3, tmp_path) == 3
-    assert gpu_inventory.gpus_to_offer(None, tmp_path) == 3
 
 
 def test_token_of_an_attempt_survives_a_restart(tmp_path):
@@ -223,11 +208,6 @@ def test_exit_report_names_a_full_disk_that_the_trainer_could_not_log(tmp_path, 
     assert note(reason="stopped", detail="by hand") == "by hand"
 
 
-def test_incomplete_finished_record_is_ignored(tmp_path):
-    (tmp_path / "events.jsonl").write_text('{"kind":"metrics","step":1}\n{"kind":"finis')
-    assert exit_report.finished(str(tmp_path)) is None
-
-
 def listed(name, node_id, *, alive=True, address="10.0.0.1", label=None, gpus=8.0):
     return {
         "NodeID": node_id,
@@ -237,15 +217,6 @@ def listed(name, node_id, *, alive=True, address="10.0.0.1", label=None, gpus=8.
         "Resources": {"GPU": gpus},
         "Labels": {"lehr.node": label} if label else {},
     }
-
-
-def test_machine_with_a_restarted_raylet_is_counted_once():
-    for order in (1, -1):
-        twice = [listed("box", "old", alive=False), listed("box", "new")][::order]
-        assert [(n.name, n.ray_id, n.alive) for n in current_nodes(twice)] == [("box", "new", True)]
-    # Ray takes a while to notice that the old one is dead: still one machine.
-    both = current_nodes([listed("box", "old"), listed("box", "new")])
-    assert [n.ray_id for n in both] == ["new"]
 
 
 def test_machines_with_equal_host_names_are_distinct_and_labels_name_nodes():

@@ -13,37 +13,6 @@ from lehr.cluster import ray_process
 from lehr.node import procfs
 
 
-def test_process_that_loses_its_environment_while_it_ends_is_waited_for(monkeypatch):
-    """The kernel frees the memory of a process, and its environment, before it is gone."""
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    try:
-        started = procfs.start_time(process.pid)
-        assert started is not None
-        looks = iter([[process.pid], [process.pid]])
-        monkeypatch.setattr(procfs, "marked", lambda *_: next(looks, []))
-        sent: list[int] = []
-        really = procfs.send
-
-        def send_slowly(pid: int, number: int) -> bool:
-            sent.append(number)
-            return really(pid, number) if len(sent) == 5 else True
-
-        monkeypatch.setattr(procfs, "send", send_slowly)
-        recorded = ray_process.RayProcess(
-            address="127.0.0.1:1",
-            gpus=1,
-            mark="mark",
-            pid=process.pid,
-            start_time=started,
-            boot_id=procfs.boot_id(),
-        )
-        assert ray_process.end(recorded) == [process.pid]
-        assert not recorded.running()
-    finally:
-        process.kill()
-        process.wait()
-
-
 def test_node_that_cannot_be_recorded_is_ended(tmp_path):
     found: list[ray_process.RayProcess] = []
 

@@ -54,12 +54,3 @@ def test_node_is_found_however_many_attempts_end_on_others(ends, end, monkeypatc
     ends.take()
     end("bad", "gpu_busy", None)
     assert excluded(ends.take()) == ["bad"]
-
-
-def test_new_server_reads_the_newest_ends(store, ends, end, monkeypatch):
-    for _ in range(2):
-        end("bad", "gpu_busy", None)
-    monkeypatch.setattr(recent_ends, "AT_START", 2)
-    fresh = RecentEnds(store, Isolation(lambda subject, reason: None))
-    assert excluded(fresh.take()) == ["bad"]
-    assert fresh.take() == []

@@ -122,22 +122,6 @@ def test_a_seeded_bug_is_stopped_at_its_own_stage_and_gate(store, world, name):
         )
 
 
-def test_failed_run_stops_the_rollout_with_its_reason(store, world):
-    rollout = create(store, spec())
-    world.play({"r-two-gpus": Bug(fails_with="exception")})
-    found = store.rollouts.get(rollout.id)
-    assert (found.outcome, found.reason) == (
-        "failed",
-        "stage two_gpus, its run failed: r-two-gpus: exception",
-    )
-    assert states(store, rollout) == {
-        "cpu": "passed",
-        "one_gpu": "passed",
-        "two_gpus": "failed",
-        "all": None,
-    }
-
-
 def test_ended_run_is_judged_only_after_all_data_arrived(store, world):
     rollout = create(store, spec())
     [run] = world.waiting()

@@ -15,7 +15,6 @@ from lehr.control.starts import START_TRIES
 from lehr.node.attempt_dir import AttemptDir
 from lehr.node.shim import Shim
 from lehr.presenters.cluster import cluster_view
-from lehr.specs import parse_spec
 from lehr_testing.dispatching import Bench
 from lehr_testing.stores import begin, line, run_spec
 
@@ -109,16 +108,6 @@ def test_gang_is_dispatched_only_when_every_node_has_confirmed(bench, refused_fi
     assert answered(("n1", None), ("n2", None)) is not None
 
 
-def test_shim_receives_the_grace_of_a_program(bench):
-    bench.waiting("own")
-    trainer = {"module": "train", "stop_grace_s": 120.0}
-    spec = {"kind": "run", "name": "program", "trainer": trainer, "resources": {"gpus": 0}}
-    bench.store.runs.create(parse_spec(spec))
-    bench.tick()
-    launches = [fields["launch"] for op, fields in bench.asked if op == "start"]
-    assert {one["program"]: one["stop_grace_s"] for one in launches} == {False: None, True: 120.0}
-
-
 # -------------------------------------------------------------------------------- ends of gangs
 
 
@@ -182,15 +171,6 @@ def test_start_fails_with_the_reason_if_no_storage_has_the_checkpoint(tmp_path):
     assert reason == "checkpoint_unreachable"
     assert "no checkpoint to resume from" in detail
     assert nowhere in detail
-
-
-def test_run_whose_trainer_cannot_be_driven_fails_at_once_with_the_reason(bench):
-    run, attempt = bench.running()
-    detail = "the trainer in the run's code has version 1 of the protocol"
-    bench.exited(attempt, code=None, reason="other_protocol", log_tail=detail)
-    row = bench.store.runs.get(run)
-    assert (row.state, row.cause) == ("failed", "other_protocol")
-    assert detail in row.reason
 
 
 def end_by_lost_shim(bench: Bench, run: str, step: int | None) -> None:

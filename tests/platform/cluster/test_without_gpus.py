@@ -10,7 +10,6 @@ from lehr.presenters.cluster import cluster_view
 from lehr.store import Store
 
 HELLO = {"attempts": {}, "gpus": [], "cpus": 2}
-GPU = {"index": 0, "name": "logical GPU", "memory_bytes": None, "uuid": None}
 
 
 def node(name: str, gpus: int) -> dict:
@@ -40,17 +39,6 @@ def test_own_node_without_gpus_is_up_when_its_agent_answers(store):
     assert state(cluster, store) == ("starting", "Ray is up; its nodes' agents are starting")
     cluster.on_news({"news": "node", "name": "n1", "hello": HELLO})
     assert state(cluster, store) == ("up", "the cure")
-
-
-def test_a_cluster_of_nodes_without_gpus_waits_for_no_agent(store):
-    cluster = Cluster({})
-    cluster.set_state("up", None)
-    cluster.on_news(members(node("head", 0)))
-    assert state(cluster, store) == ("up", "the cure")
-    cluster.on_news(members(node("head", 0), node("n1", 1)))
-    assert state(cluster, store)[0] == "starting"
-    cluster.on_news({"news": "node", "name": "n1", "hello": {**HELLO, "gpus": [GPU]}})
-    assert state(cluster, store) == ("up", None)
 
 
 def test_attempt_on_a_node_that_lost_its_gpus_is_lost_after_its_lease():

@@ -40,11 +40,3 @@ def test_start_on_a_full_disk_is_an_error_and_leaves_no_secrets(tmp_path, monkey
         agent.start("", launch | {"secrets": {"TOKEN": "hidden"}})
     assert list(agent.attempts.iterdir()) == []
     assert agent.list() == {}
-
-
-def test_draft_of_a_killed_agent_is_removed_by_the_next_one(tmp_path):
-    draft = tmp_path / "node" / "attempts" / ".a-1.0123abcd"
-    draft.mkdir(parents=True)
-    (draft / FILE).write_text('{"TOKEN": "hidden"}')
-    Agent("n1", 0, str(tmp_path / "node"))
-    assert not draft.exists()

@@ -59,15 +59,6 @@ def test_two_files_give_two_versions_and_the_nodes_packages_are_inherited(projec
     assert packages["packages"] == [{"name": "lehr-dummy", "version": "1.0"}]
 
 
-def test_build_that_fails_has_the_end_of_uvs_output_and_is_not_complete(project, tmp_path):
-    name, node = wants(project, "lehr-dummy==3.0"), str(tmp_path / "node")
-    with pytest.raises(BuildFailed, match=r"uv pip install ended with 1:(.|\n)*lehr-dummy"):
-        build(node, str(project), name, quiet)
-    assert not environments.ready(node, environments.key(str(project), name))
-    wheel(tmp_path / "wheels", "3.0")
-    assert environments.ready(node, build(node, str(project), name, quiet))
-
-
 @pytest.mark.parametrize("point", kill_points.BUILDING)
 def test_build_that_was_killed_is_repeated(point, project, tmp_path):
     name, node = wants(project, "lehr-dummy==1.0"), tmp_path / "node"

@@ -30,17 +30,6 @@ def test_node_with_gpus_and_without_torch_is_a_problem(monkeypatch):
     assert facts.torch_problem(0) is None
 
 
-def test_failing_driver_gives_no_logical_gpus(monkeypatch):
-    monkeypatch.delenv(gpu_inventory.LOGICAL_VARIABLE, raising=False)
-    monkeypatch.setattr(gpu_inventory, "real_gpus", list)
-    monkeypatch.setattr(gpu_inventory, "has_driver", lambda: True)
-    assert node_gpus(8) == []
-    assert "its driver lists no GPU, but 8 were declared" in gpu_problem(8, [])
-    monkeypatch.setenv(gpu_inventory.LOGICAL_VARIABLE, "1")
-    assert len(node_gpus(8)) == 8
-    assert gpu_problem(8, node_gpus(8)) is None
-
-
 def test_gpus_that_cuda_visible_devices_hides_are_a_problem(monkeypatch):
     gpus = [GpuInfo(index, "NVIDIA H100", 80, f"GPU-{index}") for index in range(8)]
     monkeypatch.setattr(gpu_inventory, "real_gpus", lambda: gpus)

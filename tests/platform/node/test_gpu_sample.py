@@ -121,12 +121,6 @@ def test_hanging_driver_makes_old_samples_expire_without_blocking(nvml):
     assert sampler.close(within_s=20)
 
 
-def test_closed_sampler_stops_sampling(nvml):
-    sampler = GpuSampler(GPUS, every_s=3600)
-    until(sampler.newest, within_s=20, what="the first sample")
-    assert sampler.close(within_s=20)
-
-
 def _moved(sampler, now):
     now[0] += 2 * FRESH_S
     return sampler.newest()
@@ -178,15 +172,3 @@ def test_cluster_and_trainings_get_samples_of_agents_but_none_of_lost_nodes(
         cluster.on_news({"news": "members", "nodes": [{**node, "alive": False}]})
         [gone] = cluster_view(cluster, store).nodes
         assert [gpu.utilization for gpu in gone.gpus] == [None, None]
-
-
-def test_report_of_an_older_agent_without_samples_is_accepted(tmp_path):
-    cluster = Cluster({})
-    cluster.on_news(
-        {
-            "news": "members",
-            "nodes": [{"name": "n1", "address": "a", "ray_id": "r", "gpus": 1, "alive": True}],
-        }
-    )
-    cluster.on_news({"news": "node", "name": "n1", "attempts": {}})
-    assert cluster.members()["n1"].gpus_now == {}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lehr.control.lifecycle import Desired, RunState
+from lehr.control.lifecycle import RunState
 from lehr.errors import StoreUnavailable
 from lehr.store import AppliedEvents, Store, apply_events
 from lehr_testing.stores import (
@@ -102,22 +102,6 @@ def test_checkpoint_of_a_lost_attempt_counts_until_the_next_attempt(store: Store
     assert store.runs.get(attempt.run_id).state == "queued"
 
 
-def test_started_event_does_not_undo_a_stop(store: Store) -> None:
-    attempt = new_attempt(store)
-    store.requests.set_desired(attempt.run_id, Desired.CANCEL, actor="ada")
-    assert store.transitions.apply(
-        attempt.run_id,
-        old=RunState.STARTING,
-        new=RunState.STOPPING,
-        attempt=1,
-        cause="cancelled",
-        actor="dispatcher",
-    )
-    ingest(store, attempt.id, line("started"))
-    assert store.event_applier.apply(attempt.id) == []
-    assert store.runs.get(attempt.run_id).state == "stopping"
-
-
 def test_many_threads_apply_each_event_once(store: Store) -> None:
     attempt = new_attempt(store)
     ingest(store, attempt.id, line("started"), *[checkpoint(step) for step in range(1, 21)])
@@ -170,19 +154,6 @@ def test_failed_commit_applies_nothing_and_can_be_repeated(
         AppliedEvents("running"),
         AppliedEvents("checkpoint", 5),
     ]
-
-
-def test_truncated_replica_applies_nothing_until_it_has_new_events(tmp_path: Path) -> None:
-    with fresh_store(tmp_path / "home") as store:
-        attempt = new_attempt(store)
-        events = [line("started"), checkpoint(5), checkpoint(10)]
-        ingest(store, attempt.id, *events[:2])
-        store.event_applier.apply(attempt.id)
-    (tmp_path / "home" / "replica" / attempt.id / "events.jsonl").write_bytes(events[0])
-    with Store.open(tmp_path / "home") as store:
-        assert store.event_applier.apply(attempt.id) == []
-        ingest(store, attempt.id, *events[1:])
-        assert store.event_applier.apply(attempt.id) == [AppliedEvents("checkpoint", 10)]
 
 
 def test_flood_of_records_is_applied_in_parts_and_completely(store: Store) -> None:

@@ -83,22 +83,6 @@ def largest_log(relay: Relay, path: Path, write: Callable[[int], object]) -> int
     return largest
 
 
-def test_log_of_the_records_stays_small_under_overlapping_readers(store: Store) -> None:
-    @contextmanager
-    def read() -> Iterator[None]:
-        with store.db.read() as session:
-            session.connection().exec_driver_sql(STARTS).fetchall()
-            yield
-
-    run = store.runs.create(run_spec())
-    path = store.home / "lehr.db-wal"
-    seen = largest_log(
-        Relay(read), path, lambda n: store.runs.set_tags(run.id, [f"{n}-" + "x" * 40_000])
-    )
-    assert 0 < seen < 4 * LIMIT
-    assert store.runs.get(run.id).tags[0].startswith(f"{WRITES - 1}-")
-
-
 def test_log_of_the_index_stays_small_under_overlapping_readers(store: Store) -> None:
     @contextmanager
     def read() -> Iterator[None]:

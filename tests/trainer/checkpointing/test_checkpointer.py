@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -141,52 +140,6 @@ def test_checkpoint_holds_the_state_at_the_call_of_save(
     assert beside.digests(2) == blocking.digests(2)
     assert beside.state(2) == blocking.state(2)
     verify(beside.folder(2))
-
-
-def test_record_follows_the_complete_checkpoint_and_has_the_wait(
-    tmp_path: Path, gate: Gate
-) -> None:
-    run = Run(tmp_path)
-    run.step()
-    run.save()
-    assert gate.reached.wait(TIMEOUT_S)
-    assert run.records() == []
-    assert not run.folder(1).exists()
-    gate.opened.set()
-    run.checkpointer.wait()
-    (record,) = run.records()
-    assert verify(run.folder(1)).step == record["step"] == 1
-    assert 0 < record["blocked_s"] < record["seconds"]
-    assert record["waited_s"] <= record["blocked_s"]
-
-
-def test_a_second_save_waits_for_the_first(
-    tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = Run(tmp_path)
-    run.step()
-    run.save()
-    assert gate.reached.wait(TIMEOUT_S)
-    run.step()
-    clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(
-        saving, "time", SimpleNamespace(perf_counter=lambda: clock.now, time=time.time)
-    )
-    wait = run.checkpointer._background.wait
-
-    def wait_seven_seconds() -> None:
-        if run.checkpointer.saving:
-            gate.opened.set()
-            wait()
-            clock.now += 7
-        assert [record["step"] for record in run.records()] == [1]
-
-    monkeypatch.setattr(run.checkpointer._background, "wait", wait_seven_seconds)
-    run.save()
-    wait()
-    first, after = run.records()
-    assert (first["step"], after["step"]) == (1, 2)
-    assert (after["waited_s"], after["blocked_s"]) == (7, 7)
 
 
 def test_background_saves_keep_the_last_the_best_and_every_mth(tmp_path: Path) -> None:

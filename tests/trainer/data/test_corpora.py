@@ -11,15 +11,14 @@ import pytest
 
 from lehr_testing.corpora import documents, write_jsonl
 from lehr_trainer.configs.train import (
-    DataConfig,
     FilesCorpus,
     HubCorpus,
     StdlibCorpus,
 )
-from lehr_trainer.data import check_corpus, check_data
+from lehr_trainer.data import check_corpus
 from lehr_trainer.data.corpora import open_corpus
-from lehr_trainer.data.hub import HubReader, explain_hub_error
-from lehr_trainer.errors import BadConfig, BadData, DataUnreachable
+from lehr_trainer.data.hub import HubReader
+from lehr_trainer.errors import BadData
 
 TEXTS = documents(40)
 
@@ -67,16 +66,6 @@ def test_every_kind_of_file_gives_the_same_documents(packed, kind):
 @pytest.mark.parametrize("kind", ["text", "jsonl", "parquet"])
 def test_reading_can_begin_at_any_document(packed, kind):
     assert everything(packed[kind], skip=13) == TEXTS[13:]
-
-
-def test_a_text_file_can_be_lines_or_paragraphs(tmp_path):
-    path = tmp_path / "play.txt"
-    path.write_text("First Citizen:\nBefore we proceed\n\nAll:\nSpeak, speak.\n")
-    assert everything(files("text", path, document="paragraph")) == [
-        "First Citizen:\nBefore we proceed",
-        "All:\nSpeak, speak.\n",
-    ]
-    assert everything(files("text", path, document="line"))[0] == "First Citizen:\n"
 
 
 def test_globs_folders_and_files_are_taken_in_a_fixed_order(tmp_path):
@@ -159,18 +148,6 @@ def test_a_bad_line_is_named_with_its_number(tmp_path, line, says):
     assert str(path) in str(caught.value)
 
 
-def test_a_damaged_or_foreign_parquet_file_is_named(tmp_path):
-    path = tmp_path / "a.parquet"
-    path.write_bytes(b"PAR1 nothing of the kind")
-    with pytest.raises(BadData, match=r"a.parquet is not a Parquet file"):
-        everything(files("parquet", path))
-    pq.write_table(pa.table({"content": ["a"], "n": [1]}), path)
-    with pytest.raises(BadData, match=r"no field 'text'; it has content, n"):
-        everything(files("parquet", path))
-    with pytest.raises(BadData, match=r"column 'n' holds int64, not text"):
-        everything(files("parquet", path, text_field="n"))
-
-
 # --- the hub, up to the network ------------------------------------------------------------------
 
 
@@ -210,24 +187,3 @@ def test_unreachable_hub_is_an_error_with_a_remedy():
     assert "HuggingFaceFW/fineweb-edu cannot be fetched" in first
     assert "network" in first
     assert "no-such-tokenizer cannot be fetched" in second
-
-
-def test_a_dataset_that_does_not_exist_is_not_called_unreachable():
-    from datasets.exceptions import DatasetNotFoundError
-
-    error = explain_hub_error(
-        DatasetNotFoundError("Dataset 'a/b' doesn't exist"), "dataset a/b", "x"
-    )
-    assert not isinstance(error, DataUnreachable)
-    assert isinstance(
-        explain_hub_error(ConnectionError("no route"), "dataset a/b", "x"), DataUnreachable
-    )
-
-
-def test_tokenizer_that_does_not_fit_is_refused_before_reading():
-    data = DataConfig(corpus=StdlibCorpus(), tokenizer="tekken")
-    check_data(data, 131_072)
-    with pytest.raises(BadConfig, match=r"'tekken' has 131,072 tokens.*vocab_size is 512"):
-        check_data(data, 512)
-    with pytest.raises(BadData, match="did you mean byte"):
-        check_data(data.model_copy(update={"tokenizer": "bytes"}), 512)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 import torch
 import yaml
 from torch import nn
@@ -16,7 +15,6 @@ from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.diagnostics import memory_command
 from lehr_trainer.diagnostics.memory_by_layer import memory_by_layer
-from lehr_trainer.losses.chunked import cross_entropy
 from lehr_trainer.models.activation_checkpointing import recompute_activations
 from lehr_trainer.models.attention import attention_backend
 from lehr_trainer.models.init import initialise
@@ -68,31 +66,6 @@ def test_recomputed_activations_are_not_kept() -> None:
     after = {row.path: row.kept_bytes for row in table_of(less).rows}
     assert not any(path.startswith("layers.0.mlp.") for path in after)
     assert sum(after.values()) < sum(kept.values())
-
-
-def test_the_loss_counts_as_outside() -> None:
-    model = llama()
-    tokens = torch.zeros(3, 64, dtype=torch.int64)
-    table = memory_by_layer(model, lambda: cross_entropy(model(tokens), model.head_weight, tokens))
-    outside = next(row for row in table.rows if row.path == "(outside)")
-    # Both of its gradients, made beside the loss.
-    assert outside.kept_bytes >= 4 * (3 * 64 * 128 + 512 * 128)
-
-
-def test_table_is_printed_as_text() -> None:
-    lines = list(table_of(llama(), "math").lines())
-    assert lines[0].split() == ["module", "kind", "kept", "MB", "attention"]
-    assert any(line.startswith("layers.0.self_attn ") and line.endswith("math") for line in lines)
-    assert lines[-1].startswith("warning: attention runs on the math kernel")
-
-
-def test_hooks_are_gone_afterwards() -> None:
-    model = llama()
-    table_of(model)
-    assert not any(m._forward_pre_hooks or m._forward_hooks for m in model.modules())
-    with pytest.raises(ZeroDivisionError):
-        memory_by_layer(model, lambda: 1 / 0)
-    assert not any(m._forward_pre_hooks or m._forward_hooks for m in model.modules())
 
 
 def test_command_line_prints_the_table_of_a_config(tmp_path: Path, capsys) -> None:

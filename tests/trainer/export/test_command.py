@@ -18,12 +18,6 @@ def checkpoint_of(run: Path, attempt: int, step: int) -> Path:
     return layout.checkpoint_dir(layout.attempt_dir(run, attempt), step)
 
 
-def damage(file: Path) -> None:
-    content = bytearray(file.read_bytes())
-    content[-1] ^= 1
-    file.write_bytes(content)
-
-
 def refused(capsys, *arguments: object) -> str:
     """The single line of an error."""
     assert main([str(one) for one in arguments]) == 2
@@ -58,14 +52,6 @@ def test_export_loads_and_generates_without_a_warning(
     assert warnings == []
 
 
-def test_export_uses_the_newest_valid_checkpoint(tmp_path: Path, capsys) -> None:
-    run, models = run_with(tmp_path, [(1, 2), (2, 4), (2, 6)])
-    damage(checkpoint_of(run, 2, 6) / "model.safetensors")
-    assert main([str(run), str(tmp_path / "out")]) == 0
-    assert "step-00000004" in capsys.readouterr().out
-    same_logits(models[4], tmp_path / "out")
-
-
 def test_best_is_the_checkpoint_with_the_lowest_loss(tmp_path: Path, capsys) -> None:
     run, models = run_with(tmp_path, [(1, 2), (1, 4), (1, 6)], {2: 3.0, 4: 2.5})
     assert main([str(run), str(tmp_path / "out"), "--step", "best"]) == 0
@@ -93,18 +79,6 @@ def test_folder_that_is_not_empty_is_only_replaced_on_request(tmp_path: Path, ca
     same_logits(models[4], out)
     assert not (out / "extra").exists()
     assert sorted(one.name for one in tmp_path.iterdir()) == ["out", "run"]
-
-
-def test_folder_that_is_no_export_is_never_replaced(tmp_path: Path, capsys) -> None:
-    run, _ = run_with(tmp_path, [(1, 2)])
-    assert "is not an earlier export" in refused(capsys, run, run, "--overwrite")
-    assert (run / layout.CONFIG).is_file()
-    file = tmp_path / "file"
-    file.write_text("mine")
-    assert "is not a folder" in refused(capsys, run, file, "--overwrite")
-    link = tmp_path / "link"
-    link.symlink_to(tmp_path / "elsewhere")
-    assert "is not a folder" in refused(capsys, run, link, "--overwrite")
 
 
 def test_failed_export_leaves_the_earlier_one_and_nothing_else(

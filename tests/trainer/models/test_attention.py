@@ -121,31 +121,6 @@ def test_flex_attention_sees_the_same_mask() -> None:
     assert torch.allclose(flex, dense, atol=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-def test_compiled_block_traces_masks_and_flex_attention_without_a_warning(monkeypatch) -> None:
-    """As on a GPU: there both are compiled by themselves, unless they are traced already."""
-    from torch._dynamo import utils
-
-    ids = some_ids()
-    warnings: list[str] = []
-    monkeypatch.setattr(utils, "warn_once", lambda text, **_: warnings.append(text))
-
-    def block(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-        make = documents._block_mask_maker(compiled=True)
-        mask = make(lambda _b, _h, q, k: q >= k, 2, None, 64, 64, device="cpu")
-        flex = attention._flex_attention("cuda")
-        return flex(query, key, value, block_mask=mask, enable_gqa=True) * attend(
-            query, key, value, block_mask(ids)
-        )
-
-    with torch.no_grad():
-        inputs = [t.detach() for t in operands()]
-        out = torch.compile(block, backend="eager", fullgraph=True)(*inputs)
-        causal = attend(*inputs)
-        assert torch.allclose(out, causal * attend(*inputs, dense_mask(ids)), atol=1e-6)
-    assert warnings == []
-
-
 @pytest.mark.parametrize(
     ("device", "backend", "form"),
     [
@@ -227,19 +202,3 @@ def test_fp32_is_refused_where_a_gpu_runs_a_16_bit_kernel(backend: str) -> None:
         attention.require_operands(config, torch.float32, CUDA)
     attention.require_operands(config, torch.bfloat16, CUDA)
     attention.require_operands(config, torch.float32, CPU)
-
-
-def test_diagnostics_take_any_kernel_but_one_that_plans_for_each_length() -> None:
-    def allowed() -> tuple[bool, bool, bool]:
-        cuda = torch.backends.cuda
-        return cuda.flash_sdp_enabled(), cuda.math_sdp_enabled(), cuda.cudnn_sdp_enabled()
-
-    for backend, own in (("flash", (True, False, False)), ("auto", (True, True, True))):
-        with attention_backend(AttentionConfig(backend=backend), CPU):
-            assert allowed() == own
-            with attention.diagnostic_kernels():
-                assert allowed() == (True, True, False)
-            assert allowed() == own
-            assert attention._switched_to == backend
-    with attention_backend(AttentionConfig(backend="math"), CPU), attention.diagnostic_kernels():
-        assert allowed() == (False, True, False)

@@ -8,7 +8,6 @@ import os
 
 import pytest
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 
 from lehr_testing.forking import fork
@@ -20,7 +19,6 @@ from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.models.gpt2 import GPT2
 from lehr_trainer.models.init import initialise
 from lehr_trainer.models.llama import Llama
-from lehr_trainer.optim import muon
 from lehr_trainer.optim.groups import roles
 from lehr_trainer.optim.muon import build_muon, orthogonalise
 
@@ -131,18 +129,6 @@ def test_each_parameter_is_in_exactly_one_group(kind: str, tied: bool) -> None:
     assert all(p.ndim == 1 for p in groups["vector"])
 
 
-@pytest.mark.parametrize("fused", [True, False])
-def test_loaded_state_is_on_the_device_of_its_parameters(fused: bool) -> None:
-    model, config = llama(), MuonConfig(fused=fused)
-    saved = build_muon(model, config)
-    backward(model)
-    saved.step()
-    elsewhere = build_muon(llama().to("meta"), config)
-    elsewhere.load_state_dict(saved.state_dict())
-    devices = {value.device.type for held in elsewhere.state.values() for value in held.values()}
-    assert devices == {"meta"}
-
-
 def test_tied_head_with_its_own_rate_is_refused() -> None:
     config = MuonConfig(embedding_lr=1e-3, head_lr=2e-3)
     with pytest.raises(
@@ -209,17 +195,6 @@ def test_each_rank_orthogonalises_its_share_and_no_matrix_is_done_twice(over_ran
         done = [one[kind]["orthogonalised"] for one in over_ranks]
         assert sum(done) == matrices
         assert max(done) < matrices / 2
-
-
-def test_exchange_works_by_the_name_of_older_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    for name in ("all_gather_into_tensor", "all_gather_single"):
-        monkeypatch.setattr(dist, name, lambda *_, name=name, **__: asked.append(name))
-    directions = [torch.randn(4, 6) for _ in range(3)]
-    muon.Shares(0, 2).orthogonalise(directions, steps=1)
-    monkeypatch.delattr(dist, "all_gather_single")
-    muon.Shares(0, 2).orthogonalise(directions, steps=1)
-    assert asked == ["all_gather_single", "all_gather_into_tensor"]
 
 
 def test_parts_of_a_joint_weight_move_as_matrices_of_their_own() -> None:

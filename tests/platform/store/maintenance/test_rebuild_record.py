@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from lehr import home as homes
-from lehr.cluster.tokens import AttemptTokens
 from lehr.control.lifecycle import Desired
 from lehr.errors import HomeUnusable
 from lehr.store import Store
@@ -133,24 +132,3 @@ def test_run_of_an_older_lehr_is_named_by_its_id_and_one_without_a_folder_is_lef
     run = bench.store.runs.get(old[:-2])
     assert (run.name, run.spec["train"]) == (old[:-2], trained_by)
     assert (bench.home / "replica" / bare / "events.jsonl").is_file()
-
-
-def test_interrupted_rebuild_leaves_the_record_lost(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trained(bench, "one")
-
-    def interrupt(*_: str) -> str:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(AttemptTokens, "sha256", interrupt)
-    bench.store.close()
-    (bench.home / "lehr.db").unlink()
-    with pytest.raises(KeyboardInterrupt):
-        backup.rebuild(bench.home)
-    with pytest.raises(HomeUnusable, match=r"lehr\.db is empty"):
-        Store.open(bench.home)
-    monkeypatch.undo()
-    record = backup.rebuild(bench.home).record
-    assert record is not None
-    assert len(record.runs) == 1

@@ -204,18 +204,6 @@ def test_trials_of_a_program_are_pruned_by_what_it_logs(store, controller, metho
     assert request.message == f"val/loss, {pruner}: 9 at step {step} is {why}"
 
 
-def test_unreadable_sweep_does_not_block_the_others(store, controller, caplog):
-    broken, sweep = made(store), made(store)
-    with store.db.write() as session:
-        row = store.sweeps.get(broken.id)
-        row.spec = {**row.spec, "method": "of a newer version"}
-        session.add(row)
-    fail_three(store, sweep)
-    controller.tick()
-    assert store.sweeps.get(sweep.id).stopped is not None
-    assert f"sweep {broken.id}: reading it failed" in caplog.text
-
-
 @pytest.mark.parametrize(("metric", "stops"), [("val/loss", True), ("train/loss", False)])
 def test_a_search_over_trials_of_different_held_out_sets_stops(store, controller, metric, stops):
     space = {"train.optimizer.lr": LR}

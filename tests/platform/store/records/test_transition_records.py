@@ -14,12 +14,6 @@ from lehr.store.tables import RunRow
 from lehr_testing.stores import begin, fresh_store, new_attempt, run_spec
 
 
-def queue_again(store: Store, run_id: str, old: RunState, attempt: int = 1) -> bool:
-    return store.transitions.apply(
-        run_id, old=old, new=RunState.QUEUED, attempt=attempt, cause="lost", actor="dispatcher"
-    )
-
-
 def trial_of_a_sweep(store: Store) -> RunRow:
     spec = load_spec(
         {
@@ -100,25 +94,6 @@ def test_a_transition_refuses_columns_that_it_must_not_set(store: Store, column:
             set={column: 1, "preemptions": 1},
         )
     assert store.runs.get(attempt.run_id).state == "starting"
-
-
-def test_started_at_keeps_the_time_of_the_first_start(tmp_path: Path) -> None:
-    now = [100.0]
-    with fresh_store(tmp_path / "home", clock=lambda: now[0]) as store:
-        run_id = new_attempt(store).run_id
-        for number, at in ((1, 110.0), (2, 120.0)):
-            now[0] = at
-            assert store.transitions.apply(
-                run_id,
-                old=RunState.STARTING,
-                new=RunState.RUNNING,
-                attempt=number,
-                cause="started",
-                actor="dispatcher",
-            )
-            assert store.runs.get(run_id).started_at == 110.0
-            assert queue_again(store, run_id, RunState.RUNNING, attempt=number)
-            begin(store, run_id)
 
 
 def test_each_write_to_a_trial_is_published_as_a_change_of_run_and_sweep(store: Store) -> None:

@@ -132,37 +132,6 @@ def test_transition_sets_reason_and_other_columns(store: Store) -> None:
         )
 
 
-def test_transitions_set_the_times_of_a_run(tmp_path: Path) -> None:
-    now = [100.0]
-    with fresh_store(tmp_path / "home", clock=lambda: now[0]) as store:
-        run = store.runs.create(run_spec())
-        now[0] = 110.0
-        begin(store, run.id)
-        now[0] = 120.0
-        for old, new in [("starting", "running"), ("running", "failed"), ("failed", "queued")]:
-            assert store.transitions.apply(
-                run.id,
-                old=RunState(old),
-                new=RunState(new),
-                attempt=1,
-                cause="x",
-                actor="test",
-            )
-            now[0] += 10.0
-            if new == "failed":
-                assert store.runs.get(run.id).ended_at == 130.0
-        after = store.runs.get(run.id)
-        assert (after.created_at, after.started_at, after.queued_at) == (100.0, 120.0, 140.0)
-        assert after.ended_at is None
-        assert [row.at for row in store.transitions.of_run(run.id)] == [
-            100.0,
-            110.0,
-            120.0,
-            130.0,
-            140.0,
-        ]
-
-
 @pytest.mark.parametrize("of_many", [False, True])
 def test_no_run_ends_before_it_starts_when_the_clock_is_set_back(
     tmp_path: Path, of_many: bool

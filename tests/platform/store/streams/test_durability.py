@@ -126,24 +126,6 @@ def test_group_of_appends_is_flushed_before_any_answer(recorded) -> None:
         assert flushed < recorder.at("commit")
 
 
-def test_failed_flush_fails_the_append(recorded, monkeypatch) -> None:
-    from lehr.errors import StoreUnavailable
-
-    store, recorder = recorded
-    attempt = new_attempt(store).id
-    with monkeypatch.context() as patch:
-
-        def refuse(_descriptor: int) -> None:
-            raise OSError(5, "Input/output error")
-
-        patch.setattr(os, "fdatasync", refuse)
-        with pytest.raises(StoreUnavailable, match="Input/output error"):
-            append(store, recorder, attempt, "rank-0.log", b"one\n")
-    assert store.streams.sizes(attempt) == {}
-    append(store, recorder, attempt, "rank-0.log", b"one\n")
-    assert store.streams.sizes(attempt) == {"rank-0.log": 4}
-
-
 def test_bytes_that_a_killed_server_left_are_flushed_before_they_count(
     recorded, tmp_path: Path
 ) -> None:

@@ -39,27 +39,6 @@ def test_events_over_their_cap_are_confirmed_but_not_stored(
         assert again.series.read(attempt.run_id, "train/loss").step == [1]
 
 
-def test_all_logs_of_an_attempt_share_a_cap_and_small_ones_are_always_stored(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "LOGS_CAP", 10)
-    monkeypatch.setattr(limits, "SMALL_LOG", 3)
-    attempt = new_attempt(store).id
-    for name, data in (
-        ("rank-0.log", b"0123456"),
-        ("rank-1.log", b"0123456"),
-        ("rank-2.log", b"012"),
-    ):
-        assert store.streams.append(attempt, name, 0, data) == len(data)
-    store.streams.append(attempt, EVENTS, 0, metrics(1, train_loss=2.0))
-    stored = {stream.name: stream.stored for stream in store.streams.of_attempt(attempt)}
-    assert {name: size for name, size in stored.items() if name != EVENTS} == {
-        "rank-0.log": 7,
-        "rank-1.log": 3,
-        "rank-2.log": 3,
-    }
-
-
 def test_metrics_with_too_many_names_are_dropped_and_the_others_continue(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,19 +72,6 @@ def disk_with(monkeypatch: pytest.MonkeyPatch, folder: Path, *, mib: int, free: 
     fields[1], fields[2], fields[4] = 1, mib << 20, free  # f_frsize, f_blocks, f_bavail
     found = os.statvfs_result(fields)
     monkeypatch.setattr(os, "statvfs", lambda _: found)
-
-
-def test_streams_leave_room_for_the_database(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    attempt = new_attempt(store).id
-    with monkeypatch.context() as patch:
-        disk_with(patch, store.home, mib=1 << 20, free=limits.RESERVE - 1)
-        with pytest.raises(StoreUnavailable, match="streams leave 256 MiB for the database"):
-            store.streams.append(attempt, EVENTS, 0, b"a\n")
-        # Decisions are still recorded.
-        other = new_attempt(store, "other").id
-    assert store.streams.sizes(attempt) == {}
-    assert store.streams.append(attempt, EVENTS, 0, b"a\n") == 2
-    assert store.streams.append(other, EVENTS, 0, b"a\n") == 2
 
 
 @pytest.mark.parametrize(
