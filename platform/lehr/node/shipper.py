@@ -28,10 +28,10 @@ from lehr.node.attempt_dir import AttemptDir
 from lehr.node.http_client import Outage, Rejected, ServerConnection
 
 CHUNK = 1 << 20
-SEND_S = 0.5
-"""Between two looks for new data, unless the server asks for another time."""
-FIRST_HEARTBEAT_S = 1.0
-"""After the start: there are no orders yet, and short trainings need no heartbeat."""
+FIRST_S = 1.0
+"""Until the first heartbeat, and between looks for new data before it: its answer has the pace of
+both. There are no orders yet, and short trainings need no heartbeat.
+"""
 BACKOFF_S = (0.5, 30.0)
 REJECTED_S = 7 * 24 * 3600.0
 """How long the server rejects an attempt that has ended until its rest is given up.
@@ -64,8 +64,8 @@ class Shipper:
         self.deleted = False
         self.step: int | None = None
         self.orders = b""
-        self.next_heartbeat = time.monotonic() + FIRST_HEARTBEAT_S
-        self.send_s = SEND_S
+        self.next_heartbeat = time.monotonic() + FIRST_S
+        self.send_s = FIRST_S
         self.next_send = 0.0
         self.rejected_since: float | None = None
         self.told: set[str] = set()
@@ -113,7 +113,7 @@ class Shipper:
             self.offsets = self.server.get("streams").json()["offsets"]
         ended = self.entry.exit()
         if ended is not None:
-            self.next_heartbeat, self.send_s = math.inf, SEND_S
+            self.next_heartbeat = math.inf
         elif time.monotonic() >= self.next_heartbeat:
             self.heartbeat()
         if ended is None and time.monotonic() < self.next_send:
@@ -221,8 +221,8 @@ class Shipper:
         )
         reply = answer.must(200).json()
         self.told |= shorter.keys()
-        self.next_heartbeat = time.monotonic() + float(reply.get("interval_s") or 2.0)
-        self.send_s = float(reply.get("send_s") or SEND_S)
+        self.next_heartbeat = time.monotonic() + float(reply["interval_s"])
+        self.send_s = float(reply["send_s"])
         self.next_send = min(self.next_send, time.monotonic() + self.send_s)
         if reply.get("fenced"):
             self.request_stop("kill", "superseded by another attempt")
