@@ -33,8 +33,8 @@ class NodeEnds:
                 node, left_s = rng.choice(sorted(self.until)), None
             else:
                 node = rng.choice([one.name for one in self.world.nodes])
-                # Some are near at once.
-                left_s = rng.uniform(1.0, MARGIN_S + 1800.0)
+                # Half of them are near at once.
+                left_s = rng.uniform(1.0, MARGIN_S + rng.choice([0.0, 1800.0]))
             self.world.people.attempt(lambda: self._set(node, left_s))
             self._later()
 

@@ -91,7 +91,7 @@ def test_preempted_runs_break_no_invariant_although_servers_are_killed() -> None
 
 @pytest.mark.nightly  # tests/platform/control has the decisions; the server is killed in the test below.
 def test_ends_of_nodes_break_no_invariant_although_servers_are_killed() -> None:
-    busy = {"node_ends": 6.0, "nodes": (4, 2), "hours": 1.0, "people": 10.0}
+    busy = {"node_ends": 12.0, "nodes": (4, 2), "hours": 1.0, "people": 10.0}
     result = simulate(1, **(plan("server_kill", "power_off", rate=4.0) | busy))
     assert not result.violations, explain(result)
     assert result.counts["stopped: node_until"] >= 1
