@@ -51,6 +51,7 @@ def lehr(served, tmp_path, monkeypatch):
             LEHR_HOME=str(tmp_path / "mine"),
             LEHR_SERVER=process.info()["url"],
             LEHR_TOKEN=token,
+            LEHR_JOIN_TOKEN=token,
         )
         return done.returncode, done.stdout, done.stderr
 
@@ -141,12 +142,10 @@ def test_agent_hands_the_authority_on_to_the_trainings(monkeypatch, served):
     assert clean_environment()["SSL_CERT_FILE"] == str(served[1].authority)
 
 
-def test_machine_joins_by_ca_and_is_refused_without(served, lehr, tmp_path):
+def test_machine_joins_by_ca_and_is_refused_without(served, lehr):
     process, made = served
     url = process.info()["url"]
-    token = Path(process.home / "token").read_text().strip()
-    (tmp_path / "token").write_text(token)
-    join = ("node", "join", url, "--token-file", "token", "--gpus", "1", "--check")
+    join = ("node", "join", url, "--gpus", "1", "--check")
     code, _, error = lehr(*join)
     assert code == 4
     assert "certificate" in error.lower()

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from lehr import __version__, filesystems, formats, home
-from lehr.check import Check
+from lehr.check import Check, space
 from lehr.cli import cluster_checks, compilers
 from lehr.errors import LehrError
 from lehr_trainer import extras
@@ -166,17 +166,10 @@ def check_disk() -> list[Check]:
             continue
         seen.add(device)
         free = shutil.disk_usage(existing).free
-        text = f"{formats.size(free)} free for {what} in {path}"
         if not os.access(existing, os.W_OK):
             checks.append(Check("disk", "bad", f"{existing} cannot be written", "Set LEHR_HOME."))
-        elif free < 1 * _GB:
-            fix = "Free some space: a checkpoint would not fit."
-            checks.append(Check("disk", "bad", text, fix))
-        elif free < 20 * _GB:
-            fix = "A checkpoint of a 1B model takes 15 GB, and two are kept."
-            checks.append(Check("disk", "note", text, fix))
         else:
-            checks.append(Check("disk", "ok", text))
+            checks.append(space(free, f"for {what} in {path}"))
     return checks
 
 
@@ -240,12 +233,7 @@ def check_server() -> list[Check]:
         cluster = client.cluster()
     except LehrError as error:
         return [*checks, Check("token", "bad", error.message, error.hint)]
-    text = cluster_checks.summary(cluster)
-    if cluster.state == "up" and cluster.gpus_total:
-        checks.append(Check("cluster", "ok", text))
-    else:
-        checks.append(Check("cluster", "note", text, cluster.message))
-    return [*checks, *cluster_checks.missing(cluster), *cluster_checks.troubles(cluster)]
+    return [*checks, *cluster_checks.check_cluster(cluster)]
 
 
 def _check_port() -> list[Check]:

@@ -1,17 +1,16 @@
-"""The checks of ``lehr doctor --cluster``: every node as its agent describes it."""
+"""The checks of ``lehr doctor`` on a cluster: every node as its agent describes it."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from lehr import formats
-from lehr.check import Check, Status
+from lehr.check import Check, Status, clock, space
 from lehr.control.locality import CURE
 from lehr.schemas.cluster import ClusterView, NodeView
 
-_GB = 10**9
-CLOCK_NOTE_S = 2.0
 _MUST_AGREE: tuple[tuple[str, str, Status], ...] = (
     ("python", "Python", "bad"),
     ("ray", "Ray", "bad"),
@@ -32,24 +31,8 @@ def check_cluster(view: ClusterView) -> list[Check]:
     return [
         *_state(view),
         *troubles(view),
-        *(check for node in view.nodes for check in _node(node)),
+        *(check for node in view.nodes for check in _node(node, up=view.state == "up")),
         *_agreement([node for node in view.nodes if node.alive]),
-    ]
-
-
-def summary(view: ClusterView) -> str:
-    """Return the state of the cluster, with its GPUs and nodes that answer."""
-    nodes = sum(node.alive for node in view.nodes) if view.state == "up" else len(view.nodes)
-    gpus = formats.counted(view.gpus_total, "GPU")
-    return f"{view.state}, {gpus} on {formats.counted(nodes, 'node')}"
-
-
-def missing(view: ClusterView) -> list[Check]:
-    """Return a note for each node that is known and not there."""
-    return [
-        Check("cluster", "note", f"node {node.name} {node.away or 'does not answer'}", _ON_IT)
-        for node in view.nodes
-        if view.state == "up" and not node.alive and not node.left
     ]
 
 
@@ -73,45 +56,35 @@ def _parts(note: str) -> tuple[str, str]:
 
 
 def _state(view: ClusterView) -> Iterator[Check]:
-    text = summary(view)
+    nodes = sum(node.alive for node in view.nodes) if view.state == "up" else len(view.nodes)
+    gpus = formats.counted(view.gpus_total, "GPU")
+    text = f"{view.state}, {gpus} on {formats.counted(nodes, 'node')}"
     if view.state == "up" and view.gpus_total:
         yield Check("cluster", "ok", text)
     else:
-        yield Check("cluster", "bad", text, view.message or "See lehr status.")
+        yield Check("cluster", "note", text, view.message or "See lehr status.")
 
 
-def _node(node: NodeView) -> Iterator[Check]:
+def _node(node: NodeView, *, up: bool) -> Iterator[Check]:
     if node.left:
         yield Check(node.name, "note", "has left the cluster", "To bring it back: lehr node join")
         return
     if not node.alive:
-        yield Check(
-            node.name,
-            "bad",
-            f"{node.away or 'does not answer'} ({node.address or 'address unknown'})",
-            _ON_IT,
-        )
+        if up:  # While Ray starts, no node answers yet.
+            why = node.away or "does not answer"
+            address = node.address or "address unknown"
+            yield Check(node.name, "note", f"{why} ({address})", _ON_IT)
         return
     if node.excluded is not None:
         fix = f"lehr cluster readmit {node.name}"
         yield Check(node.name, "note", f"excluded: {node.excluded}", fix)
-    offset = node.clock_offset_s
-    if offset is not None and abs(offset) > CLOCK_NOTE_S:
-        ahead = "ahead of" if offset > 0 else "behind"
-        yield Check(
-            node.name,
-            "note",
-            f"its clock is {abs(offset):.0f} s {ahead} the server's",
-            "Set it by NTP: timedatectl set-ntp true",
-        )
-    for variable, free in node.free_bytes.items():
-        if free is not None and free < 20 * _GB:
-            yield Check(
-                node.name,
-                "bad" if free < _GB else "note",
-                f"{formats.size(free)} free for {_FOLDERS.get(variable, variable)}",
-                "A checkpoint of a 1B model takes 15 GB, and two are kept.",
-            )
+    found = [] if node.clock_offset_s is None else [clock(node.clock_offset_s)]
+    found += [
+        space(free, f"for {_FOLDERS.get(variable, variable)}")
+        for variable, free in node.free_bytes.items()
+        if free is not None
+    ]
+    yield from (replace(check, name=node.name) for check in found if check.status != "ok")
     if not node.problems:
         kind = "logical GPUs" if node.logical else "GPUs"
         yield Check(node.name, "ok", f"{len(node.gpus)} {kind}, {node.address}")

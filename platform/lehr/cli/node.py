@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -51,20 +51,7 @@ def token(as_json: JsonOption = False) -> None:
 
 @group.command("join")
 def join(
-    context: typer.Context,
     server: Annotated[str, typer.Argument(metavar="URL", help="Public URL of the server.")],
-    given_token: Annotated[
-        str | None,
-        typer.Option(
-            "--token",
-            envvar=TOKEN_VARIABLE,
-            help="Token for joining; `lehr node token` prints it. Better use the environment "
-            f"variable {TOKEN_VARIABLE}: other users of this machine can see arguments.",
-        ),
-    ] = None,
-    token_file: Annotated[
-        Path | None, typer.Option("--token-file", help="File with the token for joining.")
-    ] = None,
     name: Annotated[
         str | None, typer.Option("--name", help="Name of the node. Default: the host's name.")
     ] = None,
@@ -139,6 +126,8 @@ def join(
 ) -> None:
     """Check this machine, and make it a node of a server's cluster. It rejoins after failures.
 
+    The token for joining is read from LEHR_JOIN_TOKEN; `lehr node token` prints it.
+
     JSON: {node, joined, unit, checks: [{name, status, found, fix}]}.
     """
     from lehr.cluster.ray_ports import DEFAULT_BASE, Ports
@@ -146,12 +135,18 @@ def join(
     from lehr.joining.checks import check_machine
 
     end = None if until is None else moment(until, "--until")
+    token = os.environ.get(TOKEN_VARIABLE, "").strip()
+    if not token:
+        raise UserError(
+            f"{TOKEN_VARIABLE} is not set: a token is required to join.",
+            hint="On the server's machine, lehr node token prints the command with a token.",
+        )
     where = home.home() if check else home.ensure_home()
     home.check_home(where)
     _refuse_server(where)
     options = machine.JoinOptions(
         server,
-        _join_token(context, given_token, token_file),
+        token,
         name,
         gpus,
         _absolute(runs),
@@ -162,7 +157,7 @@ def join(
         check,
     )
     wanted, view, found = machine.prepare(where, options)
-    changed = machine.refuse_changes(where, wanted)
+    machine.refuse_changes(where, wanted)
     found = machine.without_own_ports(where, found)
     checks = check_machine(found, view, Ports(base_port or DEFAULT_BASE))
     bad = check_list.bad(checks)
@@ -170,8 +165,6 @@ def join(
     joined = False
     if not as_json:
         check_list.show(checks)
-    if changed:
-        warn(f"Other than it joined before: {', '.join(changed)}.", on=notes())
     if not bad and not check:
         machine.make_runs_folder(wanted)
         keeper.ask(wanted, readmit=True, until=end)
@@ -265,11 +258,7 @@ def leave(
     if result.unreachable is not None:
         warn(f"The server was not informed: {result.unreachable}")
     if joined is not None:
-        again = shlex.join(joined.command(where))
-        out.print(
-            "To bring it back, with a token that lehr node token prints on the server's machine:"
-        )
-        out.print(f"    {TOKEN_VARIABLE}=... {again}", markup=False, soft_wrap=True)
+        out.print("To bring it back: lehr node token, on the server's machine, prints the command.")
 
 
 def _nothing_to_leave(where: Path) -> UserError:
@@ -285,35 +274,6 @@ def _nothing_to_leave(where: Path) -> UserError:
         hint=f"To place no more runs on its GPUs: lehr cluster exclude {node}\n"
         "  To save its trainings, and to stop the server: lehr down",
     )
-
-
-def _join_token(context: typer.Context, given: str | None, file: Path | None) -> str:
-    """Return the token to join: of ``--token-file``, ``--token`` or the environment.
-
-    Raises:
-        UserError: none is given, or the file cannot be read.
-    """
-    source = context.get_parameter_source("given_token")
-    on_command_line = source is not None and source.name == "COMMANDLINE"
-    if file is not None:
-        if on_command_line:
-            raise UserError("--token and --token-file are both given.", hint="Give one of them.")
-        try:
-            given = file.expanduser().read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"--token-file {file}: {error}.") from None
-    elif on_command_line:
-        warn(
-            "Other users of this machine can read --token in the list of processes. Use "
-            f"{TOKEN_VARIABLE} or --token-file.",
-            on=notes(),
-        )
-    if not given:
-        raise UserError(
-            "a token is required to join.",
-            hint="On the server's machine, lehr node token prints the command with a token.",
-        )
-    return given
 
 
 def _is_member(wanted: JoinRecord) -> bool:

@@ -7,17 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lehr import filesystems, formats
-from lehr.check import Check
+from lehr import filesystems
+from lehr.check import Check, clock, space
 from lehr.cluster import port_ranges
 from lehr.cluster.ray_ports import DEFAULT_BASE, SPAN, Ports
 from lehr.control.locality import CURE
 from lehr.schemas.cluster import JoinView
 from lehr_trainer.extras import install
 
-_GB = 10**9
-CLOCK_NOTE_S = 2.0
-CLOCK_BAD_S = 60.0
 OWN_NAME_NOTE_S = 2.0
 
 
@@ -55,7 +52,7 @@ def check_machine(machine: Machine, view: JoinView, ports: Ports) -> list[Check]
         *_name(machine, view),
         *_network(machine, view, ports),
         *_own_name(machine.own_name_s),
-        *_clock(machine.clock_offset_s),
+        clock(machine.clock_offset_s),
         *_gpus(machine),
         *_disk(machine),
         *_folder(machine, view),
@@ -170,19 +167,6 @@ def _own_name(resolved_in_s: float) -> Iterator[Check]:
         )
 
 
-def _clock(offset_s: float) -> Iterator[Check]:
-    if abs(offset_s) <= CLOCK_NOTE_S:
-        yield Check("clock", "ok", "agrees with the server's")
-        return
-    ahead = "ahead of" if offset_s > 0 else "behind"
-    yield Check(
-        "clock",
-        "bad" if abs(offset_s) > CLOCK_BAD_S else "note",
-        f"{abs(offset_s):.0f} s {ahead} the server's",
-        "Set it by NTP on both machines: timedatectl set-ntp true",
-    )
-
-
 def _gpus(machine: Machine) -> Iterator[Check]:
     what = "logical GPU" if machine.logical else "GPU"
     if machine.gpus:
@@ -213,17 +197,10 @@ def _disk(machine: Machine) -> Iterator[Check]:
             "Set LEHR_HOME to a local disk; --runs and --data may be shared storage.",
         )
     for path, free in machine.free_bytes.items():
-        text = f"{formats.size(free)} free in {path}"
         if free is None:
             yield Check("disk", "bad", f"{path} cannot be used", "Name another: --runs, --data")
-        elif free < _GB:
-            yield Check("disk", "bad", text, "Free some space: a checkpoint would not fit.")
-        elif free < 20 * _GB:
-            yield Check(
-                "disk", "note", text, "A checkpoint of a 1B model takes 15 GB, and two are kept."
-            )
         else:
-            yield Check("disk", "ok", text)
+            yield space(free, f"in {path}")
 
 
 def _folder(machine: Machine, view: JoinView) -> Iterator[Check]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shlex
 import socket
 import time
 from dataclasses import dataclass, replace
@@ -147,26 +146,18 @@ def is_running(where: Path) -> bool:
     return daemon.keeper_pid(where) is not None or (process is not None and process.running())
 
 
-def refuse_changes(where: Path, wanted: JoinRecord) -> list[str]:
-    """Return what differs from how this machine joined before, in words.
-
-    Raises:
-        Conflict: it is in the cluster, and trainings may use what would change.
-    """
+def refuse_changes(where: Path, wanted: JoinRecord) -> None:
+    """Raise Conflict if this machine is in the cluster, and its trainings may use what changes."""
     before = record.read(where)
-    if before is None:
-        return []
-    found = record.changes(before, wanted)
-    # Trainings use neither: these are how the machine reaches its server.
-    in_use = [text for option, text in found.items() if option not in {"URL", "--ca"}]
-    if in_use and is_running(where):
+    if before is None or not is_running(where):
+        return
+    changes = record.changes(before, wanted)
+    if changes:
         raise Conflict(
             f"this machine is in the cluster of {before.server_url}, and would change: "
-            f"{', '.join(in_use)}.",
-            hint="To change that: lehr node leave, then join. To join again as it is:\n"
-            f"    {shlex.join(before.command(where))}",
+            f"{', '.join(changes)}.",
+            hint="To change that: lehr node leave, then join.",
         )
-    return list(found.values())
 
 
 def make_runs_folder(wanted: JoinRecord) -> None:

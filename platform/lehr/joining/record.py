@@ -7,7 +7,6 @@ import socket
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
-from lehr.cluster.ray_ports import DEFAULT_BASE
 from lehr.cluster.ray_process import RayProcess
 from lehr.node import procfs
 
@@ -31,46 +30,30 @@ class JoinRecord:
     ca_file: str | None = None
     """Certificates to trust besides the system's, for a server with its own authority."""
 
-    def command(self, where: Path) -> list[str]:
-        """Return the command that joins again in the same way, apart from its token."""
-        defaults = {
-            "--name": own_name(),
-            "--runs": str(where / "runs"),
-            "--data": str(where / "data"),
-            "--base-port": DEFAULT_BASE,
-        }
-        words = ["lehr", "node", "join", self.server_url]
-        for option, value in self.options().items():
-            if value and value != defaults.get(option):
-                words += [option, str(value)]
-        return words
-
-    def options(self) -> dict[str, str | int | None]:
-        """Return the options of ``lehr node join`` with their values, also of those not given."""
-        return {
-            "--name": self.node,
-            "--gpus": self.gpus,
-            "--runs": self.runs_dir,
-            "--data": self.data_dir,
-            "--interface": self.interface,
-            "--base-port": self.base_port or DEFAULT_BASE,
-            "--ca": self.ca_file,
-        }
-
     def trust_authority(self) -> None:
         """Have this process trust the server's own authority, if it has one."""
         if self.ca_file is not None:
             os.environ["SSL_CERT_FILE"] = self.ca_file
 
 
-def changes(before: JoinRecord, now: JoinRecord) -> dict[str, str]:
-    """Return what differs between two ways to join, in words, by option; URL for the server's."""
-    news, olds = ({"URL": one.server_url, **one.options()} for one in (now, before))
-    return {
-        name: f"{name} {new or 'none'} instead of {olds[name] or 'none'}"
-        for name, new in news.items()
-        if new != olds[name]
-    }
+_IN_USE = {
+    "--name": "node",
+    "--gpus": "gpus",
+    "--runs": "runs_dir",
+    "--data": "data_dir",
+    "--interface": "interface",
+    "--base-port": "base_port",
+}
+"""The options that trainings use, with their fields. How the server is reached may change."""
+
+
+def changes(before: JoinRecord, now: JoinRecord) -> list[str]:
+    """Return what differs between two ways to join, in words."""
+    return [
+        f"{option} {getattr(now, name) or 'none'} instead of {getattr(before, name) or 'none'}"
+        for option, name in _IN_USE.items()
+        if getattr(now, name) != getattr(before, name)
+    ]
 
 
 def own_name() -> str:

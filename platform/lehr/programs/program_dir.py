@@ -212,5 +212,5 @@ def read_program(run_dir: Path) -> Program:
         ]
         raise BadConfig(
             f"{path}: {'; '.join(problems)}. This node has another version of Lehr than the "
-            "server, or the file was changed; `lehr doctor --cluster` compares versions"
+            "server, or the file was changed; `lehr doctor` compares versions"
         ) from None

@@ -25,7 +25,8 @@ def lehr(tmp_path):
     """Runs `lehr node` on a machine with a home of its own."""
 
     def run(*args, **environment):
-        machine = {"LEHR_HOME": str(tmp_path / "machine"), "COLUMNS": "200"}
+        own = {"LEHR_HOME": str(tmp_path / "machine"), "LEHR_JOIN_TOKEN": TOKEN}
+        machine = own | {"COLUMNS": "200"}
         done = call("node", *args, cwd=tmp_path, **(machine | environment))
         return done.returncode, done.stdout, done.stderr
 
@@ -57,33 +58,14 @@ def test_token_is_printed_as_a_command_that_works(lehr, server, tmp_path):
     assert words == ["lehr", "node", "join", "http://10.0.0.1:5347"]
     name, _, value = variable.partition("=")
     other = {"LEHR_HOME": str(tmp_path / "other"), name: value}
-    _, shown, warned = lehr("join", server, "--check", "--json", **other)
-    found = json.loads(shown)
+    found = json.loads(lehr("join", server, "--check", "--json", **other)[1])
     assert found["node"]
     assert not found["joined"]
-    assert "list of processes" not in warned
-
-
-def test_token_to_join_comes_from_a_file_too_and_as_an_argument_with_a_warning(
-    lehr, server, tmp_path
-):
-    (tmp_path / "token").write_text(f"{TOKEN}\n")
-    check = ("--check", "--json", "--gpus", "1")
-    _, shown, warned = lehr("join", server, "--token-file", str(tmp_path / "token"), *check)
-    assert json.loads(shown)["node"]
-    assert "list of processes" not in warned
-    _, shown, warned = lehr("join", server, "--token", TOKEN, *check)
-    assert json.loads(shown)["node"]
-    assert "LEHR_JOIN_TOKEN or --token-file" in warned
-    assert "a token is required to join" in lehr("join", server, "--check")[2]
-    missing = ("--token-file", str(tmp_path / "nowhere"))
-    assert "--token-file" in lehr("join", server, *missing)[2]
-    both = ("--token", TOKEN, "--token-file", str(tmp_path / "token"))
-    assert "both given" in lehr("join", server, *both)[2]
+    assert "a token is required" in lehr("join", server, "--check", LEHR_JOIN_TOKEN="")[2]
 
 
 def test_checks_are_listed_and_a_machine_with_a_bad_one_does_not_join(lehr, server, tmp_path):
-    code, shown, _ = lehr("join", server, "--token", TOKEN, "--gpus", "2", "--name", "gpu-2")
+    code, shown, _ = lehr("join", server, "--gpus", "2", "--name", "gpu-2")
     assert code == 1
     assert "127.0.0.1:1 cannot be reached: Connection refused" in shown
     assert "to fix before this machine can join" in shown
@@ -106,7 +88,7 @@ def test_check_changes_nothing_on_the_machine(lehr, server, tmp_path, monkeypatc
     )
     own = ("--runs", str(tmp_path / "runs"), "--data", str(tmp_path / "data"))
     for options in ((), own):
-        check = ("join", server, "--token", TOKEN, "--gpus", "2", "--check", *options)
+        check = ("join", server, "--gpus", "2", "--check", *options)
         code, shown, _ = lehr(*check)
         assert code == 1
         assert "127.0.0.1:1 cannot be reached" in shown
@@ -117,8 +99,8 @@ def test_check_changes_nothing_on_the_machine(lehr, server, tmp_path, monkeypatc
 
 
 def test_wrong_token_and_wrong_options_are_errors_and_record_nothing(lehr, server, tmp_path):
-    join = ("join", server, "--token", TOKEN, "--gpus", "2")
-    assert "token is not this server's" in lehr("join", server, "--token", "lehr-join:9:0")[2]
+    join = ("join", server, "--gpus", "2")
+    assert "token is not this server's" in lehr(*join, LEHR_JOIN_TOKEN="lehr-join:9:0")[2]
     assert "--name 'a b' is not a node's name" in lehr(*join, "--name", "a b")[2]
     assert (
         "--interface nowhere0: no such network interface"
@@ -184,10 +166,7 @@ def test_machine_that_leaves_names_the_runs_that_it_stopped_and_how_to_come_back
     name = "efgh5678" if keeps_silent else "wide"
     assert f"  stopped: {name}\n" in shown
     assert ("! The server was not informed" in shown) == keeps_silent
-    assert "lehr node token prints on the server's machine" in shown
-    words = shlex.split(shown.splitlines()[-1])
-    assert words[:4] == ["LEHR_JOIN_TOKEN=...", "lehr", "node", "join"]
-    assert words[5:] == ["--name", "n1", "--gpus", "2", "--runs", "/mnt/our runs"]
+    assert "To bring it back: lehr node token" in shown
     assert record.read(tmp_path / "machine") is None
 
 
@@ -208,7 +187,7 @@ def test_joining_again_waits_until_the_old_node_is_gone(
     monkeypatch.setattr("lehr.joining.daemon.start", lambda _: happened.append("started"))
     runs = str(tmp_path / "runs")
     (tmp_path / "machine" / "join" / "node.json").unlink()
-    join = ("join", server, "--token", TOKEN, "--name", "n9", "--gpus", "2", "--runs", runs)
+    join = ("join", server, "--name", "n9", "--gpus", "2", "--runs", runs)
     code, shown, _ = lehr(*join)
     assert code == 0
     assert "n9 has joined" in shown
