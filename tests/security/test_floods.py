@@ -110,17 +110,6 @@ def test_many_wrong_keys_get_a_short_answer(scene, which):
     assert answer.status == 422, answer.body[:300]
 
 
-@pytest.mark.nightly  # test_many_wrong_keys_get_a_short_answer sends fewer.
-def test_as_many_keys_as_a_body_holds_get_a_short_answer_and_a_million_are_too_large(scene):
-    for which, body in of_many_keys(200_000).items():
-        answer = send(scene, which, body)
-        # A worker's message is smaller than that.
-        expected = 413 if "ID" in which and "copies" not in which else 422
-        assert answer.status == expected, (which, answer.body[:300])
-    answer = send(scene, "POST runs", of_many_keys(1_000_000)["POST runs"])
-    assert (answer.status, answer.read) == (413, 0)
-
-
 def test_path_of_many_names_is_rejected(scene):
     api, client, *_ = scene
     path = ".".join(["a"] * 2_000)
@@ -141,7 +130,7 @@ def test_path_of_many_names_is_rejected(scene):
         assert b"a path of 2,000 names; at most 32 are allowed" in answer.body
 
 
-@pytest.mark.parametrize("levels", [100, 500, 900, 3_000, 100_000])
+@pytest.mark.parametrize("levels", [100, 900, 100_000])
 @pytest.mark.parametrize("part", ["env", "train"])
 def test_spec_of_many_levels_is_rejected(scene, levels, part):
     api, client, *_ = scene
