@@ -14,12 +14,11 @@ from lehr import __version__
 from lehr.errors import NotFound
 from lehr.lru import Lru
 from lehr.schemas.base import Problem
-from lehr_api import dashboard, problems, prometheus, routes
+from lehr_api import dashboard, login, problems, prometheus, routes
 from lehr_api.auth import API
 from lehr_api.compression import compress_answers
 from lehr_api.middleware import Guard
 from lehr_api.responses import body_problem_responses
-from lehr_api.routes import login
 from lehr_api.services import Services, running
 from lehr_api.worker_lane import serve_workers_first
 

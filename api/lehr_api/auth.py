@@ -17,15 +17,18 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from starlette.requests import cookie_parser
+from fastapi.params import Depends
+from starlette.requests import Request, cookie_parser
 
 from lehr import access, node_tokens
 from lehr.access import Role
-from lehr.errors import Forbidden, Unauthorized, UserError
+from lehr.errors import Forbidden, Unauthorized
 from lehr_api.logins import Login
 from lehr_api.problems import CrossOrigin, WrongHost
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from starlette.datastructures import Headers
 
     from lehr.node_tokens import NodeToken
@@ -41,19 +44,6 @@ OPEN_PATHS = frozenset({f"{API}/health", "/login"})
 OPEN_PREFIXES = ("/static/",)
 """Paths that answer without a token. A test walks all routes and compares them with this list."""
 _ATTEMPTS = f"{API}/attempts/"
-
-
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-
-
-def check_path(path: str) -> None:
-    """Raise UserError for control characters, before any rule reads the path.
-
-    Starlette's routes also match a path with a line feed at its end, which rules for whole paths do
-    not match.
-    """
-    if _CONTROL.search(path):
-        raise UserError(f"the path {path[:200]!r} has control characters; no route has them.")
 
 
 def is_capsule(path: str) -> bool:
@@ -183,14 +173,47 @@ def still_valid(person: Person, tokens: AccessTokenRecords, ended: EndedLogins) 
     return row is not None and tokens.valid(row) and _person(row) == person
 
 
-def check_role(person: Person, method: str, path: str) -> None:
-    """Raise Forbidden unless the person's role includes the request."""
-    needed = access.needed(method, path)
-    if not person.role.includes(needed):
-        raise Forbidden(
-            f"this needs the role {needed}; the token {person.name!r} has the role {person.role}.",
-            hint="An admin of the server can create another token: lehr admin token create",
-        )
+@dataclass(frozen=True)
+class Policy:
+    """The roles that a route needs, as a dependency of it. The guard has authenticated already."""
+
+    reading: Role | None
+    """None: no person asks. The route is open to all, or to the token of an attempt."""
+    changing: Role | None
+    or_node: bool = False
+    """Whether the token of a machine opens it, too."""
+
+    async def __call__(self, request: Request) -> None:
+        """Refuse the request of a person whose role is lower.
+
+        Raises:
+            Forbidden: the role does not include the request.
+        """
+        needed = self.needed(request.method)
+        person: Person | None = getattr(request.state, "person", None)
+        if needed is None or (person is None and self.or_node):
+            return
+        assert person is not None, request.url.path
+        if not person.role.includes(needed):
+            raise Forbidden(
+                f"this needs the role {needed}; the token {person.name!r} has the role "
+                f"{person.role}.",
+                hint="An admin of the server can create another token: lehr admin token create",
+            )
+
+    def needed(self, method: str) -> Role | None:
+        return self.reading if method in access.READING else self.changing
+
+
+def needs(reading: Role | None, changing: Role | None = None, *, or_node: bool = False) -> Depends:
+    """Return a dependency for routes: the lowest role to read, and to change if it differs."""
+    return Depends(Policy(reading, changing or reading, or_node))
+
+
+def policy_of(dependencies: Sequence[Depends]) -> Policy | None:
+    """Return the policy among the dependencies of a route."""
+    policies = (one.dependency for one in dependencies if isinstance(one.dependency, Policy))
+    return next(policies, None)
 
 
 def _person(row: AccessTokenRow) -> Person:

@@ -98,7 +98,6 @@ class Guard:
             if person is not None:
                 scope.setdefault("state", {})["person"] = person
                 actor.become(person.name)
-                auth.check_role(person, scope.get("method", "GET"), scope["path"])
             if scope["type"] == "http":
                 receive = limited(scope, receive, self._settings)
             await self.app(scope, receive, send_guarded)
@@ -123,7 +122,6 @@ class Guard:
         path: str = scope["path"]
         auth.check_host(headers, self._names, loopback=self._loopback)
         auth.check_origin(headers, scope.get("method", "WEBSOCKET"), scope["scheme"])
-        auth.check_path(path)
         if auth.is_open(path):
             return None
         if path in auth.NODE_PATHS and auth.check_node(headers, self._keys, now=time.time()):

@@ -7,19 +7,24 @@ from starlette.routing import Mount
 
 def walk(routes, prefix=""):
     """Return every (path, method) of an application, including mounts and sockets."""
+    return ((path, method) for _, path, method in policies(routes, prefix))
+
+
+def policies(routes, prefix=""):
+    """Return the dependencies of every route, with its path and method."""
     for route in routes:
         if hasattr(route, "effective_route_contexts"):  # A router that FastAPI includes lazily.
-            yield from walk(route.effective_route_contexts(), prefix)
+            yield from policies(route.effective_route_contexts(), prefix)
             continue
         path = prefix + getattr(route, "path", "")
         if isinstance(route, Mount):
-            yield f"{path}/anything", "GET"
-            yield from walk(route.routes or [], path)
+            yield (), f"{path}/anything", "GET"
+            yield from policies(route.routes or [], path)
         elif hasattr(route, "routes"):
-            yield from walk(route.routes, path)
+            yield from policies(route.routes, path)
         else:
             for method in getattr(route, "methods", None) or {"GET"}:
-                yield path, method
+                yield getattr(route, "dependencies", ()), path, method
 
 
 def concrete(path):

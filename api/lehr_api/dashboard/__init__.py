@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lehr_api.auth import API
 from lehr_api.dashboard.assets import static_app
 from lehr_api.dashboard.browser_pages import PageForBrowsers
 from lehr_api.dashboard.login import login_instead, login_page
 from lehr_api.dashboard.pages import missing_page, router
-from lehr_api.routes import compare, figures
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -27,8 +25,6 @@ def install(app: FastAPI) -> None:
     Call it after the app's own middleware is added: Starlette puts the last one outermost, and the
     login page must see the answer of the token check.
     """
-    app.include_router(compare.router, prefix=API)
-    app.include_router(figures.router, prefix=API)
     app.include_router(router)
     app.mount("/static", static_app(), name="static")
     app.add_middleware(PageForBrowsers, status=404, page=missing_page)

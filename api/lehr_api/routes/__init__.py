@@ -1,72 +1,28 @@
-"""The routes of ``/api/v1``, one file a resource."""
+"""The routes of ``/api/v1``, one file a resource. A new file is found by itself.
+
+Each router or each of its routes states its policy (``auth.needs``). Where a whole router states
+none, everybody reads and researchers change.
+"""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+import importlib
+import pkgutil
 
-from lehr_api.routes import (
-    admin,
-    alerts,
-    archive,
-    attempts,
-    checkpoints,
-    checks,
-    cluster,
-    code,
-    events,
-    export,
-    forks,
-    health,
-    logs,
-    metrics,
-    notes,
-    presets,
-    priority,
-    queue,
-    report,
-    rollouts,
-    runs,
-    seeds,
-    stream,
-    sweeps,
-    tags,
-    transfers,
-    values,
-    views,
-    wandb,
-)
+from fastapi import APIRouter
+from fastapi.routing import APIRoute
+
+from lehr.access import Role
+from lehr_api.auth import needs, policy_of
 
 router = APIRouter()
-for _resource in (
-    health,
-    runs,
-    checks,
-    forks,
-    code,
-    seeds,
-    tags,
-    notes,
-    priority,
-    wandb,
-    archive,
-    metrics,
-    values,
-    export,
-    logs,
-    events,
-    alerts,
-    checkpoints,
-    sweeps,
-    transfers,
-    rollouts,
-    cluster,
-    queue,
-    report,
-    presets,
-    admin,
-    views,
-    stream,
-    attempts,
-):
-    router.include_router(_resource.router)
-router.include_router(archive.sweeps)
+_USUAL = needs(Role.VIEWER, Role.RESEARCHER)
+
+for _module in pkgutil.iter_modules(__path__):
+    for _name, _part in vars(importlib.import_module(f"{__name__}.{_module.name}")).items():
+        if not isinstance(_part, APIRouter) or _name.startswith("_"):
+            continue
+        _routes = [route for route in _part.routes if isinstance(route, APIRoute)]
+        _without = [route.path for route in _routes if policy_of(route.dependencies) is None]
+        assert len(_without) in {0, len(_routes)}, f"no policy: {_without}"
+        router.include_router(_part, dependencies=[_USUAL] if _without else [])

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Path, Query, Request
 from pydantic import ConfigDict, Field, SecretStr
 
 from lehr import actor
+from lehr.access import Role
 from lehr.alerting.messages import test_message
 from lehr.alerting.webhooks import Webhook, Webhooks
 from lehr.schemas.admin import (
@@ -29,12 +30,15 @@ from lehr.secret_store import SecretStore
 from lehr.services import access
 from lehr.services.budget import budget
 from lehr_api import auth
+from lehr_api.auth import needs
 from lehr_api.deps import Cursor, Limit, ServicesDep
 from lehr_api.login_links import LIFETIME_S
 from lehr_api.responses import problem_responses
 from lehr_trainer.configs.documented import Documented
 
 router = APIRouter(tags=["admin"])
+_ALL = [needs(Role.VIEWER)]
+_ADMIN = [needs(Role.ADMIN)]
 
 Name = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9._-]{0,39}$", examples=["anna-laptop"])]
 Project = Annotated[str, Path(max_length=200, examples=["ablations"])]
@@ -84,38 +88,38 @@ class Address(Documented):
     """Address of http or https. It is stored on the server and never shown again."""
 
 
-@router.get("/budget", responses=problem_responses())
+@router.get("/budget", dependencies=_ALL, responses=problem_responses())
 def get_budget(request: Request, services: ServicesDep) -> BudgetView:
     """Return what the runs of the caller's token have used, and its budget if it has one."""
     person: auth.Person = request.state.person
     return budget(services, person.name)
 
 
-@router.get("/tokens", responses=problem_responses())
+@router.get("/tokens", dependencies=_ADMIN, responses=problem_responses())
 def list_tokens(services: ServicesDep) -> TokensView:
     """Return the named tokens by name, also revoked and expired ones; never their values."""
     return access.list_tokens(services)
 
 
-@router.post("/tokens", status_code=201, responses=problem_responses(422))
+@router.post("/tokens", dependencies=_ADMIN, status_code=201, responses=problem_responses(422))
 def create_token(body: TokenRequest, services: ServicesDep) -> CreatedToken:
     """Create a named token. Its value is in this answer only."""
     return access.create_token(services, body.name, body.role, body.expires_in_days, body.gpu_hours)
 
 
-@router.post("/tokens/{name}/rotate", responses=problem_responses(404, 422))
+@router.post("/tokens/{name}/rotate", dependencies=_ADMIN, responses=problem_responses(404, 422))
 def rotate_token(name: Name, services: ServicesDep) -> CreatedToken:
     """Replace the value of a token; only this answer has it. The old one stops working at once."""
     return access.rotate_token(services, name)
 
 
-@router.delete("/tokens/{name}", responses=problem_responses(404))
+@router.delete("/tokens/{name}", dependencies=_ADMIN, responses=problem_responses(404))
 def revoke_token(name: Name, services: ServicesDep) -> TokenView:
     """Revoke a token. It and the logins made with it end at once. Idempotent."""
     return access.revoke_token(services, name)
 
 
-@router.get("/audit", responses=problem_responses())
+@router.get("/audit", dependencies=_ADMIN, responses=problem_responses())
 def audit(
     services: ServicesDep,
     name: Annotated[
@@ -132,7 +136,7 @@ def audit(
     return access.audit(services, name=name, since=since, before=before, limit=limit)
 
 
-@router.post("/login-links", status_code=201, responses=problem_responses())
+@router.post("/login-links", dependencies=_ALL, status_code=201, responses=problem_responses())
 def make_login_link(request: Request, services: ServicesDep) -> LoginLink:
     """Make an address that logs a browser in as the caller: once, within five minutes."""
     person: auth.Person = request.state.person
@@ -142,14 +146,14 @@ def make_login_link(request: Request, services: ServicesDep) -> LoginLink:
     )
 
 
-@router.get("/quotas", responses=problem_responses())
+@router.get("/quotas", dependencies=_ALL, responses=problem_responses())
 def list_quotas(services: ServicesDep) -> QuotasView:
     """Return the quotas by project. A project without one has no limit."""
     rows = services.store.quotas.all()
     return QuotasView(quotas=[QuotaView.model_validate(row, from_attributes=True) for row in rows])
 
 
-@router.put("/quotas/{project}", responses=problem_responses(422))
+@router.put("/quotas/{project}", dependencies=_ADMIN, responses=problem_responses(422))
 def set_quota(project: Project, body: QuotaRequest, services: ServicesDep) -> QuotaView:
     """Set the quota of a project. Running runs continue, even if they hold more."""
     row = services.store.quotas.put(project, body.gpus, actor=actor.current())
@@ -157,7 +161,7 @@ def set_quota(project: Project, body: QuotaRequest, services: ServicesDep) -> Qu
     return QuotaView.model_validate(row, from_attributes=True)
 
 
-@router.delete("/quotas/{project}", responses=problem_responses(404))
+@router.delete("/quotas/{project}", dependencies=_ADMIN, responses=problem_responses(404))
 def remove_quota(project: Project, services: ServicesDep) -> QuotaView:
     """Remove the quota of a project: its runs have no limit."""
     row = services.store.quotas.remove(project)
@@ -165,44 +169,44 @@ def remove_quota(project: Project, services: ServicesDep) -> QuotaView:
     return QuotaView.model_validate(row, from_attributes=True)
 
 
-@router.get("/secrets", responses=problem_responses())
+@router.get("/secrets", dependencies=_ALL, responses=problem_responses())
 def list_secrets(services: ServicesDep) -> SecretsView:
     """Return the secrets by name, never their values."""
     return SecretsView(secrets=SecretStore(services.home).all())
 
 
-@router.put("/secrets/{name}", responses=problem_responses(422))
+@router.put("/secrets/{name}", dependencies=_ADMIN, responses=problem_responses(422))
 def set_secret(name: SecretName, body: SecretRequest, services: ServicesDep) -> SecretView:
     """Set a secret, old or new. No answer ever has its value."""
     value, now = body.value.get_secret_value(), services.store.clock()
     return SecretStore(services.home).set(name, value, by=actor.current(), at=now)
 
 
-@router.delete("/secrets/{name}", responses=problem_responses(404))
+@router.delete("/secrets/{name}", dependencies=_ADMIN, responses=problem_responses(404))
 def remove_secret(name: SecretName, services: ServicesDep) -> SecretView:
     """Remove a secret. A run that names it fails with the reason if it starts later."""
     return SecretStore(services.home).remove(name)
 
 
-@router.get("/webhooks", responses=problem_responses())
+@router.get("/webhooks", dependencies=_ALL, responses=problem_responses())
 def list_webhooks(services: ServicesDep) -> WebhooksView:
     """Return the webhooks by name."""
     return WebhooksView(webhooks=[_shown(webhook) for webhook in Webhooks(services.home).list()])
 
 
-@router.put("/webhooks/{name}", responses=problem_responses(422))
+@router.put("/webhooks/{name}", dependencies=_ADMIN, responses=problem_responses(422))
 def put_webhook(name: WebhookName, body: Address, services: ServicesDep) -> WebhookView:
     """Add a webhook, or give it another address. Idempotent."""
     return _shown(Webhooks(services.home).put(name, body.url))
 
 
-@router.delete("/webhooks/{name}", responses=problem_responses(404))
+@router.delete("/webhooks/{name}", dependencies=_ADMIN, responses=problem_responses(404))
 def delete_webhook(name: WebhookName, services: ServicesDep) -> WebhookView:
     """Remove a webhook. Specs that name it send nothing any more."""
     return _shown(Webhooks(services.home).delete(name))
 
 
-@router.post("/webhooks/{name}/test", responses=problem_responses(404, 502))
+@router.post("/webhooks/{name}/test", dependencies=_ADMIN, responses=problem_responses(404, 502))
 def test_webhook(name: WebhookName, services: ServicesDep) -> WebhookView:
     """Send a message to the webhook now; 502 if it does not arrive."""
     webhook = Webhooks(services.home).get(name)

@@ -20,6 +20,7 @@ from lehr.errors import OffsetMismatch, UserError
 from lehr.services import code as capsules
 from lehr.services.copies import record_copies
 from lehr.store.records.checkpoints import CopyReport
+from lehr_api.auth import needs
 from lehr_api.deps import AttemptId, DispatcherDep, ServicesDep, StoreDep
 from lehr_api.problems import OffsetProblem, TooLarge, WrongProtocol, respond
 from lehr_api.responses import described_problem, problem_responses, text_responses
@@ -59,7 +60,7 @@ async def speaks_our_protocol(
 router = APIRouter(
     prefix="/attempts/{attempt_id}",
     tags=["attempts"],
-    dependencies=[Depends(speaks_our_protocol)],
+    dependencies=[needs(None), Depends(speaks_our_protocol)],
 )
 
 StreamName = Annotated[

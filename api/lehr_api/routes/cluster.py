@@ -8,18 +8,22 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, ConfigDict, Field
 
+from lehr.access import Role
 from lehr.cluster.ray_access import ray_access
 from lehr.errors import Unauthorized
 from lehr.schemas.cluster import ClusterView, JoinRequest, JoinView, LeaveRequest, LeaveView
 from lehr.services.join import join, leave
 from lehr.services.nodes import exclude_node, readmit_node, set_node_until
 from lehr_api import auth
+from lehr_api.auth import needs
 from lehr_api.deps import ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses
 from lehr_trainer.configs.documented import Documented
 
 router = APIRouter(tags=["cluster"], route_class=TaggedRoute)
+_ADMIN = [needs(Role.ADMIN)]
+_ADMIN_OR_NODE = [needs(Role.ADMIN, or_node=True)]
 
 NodeName = Annotated[
     str, Path(description="A node's name.", examples=["n1"], min_length=1, max_length=200)
@@ -38,24 +42,30 @@ class Until(Documented):
     """Seconds since the epoch; null: it has no end."""
 
 
-@router.get("/cluster", responses=problem_responses())
+@router.get("/cluster", dependencies=[needs(Role.VIEWER)], responses=problem_responses())
 def cluster(services: ServicesDep) -> ClusterView:
     return services.cluster_views.cluster()
 
 
-@router.post("/cluster/nodes/{node}/exclude", responses=problem_responses(400, 404))
+@router.post(
+    "/cluster/nodes/{node}/exclude", dependencies=_ADMIN, responses=problem_responses(400, 404)
+)
 def exclude(node: NodeName, body: Exclusion, services: ServicesDep) -> ClusterView:
     """Place no new runs on the node. Its running runs continue. Idempotent."""
     return exclude_node(services, node, body.reason)
 
 
-@router.post("/cluster/nodes/{node}/readmit", responses=problem_responses(404))
+@router.post("/cluster/nodes/{node}/readmit", dependencies=_ADMIN, responses=problem_responses(404))
 def readmit(node: NodeName, services: ServicesDep) -> ClusterView:
     """Place runs on the node again, and clear its failure count. Idempotent."""
     return readmit_node(services, node)
 
 
-@router.post("/cluster/nodes/{node}/until", responses=problem_responses(404, 422))
+@router.post(
+    "/cluster/nodes/{node}/until",
+    dependencies=_ADMIN,
+    responses=problem_responses(404, 422),
+)
 def until(node: NodeName, body: Until, services: ServicesDep) -> ClusterView:
     """Set until when the node is available. Five minutes before, its runs save, are queued again,
     and resume on other nodes. No run starts that would lose work.
@@ -63,7 +73,7 @@ def until(node: NodeName, body: Until, services: ServicesDep) -> ClusterView:
     return set_node_until(services, node, body.until)
 
 
-@router.post("/cluster/join", responses=problem_responses(409, 422))
+@router.post("/cluster/join", dependencies=_ADMIN_OR_NODE, responses=problem_responses(409, 422))
 def join_cluster(body: JoinRequest, request: Request, services: ServicesDep) -> JoinView:
     """Return what a machine needs to join, secrets included. Opened by a token to join, too.
 
@@ -84,7 +94,7 @@ def join_cluster(body: JoinRequest, request: Request, services: ServicesDep) -> 
     )
 
 
-@router.post("/cluster/leave", responses=problem_responses())
+@router.post("/cluster/leave", dependencies=_ADMIN_OR_NODE, responses=problem_responses())
 def leave_cluster(body: LeaveRequest, request: Request, services: ServicesDep) -> LeaveView:
     """Place no new runs on the node until it joins again. Its running runs continue."""
     _check_own_name(request, services, body.node, joined=True)

@@ -9,13 +9,15 @@ from anyio import to_thread
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import FileResponse
 
+from lehr.access import Role
 from lehr.schemas.code import CapsuleView, CodeDiff
 from lehr.services import code as service
+from lehr_api.auth import needs
 from lehr_api.deps import ServicesDep
 from lehr_api.problems import TooLarge
 from lehr_api.responses import problem_responses, text_responses
 
-router = APIRouter(prefix="/code", tags=["code"])
+router = APIRouter(prefix="/code", tags=["code"], dependencies=[needs(Role.RESEARCHER)])
 
 _EXAMPLE = "4f2d5a0e9c1b7d8863a1f0c2e4b6d8fa0c1e3b5d7f9a2c4e6b8d0f1a3c5e7b90"
 Digest = Annotated[

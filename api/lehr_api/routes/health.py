@@ -8,7 +8,9 @@ import sqlite3
 from fastapi import APIRouter
 
 from lehr import __version__
+from lehr.access import Role
 from lehr.schemas.base import Health
+from lehr_api.auth import needs
 from lehr_api.responses import problem_responses
 
 PROTOCOL = 1
@@ -32,12 +34,12 @@ _VERSION = Version(
 )
 
 
-@router.get("/health", openapi_extra={"security": []})
+@router.get("/health", dependencies=[needs(None)], openapi_extra={"security": []})
 async def health() -> Health:
     """Answer without a token, as soon as the server listens."""
     return Health(version=__version__, protocol=PROTOCOL)
 
 
-@router.get("/version", responses=problem_responses())
+@router.get("/version", dependencies=[needs(Role.VIEWER)], responses=problem_responses())
 async def version() -> Version:
     return _VERSION

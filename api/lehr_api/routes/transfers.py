@@ -7,15 +7,22 @@ from typing import Annotated, Any
 from fastapi import APIRouter
 from pydantic import ConfigDict, Field
 
+from lehr.access import Role
 from lehr.schemas.transfers import TransferView
 from lehr.services.transfer import transfer_rate
+from lehr_api.auth import needs
 from lehr_api.deps import FoundSweep, ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses
 from lehr_api.threads import in_submissions
 from lehr_trainer.configs.documented import Documented
 
-router = APIRouter(prefix="/sweeps/{ref}", tags=["sweeps"], route_class=TaggedRoute)
+router = APIRouter(
+    prefix="/sweeps/{ref}",
+    tags=["sweeps"],
+    route_class=TaggedRoute,
+    dependencies=[needs(Role.VIEWER)],  # It records nothing.
+)
 
 
 class TransferRequest(Documented):
