@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import os
 import platform
 import resource
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -223,7 +223,7 @@ def check_server() -> list[Check]:
         client = Client(os.environ.get("LEHR_SERVER") or None, timeout_s=5.0)
         health = client.health()
     except LehrError as error:
-        return [Check("server", "note", error.message, error.hint), *_check_port()]
+        return [Check("server", "note", error.message, error.hint)]
     if health.version != __version__:
         found = f"{client.server} runs lehr {health.version}, this is {__version__}"
         where = "" if is_here(client.server) else " on its machine"
@@ -236,29 +236,34 @@ def check_server() -> list[Check]:
     return [*checks, *cluster_checks.check_cluster(cluster)]
 
 
-def _check_port() -> list[Check]:
-    port = home.DEFAULT_PORT
-    with socket.socket() as probe:
-        probe.settimeout(1.0)
-        if probe.connect_ex(("127.0.0.1", port)) != 0:
-            return [Check("port", "ok", f"{port} is free")]
-    text = f"{port} is used by another program"
-    return [Check("port", "note", text, "lehr up takes the next free one")]
-
-
 def check_open_ports() -> list[Check]:
     """Check which ports of Lehr's processes other machines can reach."""
-    from lehr.cli.ports import reachable_ports
-
-    reachable = reachable_ports(home.home())
-    if not reachable:
+    ports = _reachable_ports(home.home())
+    if not ports:
         return []
-    by_name: dict[str, list[str]] = {}
-    for port, name in reachable:
-        by_name.setdefault(name, []).append(str(port))
-    text = "; ".join(f"{name}: {', '.join(ports)}" for name, ports in sorted(by_name.items()))
+    text = "; ".join(
+        f"{name}: {', '.join(map(str, sorted(numbers)))}" for name, numbers in sorted(ports.items())
+    )
     fix = "Ray requires its token on these ports. Close them with a firewall nevertheless."
     return [Check("open ports", "note", f"the network can reach {text}", fix)]
+
+
+def _reachable_ports(where: Path) -> dict[str, set[int]]:
+    """Return the ports beyond loopback of this home's processes, by the names of these."""
+    try:
+        import psutil
+    except ImportError:  # The light install starts no processes.
+        return {}
+    found: dict[str, set[int]] = {}
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            # All that Lehr starts has it in its environment.
+            if process.environ().get("LEHR_HOME") != str(where):
+                continue
+            for socket in process.net_connections("tcp"):
+                if socket.status == psutil.CONN_LISTEN and not home.is_loopback(socket.laddr.ip):
+                    found.setdefault(process.name(), set()).add(socket.laddr.port)
+    return found
 
 
 def check_socket_path() -> list[Check]:

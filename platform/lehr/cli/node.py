@@ -221,7 +221,6 @@ def leave(
     """
     from lehr.cli.stopped_text import show_ends
     from lehr.joining import daemon, drain, record
-    from lehr.joining.unit import disable_command
 
     where = home.home()
     joined = record.read(where)
@@ -253,8 +252,6 @@ def leave(
     show_ends(result.trainings.counts, then="The cluster")
     if result.runs:
         out.print(f"  stopped: {escaped(', '.join(result.runs))}")
-    if (disable := disable_command(where)) is not None:
-        out.print(f"  Its systemd unit starts nothing any more. To remove it: {disable}")
     if result.unreachable is not None:
         warn(f"The server was not informed: {result.unreachable}")
     if joined is not None:

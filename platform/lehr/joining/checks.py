@@ -10,7 +10,7 @@ from pathlib import Path
 from lehr import filesystems
 from lehr.check import Check, clock, space
 from lehr.cluster import port_ranges
-from lehr.cluster.ray_ports import DEFAULT_BASE, SPAN, Ports
+from lehr.cluster.ray_ports import Ports
 from lehr.control.locality import CURE
 from lehr.schemas.cluster import JoinView
 from lehr_trainer.extras import install
@@ -41,7 +41,7 @@ class Machine:
     runs_folder: str | None
     """The identity of the folder of runs; None if it cannot be used."""
     free_bytes: Mapping[Path, int | None]
-    given_ports: Sequence[range] = ()
+    given_ports: frozenset[int] = frozenset()
     """Ports that the kernel gives to any connection."""
 
 
@@ -140,21 +140,26 @@ def _network(machine: Machine, view: JoinView, ports: Ports) -> Iterator[Check]:
             f"used by other programs: {', '.join(map(str, machine.ports_taken))}",
             f"Choose another first port: --base-port {ports.base + 200}",
         )
-    elif (with_others := port_ranges.clash(ports.all, machine.given_ports)) is not None:
-        found = f"{port_ranges.text(ports.all)} overlap {with_others}"
-        yield _clash(ports, found, port_ranges.free_bases(SPAN, machine.given_ports))
+    elif set(ports.all) & set(port_ranges.RENDEZVOUS):
+        yield Check(
+            "ports",
+            "bad",
+            f"{ports.all[0]} to {ports.all[-1]} overlap 20000 to 29999, where the ranks of a run "
+            "on several nodes meet",
+            "Choose another first port: --base-port N",
+        )
+    elif set(ports.all) & machine.given_ports:
+        # Ray fails only if one is in use when it starts.
+        kept = f"{ports.all[0]}-{ports.all[-1]}"
+        yield Check(
+            "ports",
+            "note",
+            f"the kernel gives some of {ports.all[0]} to {ports.all[-1]} to any connection, e.g. "
+            "of gloo and NCCL",
+            f"Choose others: --base-port N. Or: sysctl -w net.ipv4.ip_local_reserved_ports={kept}",
+        )
     else:
         yield Check("ports", "ok", f"{ports.base} to {ports.workers[-1]} are free")
-
-
-def _clash(ports: Ports, found: str, bases: Sequence[range]) -> Check:
-    if ports.base == DEFAULT_BASE or not bases:
-        # Nobody chose them, or nothing better can be chosen. Ray fails only if one is in use then.
-        kept = f"{ports.all[0]}-{ports.all[-1]}"
-        cure = f"Keep them back: sysctl -w net.ipv4.ip_local_reserved_ports={kept}"
-        return Check("ports", "note", found, cure)
-    free = " or ".join(port_ranges.text(one) for one in bases)
-    return Check("ports", "bad", found, f"Choose another first port: --base-port {free}")
 
 
 def _own_name(resolved_in_s: float) -> Iterator[Check]:

@@ -63,20 +63,6 @@ def unit(
     return Unit(path, text, enable)
 
 
-def disable_command(
-    where: Path, *, uid: int | None = None, config: Path | None = None
-) -> str | None:
-    """Return the command that removes the unit from each boot; None if this home has no unit."""
-    user = os.getuid() if uid is None else uid
-    try:
-        text = _path(user, config).read_text()
-    except OSError:
-        return None
-    if f"Environment={_quoted(f'LEHR_HOME={where}')}" not in text.splitlines():
-        return None
-    return f"systemctl {'' if user == 0 else '--user '}disable {NAME}"
-
-
 def _path(user: int, config: Path | None) -> Path:
     if user == 0:
         return Path("/etc/systemd/system") / NAME

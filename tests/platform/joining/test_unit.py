@@ -11,7 +11,7 @@ import pytest
 
 from lehr.joining import daemon
 from lehr.joining.keeper import NOT_JOINED
-from lehr.joining.unit import disable_command, unit
+from lehr.joining.unit import unit
 
 ODD = '/tmp/a home with 100% "odd" $NAMES'
 
@@ -50,18 +50,6 @@ def test_trainings_outlive_the_unit_and_each_other(tmp_path):
     lines = made(0, tmp_path).text.splitlines()
     assert {"KillMode=process", "OOMPolicy=continue", "Restart=always"} <= set(lines)
     assert "LimitMEMLOCK=infinity" in lines
-
-
-def test_command_that_removes_the_unit_is_known_only_for_its_home(tmp_path):
-    user = os.getuid() or 65_534
-    where = Path(ODD)
-    assert disable_command(where, uid=user, config=tmp_path) is None
-    found = made(user, tmp_path, where)
-    found.path.parent.mkdir(parents=True)
-    found.path.write_text(found.text)
-    expected = "systemctl --user disable lehr-node.service"
-    assert disable_command(where, uid=user, config=tmp_path) == expected
-    assert disable_command(Path("/tmp/a home"), uid=user, config=tmp_path) is None
 
 
 def test_machine_that_has_left_is_not_tried_again_by_systemd(tmp_path):
