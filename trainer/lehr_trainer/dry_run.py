@@ -247,8 +247,9 @@ def _notify(context: RunContext) -> Notify:
 
 def _warn_of_math(context: RunContext, precision: Precision, shapes: list[BatchShape]) -> None:
     config = context.config
-    masked, backend = config.attention.document_masking, config.attention.backend
-    if backend == "math" or (masked and backend == "auto"):  # It was asked for, or is not used.
+    attention = config.attention
+    by_blocks = attention.document_masking and attention.backend == "auto"
+    if attention.chosen.holds_scores or by_blocks:  # It was asked for, or is not used.
         return
     model = config.model
     heads = model.num_attention_heads
@@ -262,7 +263,7 @@ def _warn_of_math(context: RunContext, precision: Precision, shapes: list[BatchS
                 kv_heads=heads if isinstance(model, GPT2Config) else model.num_key_value_heads,
                 length=length,
                 head_size=model.hidden_size // heads,
-                dense_mask=masked,
+                dense_mask=attention.document_masking,
             )
         )
         if message is not None:

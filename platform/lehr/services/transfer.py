@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from lehr.store.tables import SweepRow
     from lehr_trainer.configs.train import TrainConfig
 
-_ADAM = frozenset({"adamw", "adamw8bit"})
 _SAME = (
     "model.kind",
     "model.tie_embeddings",
@@ -153,7 +152,7 @@ def _require_reachable(detail: SweepDetail, trial: TrainConfig, aim: TrainConfig
         UserError: another optimizer or parametrization.
     """
     mine, theirs = trial.optimizer.name, aim.optimizer.name
-    if mine != theirs and not {mine, theirs} <= _ADAM:
+    if trial.optimizer.lr_family != aim.optimizer.lr_family:
         raise UserError(
             f"train.optimizer.name is {theirs} in the target and {mine} in sweep {detail.name}; "
             "their learning rates do not compare.",
@@ -198,8 +197,9 @@ def _differences(trial: TrainConfig, aim: TrainConfig) -> list[str]:
             f"No rule covers these differences from the sweep: {', '.join(differing)}. Each may "
             "move the best rate."
         )
-    if aim.optimizer.name == "muon":
-        found.append("The rules were measured on runs with AdamW; none with Muon are known.")
+    if aim.optimizer.lr_family != "adamw":
+        name = aim.optimizer.name
+        found.append(f"The rules were measured on runs with AdamW; none with {name} are known.")
     here, there = trial.model, aim.model
     if there.parametrization == "mup" and here.parametrization == "standard":
         head = here.hidden_size // here.num_attention_heads

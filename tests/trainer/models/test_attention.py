@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 from pydantic import ValidationError
+from torch.nn.attention import SDPBackend
 
-from lehr_trainer.configs.attention import AttentionConfig
+from lehr_trainer.configs.attention import BACKENDS, AttentionConfig
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.models import attention, documents
 from lehr_trainer.models.attention import AttentionCall, attend, attention_backend, chosen_kernel
@@ -77,6 +78,13 @@ def test_kernel_that_needs_a_gpu_is_refused_on_cpu(backend: str) -> None:
         attention_backend(AttentionConfig(backend=backend), CPU),
     ):
         pass
+
+
+def test_each_backend_has_a_row() -> None:
+    names = get_args(AttentionConfig.model_fields["backend"].annotation)
+    assert list(BACKENDS) == list(names)
+    kernels = {backend.kernel for backend in BACKENDS.values()} - {""}
+    assert all(hasattr(SDPBackend, kernel) for kernel in kernels)
 
 
 def test_fp8_attention_is_refused_since_it_has_no_backward() -> None:

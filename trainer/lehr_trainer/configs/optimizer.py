@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
@@ -22,6 +22,8 @@ class BaseOptimizerConfig(Config, ABC):
     builder: ClassVar[str]
     """Where the function stands that builds it from the model and this config, as
     ``package.module:function``. It is imported on use: this file imports no torch."""
+    lr_family: ClassVar[str] = "adamw"
+    """Optimizers of one family have the same best learning rate."""
     lr_scales_with_width: ClassVar[bool] = True
     """Whether the best learning rate goes as 1 / width (muP, arXiv:2203.03466)."""
 
@@ -141,6 +143,7 @@ class MuonConfig(BaseOptimizerConfig):
     model_config = ConfigDict(json_schema_extra=must_name("name"))
 
     builder: ClassVar[str] = "lehr_trainer.optim.muon:build_muon"
+    lr_family: ClassVar[str] = "muon"
     lr_scales_with_width: ClassVar[bool] = False
 
     name: Literal["muon"] = "muon"
@@ -236,11 +239,18 @@ class MuonConfig(BaseOptimizerConfig):
             )
 
 
+AnyOptimizer = AdamWConfig | EightBitAdamWConfig | MuonConfig
 OptimizerConfig = Annotated[
-    AdamWConfig | EightBitAdamWConfig | MuonConfig,
+    AnyOptimizer,
     Field(discriminator="name"),
     BeforeValidator(tagged("name", "adamw")),
 ]
+
+
+def mup_names() -> list[str]:
+    """Return the names of the optimizers for which muP is defined."""
+    kinds = [kind() for kind in get_args(AnyOptimizer)]
+    return [kind.name for kind in kinds if kind.mup_rate(1.0) is not None]
 
 
 def optimizer_kind(train: Mapping[str, Any]) -> str:

@@ -14,7 +14,6 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_v
 from lehr_trainer.configs import budget
 from lehr_trainer.configs.activation_checkpointing import ActivationCheckpointingConfig
 from lehr_trainer.configs.attention import (
-    SIXTEEN_BIT_ONLY,
     AttentionConfig,
     sixteen_bit_only,
 )
@@ -41,7 +40,7 @@ from lehr_trainer.configs.fp8 import Fp8Config
 from lehr_trainer.configs.gpt2 import GPT2Config
 from lehr_trainer.configs.llama import LlamaConfig
 from lehr_trainer.configs.loss import LossConfig
-from lehr_trainer.configs.optimizer import AdamWConfig, MuonConfig, OptimizerConfig
+from lehr_trainer.configs.optimizer import AdamWConfig, MuonConfig, OptimizerConfig, mup_names
 from lehr_trainer.configs.parallel import ParallelConfig
 from lehr_trainer.configs.parts import PartsConfig
 from lehr_trainer.configs.presets import expand_model_preset
@@ -250,11 +249,11 @@ class TrainConfig(Config):
                 f"batch.sequence_length {batch.longest_sequence} is longer than "
                 f"model.max_sequence_length {self.model.max_sequence_length}"
             )
-        backend = self.attention.backend
+        backend = self.attention.chosen
         # A CPU's flash kernel takes fp32; with device: auto the trainer decides when it starts.
-        on_cuda = self.device == "cuda" or (self.device == "auto" and backend != "flash")
-        if self.precision.compute == "fp32" and backend in SIXTEEN_BIT_ONLY and on_cuda:
-            raise ValueError(sixteen_bit_only(backend))
+        on_cuda = self.device == "cuda" or (self.device == "auto" and not backend.on_cpu)
+        if self.precision.compute == "fp32" and backend.sixteen_bit_only and on_cuda:
+            raise ValueError(sixteen_bit_only(self.attention.backend))
         if self.precision.residual == "bf16" and self.precision.compute not in {"auto", "bf16"}:
             raise ValueError(
                 f"precision.residual bf16 needs precision.compute bf16, not "
@@ -269,7 +268,7 @@ class TrainConfig(Config):
         if self.model.parametrization == "mup" and self.optimizer.mup_rate(1.0) is None:
             raise ValueError(
                 f"model.parametrization mup is not defined for optimizer {self.optimizer.name}; "
-                "use adamw or muon, or model.parametrization: standard"
+                f"use {' or '.join(mup_names())}, or model.parametrization: standard"
             )
         return self
 

@@ -147,7 +147,7 @@ def traceable(config: TrainConfig, device: str) -> tuple[TrainConfig, tuple[str,
         return config.model_copy(update=changes), tuple(notes)
     if target == "cuda":
         notes.append("a CPU's kernels, not a GPU's")
-    if config.attention.backend not in {"auto", "flash", "math"}:
+    if not config.attention.chosen.on_cpu:
         notes.append(f"attention.backend {config.attention.backend} is traced as auto")
         changes["attention"] = config.attention.model_copy(update={"backend": "auto"})
     return config.model_copy(update=changes), tuple(notes)

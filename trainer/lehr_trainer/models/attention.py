@@ -20,29 +20,16 @@ from torch import Tensor
 from torch.nn import attention as torch_attention
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from lehr_trainer.configs.attention import (
-    SIXTEEN_BIT_ONLY,
-    TAKES_DENSE_MASK,
-    AttentionConfig,
-    sixteen_bit_only,
-)
+from lehr_trainer.configs.attention import BACKENDS, AttentionConfig, FlashPackage, sixteen_bit_only
 from lehr_trainer.errors import BadConfig
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
-_KERNELS = {
-    "flash": SDPBackend.FLASH_ATTENTION,
-    "efficient": SDPBackend.EFFICIENT_ATTENTION,
-    "cudnn": SDPBackend.CUDNN_ATTENTION,
-    "math": SDPBackend.MATH,
-}
-_ON_CPU = ("auto", "flash", "math")
-
-FLASH_PACKAGES = {
-    # impl: (compute capabilities, module it comes from, how to get it)
-    "fa3": ((9,), "flash_attn_interface", "build flash-attention's hopper/ folder"),
-    "fa4": ((9, 10), "flash_attn.cute.interface", "pip install --pre flash-attn-4"),
+_KERNELS: dict[str, SDPBackend] = {
+    name: getattr(SDPBackend, backend.kernel)
+    for name, backend in BACKENDS.items()
+    if backend.kernel and backend.package is None
 }
 
 _GENERATIONS = {9: "Hopper", 10: "Blackwell"}
@@ -104,7 +91,7 @@ def _kernel_shares_heads(
     """
     if device.type != "cuda" or flex:
         return True
-    return _switched_to != "efficient" and dtype != torch.float32 and not dense_mask
+    return BACKENDS[_switched_to].shares_heads and dtype != torch.float32 and not dense_mask
 
 
 def masks_by_blocks(device: torch.device) -> bool:
@@ -163,7 +150,7 @@ def diagnostic_kernels() -> Iterator[None]:
     prefers on Hopper, would make a plan for each.
     """
     global _switched_to  # noqa: PLW0603 - the kernel is a property of the process
-    if _switched_to != "auto" and _switched_to not in SIXTEEN_BIT_ONLY:
+    if _switched_to != "auto" and not BACKENDS[_switched_to].sixteen_bit_only:
         yield
         return
     before, _switched_to = _switched_to, "auto"
@@ -188,10 +175,11 @@ def without_compiling() -> Iterator[None]:
 
 @contextmanager
 def _only(backend: str) -> Iterator[None]:
+    package = BACKENDS[backend].package
     if backend == "auto":
         yield
-    elif backend in FLASH_PACKAGES:
-        _activate(backend)
+    elif package is not None:
+        _activate(backend, package)
         try:
             # Flash alone; otherwise PyTorch would silently use another kernel if the package
             # refuses.
@@ -210,7 +198,7 @@ def require_operands(config: AttentionConfig, operands: torch.dtype, device: tor
     Raises:
         BadConfig: fp32 on a CUDA kernel that takes fp16 and bf16 only.
     """
-    if device.type == "cuda" and operands == torch.float32 and config.backend in SIXTEEN_BIT_ONLY:
+    if device.type == "cuda" and operands == torch.float32 and config.chosen.sixteen_bit_only:
         raise BadConfig(sixteen_bit_only(config.backend))
 
 
@@ -219,30 +207,28 @@ def require_backend(config: AttentionConfig, device: torch.device) -> None:
     name = config.backend
     field = f"attention.backend: {name}"
     if device.type != "cuda":
-        if name not in _ON_CPU:
-            raise BadConfig(
-                f"{field} needs a CUDA GPU; on {device.type} there are {', '.join(_ON_CPU)}"
-            )
+        if not config.chosen.on_cpu:
+            on_cpu = ", ".join(name for name, backend in BACKENDS.items() if backend.on_cpu)
+            raise BadConfig(f"{field} needs a CUDA GPU; on {device.type} there are {on_cpu}")
         return
-    if config.document_masking and name not in {"auto", *TAKES_DENSE_MASK}:
+    if config.document_masking and name != "auto" and not config.chosen.dense_mask:
+        dense = " or ".join(name for name, backend in BACKENDS.items() if backend.dense_mask)
         raise BadConfig(
             f"{field} takes no document mask on a CUDA GPU; with attention.document_masking: true "
-            f"use auto (FlexAttention), {' or '.join(TAKES_DENSE_MASK)}"
+            f"use auto (FlexAttention), {dense}"
         )
-    if name in FLASH_PACKAGES:
-        capabilities, _, _ = FLASH_PACKAGES[name]
+    if (package := config.chosen.package) is not None:
         major, minor = torch.cuda.get_device_capability(device)
-        if major not in capabilities:
-            needed = " or ".join(f"{one}.x ({_GENERATIONS[one]})" for one in capabilities)
+        if major not in package.capabilities:
+            needed = " or ".join(f"{one}.x ({_GENERATIONS[one]})" for one in package.capabilities)
             raise BadConfig(
                 f"{field} needs compute capability {needed}; "
                 f"{torch.cuda.get_device_name(device)} has {major}.{minor}. Use auto or flash"
             )
 
 
-def _activate(name: str) -> None:
+def _activate(name: str, package: FlashPackage) -> None:
     """Replace PyTorch's flash kernel by FlashAttention 3 or 4."""
-    _, module, remedy = FLASH_PACKAGES[name]
     field = f"attention.backend: {name}"
     activate = getattr(torch_attention, "activate_flash_attention_impl", None)
     if activate is None:
@@ -251,7 +237,7 @@ def _activate(name: str) -> None:
         activate(name.upper())
     except ModuleNotFoundError as error:
         raise BadConfig(
-            f"{field}: the module {module} is not installed ({remedy}), or use auto"
+            f"{field}: the module {package.module} is not installed ({package.remedy}), or use auto"
         ) from error
     except (ImportError, RuntimeError, ValueError) as error:
         raise BadConfig(f"{field} cannot be switched on: {error}. Use auto or flash") from error

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lehr_trainer.configs.attention import TAKES_DENSE_MASK
 from lehr_trainer.configs.sizes import BF16, FP32
 from lehr_trainer.configs.train import GPT2Config, ModelConfig, TrainConfig
 
@@ -42,7 +41,7 @@ class Kernels:
     def of(cls, config: TrainConfig, *, half: bool, length: int) -> Kernels:
         """Choose for a config that is resolved for its device, cpu or cuda."""
         on_cpu = config.device == "cpu"
-        backend = config.attention.backend
+        backend = config.attention.chosen
         return cls(
             half=half,
             on_cpu=on_cpu,
@@ -53,11 +52,11 @@ class Kernels:
             if config.precision.residual == "bf16"
             and (config.compile.compiles or (on_cpu and isinstance(config.model, GPT2Config)))
             else FP32,
-            scores=length if backend == "math" else 0,
+            scores=length if backend.holds_scores else 0,
             mask=length
-            if config.attention.document_masking and (on_cpu or backend in TAKES_DENSE_MASK)
+            if config.attention.document_masking and (on_cpu or backend.dense_mask)
             else 0,
-            repeated_heads=not on_cpu and (not half or backend == "efficient"),
+            repeated_heads=not on_cpu and (not half or not backend.shares_heads),
         )
 
     @property
