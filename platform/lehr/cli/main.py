@@ -65,7 +65,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Prepare": {
         "spec": ("spec", "Write a spec to begin with, list presets, print schemas"),
         "data": ("data", "Prepare token shards of a corpus before training"),
-        "bench": ("bench", "Repeat a published training experiment on this machine"),
+        "bench": ("bench", "Measure training steps on this machine"),
     },
     "Maintain": {
         "cluster": ("cluster", "List nodes, show their history, exclude or readmit them"),

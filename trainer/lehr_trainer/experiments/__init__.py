@@ -1,23 +1,34 @@
-"""The experiments of docs/reference-runs.md as commands that repeat their tables.
+"""The tables of ``lehr bench``: published trainings and techniques, one training step per row.
 
-``python -m lehr_trainer bench NAME``, or ``lehr bench NAME``. A table is made of rows; each row is
-measured in a process of its own (worker.py), and runner.py controls these processes. This file and
-``sizes`` are pure: names can be checked on a machine without torch.
+Each row is measured in a process of its own (worker.py), by the trainer's own ``TrainStep``;
+runner.py controls these processes. This file and ``sizes`` are pure: names can be checked on a
+machine without torch.
 """
 
 from __future__ import annotations
 
-EXPERIMENTS: dict[str, str] = {
-    "ladder": "optimizations added one by one: step time, memory, loss at equal tokens",
-    "losses": "each cross entropy against float64: value, gradients, memory, time",
+SECTIONS: dict[str, str] = {
+    "target": "the 1B model at 64 sequences a step, in ways to a high MFU, also in FP8",
+    "ranks": "1, 2, 4 and 8 GPUs, with the same work on each",
+    "losses": "each cross entropy",
     "checkpointing": "activation checkpointing by part of the block",
-    "precision": "fp32, TF32, bf16, fp16 and the FP8 recipes",
-    "compile": "eager against each way of compiling, with kernel launches",
+    "precision": "fp32, TF32, bf16, fp16",
+    "fp8": "the FP8 recipes beside bf16",
+    "compile": "eager and each way of compiling",
+    "options": "joint products and a bf16 residual stream",
     "optimizers": "AdamW plain, fused and in 8 bits, and Muon",
-    "parts": "kernels and activation memory by part of the model, in fp32 and bf16",
-    "loader": "time to make a batch by a plain loop, by np.stack and by the loader",
-    "batch": "batch size against memory, and the largest batch that fits",
-    "gpu": "all published 1.2B configurations, against targets of speed and memory; "
-    "continues where it stopped",
+    "masks": "document masks",
+    "attention": "attention kernels, eager and compiled",
+    "context": "attention by sequence length, at the same tokens a step",
+    "batch": "sequences in a forward pass",
 }
-"""Subject of each experiment, by name."""
+"""Subject of each table of the GPU bench, most important first: its budget may end before the
+last.
+"""
+
+TABLES: dict[str, str] = {
+    "ladder": "optimizations added one by one, at the same tokens a step",
+    **SECTIONS,
+    "gpu": "all tables but the ladder; continues where it stopped",
+}
+"""Subject of each table, by name."""

@@ -39,23 +39,15 @@ def measure(
     """Measure the most bytes during ``act``, with those of ``held``, which exist throughout.
 
     On CUDA the peak since the last reset counts, and ``act`` is called once more. If it replays
-    CUDA graphs, the reserved bytes are the peak: the allocator does not see a replay's. The keys
-    are memory (peak allocated), allocated, reserved and device (all that the driver counts as
-    used). On a CPU without /proc there are no figures.
+    CUDA graphs, the reserved bytes are the peak: the allocator does not see a replay's. On a CPU
+    without /proc there are no figures.
     """
     if device.type == "cuda":
         act()
         torch.cuda.synchronize(device)
-        free, total = torch.cuda.mem_get_info(device)
         reserved = float(torch.cuda.max_memory_reserved(device))
-        return {
-            "memory_bytes": reserved
-            if cuda_graphs
-            else float(torch.cuda.max_memory_allocated(device)),
-            "allocated_bytes": float(torch.cuda.memory_allocated(device)),
-            "reserved_bytes": reserved,
-            "device_bytes": float(total - free),
-        }
+        peak = reserved if cuda_graphs else float(torch.cuda.max_memory_allocated(device))
+        return {"memory_bytes": peak, "reserved_bytes": reserved}
     if not _CLEAR.exists():
         act()
         return {}

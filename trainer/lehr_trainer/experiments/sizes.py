@@ -48,9 +48,8 @@ SIZES: dict[str, Size] = {
         Size("tiny", {**_TINY, "num_hidden_layers": 2}, 4, 64, turns=2, steps=1),
         Size("small", _SMALL, 4, 256, turns=4, steps=2),
         Size("gpt2-134m", MODEL_PRESETS["gpt2-134m"].values, 64, 512, turns=4, steps=10),
-        Size("llama-1b-16x2048", _1B, 16, 2048, turns=4, steps=5),
         Size("llama-1b-64x2048", _1B, 64, 2048, turns=4, steps=3),
     )
 }
 """By name. tiny: seconds, for tests. small: a minute or two on two CPU cores. The others
-are those of docs/reference-runs.md: GPT-2 at [64, 512], llama-1b at [16, 2048] and [64, 2048]."""
+are those of docs/reference-runs.md: GPT-2 at [64, 512], llama-1b at [64, 2048]."""

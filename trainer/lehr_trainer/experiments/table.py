@@ -17,9 +17,9 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     name: str
-    values: dict[str, float | str | None]
+    values: dict[str, float | None]
     note: str = ""
     """Why there are no figures, or what to know about them."""
     failed: bool = False
@@ -27,65 +27,49 @@ class Row:
 
 
 @dataclass(frozen=True)
-class ExperimentTable:
+class BenchTable:
     experiment: str
     size: str
     title: str
     machine: dict[str, Any]
     columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     notes: tuple[str, ...] = field(default=())
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
-    @property
-    def used_columns(self) -> list[Column]:
-        """Return the columns in which some row has a figure."""
-        return [c for c in self.columns if any(r.values.get(c.key) is not None for r in self.rows)]
-
-    def cells(self) -> list[list[str]]:
-        """Return head and rows as text, without columns that no row fills."""
-        columns, noted = self.used_columns, any(row.note for row in self.rows)
+    def markdown(self) -> str:
+        """Format for a terminal and a page: columns that no row fills are left out."""
+        columns = [
+            c for c in self.columns if any(r.values.get(c.key) is not None for r in self.rows)
+        ]
+        noted = any(row.note for row in self.rows)
         head = ["", *(f"{c.title} ({c.unit})" if c.unit else c.title for c in columns)]
         lines = [head + ["note"] * noted]
         for row in self.rows:
-            figures = [shown(row.values.get(c.key), c.digits) for c in columns]
-            lines.append([row.name, *figures] + [row.note] * noted)
-        return lines
-
-    def text(self) -> str:
-        """Format for a terminal or a log."""
-        lines = self.cells()
-        widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-        last = len(self.used_columns)
+            figures = [_shown(row.values.get(c.key), c.digits) for c in columns]
+            lines.append([row.name, *figures] + [row.note.replace("|", "\\|")] * noted)
+        widths = [max(3, *(len(line[i]) for line in lines)) for i in range(len(lines[0]))]
+        figured = range(1, len(columns) + 1)
+        rule = [f"{'-' * (w - 1)}{':' if i in figured else '-'}" for i, w in enumerate(widths)]
         body = [
-            "  ".join(
-                cell.rjust(width) if 0 < i <= last else cell.ljust(width)
+            " | ".join(
+                cell.rjust(width) if i in figured else cell.ljust(width)
                 for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-            ).rstrip()
-            for line in lines
+            )
+            for line in [lines[0], rule, *lines[1:]]
         ]
-        return "\n".join([self.title, "", *body, "", *self.explanations()])
-
-    def markdown(self) -> str:
-        """Format as Markdown."""
-        head, *rows = ([cell.replace("|", "\\|") for cell in line] for line in self.cells())
-        last = len(self.used_columns)
-        rule = ["---:" if 0 < i <= last else "---" for i in range(len(head))]
-        lines = [f"| {' | '.join(line)} |" for line in (head, rule, *rows)]
-        return "\n".join([f"**{self.title}**", "", *lines, "", *self.explanations("- ")])
-
-    def explanations(self, bullet: str = "") -> list[str]:
-        columns = [f"{bullet}{c.title}: {c.method}" for c in self.used_columns]
+        methods = [f"- {c.title}: {c.method}" for c in columns]
         facts = "; ".join(f"{key} {value}" for key, value in self.machine.items())
-        return [*columns, *(f"{bullet}{note}" for note in self.notes), f"{bullet}Machine: {facts}"]
+        notes = [*(f"- {note}" for note in self.notes), f"- Machine: {facts}"]
+        return "\n".join(
+            [f"**{self.title}**", "", *(f"| {x} |" for x in body), "", *methods, *notes]
+        )
 
 
-def shown(value: float | str | None, digits: int) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else f"{value:,.{digits}f}"
+def _shown(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{value:,.{digits}f}"
 
 
 def ratio(above: float | None, below: float | None) -> float | None:

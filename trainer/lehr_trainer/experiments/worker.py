@@ -1,8 +1,8 @@
 """One row's process: it obeys orders that come through a pipe, and answers.
 
-``setup`` builds and warms up, ``turn`` takes some steps and returns their time, ``facts`` returns
-everything else. In between it sleeps, so that several can take turns. It ends with its parent,
-since the pipe then closes.
+The first order builds and warms up, ``turn`` takes some steps and returns their time, ``facts``
+returns everything else. In between it sleeps, so that several can take turns. It ends with its
+parent, since the pipe then closes.
 """
 
 from __future__ import annotations
@@ -12,113 +12,48 @@ import select
 import threading
 import time
 import warnings
-from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch._dynamo  # the first optimizer step needs it; importing it is no part of a row's set-up
 import torch.distributed as dist
 
 from lehr_trainer.errors import TrainerError
-from lehr_trainer.experiments.bench_batches import BatchesSubject
-from lehr_trainer.experiments.bench_loss import LossSubject
-from lehr_trainer.experiments.bench_parts import PartsSubject
-from lehr_trainer.experiments.bench_training import TrainingSubject
-from lehr_trainer.experiments.case import Case
-from lehr_trainer.experiments.launches import name_generated_kernels
+from lehr_trainer.experiments.rows import BenchRow
+from lehr_trainer.experiments.training import BenchTraining
 
 
-class BenchSubject(Protocol):
-    """The object that is measured."""
-
-    device: torch.device
-
-    def steps(self, count: int) -> None: ...
-
-    def facts(self, asked: dict[str, Any]) -> dict[str, Any]: ...
-
-
-def build(case: Case) -> BenchSubject:
-    if case.kind == "loss":
-        return LossSubject(case)
-    if case.kind == "batches":
-        return BatchesSubject(case)
-    if case.kind == "parts":
-        return PartsSubject(case)
-    return TrainingSubject(case)
-
-
-class RowWorker:
-    def __init__(self, case: Case) -> None:
-        self._case = case
-        self._subject: BenchSubject | None = None
-
-    @property
-    def subject(self) -> BenchSubject:
-        assert self._subject is not None, "setup comes first"
-        return self._subject
-
-    def setup(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Build, and take the steps that compile, allocate and fill caches."""
-        if order.get("launches"):
-            name_generated_kernels()
-        began = time.perf_counter()
-        self._subject = build(self._case)
-        self._take(int(order["warm_up"]))
-        if self.subject.device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(self.subject.device)
-        return {"seconds": time.perf_counter() - began}
-
-    def turn(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Return the seconds a step: by the clock, and of processor time over all threads."""
-        count = int(order["steps"])
-        began = time.perf_counter(), time.process_time()
-        self._take(count)
-        return {
-            "seconds": (time.perf_counter() - began[0]) / count,
-            "cpu_seconds": (time.process_time() - began[1]) / count,
-        }
-
-    def facts(self, order: dict[str, Any]) -> dict[str, Any]:
-        return self.subject.facts(order)
-
-    def _take(self, count: int) -> None:
-        self.subject.steps(count)
-        if self.subject.device.type == "cuda":
-            torch.cuda.synchronize(self.subject.device)
-
-
-def serve(case: Case, pipe: Connection, rank: int = 0, port: int | None = None) -> None:
+def serve(row: BenchRow, pipe: Connection, rank: int = 0, port: int | None = None) -> None:
     """Serve orders until the other end is closed.
 
     Args:
-        case: what to measure.
+        row: what to measure.
         pipe: brings orders and takes answers.
-        rank: this process's number, if the case has several.
+        rank: this process's number, if the row has several.
         port: where the ranks meet on this machine.
     """
     if port is not None:
-        os.environ |= launched(rank, case.ranks, port)
+        os.environ |= launched(rank, row.ranks, port)
     threading.Thread(target=end_after, args=(pipe,), daemon=True).start()
     # Output of libraries must not mix with the table.
     os.dup2(2, 1)
     warnings.simplefilter("ignore")
-    worker = RowWorker(case)
-    acts: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-        "setup": worker.setup,
-        "turn": worker.turn,
-        "facts": worker.facts,
-    }
+    training: BenchTraining | None = None
     while True:
         try:
-            order = pipe.recv()
+            order, steps = pipe.recv()
         except EOFError:
             if dist.is_initialized():
                 dist.destroy_process_group()
             return
         try:
-            answer = acts[order["do"]](order)
+            if training is None:
+                began = time.perf_counter()
+                training = BenchTraining(row.config)
+                answer: dict[str, Any] = {"seconds": time.perf_counter() - began}
+            else:
+                answer = training.turn(steps) if order == "turn" else training.facts()
         except Exception as error:  # noqa: BLE001 - a row that fails has its error; the others go on
             expected = isinstance(error, TrainerError | torch.OutOfMemoryError)
             answer = {"error": _named(error), "expected": expected}
