@@ -72,7 +72,7 @@ class Outcome:
 
 def steps(folder: Path, budget_s: float) -> list[Step]:
     """List the steps, most valuable first: the time may be over before the last."""
-    bench = ["-m", "lehr_trainer", "bench", "gpu", "--markdown", f"--out={folder / 'bench'}"]
+    bench = ["-m", "lehr_trainer", "bench", "gpu", f"--out={folder / 'bench'}"]
     return [
         Step(
             "doctor",

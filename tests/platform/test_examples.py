@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from lehr import examples
-from lehr.analysis.plan import plan_run
-from lehr.analysis.plan_fit import refuse_if_impossible
+from lehr.analysis.plan import plan_run, refuse_if_impossible
 from lehr.specs import RolloutSpec, SweepSpec, expand, load_spec, stages
 from lehr_testing.paths import ROOT
 

@@ -12,8 +12,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lehr import formats
 from lehr.analysis.batch_size import UsualBatch, usual_batches
-from lehr.analysis.plan_fit import largest_micro_batch, usable_bytes
+from lehr.analysis.plan_fit import (
+    USABLE_MEMORY,
+    gpus_that_fit,
+    largest_micro_batch,
+    usable_bytes,
+    ways_to_fit,
+)
 from lehr.analysis.plan_time import Before, estimate_time, nothing_before
 from lehr.analysis.replaced_parts import (
     BuiltModel,
@@ -21,8 +28,9 @@ from lehr.analysis.replaced_parts import (
     replaced_model,
     still_known,
 )
-from lehr.formats import counted
+from lehr.errors import PlanRefused
 from lehr.specs.run import Resources, RunSpec
+from lehr.specs.stages import PlannedStage
 from lehr.specs.sweep import SweepSpec
 from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.sizes import ParameterCounts
@@ -163,6 +171,12 @@ class SweepPlan:
         return None if dollars is None else sum(dollars) * self.share
 
 
+@dataclass(frozen=True)
+class RolloutPlan:
+    stages: list[tuple[PlannedStage, RunPlan]]
+    """Each with the plan of the run that trains."""
+
+
 def plan_run(
     spec: RunSpec,
     *,
@@ -255,6 +269,62 @@ def plan_sweep(
     )
 
 
+def refuse_if_impossible(spec: RunSpec, plan: RunPlan) -> None:
+    """Reject an impossible run before it uses GPUs.
+
+    Raises:
+        PlanRefused: it does not fit in the requested kind of GPU; the hint has the ways to fit.
+    """
+    if plan.fits is not False or plan.gpu is None:
+        return
+    need, room = plan.memory.peak / 1e9, plan.gpu.memory_bytes / 1e9
+    over = need - usable_bytes(plan.gpu) / 1e9
+    ways = ways_to_fit(spec, plan.gpu)
+    if ways:
+        lines = "\n    ".join(way.text for way in ways)
+        hint = f"It fits with one of these, the cheapest in time first:\n    {lines}"
+    else:
+        hint = "Not even one sequence at a time fits, with everything recomputed."
+        others = gpus_that_fit(spec)
+        hint += (
+            f" It fits, as it is or changed like this, in: {', '.join(others)}." if others else ""
+        )
+    raise PlanRefused(
+        f"{spec.name} needs about {need:.1f} GB a GPU, {over:.1f} GB too much: "
+        f"{_article(plan.gpu.name)} has {room:.0f} GB, of which a training can use "
+        f"{USABLE_MEMORY:.0%}.",
+        hint=hint,
+    )
+
+
+def refuse_without_space(plans: Sequence[RunPlan], places: int, free: Sequence[int]) -> None:
+    """Reject runs whose checkpoints the folders of runs cannot hold.
+
+    Runs whose model or optimizer is the project's own are not counted: their size is not known.
+
+    Args:
+        plans: of the runs that are launched together.
+        places: how many of them train at once; each writes one checkpoint before it removes one.
+        free: free bytes of each folder of runs that they may get; empty where unknown.
+
+    Raises:
+        PlanRefused: what is kept and written at once needs more.
+    """
+    counted = [one.checkpoints for one in plans if not one.replaced_parts and one.checkpoints.saves]
+    kept = sum(one.kept * one.size_bytes for one in counted)
+    largest = max((one.size_bytes for one in counted), default=0)
+    need = kept + largest * min(places, len(counted))
+    room = max(free, default=need) if len(plans) == 1 else sum(free) if free else need
+    if need > room:
+        raise PlanRefused(
+            f"the checkpoints need {formats.size(need)} at once ({formats.size(kept)} are kept, "
+            f"each of up to {formats.size(largest)}), but the folders of runs have "
+            f"{formats.size(room)} free, as the agents of their nodes report.",
+            hint="Keep fewer (train.checkpoint.keep_last, keep_every, keep_best), delete old runs, "
+            "or let LEHR_RUNS be a larger disk.",
+        )
+
+
 def model_name(train: TrainConfig) -> str:
     """Return the project's class, the preset with these values, or the kind and its depth."""
     if (own := replaced_model(train)) is not None:
@@ -266,7 +336,7 @@ def model_name(train: TrainConfig) -> str:
             model.model_validate(preset.values).model_dump() == values
         ):
             return name
-    return f"{train.model.kind} of {counted(train.model.num_hidden_layers, 'layer')}"
+    return f"{train.model.kind} of {formats.counted(train.model.num_hidden_layers, 'layer')}"
 
 
 def _flops(train: TrainConfig) -> float:
@@ -288,3 +358,7 @@ def _all(values: list[float | None]) -> list[float] | None:
     """Return the values if all are known."""
     known = [value for value in values if value is not None]
     return known if len(known) == len(values) else None
+
+
+def _article(kind: str) -> str:
+    return f"{'an' if kind[0] in 'AHLR' else 'a'} {kind}"

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lehr import formats
-from lehr.errors import PlanRefused
 from lehr_trainer.planning.hardware import GPUS, names
 from lehr_trainer.planning.memory import training_memory
 
 if TYPE_CHECKING:
-    from lehr.analysis.plan import RunPlan
     from lehr.specs.run import RunSpec
     from lehr_trainer.configs.train import TrainConfig
     from lehr_trainer.planning.hardware import GpuType
@@ -85,63 +82,7 @@ def ways_to_fit(spec: RunSpec, gpu: GpuType, *, most: int = 3) -> list[Way]:
     return kept[:most]
 
 
-def refuse_if_impossible(spec: RunSpec, plan: RunPlan) -> None:
-    """Reject an impossible run before it uses GPUs.
-
-    Raises:
-        PlanRefused: it does not fit in the requested kind of GPU; the hint has the ways to fit.
-    """
-    if plan.fits is not False or plan.gpu is None:
-        return
-    need, room = plan.memory.peak / 1e9, plan.gpu.memory_bytes / 1e9
-    over = need - usable_bytes(plan.gpu) / 1e9
-    ways = ways_to_fit(spec, plan.gpu)
-    if ways:
-        lines = "\n    ".join(way.text for way in ways)
-        hint = f"It fits with one of these, the cheapest in time first:\n    {lines}"
-    else:
-        hint = "Not even one sequence at a time fits, with everything recomputed."
-        others = _gpus_that_fit(spec)
-        hint += (
-            f" It fits, as it is or changed like this, in: {', '.join(others)}." if others else ""
-        )
-    raise PlanRefused(
-        f"{spec.name} needs about {need:.1f} GB a GPU, {over:.1f} GB too much: "
-        f"{_article(plan.gpu.name)} has {room:.0f} GB, of which a training can use "
-        f"{USABLE_MEMORY:.0%}.",
-        hint=hint,
-    )
-
-
-def refuse_without_space(plans: Sequence[RunPlan], places: int, free: Sequence[int]) -> None:
-    """Reject runs whose checkpoints the folders of runs cannot hold.
-
-    Runs whose model or optimizer is the project's own are not counted: their size is not known.
-
-    Args:
-        plans: of the runs that are launched together.
-        places: how many of them train at once; each writes one checkpoint before it removes one.
-        free: free bytes of each folder of runs that they may get; empty where unknown.
-
-    Raises:
-        PlanRefused: what is kept and written at once needs more.
-    """
-    counted = [one.checkpoints for one in plans if not one.replaced_parts and one.checkpoints.saves]
-    kept = sum(one.kept * one.size_bytes for one in counted)
-    largest = max((one.size_bytes for one in counted), default=0)
-    need = kept + largest * min(places, len(counted))
-    room = max(free, default=need) if len(plans) == 1 else sum(free) if free else need
-    if need > room:
-        raise PlanRefused(
-            f"the checkpoints need {formats.size(need)} at once ({formats.size(kept)} are kept, "
-            f"each of up to {formats.size(largest)}), but the folders of runs have "
-            f"{formats.size(room)} free, as the agents of their nodes report.",
-            hint="Keep fewer (train.checkpoint.keep_last, keep_every, keep_best), delete old runs, "
-            "or let LEHR_RUNS be a larger disk.",
-        )
-
-
-def _gpus_that_fit(spec: RunSpec) -> list[str]:
+def gpus_that_fit(spec: RunSpec) -> list[str]:
     """Return the GPUs in which it fits as it is or after a change, smallest first."""
     peak = training_memory(spec.own, spec.resources.ranks).peak
     return names(g for g in GPUS if peak <= usable_bytes(g) or ways_to_fit(spec, g, most=1))
@@ -204,7 +145,3 @@ def _largest_micro_batch(train: TrainConfig, ranks: int, gpu: GpuType) -> tuple[
         if peak <= usable_bytes(gpu):
             return micro_batch, peak
     return None
-
-
-def _article(kind: str) -> str:
-    return f"{'an' if kind[0] in 'AHLR' else 'a'} {kind}"

@@ -6,13 +6,14 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from lehr.analysis.gates import expected
+from lehr.analysis.plan import RolloutPlan, RunPlan, SweepPlan
 from lehr.control.resources import is_type
+from lehr.specs import RolloutSpec
 from lehr.specs.stages import left_out
 
 if TYPE_CHECKING:
-    from lehr.analysis.plan import RunPlan, SweepPlan
     from lehr.schemas.cluster import ClusterView
-    from lehr.specs import PlannedStage, RolloutSpec
+    from lehr.specs import PlannedStage, Spec
 
 
 def plan_json(plan: RunPlan, cluster: ClusterView | None = None) -> dict[str, Any]:
@@ -61,7 +62,19 @@ def plan_json(plan: RunPlan, cluster: ClusterView | None = None) -> dict[str, An
     }
 
 
-def sweep_json(plan: SweepPlan, cluster: ClusterView | None = None) -> dict[str, Any]:
+def spec_json(
+    spec: Spec, plan: RunPlan | SweepPlan | RolloutPlan, cluster: ClusterView | None = None
+) -> dict[str, Any]:
+    """Return what ``lehr plan --json`` prints."""
+    if isinstance(plan, SweepPlan):
+        return {"kind": "sweep", **_sweep_json(plan, cluster)}
+    if isinstance(plan, RolloutPlan):
+        assert isinstance(spec, RolloutSpec)
+        return _rollout_json(spec, plan)
+    return {"kind": "run", "name": spec.name, "plan": plan_json(plan, cluster)}
+
+
+def _sweep_json(plan: SweepPlan, cluster: ClusterView | None) -> dict[str, Any]:
     return {
         "name": plan.name,
         "method": plan.method,
@@ -80,9 +93,7 @@ def sweep_json(plan: SweepPlan, cluster: ClusterView | None = None) -> dict[str,
     }
 
 
-def rollout_json(spec: RolloutSpec, planned: list[tuple[PlannedStage, RunPlan]]) -> dict[str, Any]:
-    """Return the documented JSON of a rollout's plan."""
-
+def _rollout_json(spec: RolloutSpec, planned: RolloutPlan) -> dict[str, Any]:
     def gate(stage: PlannedStage, name: Any) -> dict[str, Any]:
         expectation = expected(name, stage)
         return {
@@ -109,7 +120,7 @@ def rollout_json(spec: RolloutSpec, planned: list[tuple[PlannedStage, RunPlan]])
                 "gates": [gate(stage, name) for name in stage.gates],
                 **plan_json(plan),
             }
-            for stage, plan in planned
+            for stage, plan in planned.stages
         ],
     }
 

@@ -10,9 +10,9 @@ import typer
 
 from lehr.cli.connect import connect
 from lehr.cli.output import after_ctrl_c, console, notes, say, warn
-from lehr.cli.plan import of_another_kind, read_spec, refusal
+from lehr.cli.plan import of_another_kind, read_spec
 from lehr.cli.run_actions import confirm
-from lehr.errors import LehrError, ServerUnavailable, SpecError, UserError
+from lehr.errors import LehrError, PlanRefused, ServerUnavailable, SpecError, UserError
 
 if TYPE_CHECKING:
     from lehr.client import Client, Rollout, Run, Sweep
@@ -86,9 +86,10 @@ def refuse(runs: Iterable[RunSpec], client: Client) -> None:
 
     server = PlanServer(lambda: client)
     own = [spec for spec in runs if spec.trainer is None]
-    refused = refusal(server, [(spec, plan_run(server.on_this_cluster(spec))) for spec in own])
-    if refused is not None:
-        raise nothing_recorded(refused)
+    try:
+        server.refuse([(spec, plan_run(server.on_this_cluster(spec))) for spec in own])
+    except PlanRefused as error:
+        raise nothing_recorded(error) from None
 
 
 def check(spec: Spec) -> list[str]:

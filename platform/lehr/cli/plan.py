@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lehr import formats
 from lehr.cli.connect import connect
 from lehr.cli.output import JsonOption, console, print_json, warn
-from lehr.errors import PlanRefused, UserError
+from lehr.errors import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
-    from lehr.analysis.plan import RunPlan
-    from lehr.client.plan_server import PlanServer
-    from lehr.specs import RunSpec, Spec, SweepSpec
+    from lehr.specs import RunSpec, Spec
+    from lehr_trainer.configs.train import TrainConfig
 
     Check = Callable[[Spec], list[str]]
     """Has the server check a spec; returns its warnings."""
@@ -91,14 +92,7 @@ def plan(
             f"--trace takes a run, and {file} is a {spec.kind}.",
             hint="Plan one of its runs as a file of its own, or leave out --trace.",
         )
-    if spec.kind == "run":
-        show_run_plan(spec, price=price, as_json=as_json, trace=trace)
-    elif spec.kind == "sweep":
-        show_sweep_plan(spec, price=price, as_json=as_json, each_trial=True)
-    else:
-        from lehr.cli.rollout_plan import show_rollout_plan
-
-        show_rollout_plan(spec, price=price, as_json=as_json)
+    show_plan(spec, price=price, as_json=as_json, trace=trace, each_trial=True)
 
 
 def read_spec(file: str, overrides: list[str] | None) -> Spec:
@@ -115,145 +109,101 @@ def read_spec(file: str, overrides: list[str] | None) -> Spec:
     return load_spec(Path(file), overrides or [])
 
 
-def show_run_plan(
-    spec: RunSpec,
+def show_plan(
+    spec: Spec,
     *,
     price: float | None = None,
     as_json: bool = False,
     trace: bool = False,
+    each_trial: bool = False,
     check: Check | None = None,
 ) -> None:
-    """Print the plan, with a trace of its memory if requested, then fail if it cannot work.
+    """Print the plan of a run, sweep or rollout, then fail if it cannot work.
 
-    ``check``: called before anything is printed; its warnings follow the plan.
+    Args:
+        spec: what is planned.
+        price: dollars per GPU-hour.
+        as_json: print the documented JSON.
+        trace: also trace the memory of a step, of a run.
+        each_trial: also print the table of a sweep's trials.
+        check: called before anything is printed; its warnings follow the plan.
 
     Raises:
-        PlanRefused: it does not fit in the requested GPU.
+        PlanRefused: a run does not fit in the requested GPU.
     """
-    from lehr.analysis.plan import plan_run
-    from lehr.analysis.plan_json import plan_json
+    from lehr.analysis.plan import RunPlan, SweepPlan
+    from lehr.analysis.plan_json import spec_json
     from lehr.cli.built_model import built_model
-    from lehr.cli.plan_data import print_data
-    from lehr.cli.plan_text import run_text
+    from lehr.cli.plan_text import plan_text, trials_table
     from lehr.cli.plan_trace import show_trace, traced
     from lehr.client.plan_server import PlanServer
 
-    if spec.trainer is not None:
-        if trace:
-            spec.own  # noqa: B018 - raises, with the reason
-        warnings = check(spec) if check is not None else []
-        if as_json:
-            print_json({"kind": "run", "name": spec.name, "plan": None})
-        else:
-            console().print(_program_text(spec))
-            print_warnings(warnings)
+    if _of_program(spec, as_json=as_json, trace=trace, check=check):
         return
     server = PlanServer(connect)
-    here = server.on_this_cluster(spec)
-    made = plan_run(here, price=price, before=server.measured, built=built_model(spec))
-    refused = refusal(server, [(spec, made)])
+    plan, refused = server.plan(spec, price=price, built=built_model)
     warnings = check(spec) if check is not None and refused is None else []
-    found = traced(spec) if trace else None
+    found = traced(spec) if trace and spec.kind == "run" else None
     if as_json:
-        answer = {"kind": "run", "name": spec.name, "plan": plan_json(made, server.cluster)}
+        answer = spec_json(spec, plan, server.cluster)
         print_json(answer if found is None else {**answer, "trace": found})
     else:
-        console().print(run_text(spec.name, made, server.cluster))
-        print_data([spec])
+        console().print(plan_text(spec, plan, server.cluster))
+        print_data(_runs(spec))
         print_warnings(warnings)
-        if found is not None:
-            show_trace(found, made)
+        if found is not None and isinstance(plan, RunPlan):
+            show_trace(found, plan)
+        if isinstance(plan, SweepPlan) and each_trial:
+            console().print()
+            console().print(trials_table(plan))
     if refused is not None:
         raise refused
 
 
-def refusal(
-    server: PlanServer, plans: Sequence[tuple[RunSpec, RunPlan]], places: int = 1
-) -> PlanRefused | None:
-    """Return the error of the first run that cannot work, or of all together; None if they can.
+def _runs(spec: Spec) -> list[RunSpec]:
+    from lehr.specs import expand, stages
 
-    ``places``: how many of them train at once.
-    """
-    try:
-        server.refuse(plans, places)
-    except PlanRefused as error:
-        return error
-    return None
+    if spec.kind == "run":
+        return [spec]
+    if spec.kind == "sweep":
+        return [run for _, run in expand(spec)]
+    return [stage.train for stage in stages(spec)]
+
+
+def _of_program(spec: Spec, *, as_json: bool, trace: bool, check: Check | None) -> bool:
+    """Print that a program of the user's own has no plan; return False for Lehr's trainer."""
+    from lehr.specs import expand
+
+    run = None if spec.kind == "rollout" else spec if spec.kind == "run" else spec.run
+    if run is None or run.trainer is None:
+        return False
+    if trace:
+        run.own  # noqa: B018 - raises, with the reason
+    warnings = check(spec) if check is not None else []
+    gpus = run.resources.gpus
+    where = formats.counted(gpus, "GPU") if gpus else "the CPU"
+    steps = "steps not known," if run.steps is None else f"{run.steps:,} steps"
+    text = (
+        f"{run.trainer.entry}, {steps} on {where}. The model of a program of your "
+        "own is not known, so neither memory nor time is planned."
+    )
+    answer: dict[str, Any] = {"kind": spec.kind, "name": spec.name}
+    if spec.kind == "sweep":
+        text = f"{spec.trial_count:,} trials, each: {text}"
+        answer["trials"] = [{"parameters": point, "plan": None} for point, _ in expand(spec)]
+    else:
+        answer["plan"] = None
+    if as_json:
+        print_json(answer)
+    else:
+        console().print(text)
+        print_warnings(warnings)
+    return True
 
 
 def print_warnings(warnings: Iterable[str]) -> None:
     for warning in warnings:
         warn(warning)
-
-
-def show_sweep_plan(
-    spec: SweepSpec,
-    *,
-    price: float | None = None,
-    as_json: bool = False,
-    each_trial: bool = False,
-    check: Check | None = None,
-) -> None:
-    """Print the plan, with its trials if requested, then fail if one of them cannot work.
-
-    ``check``: called before anything is printed; its warnings follow the plan.
-
-    Raises:
-        PlanRefused: a trial does not fit in the requested GPU.
-    """
-    from lehr.analysis.plan import plan_sweep
-    from lehr.analysis.plan_json import sweep_json
-    from lehr.cli.built_model import built_model
-    from lehr.cli.plan_data import print_data
-    from lehr.cli.plan_text import sweep_text, trials_table
-    from lehr.client.plan_server import PlanServer
-    from lehr.specs import expand
-
-    trials = expand(spec)
-    if spec.run.trainer is not None:
-        warnings = check(spec) if check is not None else []
-        if as_json:
-            names = [{"parameters": point, "plan": None} for point, _ in trials]
-            print_json({"kind": "sweep", "name": spec.name, "trials": names})
-        else:
-            console().print(f"{spec.trial_count:,} trials, each: {_program_text(spec.run)}")
-            print_warnings(warnings)
-        return
-    server = PlanServer(connect)
-    made = plan_sweep(
-        spec,
-        [(point, server.on_this_cluster(run)) for point, run in trials],
-        price=price,
-        places=server.places(run.resources for _, run in trials),
-        before=server.measured,
-        built=built_model,
-    )
-    runs = [(run, trial) for (_, run), (_, trial) in zip(trials, made.trials, strict=True)]
-    refused = refusal(server, runs, made.places)
-    warnings = check(spec) if check is not None and refused is None else []
-    if as_json:
-        print_json({"kind": "sweep", **sweep_json(made, server.cluster)})
-    else:
-        console().print(sweep_text(made, server.cluster))
-        print_data(run for run, _ in runs)
-        print_warnings(warnings)
-        if each_trial:
-            console().print()
-            console().print(trials_table(made))
-    if refused is not None:
-        raise refused
-
-
-def _program_text(spec: RunSpec) -> str:
-    """Describe a run with a program of its own: there is no plan of its memory and time."""
-    assert spec.trainer is not None
-    gpus = spec.resources.gpus
-    where = f"{gpus} GPU{'s' * (gpus != 1)}" if gpus else "the CPU"
-    steps = "steps not known," if spec.steps is None else f"{spec.steps:,} steps"
-    return (
-        f"{spec.trainer.entry}, {steps} on {where}. The model of a program of your "
-        "own is not known, so neither memory nor time is planned."
-    )
 
 
 def of_another_kind(file: str, spec: Spec, wanted: str) -> UserError:
@@ -263,3 +213,63 @@ def of_another_kind(file: str, spec: Spec, wanted: str) -> UserError:
     return UserError(
         f"{file} is a {spec.kind}, not a {wanted}.", hint=f"{ask} it with: lehr {verb} {file}"
     )
+
+
+def print_data(specs: Iterable[RunSpec]) -> None:
+    """Print each held-out set that is prepared on this machine, many passes over a corpus, and each
+    problem, once.
+
+    A path may exist where the runs train, so nothing is refused.
+    """
+    from lehr_trainer.data.checks import files_read
+    from lehr_trainer.data.first_file import Looks
+    from lehr_trainer.errors import BadData
+
+    runs = [spec for spec in specs if spec.train is not None]
+    trains = {repr((t.data, t.validation, t.total_tokens)): t for t in (r.own for r in runs)}
+    with suppress(BadData):  # It is one of the problems.
+        read = [files_read(train.data.corpus, Looks()) for train in trains.values()]
+        for text in dict.fromkeys(filter(None, read)):
+            console().print(f"  files    {text}", highlight=False, markup=False)
+    known = [_of_prepared(train) for train in trains.values()]
+    for text in dict.fromkeys(scored for scored, _ in known if scored):
+        console().print(f"  scored   {text}", highlight=False)
+    for text in [*dict.fromkeys(passes for _, passes in known if passes), *data_problems(runs)]:
+        warn(text)
+
+
+def _of_prepared(train: TrainConfig) -> tuple[str | None, str | None]:
+    """Return what an evaluation scores, and a warning of many passes, where data are prepared."""
+    from lehr import home
+    from lehr.analysis.batches import passes_note
+    from lehr_trainer.errors import TrainerError
+
+    try:
+        from lehr_trainer.data.prepared_sample import prepared_sample, prepared_tokens
+
+        given = train.data, train.validation, home.data_dir()
+        sample, tokens = prepared_sample(*given), prepared_tokens(*given)
+    except (ImportError, OSError, TrainerError):
+        return None, None  # Of a trainer that is not installed here, or data that are elsewhere.
+    scored = None if sample is None else sample.describe(train.validation.tokens)
+    return scored, passes_note(train.total_tokens / tokens if tokens else None)
+
+
+def data_problems(specs: Iterable[RunSpec]) -> list[str]:
+    from lehr_trainer.data.checks import check_data
+    from lehr_trainer.data.corpus_size import check_size
+    from lehr_trainer.data.first_file import Looks
+    from lehr_trainer.errors import BadData, TrainerError
+
+    found: dict[str, None] = {}
+    for spec in specs:
+        if spec.train is None:
+            continue
+        try:
+            check_data(spec.own.data, spec.own.model.vocab_size)
+            check_size(spec.own.data, spec.own.validation, spec.own.batch.sequence_length, Looks())
+        except BadData as error:
+            found[f"train.{error} (looked for on this machine)"] = None
+        except TrainerError as error:
+            found[f"train.{error}"] = None
+    return list(found)

@@ -5,68 +5,107 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lehr import formats
-from lehr.analysis.plan_json import free_nodes
+from lehr.analysis.gates import TITLES, expected
+from lehr.analysis.plan import RolloutPlan, RunPlan, SweepPlan
+from lehr.analysis.plan_json import free_nodes, stage_runs
 from lehr.cli.output import escaped, table
 from lehr.client.plan_server import places
+from lehr.specs import RolloutSpec
+from lehr.specs.stages import left_out
 from lehr.specs.sweep import STARTUP_TRIALS
 from lehr_trainer.planning.hardware import GPUS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from rich.table import Table
 
-    from lehr.analysis.plan import RunPlan, SweepPlan
     from lehr.schemas.cluster import ClusterView
+    from lehr.specs import Spec
 
 _NAMED = 4
 """Names of nodes in a line, at most."""
 
 
-def sweep_text(plan: SweepPlan, cluster: ClusterView | None) -> str:
-    plans = [trial for _, trial in plan.trials]
-    first = plans[0]
-    trials = len(plans) + plan.later
-    over = f"{plan.method} over {escaped(', '.join(plan.paths))}"
-    size = f"{trials} {'trial' if trials == 1 else 'trials'}"
-    if plan.later:
-        size += f" (the first {len(plans)} drawn at random, the others from results)"
-    elif plan.method == "tpe":
-        size += f" (all drawn at random: TPE chooses from point {STARTUP_TRIALS + 1} on)"
-    lines = [
-        f"[bold]{plan.name}[/]  {over}, {size}, {escaped(plan.metric)} {plan.goal}d",
+def plan_text(
+    spec: Spec, plan: RunPlan | SweepPlan | RolloutPlan, cluster: ClusterView | None
+) -> str:
+    """Return the plan as markup: the same lines for a run, for all trials and for each stage."""
+    if isinstance(plan, SweepPlan):
+        return "\n".join(_sweep_lines(plan, cluster))
+    if isinstance(plan, RolloutPlan):
+        assert isinstance(spec, RolloutSpec)
+        return "\n".join(_rollout_lines(spec, plan, cluster))
+    return "\n".join([f"[bold]{escaped(spec.name)}[/]", *_run_lines(plan, cluster)])
+
+
+def _run_lines(plan: RunPlan, cluster: ClusterView | None) -> list[str]:
+    place = f"{_gpus(plan.gpus, plan, cluster)}{plan.on_nodes}"
+    details = [_micro_batch_line(plan), *_phase_lines(plan)]
+    return [
+        *_need_lines([plan], details=details),
+        _line("place", f"{place}{_now(plan, cluster)}"),
+        _time_line(plan.seconds, plan.gpu_hours, plan.dollars, plan.basis),
+    ]
+
+
+def _need_lines(
+    plans: list[RunPlan], *, each: str = "", share: float = 1.0, details: Sequence[str] = ()
+) -> list[str]:
+    """Return the lines of what runs need but for their GPUs; ``details`` follow the memory."""
+    return [
         *_model_lines(plans),
-        _tokens_line(plans, each=" a trial"),
+        _tokens_line(plans, each=each),
         *_batch_lines(plans),
         *_corpus_lines(plans),
         *_replaced_lines(plans),
         _memory_line(plans),
+        *details,
         *_not_counted_lines(plans),
-        *_host_lines(plans, each=" a trial"),
-        *_disk_lines(plans, each=" a trial", share=plan.share),
-        _line("place", _places(plan, first, cluster)),
-        _time_line(plan.seconds, plan.gpu_hours, plan.dollars, first.basis),
+        *_host_lines(plans, each=each),
+        *_disk_lines(plans, each=each, share=share),
     ]
-    return "\n".join(lines)
 
 
-def run_text(name: str, plan: RunPlan, cluster: ClusterView | None) -> str:
-    place = f"{_gpus(plan.gpus, plan, cluster)}{plan.on_nodes}"
-    lines = [
-        f"[bold]{name}[/]",
-        *_model_lines([plan]),
-        _tokens_line([plan], each=""),
-        *_batch_lines([plan]),
-        *_corpus_lines([plan]),
-        *_replaced_lines([plan]),
-        _memory_line([plan]),
-        _micro_batch_line(plan),
-        *_phase_lines(plan),
-        *_not_counted_lines([plan]),
-        *_host_lines([plan], each=""),
-        *_disk_lines([plan], each=""),
-        _line("place", f"{place}{_now(plan, cluster)}"),
-        _time_line(plan.seconds, plan.gpu_hours, plan.dollars, plan.basis),
+def _sweep_lines(plan: SweepPlan, cluster: ClusterView | None) -> list[str]:
+    plans = [trial for _, trial in plan.trials]
+    over = f"{plan.method} over {escaped(', '.join(plan.paths))}"
+    size = formats.counted(len(plans) + plan.later, "trial")
+    if plan.later:
+        size += f" (the first {len(plans)} drawn at random, the others from results)"
+    elif plan.method == "tpe":
+        size += f" (all drawn at random: TPE chooses from point {STARTUP_TRIALS + 1} on)"
+    return [
+        f"[bold]{escaped(plan.name)}[/]  {over}, {size}, {escaped(plan.metric)} {plan.goal}d",
+        *_need_lines(plans, each=" a trial", share=plan.share),
+        _line("place", _places(plan, plans[0], cluster)),
+        _time_line(plan.seconds, plan.gpu_hours, plan.dollars, plans[0].basis),
     ]
-    return "\n".join(lines)
+
+
+def _rollout_lines(
+    spec: RolloutSpec, plan: RolloutPlan, cluster: ClusterView | None
+) -> Iterator[str]:
+    count = formats.counted(len(plan.stages), "stage")
+    yield f"[bold]{escaped(spec.name)}[/]  a rollout in {count}; a failed gate stops it"
+    for stage, need in plan.stages:
+        yield ""
+        yield f"{stage.number}  [bold]{escaped(stage.title)}[/]  [dim]{stage.name}[/]"
+        yield from _run_lines(need, cluster)
+        extra = [run for run in stage_runs(stage) if run["role"] != "train"]
+        if extra:
+            steps = " + ".join(f"{run['steps']:,}" for run in extra)
+            yield _line("", f"and {steps} steps to verify an exact resume")
+        if stage.last:
+            yield _line("", f"judged at step {stage.judge_after:,}, while the run continues")
+        width = max(len(TITLES[name]) for name in stage.gates)
+        for number, (name, gate) in enumerate(stage.gates.items()):
+            text = escaped(expected(name, stage).text) if gate.enabled else "off"
+            label = "" if number else "gates"
+            yield f"  {label:<8} [dim]{TITLES[name]:<{width}}[/]  {text}"
+    for left, why in left_out(spec).items():
+        yield ""
+        yield f"[dim]{left} is left out: {escaped(why)}[/]"
 
 
 def trials_table(plan: SweepPlan) -> Table:
@@ -243,7 +282,7 @@ def _phase_lines(plan: RunPlan) -> list[str]:
     lines = []
     for stage in plan.memory_stages:
         most = stage.stages
-        built = formats.size(stage.weights + stage.buffers + stage.overhead)
+        built = formats.size(stage.phases["resting"].parameters + stage.overhead)
         first = [f"built {built}"]
         first += [f"{name} {formats.size(most[name])}" for name in ("forward", "loss", "backward")]
         second = [f"{name} {formats.size(most[name])}" for name in ("optimizer", "evaluation")]

@@ -20,8 +20,8 @@ from lehr.cli.plan import (
     OverridesArgument,
     Price,
     SpecFile,
+    show_plan,
 )
-from lehr.cli.rollout_plan import show_rollout_plan
 from lehr.cli.watch import watch_until_end
 
 app = typer.Typer(rich_markup_mode=None)
@@ -49,10 +49,10 @@ def rollout(
 
     spec = read_to_launch(file, overrides, RolloutSpec, "rollout")
     if dry_run:
-        show_rollout_plan(spec, price=price, as_json=as_json, check=check)
+        show_plan(spec, price=price, as_json=as_json, check=check)
         return
     client = confirmed(
-        lambda: show_rollout_plan(spec, price=price),
+        lambda: show_plan(spec, price=price),
         lambda: [stage.train for stage in stages(spec)],
         yes=yes,
         as_json=as_json,

@@ -14,7 +14,7 @@ from lehr.cli.plan import (
     OverridesArgument,
     SpecFile,
     print_warnings,
-    show_run_plan,
+    show_plan,
 )
 from lehr.cli.watch import watch_until_end
 from lehr.errors import LehrError
@@ -46,7 +46,7 @@ def submit(
     given = [*(overrides or []), *([f"name={name}"] if name else [])]
     spec = read_to_launch(file, given, RunSpec, "run")
     if dry_run:
-        show_run_plan(spec, as_json=as_json, check=check)
+        show_plan(spec, as_json=as_json, check=check)
         return
     client = connect()
     refuse([spec], client)

@@ -21,7 +21,7 @@ from lehr.cli.plan import (
     Price,
     SpecFile,
     print_warnings,
-    show_sweep_plan,
+    show_plan,
 )
 from lehr.cli.watch import watch_until_end
 
@@ -47,10 +47,10 @@ def sweep(
 
     spec = read_to_launch(file, overrides, SweepSpec, "sweep")
     if dry_run:
-        show_sweep_plan(spec, price=price, as_json=as_json, each_trial=True, check=check)
+        show_plan(spec, price=price, as_json=as_json, each_trial=True, check=check)
         return
     client = confirmed(
-        lambda: show_sweep_plan(spec, price=price),
+        lambda: show_plan(spec, price=price),
         lambda: [run for _, run in expand(spec)],
         yes=yes,
         as_json=as_json,

@@ -11,19 +11,27 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from lehr.analysis.plan_fit import refuse_if_impossible, refuse_without_space
+from lehr.analysis.plan import (
+    RolloutPlan,
+    RunPlan,
+    SweepPlan,
+    plan_run,
+    plan_sweep,
+    refuse_if_impossible,
+    refuse_without_space,
+)
 from lehr.analysis.plan_kind import SIZES, differences, traits
 from lehr.analysis.plan_time import Measured
 from lehr.control.resources import cpu_places, is_type
 from lehr.errors import LehrError, PlanRefused
-from lehr.specs import RunSpec
+from lehr.specs import RunSpec, SweepSpec, expand, stages
 from lehr_trainer.planning.hardware import find_gpu
 
 if TYPE_CHECKING:
-    from lehr.analysis.plan import RunPlan
+    from lehr.analysis.replaced_parts import BuiltModel
     from lehr.client import Client, Run
     from lehr.schemas.cluster import ClusterView, NodeView
-    from lehr.specs import Resources
+    from lehr.specs import Resources, Spec
 
 _RUNS = 100
 """Newest completed runs that a plan looks at."""
@@ -59,6 +67,56 @@ class PlanServer:
         if self.cluster is None:
             return None
         return min(places(need, self.cluster) for need in set(needs)) or None
+
+    def plan(
+        self,
+        spec: Spec,
+        *,
+        price: float | None = None,
+        built: Callable[[RunSpec], BuiltModel | None] = lambda _run: None,
+    ) -> tuple[RunPlan | SweepPlan | RolloutPlan, PlanRefused | None]:
+        """Plan a run, sweep or rollout for this cluster, with the error if it cannot work.
+
+        Args:
+            spec: for Lehr's trainer.
+            price: dollars per GPU-hour.
+            built: counts the project's own model.
+        """
+        plan: RunPlan | SweepPlan | RolloutPlan
+        if isinstance(spec, SweepSpec):
+            trials = expand(spec)
+            plan = plan_sweep(
+                spec,
+                [(point, self.on_this_cluster(run)) for point, run in trials],
+                price=price,
+                places=self.places(run.resources for _, run in trials),
+                before=self.measured,
+                built=built,
+            )
+            pairs = zip(trials, plan.trials, strict=True)
+            runs = [(run, trial) for (_, run), (_, trial) in pairs]
+        else:
+            made = [] if isinstance(spec, RunSpec) else stages(spec)
+            alone = [spec] if isinstance(spec, RunSpec) else [stage.train for stage in made]
+            runs = [
+                (
+                    run,
+                    plan_run(
+                        self.on_this_cluster(run),
+                        price=price,
+                        before=self.measured,
+                        built=built(run),
+                    ),
+                )
+                for run in alone
+            ]
+            plans = [each for _, each in runs]
+            plan = RolloutPlan(list(zip(made, plans, strict=True))) if made else plans[0]
+        try:
+            self.refuse(runs, plan.places if isinstance(plan, SweepPlan) else 1)
+        except PlanRefused as error:
+            return plan, error
+        return plan, None
 
     def on_this_cluster(self, spec: RunSpec) -> RunSpec:
         """Return the spec with the kind of GPU that it will get, where the cluster has one kind.

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from lehr.analysis.plan import RunPlan, plan_run, plan_sweep
-from lehr.analysis.plan_json import plan_json, rollout_json, sweep_json
+from lehr.analysis.plan_json import spec_json
 from lehr.client.plan_server import PlanServer
 from lehr.errors import NotFound
 from lehr.mcp_server.answers import Answer, brief_plan, brief_queued, brief_run, brief_trial
 from lehr.mcp_server.launching import Overrides, Ref, SpecText
 from lehr.schemas.base import Page
 from lehr.schemas.runs import RunView
-from lehr.specs import RunSpec, Spec, SweepSpec, expand, load_spec, stages
+from lehr.specs import Spec, load_spec
 
 if TYPE_CHECKING:
     from lehr.client import Client, Sweep
@@ -213,21 +212,7 @@ def planned(client: Client, spec: Spec) -> Answer:
     Raises:
         PlanRefused: a run does not fit in the requested GPU.
     """
-    server = PlanServer(lambda: client)
-
-    def of_run(run: RunSpec) -> RunPlan:
-        plan = plan_run(server.on_this_cluster(run), before=server.measured)
-        server.refuse([(run, plan)])
-        return plan
-
-    if isinstance(spec, RunSpec):
-        return {"kind": "run", "name": spec.name, "plan": plan_json(of_run(spec))}
-    if not isinstance(spec, SweepSpec):
-        return rollout_json(spec, [(stage, of_run(stage.train)) for stage in stages(spec)])
-    trials = expand(spec)
-    places = server.places(run.resources for _, run in trials)
-    here = [(point, server.on_this_cluster(run)) for point, run in trials]
-    sweep = plan_sweep(spec, here, places=places, before=server.measured)
-    pairs = zip(trials, sweep.trials, strict=True)
-    server.refuse([(run, plan) for (_, run), (_, plan) in pairs], sweep.places)
-    return {"kind": "sweep", **sweep_json(sweep)}
+    plan, refused = PlanServer(lambda: client).plan(spec)
+    if refused is not None:
+        raise refused
+    return spec_json(spec, plan)

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from lehr.analysis.plan import model_name, plan_run, plan_sweep
+from lehr.analysis.plan import RolloutPlan, model_name, plan_run, plan_sweep
 from lehr.analysis.plan_time import Measured
-from lehr.cli.plan_text import run_text, sweep_text
+from lehr.cli.plan_text import plan_text
 from lehr.examples import LR_GRID, LR_GRID_SMALL
 from lehr.formats import millions
-from lehr.specs import RunSpec, SweepSpec, expand, load_spec
+from lehr.specs import RunSpec, SweepSpec, expand, load_spec, stages
 from lehr_testing.paths import DATA, ROOT
 from lehr_trainer.configs.train import LengthStage
 from lehr_trainer.planning.counts import flops_per_token
@@ -62,10 +62,10 @@ def test_plan_of_a_mix_has_the_tokens_of_each_corpus():
     plan = plan_run(grid(MIX).run)
     assert plan.corpus_tokens == {"web": 49_152_000, "own": 16_384_000}
     assert plan_run(grid().run).corpus_tokens == {}
-    text = run_text("mixed", plan, None)
+    text = plan_text(grid(MIX).run, plan, None)
     assert "web   49.2 M tokens, 75.0% of training" in text
     spec = grid(MIX, "parameters={train.data.corpus.parts.own.weight: {values: [1, 3]}}")
-    text = sweep_text(plan_sweep(spec, expand(spec)), None)
+    text = plan_text(spec, plan_sweep(spec, expand(spec)), None)
     assert "own   16.4 M to 32.8 M tokens, 25.0% to 50.0% of training" in text
 
 
@@ -79,7 +79,7 @@ def test_plan_of_a_mix_has_the_tokens_of_each_corpus():
 def test_plan_of_a_search_says_which_trials_are_random(trials, says):
     parameters = "parameters={train.optimizer.lr: {min: 1e-4, max: 1e-2}}"
     spec = grid("method=tpe", f"trials={trials}", parameters)
-    assert says in sweep_text(plan_sweep(spec, expand(spec)), None)
+    assert says in plan_text(spec, plan_sweep(spec, expand(spec)), None)
 
 
 def test_time_and_cost_follow_from_flops_and_the_dense_peak():
@@ -164,3 +164,14 @@ def test_plan_counts_trials_that_tpe_will_choose() -> None:
     assert plan.gpu_hours is not None
     assert first.gpu_hours is not None
     assert plan.gpu_hours == pytest.approx(40 * first.gpu_hours)
+
+
+def test_each_stage_of_a_rollout_shows_what_a_run_does():
+    spec = load_spec(ROOT / "sweeps" / "rollout_llama_1b.yaml")
+    planned = RolloutPlan([(stage, plan_run(stage.train, price=3.0)) for stage in stages(spec)])
+    shown = plan_text(spec, planned, None)
+    for stage, plan in planned.stages:
+        assert f"{stage.number}  [bold]" in shown
+        if plan.gpus:
+            assert f"${plan.gpu_hours * 3.0:,.2f}" in shown, stage.name
+    assert shown.count("  memory ") == len(planned.stages)

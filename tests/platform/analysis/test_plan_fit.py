@@ -6,10 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lehr.analysis.plan import plan_run
+from lehr.analysis.plan import plan_run, refuse_if_impossible, refuse_without_space
 from lehr.analysis.plan_fit import (
-    refuse_if_impossible,
-    refuse_without_space,
     usable_bytes,
     ways_to_fit,
 )

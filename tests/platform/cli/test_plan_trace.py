@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from lehr_testing import cli
 
 RUN: dict[str, Any] = {
@@ -43,28 +41,6 @@ def written(folder: Path, **changes: Any) -> str:
     return str(path)
 
 
-@pytest.mark.nightly  # The next test prints the same table.
-def test_the_trace_stands_beside_the_formula_of_each_stage(tmp_path: Path) -> None:
-    done = call("plan", written(tmp_path), "--trace", "--json", folder=tmp_path)
-    found = json.loads(done.stdout)
-    trace, stages = found["trace"], found["plan"]["memory_stages"]
-    assert (trace["device"], trace["ranks"], trace["notes"]) == ("cpu", 2, [])
-    shapes = [[4, 128], [2, 256]]
-    assert [stage["shape"] for stage in trace["stages"]] == shapes
-    assert [stage["shape"] for stage in stages] == shapes
-    for stage, own in zip(trace["stages"], stages, strict=True):
-        # The run is one for a CPU, so its own plan is that of what was traced.
-        assert stage["planned"] == own["phases"]
-        assert stage["traced"].keys() == own["phases"].keys()
-        most = {
-            name: max(phase["total"] for phase in stage[name].values())
-            for name in ("planned", "traced")
-        }
-        percent = 100 * (most["planned"] / most["traced"] - 1)
-        assert stage["difference_percent"] == pytest.approx(percent, abs=0.01)
-        assert abs(percent) < 5
-
-
 def test_the_plan_shows_each_stage_and_phase_without_a_trace(tmp_path: Path) -> None:
     text = call("plan", written(tmp_path), folder=tmp_path).stdout
     for shape in ("[4, 128]", "[2, 256]"):
@@ -82,15 +58,6 @@ def test_the_text_says_how_both_figures_were_obtained(tmp_path: Path) -> None:
     assert "on fake CPU tensors, counted by torch's MemTracker" in text
     for kind in ("parameters", "gradients", "optimizer state", "activations", "temporaries"):
         assert f"{kind} in " in text
-
-
-@pytest.mark.nightly  # trainer/diagnostics/test_memory_trace.py has the errors of the trace.
-def test_what_the_trainer_cannot_trace_is_one_error(tmp_path: Path) -> None:
-    path = written(tmp_path)
-    fp8 = ("train.precision.fp8.recipe=te_delayed", "train.device=auto")
-    bf16 = "train.precision.compute=bf16"
-    refused = call("plan", path, "--trace", *fp8, bf16, folder=tmp_path, code=2)
-    assert "precision.fp8.recipe: te_delayed cannot be traced" in " ".join(refused.stderr.split())
 
 
 def test_sweep_cannot_be_traced(tmp_path: Path) -> None:
