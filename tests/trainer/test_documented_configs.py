@@ -81,12 +81,12 @@ def test_plan_covers_smaller_optimizers_and_gpt2(tmp_path: Path) -> None:
     def plan(**changes: Any) -> Any:
         return training_memory(TrainConfig.model_validate({**train_values(tmp_path), **changes}))
 
-    adamw = plan().optimizer
-    assert plan(optimizer={"name": "adamw8bit"}).optimizer < adamw
-    assert plan(optimizer={"name": "muon"}).optimizer < adamw
+    adamw = plan().phases["resting"].optimizer
+    assert plan(optimizer={"name": "adamw8bit"}).phases["resting"].optimizer < adamw
+    assert plan(optimizer={"name": "muon"}).phases["resting"].optimizer < adamw
     gpt2 = plan(model="gpt2-134m")
-    assert gpt2.weights == 4 * 134_601_216
-    assert gpt2.activations > 0
+    assert gpt2.phases["resting"].parameters == 4 * 134_601_216
+    assert gpt2.kept > 0
 
 
 def test_gpt2_flops_are_six_per_weight_plus_attention(tmp_path: Path) -> None:

@@ -149,11 +149,9 @@ for joined in ("none", "block"):
         LLAMA, "bf16", {"compile": {"scope": joined, "joint_products": True}}
     )
 QUICK = {
-    "llama-bf16-plain",
     "llama-bf16-block",
     "llama-bf16-8-ranks",
     "gpt2-bf16-muon",
-    "gpt2-fp32-small-chunks",
     "llama-bf16-bitsandbytes",
     "llama-bf16-tensorwise-none-plain",
 }
@@ -205,11 +203,6 @@ def test_compiled_model_keeps_to_the_bounds_that_a_plan_names(model: str, policy
     for phase, moment in plan.phases.items():
         assert 0.97 <= stage.phases[phase].total / moment.total <= 1.12, phase
     assert stage.peak.total == pytest.approx(plan.peak, rel=0.03)
-
-
-def test_the_grid_is_large_enough() -> None:
-    assert len(GRID) >= 150
-    assert GRID.keys() > QUICK
 
 
 def test_the_trace_shows_what_the_allocator_hands_out() -> None:
@@ -266,16 +259,6 @@ def test_the_trace_shows_what_the_allocator_hands_out() -> None:
     assert traced.peak.total == pytest.approx(most, rel=0.02)
 
 
-def test_buckets_are_there_between_steps_and_ranks_share_the_batch() -> None:
-    values = {"model": {**GPT2, "num_hidden_layers": 1}, "batch": sized(16)}
-    alone = trace_memory(config(**values, precision={"compute": "fp32"})).stages[0]
-    shared = trace_memory(config(**values, precision={"compute": "fp32"}), 4).stages[0]
-    assert (alone.shape, shared.shape) == ((16, 512), (4, 512))
-    assert alone.phases["resting"].gradients == 0
-    buckets = shared.phases["resting"].gradients
-    assert buckets == pytest.approx(shared.phases["optimizer"].parameters, rel=1e-3)
-
-
 def test_the_trace_of_a_cuda_run_names_what_differs() -> None:
     asked = config(model=LLAMA, batch=sized(8), device="auto", attention={"backend": "fa3"})
     traced, notes = traceable(asked, "cpu")
@@ -329,4 +312,4 @@ def test_a_unfused_norm_is_planned_for_a_cpu_only() -> None:
     }
     on_cpu = training_memory(config(**values))
     on_cuda = training_memory(config(**values, device="cuda"))
-    assert on_cpu.activations - on_cuda.activations == 33 * 2048 * 4 * 8 * 2048
+    assert on_cpu.kept - on_cuda.kept == 33 * 2048 * 4 * 8 * 2048

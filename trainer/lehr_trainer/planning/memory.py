@@ -33,119 +33,17 @@ class MemoryPlan:
 
     shape: tuple[int, int]
     """[B, T] of a forward pass."""
-    weights: int
-    buffers: int
-    """The model's constant tables."""
-    gradients: int
-    optimizer: int
-    weight_copies: int
-    """16-bit copies of the linears' weights, which autocast keeps for the backward pass."""
-    forward_copies: int
-    """Further copies that exist until the end of the forward pass: of parts that are recomputed."""
-    activations: int
-    """What all layers keep for the backward pass of one micro-batch."""
-    forward_workspace: int
-    """What the forward pass allocates beyond what it keeps, at its moment of most memory."""
-    head_table: int
-    """The gradient of the head's weight; a tied one waits for that of the embedding."""
-    embedding_table: int
-    """The gradient of the embedding."""
-    tied: bool
-    final_norm: int
-    """Gradients of the last norm, less what is freed by then."""
-    last_layer: int
-    """What the last layer recomputes and its gradients, less what is freed by then."""
-    first_layer: int
-    """The same of the first layer, and what it kept."""
-    stream: int
-    """Gradient of the residual stream, at the embedding."""
-    of_layer: int
-    """Gradients of one layer's weights."""
-    loss: int
-    """Most bytes that the head and its cross entropy hold in the forward pass."""
-    loss_backward: int
-    """The same in the backward pass."""
-    optimizer_workspace: int
-    """Most bytes that the update allocates, besides gradients and state."""
-    evaluation_workspace: int
-    """Most bytes that a forward pass on held-out tokens allocates."""
+    phases: dict[str, MemoryMoment]
+    """The moment of most memory of each phase, without ``overhead``."""
     overhead: int
-    keeps_gradients: bool
-    """Gradients live through the forward pass: accumulation, or buckets of DDP."""
-    gradients_rest: bool
-    """Gradients live between two steps: buckets of DDP, or CUDA graphs."""
     checkpoint_copy: int
     """Bytes of host memory on rank 0 (and so in no phase): the copy of the state that asynchronous
     saves write from. 0 if saves block."""
 
-    def _moment(
-        self, *, gradients: int = 0, activations: int = 0, temporaries: int = 0
-    ) -> MemoryMoment:
-        return MemoryMoment(
-            parameters=self.weights + self.buffers,
-            gradients=gradients,
-            optimizer=self.optimizer,
-            activations=activations,
-            temporaries=temporaries,
-        )
-
     @property
     def kept(self) -> int:
         """Bytes that the forward pass keeps for the backward pass."""
-        return self.weight_copies + self.activations
-
-    @property
-    def _held(self) -> int:
-        """Bytes of the gradients that exist in the forward pass."""
-        return self.gradients if self.keeps_gradients else 0
-
-    @property
-    def phases(self) -> dict[str, MemoryMoment]:
-        """The moment of most memory of each phase, without ``overhead``."""
-        resting = self.gradients if self.gradients_rest else 0
-        in_forward = self.forward_copies + self.forward_workspace
-        return {
-            "resting": self._moment(gradients=resting),
-            "forward": self._moment(
-                gradients=self._held, activations=self.kept, temporaries=in_forward
-            ),
-            "loss": self._moment(
-                gradients=self._held, activations=self.kept, temporaries=self.loss
-            ),
-            "backward": max(self._backward(), key=lambda moment: moment.total),
-            "optimizer": self._moment(
-                gradients=self.gradients, temporaries=self.optimizer_workspace
-            ),
-            "evaluation": self._moment(gradients=resting, temporaries=self.evaluation_workspace),
-        }
-
-    def _backward(self) -> list[MemoryMoment]:
-        """List the moments of which one takes most: loss, last norm, last layer, first, embedding.
-
-        In between, gradients of weights come and activations go, so the most is at one end.
-        """
-        held = self.keeps_gradients
-        head = 0 if self.tied or held else self.head_table
-        # The head's gradient, until it is added to the embedding's or to what is held.
-        waiting = self.head_table if self.tied else 0
-        layers = self.gradients - self.embedding_table - (0 if self.tied else self.head_table)
-        at_first = head + layers - self.of_layer
-        at_end = head + layers
-
-        def moment(gradients: int, activations: int, temporaries: int) -> MemoryMoment:
-            return self._moment(
-                gradients=self.gradients if held else gradients,
-                activations=activations,
-                temporaries=temporaries,
-            )
-
-        return [
-            moment(0, self.kept, self.loss_backward),
-            moment(head, self.kept, waiting + self.final_norm),
-            moment(head, self.kept, waiting + self.last_layer),
-            moment(at_first, 0, waiting + self.first_layer),
-            moment(at_end, 0, waiting + self.embedding_table + self.stream),
-        ]
+        return self.phases["forward"].activations
 
     @property
     def stages(self) -> dict[str, int]:
@@ -182,7 +80,7 @@ def memory_by_stage(config: TrainConfig, world_size: int = 1) -> list[MemoryPlan
 
 
 def _plan(config: TrainConfig, world_size: int, shape: tuple[int, int]) -> MemoryPlan:
-    model, batch, policy = config.model, config.batch, config.activation_checkpointing.policy
+    model, batch = config.model, config.batch
     counts = parameter_counts(model)
     tokens = shape[0] * shape[1]
     on_cpu = config.device == "cpu"
@@ -190,63 +88,108 @@ def _plan(config: TrainConfig, world_size: int, shape: tuple[int, int]) -> Memor
     half = compute in {"bf16", "fp16"} or (compute == "auto" and not on_cpu)
     kernels = Kernels.of(config, half=half, length=shape[1])
     head = _head_size(model, kernels, tokens)
-    optimizer = config.optimizer.state_bytes(counts)
-    copies = weight_copies(config, counts, half=half)
-    layer = layers.layer_bytes(model, kernels)
-    recomputing = recomputing_layers(config)
-    dropped = layer.dropped(policy) if recomputing else 0
-    kept = activation_bytes_per_token(model, kernels) - recomputing * dropped
-    again = layer.recomputed_for_mlp(policy) if recomputing else 0
-    last_recomputes = (model.num_hidden_layers - 1) % config.activation_checkpointing.every == 0
-    final = layers.final_bytes(model, kernels)
-    of_first, of_last = (
-        layers.mlp_gradient_bytes(model, kernels, again=again > 0 and recomputes)
-        for recomputes in (True, last_recomputes)
-    )
-    in_last = layers.fp8_cast_bytes(model, kernels)
-    if last_recomputes:
-        in_last = max(in_last, layers.forward_bytes(model, kernels, policy))
-    in_last = max(0, in_last - final)
-    # Once more beside those that are kept, in the last layer that computes attention.
-    scores = FP32 * model.num_attention_heads * kernels.scores
-    # The last norm's result, before it is rounded.
-    at_end = FP32 * model.hidden_size if half and head.width == BF16 else 0
-    table = FP32 * model.vocab_size * model.hidden_size
+    state = config.optimizer.state_bytes(counts)
+    all_gradients = FP32 * counts.total
+    # Buckets of DDP and CUDA graphs keep gradients between two steps, accumulation until an update.
     rests = world_size > 1 or config.compile.cuda_graphs
+    holds = rests or batch.tokens_per_step // world_size > tokens
+
+    def moment(*, gradients: int = 0, activations: int = 0, temporaries: int = 0) -> MemoryMoment:
+        return MemoryMoment(
+            parameters=FP32 * counts.total + _buffer_bytes(model),
+            gradients=all_gradients if holds else gradients,
+            optimizer=state,
+            activations=activations,
+            temporaries=temporaries,
+        )
+
+    copies = weight_copies(config, counts, half=half)
+    layer = _LayerMemory.of(config, kernels)
+    kept = copies + tokens * layer.kept
+    passing = _passing_copies(kernels, counts) - (0 if kernels.compiled else copies)
+    # The head's gradient is a table of its own; a tied one waits for that of the embedding, with
+    # which it is one weight.
+    table, tied = FP32 * model.vocab_size * model.hidden_size, counts.head == 0
+    embedding_table = FP32 * counts.embedding
+    waiting, of_head = (table, 0) if tied else (0, table)
+    of_layers = all_gradients - embedding_table - of_head
+    stream = tokens * FP32 * model.hidden_size
+    # In between, gradients of weights come and activations go, so the most is at one end.
+    backward = [
+        moment(activations=kept, temporaries=config.loss.backward_bytes(head)),
+        moment(
+            gradients=of_head, activations=kept, temporaries=waiting + tokens * layer.final_norm
+        ),
+        moment(gradients=of_head, activations=kept, temporaries=waiting + tokens * layer.last),
+        moment(
+            gradients=of_head + of_layers - FP32 * counts.layers // model.num_hidden_layers,
+            temporaries=waiting + tokens * layer.first,
+        ),
+        moment(gradients=of_head + of_layers, temporaries=waiting + embedding_table + stream),
+    ]
+    resting = replace(moment(), gradients=all_gradients if rests else 0)
+    update = config.optimizer.update_workspace_bytes(counts, ranks=world_size, on_cpu=on_cpu)
+    evaluation = _evaluation_bytes(config, world_size, counts, kernels)
     return MemoryPlan(
         shape=shape,
-        weights=FP32 * counts.total,
-        buffers=_buffer_bytes(model),
-        gradients=FP32 * counts.total,
-        optimizer=optimizer,
-        weight_copies=copies,
-        forward_copies=_passing_copies(kernels, counts) - (0 if kernels.compiled else copies),
-        activations=tokens * kept,
-        forward_workspace=tokens * max(in_last, at_end, scores - layer.mlp - final),
-        head_table=table,
-        embedding_table=FP32 * counts.embedding,
-        tied=counts.head == 0,
-        final_norm=tokens
-        * (layers.final_norm_bytes(model, kernels) - (final - FP32 * model.hidden_size)),
-        last_layer=tokens
-        * max(
-            of_last + (again if last_recomputes else 0) - final,
-            layers.score_gradients(kernels) * scores + FP32 * model.hidden_size - layer.mlp - final,
-        ),
-        first_layer=tokens * (of_first + layer.all - dropped + again),
-        stream=tokens * FP32 * model.hidden_size,
-        of_layer=FP32 * counts.layers // model.num_hidden_layers,
-        loss=config.loss.forward_bytes(head),
-        loss_backward=config.loss.backward_bytes(head),
-        optimizer_workspace=config.optimizer.update_workspace_bytes(
-            counts, ranks=world_size, on_cpu=on_cpu
-        ),
-        evaluation_workspace=_evaluation_bytes(config, world_size, counts, kernels),
+        phases={
+            "resting": resting,
+            "forward": moment(activations=kept, temporaries=passing + tokens * layer.forward),
+            "loss": moment(activations=kept, temporaries=config.loss.forward_bytes(head)),
+            "backward": max(backward, key=lambda each: each.total),
+            "optimizer": moment(gradients=all_gradients, temporaries=update),
+            "evaluation": replace(resting, temporaries=evaluation),
+        },
         overhead=0 if on_cpu else _OVERHEAD_BYTES,
-        keeps_gradients=rests or batch.tokens_per_step // world_size > tokens,
-        gradients_rest=rests,
-        checkpoint_copy=FP32 * counts.total + optimizer if config.checkpoint.asynchronous else 0,
+        checkpoint_copy=FP32 * counts.total + state if config.checkpoint.asynchronous else 0,
     )
+
+
+@dataclass(frozen=True)
+class _LayerMemory:
+    """Bytes for a token in a micro-batch, over all layers; less what is freed by then."""
+
+    kept: int
+    """What all layers keep for the backward pass."""
+    forward: int
+    """What the forward pass allocates beyond what it keeps, at its moment of most memory."""
+    final_norm: int
+    """Gradients of the last norm."""
+    last: int
+    """What the last layer recomputes and its gradients."""
+    first: int
+    """The same of the first layer, and what it kept."""
+
+    @classmethod
+    def of(cls, config: TrainConfig, kernels: Kernels) -> _LayerMemory:
+        model, recompute = config.model, config.activation_checkpointing
+        layer = layers.layer_bytes(model, kernels)
+        recomputing = recomputing_layers(config)
+        dropped = layer.dropped(recompute.policy) if recomputing else 0
+        again = layer.recomputed_for_mlp(recompute.policy) if recomputing else 0
+        last_recomputes = (model.num_hidden_layers - 1) % recompute.every == 0
+        final = layers.final_bytes(model, kernels)
+        of_first, of_last = (
+            layers.mlp_gradient_bytes(model, kernels, again=again > 0 and recomputes)
+            for recomputes in (True, last_recomputes)
+        )
+        in_last = layers.fp8_cast_bytes(model, kernels)
+        if last_recomputes:
+            in_last = max(in_last, layers.forward_bytes(model, kernels, recompute.policy))
+        # Once more beside those that are kept, in the last layer that computes attention.
+        scores = FP32 * model.num_attention_heads * kernels.scores
+        # The last norm's result, before it is rounded.
+        rounds = kernels.half and layers.hidden_width(model, kernels) == BF16
+        hidden = FP32 * model.hidden_size
+        gradients = of_last + (again if last_recomputes else 0) - final
+        of_scores = layers.score_gradients(kernels) * scores + hidden - layer.mlp - final
+        return cls(
+            kept=activation_bytes_per_token(model, kernels) - recomputing * dropped,
+            forward=max(0, in_last - final, hidden if rounds else 0, scores - layer.mlp - final),
+            final_norm=layers.final_norm_bytes(model, kernels) - (final - hidden),
+            last=max(gradients, of_scores),
+            first=of_first + layer.all - dropped + again,
+        )
 
 
 def _head_size(model: ModelConfig, kernels: Kernels, tokens: int) -> HeadSize:
