@@ -32,10 +32,6 @@ CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 MAY_SKIP = {
     "tests/platform/cli/test_completion.py::*": "zsh and fish need not be installed",
     "tests/platform/client/test_token.py::test_network_*": "a network namespace needs privileges",
-    "tests/repository/test_deploy.py::*systemd*": "a container has no systemd",
-    "tests/repository/test_proxy.py::test_caddy_*": "Caddy need not be installed",
-    "tests/repository/test_monitoring_files.py::test_prom*": "Prometheus need not be installed",
-    "tests/repository/test_monitoring_files.py::test_grafanas_*": "nor Grafana's library",
     "tests/gpu/*": "kernels that not every GPU has",
     "tests/faults/*": "network and pid namespaces and mounts need privileges",
     "tests/trainer/*::test_a_full_disk_*": "mounting a small disk needs root",
