@@ -61,11 +61,12 @@ simulate: $(STAMPS)/dev  ## The control plane in virtual time, with faults; SEED
 test-unit: $(STAMPS)/dev  ## The fast tests only
 	$(PYTEST) $(EVERY_CHANGE) -n 2 --dist loadgroup tests/platform tests/trainer tests/api --ignore tests/trainer/process $(ARGS)
 
-check: $(STAMPS)/dev check-js  ## Linters, types, layers; types, lint and unit tests of the JavaScript
+check: $(STAMPS)/dev check-js  ## Linters, types, layers, size; types, lint and unit tests of the JavaScript
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(PYTEST) -q -s tests/repository/test_file_sizes.py
 
 coverage: $(STAMPS)/dev $(STAMPS)/chromium  ## Which lines the tests of every change run, in this process and its workers
 	$(PYTEST) $(EVERY_CHANGE) -n 4 $(WORKERS) --cov --cov-report term:skip-covered --cov-report html $(or $(ARGS),tests)

@@ -1,7 +1,5 @@
 """The server as a process: one per home, published address, clean stop and restart."""
 
-import json
-import os
 import resource
 import signal
 import socket
@@ -9,7 +7,6 @@ import threading
 
 import pytest
 
-from lehr_testing.api import RUN_SPEC
 from lehr_testing.processes import Process
 from lehr_testing.server import alive
 
@@ -31,43 +28,6 @@ def start(tmp_path):
     yield begin
     for process in started:
         process.end()
-
-
-@pytest.mark.nightly  # tests/e2e starts and restarts servers.
-def test_server_publishes_its_address_locks_its_home_and_restarts(start, tmp_path):
-    (tmp_path / "home").mkdir(mode=0o755)
-    server = start().ready()
-    home = server.home
-    assert server.info()["url"] == f"http://127.0.0.1:{server.port}"
-    assert server.info()["pid"] == server.child.pid
-    assert (home / "token").stat().st_mode & 0o777 == 0o600
-    assert home.stat().st_mode & 0o777 == 0o700
-    key = {"Idempotency-Key": "k"}
-    with server.http() as http:
-        assert http.get("/api/v1/health").json()["status"] == "ok"
-        assert http.get("/api/v1/cluster").json()["state"] in {"starting", "down"}
-        first = http.post("/api/v1/runs", json={"spec": RUN_SPEC}, headers=key)
-        assert first.status_code == 201, first.text
-
-    second = start("--host", "127.0.0.1")
-    assert second.wait() == 2
-    output = "".join(second.output)
-    assert str(server.child.pid) in output
-    assert "Traceback" not in output
-    assert server.info()["pid"] == server.child.pid
-
-    os.kill(server.child.pid, signal.SIGKILL)
-    server.wait()
-    again = start().ready()
-    with again.http() as http:
-        replayed = http.post("/api/v1/runs", json={"spec": RUN_SPEC}, headers=key)
-        assert replayed.json()["id"] == first.json()["id"]
-        assert http.get("/api/v1/runs").json()["total"] == 1
-        missing = http.get("/api/v1/runs/nothing")
-        assert missing.status_code == 404
-    log = (home / "logs" / "server.log").read_text()
-    assert all(json.loads(line)["event"] for line in log.splitlines())
-    assert (home / "token").read_text().strip() not in log
 
 
 def test_a_server_stops_on_a_signal_despite_open_event_streams(start):

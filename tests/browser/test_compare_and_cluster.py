@@ -10,14 +10,11 @@ from playwright.sync_api import expect
 
 from lehr.control.lifecycle import RunState
 from lehr_testing import seeding
-from lehr_testing.api import served
 
-from .conftest import Lehr, Visit, World, visiting
+from .conftest import Lehr, Visit, World
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from playwright.sync_api import Browser, Route
+    from playwright.sync_api import Route
 
 pytestmark = pytest.mark.browser
 
@@ -137,15 +134,3 @@ def test_queue_has_expected_starts_and_its_priorities_can_be_changed(visit: Visi
     expect(page.locator("#run-head")).to_contain_text(
         re.compile(r"expected to start in about (59 m|1 h), when big-run ends: 600 steps left")
     )
-
-
-@pytest.mark.nightly  # tests/api has both requests.
-def test_node_is_drained_with_a_reason_and_readmitted(browser: Browser, tmp_path: Path) -> None:
-    with served(tmp_path / "home") as (api, url), visiting(browser, url) as visit:
-        page = visit.open("/cluster")
-        page.get_by_role("button", name="Drain n1").click()
-        page.get_by_role("textbox", name="reason").fill("its fans are replaced")
-        page.get_by_role("button", name="Drain the node").click()
-        page.get_by_role("button", name="Readmit n1").click()
-        page.get_by_role("button", name="Drain n1").wait_for()
-        assert api.dispatcher.excluded == {}

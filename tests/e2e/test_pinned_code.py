@@ -98,47 +98,6 @@ def spec_of(corpus: Path, name: str, **more) -> dict:
     )
 
 
-@pytest.mark.nightly  # platform/programs/test_resume.py resumes with a capsule at each change.
-def test_killed_and_forked_runs_train_with_the_code_that_was_pinned(server, corpus, checkout):
-    client = server.client()
-    checkout.submit("submit", spec_of(corpus, "to-kill", steps=16))
-    killed = client.run("to-kill")
-    until(
-        lambda: killed.refresh().view.step and killed.view.step >= 6,
-        within_s=120,
-        what="six steps",
-    )
-    checkout.edit(0.25)
-    for pid in rank_pids(f"{killed.id}-1"):
-        os.kill(pid, signal.SIGKILL)
-    killed.wait(timeout_s=300)
-    assert killed.state == "completed", killed.reason
-    assert len(killed.detail.attempts) == 2
-
-    checkout.lehr("fork", "to-kill", "--step", "8", "--name", "same")
-    checkout.lehr("fork", "to-kill", "--step", "8", "--name", "current", "--code", "current")
-    same, current = client.run("same").wait(timeout_s=300), client.run("current")
-    current.wait(timeout_s=300)
-
-    checkout.edit(0.5)
-    alone = checkout.weights_without_platform(killed)
-    of = {one.name: weights(server.home / "runs" / one.id) for one in (killed, same, current)}
-    assert of["to-kill"] == of["same"] == alone
-    assert of["current"] != alone
-    digest = killed.detail.spec["code"]["digest"]
-    assert same.detail.spec["code"]["digest"] == digest
-    changes = client.code_diff("to-kill", "current").changes
-    assert [change.name for change in changes] == ["trainer/lehr_trainer/configs/lr_factor.py"]
-    assert "+        return 0.25" in changes[0].patch
-
-    attempts = layout.attempts(server.home / "runs" / killed.id)
-    manifest = yaml.safe_load((layout.checkpoints(attempts[-1])[-1] / "manifest.json").read_text())
-    assert manifest["code"] == digest
-    assert digest in (server.home / "runs" / killed.id / layout.CONFIG).read_text()
-    compared = client.compare("to-kill", "current")
-    assert "code.digest" in {difference.path for difference in compared.differences}
-
-
 @pytest.mark.nightly  # tests/platform/node/test_code_fetcher.py fetches and verifies.
 def test_run_that_moves_to_another_node_takes_its_code_along(server, corpus, checkout):
     client = server.client()

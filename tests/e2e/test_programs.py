@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-import torch
 import yaml
 
 from lehr_testing.program_attempts import prepare_chars
-from lehr_testing.server import events, marked_processes
-from lehr_testing.waiting import until
-from lehr_trainer.contract import layout
+from lehr_testing.server import events
 
 pytestmark = [
     pytest.mark.slow,
@@ -116,55 +108,6 @@ def test_script_that_everybody_starts_with_is_swept_over_two_rates(server, proje
     failed.wait(timeout_s=300)
     assert failed.state == "failed"
     assert wrong in failed.reason
-
-
-def tensors_of(path: Path) -> dict[str, torch.Tensor]:
-    """Load the weights and the optimizer's state of a checkpoint of the script."""
-    saved = torch.load(path)
-    state = saved["optimizer"]["state"]
-    return saved["model"] | {f"{n}.{name}": x for n in state for name, x in state[n].items()}
-
-
-@pytest.mark.nightly  # test_supervisor.py and test_resume.py pause, kill and resume programs.
-def test_killed_script_resumes_from_what_it_saved_with_its_pinned_code(server, project):
-    client = server.client()
-    outside = project.parent / "outside"
-    shutil.copytree(project, outside)
-    command = [sys.executable, "nano.py", *(f"--{name}={value}" for name, value in NANO.items())]
-    subprocess.run(command, cwd=outside, check=True, timeout=300)
-    whole = client.submit(written(project, nano("whole")))
-    killed = client.submit(written(project, nano("killed", pause_s=2.0)))
-    until(
-        lambda: killed.refresh().view.step and killed.view.step >= 6,
-        within_s=200,
-        what="six steps",
-    )
-    (project / "nano.py").write_text("raise SystemExit('edited')")
-    for pid, command in marked_processes(f"{killed.id}-1").items():
-        if "lehr.programs" in command or "nano.py" in command:
-            os.kill(pid, signal.SIGKILL)
-    killed.wait(timeout_s=300)
-    whole.wait(timeout_s=300)
-    assert (whole.state, killed.state) == ("completed", "completed"), killed.reason
-    assert len(killed.detail.attempts) == 2
-    kinds = [event.kind for event in killed.events()]
-    assert kinds.count("resumed") == 1
-    expected, found = (run.history("train/loss")["train/loss"] for run in (whole, killed))
-    assert list(found) == list(expected)
-    expected = tensors_of(outside / "out/ckpt.pt")
-    for run in (whole, killed):
-        attempt = layout.attempt_dir(server.home / "runs" / run.id, len(run.detail.attempts))
-        found = tensors_of(attempt / "work/out/ckpt.pt")
-        assert [name for name in expected if not torch.equal(found[name], expected[name])] == []
-
-    fork = killed.fork(changes={"trainer.args.max_iters": 16, "trainer.args.pause_s": 0.0})
-    fork.wait(timeout_s=300)
-    assert fork.state == "completed", fork.reason
-    assert fork.detail.spec["code"]["digest"] == killed.detail.spec["code"]["digest"]
-    [resumed] = [one for one in events(server.home, f"{fork.id}-1") if one["kind"] == "resumed"]
-    assert resumed["step"] == 12
-    config = (server.home / "runs" / killed.id / layout.CONFIG).read_text()
-    assert killed.detail.spec["code"]["digest"] in config
 
 
 def lightning(name: str, **args) -> dict:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lehr_testing.fakes import faked, paced
-from lehr_testing.server import alive, marked_processes
+from lehr_testing.fakes import faked
+from lehr_testing.server import marked_processes
 from lehr_testing.specs import run
 from lehr_testing.waiting import until
 
@@ -20,23 +20,6 @@ def under_way(client, spec):
     submitted = client.submit(spec)
     until(lambda: (submitted.refresh().step or 0) >= 5, within_s=120, what="step 5")
     return submitted
-
-
-@pytest.mark.nightly  # The next test keeps one training over a restart.
-def test_down_saves_a_training_and_up_resumes_it(restarted, corpus):
-    r = under_way(restarted.client(), paced(run(corpus, "interrupted", steps=300)))
-    pid = restarted.pid
-    down = restarted.cli("down")
-    assert "1 training was saved" in down.stdout
-    assert not alive(pid)
-    assert not marked_processes(f"{r.id}-1")
-
-    r = restarted.up().run(r.id)
-    r.wait(timeout_s=300)
-    assert (r.state, r.view.attempt) == ("completed", 2)
-    resumed = next(event for event in r.events() if event.kind == "resumed")
-    assert resumed.step >= 5
-    assert list(r.history("train/loss")["step"]) == list(range(1, 301))
 
 
 def test_down_can_keep_trainings_for_the_next_server_to_adopt(restarted, corpus):

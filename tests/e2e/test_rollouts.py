@@ -72,33 +72,6 @@ def evidence(found):
     return [(s.name, g.name, g.state, g.expected, g.seen) for s in found.stages for g in s.gates]
 
 
-@pytest.mark.nightly  # test_rollout_loader.py passes all stages in a simulated world.
-def test_sound_run_passes_all_four_stages(more):
-    found = more["sound"]
-    assert found.state == "passed", evidence(found)
-    assert found.view.progress == dict.fromkeys(["cpu", "one_gpu", "two_gpus", "all"], "passed")
-    states = {(s.name, g.name): g.state for s in found.stages for g in s.gates}
-    unjudged = {key for key, state in states.items() if state == "not_judged"}
-    stages = [stage.name for stage in found.stages]
-    assert unjudged == {(stage, gate) for stage in stages for gate in ("memory", "mfu")}
-    assert {state for key, state in states.items() if key not in unjudged} == {"passed"}
-    runs = [(stage.name, one.role, one.run) for stage in found.stages for one in stage.runs]
-    assert [(name, role) for name, role, _ in runs] == [
-        ("cpu", "train"),
-        ("cpu", "resumed"),
-        ("one_gpu", "train"),
-        ("one_gpu", "resumed"),
-        ("two_gpus", "train"),
-        ("two_gpus", "resumed"),
-        ("all", "train"),
-    ]
-    assert {run.state for *_, run in runs} == {"completed"}
-    assert [len(run.placement) for *_, run in runs] == [0, 0, 1, 1, 2, 2, 4]
-    assert {run.device for name, _, run in runs if name == "cpu"} == {"cpu"}
-    last = found.run()
-    assert (last.name, last.step, last.view.rollout_id) == ("sound-all", 30, found.id)
-
-
 def test_run_that_loses_optimizer_state_fails_on_the_cpu(platform, corpus):
     [found] = rolled(platform, corpus, ["forgets"]).values()
     stopped(found, "cpu", {"exact_resume"}, ["forgets-cpu", "forgets-cpu-resumed"])

@@ -81,43 +81,12 @@ def bounds(extra: str) -> dict[str, str]:
     return found
 
 
-def noted_bounds() -> dict[str, str]:
-    """Return, by package, the first version that the comment before its requirement names."""
-    found, comment = {}, ""
-    for line in map(str.strip, (ROOT / "pyproject.toml").read_text().splitlines()):
-        if line.startswith("#"):
-            comment += line
-            continue
-        requirement = re.match(r'(?:\w+ = \[)?"([A-Za-z0-9._-]+)[^"]*>=', line)
-        version = re.search(r"\b\d+\.\d+(?:\.\d+)?\b", comment)
-        if requirement and version:
-            found[canonicalize_name(requirement[1])] = version[0]
-        comment = ""
-    return found
-
-
-def test_lower_bounds_are_those_that_comments_give_reasons_for() -> None:
-    found = {
-        name: bound for e in PROJECT["optional-dependencies"] for name, bound in bounds(e).items()
-    }
-    noted = noted_bounds()
-    assert {"bitsandbytes", "liger-kernel", "torchao", "wandb"} <= noted.keys()
-    assert {name: found[name] for name in noted} == noted
-
-
 def test_extras_agree_on_the_lower_bounds_of_their_packages() -> None:
     seen: dict[str, dict[str, str]] = {}
     for extra in PROJECT["optional-dependencies"]:
         for name, bound in bounds(extra).items():
             seen.setdefault(name, {})[extra] = bound
     assert not {name: found for name, found in seen.items() if len(set(found.values())) > 1}
-
-
-def test_guide_for_gpus_names_the_lower_bounds_of_its_packages() -> None:
-    rows = (ROOT / "docs" / "gpu.md").read_text()
-    gpu = bounds("gpu")
-    assert f"| Liger, {gpu['liger-kernel']} or newer |" in rows
-    assert f"| Cut Cross Entropy {gpu['cut-cross-entropy']} |" in rows
 
 
 def test_constraint_lines_have_only_a_name_and_a_version() -> None:

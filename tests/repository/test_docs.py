@@ -26,7 +26,6 @@ PAGES = [
     ROOT / "deploy" / "README.md",
     *sorted(DOCS.rglob("*.md")),
 ]
-GUIDES = ["getting-started.md", "lr-grid.md", "full-run.md", "operations.md", "data.md"]
 
 
 @pytest.fixture(scope="module")

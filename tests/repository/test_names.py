@@ -32,10 +32,3 @@ def test_no_public_class_name_occurs_twice() -> None:
     assert len(sources) > 500, "the packages have moved: correct PACKAGES"
     found = repeated(sources)
     assert not found, "\n".join(f"{name}: {', '.join(places)}" for name, places in found.items())
-
-
-def test_a_repeated_name_is_found_also_inside_a_class_and_a_private_one_is_not() -> None:
-    found = repeated(
-        [("a.py", "class Row: ...\nclass _Row: ..."), ("b.py", "class _Row:\n    class Row: ...")]
-    )
-    assert found == {"Row": ["a.py:1", "b.py:2"]}

@@ -18,10 +18,8 @@ from lehr_testing.api import (
     TOKEN,
     served,
 )
-from lehr_testing.mirrors import mirroring
 from lehr_testing.trained import train
 from lehr_testing.waiting import until
-from lehr_testing.wandb_files import offline_runs
 
 LEHR = str(Path(sys.executable).parent / "lehr")
 
@@ -188,37 +186,6 @@ def test_wait_shows_progress_in_a_terminal_and_nothing_in_a_pipe(server, sweep):
         os.close(ours)
         assert shown.stdout == b""
         assert expected in text
-
-
-@pytest.mark.nightly  # The client's method does the same above.
-def test_command_line_mirrors_a_sweep_to_wandb(server, sweep, tmp_path):
-    pytest.importorskip("wandb")
-    api, address = server
-    environment = {**os.environ, "LEHR_TOKEN": TOKEN, "PYTHONUTF8": "1"}
-
-    def lehr(*arguments):
-        return subprocess.run(
-            [LEHR, "--server", address, *arguments],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=240,
-            env=environment,
-        )
-
-    wrong = lehr("wandb", "mirror", sweep.id, "--mode", "ofline")
-    assert wrong.returncode == 2
-    assert "Did you mean offline?" in wrong.stderr
-    with mirroring(api):
-        done = lehr("wandb", "mirror", sweep.id, "--mode", "offline", "--project", "p", "--wait")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("offline, 13 of 13 records") == 3
-    mirrored = offline_runs(api.settings.home / "wandb")
-    assert {(one.run.project, one.run.run_group) for one in mirrored} == {("p", sweep.name)}
-    assert {one.run.run_id for one in mirrored} == {run.id for run in sweep.runs()}
-    assert "W&B" in lehr("show", sweep.best().id).stdout
-    off = sweep.best().mirror("off")
-    assert off.detail.wandb is None
 
 
 def test_python_client_requests_a_mirror(client, sweep):

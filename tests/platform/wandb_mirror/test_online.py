@@ -3,15 +3,12 @@
 Only W&B's server is a stand-in: the internet is not there.
 """
 
-import os
-import signal
-
 import pytest
 
 from lehr.control.lifecycle import RunState
 from lehr_testing import mirrors
 from lehr_testing.api import begin, end, finished, ingest, line, metrics, started
-from lehr_testing.mirrors import assert_equal_series, mirrored_home, mirroring, until_mirrored
+from lehr_testing.mirrors import mirrored_home, mirroring, until_mirrored
 from lehr_testing.waiting import until
 from lehr_testing.wandb_server import KEY, WandbServer
 
@@ -61,51 +58,6 @@ def rows_sent(server, run_id, count):
             return run_id in server.runs and len(server.runs[run_id].lines) >= count
 
     return until(look, within_s=120, what=f"{count} rows at W&B")
-
-
-@pytest.mark.nightly  # test_mirror.py kills and restarts the offline mirror.
-def test_restarted_mirror_sends_each_row_once(api, wandb_server):
-    run_id = submitted(api, tags=["mine"])
-    attempt = begin(api.store, run_id)
-    ingest(api.store, attempt, started() + metrics(1, 20, odd="NaN"))
-    with mirroring(api) as controller:
-        rows_sent(wandb_server, run_id, 20)
-        killed = controller.pid
-        os.kill(killed, signal.SIGKILL)
-        ingest(api.store, attempt, metrics(21, 40, odd="Infinity"))
-        rows_sent(wandb_server, run_id, 40)
-        assert controller.pid != killed
-    # The server stops and starts: a third W&B session of the same run.
-    ingest(api.store, attempt, metrics(41, 50, odd=1.0))
-    ingest(
-        api.store,
-        attempt,
-        line(
-            "checkpoint",
-            step=50,
-            path="attempt-1/checkpoints/step-00000050",
-            size_bytes=7,
-            digest="d" * 64,
-        ),
-    )
-    ingest(api.store, attempt, line("sample", step=50, prompt="I", text="am") + finished(50))
-    end(api.store, run_id)
-    with mirroring(api):
-        status = until_mirrored(api, run_id)
-    remote = wandb_server.runs[run_id]
-    assert_equal_series(api, run_id, remote.series)
-    assert [row["_step"] for row in remote.rows] == list(range(50))
-    assert status["url"] == f"{wandb_server.url}/me/p/runs/{run_id}"
-    assert remote.exit_code == 0
-    assert remote.summary["train/loss"] == 0.2
-    assert remote.summary["lehr/state"] == "completed"
-    assert remote.summary["samples"]["nrows"] == 1
-    assert remote.config["train"]["value"]["steps"] == 100
-    assert remote.settings["tags"] == ["mine"]
-    kinds = {made["artifactCollectionName"] for made in wandb_server.artifacts}
-    assert f"checkpoint-{run_id}" in kinds
-    stored = (api.settings.home / "wandb" / run_id).rglob("*.json")
-    assert not [path for path in stored if KEY in path.read_text(errors="replace")]
 
 
 def test_repeated_steps_are_separate_series_by_attempt(mirrored_api, wandb_server):

@@ -89,18 +89,6 @@ def test_checkpoints_are_recorded_and_kept_by_the_policy(undisturbed: Path) -> N
         assert digest.stdout.split()[0] == saved[step]["digest"]
 
 
-@pytest.mark.nightly  # The test of killed runs compares two by torchrun, and one of them with a fork.
-def test_two_runs_of_one_config_are_bitwise_the_same(
-    undisturbed: Path, tmp_path: Path, corpus: Path, data: Path
-) -> None:
-    """Compare a forked run with one from the command line, so that results of forks hold for both."""
-    run = make_run(tmp_path / "again", corpus)
-    train_to_end(run, data=data, command_line=True)
-    assert losses(run / "attempt-1") == losses(undisturbed)
-    assert different_tensors(run / "attempt-1", undisturbed) == []
-    assert digests(run / "attempt-1") == digests(undisturbed)
-
-
 def test_accumulation_matches_one_large_batch(
     undisturbed: Path, tmp_path: Path, corpus: Path, data: Path
 ) -> None:
