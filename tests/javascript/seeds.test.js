@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { bySeeds, meanCurve } from "../../api/lehr_api/dashboard/static/js/charts/seeds.js";
+import { bySeeds, inGroups, meanCurve } from "../../api/lehr_api/dashboard/static/js/charts/seeds.js";
 import { tracesOf } from "../../api/lehr_api/dashboard/static/js/charts/traces.js";
 import { curve, fc } from "./support.js";
 
@@ -61,4 +61,15 @@ test("lines of a group become one, in the order of their first", () => {
   assert.equal(lines[0].run, "a");
   assert.equal(lines[0].cut, false);
   assert.equal(lines[2].cut, true);
+});
+
+test("groups are in the order of their first runs", () => {
+  assert.deepEqual([...inGroups([3, 1, 4, 5], (n) => (n % 2 ? "odd" : "even"))], [["odd", [3, 1, 5]], ["even", [4]]]);
+});
+
+test("runs of a group are one line with their mean and range, under the group's name", () => {
+  const groups = /** @type {Record<string, string>} */ ({ a: "lr 1", b: "lr 2", c: "lr 1" });
+  const found = bySeeds([line("a", [[1, 1], [2, 1]]), line("b", [[1, 5], [2, 5]]), line("c", [[1, 3], [2, 3]])], (one) => groups[one.run], "runs");
+  assert.deepEqual(found.map((one) => one.label), ["lr 1, mean of 2 runs", "lr 2, one run"]);
+  assert.deepEqual([found[0].curve.y, found[0].curve.low, found[0].curve.high], [[2, 2], [1, 1], [3, 3]]);
 });

@@ -34,6 +34,10 @@ def values(
     names: Annotated[
         bool, Query(description="Return the names of all metrics that any of them has logged.")
     ] = False,
+    by: Annotated[
+        str,
+        Query(max_length=500, description="Name the group of each run, as `by` of /compare does."),
+    ] = "",
 ) -> RunValuesView:
     """Return the configs of runs by dotted path: what is the same in all, and what differs."""
-    return values_of_runs(services, run, metric or (), names=names)
+    return values_of_runs(services, run, metric or (), names=names, by=by)

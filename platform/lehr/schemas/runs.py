@@ -102,6 +102,8 @@ class RunValuesView(View):
     """Newest values of the requested metrics; null where a run has none."""
     metric_names: list[str] = []
     """Names of all metrics that any of them has logged, if they were requested."""
+    groups: list[str] = []
+    """The name of each run's group, such as ``lr 3.0e-3``, if ``by`` was given."""
 
 
 class WandbView(View):

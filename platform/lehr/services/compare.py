@@ -203,25 +203,7 @@ def _groups(
     outcomes: Sequence[RunOutcome],
     by: str,
 ) -> list[RunGroupView]:
-    grouped = [
-        GroupedRun(
-            run.id,
-            flatten(spec),
-            run.project,
-            run.tags,
-            {one.name: one.last for one in names},
-        )
-        for run, spec, names in zip(runs, specs, infos, strict=True)
-    ]
-    try:
-        names = group_names(grouped, by)
-    except UnknownKey as unknown:
-        known = {path for run in grouped for path in (*run.config, *run.metrics)}
-        near = nearest(str(unknown), [*known, *(path.rpartition(".")[2] for path in known)])
-        raise NotFound(
-            f"by: none of these runs has a config path or a metric {str(unknown)!r}.",
-            hint=f"Did you mean {near}?" if near else "Use a path of the config, such as lr.",
-        ) from None
+    names = groups_of(runs, specs, [{one.name: one.last for one in known} for known in infos], by)
     found = []
     for name in dict.fromkeys(names):
         members = [one for one, its in zip(outcomes, names, strict=True) if its == name]
@@ -231,6 +213,38 @@ def _groups(
             RunGroupView(name=name, run_ids=ids, count=count, mean=mean, deviation=deviation)
         )
     return found
+
+
+def groups_of(
+    runs: Sequence[RunRow],
+    specs: Sequence[Mapping[str, Any]],
+    metrics: Sequence[Mapping[str, float]],
+    by: str,
+) -> list[str]:
+    """Return the name of each run's group.
+
+    Args:
+        runs: to be grouped.
+        specs: of each run.
+        metrics: newest values of each run.
+        by: paths of the config, metrics, ``tag``, ``tag:NAME`` or ``project``, with commas.
+
+    Raises:
+        NotFound: none of the runs has what ``by`` names.
+    """
+    grouped = [
+        GroupedRun(run.id, flatten(spec), run.project, run.tags, values)
+        for run, spec, values in zip(runs, specs, metrics, strict=True)
+    ]
+    try:
+        return group_names(grouped, by)
+    except UnknownKey as unknown:
+        known = {path for run in grouped for path in (*run.config, *run.metrics)}
+        near = nearest(str(unknown), [*known, *(path.rpartition(".")[2] for path in known)])
+        raise NotFound(
+            f"by: none of these runs has a config path or a metric {str(unknown)!r}.",
+            hint=f"Did you mean {near}?" if near else "Use a path of the config, such as lr.",
+        ) from None
 
 
 def _digests(store: Store, run: RunRow, known: Sequence[MetricSummary]) -> Curve:

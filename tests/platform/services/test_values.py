@@ -58,6 +58,10 @@ def test_newest_values_of_any_metric_are_returned(context: Context):
     seeding.start(context.store, run).train(range(1, 6))
     found = values_of_runs(context, [run.id, waiting.id], ["data/epoch", "no/such"])
     assert found.metrics == {"data/epoch": [5 / 12_000, None], "no/such": [None, None]}
+    by_metric = values_of_runs(context, [run.id, waiting.id], by="data/epoch<1, project")
+    assert by_metric.groups == ["data/epoch below 1 · default", "no data/epoch · default"]
+    with pytest.raises(NotFound, match="none of these runs has a config path or a metric 'epocs'"):
+        values_of_runs(context, [run.id], by="epocs")
 
 
 def test_an_unknown_run_is_named(context: Context):

@@ -1,13 +1,27 @@
 /** Draw the runs of a group, such as those that differ only in their seed, as one curve: their mean, and a band. */
 
 import { integer } from "../format.js";
-import { inGroups } from "../groups.js";
 import { indexAt } from "./points.js";
 
 /**
  * @typedef {import("./chart.js").Line} Line
  * @typedef {import("./points.js").Curve} Curve
  */
+
+/**
+ * Return the members of each group, in the order of their first ones.
+ *
+ * @template T
+ * @param {T[]} runs
+ * @param {(run: T) => string} key
+ * @returns {Map<string, T[]>}
+ */
+export function inGroups(runs, key) {
+  /** @type {Map<string, T[]>} */
+  const groups = new Map();
+  for (const run of runs) groups.set(key(run), [...(groups.get(key(run)) ?? []), run]);
+  return groups;
+}
 
 /** @param {Curve} curve @param {number} step @returns {number} NaN before its first point and after its last */
 const valueAt = (curve, step) => (step < curve.step[0] || step > (curve.step.at(-1) ?? -1) ? NaN : curve.y[indexAt(curve.step, step)]);

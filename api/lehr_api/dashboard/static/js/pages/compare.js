@@ -202,16 +202,8 @@ function drawGroups() {
   bySelect.value = by;
   if (!by) fill(groups);
   if (!by) return;
-  const results = new Map(comparison.results.map((one) => [one.run_id, one]));
-  const measured = ids.filter((id) => runs.has(id)).map((id) => ({
-    group: groupName(id),
-    value: results.get(id)?.incomparable ? null : f.fromWire(results.get(id)?.value ?? null),
-    last: f.fromWire(ofRun(id, "last")),
-    best: f.fromWire(ofRun(id, "best")),
-    speed: f.fromWire(results.get(id)?.tokens_per_s ?? null),
-  }));
   const where = comparison.common_x === null ? `no common ${view.x}` : `${view.x} ${view.x === "time" ? f.duration(comparison.common_x) : f.si(comparison.common_x)}`;
-  fill(groups, groupTable(measured, metric, where, (group) => swatch(firstOf(group))));
+  fill(groups, groupTable(comparison.groups, metric, where, (group) => swatch(firstOf(group))));
 }
 
 function drawTable() {

@@ -12,7 +12,6 @@ import { columnNames, columnOf, forLabels, LOOKED_AT, varyingPaths } from "../ru
 import { Configs } from "../runs/configs.js";
 import { parseFilter, unknownKey } from "../runs/filter.js";
 import { grouped as inGroups, unfolded, withCurves, withRows } from "../runs/groups.js";
-import { grouper, namesIn } from "../runs/grouping.js";
 import { runsKeys } from "../runs/keyboard.js";
 import { fits, RunList } from "../runs/list.js";
 import { drawOptions } from "../runs/options.js";
@@ -209,7 +208,7 @@ async function complete() {
 
 /** Fetch the configs and metrics that filter, order and columns need: of the rows, or of all runs that are tested or sorted. */
 async function loadConfigs() {
-  const names = [...(chosen ?? "").split(","), ...orders.map(({ key }) => key).filter((key) => !COLUMNS.some((column) => column.key === key)), ...filter.keys, ...namesIn(by)].filter((name) => name && name !== "none");
+  const names = [...(chosen ?? "").split(","), ...orders.map(({ key }) => key).filter((key) => !COLUMNS.some((column) => column.key === key)), ...filter.keys].filter((name) => name && name !== "none");
   const wide = names.length > 0;
   const drawn = withRows([...rows.drawn.values()].map(({ item }) => item));
   const ids = wide ? [...list.runs.keys()] : [...new Set([...listed.slice(0, LOOKED_AT), ...drawn].map((run) => run.id))];
@@ -235,12 +234,10 @@ function redraw(all = false) {
     rows.renew();
     drawOptionsNow();
   }
-  const group = grouper(by, configs);
-  const noGroup = by && !group && beside && configs.runs.size ? `mean by: no run has ${by}` : null;
-  showProblem(filter.problem ?? (filter.keys.length ? unknownKey(filter, list.runs.values(), configs) : null) ?? noGroup);
   const paths = forLabels(varying);
   const total = list.total ?? list.runs.size;
-  beside?.show(withCurves(items), { total: filter.test ? shown.length : total, folded: listed.length < shown.length }, (run) => configs.label(run.id, paths) || run.name, group);
+  beside?.show(withCurves(items), { total: filter.test ? shown.length : total, folded: listed.length < shown.length }, (run) => configs.label(run.id, paths) || run.name, by);
+  showProblem(filter.problem ?? (filter.keys.length ? unknownKey(filter, list.runs.values(), configs) : null) ?? beside?.problem ?? null);
   if (!shown.length) {
     fill(room, nothing());
     return;
@@ -329,7 +326,6 @@ const drawOptionsNow = () =>
       write({ by });
       drawOptionsNow(); // A later drawing would put this value over what is typed meanwhile.
       redraw();
-      loadConfigs().catch(() => undefined);
     },
     onGrouped: (yes) => {
       grouped = yes;

@@ -1,13 +1,14 @@
 /** The curves beside the runs table: of the first runs that have a row. */
 
+import { get } from "../api.js";
 import { Board, SEVERAL_MS } from "../charts/board.js";
+import { inGroups } from "../charts/seeds.js";
+import { swatch } from "../charts/swatch.js";
 import { toolbar, viewFromAddress } from "../charts/toolbar.js";
 import { slots, stroke } from "../colour.js";
 import { h, mount, throttled } from "../dom.js";
-import { inGroups } from "../groups.js";
+import { message } from "../notices.js";
 import { read, write } from "../urlstate.js";
-import { get } from "../api.js";
-import { swatch } from "../charts/swatch.js";
 
 /**
  * @typedef {import("../types.js").RunView} RunView
@@ -38,7 +39,7 @@ export class Beside {
   /**
    * @param {HTMLElement} place
    * @param {(run: string | null) => void} onLine called with the run whose line is under the pointer
-   * @param {() => void} onChange called when a run is hidden or shown
+   * @param {() => void} onChange called when a run is hidden or shown, and when its groups are here
    */
   constructor(place, onLine, onChange) {
     this.onChange = onChange;
@@ -49,6 +50,12 @@ export class Beside {
     /** @type {Map<string, number>} */
     this.slots = new Map();
     this.drawn = "";
+    /** What the names of groups were asked for. */
+    this.asked = "";
+    /** @type {Map<string, string> | null} by run, the name of its group; null until the server has answered */
+    this.groups = null;
+    /** @type {string | null} why there are no groups */
+    this.problem = null;
     this.view = viewFromAddress();
     this.view.old = false;
     const charts = h("div");
@@ -74,11 +81,15 @@ export class Beside {
    * @param {RunView[]} all those for which a row stands, in the order of the table
    * @param {{total: number, folded: boolean}} table see `drawnOf`
    * @param {(run: RunView) => string} label
-   * @param {((run: RunView) => string) | null} group the name of a run's group, if they are drawn as means
+   * @param {string} by what they are grouped by, to be drawn as means: paths of the config, metrics, tags; "" for nothing
    */
-  show(all, table, label, group) {
-    const { runs, note } = drawnOf(all, group !== null, table);
+  show(all, table, label, by) {
+    const { runs, note } = drawnOf(all, by !== "", table);
     this.runs = runs;
+    this.#askGroups(by);
+    if (by && runs.length && !this.groups && !this.problem) return;
+    const { groups: names } = this;
+    const group = names && ((/** @type {RunView} */ run) => names.get(run.id) ?? run.name);
     // Each row has the mark of its line: a mean has that of the first of its runs that are shown.
     const groups = [...inGroups(this.runs, (run) => (group ? group(run) : run.id)).values()].map((members) => ({ members, first: (members.find((run) => !this.hidden.has(run.id)) ?? members[0]).id }));
     const own = slots(groups.map(({ first }) => first));
@@ -94,6 +105,25 @@ export class Beside {
       if (runs.length) this.learn();
       else this.board.setMetrics([]);
     }
+  }
+
+  /** Ask the server for the groups of the runs, if others are shown. @param {string} by */
+  async #askGroups(by) {
+    const run = by ? this.runs.map(({ id }) => id) : [];
+    const asked = `${by} ${run}`;
+    if (asked === this.asked) return;
+    this.asked = asked;
+    this.groups = this.problem = null;
+    if (!run.length) return;
+    try {
+      const { runs, groups } = await get("/values", { run, by });
+      if (asked !== this.asked) return;
+      this.groups = new Map(runs.map((/** @type {string} */ id, /** @type {number} */ i) => [id, groups[i]]));
+    } catch (error) {
+      if (asked !== this.asked) return;
+      this.problem = message(error);
+    }
+    this.onChange();
   }
 
   /** New points have come. @param {string} id */
