@@ -32,7 +32,7 @@ export default [
       "object-shorthand": "error",
       "prefer-const": "error",
       "prefer-template": "error",
-      "require-atomic-updates": "error",
+      "require-atomic-updates": ["error", { allowProperties: true }],
     },
   },
   { files: DASHBOARD, languageOptions: { globals: globals.browser } },

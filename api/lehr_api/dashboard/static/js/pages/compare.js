@@ -35,18 +35,27 @@ const GAPS = 6;
 const PLUS_MINUS = "± is half of the 95 % interval, from the noise between seeds.";
 const place = byId("compare");
 const asked = [...new Set((read("runs") ?? "").split(",").filter(Boolean))];
-let ids = asked.slice(0, MOST);
-/** What the address names beyond that. */
-const leftOut = asked.length - ids.length;
-/** The metric that the user has chosen; "": the server chooses one that all runs have. */
-let chosen = read("metric") ?? "";
-let metric = chosen || "val/loss";
 const runs = /** @type {Map<string, RunView>} */ (new Map());
-let given = /** @type {Map<string, number>} */ (new Map());
-let names = /** @type {string[]} */ ([]);
-let onlyFactors = read("factors") === "1";
-/** @type {ComparisonView | null} */
-let comparison = null;
+const chosenMetric = read("metric") ?? "";
+/** What the user has chosen, and what the server has answered. */
+const state = {
+  ids: asked.slice(0, MOST),
+  /** The metric that the user has chosen; "": the server chooses one that all runs have. */
+  chosen: chosenMetric,
+  metric: chosenMetric || "val/loss",
+  /** What the runs are grouped by: fields in which they differ, metrics, "tag" or "project"; "" for each alone. */
+  by: read("by") ?? "",
+  /** Sorts the table: a column's key, with a minus for falling. */
+  order: read("order"),
+  onlyFactors: read("factors") === "1",
+  /** By run, the slot of its line. */
+  slots: /** @type {Map<string, number>} */ (new Map()),
+  /** The metrics of the runs. */
+  names: /** @type {string[]} */ ([]),
+  comparison: /** @type {ComparisonView | null} */ (null),
+};
+/** What the address names beyond the most runs. */
+const leftOut = asked.length - state.ids.length;
 
 const view = viewFromAddress();
 const head = h("header.page-head");
@@ -77,13 +86,13 @@ const board = new Board(charts, [], view, {
 });
 
 /** The look of a run's line; of a group, that of its mean. @param {string} id */
-const strokeOf = (id) => stroke(given.get(by ? firstOf(groupName(id)) : id) ?? 0);
+const strokeOf = (id) => stroke(state.slots.get(state.by ? firstOf(groupName(id)) : id) ?? 0);
 const swatch = (/** @type {string} */ id) => swatchOf(strokeOf(id));
 
 /** @param {string[]} next */
 function choose(next) {
-  ids = next;
-  write({ runs: ids.join(",") });
+  state.ids = next;
+  write({ runs: state.ids.join(",") });
   load();
 }
 
@@ -92,63 +101,58 @@ const known = new Map();
 
 /** The value of the compared metric: of last steps, or the best of all. @param {string} id @param {"last" | "best"} which */
 function ofRun(id, which) {
-  const info = known.get(id)?.get(metric);
+  const info = known.get(id)?.get(state.metric);
   if (!info) return null;
   if (which === "last") return info.last;
-  return comparison?.goal ? { minimize: info.minimum, maximize: info.maximum }[comparison.goal] : null;
+  return state.comparison?.goal ? { minimize: info.minimum, maximize: info.maximum }[state.comparison.goal] : null;
 }
 
 /** Describe a run by the factors in which it differs from the others. @param {string} id */
 function factors(id) {
-  const at = comparison?.runs.indexOf(id) ?? -1;
-  const paths = (comparison?.differences ?? []).filter((one) => one.factor || f.isSeed(one.path)).slice(0, FACTORS);
+  const at = state.comparison?.runs.indexOf(id) ?? -1;
+  const paths = (state.comparison?.differences ?? []).filter((one) => one.factor || f.isSeed(one.path)).slice(0, FACTORS);
   const all = paths.map((one) => one.path);
   return at < 0 ? "" : paths.map((one) => `${shortName(one.path, all)} ${f.specValue(one.values[at], one.path)}`).join(" · ");
 }
 
-/** Sorts the table: a column's key, with a minus for falling. */
-let order = read("order");
-
 /** @param {string} id @param {string} key */
 function sortValue(id, key) {
-  const standing = comparison?.results.find((one) => one.run_id === id);
+  const standing = state.comparison?.results.find((one) => one.run_id === id);
   const value = key === "value" ? standing?.value : key === "last" || key === "best" ? ofRun(id, key) : standing?.[/** @type {"mfu"} */ (key)];
   return f.fromWire(value ?? null);
 }
 
 /** @returns {string[]} the runs in the order of the table: the baseline first, unless it is sorted */
 function ordered() {
-  const key = order?.replace("-", "");
-  if (!key) return ids;
-  const sign = order?.startsWith("-") ? -1 : 1;
+  const key = state.order?.replace("-", "");
+  if (!key) return state.ids;
+  const sign = state.order?.startsWith("-") ? -1 : 1;
   const rank = (/** @type {string} */ id) => {
     const value = sortValue(id, key);
     return value === null || Number.isNaN(value) ? Infinity : sign * value;
   };
-  return [...ids].sort((a, b) => rank(a) - rank(b) || 0);
+  return [...state.ids].sort((a, b) => rank(a) - rank(b) || 0);
 }
 
 /** @param {string} key @param {string} text @param {string} hint */
 function sortHead(key, text, hint) {
-  const mark = order === key ? " ↑" : order === `-${key}` ? " ↓" : "";
+  const mark = state.order === key ? " ↑" : state.order === `-${key}` ? " ↓" : "";
   return h("th.num", { key, scope: "col", title: hint, "aria-sort": mark ? (mark === " ↑" ? "ascending" : "descending") : null }, h("button.sort", { type: "button", onclick: () => {
-    order = order === key ? `-${key}` : order === `-${key}` ? null : key;
-    write({ order });
+    state.order = state.order === key ? `-${key}` : state.order === `-${key}` ? null : key;
+    write({ order: state.order });
     drawTable();
   } }, text + mark));
 }
 
 const title = h("h1");
 const select = /** @type {HTMLSelectElement} */ (h("select", { "aria-label": "Metric", onchange: () => {
-  chosen = metric = select.value;
-  write({ metric });
+  state.chosen = state.metric = select.value;
+  write({ metric: state.metric });
   compare();
 } }));
-/** What the runs are grouped by: fields in which they differ, metrics, "tag" or "project"; "" for each alone. */
-let by = read("by") ?? "";
 const bySelect = /** @type {HTMLSelectElement} */ (h("select", { "aria-label": "Mean by", onchange: () => {
-  by = bySelect.value;
-  write({ by });
+  state.by = bySelect.value;
+  write({ by: state.by });
   compare();
 } }));
 const ref = /** @type {HTMLInputElement} */ (h("input", { type: "search", placeholder: "add a run: name or id", "aria-label": "Add a run" }));
@@ -162,10 +166,10 @@ async function add(event) {
   problem.textContent = "";
   try {
     const run = await get(`/runs/${encodeURIComponent(wanted)}`);
-    if (ids.includes(run.id)) problem.textContent = `${run.name} is already in the comparison.`;
-    else if (ids.length >= MOST) problem.textContent = `At most ${MOST} runs are compared at a time.`;
+    if (state.ids.includes(run.id)) problem.textContent = `${run.name} is already in the comparison.`;
+    else if (state.ids.length >= MOST) problem.textContent = `At most ${MOST} runs are compared at a time.`;
     else {
-      choose([...ids, run.id]);
+      choose([...state.ids, run.id]);
       if (ref.value.trim() === wanted) ref.value = "";
     }
   } catch (error) {
@@ -182,31 +186,33 @@ mount(
 );
 
 function drawHead() {
-  title.textContent = `${ids.length} ${ids.length === 1 ? "run" : "runs"} compared${leftOut > 0 ? `; ${leftOut} of ${asked.length} are left out: at most ${MOST} at a time` : ""}`;
-  fill(select, [...new Set([metric, ...names])].sort().map((name) => h("option", { value: name }, name)));
-  select.value = metric;
+  title.textContent = `${state.ids.length} ${state.ids.length === 1 ? "run" : "runs"} compared${leftOut > 0 ? `; ${leftOut} of ${asked.length} are left out: at most ${MOST} at a time` : ""}`;
+  fill(select, [...new Set([state.metric, ...state.names])].sort().map((name) => h("option", { value: name }, name)));
+  select.value = state.metric;
 }
 
 /** The name of a run's group. @param {string} id */
-const groupName = (id) => comparison?.groups.find((one) => one.run_ids.includes(id))?.name ?? id;
-const firstOf = (/** @type {string} */ group) => ids.find((id) => groupName(id) === group) ?? "";
+const groupName = (id) => state.comparison?.groups.find((one) => one.run_ids.includes(id))?.name ?? id;
+const firstOf = (/** @type {string} */ group) => state.ids.find((id) => groupName(id) === group) ?? "";
 
 function drawGroups() {
+  const { comparison, metric } = state;
   if (!comparison) return;
   const paths = comparison.differences.map((one) => one.path);
   // All factors together as well: what is left are the seeds.
   const all = comparison.differences.filter((one) => one.factor).slice(0, FACTORS).map((one) => one.path).join(", ");
   const option = (/** @type {string} */ path) => h("option", { key: path, value: path }, path || "each run");
   const own = ["", ...new Set([...paths, ...(all.includes(",") ? [all] : []), "tag", "project"])];
-  fill(bySelect, own.map(option), by && !own.includes(by) && !names.includes(by) && option(by), h("optgroup", { key: "metrics", label: "metrics, in equal parts" }, names.map(option)));
-  bySelect.value = by;
-  if (!by) fill(groups);
-  if (!by) return;
+  fill(bySelect, own.map(option), state.by && !own.includes(state.by) && !state.names.includes(state.by) && option(state.by), h("optgroup", { key: "metrics", label: "metrics, in equal parts" }, state.names.map(option)));
+  bySelect.value = state.by;
+  if (!state.by) fill(groups);
+  if (!state.by) return;
   const where = comparison.common_x === null ? `no common ${view.x}` : `${view.x} ${view.x === "time" ? f.duration(comparison.common_x) : f.si(comparison.common_x)}`;
   fill(groups, groupTable(comparison.groups, metric, where, (group) => swatch(firstOf(group))));
 }
 
 function drawTable() {
+  const { comparison, metric } = state;
   if (!comparison) return;
   drawGroups();
   const axis = { step: "step", tokens: "tokens", time: "time", flops: "FLOPs" }[view.x];
@@ -214,7 +220,7 @@ function drawTable() {
   const results = new Map(comparison.results.map((one) => [one.run_id, one]));
   // A figure that no run has, such as the MFU on a CPU, has no column.
   const besides = BESIDES.filter(([field]) => comparison?.results.some((one) => one[field] !== null));
-  const base = ids[0];
+  const base = state.ids[0];
   const format = (/** @type {unknown} */ v) => f.metric(metric, v);
   fill(
     table,
@@ -239,8 +245,8 @@ function drawTable() {
                 "td.row-actions",
                 {},
                 !run.archived && !run.forked_from && h("button.quiet", acts({ type: "button", "aria-label": `Repeat ${run.name} with other seeds`, onclick: async () => repeat(await get(`/runs/${id}`)) }), "Seeds"),
-                id !== base && h("button.quiet", { type: "button", "aria-label": `Make ${run.name} the baseline`, onclick: () => choose([id, ...ids.filter((one) => one !== id)]) }, "Baseline"),
-                ids.length > 2 && h("button.quiet", { type: "button", "aria-label": `Take ${run.name} out`, onclick: () => choose(ids.filter((one) => one !== id)) }, "×"),
+                id !== base && h("button.quiet", { type: "button", "aria-label": `Make ${run.name} the baseline`, onclick: () => choose([id, ...state.ids.filter((one) => one !== id)]) }, "Baseline"),
+                state.ids.length > 2 && h("button.quiet", { type: "button", "aria-label": `Take ${run.name} out`, onclick: () => choose(state.ids.filter((one) => one !== id)) }, "×"),
               ),
               h("td", {}, runState(run)),
               h("td.num", {}, h("b", {}, format(standing?.value))),
@@ -270,11 +276,12 @@ function drawTable() {
 }
 
 function drawDifferences() {
+  const { comparison } = state;
   if (!comparison) return;
-  const shown = comparison.differences.filter((one) => !onlyFactors || one.factor);
-  const box = h("input", { type: "checkbox", checked: onlyFactors, onchange: (/** @type {Event} */ event) => {
-    onlyFactors = /** @type {HTMLInputElement} */ (event.target).checked;
-    write({ factors: onlyFactors });
+  const shown = comparison.differences.filter((one) => !state.onlyFactors || one.factor);
+  const box = h("input", { type: "checkbox", checked: state.onlyFactors, onchange: (/** @type {Event} */ event) => {
+    state.onlyFactors = /** @type {HTMLInputElement} */ (event.target).checked;
+    write({ factors: state.onlyFactors });
     drawDifferences();
   } });
   fill(
@@ -287,13 +294,13 @@ function drawDifferences() {
 }
 
 function drawCurves() {
-  given = slots(by ? ids.map((id) => firstOf(groupName(id))) : ids);
-  board.meanOfGroups = by !== "";
-  bar.offer(ids.flatMap((id) => runs.get(id) ?? []));
-  board.setRuns(ids.filter((id) => runs.has(id)).map((id) => ({
+  state.slots = slots(state.by ? state.ids.map((id) => firstOf(groupName(id))) : state.ids);
+  board.meanOfGroups = state.by !== "";
+  bar.offer(state.ids.flatMap((id) => runs.get(id) ?? []));
+  board.setRuns(state.ids.filter((id) => runs.has(id)).map((id) => ({
     id,
     label: factors(id) || runs.get(id)?.name || id,
-    group: by ? groupName(id) : null,
+    group: state.by ? groupName(id) : null,
     stroke: () => strokeOf(id),
     parent: runs.get(id)?.forked_from,
     flopsPerToken: runs.get(id)?.flops_per_token ?? null,
@@ -304,29 +311,29 @@ function drawCurves() {
 }
 
 async function compare() {
-  const request = { run: ids, metric: chosen, x: view.x, by: by || null };
+  const request = { run: state.ids, metric: state.chosen, x: view.x, by: state.by || null };
   try {
     const answer = await get("/compare", request);
-    if (request.run !== ids || request.metric !== chosen || request.x !== view.x || request.by !== (by || null)) return;
-    comparison = answer;
-    if (metric !== answer.metric) {
-      metric = answer.metric;
+    if (request.run !== state.ids || request.metric !== state.chosen || request.x !== view.x || request.by !== (state.by || null)) return;
+    state.comparison = answer;
+    if (state.metric !== answer.metric) {
+      state.metric = answer.metric;
       drawHead();
     }
     drawCurves();
     drawTable();
     drawDifferences();
-    code.draw(answer, ids[0], (id) => runs.get(id)?.name ?? id);
+    code.draw(answer, state.ids[0], (id) => runs.get(id)?.name ?? id);
   } catch (error) {
-    if (request.run !== ids) return;
+    if (request.run !== state.ids) return;
     if (!request.by || !(error instanceof ApiError) || error.status !== 404) {
       showFailure(table, error);
       return;
     }
     // The address names what no run has: compare without groups.
     problem.textContent = message(error);
-    by = "";
-    write({ by });
+    state.by = "";
+    write({ by: state.by });
     await compare();
   }
 }
@@ -335,35 +342,35 @@ const nothing = () => empty("Nothing to compare", h("p", {}, "Select two runs or
 
 async function load() {
   // A late answer to an earlier choice must not replace a later one.
-  let mine = ids;
-  if (ids.length < 2) {
+  let mine = state.ids;
+  if (state.ids.length < 2) {
     fill(place, nothing());
     return;
   }
   if (!place.contains(head)) mount(place, head, notes, groups, table, h("h2", {}, "Curves"), sets, bar.element, charts, h("h2", {}, "Config"), differences, h("h2", {}, "Code"), code.element);
   drawHead();
   // Asked together with the runs; again below for those that the address names otherwise than by their ids.
-  const early = new Map(ids.map((id) => [id, ask("/metrics", id, {}).catch(() => null)]));
+  const early = new Map(state.ids.map((id) => [id, ask("/metrics", id, {}).catch(() => null)]));
   try {
-    const { found, missing } = await fetchRuns(ids);
-    if (missing && mine === ids) problem.textContent = message(missing);
-    if (mine === ids && new Set(found.map((run) => run.id)).size < 2) {
+    const { found, missing } = await fetchRuns(state.ids);
+    if (missing && mine === state.ids) problem.textContent = message(missing);
+    if (mine === state.ids && new Set(found.map((run) => run.id)).size < 2) {
       fill(place, h("div.failure", { role: "alert" }, h("p", {}, missing ? message(missing) : `${found[0].name} alone: a comparison needs two different runs.`)), nothing());
       return;
     }
     const infos = new Map(await Promise.all(found.map(async (run) => /** @type {[string, any[]]} */ ([run.id, (await early.get(run.id)) ?? (await ask("/metrics", run.id, {}))]))));
-    if (mine !== ids) return;
+    if (mine !== state.ids) return;
     for (const run of found) runs.set(run.id, run);
-    ids = [...new Set(found.map((run) => run.id))];
-    mine = ids;
+    state.ids = [...new Set(found.map((run) => run.id))];
+    mine = state.ids;
     for (const [id, all] of infos) known.set(id, new Map(all.map((info) => [info.name, info])));
     drawCurves();
-    names = [...new Set([...infos.values()].flat().map((info) => info.name))].sort();
-    board.setMetrics(names);
+    state.names = [...new Set([...infos.values()].flat().map((info) => info.name))].sort();
+    board.setMetrics(state.names);
     drawHead();
     await compare();
   } catch (error) {
-    if (mine === ids) board.failed(error);
+    if (mine === state.ids) board.failed(error);
   }
 }
 

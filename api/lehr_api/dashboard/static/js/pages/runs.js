@@ -41,31 +41,6 @@ const curvesRoom = byId("runs-curves");
 const sweeps = new Map();
 const opened = new Set((read("open") ?? "").split(",").filter(Boolean));
 const folded = new Set((read("fold") ?? "").split(",").filter(Boolean));
-/** The sweeps that are unfolded by themselves. */
-let usual = new Set();
-let filter = parseFilter(read("filter") ?? "");
-/** What the table is sorted by; nothing: newest first. */
-let orders = ordersOf(read("sort"));
-let grouped = read("flat") !== "1";
-/** What the curves are grouped by: paths of the config or their ends, metrics, "tag", "tag:name", "project", with commas. */
-let by = read("by") ?? "";
-/** The paths by which the shown runs differ. @type {string[]} */
-let varying = [];
-/** Names of chosen columns for configs and metrics; null for what differs. */
-let chosen = read("values");
-/** @type {Beside | null} */
-let beside = null;
-/** The runs that the filter lets through, in the order of the table. @type {RunView[]} */
-let shown = [];
-/** @type {Item[]} */
-let items = [];
-/** The runs that have a row: columns tell them apart. @type {RunView[]} */
-let listed = [];
-/** The runs whose differences were looked for. */
-let looked = "";
-/** Whether the first answer is here. */
-let loaded = false;
-
 const selection = new Selection(byId("selection"), (ids) => {
   for (const id of ids) {
     rows.touch(`run ${id}`);
@@ -81,30 +56,58 @@ function shownKeys() {
   return memory.get("columns", COLUMNS.filter((column) => !column.off).map((column) => column.key));
 }
 
-let base = COLUMNS.filter((column) => shownKeys().includes(column.key) || column.key === "name");
+/** What the user has chosen, and what of the runs is shown. */
+const state = {
+  filter: parseFilter(read("filter") ?? ""),
+  /** What the table is sorted by; nothing: newest first. */
+  orders: ordersOf(read("sort")),
+  grouped: read("flat") !== "1",
+  /** What the curves are grouped by: paths of the config or their ends, metrics, "tag", "tag:name", "project", with commas. */
+  by: read("by") ?? "",
+  /** The columns of figures that every run has. */
+  base: COLUMNS.filter((column) => shownKeys().includes(column.key) || column.key === "name"),
+  /** Names of chosen columns for configs and metrics; null for what differs. */
+  chosen: read("values"),
+  /** The paths by which the shown runs differ. */
+  varying: /** @type {string[]} */ ([]),
+  /** All columns in their order. */
+  columns: /** @type {Column[]} */ ([]),
+  beside: /** @type {Beside | null} */ (null),
+  /** The sweeps that are unfolded by themselves. */
+  usual: /** @type {Set<string>} */ (new Set()),
+  /** The runs that the filter lets through, in the order of the table. */
+  shown: /** @type {RunView[]} */ ([]),
+  items: /** @type {Item[]} */ ([]),
+  /** The runs that have a row: columns tell them apart. */
+  listed: /** @type {RunView[]} */ ([]),
+  /** The runs whose differences were looked for. */
+  looked: "",
+  /** Whether the first answer is here. */
+  loaded: false,
+};
 
 /** @returns {Column[]} the columns in their order: what differs stands beside the name */
 function columnsNow() {
-  const names = columnNames(chosen, varying, beside !== null);
+  const names = columnNames(state.chosen, state.varying, state.beside !== null);
   const others = names.map((name) => columnOf(name, names, configs));
-  return [...base.slice(0, 2), ...others, ...base.slice(2)];
+  return [...state.base.slice(0, 2), ...others, ...state.base.slice(2)];
 }
-let columns = columnsNow();
+state.columns = columnsNow();
 
 /** @param {string} id */
-const isOpen = (id) => opened.has(id) || (usual.has(id) && !folded.has(id));
+const isOpen = (id) => opened.has(id) || (state.usual.has(id) && !folded.has(id));
 
 function arrange() {
-  const rules = orders.flatMap(({ key, down }) => {
-    const column = [...columns, ...COLUMNS].find((one) => one.key === key) ?? columnOf(key, [key], configs);
+  const rules = state.orders.flatMap(({ key, down }) => {
+    const column = [...state.columns, ...COLUMNS].find((one) => one.key === key) ?? columnOf(key, [key], configs);
     return column.sort ? [{ by: column.sort, down }] : [];
   });
   const runs = rules.length ? list.sorted(rules) : [...list.runs.values()];
-  const { test } = filter;
-  shown = test ? runs.filter((run) => test(run, configs)) : runs;
-  usual = unfolded(shown, Boolean(read("filter")));
-  items = grouped && !orders.length ? inGroups(shown, isOpen, (id) => sweeps.get(id)?.best_run_id) : shown.map((run) => ({ kind: "run", run, member: false }));
-  listed = withRows(items);
+  const { test } = state.filter;
+  state.shown = test ? runs.filter((run) => test(run, configs)) : runs;
+  state.usual = unfolded(state.shown, Boolean(read("filter")));
+  state.items = state.grouped && !state.orders.length ? inGroups(state.shown, isOpen, (id) => sweeps.get(id)?.best_run_id) : state.shown.map((run) => ({ kind: "run", run, member: false }));
+  state.listed = withRows(state.items);
 }
 
 /** @param {RunView} run @param {boolean} member */
@@ -117,9 +120,9 @@ function runRow(run, member) {
   });
   return h(
     member ? "tr.member" : "tr",
-    { "data-run": run.id, "aria-selected": String(selection.has(run.id)), onpointerenter: () => beside?.board.light(run.id), onpointerleave: () => beside?.board.light(null) },
-    h("td.shrink", {}, box, beside?.eye(run)),
-    columns.map((column) => h(`td.col-${column.key.replace(/\W/g, "-")}${column.num ? ".num" : ""}`, {}, column.cell(run))),
+    { "data-run": run.id, "aria-selected": String(selection.has(run.id)), onpointerenter: () => state.beside?.board.light(run.id), onpointerleave: () => state.beside?.board.light(null) },
+    h("td.shrink", {}, box, state.beside?.eye(run)),
+    state.columns.map((column) => h(`td.col-${column.key.replace(/\W/g, "-")}${column.num ? ".num" : ""}`, {}, column.cell(run))),
   );
 }
 
@@ -127,9 +130,9 @@ function runRow(run, member) {
 const groupRow = (id, runs, curve) =>
   sweepRow(id, runs, sweeps.get(id), {
     open: isOpen(id),
-    columns: columns.length,
+    columns: state.columns.length,
     curve,
-    mark: curve && beside?.eye(curve),
+    mark: curve && state.beside?.eye(curve),
     isSelected: (run) => selection.has(run.id),
     onSelect: (yes) => selection.select(runs, yes),
     onToggle: () => toggle(id),
@@ -171,18 +174,18 @@ const rows = new Rows(
 );
 
 function drawHead() {
-  fill(headRow, h("th.shrink", {}, h("span.unseen", {}, "select")), columns.map(head));
+  fill(headRow, h("th.shrink", {}, h("span.unseen", {}, "select")), state.columns.map(head));
 }
 
 /** @param {Column} column */
 function head(column) {
   // Assistive technology takes one column as the order: the first.
-  const first = orders[0]?.key === column.key ? orders[0] : null;
+  const first = state.orders[0]?.key === column.key ? state.orders[0] : null;
   const sortable = column.sort && h("button.sort", {
     type: "button",
     onmousedown: (/** @type {MouseEvent} */ event) => event.shiftKey && event.preventDefault(), // Or the text between two heads is selected.
     onclick: (/** @type {MouseEvent} */ event) => sortBy(column.key, event.shiftKey),
-  }, column.title + markOf(orders, column.key));
+  }, column.title + markOf(state.orders, column.key));
   return h(
     `th.col-${column.key.replace(/\W/g, "-")}${column.num ? ".num" : ""}`,
     { key: column.key, scope: "col", title: [column.hint, column.sort && "Shift and click: sort by it as well"].filter(Boolean).join(". "), "aria-sort": first && (first.down ? "descending" : "ascending") },
@@ -192,11 +195,11 @@ function head(column) {
 
 /** @param {string} key @param {boolean} more whether the other columns stay */
 async function sortBy(key, more) {
-  orders = pressed(orders, key, more);
-  write({ sort: textOf(orders) });
+  state.orders = pressed(state.orders, key, more);
+  write({ sort: textOf(state.orders) });
   drawHead();
   redraw();
-  if (orders.length) await complete();
+  if (state.orders.length) await complete();
 }
 
 /** Fetch all runs, and of all that they are sorted or filtered by. */
@@ -208,10 +211,10 @@ async function complete() {
 
 /** Fetch the configs and metrics that filter, order and columns need: of the rows, or of all runs that are tested or sorted. */
 async function loadConfigs() {
-  const names = [...(chosen ?? "").split(","), ...orders.map(({ key }) => key).filter((key) => !COLUMNS.some((column) => column.key === key)), ...filter.keys].filter((name) => name && name !== "none");
+  const names = [...(state.chosen ?? "").split(","), ...state.orders.map(({ key }) => key).filter((key) => !COLUMNS.some((column) => column.key === key)), ...state.filter.keys].filter((name) => name && name !== "none");
   const wide = names.length > 0;
   const drawn = withRows([...rows.drawn.values()].map(({ item }) => item));
-  const ids = wide ? [...list.runs.keys()] : [...new Set([...listed.slice(0, LOOKED_AT), ...drawn].map((run) => run.id))];
+  const ids = wide ? [...list.runs.keys()] : [...new Set([...state.listed.slice(0, LOOKED_AT), ...drawn].map((run) => run.id))];
   const first = await configs.load(ids);
   const metrics = names.filter((name) => !configs.paths.has(name) && !configs.pathsOf(name).length && name.length > 2 && ![...list.runs.values()].some((run) => name in run.latest) && /^[\w./-]+$/.test(name));
   if (metrics.length) await configs.load(ids, metrics);
@@ -220,25 +223,25 @@ async function loadConfigs() {
 
 /** @param {boolean} [all] draw every row again: what the cells show has changed besides the runs */
 function redraw(all = false) {
-  if (!loaded) return;
+  if (!state.loaded) return;
   arrange();
-  const before = columns.map((column) => column.key).join();
-  const sign = `${configs.runs.size} ${listed.slice(0, LOOKED_AT).map((run) => run.id).join()}`;
-  if (all || sign !== looked) {
-    varying = varyingPaths(listed, configs);
-    columns = columnsNow();
-    looked = sign;
+  const before = state.columns.map((column) => column.key).join();
+  const sign = `${configs.runs.size} ${state.listed.slice(0, LOOKED_AT).map((run) => run.id).join()}`;
+  if (all || sign !== state.looked) {
+    state.varying = varyingPaths(state.listed, configs);
+    state.columns = columnsNow();
+    state.looked = sign;
   }
-  if (all || before !== columns.map((column) => column.key).join()) {
+  if (all || before !== state.columns.map((column) => column.key).join()) {
     drawHead();
     rows.renew();
     drawOptionsNow();
   }
-  const paths = forLabels(varying);
+  const paths = forLabels(state.varying);
   const total = list.total ?? list.runs.size;
-  beside?.show(withCurves(items), { total: filter.test ? shown.length : total, folded: listed.length < shown.length }, (run) => configs.label(run.id, paths) || run.name, by);
-  showProblem(filter.problem ?? (filter.keys.length ? unknownKey(filter, list.runs.values(), configs) : null) ?? beside?.problem ?? null);
-  if (!shown.length) {
+  state.beside?.show(withCurves(state.items), { total: state.filter.test ? state.shown.length : total, folded: state.listed.length < state.shown.length }, (run) => configs.label(run.id, paths) || run.name, state.by);
+  showProblem(state.filter.problem ?? (state.filter.keys.length ? unknownKey(state.filter, list.runs.values(), configs) : null) ?? state.beside?.problem ?? null);
+  if (!state.shown.length) {
     fill(room, nothing());
     return;
   }
@@ -246,10 +249,10 @@ function redraw(all = false) {
     drawHead();
     mount(room, table, foot);
   }
-  rows.set(items);
+  rows.set(state.items);
   const count = (/** @type {number} */ n) => `${integer(n)} ${n === 1 ? "run" : "runs"}`;
   const among = list.complete ? `of ${count(total)}` : `among the newest ${integer(list.runs.size)} of ${count(total)}`;
-  foot.textContent = filter.test ? `${integer(shown.length)} ${among}` : !list.complete && orders.length ? among : count(total);
+  foot.textContent = state.filter.test ? `${integer(state.shown.length)} ${among}` : !list.complete && state.orders.length ? among : count(total);
 }
 
 /** @param {string | null} problem */
@@ -261,22 +264,22 @@ function showProblem(problem) {
 
 function nothing() {
   if (input.value.trim()) {
-    const what = list.complete || !filter.test ? "No run matches this filter" : `None of the newest ${integer(list.runs.size)} runs matches this filter`;
+    const what = list.complete || !state.filter.test ? "No run matches this filter" : `None of the newest ${integer(list.runs.size)} runs matches this filter`;
     return empty(what, h("p", {}, h("button", { type: "button", onclick: () => setFilter("") }, "Show all runs")));
   }
   return welcome();
 }
 
 async function load() {
-  showProblem(filter.problem);
-  if (filter.problem) return;
+  showProblem(state.filter.problem);
+  if (state.filter.problem) return;
   try {
-    await Promise.all([list.load(filter.query), loadSweeps()]);
+    await Promise.all([list.load(state.filter.query), loadSweeps()]);
     for (const run of list.runs.values()) selection.put(run);
-    loaded = true;
+    state.loaded = true;
     redraw();
     // The rows fetch their configs as they are drawn.
-    if (orders.length || filter.test) await complete();
+    if (state.orders.length || state.filter.test) await complete();
   } catch (error) {
     showFailure(room, error);
   }
@@ -293,7 +296,7 @@ async function loadSweeps() {
 /** @param {string} text */
 function setFilter(text) {
   input.value = text;
-  filter = parseFilter(text);
+  state.filter = parseFilter(text);
   write({ filter: text.trim() });
   load();
 }
@@ -303,10 +306,10 @@ function showCurves(yes) {
   document.getElementById("runs-split")?.classList.toggle("split", yes);
   curvesRoom.hidden = !yes;
   if (yes) {
-    beside ??= new Beside(curvesRoom, (run) => rows.light(run), () => redraw(true));
+    state.beside ??= new Beside(curvesRoom, (run) => rows.light(run), () => redraw(true));
   } else {
-    beside?.destroy();
-    beside = null;
+    state.beside?.destroy();
+    state.beside = null;
     curvesRoom.replaceChildren();
   }
   redraw(true);
@@ -314,22 +317,22 @@ function showCurves(yes) {
 
 const drawOptionsNow = () =>
   drawOptions(byId("runs-options"), {
-    grouped,
-    curves: beside !== null,
-    base,
-    values: columnNames(chosen, varying, beside !== null),
-    varying,
-    by,
+    grouped: state.grouped,
+    curves: state.beside !== null,
+    base: state.base,
+    values: columnNames(state.chosen, state.varying, state.beside !== null),
+    varying: state.varying,
+    by: state.by,
     paths: [...configs.paths],
     onBy: (next) => {
-      by = next;
-      write({ by });
+      state.by = next;
+      write({ by: state.by });
       drawOptionsNow(); // A later drawing would put this value over what is typed meanwhile.
       redraw();
     },
     onGrouped: (yes) => {
-      grouped = yes;
-      write({ flat: !grouped });
+      state.grouped = yes;
+      write({ flat: !state.grouped });
       redraw();
     },
     onCurves: (yes) => {
@@ -338,15 +341,15 @@ const drawOptionsNow = () =>
       showCurves(yes);
     },
     onColumn: (key, yes) => {
-      base = COLUMNS.filter((one) => (one.key === key ? yes : base.includes(one)));
-      const kept = base.map((one) => one.key);
+      state.base = COLUMNS.filter((one) => (one.key === key ? yes : state.base.includes(one)));
+      const kept = state.base.map((one) => one.key);
       memory.set("columns", kept);
       write({ cols: kept.join(",") });
       redraw(true);
     },
     onValues: (names) => {
-      chosen = names === null ? null : names.join(",") || "none";
-      write({ values: chosen });
+      state.chosen = names === null ? null : names.join(",") || "none";
+      write({ values: state.chosen });
       redraw(true);
       loadConfigs().catch(() => undefined);
     },
@@ -371,22 +374,22 @@ listFilter(() => setFilter(input.value));
 const wanted = read("curves");
 showCurves(wanted === null ? memory.get("curves-beside", innerWidth >= WIDE) : wanted === "1");
 drawOptionsNow();
-runsKeys(input, rows, selection, () => items, toggle);
+runsKeys(input, rows, selection, () => state.items, toggle);
 on("run", (/** @type {RunView} */ run) => {
   selection.put(run);
   const known = list.put(run);
   if (known) update();
   if (known !== fits(run, list.query)) refresh();
   // It has the newest metrics too: the server then sends no event of theirs.
-  beside?.tick(run.id);
+  state.beside?.tick(run.id);
 });
 on("metrics", ({ run_id: id, latest }) => {
   if (list.metrics(id, latest)) update();
-  beside?.tick(id);
+  state.beside?.tick(id);
 });
 on("sweep", refreshSweeps);
 onCatchUp(() => {
   refresh();
-  beside?.board.reload();
+  state.beside?.board.reload();
 });
 load().then(() => selection.learn());
