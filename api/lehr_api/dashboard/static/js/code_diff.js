@@ -13,7 +13,9 @@ const LINES = /** @type {const} */ ([["+++", "file"], ["---", "file"], ["@@", "a
 const kindOf = (line) => LINES.find(([begin]) => line.startsWith(begin))?.[1] ?? "same";
 
 /** @param {string} patch a unified diff */
-const drawPatch = (patch) => h("pre.block.patch", { tabindex: "0" }, patch.split("\n").map((line) => h(`span.patch-${kindOf(line)}`, {}, `${line}\n`)));
+const drawPatch = (patch) => h("pre.block.patch", { tabindex: "0" }, patch.split("\n").map(
+  (line) => h(`span.patch-${kindOf(line)}`, {}, `${line}\n`)
+));
 
 /** @param {CodeDiff} diff */
 function drawFiles({ changes }) {

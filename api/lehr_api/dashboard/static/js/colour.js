@@ -1,19 +1,27 @@
 /**
  * Colours of runs. A run has the same colour on every page, whatever other runs are beside it.
  *
- * Runs of the same colour that are shown together differ in their dashes. The ten colours were searched for: the smallest distance of two, and of one to the mark of a
- * failure, is as large as possible for trichromats and colour-blind people, with a contrast of 3:1 to the page and no grey.
+ * Runs of the same colour that are shown together differ in their dashes. The ten colours were searched for: the
+ * smallest distance of two, and of one to the mark of a
+ * failure, is as large as possible for trichromats and colour-blind people, with a contrast of 3:1 to the page and no
+ * grey.
  * A colour of the dark theme has about the hue of its twin.
  * lehr/analysis/colours.py has the same rule for figures in notebooks.
  */
 
-const LIGHT = ["#6666bb", "#ee4488", "#005544", "#aa8866", "#cc66ee", "#0099aa", "#663311", "#113399", "#777744", "#994488"];
-const DARK = ["#bbbbee", "#bb5577", "#44ddaa", "#ddcc33", "#7766cc", "#338899", "#997755", "#2299ff", "#889900", "#dd99bb"];
+const LIGHT = [
+  "#6666bb", "#ee4488", "#005544", "#aa8866", "#cc66ee", "#0099aa", "#663311", "#113399", "#777744", "#994488",
+];
+const DARK = [
+  "#bbbbee", "#bb5577", "#44ddaa", "#ddcc33", "#7766cc", "#338899", "#997755", "#2299ff", "#889900", "#dd99bb",
+];
 const COLOURS = LIGHT.length;
 export const DASHES = /** @type {const} */ (["solid", "dash", "dashdot", "dot"]);
 
 /** viridis: perceptually uniform, for colour-blind people as well. */
-const VIRIDIS = ["#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58", "#b5de2b", "#fde725"];
+const VIRIDIS = [
+  "#440154", "#482878", "#3e4989", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58", "#b5de2b", "#fde725",
+];
 
 export const isDark = () => document.documentElement.dataset.theme === "dark";
 
@@ -45,8 +53,10 @@ export function stroke(index) {
 }
 
 /**
- * Assign a slot to each of the runs shown together: its own, or the same colour with another dash if it has the colour of
- * another one. Their order does not matter, so that sorting changes no line. Beyond four runs of a colour, dashes repeat.
+ * Assign a slot to each of the runs shown together: its own, or the same colour with another dash if it has the colour
+ * of
+ * another one. Their order does not matter, so that sorting changes no line. Beyond four runs of a colour, dashes
+ * repeat.
  *
  * @param {string[]} ids
  * @returns {Map<string, number>}

@@ -37,7 +37,10 @@ export function h(selector, props = {}, ...children) {
   const element = document.createElement(tag);
   // A select has its value only after its options.
   element.append(...nodes(children));
-  begin(element, classes.length ? `${tag}.${classes[0]}` : tag, classes.length ? { class: classes.join(" "), ...props } : props);
+  begin(
+    element, classes.length ? `${tag}.${classes[0]}` : tag,
+    classes.length ? { class: classes.join(" "), ...props } : props,
+  );
   return element;
 }
 
@@ -73,7 +76,9 @@ export function scrollable(table) {
  * @param {...Child} children
  */
 export function fill(parent, ...children) {
-  const focused = parent.contains(document.activeElement) ? /** @type {HTMLElement | null} */ (document.activeElement) : null;
+  const focused = parent.contains(document.activeElement)
+    ? /** @type {HTMLElement | null} */ (document.activeElement)
+    : null;
   patch(parent, nodes(children));
   // An element that has moved among its neighbours loses the focus.
   if (focused && focused !== document.activeElement && parent.contains(focused)) focused.focus({ preventScroll: true });

@@ -6,10 +6,16 @@ import { ACTIVE } from "./status.js";
 const USUAL_S = 5;
 
 export class FiguresAge {
-  /** By live run: when its newest figures were recorded and how late they came. @type {Map<string, {recorded: number, late: number}>} */
+  /**
+   * By live run: when its newest figures were recorded and how late they came. @type {Map<string, {recorded: number,
+   * late: number}>}
+   */
   runs = new Map();
 
-  /** @param {import("./types.js").RunView} run of an event @param {number} now by the server's clock, in seconds since the epoch */
+  /**
+   * @param {import("./types.js").RunView} run of an event
+   * @param {number} now by the server's clock, in seconds since the epoch
+   */
   take({ id, state, liveness, recorded_at: recorded }, now) {
     const before = this.runs.get(id);
     if (!ACTIVE.has(state) || liveness !== "ok" || recorded === null) this.runs.delete(id);
@@ -19,7 +25,8 @@ export class FiguresAge {
   }
 
   /**
-   * Return how late the newest figures of the live runs came, the median. A run without newer ones may evaluate or save.
+   * Return how late the newest figures of the live runs came, the median. A run without newer ones may evaluate or
+   * save.
    *
    * @returns {number | null} seconds; null for what is usual
    */

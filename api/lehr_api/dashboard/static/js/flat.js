@@ -12,7 +12,9 @@ export function flatten(value, path = "", into = new Map()) {
     if (path) into.set(path, value);
     return into;
   }
-  for (const [key, inner] of Object.entries(/** @type {object} */ (value))) flatten(inner, path ? `${path}.${key}` : key, into);
+  for (const [key, inner] of Object.entries(/** @type {object} */ (value))) {
+    flatten(inner, path ? `${path}.${key}` : key, into);
+  }
   return into;
 }
 
@@ -25,5 +27,6 @@ const text = (value) => JSON.stringify(value) ?? "";
  */
 export function differing(specs) {
   const paths = new Set(specs.flatMap((spec) => [...spec.keys()]));
-  return [...paths].filter((path) => new Set(specs.map((spec) => (spec.has(path) ? text(spec.get(path)) : " "))).size > 1);
+  return [...paths]
+    .filter((path) => new Set(specs.map((spec) => (spec.has(path) ? text(spec.get(path)) : " "))).size > 1);
 }

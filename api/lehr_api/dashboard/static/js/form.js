@@ -48,4 +48,5 @@ export function openForm({ title, about, fields, yes, act }) {
  * @param {HTMLElement} control
  * @param {string} [hint]
  */
-export const field = (label, control, hint) => h("label.row", {}, label, " ", control, hint && [" ", h("span.hint", {}, hint)]);
+export const field = (label, control, hint) =>
+  h("label.row", {}, label, " ", control, hint && [" ", h("span.hint", {}, hint)]);

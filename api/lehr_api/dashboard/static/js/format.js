@@ -132,13 +132,22 @@ export function percent(wire) {
 }
 
 /** @param {number} value */
-const gpuHours = (value) => (value >= 0.01 ? `${value.toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 })} GPU-hours` : "under 0.01 GPU-hours");
+const gpuHours = (value) => (
+  value >= 0.01
+    ? `${value.toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 })} GPU-hours`
+    : "under 0.01 GPU-hours"
+);
 
 /** @param {number} value */
-const dollars = (value) => (value >= 0.01 ? `$${value.toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 })}` : "under $0.01");
+const dollars = (value) => (
+  value >= 0.01
+    ? `$${value.toLocaleString("en-US", { minimumFractionDigits: 2, maximumFractionDigits: 2 })}`
+    : "under $0.01"
+);
 
 /**
- * Format what was used, beside what was planned: 2.50 GPU-hours, $7.50 (H100); planned 3.10 GPU-hours, $9.30 at 42 % MFU (published ...).
+ * Format what was used, beside what was planned: 2.50 GPU-hours, $7.50 (H100); planned 3.10 GPU-hours, $9.30 at 42 %
+ * MFU (published ...).
  *
  * @param {import("./types.js").CostView | null} view
  */
@@ -147,7 +156,9 @@ export function cost(view) {
   const used = [gpuHours(view.gpu_hours), ...(view.dollars === null ? [] : [dollars(view.dollars)])].join(", ");
   const kind = view.gpu === null ? "" : ` (${view.gpu})`;
   if (view.planned_gpu_hours === null) return used + kind;
-  const planned = [gpuHours(view.planned_gpu_hours), ...(view.planned_dollars === null ? [] : [dollars(view.planned_dollars)])].join(", ");
+  const planned = [
+    gpuHours(view.planned_gpu_hours), ...(view.planned_dollars === null ? [] : [dollars(view.planned_dollars)]),
+  ].join(", ");
   return `${used}${kind}; planned ${planned}${view.planned_basis === null ? "" : ` ${view.planned_basis}`}`;
 }
 
@@ -267,7 +278,9 @@ export function change(wire, base, name) {
 /** How many digits a value of a spec has, if it is not whole. */
 const DIGITS = 6;
 const short = (/** @type {number} */ value) => (Number.isInteger(value) ? value : Number(value.toPrecision(DIGITS)));
-const shortOf = (/** @type {string} */ _, /** @type {unknown} */ value) => (typeof value === "number" ? short(value) : value);
+const shortOf = (/** @type {string} */ _, /** @type {unknown} */ value) => (
+  typeof value === "number" ? short(value) : value
+);
 
 /**
  * Return whether a parameter, by its path, is the seed; as in `lehr.parameter_names`.
@@ -296,9 +309,14 @@ export function specValue(value, path = "") {
   return JSON.stringify(value, shortOf);
 }
 
-/** Return " at lr 1.0e-3": the point of a sweep; empty for one over seeds alone. @param {Record<string, unknown>} parameters */
+/**
+ * Return " at lr 1.0e-3": the point of a sweep; empty for one over seeds alone.
+ *
+ * @param {Record<string, unknown>} parameters
+ */
 export function atPoint(parameters) {
-  const values = Object.entries(parameters).map(([path, value]) => `${path.split(".").at(-1)} ${specValue(value, path)}`);
+  const values = Object.entries(parameters)
+    .map(([path, value]) => `${path.split(".").at(-1)} ${specValue(value, path)}`);
   return values.length ? ` at ${values.join(", ")}` : "";
 }
 
@@ -310,7 +328,9 @@ export function atPoint(parameters) {
  * @returns {string | null}
  */
 export function inFull(value, path = "") {
-  if (typeof value === "number") return Number(specValue(value, path).replaceAll(",", "").replaceAll("−", "-")) === value ? null : String(value);
+  if (typeof value === "number") {
+    return Number(specValue(value, path).replaceAll(",", "").replaceAll("−", "-")) === value ? null : String(value);
+  }
   if (typeof value === "string") return specValue(value, path) === value ? null : value;
   const whole = JSON.stringify(value);
   return value !== null && typeof value === "object" && JSON.stringify(value, shortOf) !== whole ? whole : null;

@@ -13,4 +13,6 @@ export function memoryUsed(gpu) {
 }
 
 /** @param {GpuView} gpu */
-export const temperature = (gpu) => (gpu.temperature_celsius === null ? f.NONE : `${f.integer(Math.round(gpu.temperature_celsius))} °C`);
+export const temperature = (gpu) => (
+  gpu.temperature_celsius === null ? f.NONE : `${f.integer(Math.round(gpu.temperature_celsius))} °C`
+);

@@ -56,7 +56,9 @@ function onKey(event) {
 
 function showHelp() {
   const keycaps = (/** @type {string} */ keys) => keys.split(" ").map((key, i) => [i > 0 && " ", h("kbd", {}, key)]);
-  inform("Keyboard", h("dl.facts", {}, shortcuts.map(({ keys, what }) => [h("dt", {}, keycaps(keys)), h("dd", {}, what)])));
+  inform(
+    "Keyboard", h("dl.facts", {}, shortcuts.map(({ keys, what }) => [h("dt", {}, keycaps(keys)), h("dd", {}, what)])),
+  );
 }
 
 /**
@@ -84,7 +86,9 @@ export function rowKeys(rows) {
 
 export function install() {
   for (const link of /** @type {NodeListOf<HTMLAnchorElement>} */ (document.querySelectorAll("nav a[data-key]"))) {
-    shortcut(`g ${link.dataset.key}`, `go to the ${(link.textContent ?? "").toLowerCase()}`, () => location.assign(link.href));
+    shortcut(
+      `g ${link.dataset.key}`, `go to the ${(link.textContent ?? "").toLowerCase()}`, () => location.assign(link.href),
+    );
   }
   shortcut("t", "dark or light", () => document.getElementById("theme")?.click());
   shortcut("?", "this list", showHelp);

@@ -52,8 +52,13 @@ export function noteBox(head) {
     drawn = of.note;
     fill(
       place,
-      of.note && h("p.note-text", {}, linked(of.note).map((part) => (part.href ? h("a", { href: part.href, rel: "noreferrer noopener" }, part.text) : part.text))),
-      h("button.quiet", acts({ type: "button", onclick: () => edit(path, of, (note) => show(path, { ...of, note })) }), of.note ? "Edit note" : "Add a note"),
+      of.note && h("p.note-text", {}, linked(of.note).map(
+        (part) => (part.href ? h("a", { href: part.href, rel: "noreferrer noopener" }, part.text) : part.text)
+      )),
+      h(
+        "button.quiet", acts({ type: "button", onclick: () => edit(path, of, (note) => show(path, { ...of, note })) }),
+        of.note ? "Edit note" : "Add a note",
+      ),
     );
   };
   return show;

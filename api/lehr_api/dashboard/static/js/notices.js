@@ -67,7 +67,10 @@ export function showFailure(place, error) {
   const hint = /** @type {any} */ (error)?.hint;
   fill(
     place,
-    h("div.failure", { role: "alert" }, h("p", {}, error instanceof Error ? error.message : String(error)), hint && h("p.dim", {}, hint)),
+    h(
+      "div.failure", { role: "alert" }, h("p", {}, error instanceof Error ? error.message : String(error)),
+      hint && h("p.dim", {}, hint),
+    ),
   );
 }
 
@@ -95,8 +98,13 @@ function asked(title, body, ...buttons) {
       answer(dialog.returnValue);
       dialog.remove();
     };
-    const form = h("form", { method: "dialog" }, h("h2", { id: "dialog-title" }, title), h("div", {}, body), h("div.actions", {}, buttons));
-    const dialog = /** @type {HTMLDialogElement} */ (h("dialog", { "aria-labelledby": "dialog-title", onclose: close }, form));
+    const form = h(
+      "form", { method: "dialog" }, h("h2", { id: "dialog-title" }, title), h("div", {}, body),
+      h("div.actions", {}, buttons),
+    );
+    const dialog = /** @type {HTMLDialogElement} */ (h(
+      "dialog", { "aria-labelledby": "dialog-title", onclose: close }, form,
+    ));
     document.body.append(dialog);
     dialog.showModal();
   });
@@ -107,7 +115,9 @@ function asked(title, body, ...buttons) {
  * @returns {Promise<boolean>}
  */
 export const confirmed = async ({ title, body, yes, danger = false }) =>
-  (await asked(title, body, h("button", { value: "no" }, "Back"), h(danger ? "button.danger" : "button.main", { value: "yes" }, yes))) === "yes";
+  (await asked(title, body, h("button", { value: "no" }, "Back"), h(
+    danger ? "button.danger" : "button.main", { value: "yes" }, yes,
+  ))) === "yes";
 
 /** Show something in a dialog that asks nothing. @param {string} title @param {import("./dom.js").Child} body */
 export const inform = (title, body) => asked(title, body, h("button", {}, "Close"));

@@ -38,7 +38,10 @@ async function showTotals() {
     part(running, "running", "/?filter=state:running"),
     part(waiting, "waiting", "/?filter=state:queued"),
     failed > 0 && part(failed, "failed", "/?filter=state:failed"),
-    h("a", { href: "/cluster" }, h("strong", {}, `${integer(cluster.gpus_busy)}/${integer(cluster.gpus_total)}`), ` ${gpus}`),
+    h(
+      "a", { href: "/cluster" }, h("strong", {}, `${integer(cluster.gpus_busy)}/${integer(cluster.gpus_total)}`),
+      ` ${gpus}`,
+    ),
     cluster.state !== "up" && h("span.warn", {}, cluster.message ?? `the cluster is ${cluster.state}`),
   );
 }

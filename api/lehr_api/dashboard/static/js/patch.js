@@ -46,7 +46,9 @@ function write(element, key, value, before) {
   if (key.startsWith("on") && (typeof value === "function" || typeof before === "function")) {
     listen(element, key.slice(2), value ?? undefined);
   } else if (key === "vars") {
-    for (const [name, v] of Object.entries(value ?? {})) if (before?.[name] !== v) element.style.setProperty(name, String(v));
+    for (const [name, v] of Object.entries(value ?? {})) {
+      if (before?.[name] !== v) element.style.setProperty(name, String(v));
+    }
   } else if (PROPERTIES.has(key)) {
     const wanted = absent(value) ? (key === "value" ? "" : false) : value;
     // What a user has opened stays open, and what a user types stays, until the drawing itself changes it.

@@ -26,7 +26,9 @@ const stem = (name) => name.replace(/-\d+$/, "");
 export function alike(queue) {
   /** @type {QueueEntry[][]} */
   const groups = [];
-  const sign = (/** @type {QueueEntry} */ one) => [stem(one.name), one.gpus, one.nodes, one.gpu_type, one.priority, one.reason].join("\n");
+  const sign = (/** @type {QueueEntry} */ one) => [
+    stem(one.name), one.gpus, one.nodes, one.gpu_type, one.priority, one.reason,
+  ].join("\n");
   for (const entry of queue) {
     const before = groups[groups.length - 1];
     if (before && sign(before[0]) === sign(entry)) before.push(entry);

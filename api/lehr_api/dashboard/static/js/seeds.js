@@ -12,11 +12,19 @@ import * as f from "./format.js";
  *
  * @param {number | null} hours null where no run of the kind has completed
  */
-export const gpuHours = (hours) => (hours === null ? "No such run has completed yet, so its GPU-hours are not known." : hours < 0.1 ? "Under 0.1 GPU-hours, as the completed ones took." : `About ${f.si(hours)} GPU-hours, as the completed ones took.`);
+export const gpuHours = (hours) => (
+  hours === null
+    ? "No such run has completed yet, so its GPU-hours are not known."
+    : hours < 0.1
+    ? "Under 0.1 GPU-hours, as the completed ones took."
+    : `About ${f.si(hours)} GPU-hours, as the completed ones took.`
+);
 
 /** @param {RunDetail} run */
 export function repeat(run) {
-  const number = /** @type {HTMLInputElement} */ (h("input", { type: "number", min: "1", max: "20", value: "3", required: true }));
+  const number = /** @type {HTMLInputElement} */ (h(
+    "input", { type: "number", min: "1", max: "20", value: "3", required: true },
+  ));
   const each = run.state === "completed" && run.cost ? run.cost.gpu_hours : null;
   const cost = h("p.hint");
   const show = () => {

@@ -34,7 +34,10 @@ export function sparkline(wire, label) {
     pen = true;
     drawn.push([x(i), y(value)]);
   });
-  const svg = s("svg", { class: "spark", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label }, s("path", { d: path }));
+  const svg = s(
+    "svg", { class: "spark", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": label },
+    s("path", { d: path }),
+  );
   const [cx, cy] = drawn[drawn.length - 1];
   if (pen) {
     svg.append(s("circle", { class: "last", cx: cx.toFixed(1), cy: cy.toFixed(1), r: "2" }));

@@ -10,10 +10,14 @@ const SHAPES = {
     ["path", { d: "M5 1a4 4 0 0 1 0 8z", fill: "currentColor" }],
   ],
   running: [["circle", { cx: "5", cy: "5", r: "4.5", fill: "currentColor" }]],
-  stopping: [["rect", { x: "1.5", y: "1.5", width: "7", height: "7", fill: "none", stroke: "currentColor", "stroke-width": "1.5" }]],
+  stopping: [["rect", {
+    x: "1.5", y: "1.5", width: "7", height: "7", fill: "none", stroke: "currentColor", "stroke-width": "1.5",
+  }]],
   paused: [["path", { d: "M2 1h2v8H2zM6 1h2v8H6z", fill: "currentColor" }]],
   completed: [["path", { d: "M1 5.500l2.800 2.800L9 2", fill: "none", stroke: "currentColor", "stroke-width": "1.8" }]],
-  failed: [["path", { d: "M1.500 1.500l7 7M8.500 1.500l-7 7", fill: "none", stroke: "currentColor", "stroke-width": "1.8" }]],
+  failed: [
+    ["path", { d: "M1.500 1.500l7 7M8.500 1.500l-7 7", fill: "none", stroke: "currentColor", "stroke-width": "1.8" }],
+  ],
   cancelled: [
     ["circle", { cx: "5", cy: "5", r: "4", fill: "none", stroke: "currentColor", "stroke-width": "1.5" }],
     ["path", { d: "M2.200 7.800l5.600-5.600", stroke: "currentColor", "stroke-width": "1.5" }],
@@ -25,7 +29,10 @@ SHAPES.finished = SHAPES.completed;
 SHAPES.passed = SHAPES.completed;
 SHAPES.skipped = SHAPES.pruned;
 SHAPES.off = SHAPES.pruned;
-SHAPES.not_judged = [["path", { d: "M2.5 3.5a2.500 2.500 0 1 1 3.600 2.200q-1.100.6-1.100 1.300M5 8.700v.6", fill: "none", stroke: "currentColor", "stroke-width": "1.4" }]];
+SHAPES.not_judged = [["path", {
+  d: "M2.5 3.5a2.500 2.500 0 1 1 3.600 2.200q-1.100.6-1.100 1.300M5 8.700v.6", fill: "none", stroke: "currentColor",
+  "stroke-width": "1.4",
+}]];
 
 export const ENDED = new Set(["completed", "failed", "cancelled", "pruned"]);
 export const ACTIVE = new Set(["starting", "running", "stopping"]);
@@ -50,7 +57,9 @@ export function stateMark(state, word = WORDS[state] ?? state) {
  */
 export function countsLine(counts) {
   const shown = Object.entries(counts).filter(([, n]) => n > 0);
-  return h("span.counts", {}, shown.map(([state, n]) => stateMark(state, `${n} ${state === "queued" ? "wait" : state}`)));
+  return h(
+    "span.counts", {}, shown.map(([state, n]) => stateMark(state, `${n} ${state === "queued" ? "wait" : state}`)),
+  );
 }
 
 /**
@@ -93,6 +102,7 @@ export function progress(run) {
  * @param {{attempts: import("./types.js").AttemptView[]}} run
  */
 export function timeHeld(run) {
-  const taken = run.attempts.filter((one) => one.exited_at !== null).map((one) => Number(one.exited_at) - (one.dispatched_at ?? one.created_at));
+  const taken = run.attempts.filter((one) => one.exited_at !== null)
+    .map((one) => Number(one.exited_at) - (one.dispatched_at ?? one.created_at));
   return taken.length ? taken.reduce((a, b) => a + b, 0) : null;
 }

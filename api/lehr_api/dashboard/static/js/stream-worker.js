@@ -8,13 +8,18 @@
 const KINDS = ["run", "sweep", "rollout", "metrics", "cluster"];
 const RETRY_MS = 3000;
 
-/** The ports, and whether each needs the growth of logs: few pages do, and it is half of all events. @type {Map<MessagePort, boolean>} */
+/**
+ * The ports, and whether each needs the growth of logs: few pages do, and it is half of all events. @type
+ * {Map<MessagePort, boolean>}
+ */
 const ports = new Map();
 /** Whether the stream has the growth of logs. */
 let logs = false;
 /** @type {EventSource | null} */
 let source = null;
-/** The stream that `source` takes over from: it goes on until then, so that no event is lost. @type {EventSource | null} */
+/**
+ * The stream that `source` takes over from: it goes on until then, so that no event is lost. @type {EventSource | null}
+ */
 let older = null;
 let state = "connecting";
 
@@ -35,7 +40,9 @@ function connect() {
   older?.close();
   older = source;
   logs = needed;
-  const opened = new EventSource(`/api/v1/stream?gathered=true&${[...KINDS, ...(logs ? ["log"] : [])].map((kind) => `kind=${kind}`).join("&")}`);
+  const opened = new EventSource(
+    `/api/v1/stream?gathered=true&${[...KINDS, ...(logs ? ["log"] : [])].map((kind) => `kind=${kind}`).join("&")}`
+  );
   source = opened;
   opened.onopen = () => become("live");
   opened.onerror = () => {

@@ -56,7 +56,9 @@ function own() {
   /** @type {EventSource | null} */
   let source = null;
   const join = () => {
-    const opened = new EventSource(`/api/v1/stream?gathered=true&${[...heard].map((name) => `kind=${name}`).join("&")}`);
+    const opened = new EventSource(
+      `/api/v1/stream?gathered=true&${[...heard].map((name) => `kind=${name}`).join("&")}`
+    );
     source = opened;
     opened.onopen = () => become("live");
     opened.onerror = () => {

@@ -20,7 +20,9 @@ export function write(changes, options = {}) {
   // Keep commas and colons readable.
   const text = params.toString().replaceAll("%2C", ",").replaceAll("%3A", ":").replaceAll("%2F", "/");
   const address = location.pathname + (text ? `?${text}` : "") + location.hash;
-  if (options.step && address !== location.pathname + location.search + location.hash) history.pushState(null, "", address);
+  if (options.step && address !== location.pathname + location.search + location.hash) {
+    history.pushState(null, "", address);
+  }
   else history.replaceState(null, "", address);
 }
 

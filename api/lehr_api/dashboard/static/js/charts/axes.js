@@ -17,7 +17,8 @@ const PREFIXES = ["n", "µ", "m", "", "k", "M", "G", "T", "P"];
 function plain(value, step) {
   if (Math.max(Math.abs(value), step) >= 1e7 || (step < 1e-5 && value !== 0)) return scientific(value);
   const decimals = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
-  return value.toLocaleString("en-US", { minimumFractionDigits: decimals, maximumFractionDigits: decimals }).replace("-", "−");
+  return value.toLocaleString("en-US", { minimumFractionDigits: decimals, maximumFractionDigits: decimals })
+    .replace("-", "−");
 }
 
 /**
@@ -86,7 +87,9 @@ export function logOf(lines, wanted) {
   if (!wanted) return { log: false, note: null };
   const values = lines.flatMap(({ curve }) => curve.y);
   const lost = values.filter((value) => value <= 0).length;
-  if (!values.some((value) => value > 0)) return { log: false, note: lost ? "not logarithmic: no value above 0" : null };
+  if (!values.some((value) => value > 0)) {
+    return { log: false, note: lost ? "not logarithmic: no value above 0" : null };
+  }
   return { log: true, note: lost ? `${integer(lost)} ${lost === 1 ? "point" : "points"} at or below 0` : null };
 }
 
@@ -96,8 +99,17 @@ export function logOf(lines, wanted) {
  * @param {boolean} named whether several runs are named
  */
 function outsideOf({ above, below, outside }, lines, named) {
-  const runs = (/** @type {number[]} */ far, /** @type {string} */ where) => (far.length ? [far.length === 1 ? `${lines[far[0]].label} is ${where}` : `${far.length} are ${where}${named ? `: ${far.map((i) => lines[i].label).join("; ")}` : ""}`] : []);
-  return [...runs(above, "above"), ...runs(below, "below"), ...(outside ? [`${integer(outside)} outside`] : [])].join(" · ");
+  const runs = (/** @type {number[]} */ far, /** @type {string} */ where) => (
+    far.length
+      ? [
+        far.length === 1
+          ? `${lines[far[0]].label} is ${where}`
+          : `${far.length} are ${where}${named ? `: ${far.map((i) => lines[i].label).join("; ")}` : ""}`,
+      ]
+      : []
+  );
+  return [...runs(above, "above"), ...runs(below, "below"), ...(outside ? [`${integer(outside)} outside`] : [])]
+    .join(" · ");
 }
 
 /**
@@ -108,7 +120,8 @@ function outsideOf({ above, below, outside }, lines, named) {
  * @param {{y: number[]}[]} traces
  * @param {boolean} log
  * @param {import("./menu.js").Own} own
- * @returns {{axis: Axis, outside: string, named: string}} `outside`: in words, empty for none; `named`: with the names of several
+ * @returns {{axis: Axis, outside: string, named: string}} `outside`: in words, empty for none; `named`: with the names
+ *   of several
  */
 export function yAxis(name, lines, traces, log, own) {
   const given = own.range;
@@ -127,11 +140,18 @@ export function yAxis(name, lines, traces, log, own) {
     else if (given) high = given[1];
     const room = given ? 1 : low < high ? (high / low) ** 0.04 : 2;
     const range = { low: low / room, high: high * room };
-    return { axis: { ...range, log, ticks: logTicks(range.low, range.high, 5).map((value) => ({ value, text: metric(name, value).replace(" tok/s", "") })) }, outside: "", named: "" };
+    return {
+      axis: { ...range, log, ticks: logTicks(range.low, range.high, 5).map(
+        (value) => ({ value, text: metric(name, value).replace(" tok/s", "") })
+      ) },
+      outside: "", named: "",
+    };
   }
   // One run that diverges takes the mean of its group with it.
   const runs = lines.flatMap((line) => line.parts ?? [line]);
-  const clipped = own.all || given ? null : robust(runs.map(({ curve }) => curve.y), runs.some(({ curve }) => curve.goal));
+  const clipped = own.all || given
+    ? null
+    : robust(runs.map(({ curve }) => curve.y), runs.some(({ curve }) => curve.goal));
   const range = given ?? clipped?.range ?? steady(low, high);
   if (range) [low, high] = range;
   else {
@@ -140,7 +160,10 @@ export function yAxis(name, lines, traces, log, own) {
   }
   const values = linearTicks(low, high, 5);
   const texts = labels(values, name);
-  return { axis: { low, high, log, ticks: values.map((value, i) => ({ value, text: texts[i] })) }, outside: clipped ? outsideOf(clipped, runs, false) : "", named: clipped ? outsideOf(clipped, runs, true) : "" };
+  return {
+    axis: { low, high, log, ticks: values.map((value, i) => ({ value, text: texts[i] })) },
+    outside: clipped ? outsideOf(clipped, runs, false) : "", named: clipped ? outsideOf(clipped, runs, true) : "",
+  };
 }
 
 /**

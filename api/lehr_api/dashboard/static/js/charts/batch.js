@@ -1,4 +1,6 @@
-/** Requests for the same thing of several runs, sent as one: most of what a request costs does not depend on its size. */
+/**
+ * Requests for the same thing of several runs, sent as one: most of what a request costs does not depend on its size.
+ */
 
 import { ApiError, get } from "../api.js";
 
@@ -55,14 +57,19 @@ async function fetchAll(path, params, wanted) {
       resolve(await get(`/runs/${run}${path}`, { ...params, from }));
       return;
     }
-    const found = await get(path, { ...params, run: wanted.map(({ run }) => run), from: wanted[0].from === null ? null : wanted.map(({ from }) => from) });
+    const found = await get(path, {
+      ...params, run: wanted.map(({ run }) => run),
+      from: wanted[0].from === null ? null : wanted.map(({ from }) => from),
+    });
     for (const { run, resolve } of wanted) {
       const own = found.filter((/** @type {any} */ one) => one.run_id === run);
       resolve(path === "/metrics" ? own.flatMap((/** @type {any} */ one) => one.metrics) : own);
     }
   } catch (error) {
     // One run that is gone must not take the others along.
-    if (wanted.length > 1 && error instanceof ApiError && error.status === 404) for (const one of wanted) fetchAll(path, params, [one]);
+    if (wanted.length > 1 && error instanceof ApiError && error.status === 404) {
+      for (const one of wanted) fetchAll(path, params, [one]);
+    }
     else for (const { reject } of wanted) reject(error);
   }
 }

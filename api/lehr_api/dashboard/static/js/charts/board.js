@@ -9,10 +9,9 @@ import { showFailure } from "../notices.js";
 import { beforePrinting } from "../printing.js";
 import { memory, read, write } from "../urlstate.js";
 import { alike } from "./alike.js";
-import { ancestorsOf } from "./ancestors.js";
 import { Chart } from "./chart.js";
 import { isComputed, metricsIn } from "./expression.js";
-import { Feed } from "./feed.js";
+import { fetchCurves } from "./feed.js";
 import { linesOf } from "./lines.js";
 import { ownFromAddress, ownToAddress } from "./menu.js";
 import { grouped, MetricGroups } from "./metric_groups.js";
@@ -38,7 +37,8 @@ export class Board {
    * @param {BoardRun[]} runs
    * @param {import("./toolbar.js").View} view
    * @param {{onZoom: (range: [number, number | null] | null) => void,
-   *   onLine?: (run: string | null) => void, pins?: string, open?: string[], pauseMs?: number}} options `open`: prefixes that are open at first; all by default
+   * onLine?: (run: string | null) => void, pins?: string, open?: string[], pauseMs?: number}} options `open`: prefixes
+   * that are open at first; all by default
    */
   constructor(place, runs, view, options) {
     this.place = place;
@@ -46,13 +46,17 @@ export class Board {
     this.options = options;
     /** @type {BoardRun[]} */
     this.runs = runs;
-    /** @type {Map<string, Feed>} */
+    /** @type {Map<string, import("./feed.js").Feed>} */
     this.feeds = new Map();
     /** The runs that forks come from, by the fork. @type {Map<string, string[]>} */
     this.ancestors = new Map();
     /** @type {Map<string, Chart>} */
     this.charts = new Map();
-    /** What each chart shows; nothing of those that must be drawn anew. @type {WeakMap<Chart, import("./alike.js").Drawn>} */
+    /**
+     * What each chart shows; nothing of those that must be drawn anew.
+     *
+     * @type {WeakMap<Chart, import("./alike.js").Drawn>}
+     */
     this.drawn = new WeakMap();
     /** @type {import("./chart.js").Marks | null} */
     this.marks = null;
@@ -91,7 +95,9 @@ export class Board {
     this.resizes = new ResizeObserver(throttled(async () => this.redraw(), 200));
     this.resizes.observe(place);
     // Closed groups stay closed on paper.
-    this.forget = beforePrinting(() => this.#update([...this.charts.values()].filter(({ element }) => element.checkVisibility())));
+    this.forget = beforePrinting(
+      () => this.#update([...this.charts.values()].filter(({ element }) => element.checkVisibility()))
+    );
   }
 
   destroy() {
@@ -155,7 +161,9 @@ export class Board {
   /** Let the next fetch include the new points of a run. @param {string} id */
   expect(id) { this.feeds.get(id)?.announce(); }
 
-  #widen() { this.place.querySelectorAll(".charts").forEach((element) => element.classList.toggle("wide", this.view.wide)); }
+  #widen() {
+    this.place.querySelectorAll(".charts").forEach((element) => element.classList.toggle("wide", this.view.wide));
+  }
 
   redraw() {
     // Charts out of sight are drawn when they come back, in their new size and colours.
@@ -224,7 +232,9 @@ export class Board {
 
   /** @param {string} name */
   #pin(name) {
-    this.pins = this.pins.includes(name) ? this.pins.filter((/** @type {string} */ one) => one !== name) : [...this.pins, name];
+    this.pins = this.pins.includes(name)
+      ? this.pins.filter((/** @type {string} */ one) => one !== name)
+      : [...this.pins, name];
     memory.set(this.options.pins ?? "pins", this.pins);
     this.#arrange();
   }
@@ -253,18 +263,7 @@ export class Board {
     if (!names.length) return;
     const reading = { x: this.view.x, smooth: this.view.smooth, old: this.view.old, range: this.view.range };
     try {
-      await Promise.all(
-        this.runs
-          .filter((run) => !run.hidden)
-          .map(async (run) => {
-            await this.#feed(run, names, reading);
-            // The clock of a fork begins again, so its parent has no place before it.
-            const before = reading.x === "time" ? [] : await ancestorsOf(run.parent);
-            this.ancestors.set(run.id, before.map(({ id }) => id));
-            const unseen = before.filter(({ id }) => !this.runs.some((other) => other.id === id && !other.hidden));
-            await Promise.all(unseen.map((one) => this.#feed({ ...one, ended: true }, names, reading)));
-          }),
-      );
+      await fetchCurves(this, this.runs.filter((run) => !run.hidden), names, reading);
       this.trouble.replaceChildren();
     } catch (error) {
       this.failed(error);
@@ -278,26 +277,12 @@ export class Board {
 
   get #visible() { return [...this.charts.values()].filter((chart) => chart.visible); }
 
-  /**
-   * Fetch what is missing of a run's curves.
-   *
-   * @param {Pick<BoardRun, "id" | "metrics" | "flopsPerToken" | "ended" | "attempt">} run
-   * @param {string[]} names
-   * @param {import("./feed.js").Reading} reading
-   */
-  async #feed(run, names, reading) {
-    let feed = this.feeds.get(run.id);
-    if (!feed) {
-      feed = new Feed(run.id, run.metrics, run.flopsPerToken);
-      this.feeds.set(run.id, feed);
-    }
-    await feed.follow(names, reading, run);
-  }
-
   /** Return one range of x for all charts, so that their cursors are in line. */
   #span() {
     const shown = this.runs.filter((run) => !run.hidden);
-    const curves = shown.flatMap((run) => [...(this.feeds.get(run.id)?.curves.keys() ?? [])].map((name) => this.#curve(run.id, name)));
+    const curves = shown.flatMap(
+      (run) => [...(this.feeds.get(run.id)?.curves.keys() ?? [])].map((name) => this.#curve(run.id, name))
+    );
     const xs = curves.map((curve) => curve?.x ?? []);
     const found = spanOf(xs, this.view.logx);
     return shown.some((run) => run.ended === false) && !this.view.logx ? roomy(found) : found;
@@ -310,9 +295,18 @@ export class Board {
 
   /** @param {Chart} chart @param {boolean} [ifChanged] not if it would look as it does */
   #draw(chart, ifChanged = false) {
-    const { lines, drawnAs } = linesOf(chart.name, this.runs, (run, part) => this.#curve(run, part), this.meanOfGroups ? "runs" : this.meanOfSeeds ? "seeds" : null);
+    const { lines, drawnAs } = linesOf(
+      chart.name, this.runs, (run, part) => this.#curve(run, part),
+      this.meanOfGroups ? "runs" : this.meanOfSeeds ? "seeds" : null,
+    );
     this.drawnAs = drawnAs;
-    const fetched = this.runs.some((run) => run.hidden || this.view.x === "flops" || isComputed(chart.name) || this.feeds.get(run.id)?.curves.has(chart.name));
+    const fetched = this.runs.some(
+      (run) =>
+        run.hidden
+          || this.view.x === "flops"
+          || isComputed(chart.name)
+          || this.feeds.get(run.id)?.curves.has(chart.name)
+    );
     if (this.runs.length && !fetched) return;
     const look = { ...this.view, span: this.#span() };
     if (ifChanged && alike(this.drawn.get(chart), { lines, look })) return;

@@ -6,7 +6,7 @@ import { logOf, scaleOf, xAxis, yAxis } from "./axes.js";
 import { areaOf, drawing, fileOf } from "./drawing.js";
 import { partsOf } from "./expression.js";
 import { menuOf } from "./menu.js";
-import { indexAt, reaches } from "./points.js";
+import { indexAt, nearestPoint, reaches, stepsBetween } from "./points.js";
 import { timeUnit } from "./scale.js";
 import { marksNear, shapesOf, tracesOf } from "./traces.js";
 
@@ -23,11 +23,7 @@ import { marksNear, shapesOf, tracesOf } from "./traces.js";
  * @property {Line[]} [parts]
  * @property {boolean} [ended] whether its run has ended
  *
- * @typedef {object} Marks steps that something happened at
- * @property {number[]} checkpoints
- * @property {{step: number, label: string, cause?: string}[]} resumes `cause`: why the attempt before ended
- * @property {{step: number, label: string}[]} schedule where the learning rate schedule changes
- * @property {{step: number, label: string, cause?: string}[]} alerts `cause`: the usual one
+ * @typedef {import("./traces.js").Marks} Marks
  *
  * @typedef {object} Look
  * @property {"step" | "tokens" | "time" | "flops"} x
@@ -83,14 +79,22 @@ export class Chart {
     this.dots = h("div.cursor-dots", { "aria-hidden": "true" });
     this.zoomed = h("div.zoomed", { hidden: true });
     this.read = h("span.read");
-    this.pinButton = hooks.onPin && h("button.pin", { type: "button", "aria-label": `Pin ${name} to the top`, onclick: hooks.onPin }, "☆");
+    this.pinButton = hooks.onPin
+      && h("button.pin", { type: "button", "aria-label": `Pin ${name} to the top`, onclick: hooks.onPin }, "☆");
     /** What this chart has for itself. @type {import("./menu.js").Own} */
     this.own = {};
-    this.outside = h("button.outside", { type: "button", hidden: true, onclick: () => hooks.onOwn({ ...this.own, all: true }) });
+    const showAll = () => hooks.onOwn({ ...this.own, all: true });
+    this.outside = h("button.outside", { type: "button", hidden: true, onclick: showAll });
     /** What a logarithmic axis cannot show. */
-    this.unplaced = h("button.outside", { type: "button", hidden: true, title: "Values at or below zero have no place on a logarithmic axis. Press for a linear one.", onclick: () => hooks.onOwn({ ...this.own, log: false }) });
+    this.unplaced = h("button.outside", {
+      type: "button", hidden: true,
+      title: "Values at or below zero have no place on a logarithmic axis. Press for a linear one.",
+      onclick: () => hooks.onOwn({ ...this.own, log: false }),
+    });
     this.tools = h("span.chart-tools");
-    this.element = h("figure.chart", { "data-metric": name }, h("figcaption.chart-head", {}, h("h3", { title: name }, name), this.pinButton, this.outside, this.unplaced, this.read, this.tools), this.plot);
+    const parts = [this.pinButton, this.outside, this.unplaced, this.read, this.tools];
+    const caption = h("figcaption.chart-head", {}, h("h3", { title: name }, name), parts);
+    this.element = h("figure.chart", { "data-metric": name }, caption, this.plot);
     this.setOwn({});
     this.plot.append(h("div.chart-empty.waiting", {}, "…"));
     this.plot.addEventListener("pointermove", (event) => hooks.onHover(this.#placeOf(event), this));
@@ -191,7 +195,8 @@ export class Chart {
     this.outside.hidden = !y.outside;
     this.outside.textContent = y.outside;
     this.outside.title = `${y.named}. Far from the others, so left out of the range. Press to show.`;
-    const first = look.span?.[0] ?? Math.min(...lines.map(({ curve: { x } }) => (look.logx ? x.find((one) => one > 0) : x[0]) ?? Infinity));
+    const first = look.span?.[0]
+      ?? Math.min(...lines.map(({ curve: { x } }) => (look.logx ? x.find((one) => one > 0) : x[0]) ?? Infinity));
     const logx = look.logx && first > 0 && first < Infinity;
     return {
       width,
@@ -225,18 +230,7 @@ export class Chart {
     if (px < 0 || px > axes.width || py < 0 || py > axes.height) return null;
     const x = axes.x.value(px) * this.scale;
     /** @type {Place | null} */
-    let place = null;
-    let distance = Infinity;
-    for (const { curve } of this.lines) {
-      if (!curve.step.length) continue;
-      const i = indexAt(curve.x, x);
-      for (const j of [i, i + 1]) {
-        if (j < curve.x.length && Math.abs(curve.x[j] - x) < distance) {
-          distance = Math.abs(curve.x[j] - x);
-          place = { step: curve.step[j], x: curve.x[j], run: null };
-        }
-      }
-    }
+    const place = nearestPoint(this.lines.map(({ curve }) => curve), x);
     if (!place) return null;
     const { step } = place;
     const away = (/** @type {{value: number}} */ { value }) => Math.abs(axes.y.pixel(value) - py);
@@ -249,12 +243,14 @@ export class Chart {
   #walk(event) {
     if (event.key === "+" || event.key === "-") this.#zoomBy(event.key);
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    const line = this.lines.find(({ run }) => run === this.at?.run) ?? this.lines.find(({ curve }) => curve.step.length);
+    const own = this.lines.find(({ run }) => run === this.at?.run);
+    const line = own ?? this.lines.find(({ curve }) => curve.step.length);
     if (!by || !line) return;
     event.preventDefault();
     const { step, x } = line.curve;
     const last = step.length - 1;
-    const i = this.at ? Math.min(last, Math.max(0, indexAt(step, this.at.step) + by * (event.shiftKey ? 10 : 1))) : last;
+    const next = this.at ? indexAt(step, this.at.step) + by * (event.shiftKey ? 10 : 1) : last;
+    const i = Math.min(last, Math.max(0, next));
     this.hooks.onWalk({ step: step[i], x: x[i], run: line.run }, this);
   }
 
@@ -279,18 +275,8 @@ export class Chart {
    * @param {number} to
    */
   #zoomTo(from, to) {
-    let first = Infinity;
-    let last = -Infinity;
-    let end = -Infinity;
-    for (const { curve } of this.lines) {
-      end = Math.max(end, curve.step.at(-1) ?? -Infinity);
-      curve.x.forEach((x, i) => {
-        if (x < from || x > to) return;
-        first = Math.min(first, curve.step[i]);
-        last = Math.max(last, curve.step[i]);
-      });
-    }
-    if (first < last) this.hooks.onZoom([first, last >= end ? null : last]);
+    const steps = stepsBetween(this.lines.map(({ curve }) => curve), from, to);
+    if (steps) this.hooks.onZoom(steps);
   }
 
   /**
@@ -308,20 +294,31 @@ export class Chart {
       const { curve } = found[0];
       const before = at !== null && at.step < curve.step[0];
       const i = at === null ? curve.step.length - 1 : indexAt(curve.step, at.step);
-      const where = this.look.x === "flops" ? `${scientific(curve.x[i])} FLOPs` : this.look.x === "tokens" ? si(curve.x[i], "tokens") : `step ${integer(curve.step[i])}`;
+      const where = this.look.x === "flops"
+        ? `${scientific(curve.x[i])} FLOPs`
+        : this.look.x === "tokens"
+        ? si(curve.x[i], "tokens")
+        : `step ${integer(curve.step[i])}`;
       if (before) this.read.replaceChildren(h("b", {}, NONE), ` until ${where}`);
       else this.read.replaceChildren(h("b", {}, metric(this.unit, curve.y[i])), at === null ? "" : ` ${where}`);
-      this.plot.setAttribute("aria-label", `${this.name}: ${before ? "none" : metric(this.unit, curve.y[i])} at step ${integer(curve.step[i])}`);
+      this.plot.setAttribute(
+        "aria-label",
+        `${this.name}: ${before ? "none" : metric(this.unit, curve.y[i])} at step ${integer(curve.step[i])}`,
+      );
       return;
     }
-    const shown = (at === null ? found.map((line) => ({ line, value: line.curve.y[line.curve.y.length - 1] })) : this.values(at.step))
+    const shown = (
+      at === null ? found.map((line) => ({ line, value: line.curve.y[line.curve.y.length - 1] })) : this.values(at.step)
+    )
       .map(({ value }) => value)
       .filter((value) => Number.isFinite(value))
       .sort((a, b) => a - b);
     this.read.textContent = shown.length
       ? `${at === null ? "" : `step ${integer(at.step)} · `}${metric(this.unit, shown[0])} to ${metric(this.unit, shown[shown.length - 1])}`
       : "";
-    this.plot.setAttribute("aria-label", `${this.name} of ${found.length} ${found[0].metric ? "curves" : "runs"}: ${this.read.textContent}`);
+    this.plot.setAttribute(
+      "aria-label", `${this.name} of ${found.length} ${found[0].metric ? "curves" : "runs"}: ${this.read.textContent}`,
+    );
   }
 
   /** @param {Place | null} at */
@@ -333,7 +330,8 @@ export class Chart {
     this.near(at?.run ?? null);
     if (!on) this.dots.replaceChildren();
     if (!on || !at) return;
-    const move = (/** @type {number} */ x, /** @type {number} */ y) => `translate(${Math.round(axes.left + x)}px, ${Math.round(y)}px)`;
+    const move = (/** @type {number} */ x, /** @type {number} */ y) =>
+      `translate(${Math.round(axes.left + x)}px, ${Math.round(y)}px)`;
     this.cursor.style.transform = move(px, 0);
     // Computed, not measured: to measure would lay the page out once more for each move.
     this.cursorIsRight = px > axes.width / 2;
@@ -355,7 +353,9 @@ export class Chart {
   near(run) {
     const bold = this.lines.length > 1 && this.lines.some((line) => line.run === run);
     this.plot.classList.toggle("has-near", bold);
-    for (const trace of this.plot.querySelectorAll(".trace")) trace.classList.toggle("near", bold && trace.getAttribute("data-run") === run);
+    for (const trace of this.plot.querySelectorAll(".trace")) {
+      trace.classList.toggle("near", bold && trace.getAttribute("data-run") === run);
+    }
   }
 
   /**

@@ -121,13 +121,24 @@ function linesOf(traces, px, py) {
     const xs = columns(x);
     const ys = y.map(py);
     const of = { "data-run": run ?? null };
-    if (fill) found.push(s("path", { class: "trace band", d: bandPath(xs, before, ys), fill: fillcolor ?? "none", stroke: "none" }));
+    if (fill) {
+      found.push(
+        s("path", { class: "trace band", d: bandPath(xs, before, ys), fill: fillcolor ?? "none", stroke: "none" })
+      );
+    }
     else if (mode !== "markers" && line && line.width > 0) {
-      found.push(s("path", { class: "trace line", ...of, d: path(xs, ys), fill: "none", stroke: line.color ?? "none", "stroke-width": line.width, "stroke-linejoin": "round", "stroke-dasharray": DASHES[line.dash ?? ""] ?? null }));
+      found.push(s("path", {
+        class: "trace line", ...of, d: path(xs, ys), fill: "none", stroke: line.color ?? "none",
+        "stroke-width": line.width, "stroke-linejoin": "round", "stroke-dasharray": DASHES[line.dash ?? ""] ?? null,
+      }));
     }
     if (mode !== "lines" && marker) {
-      const dots = xs.map((at, i) => (Number.isFinite(at) && Number.isFinite(ys[i]) ? symbol(at, ys[i], marker) : "")).join("");
-      found.push(s("path", { class: "trace marks", ...of, d: dots, fill: "none", stroke: marker.color, "stroke-width": marker.symbol && marker.symbol !== "circle" ? 2 : marker.size, "stroke-linecap": "round" }));
+      const dots = xs.map((at, i) => (Number.isFinite(at) && Number.isFinite(ys[i]) ? symbol(at, ys[i], marker) : ""))
+        .join("");
+      found.push(s("path", {
+        class: "trace marks", ...of, d: dots, fill: "none", stroke: marker.color,
+        "stroke-width": marker.symbol && marker.symbol !== "circle" ? 2 : marker.size, "stroke-linecap": "round",
+      }));
     }
     before = ys;
   }
@@ -144,8 +155,11 @@ export function drawing(figure) {
   const area = areaOf(figure);
   const px = scaleOf(x, area.width).pixel;
   const py = scaleOf(y, area.height, true).pixel;
-  const text = (/** @type {string} */ words, /** @type {object} */ props) => s("text", { fill: colours.dim, "font-size": 11, "font-family": colours.sans, ...props }, words);
-  const rule = (/** @type {number} */ x1, /** @type {number} */ x2, /** @type {number} */ y1, /** @type {number} */ y2) => s("line", { x1, x2, y1, y2, stroke: colours.grid });
+  const text = (/** @type {string} */ words, /** @type {object} */ props) =>
+    s("text", { fill: colours.dim, "font-size": 11, "font-family": colours.sans, ...props }, words);
+  const rule = (
+    /** @type {number} */ x1, /** @type {number} */ x2, /** @type {number} */ y1, /** @type {number} */ y2,
+  ) => s("line", { x1, x2, y1, y2, stroke: colours.grid });
   const right = area.left + area.width;
   const bottom = area.top + area.height;
   const columns = x.ticks.map(({ value, text: words }) => ({ at: Math.round(area.left + px(value)) + 0.5, words }));
@@ -153,13 +167,19 @@ export function drawing(figure) {
   return s(
     "svg",
     { class: "chart-svg", width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" },
-    s("g", { class: "grid" }, columns.map(({ at }) => rule(at, at, area.top, bottom)), rows.map(({ at }) => rule(area.left, right, at, at))),
+    s("g", { class: "grid" }, columns.map(({ at }) => rule(at, at, area.top, bottom)), rows.map(
+      ({ at }) => rule(area.left, right, at, at)
+    )),
     columns.map(({ at, words }) => text(words, { class: "xtick", x: at, y: bottom + 15, "text-anchor": "middle" })),
     rows.map(({ at, words }) => text(words, { class: "ytick", x: area.left - 6, y: at + 4, "text-anchor": "end" })),
     s(
       "svg",
       { class: "lines", x: area.left, y: area.top, width: area.width, height: area.height, overflow: "hidden" },
-      shapes.map(({ x0, y1, line }) => s("line", { class: "mark", x1: px(x0).toFixed(1), x2: px(x0).toFixed(1), y1: area.height, y2: (area.height * (1 - y1)).toFixed(1), stroke: line.color, "stroke-width": line.width, "stroke-dasharray": DASHES[line.dash ?? ""] ?? null })),
+      shapes.map(({ x0, y1, line }) => s("line", {
+        class: "mark", x1: px(x0).toFixed(1), x2: px(x0).toFixed(1), y1: area.height,
+        y2: (area.height * (1 - y1)).toFixed(1), stroke: line.color, "stroke-width": line.width,
+        "stroke-dasharray": DASHES[line.dash ?? ""] ?? null,
+      })),
       linesOf(traces, px, py),
     ),
   );
@@ -180,7 +200,10 @@ export function fileOf(figure, title) {
     "svg",
     { width: figure.width, height: figure.height + head, viewBox: `0 0 ${figure.width} ${figure.height + head}` },
     s("rect", { width: "100%", height: "100%", fill: colours.bg }),
-    s("text", { x: 12, y: 19, "font-size": 14, "font-weight": 600, "font-family": colours.sans, fill: colours.ink }, title),
+    s(
+      "text", { x: 12, y: 19, "font-size": 14, "font-weight": 600, "font-family": colours.sans, fill: colours.ink },
+      title,
+    ),
     drawn,
   );
   return new XMLSerializer().serializeToString(whole);

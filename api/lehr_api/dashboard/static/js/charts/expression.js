@@ -134,7 +134,9 @@ export function computed(expression, curveOf) {
 }
 
 /** The metrics that a chart needs. @param {string} name @returns {string[]} */
-export const metricsIn = (name) => [...new Set(partsOf(name).flatMap((part) => (isExpression(part) ? parseExpression(part).metrics : [part])))];
+export const metricsIn = (name) => [
+  ...new Set(partsOf(name).flatMap((part) => (isExpression(part) ? parseExpression(part).metrics : [part]))),
+];
 
 /**
  * Return which metric of an expression no run of the page has, in words; null if there is none.

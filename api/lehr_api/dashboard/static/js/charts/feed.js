@@ -1,11 +1,13 @@
 /** The points of a run's metrics. The first fetch is downsampled; later ones append new points. */
 
+import { ancestorsOf } from "./ancestors.js";
 import { ask } from "./batch.js";
 import { joined, points, xOfStep } from "./points.js";
 
 /**
  * @typedef {import("./points.js").Points} Points
  * @typedef {import("./points.js").Curve} Curve
+ * @typedef {import("./run-curves.js").BoardRun} BoardRun
  *
  * @typedef {object} Reading what to read, as set in the toolbar
  * @property {"step" | "tokens" | "time" | "flops"} x
@@ -164,7 +166,9 @@ export class Feed {
     if (!this.scale) {
       const there = names.filter((name) => this.known.has(name));
       if (!there.length) return [null, null];
-      const found = /** @type {import("../types.js").Series[]} */ (await ask("/series", this.runId, { name: there, x: axisOf(reading), points: POINTS }));
+      const found = /** @type {import("../types.js").Series[]} */ (await ask(
+        "/series", this.runId, { name: there, x: axisOf(reading), points: POINTS },
+      ));
       const longest = found.reduce((a, b) => (b.step.length > a.step.length ? b : a));
       this.scale = points(longest, this.#cost(reading));
     }
@@ -190,13 +194,45 @@ export class Feed {
     const superseded = reading.old ? "true" : null;
     const [plain, smoothed] = await Promise.all([
       ask("/series", this.runId, { ...common, superseded }, first),
-      smooth ? ask("/series", this.runId, { ...common, name: rough, smoothing: reading.smooth, superseded }, first) : [],
+      smooth
+        ? ask("/series", this.runId, { ...common, name: rough, smoothing: reading.smooth, superseded }, first)
+        : [],
     ]);
-    const series = plain.map((/** @type {any} */ one) => smoothed.find((/** @type {any} */ other) => other.name === one.name) ?? one);
+    const series = plain.map(
+      (/** @type {any} */ one) => smoothed.find((/** @type {any} */ other) => other.name === one.name) ?? one
+    );
     const raw = smooth ? plain.filter((/** @type {any} */ one) => rough.includes(one.name)) : null;
     return series.map((/** @type {import("../types.js").Series} */ one) => {
       const behind = raw?.find((/** @type {any} */ other) => other.name === one.name);
-      return [one.name, { ...points(one, cost), raw: behind ? points(behind, cost) : null, superseded: (one.superseded ?? []).map((old) => points(old, cost)) }];
+      return [one.name, {
+        ...points(one, cost), raw: behind ? points(behind, cost) : null,
+        superseded: (one.superseded ?? []).map((old) => points(old, cost))
+      }];
     });
   }
+}
+
+/**
+ * Fetch what is missing of the curves of these runs, and of those that they were forked from.
+ *
+ * @param {{feeds: Map<string, Feed>, ancestors: Map<string, string[]>}} board what is here already, by run
+ * @param {BoardRun[]} runs
+ * @param {string[]} names
+ * @param {Reading} reading
+ */
+export async function fetchCurves({ feeds, ancestors }, runs, names, reading) {
+  /** @param {Pick<BoardRun, "id" | "metrics" | "flopsPerToken" | "ended" | "attempt">} run */
+  const follow = async (run) => {
+    const feed = feeds.get(run.id) ?? new Feed(run.id, run.metrics, run.flopsPerToken);
+    feeds.set(run.id, feed);
+    await feed.follow(names, reading, run);
+  };
+  await Promise.all(runs.map(async (run) => {
+    await follow(run);
+    // The clock of a fork begins again, so its parent has no place before it.
+    const before = reading.x === "time" ? [] : await ancestorsOf(run.parent);
+    ancestors.set(run.id, before.map(({ id }) => id));
+    const unseen = before.filter(({ id }) => !runs.some((other) => other.id === id));
+    await Promise.all(unseen.map((one) => follow({ ...one, ended: true })));
+  }));
 }

@@ -27,7 +27,12 @@ export function linesOf(name, runs, curveOf, means) {
     const own = [];
     for (const run of shown) {
       const curve = curveOf(run.id, part);
-      if (curve) own.push({ run: run.id, label: several ? labelOf(run, part, shown.length) : run.label, ...strokeOf(run, i, shown.length), ...(several && { metric: part }), cut: run.cut, ended: run.ended, curve });
+      if (curve) {
+        own.push({
+          run: run.id, label: several ? labelOf(run, part, shown.length) : run.label,
+          ...strokeOf(run, i, shown.length), ...(several && { metric: part }), cut: run.cut, ended: run.ended, curve
+        });
+      }
     }
     if (!means) return own;
     const groups = new Map(shown.map(({ id, group }) => [id, group && (several ? `${group} · ${part}` : group)]));
@@ -42,7 +47,8 @@ export function linesOf(name, runs, curveOf, means) {
 const labelOf = (run, part, count) => (count === 1 ? part : `${run.label} · ${part}`);
 
 /**
- * Return the colour of a run's line: of a single run each metric has its own, of several each metric has its dash, in turn.
+ * Return the colour of a run's line: of a single run each metric has its own, of several each metric has its dash, in
+ * turn.
  *
  * @param {BoardRun} run
  * @param {number} metric

@@ -50,8 +50,12 @@ async function savePng(chart) {
  * @param {Chart} chart
  */
 export function csvOf(chart) {
-  const cell = (/** @type {string | number} */ v) => (/[",\n]/.test(String(v)) ? `"${String(v).replaceAll('"', '""')}"` : String(v));
-  const rows = chart.lines.flatMap(({ run, label, curve }) => curve.step.map((step, i) => [run, label, step, curve.x[i], curve.y[i]].map(cell).join(",")));
+  const cell = (/** @type {string | number} */ v) => (
+    /[",\n]/.test(String(v)) ? `"${String(v).replaceAll('"', '""')}"` : String(v)
+  );
+  const rows = chart.lines.flatMap(({ run, label, curve }) => curve.step.map(
+    (step, i) => [run, label, step, curve.x[i], curve.y[i]].map(cell).join(",")
+  ));
   return ["run,label,step," + `x_${chart.look.x},${cell(chart.name)}`, ...rows].join("\n");
 }
 
@@ -69,7 +73,8 @@ export function rangeOf(text) {
  */
 export function menuOf(chart, own, onChange) {
   const checked = (/** @type {Event} */ event) => /** @type {HTMLInputElement} */ (event.target).checked;
-  const item = (/** @type {string} */ text, /** @type {() => unknown} */ act) => h("button.quiet", { key: text, type: "button", onclick: act }, text);
+  const item = (/** @type {string} */ text, /** @type {() => unknown} */ act) =>
+    h("button.quiet", { key: text, type: "button", onclick: act }, text);
   const setRange = (/** @type {Event} */ event) => {
     const field = /** @type {HTMLInputElement} */ (event.target);
     const range = rangeOf(field.value);
@@ -84,9 +89,24 @@ export function menuOf(chart, own, onChange) {
     h(
       "div.menu-list",
       {},
-      h("label.check", {}, h("input", { type: "checkbox", checked: own.log ?? false, onchange: (/** @type {Event} */ event) => onChange({ ...own, log: checked(event) }) }), "log y"),
-      h("label.check", {}, h("input", { type: "checkbox", checked: !own.all, onchange: (/** @type {Event} */ event) => onChange({ ...own, all: !checked(event) }) }), "clip outliers"),
-      h("label.field", {}, "y", h("input", { type: "text", size: "10", value: own.range ? own.range.join("..") : "", placeholder: "2.5..4", "aria-label": "Range of y", onchange: setRange })),
+      h(
+        "label.check", {},
+        h("input", { type: "checkbox", checked: own.log ?? false, onchange: (/** @type {Event} */ event) => onChange(
+          { ...own, log: checked(event) }
+        ) }),
+        "log y",
+      ),
+      h(
+        "label.check", {},
+        h("input", { type: "checkbox", checked: !own.all, onchange: (/** @type {Event} */ event) => onChange(
+          { ...own, all: !checked(event) }
+        ) }),
+        "clip outliers",
+      ),
+      h("label.field", {}, "y", h("input", {
+        type: "text", size: "10", value: own.range ? own.range.join("..") : "", placeholder: "2.5..4",
+        "aria-label": "Range of y", onchange: setRange,
+      })),
       item("Full screen", () => chart.element.requestFullscreen?.()),
       item("PNG", () => savePng(chart)),
       item("SVG", () => saveSvg(chart)),
@@ -117,7 +137,10 @@ export function ownFromAddress(text) {
     const [written, ...words] = part.split(":");
     const name = decoded(written);
     const range = words.map(rangeOf).find((one) => one);
-    found.set(name, { log: words.includes("log") || (words.includes("linear") ? false : undefined), all: words.includes("all"), range: range ?? null });
+    found.set(name, {
+      log: words.includes("log") || (words.includes("linear") ? false : undefined), all: words.includes("all"),
+      range: range ?? null,
+    });
   }
   return found;
 }
@@ -125,6 +148,9 @@ export function ownFromAddress(text) {
 /** @param {Map<string, Own>} own */
 export const ownToAddress = (own) =>
   [...own]
-    .map(([name, { log, all, range }]) => [name.replace(/[%,:]/g, encodeURIComponent), log ? "log" : log === false && "linear", all && "all", range && range.join("..")].filter(Boolean).join(":"))
+    .map(([name, { log, all, range }]) => [
+      name.replace(/[%,:]/g, encodeURIComponent), log ? "log" : log === false && "linear", all && "all",
+      range && range.join(".."),
+    ].filter(Boolean).join(":"))
     .filter((text) => text.includes(":"))
     .join(",");

@@ -28,7 +28,9 @@ const ORDER = { train: 0, val: 1, speed: 2, memory: 3 };
 export function grouped(names) {
   /** @type {Map<string, string[]>} */
   const groups = new Map();
-  for (const name of names.filter((one) => one !== DIGEST)) groups.set(groupOf(name), [...(groups.get(groupOf(name)) ?? []), name]);
+  for (const name of names.filter((one) => one !== DIGEST)) {
+    groups.set(groupOf(name), [...(groups.get(groupOf(name)) ?? []), name]);
+  }
   return [...groups].sort(([a], [b]) => (ORDER[a] ?? 9) - (ORDER[b] ?? 9) || a.localeCompare(b));
 }
 
@@ -51,7 +53,9 @@ export class MetricGroups {
     const count = h("span.count");
     const charts = h("div.charts");
     const ontoggle = (/** @type {Event} */ event) => this.#remember(name, /** @type {any} */ (event.target).open);
-    const group = { count, charts, element: h("details.group", { open, ontoggle }, h("summary", {}, name, " ", count), charts) };
+    const group = {
+      count, charts, element: h("details.group", { open, ontoggle }, h("summary", {}, name, " ", count), charts),
+    };
     this.made.set(name, group);
     return group;
   }

@@ -32,7 +32,11 @@ const PAD = 5;
 export function sampleAt(samples, step) {
   /** @type {SampleView | null} */
   let found = null;
-  for (const one of samples) if (one.step <= step && (!found || one.step > found.step || (one.step === found.step && one.attempt >= found.attempt))) found = one;
+  for (const one of samples) {
+    if (
+      one.step <= step && (!found || one.step > found.step || (one.step === found.step && one.attempt >= found.attempt))
+    ) found = one;
+  }
   return found;
 }
 
@@ -59,12 +63,17 @@ export function linesOf(text, step) {
 /** @param {string} run @param {number} step */
 async function logLines(run, step) {
   const logs = /** @type {{name: string, attempt: number}[]} */ (await get(`/runs/${run}/logs`));
-  const newest = logs.filter(({ name }) => name === "rank-0.log" || name === logs[0].name).sort((a, b) => b.attempt - a.attempt).slice(0, MOST_LOGS);
+  const newest = logs.filter(({ name }) => name === "rank-0.log" || name === logs[0].name)
+    .sort((a, b) => b.attempt - a.attempt).slice(0, MOST_LOGS);
   for (const { name, attempt } of newest) {
     for (const text of [`step ${step}`, `step ${String(step).padStart(PAD)}`]) {
       const hits = (await get(`/runs/${run}/logs/${name}/search`, { text, attempt, limit: 100 })).lines;
       const hit = hits.find((/** @type {{text: string}} */ one) => stepOf(one.text) === step);
-      if (hit) return linesOf((await get(`/runs/${run}/logs/${name}`, { attempt, offset: hit.offset, limit: CHUNK })).text, step);
+      if (hit) {
+        return linesOf(
+          (await get(`/runs/${run}/logs/${name}`, { attempt, offset: hit.offset, limit: CHUNK })).text, step,
+        );
+      }
     }
   }
   return [];
@@ -91,7 +100,12 @@ export function showMoment(place, moment, label) {
   const { sample, lines, step } = moment;
   fill(
     place,
-    sample && h("div.moment-sample", {}, h("span.dim", {}, `sample of step ${integer(sample.step)}${label ? `, ${label}` : ""}: `), h("span.prompt", {}, sample.prompt), sample.text.startsWith(sample.prompt) ? sample.text.slice(sample.prompt.length) : sample.text),
+    sample && h(
+      "div.moment-sample", {},
+      h("span.dim", {}, `sample of step ${integer(sample.step)}${label ? `, ${label}` : ""}: `),
+      h("span.prompt", {}, sample.prompt),
+      sample.text.startsWith(sample.prompt) ? sample.text.slice(sample.prompt.length) : sample.text,
+    ),
     lines.length > 0 && h("pre", { "aria-label": `Log lines of step ${integer(step)}` }, lines.join("\n")),
   );
 }

@@ -11,7 +11,11 @@
 export function whyNot(x, runs) {
   if (!runs.length) return null;
   // A program that declares no tokens counts one per step: the axis would only repeat the steps.
-  if (x === "tokens" && runs.every((run) => run.tokens_per_step <= 1)) return "No tokens are known. A program declares them as trainer.tokens_per_step.";
-  if (x === "flops" && runs.every((run) => (run.flops_per_token ?? null) === null)) return "The FLOPs per token are not known: for a program, and while the sequence length changes.";
+  if (x === "tokens" && runs.every((run) => run.tokens_per_step <= 1)) {
+    return "No tokens are known. A program declares them as trainer.tokens_per_step.";
+  }
+  if (x === "flops" && runs.every((run) => (run.flops_per_token ?? null) === null)) {
+    return "The FLOPs per token are not known: for a program, and while the sequence length changes.";
+  }
   return null;
 }

@@ -11,15 +11,17 @@ import { fromWire } from "../format.js";
  * @property {number[] | null} high
  * @property {"minimize" | "maximize" | null} [goal] of the metric
  *
- * @typedef {Points & {raw: Points | null, superseded: Points[], forkedAt?: number, whole?: boolean[]}} Curve `forkedAt`: the first step
- *   that is the run's own; those before are of the run that it was forked from. `whole`, of a mean: whether all have a value
+ * @typedef {Points & {raw: Points | null, superseded: Points[], forkedAt?: number, whole?: boolean[]}} Curve
+ *   `forkedAt`: the first step that is the run's own; those before are of the run that it was forked from. `whole`, of
+ *   a mean: whether all have a value
  */
 
 /** @param {import("../types.js").WireNumber[]} wire */
 const numbers = (wire) => wire.map((value) => (typeof value === "number" ? value : (fromWire(value) ?? NaN)));
 
 /**
- * @param {Pick<import("../types.js").Series, "step" | "x" | "y" | "low" | "high"> & Partial<import("../types.js").Series>} series
+ * @param {Pick<import("../types.js").Series, "step" | "x" | "y" | "low" | "high"> &
+ *   Partial<import("../types.js").Series>} series
  * @param {number} [cost] factor from the series' axis to the chart's
  * @returns {Points}
  */
@@ -84,7 +86,9 @@ export function joined(old, fresh) {
   /** @param {"low" | "high"} key */
   const joinRange = (key) =>
     old[key] || fresh[key] ? (old[key] ?? old.y).slice(0, keep).concat(fresh[key] ?? fresh.y) : null;
-  return { step: join("step"), x: join("x"), y: join("y"), low: joinRange("low"), high: joinRange("high"), goal: fresh.goal };
+  return {
+    step: join("step"), x: join("x"), y: join("y"), low: joinRange("low"), high: joinRange("high"), goal: fresh.goal,
+  };
 }
 
 /**
@@ -112,4 +116,41 @@ export function continued(parent, own) {
   if (!own?.step.length || !parent?.step.length || parent.step[0] >= own.step[0]) return own;
   const raw = own.raw && parent.raw ? joined(parent.raw, own.raw) : own.raw;
   return { ...joined(parent, own), raw, superseded: own.superseded, forkedAt: own.step[0] };
+}
+
+/**
+ * Return the point of any of these curves that is nearest to an x.
+ *
+ * @param {Curve[]} curves
+ * @param {number} x
+ * @returns {{step: number, x: number, run: null} | null} null without points
+ */
+export function nearestPoint(curves, x) {
+  let nearest = null;
+  let distance = Infinity;
+  for (const curve of curves) {
+    const i = indexAt(curve.x, x);
+    for (const j of [i, i + 1]) {
+      if (j < 0 || j >= curve.x.length || Math.abs(curve.x[j] - x) >= distance) continue;
+      distance = Math.abs(curve.x[j] - x);
+      nearest = { step: curve.step[j], x: curve.x[j], run: null };
+    }
+  }
+  return nearest;
+}
+
+/**
+ * Return the first and the last step that the curves have in a range of x.
+ *
+ * @param {Curve[]} curves
+ * @param {number} from
+ * @param {number} to
+ * @returns {[number, number | null] | null} null for the last: all that come; null for fewer than two steps
+ */
+export function stepsBetween(curves, from, to) {
+  const steps = curves.flatMap((curve) => curve.step.filter((_, i) => curve.x[i] >= from && curve.x[i] <= to));
+  const first = steps.reduce((a, b) => Math.min(a, b), Infinity);
+  const last = steps.reduce((a, b) => Math.max(a, b), -Infinity);
+  const end = curves.reduce((most, curve) => Math.max(most, curve.step.at(-1) ?? -Infinity), -Infinity);
+  return first < last ? [first, last >= end ? null : last] : null;
 }

@@ -25,11 +25,15 @@ import { continued } from "./points.js";
  * @param {string} name of a metric, or an expression
  */
 export function curveOf(line, name) {
-  const of = (/** @type {string} */ one) => line.map((curves) => curves?.get(one)).reduceRight((parent, own) => (own ? continued(parent, own) : parent));
+  const of = (/** @type {string} */ one) =>
+    line.map((curves) => curves?.get(one)).reduceRight((parent, own) => (own ? continued(parent, own) : parent));
   if (!line[0]) return undefined;
   if (!isExpression(name)) return line[0].has(name) ? of(name) : undefined;
   const found = computed(parseExpression(name), of);
-  return found && { ...found, forkedAt: parseExpression(name).metrics.map((one) => of(one)?.forkedAt).find((step) => step !== undefined) };
+  return found && {
+    ...found,
+    forkedAt: parseExpression(name).metrics.map((one) => of(one)?.forkedAt).find((step) => step !== undefined),
+  };
 }
 
 /**

@@ -33,7 +33,9 @@ const OUTER = 0.01;
 const FAR = 3;
 const ENOUGH = 30;
 
-/** How far a run must be from most others, as a multiple of their spread, to be left out: else it would flatten them. */
+/**
+ * How far a run must be from most others, as a multiple of their spread, to be left out: else it would flatten them.
+ */
 const FAR_RUN = 10;
 
 /** Return the finite values in their order, and the range of all but the outer ones. @param {number[]} values */
@@ -47,8 +49,10 @@ function inner(values) {
  * Return a range that neither a few outliers nor a few runs decide.
  *
  * @param {number[][]} curves
- * @param {boolean} [judged] whether a run can be far: of a metric without a goal, such as a rate, none is worse than others
- * @returns {{range: [number, number], outside: number, above: number[], below: number[]} | null} null if nothing is far from
+ * @param {boolean} [judged] whether a run can be far: of a metric without a goal, such as a rate, none is worse than
+ *   others
+ * @returns {{range: [number, number], outside: number, above: number[], below: number[]} | null} null if nothing is far
+ *   from
  *   the rest; `above` and `below`: the numbers of the curves that are; `outside`: how many points of the others
  */
 export function robust(curves, judged = true) {
@@ -56,14 +60,20 @@ export function robust(curves, judged = true) {
   const middle = (/** @type {number[]} */ values, { sorted } = inner(values)) => sorted[sorted.length >> 1];
   const usual = { low: middle(ranges.map(({ low }) => low)), high: middle(ranges.map(({ high }) => high)) };
   const reach = FAR_RUN * (usual.high - usual.low);
-  const far = (/** @type {(range: {low: number, high: number}) => boolean} */ isFar) => (judged && reach > 0 ? ranges.flatMap((range, i) => (isFar(range) ? [i] : [])) : []);
+  const far = (/** @type {(range: {low: number, high: number}) => boolean} */ isFar) => (
+    judged && reach > 0 ? ranges.flatMap((range, i) => (isFar(range) ? [i] : [])) : []
+  );
   let [above, below] = [far(({ high }) => high > usual.high + reach), far(({ low }) => low < usual.low - reach)];
   // Of two, neither is far from most.
-  if (2 * (above.length + below.length) >= ranges.filter(({ low }) => low !== undefined).length) [above, below] = [[], []];
+  if (2 * (above.length + below.length) >= ranges.filter(({ low }) => low !== undefined).length) {
+    [above, below] = [[], []];
+  }
   const { sorted, low, high } = inner(curves.filter((_, i) => !above.includes(i) && !below.includes(i)).flat());
   const spread = high - low;
   const some = sorted.length >= ENOUGH;
-  const [under, over] = [some && sorted[0] < low - FAR * spread, some && sorted[sorted.length - 1] > high + FAR * spread];
+  const [under, over] = [
+    some && sorted[0] < low - FAR * spread, some && sorted[sorted.length - 1] > high + FAR * spread,
+  ];
   if (!(spread > 0) || !(under || over || above.length || below.length)) return null;
   const bottom = under ? low - spread / 4 : sorted[0] - spread / 20;
   const top = over ? high + spread / 4 : sorted[sorted.length - 1] + spread / 20;
@@ -85,7 +95,9 @@ export function linearTicks(low, high, most, least = 0) {
   const step = [1, 2, 5, 10].map((n) => n * size).find((n) => n >= rough * (1 - 1e-9)) ?? rough;
   const found = [];
   const slack = step * 1e-9;
-  for (let n = Math.ceil((low - slack) / step); n * step <= high + slack; n += 1) found.push(Number((n * step).toPrecision(12)));
+  for (let n = Math.ceil((low - slack) / step); n * step <= high + slack; n += 1) {
+    found.push(Number((n * step).toPrecision(12)));
+  }
   return found;
 }
 

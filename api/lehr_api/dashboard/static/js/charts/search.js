@@ -22,28 +22,38 @@ export class Search {
     this.names = [];
     this.pattern = read("metrics") ?? "";
     /** @type {string[]} */
-    this.expressions = (read("expr") ?? "").split(";").map((one) => one.trim()).filter((one) => isComputed(one) && problemOf(one) === null);
+    this.expressions = (read("expr") ?? "")
+      .split(";").map((one) => one.trim()).filter((one) => isComputed(one) && problemOf(one) === null);
     this.counted = h("span.dim");
     this.problem = h("span.problem", { role: "status" });
     this.chips = h("span");
-    const pattern = /** @type {HTMLInputElement} */ (h("input", { type: "search", placeholder: "find charts: regex", "aria-label": "Search charts", value: this.pattern, spellcheck: "false", oninput: () => {
+    const pattern = /** @type {HTMLInputElement} */ (h("input", { type: "search", placeholder: "find charts: regex",
+      "aria-label": "Search charts", value: this.pattern, spellcheck: "false", oninput: () => {
       this.pattern = pattern.value;
       write({ metrics: this.pattern });
       this.problem.textContent = this.#expression() === null && this.pattern ? "not a regular expression" : "";
       onChange();
     } }));
-    const expression = /** @type {HTMLInputElement} */ (h("input", { type: "text", placeholder: "train/loss, val/loss", "aria-label": "Add a chart of an expression", spellcheck: "false" }));
+    const expression = /** @type {HTMLInputElement} */ (h("input", {
+      type: "text", placeholder: "train/loss, val/loss", "aria-label": "Add a chart of an expression",
+      spellcheck: "false",
+    }));
     const add = (/** @type {Event} */ event) => {
       event.preventDefault();
       const text = expression.value.trim();
       if (!text) return;
-      const problem = isComputed(text) ? problemOf(text) ?? unknownIn(text, this.names) : "One metric has its chart already. Write several with commas, or compute with + - * / ( ).";
+      const problem = isComputed(text)
+        ? problemOf(text) ?? unknownIn(text, this.names)
+        : "One metric has its chart already. Write several with commas, or compute with + - * / ( ).";
       this.problem.textContent = problem ?? "";
       if (problem !== null) return;
       expression.value = "";
       this.#set([...new Set([...this.expressions, text])]);
     };
-    this.element = h("div.bar.chart-search", {}, pattern, this.counted, h("form", { onsubmit: add }, expression, " ", h("button", {}, "Add chart")), this.chips, this.problem);
+    this.element = h(
+      "div.bar.chart-search", {}, pattern, this.counted,
+      h("form", { onsubmit: add }, expression, " ", h("button", {}, "Add chart")), this.chips, this.problem,
+    );
     this.#drawChips();
   }
 
@@ -64,7 +74,13 @@ export class Search {
   }
 
   #drawChips() {
-    fill(this.chips, this.expressions.map((one) => h("button.quiet", { key: one, type: "button", "aria-label": `Remove the chart ${one}`, onclick: () => this.#set(this.expressions.filter((other) => other !== one)) }, `${one} ×`)));
+    fill(this.chips, this.expressions.map((one) => h(
+      "button.quiet",
+      { key: one, type: "button", "aria-label": `Remove the chart ${one}`, onclick: () => this.#set(
+        this.expressions.filter((other) => other !== one)
+      ) },
+      `${one} ×`,
+    )));
   }
 
   /** @param {string} name */

@@ -24,7 +24,9 @@ export function inGroups(runs, key) {
 }
 
 /** @param {Curve} curve @param {number} step @returns {number} NaN before its first point and after its last */
-const valueAt = (curve, step) => (step < curve.step[0] || step > (curve.step.at(-1) ?? -1) ? NaN : curve.y[indexAt(curve.step, step)]);
+const valueAt = (curve, step) => (
+  step < curve.step[0] || step > (curve.step.at(-1) ?? -1) ? NaN : curve.y[indexAt(curve.step, step)]
+);
 
 /**
  * Return the mean of those curves that have a value, with minimum and maximum as the band.
@@ -36,7 +38,9 @@ export function meanCurve(curves) {
   const finest = curves.reduce((a, b) => (b.step.length > a.step.length ? b : a));
   const places = new Map(finest.step.map((step, i) => [step, finest.x[i]]));
   // Where the finest has none, before and after it, the points of the others.
-  for (const { step, x } of curves) step.forEach((one, i) => (one < finest.step[0] || one > (finest.step.at(-1) ?? -1)) && places.set(one, x[i]));
+  for (const { step, x } of curves) {
+    step.forEach((one, i) => (one < finest.step[0] || one > (finest.step.at(-1) ?? -1)) && places.set(one, x[i]));
+  }
   /** @type {Curve & {whole: boolean[]}} */
   const mean = { step: [], x: [], y: [], low: [], high: [], raw: null, superseded: [], goal: finest.goal, whole: [] };
   for (const step of [...places.keys()].sort((a, b) => a - b)) {
@@ -64,7 +68,9 @@ function dropouts(group) {
   const ended = whole.filter((line) => line.ended).map(last).filter((step) => step < Math.max(...whole.map(last)));
   const words = (/** @type {number[]} */ steps, /** @type {string} */ what) => {
     const places = [...new Set([Math.min(...steps), Math.max(...steps)])].map(integer);
-    return steps.length ? `, ${steps.length} ${what} at ${places.length > 1 ? "steps" : "step"} ${places.join(" to ")}` : "";
+    return steps.length
+      ? `, ${steps.length} ${what} at ${places.length > 1 ? "steps" : "step"} ${places.join(" to ")}`
+      : "";
   };
   return words(diverged, "diverged") + words(ended, "ended");
 }
@@ -80,6 +86,9 @@ export function bySeeds(lines, groupOf, noun = "seeds") {
     const group = all.filter(({ curve }) => curve.step.length);
     const [first = all[0]] = group;
     if (group.length < 2) return { ...first, label: noun === "seeds" ? first.label : `${key}, one run` };
-    return { ...all[0], label: `${key}, mean of ${group.length} ${noun}${dropouts(group)}`, cut: false, members: all.map((line) => line.run), parts: group, curve: meanCurve(group.map((line) => line.curve)) };
+    return {
+      ...all[0], label: `${key}, mean of ${group.length} ${noun}${dropouts(group)}`, cut: false,
+      members: all.map((line) => line.run), parts: group, curve: meanCurve(group.map((line) => line.curve))
+    };
   });
 }

@@ -39,7 +39,10 @@ export function showTip(tip, place, chart, many) {
     values.length > 0 && h("div.tip-step", { key: "step" }, `step ${integer(place.step)}`),
     leftOut(better, chart.goal ? "better" : "lower"),
     shown.map(({ line, value }) =>
-      h(line.run === place.run ? "div.tip-row.near" : "div.tip-row", { key: `${line.run} ${line.metric ?? ""}` }, swatch(line), " ", h("b", {}, metric(line.metric ?? chart.name, value)), ` ${line.label}`),
+      h(
+        line.run === place.run ? "div.tip-row.near" : "div.tip-row", { key: `${line.run} ${line.metric ?? ""}` },
+        swatch(line), " ", h("b", {}, metric(line.metric ?? chart.name, value)), ` ${line.label}`,
+      ),
     ),
     leftOut(more, chart.goal ? "more" : "higher"),
     marks.map((text) => h("div.tip-mark", {}, text)),

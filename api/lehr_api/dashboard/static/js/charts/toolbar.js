@@ -31,7 +31,9 @@ export function viewFromAddress() {
     band: read("band") !== "0",
     old: read("old") !== "0",
     wide: read("wide") === "1",
-    range: range && (!range[2] || Number(range[1]) < Number(range[2])) ? [Number(range[1]), range[2] ? Number(range[2]) : null] : null,
+    range: range && (!range[2] || Number(range[1]) < Number(range[2]))
+      ? [Number(range[1]), range[2] ? Number(range[2]) : null]
+      : null,
   };
 }
 
@@ -64,7 +66,8 @@ export function toolbar(view, onChange, options = {}) {
     show();
     onChange(kind);
   };
-  const axes = /** @type {const} */ ([["step", "step"], ["tokens", "tokens"], ["time", "time"], ["flops", "FLOPs"]]).map(([x, label]) =>
+  const axes = /** @type {const} */ ([["step", "step"], ["tokens", "tokens"], ["time", "time"], ["flops", "FLOPs"]])
+    .map(([x, label]) =>
     h("button", { type: "button", "data-x": x, onclick: () => {
       view.x = x;
       changed("data");
@@ -105,11 +108,15 @@ export function toolbar(view, onChange, options = {}) {
 
   function show() {
     for (const button of axes) button.setAttribute("aria-pressed", String(button.dataset.x === view.x));
-    for (const button of toggles) button.setAttribute("aria-pressed", String(view[/** @type {"logx"} */ (button.dataset.key)]));
+    for (const button of toggles) {
+      button.setAttribute("aria-pressed", String(view[/** @type {"logx"} */ (button.dataset.key)]));
+    }
     smooth.value = String(view.smooth);
     smoothOut.textContent = view.smooth ? String(view.smooth) : "off";
     reset.hidden = view.range === null;
-    reset.textContent = view.range ? `steps ${integer(view.range[0])} to ${view.range[1] === null ? "now" : integer(view.range[1])} ×` : "";
+    reset.textContent = view.range
+      ? `steps ${integer(view.range[0])} to ${view.range[1] === null ? "now" : integer(view.range[1])} ×`
+      : "";
     reset.setAttribute("aria-label", "Show all steps");
   }
   show();

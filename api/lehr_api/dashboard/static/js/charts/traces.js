@@ -8,7 +8,11 @@ import { xOfStep } from "./points.js";
 /**
  * @typedef {import("./chart.js").Line} Line
  * @typedef {import("./chart.js").Look} Look
- * @typedef {import("./chart.js").Marks} Marks
+ * @typedef {object} Marks steps that something happened at
+ * @property {number[]} checkpoints
+ * @property {{step: number, label: string, cause?: string}[]} resumes `cause`: why the attempt before ended
+ * @property {{step: number, label: string}[]} schedule where the learning rate schedule changes
+ * @property {{step: number, label: string, cause?: string}[]} alerts `cause`: the usual one
  */
 
 /** The most checkpoints that have a tick each: more ticks would be one grey bar. */
@@ -50,7 +54,9 @@ export function tracesOf(line, look, unit) {
   if (look.band && shown.low && shown.high && shown.low.some((v, i) => v < (shown.high ?? [])[i])) {
     const bandX = curve.raw ? scaled(curve.raw.x) : x;
     traces.push({ ...base, x: bandX, y: shown.low, line: { width: 0 } });
-    traces.push({ ...base, x: bandX, y: shown.high, line: { width: 0 }, fill: "tonexty", fillcolor: faded(colour, 0.16) });
+    traces.push(
+      { ...base, x: bandX, y: shown.high, line: { width: 0 }, fill: "tonexty", fillcolor: faded(colour, 0.16) }
+    );
   }
   for (const old of curve.superseded) {
     traces.push({ ...base, x: scaled(old.x), y: old.y, line: { width: 1.25, color: ink().strong, dash: "dot" } });
@@ -61,11 +67,15 @@ export function tracesOf(line, look, unit) {
   // The curve of a run that this one was forked from leads to it, lighter.
   const fork = curve.forkedAt === undefined ? 0 : curve.step.findIndex((step) => step >= (curve.forkedAt ?? 0));
   if (fork > 0) {
-    traces.push({ ...base, x: x.slice(0, fork + 1), y: curve.y.slice(0, fork + 1), line: { width: 1.5, color: faded(colour, 0.6), dash: "dot" } });
+    traces.push({ ...base, x: x.slice(0, fork + 1), y: curve.y.slice(0, fork + 1), line: {
+      width: 1.5, color: faded(colour, 0.6), dash: "dot",
+    } });
   }
   const { whole } = curve;
   // A mean is thin where some of its runs have no value.
-  if (whole?.includes(false)) traces.push({ ...base, run: line.run, x, y: curve.y, line: { width: 0.75, color: colour, dash } });
+  if (whole?.includes(false)) {
+    traces.push({ ...base, run: line.run, x, y: curve.y, line: { width: 0.75, color: colour, dash } });
+  }
   traces.push({
     ...base,
     run: line.run,
@@ -76,12 +86,16 @@ export function tracesOf(line, look, unit) {
     marker: { size: 4.5, color: colour },
   });
   if (line.cut && curve.step.length) {
-    traces.push({ ...base, mode: "markers", x: x.slice(-1), y: curve.y.slice(-1), marker: { symbol: "line-ns-open", size: 12, color: colour } });
+    traces.push({ ...base, mode: "markers", x: x.slice(-1), y: curve.y.slice(-1), marker: {
+      symbol: "line-ns-open", size: 12, color: colour,
+    } });
   }
   const broken = curve.y.findIndex((value) => !Number.isFinite(value));
   if (broken > 0) {
     // A non-finite value has no position, but users look for it: mark its step.
-    traces.push({ ...base, mode: "markers", x: [x[broken]], y: [curve.y[broken - 1]], marker: { symbol: "x", size: 8, color: ink().bad } });
+    traces.push({ ...base, mode: "markers", x: [x[broken]], y: [curve.y[broken - 1]], marker: {
+      symbol: "x", size: 8, color: ink().bad,
+    } });
   }
   return traces;
 }
@@ -102,7 +116,9 @@ export function shapesOf(marks, curve, unit) {
     if (x === null) return;
     shapes.push({ x0: x / unit, y1, line });
   };
-  for (const step of marks.checkpoints.length > TICKS ? marks.checkpoints.slice(-1) : marks.checkpoints) at(step, 0.05, { width: 1.5, color: colours.strong });
+  for (const step of marks.checkpoints.length > TICKS ? marks.checkpoints.slice(-1) : marks.checkpoints) {
+    at(step, 0.05, { width: 1.5, color: colours.strong });
+  }
   for (const { step } of marks.resumes) at(step, 1, { width: 1, color: colours.strong, dash: "dot" });
   for (const { step } of marks.schedule) at(step, 1, { width: 1, color: colours.accent, dash: "dashdot" });
   for (const { step } of marks.alerts) at(step, 1, { width: 1.25, color: colours.bad, dash: "dash" });
@@ -133,7 +149,8 @@ function lost(curve, step) {
  */
 export function marksNear(marks, step, distance, curve) {
   const near = (/** @type {{step: number}} */ { step: at }) => Math.abs(at - step) <= distance;
-  const line = (/** @type {{step: number, label: string, cause?: string}} */ { step: at, label, cause }, lead = "") => `step ${integer(at)}: ${label}${cause ? `${lead}${cause}` : ""}`;
+  const line = (/** @type {{step: number, label: string, cause?: string}} */ { step: at, label, cause }, lead = "") =>
+    `step ${integer(at)}: ${label}${cause ? `${lead}${cause}` : ""}`;
   return [
     ...marks.checkpoints.map((at) => ({ step: at, label: "checkpoint saved" })).filter(near).map((one) => line(one)),
     ...marks.resumes.filter(near).map((one) => line(one, ", after: ") + lost(curve, one.step)),

@@ -8,7 +8,9 @@ import { toast, tryTo } from "../notices.js";
 
 /** @param {string} node @param {() => void} done */
 function drain(node, done) {
-  const reason = /** @type {HTMLInputElement} */ (h("input", { type: "text", maxlength: 500, required: true, autocomplete: "off" }));
+  const reason = /** @type {HTMLInputElement} */ (h(
+    "input", { type: "text", maxlength: 500, required: true, autocomplete: "off" },
+  ));
   openForm({
     title: `Drain ${node}?`,
     about: "No new runs are placed on it. Its running runs continue until they end.",
@@ -38,7 +40,11 @@ const readmit = (node, done) =>
  */
 export function drainButton(node, done) {
   if (node.left) return null;
-  if (node.excluded !== null) return h("button", acts({ type: "button", onclick: () => readmit(node.name, done) }, "admin"), `Readmit ${node.name}`);
+  if (node.excluded !== null) {
+    return h(
+      "button", acts({ type: "button", onclick: () => readmit(node.name, done) }, "admin"), `Readmit ${node.name}`,
+    );
+  }
   return h("button", acts({ type: "button", onclick: () => drain(node.name, done) }, "admin"), `Drain ${node.name}`);
 }
 
@@ -51,7 +57,9 @@ function setUntil(node, done) {
     fields: [field("until", end, "in the time zone of this browser; empty: it has no end")],
     yes: "Set",
     act: async () => {
-      await post(`/cluster/nodes/${encodeURIComponent(node.name)}/until`, { until: end.value ? new Date(end.value).getTime() / 1000 : null });
+      await post(`/cluster/nodes/${encodeURIComponent(node.name)}/until`, {
+        until: end.value ? new Date(end.value).getTime() / 1000 : null,
+      });
       toast(end.value ? `${node.name} is available until then.` : `${node.name} has no end.`);
       done();
     },
@@ -60,4 +68,6 @@ function setUntil(node, done) {
 
 /** @param {import("../types.js").NodeView} node @param {() => void} done called after it has acted */
 export const untilButton = (node, done) =>
-  node.left ? null : h("button", acts({ type: "button", onclick: () => setUntil(node, done) }, "admin"), `Set the end of ${node.name}`);
+  node.left ? null : h(
+    "button", acts({ type: "button", onclick: () => setUntil(node, done) }, "admin"), `Set the end of ${node.name}`,
+  );

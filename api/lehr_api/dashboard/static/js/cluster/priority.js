@@ -10,8 +10,12 @@ import { acts } from "../roles.js";
 
 /** @param {QueueEntry[]} entries those of one row */
 function change(entries) {
-  const names = entries.length > 1 ? `${entries.length} runs, ${entries[0].name} to ${entries[entries.length - 1].name}` : entries[0].name;
-  const number = /** @type {HTMLInputElement} */ (h("input", { type: "number", min: "-100", max: "100", step: "1", required: true, value: String(entries[0].priority) }));
+  const names = entries.length > 1
+    ? `${entries.length} runs, ${entries[0].name} to ${entries[entries.length - 1].name}`
+    : entries[0].name;
+  const number = /** @type {HTMLInputElement} */ (h(
+    "input", { type: "number", min: "-100", max: "100", step: "1", required: true, value: String(entries[0].priority) },
+  ));
   openForm({
     title: `Priority of ${names}`,
     about: "A higher priority starts first. Runs that hold GPUs keep them.",
@@ -29,4 +33,11 @@ function change(entries) {
  *
  * @param {QueueEntry[]} entries
  */
-export const priorityButton = (entries) => h("button.quiet", acts({ type: "button", "aria-label": `Change the priority of ${entries[0].name}`, title: "Change the priority", onclick: () => change(entries) }), String(entries[0].priority));
+export const priorityButton = (entries) => h(
+  "button.quiet",
+  acts({
+    type: "button", "aria-label": `Change the priority of ${entries[0].name}`, title: "Change the priority",
+    onclick: () => change(entries),
+  }),
+  String(entries[0].priority),
+);

@@ -2,6 +2,10 @@
 
 import { h, scrollable } from "../dom.js";
 import * as f from "../format.js";
+import { shortName } from "../runs/configs.js";
+
+/** By how many factors a run is described. */
+export const FACTORS = 4;
 
 /** Further columns of the table: [field of a standing, title, explanation, metric that formats it]. */
 export const BESIDES = /** @type {const} */ ([
@@ -21,7 +25,26 @@ export const differencesTable = (ids, shown, head) =>
     h(
       "table.config",
       { "aria-label": "Config differences" },
-      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "field"), ids.map((id) => h("th", { scope: "col" }, head(id))))),
-      h("tbody", {}, shown.map((one) => h(one.factor ? "tr.differs" : "tr", {}, h("td.key.shrink", {}, one.path), one.values.map((value) => h("td.value", {}, f.specCell(value, one.path)))))),
+      h("thead", {}, h(
+        "tr", {}, h("th", { scope: "col" }, "field"), ids.map((id) => h("th", { scope: "col" }, head(id))),
+      )),
+      h("tbody", {}, shown.map((one) => h(
+        one.factor ? "tr.differs" : "tr", {}, h("td.key.shrink", {}, one.path),
+        one.values.map((value) => h("td.value", {}, f.specCell(value, one.path))),
+      ))),
     ),
   );
+
+/**
+ * Describe a run by the factors in which it differs from the others.
+ *
+ * @param {import("../types.js").ComparisonView | null} comparison
+ * @param {string} id
+ */
+export function factorsOf(comparison, id) {
+  const column = comparison?.runs.indexOf(id) ?? -1;
+  if (!comparison || column < 0) return "";
+  const shown = comparison.differences.filter((one) => one.factor || f.isSeed(one.path)).slice(0, FACTORS);
+  const all = shown.map((one) => one.path);
+  return shown.map((one) => `${shortName(one.path, all)} ${f.specValue(one.values[column], one.path)}`).join(" · ");
+}

@@ -10,7 +10,8 @@ import * as f from "../format.js";
  * @param {(group: string) => import("../dom.js").Child} swatch
  */
 export function groupTable(groups, metric, where, swatch) {
-  const column = (/** @type {string} */ text, /** @type {string} */ hint) => h("th.num", { scope: "col", title: hint }, text);
+  const column = (/** @type {string} */ text, /** @type {string} */ hint) =>
+    h("th.num", { scope: "col", title: hint }, text);
   const heads = [
     h("th", {}, ""),
     h("th", { scope: "col" }, "group"),
@@ -25,7 +26,9 @@ export function groupTable(groups, metric, where, swatch) {
       h("td.shrink", {}, swatch(name)),
       h("td", {}, h("b", {}, name)),
       h("td.num", {}, count === ids.length ? f.integer(count) : `${count} of ${ids.length}`),
-      h("td.num", {}, f.metric(metric, mean), deviation !== null && h("span.dim", {}, ` ± ${f.metric(metric, deviation)}`)),
+      h("td.num", {}, f.metric(metric, mean), deviation !== null && h(
+        "span.dim", {}, ` ± ${f.metric(metric, deviation)}`,
+      )),
       h("td.num", {}, name !== groups[0].name && f.change(mean, groups[0].mean, metric)),
     ),
   );

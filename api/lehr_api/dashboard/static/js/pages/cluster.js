@@ -38,15 +38,24 @@ function figures(gpu) {
 function cell(gpu, node) {
   // Figures of a node that does not respond are old, and its GPUs cannot be given out.
   const now = !node.logical && node.alive && figures(gpu);
-  if (gpu.run_name === null && (!node.alive || node.excluded !== null || node.problems.length > 0 || node.ending !== null)) {
-    return h("li.gpu.gone", {}, h("span.dim", {}, `GPU ${gpu.index}`), h("span.who", {}, node.alive ? "not given out" : node.left ? "has left" : "no answer"), now);
+  if (
+    gpu.run_name === null && (!node.alive || node.excluded !== null || node.problems.length > 0 || node.ending !== null)
+  ) {
+    return h(
+      "li.gpu.gone", {}, h("span.dim", {}, `GPU ${gpu.index}`),
+      h("span.who", {}, node.alive ? "not given out" : node.left ? "has left" : "no answer"), now,
+    );
   }
-  if (gpu.run_name === null) return h("li.gpu.free", {}, h("span.dim", {}, `GPU ${gpu.index}`), h("span.who", {}, "free"), now);
+  if (gpu.run_name === null) {
+    return h("li.gpu.free", {}, h("span.dim", {}, `GPU ${gpu.index}`), h("span.who", {}, "free"), now);
+  }
   return h(
     "li.gpu.busy",
     {},
     h("span.dim", {}, `GPU ${gpu.index}`, gpu.since !== null && [" since ", f.time(gpu.since)]),
-    gpu.run_id === null ? h("span.who", {}, gpu.run_name) : h("a.who", { href: `/runs/${gpu.run_id}`, title: gpu.run_name ?? gpu.run_id }, gpu.run_name ?? gpu.run_id),
+    gpu.run_id === null
+      ? h("span.who", {}, gpu.run_name)
+      : h("a.who", { href: `/runs/${gpu.run_id}`, title: gpu.run_name ?? gpu.run_id }, gpu.run_name ?? gpu.run_id),
     now,
   );
 }
@@ -67,13 +76,27 @@ function nodeRow(node) {
       !node.alive && !node.left && h("span.bad", {}, `✕ ${node.away ?? "does not answer"}`),
       node.problems.map((problem) => h("span.bad", {}, `✕ cannot be used: ${problem}`)),
       node.excluded !== null && !node.left && h("span.bad", {}, `✕ excluded: ${node.excluded}`),
-      node.until !== null && !node.left && h(node.ending === null ? "span.dim" : "span.warn", {}, "available until ", f.time(node.until)),
-      h("span.dim", {}, node.logical ? `${node.gpus.length} logical GPUs: training runs on the CPU` : `${node.gpus.length} × ${kinds.join(", ")}${memory ? `, ${Math.round(memory / 2 ** 30)} GiB each` : ""}`),
+      node.until !== null
+        && !node.left
+        && h(node.ending === null ? "span.dim" : "span.warn", {}, "available until ", f.time(node.until)),
+      h(
+        "span.dim", {},
+        node.logical
+          ? `${node.gpus.length} logical GPUs: training runs on the CPU`
+          : `${node.gpus.length} × ${kinds.join(", ")}${memory ? `, ${Math.round(memory / 2 ** 30)} GiB each` : ""}`,
+      ),
       h("span.dim", {}, `${busy} busy`),
-      node.cpus !== null && h("span.dim", {}, `${f.integer(node.cpus)} CPUs`, node.alive && node.cpu_utilization !== null && `, ${f.percent(node.cpu_utilization)} in use`),
-      node.alive && node.ram_bytes !== null && h("span.dim", {}, `${f.bytes(node.ram_used_bytes)} of ${f.bytes(node.ram_bytes)} memory in use`),
+      node.cpus !== null && h(
+        "span.dim", {}, `${f.integer(node.cpus)} CPUs`,
+        node.alive && node.cpu_utilization !== null && `, ${f.percent(node.cpu_utilization)} in use`,
+      ),
+      node.alive
+        && node.ram_bytes !== null
+        && h("span.dim", {}, `${f.bytes(node.ram_used_bytes)} of ${f.bytes(node.ram_bytes)} memory in use`),
       h("span.mono.dim", {}, node.address),
-      !node.alive && node.last_seen_at !== null && h("span.dim", {}, "last seen ", f.time(node.last_seen_at, { seconds: true })),
+      !node.alive
+        && node.last_seen_at !== null
+        && h("span.dim", {}, "last seen ", f.time(node.last_seen_at, { seconds: true })),
       drainButton(node, () => reload()),
       untilButton(node, () => reload()),
     ),
@@ -94,7 +117,12 @@ function queueTable(queue) {
     h(
       "table",
       { "aria-label": "Queue" },
-      h("thead", {}, h("tr", {}, h("th.num.shrink", { scope: "col" }, ""), h("th", { scope: "col" }, "run"), h("th", { scope: "col" }, "needs"), h("th.num", { scope: "col" }, "priority"), h("th", { scope: "col" }, "why it waits"), h("th", { scope: "col" }, "expected start"), h("th", { scope: "col" }, "waits since"))),
+      h("thead", {}, h(
+        "tr", {}, h("th.num.shrink", { scope: "col" }, ""), h("th", { scope: "col" }, "run"),
+        h("th", { scope: "col" }, "needs"), h("th.num", { scope: "col" }, "priority"),
+        h("th", { scope: "col" }, "why it waits"), h("th", { scope: "col" }, "expected start"),
+        h("th", { scope: "col" }, "waits since"),
+      )),
       h(
         "tbody",
         {},
@@ -103,8 +131,14 @@ function queueTable(queue) {
             "tr",
             { "data-run": entry.run_id },
             h("td.num", {}, more.length ? `${entry.position}–${more[more.length - 1].position}` : entry.position),
-            h("td", {}, h("a.name", { href: `/runs/${entry.run_id}` }, entry.name), more.length > 0 && h("span.dim", { title: more.map((one) => one.name).join(", ") }, ` to ${more[more.length - 1].name}: ${more.length + 1} runs`)),
-            h("td", {}, `${entry.gpus} × ${entry.gpu_type ?? "GPU"}${entry.nodes > 1 ? ` on ${entry.nodes} nodes` : ""}`),
+            h("td", {}, h("a.name", { href: `/runs/${entry.run_id}` }, entry.name), more.length > 0 && h(
+              "span.dim", { title: more.map((one) => one.name).join(", ") },
+              ` to ${more[more.length - 1].name}: ${more.length + 1} runs`,
+            )),
+            h(
+              "td", {},
+              `${entry.gpus} × ${entry.gpu_type ?? "GPU"}${entry.nodes > 1 ? ` on ${entry.nodes} nodes` : ""}`,
+            ),
             h("td.num", {}, priorityButton([entry, ...more])),
             h("td.wrap", {}, entry.reason),
             h("td.wrap", {}, expected(entry)),
@@ -120,8 +154,12 @@ function queueTable(queue) {
 function draw(cluster, queue) {
   fill(
     place,
-    cluster.state !== "up" && h(cluster.state === "down" ? "div.failure" : "div.alert", {}, cluster.message ?? (cluster.state === "starting" ? "The cluster is starting; this takes about ten seconds." : "The cluster is down.")),
-    cluster.nodes.length ? cluster.nodes.map(nodeRow) : cluster.state === "up" && empty("No nodes", h("p", {}, "The cluster has no nodes yet.")),
+    cluster.state !== "up" && h(cluster.state === "down" ? "div.failure" : "div.alert", {}, cluster.message ?? (
+      cluster.state === "starting" ? "The cluster is starting; this takes about ten seconds." : "The cluster is down."
+    )),
+    cluster.nodes.length
+      ? cluster.nodes.map(nodeRow)
+      : cluster.state === "up" && empty("No nodes", h("p", {}, "The cluster has no nodes yet.")),
     h("h2", {}, `Queue${queue.length ? ` (${queue.length})` : ""}`),
     queueTable(queue),
   );

@@ -6,21 +6,19 @@ import { Board, SEVERAL_MS } from "../charts/board.js";
 import { swatch as swatchOf } from "../charts/swatch.js";
 import { toolbar, viewFromAddress } from "../charts/toolbar.js";
 import { CodeDifferences } from "../compare/code.js";
-import { BESIDES, differencesTable } from "../compare/differences.js";
-import { besideBaseline, notable } from "../compare/delta.js";
+import { BESIDES, differencesTable, FACTORS, factorsOf } from "../compare/differences.js";
 import { fetchRuns, MOST } from "../compare/fetch_runs.js";
 import { groupTable } from "../compare/group_table.js";
+import { notesOf } from "../compare/notes.js";
+import { resultRow } from "../compare/result_row.js";
+import { asked, leftOut, state } from "../compare/state.js";
 import { slots, stroke } from "../colour.js";
-import { byId, coded, fill, h, mount, scrollable, throttled } from "../dom.js";
+import { byId, fill, h, mount, scrollable, throttled } from "../dom.js";
 import * as f from "../format.js";
 import { empty, message, showFailure } from "../notices.js";
 import { installPage } from "../page.js";
-import { shortName } from "../runs/configs.js";
-import { repeat } from "../seeds.js";
-import { runState } from "../status.js";
-import { acts } from "../roles.js";
 import { on, onCatchUp } from "../stream.js";
-import { read, write } from "../urlstate.js";
+import { write } from "../urlstate.js";
 
 /**
  * @typedef {import("../types.js").RunView} RunView
@@ -28,34 +26,8 @@ import { read, write } from "../urlstate.js";
  * @typedef {import("../types.js").RunResultView} RunResultView
  */
 
-const NOTES = 3;
-/** By how many factors a run is described. */
-const FACTORS = 4;
-const GAPS = 6;
-const PLUS_MINUS = "± is half of the 95 % interval, from the noise between seeds.";
 const place = byId("compare");
-const asked = [...new Set((read("runs") ?? "").split(",").filter(Boolean))];
 const runs = /** @type {Map<string, RunView>} */ (new Map());
-const chosenMetric = read("metric") ?? "";
-/** What the user has chosen, and what the server has answered. */
-const state = {
-  ids: asked.slice(0, MOST),
-  /** The metric that the user has chosen; "": the server chooses one that all runs have. */
-  chosen: chosenMetric,
-  metric: chosenMetric || "val/loss",
-  /** What the runs are grouped by: fields in which they differ, metrics, "tag" or "project"; "" for each alone. */
-  by: read("by") ?? "",
-  /** Sorts the table: a column's key, with a minus for falling. */
-  order: read("order"),
-  onlyFactors: read("factors") === "1",
-  /** By run, the slot of its line. */
-  slots: /** @type {Map<string, number>} */ (new Map()),
-  /** The metrics of the runs. */
-  names: /** @type {string[]} */ ([]),
-  comparison: /** @type {ComparisonView | null} */ (null),
-};
-/** What the address names beyond the most runs. */
-const leftOut = asked.length - state.ids.length;
 
 const view = viewFromAddress();
 const head = h("header.page-head");
@@ -99,7 +71,12 @@ function choose(next) {
 /** @type {Map<string, Map<string, import("../types.js").MetricInfo>>} by run, its metrics */
 const known = new Map();
 
-/** The value of the compared metric: of last steps, or the best of all. @param {string} id @param {"last" | "best"} which */
+/**
+ * The value of the compared metric: of last steps, or the best of all.
+ *
+ * @param {string} id
+ * @param {"last" | "best"} which
+ */
 function ofRun(id, which) {
   const info = known.get(id)?.get(state.metric);
   if (!info) return null;
@@ -107,18 +84,16 @@ function ofRun(id, which) {
   return state.comparison?.goal ? { minimize: info.minimum, maximize: info.maximum }[state.comparison.goal] : null;
 }
 
-/** Describe a run by the factors in which it differs from the others. @param {string} id */
-function factors(id) {
-  const at = state.comparison?.runs.indexOf(id) ?? -1;
-  const paths = (state.comparison?.differences ?? []).filter((one) => one.factor || f.isSeed(one.path)).slice(0, FACTORS);
-  const all = paths.map((one) => one.path);
-  return at < 0 ? "" : paths.map((one) => `${shortName(one.path, all)} ${f.specValue(one.values[at], one.path)}`).join(" · ");
-}
+const factors = (/** @type {string} */ id) => factorsOf(state.comparison, id);
 
 /** @param {string} id @param {string} key */
 function sortValue(id, key) {
   const standing = state.comparison?.results.find((one) => one.run_id === id);
-  const value = key === "value" ? standing?.value : key === "last" || key === "best" ? ofRun(id, key) : standing?.[/** @type {"mfu"} */ (key)];
+  const value = key === "value"
+    ? standing?.value
+    : key === "last" || key === "best"
+    ? ofRun(id, key)
+    : standing?.[/** @type {"mfu"} */ (key)];
   return f.fromWire(value ?? null);
 }
 
@@ -137,11 +112,14 @@ function ordered() {
 /** @param {string} key @param {string} text @param {string} hint */
 function sortHead(key, text, hint) {
   const mark = state.order === key ? " ↑" : state.order === `-${key}` ? " ↓" : "";
-  return h("th.num", { key, scope: "col", title: hint, "aria-sort": mark ? (mark === " ↑" ? "ascending" : "descending") : null }, h("button.sort", { type: "button", onclick: () => {
+  const onclick = () => {
     state.order = state.order === key ? `-${key}` : state.order === `-${key}` ? null : key;
     write({ order: state.order });
     drawTable();
-  } }, text + mark));
+  };
+  const sorted = mark ? (mark === " ↑" ? "ascending" : "descending") : null;
+  const button = h("button.sort", { type: "button", onclick }, text + mark);
+  return h("th.num", { key, scope: "col", title: hint, "aria-sort": sorted }, button);
 }
 
 const title = h("h1");
@@ -155,7 +133,9 @@ const bySelect = /** @type {HTMLSelectElement} */ (h("select", { "aria-label": "
   write({ by: state.by });
   compare();
 } }));
-const ref = /** @type {HTMLInputElement} */ (h("input", { type: "search", placeholder: "add a run: name or id", "aria-label": "Add a run" }));
+const ref = /** @type {HTMLInputElement} */ (h(
+  "input", { type: "search", placeholder: "add a run: name or id", "aria-label": "Add a run" },
+));
 const problem = h("span.problem", { role: "alert" });
 
 /** @param {Event} event */
@@ -182,11 +162,15 @@ mount(
   head,
   h("div.crumbs", {}, h("a", { href: "/" }, "Runs"), " / compare"),
   h("div.head-line", {}, title),
-  h("div.bar", {}, h("label.field", {}, "by", select), h("label.field", {}, "mean by", bySelect), h("form", { onsubmit: add }, ref), problem),
+  h(
+    "div.bar", {}, h("label.field", {}, "by", select), h("label.field", {}, "mean by", bySelect),
+    h("form", { onsubmit: add }, ref), problem,
+  ),
 );
 
 function drawHead() {
-  title.textContent = `${state.ids.length} ${state.ids.length === 1 ? "run" : "runs"} compared${leftOut > 0 ? `; ${leftOut} of ${asked.length} are left out: at most ${MOST} at a time` : ""}`;
+  const without = leftOut > 0 ? `; ${leftOut} of ${asked.length} are left out: at most ${MOST} at a time` : "";
+  title.textContent = `${state.ids.length} ${state.ids.length === 1 ? "run" : "runs"} compared${without}`;
   fill(select, [...new Set([state.metric, ...state.names])].sort().map((name) => h("option", { value: name }, name)));
   select.value = state.metric;
 }
@@ -194,6 +178,8 @@ function drawHead() {
 /** The name of a run's group. @param {string} id */
 const groupName = (id) => state.comparison?.groups.find((one) => one.run_ids.includes(id))?.name ?? id;
 const firstOf = (/** @type {string} */ group) => state.ids.find((id) => groupName(id) === group) ?? "";
+
+const xText = (/** @type {number} */ x) => (view.x === "time" ? f.duration(x) : f.si(x));
 
 function drawGroups() {
   const { comparison, metric } = state;
@@ -203,11 +189,15 @@ function drawGroups() {
   const all = comparison.differences.filter((one) => one.factor).slice(0, FACTORS).map((one) => one.path).join(", ");
   const option = (/** @type {string} */ path) => h("option", { key: path, value: path }, path || "each run");
   const own = ["", ...new Set([...paths, ...(all.includes(",") ? [all] : []), "tag", "project"])];
-  fill(bySelect, own.map(option), state.by && !own.includes(state.by) && !state.names.includes(state.by) && option(state.by), h("optgroup", { key: "metrics", label: "metrics, in equal parts" }, state.names.map(option)));
+  fill(
+    bySelect, own.map(option),
+    state.by && !own.includes(state.by) && !state.names.includes(state.by) && option(state.by),
+    h("optgroup", { key: "metrics", label: "metrics, in equal parts" }, state.names.map(option)),
+  );
   bySelect.value = state.by;
   if (!state.by) fill(groups);
   if (!state.by) return;
-  const where = comparison.common_x === null ? `no common ${view.x}` : `${view.x} ${view.x === "time" ? f.duration(comparison.common_x) : f.si(comparison.common_x)}`;
+  const where = comparison.common_x === null ? `no common ${view.x}` : `${view.x} ${xText(comparison.common_x)}`;
   fill(groups, groupTable(comparison.groups, metric, where, (group) => swatch(firstOf(group))));
 }
 
@@ -216,64 +206,55 @@ function drawTable() {
   if (!comparison) return;
   drawGroups();
   const axis = { step: "step", tokens: "tokens", time: "time", flops: "FLOPs" }[view.x];
-  const where = comparison.common_x === null ? "" : view.x === "time" ? f.duration(comparison.common_x) : f.si(comparison.common_x);
+  const where = comparison.common_x === null ? "" : xText(comparison.common_x);
   const results = new Map(comparison.results.map((one) => [one.run_id, one]));
   // A figure that no run has, such as the MFU on a CPU, has no column.
   const besides = BESIDES.filter(([field]) => comparison?.results.some((one) => one[field] !== null));
   const base = state.ids[0];
-  const format = (/** @type {unknown} */ v) => f.metric(metric, v);
   fill(
     table,
     scrollable(
       h(
         "table",
         { "aria-label": "Results" },
-        h("thead", {}, h("tr", {}, h("th", {}, ""), h("th", { scope: "col" }, "run"), h("th.row-actions", {}, ""), h("th", { scope: "col" }, "state"), sortHead("value", where ? `${metric} at ${axis} ${where}` : metric, where ? `where every run with a value has it: ${axis} ${where}` : "no value to compare"), h("th.num", { scope: "col" }, "to the baseline"), sortHead("last", "last", "the newest value of each run, at its own step"), sortHead("best", "best", "the best value of each run"), besides.map(([key, name, how]) => sortHead(key, name, how)))),
+        h("thead", {}, h(
+          "tr", {}, h("th", {}, ""), h("th", { scope: "col" }, "run"), h("th.row-actions", {}, ""),
+          h("th", { scope: "col" }, "state"),
+          sortHead(
+            "value", where ? `${metric} at ${axis} ${where}` : metric,
+            where ? `where every run with a value has it: ${axis} ${where}` : "no value to compare",
+          ),
+          h("th.num", { scope: "col" }, "to the baseline"),
+          sortHead("last", "last", "the newest value of each run, at its own step"),
+          sortHead("best", "best", "the best value of each run"),
+          besides.map(([key, name, how]) => sortHead(key, name, how)),
+        )),
         h(
           "tbody",
           {},
           ordered().map((id) => {
             const run = runs.get(id);
-            if (!run) return null;
-            const standing = results.get(id);
-            return h(
-              "tr",
-              { "data-run": id },
-              h("td.shrink", {}, /** @type {any} */ (swatch(id))),
-              h("td", {}, h("a.name", { href: `/runs/${id}` }, run.name), id === base && h("span.tag", {}, "baseline"), h("span.dim", {}, ` ${factors(id)}`)),
-              h(
-                "td.row-actions",
-                {},
-                !run.archived && !run.forked_from && h("button.quiet", acts({ type: "button", "aria-label": `Repeat ${run.name} with other seeds`, onclick: async () => repeat(await get(`/runs/${id}`)) }), "Seeds"),
-                id !== base && h("button.quiet", { type: "button", "aria-label": `Make ${run.name} the baseline`, onclick: () => choose([id, ...state.ids.filter((one) => one !== id)]) }, "Baseline"),
-                state.ids.length > 2 && h("button.quiet", { type: "button", "aria-label": `Take ${run.name} out`, onclick: () => choose(state.ids.filter((one) => one !== id)) }, "×"),
-              ),
-              h("td", {}, runState(run)),
-              h("td.num", {}, h("b", {}, format(standing?.value))),
-              h("td.num", {}, id !== base && besideBaseline(standing, results.get(base), metric)),
-              h("td.num", { title: known.get(id)?.has(metric) ? `at step ${f.integer(known.get(id)?.get(metric)?.last_step)}` : null }, format(ofRun(id, "last"))),
-              h("td.num", {}, format(ofRun(id, "best"))),
-              besides.map(([field, , , name]) => h("td.num", {}, f.metric(name, standing?.[field]).replace(" tok/s", ""), id !== base && notable(standing?.[field], results.get(base)?.[field]))),
-            );
+            return run && resultRow(run, {
+              result: results.get(id),
+              base: id === base ? null : results.get(base),
+              metric, besides, swatch: swatch(id), factors: factors(id), info: known.get(id)?.get(metric),
+              best: ofRun(id, "best"),
+              onBaseline: () => choose([id, ...state.ids.filter((one) => one !== id)]),
+              onTakeOut: state.ids.length > 2 ? () => choose(state.ids.filter((one) => one !== id)) : null,
+            });
           }),
         ),
       ),
     ),
   );
-  fill(
-    notes,
-    comparison.notes.slice(0, NOTES).map((note) => h("div.alert", {}, note)),
-    comparison.notes.length > NOTES &&
-      h("details", {}, h("summary.dim", {}, `${comparison.notes.length - NOTES} more`), comparison.notes.slice(NOTES).map((note) => h("div.alert", {}, note))),
-    h("p.note", {}, `Batches: ${comparison.batches_note}.`),
-    comparison.means.map((mean) => h("p.note", {}, mean)),
-    comparison.gaps.slice(0, GAPS).map((gap) => h("p.verdict.gap", {}, coded(gap.sentence))),
-    comparison.gaps.length > GAPS && h("details", {}, h("summary.dim", {}, `${comparison.gaps.length - GAPS} more`), comparison.gaps.slice(GAPS).map((gap) => h("p.note", {}, gap.sentence))),
-    comparison.noise !== null && h("p.hint", {}, PLUS_MINUS),
-    comparison.noise !== null && h("p.note", {}, `Noise between seeds: ${f.number(comparison.noise)}.`),
-  );
-  fill(sets, comparison.held_out === "different" && h("div.alert", {}, "Curves under val/ are from different held-out sets and are not comparable."));
+  fill(notes, notesOf(comparison));
+  fill(sets, comparison.held_out === "different" && h(
+    "div.alert", {}, "Curves under val/ are from different held-out sets and are not comparable.",
+  ));
 }
+
+const ONLY_NAMES = "They differ only in names, seeds and settings that do not change the losses.";
+const nameOf = (/** @type {string} */ id) => runs.get(id)?.name ?? id;
 
 function drawDifferences() {
   const { comparison } = state;
@@ -286,10 +267,12 @@ function drawDifferences() {
   } });
   fill(
     differences,
-    h("div.bar", {}, h("label.check", {}, box, "only what may change the outcome"), h("span.dim", {}, `${shown.length} of ${comparison.differences.length} fields`)),
-    shown.length === 0
-      ? h("p.hint", {}, comparison.differences.length ? "They differ only in names, seeds and settings that do not change the losses." : "The configs are the same.")
-      : differencesTable(comparison.runs, shown, (id) => [/** @type {any} */ (swatch(id)), " ", runs.get(id)?.name ?? id]),
+    h("div.bar", {}, h("label.check", {}, box, "only what may change the outcome"), h(
+      "span.dim", {}, `${shown.length} of ${comparison.differences.length} fields`,
+    )),
+    shown.length
+      ? differencesTable(comparison.runs, shown, (id) => [/** @type {any} */ (swatch(id)), " ", nameOf(id)])
+      : h("p.hint", {}, comparison.differences.length ? ONLY_NAMES : "The configs are the same."),
   );
 }
 
@@ -314,7 +297,8 @@ async function compare() {
   const request = { run: state.ids, metric: state.chosen, x: view.x, by: state.by || null };
   try {
     const answer = await get("/compare", request);
-    if (request.run !== state.ids || request.metric !== state.chosen || request.x !== view.x || request.by !== (state.by || null)) return;
+    const isOld = request.run !== state.ids || request.metric !== state.chosen;
+    if (isOld || request.x !== view.x || request.by !== (state.by || null)) return;
     state.comparison = answer;
     if (state.metric !== answer.metric) {
       state.metric = answer.metric;
@@ -323,7 +307,7 @@ async function compare() {
     drawCurves();
     drawTable();
     drawDifferences();
-    code.draw(answer, state.ids[0], (id) => runs.get(id)?.name ?? id);
+    code.draw(answer, state.ids[0], nameOf);
   } catch (error) {
     if (request.run !== state.ids) return;
     if (!request.by || !(error instanceof ApiError) || error.status !== 404) {
@@ -338,7 +322,9 @@ async function compare() {
   }
 }
 
-const nothing = () => empty("Nothing to compare", h("p", {}, "Select two runs or more in the ", h("a", { href: "/" }, "runs table"), " and choose Compare."));
+const nothing = () => empty("Nothing to compare", h(
+  "p", {}, "Select two runs or more in the ", h("a", { href: "/" }, "runs table"), " and choose Compare.",
+));
 
 async function load() {
   // A late answer to an earlier choice must not replace a later one.
@@ -347,7 +333,12 @@ async function load() {
     fill(place, nothing());
     return;
   }
-  if (!place.contains(head)) mount(place, head, notes, groups, table, h("h2", {}, "Curves"), sets, bar.element, charts, h("h2", {}, "Config"), differences, h("h2", {}, "Code"), code.element);
+  if (!place.contains(head)) {
+    mount(
+      place, head, notes, groups, table, h("h2", {}, "Curves"), sets, bar.element, charts, h("h2", {}, "Config"),
+      differences, h("h2", {}, "Code"), code.element,
+    );
+  }
   drawHead();
   // Asked together with the runs; again below for those that the address names otherwise than by their ids.
   const early = new Map(state.ids.map((id) => [id, ask("/metrics", id, {}).catch(() => null)]));
@@ -355,10 +346,19 @@ async function load() {
     const { found, missing } = await fetchRuns(state.ids);
     if (missing && mine === state.ids) problem.textContent = message(missing);
     if (mine === state.ids && new Set(found.map((run) => run.id)).size < 2) {
-      fill(place, h("div.failure", { role: "alert" }, h("p", {}, missing ? message(missing) : `${found[0].name} alone: a comparison needs two different runs.`)), nothing());
+      fill(
+        place,
+        h("div.failure", { role: "alert" }, h(
+          "p", {}, missing ? message(missing) : `${found[0].name} alone: a comparison needs two different runs.`,
+        )),
+        nothing(),
+      );
       return;
     }
-    const infos = new Map(await Promise.all(found.map(async (run) => /** @type {[string, any[]]} */ ([run.id, (await early.get(run.id)) ?? (await ask("/metrics", run.id, {}))]))));
+    const infos = new Map(await Promise.all(found.map(
+      async (run) =>
+        /** @type {[string, any[]]} */ ([run.id, (await early.get(run.id)) ?? (await ask("/metrics", run.id, {}))])
+    )));
     if (mine !== state.ids) return;
     for (const run of found) runs.set(run.id, run);
     state.ids = [...new Set(found.map((run) => run.id))];

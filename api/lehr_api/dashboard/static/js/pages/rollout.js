@@ -54,7 +54,9 @@ function verdict(it) {
 async function cancel(it) {
   const yes = await confirmed({
     title: `Cancel ${it.name}?`,
-    body: h("p", {}, "No more runs are started, and the current one is stopped without saving. Recorded verdicts stay."),
+    body: h(
+      "p", {}, "No more runs are started, and the current one is stopped without saving. Recorded verdicts stay.",
+    ),
     yes: "Cancel the rollout",
     danger: true,
   });
@@ -93,10 +95,17 @@ function drawHead(it) {
         {},
         h("a.button", { href: `/api/v1/rollouts/${it.id}/report`, target: "_blank", rel: "noopener" }, "Report"),
         it.run_id && h("a.button", { href: `/runs/${it.run_id}` }, "The run on all GPUs"),
-        it.state === "running" ? h("button.danger", acts({ type: "button", onclick: () => cancel(it) }), "Cancel") : h("button", acts({ type: "button", onclick: () => putAway(it) }), it.archived ? "Unarchive" : "Archive"),
+        it.state === "running"
+          ? h("button.danger", acts({ type: "button", onclick: () => cancel(it) }), "Cancel")
+          : h("button", acts({ type: "button", onclick: () => putAway(it) }), it.archived ? "Unarchive" : "Archive"),
       ),
     ),
-    h("div.status-line", {}, stateMark(it.state), h("span", {}, "submitted ", f.time(it.created_at)), it.ended_at !== null && h("span", {}, "took ", f.duration(it.ended_at - it.created_at), ", ended ", f.time(it.ended_at)), it.cost && h("span.cost", { title: f.COST }, f.cost(it.cost))),
+    h(
+      "div.status-line", {}, stateMark(it.state), h("span", {}, "submitted ", f.time(it.created_at)),
+      it.ended_at !== null
+        && h("span", {}, "took ", f.duration(it.ended_at - it.created_at), ", ended ", f.time(it.ended_at)),
+      it.cost && h("span.cost", { title: f.COST }, f.cost(it.cost)),
+    ),
     h("p.verdict", { id: "verdict" }, verdict(it)),
   );
 }
@@ -134,7 +143,8 @@ async function load() {
 
 installPage();
 const reload = throttled(load, 1500);
-const isOurs = (/** @type {string} */ id) => rollout?.stages.some((stage) => stage.runs.some(({ run }) => run.id === id)) ?? false;
+const isOurs = (/** @type {string} */ id) =>
+  rollout?.stages.some((stage) => stage.runs.some(({ run }) => run.id === id)) ?? false;
 on("rollout", ({ id }) => {
   if (!rollout || id === rollout.id) reload();
 });

@@ -10,7 +10,13 @@ import { stateMark } from "../status.js";
 
 /** @param {RolloutView} rollout */
 function stages(rollout) {
-  return h("ol.progress-stages.plain", {}, Object.entries(rollout.progress).map(([name, state]) => h("li", { title: `${name}: ${state}` }, stateMark(state, name.replaceAll("_", " ").replace(/\b(gpus?|cpu)\b/g, (word) => word.toUpperCase().replace("GPUS", "GPUs"))), h("span.unseen", {}, ` ${state}`))));
+  return h("ol.progress-stages.plain", {}, Object.entries(rollout.progress).map(([name, state]) => h(
+    "li", { title: `${name}: ${state}` },
+    stateMark(state, name.replaceAll("_", " ").replace(
+      /\b(gpus?|cpu)\b/g, (word) => word.toUpperCase().replace("GPUS", "GPUs"),
+    )),
+    h("span.unseen", {}, ` ${state}`),
+  )));
 }
 
 /** @param {RolloutView} rollout */
@@ -25,12 +31,16 @@ const cells = (rollout) => [
 
 groupList({
   noun: "rollout",
-  heads: () => ["name", "state", "stages", "reason", "project", "submitted"].map((title) => h("th", { scope: "col" }, title)),
+  heads: () => ["name", "state", "stages", "reason", "project", "submitted"]
+    .map((title) => h("th", { scope: "col" }, title)),
   cells,
   none: () =>
     empty(
       "No rollouts yet",
-      h("p", {}, "A rollout takes one run to all its GPUs in four stages: on the CPU, on one GPU, on two, on all. Each stage must pass its gates, so a bug is found in the cheapest stage:"),
+      h(
+        "p", {},
+        "A rollout takes one run to all its GPUs in four stages: on the CPU, on one GPU, on two, on all. Each stage must pass its gates, so a bug is found in the cheapest stage:",
+      ),
       h("pre", {}, "lehr rollout sweeps/rollout_small.yaml"),
     ),
 });

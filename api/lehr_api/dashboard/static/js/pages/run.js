@@ -38,7 +38,10 @@ const tabs = new Tabs(byId("run-tabs"), byId("run-body"), TABS);
 /** @type {RunDetail | null} */
 let run = null;
 /** Names of what the run belongs to, and whether there is a checkpoint to fork from. */
-const about = { sweep: /** @type {string | null} */ (null), parent: /** @type {string | null} */ (null), canFork: false, position: /** @type {number | null} */ (null), expected: /** @type {string | null} */ (null) };
+const about = {
+  sweep: /** @type {string | null} */ (null), parent: /** @type {string | null} */ (null), canFork: false,
+  position: /** @type {number | null} */ (null), expected: /** @type {string | null} */ (null),
+};
 
 function draw() {
   if (!run) return;
@@ -49,14 +52,18 @@ function draw() {
 
 /** @param {RunDetail} shown */
 async function learn(shown) {
-  const nameOf = async (/** @type {string | null} */ path) => (path === null ? null : (await get(path, path.startsWith("/sweeps/") ? { limit: 1 } : {}).catch(() => null))?.name ?? null);
+  const nameOf = async (/** @type {string | null} */ path) => (path === null ? null : (
+    await get(path, path.startsWith("/sweeps/") ? { limit: 1 } : {}).catch(() => null)
+  )?.name ?? null);
   const [sweep, parent, checkpoints, queue] = await Promise.all([
     about.sweep ?? nameOf(shown.sweep_id && `/sweeps/${shown.sweep_id}`),
     about.parent ?? nameOf(shown.forked_from && `/runs/${shown.forked_from}`),
     shown.step === null ? [] : get(`/runs/${shown.id}/checkpoints`),
     shown.state === "queued" ? get("/queue").catch(() => []) : [],
   ]);
-  Object.assign(about, { sweep, parent, canFork: canForkFrom(checkpoints) }, aboutQueue(queue, shown.id, Date.now() / 1000));
+  Object.assign(
+    about, { sweep, parent, canFork: canForkFrom(checkpoints) }, aboutQueue(queue, shown.id, Date.now() / 1000),
+  );
 }
 
 async function load() {

@@ -18,7 +18,8 @@ import { drawOptions } from "../runs/options.js";
 import { Rows } from "../runs/rows.js";
 import { installSavedViews } from "../runs/saved_views.js";
 import { Selection } from "../runs/selection.js";
-import { markOf, ordersOf, pressed, textOf } from "../runs/sorting.js";
+import { markOf, pressed, textOf } from "../runs/sorting.js";
+import { state } from "../runs/state.js";
 import { sweepRow } from "../runs/sweep-row.js";
 import { welcome } from "../runs/welcome.js";
 import { on, onCatchUp } from "../stream.js";
@@ -49,43 +50,6 @@ const selection = new Selection(byId("selection"), (ids) => {
   }
 }, () => load());
 
-/** @returns {string[]} */
-function shownKeys() {
-  const address = read("cols");
-  if (address) return address.split(",");
-  return memory.get("columns", COLUMNS.filter((column) => !column.off).map((column) => column.key));
-}
-
-/** What the user has chosen, and what of the runs is shown. */
-const state = {
-  filter: parseFilter(read("filter") ?? ""),
-  /** What the table is sorted by; nothing: newest first. */
-  orders: ordersOf(read("sort")),
-  grouped: read("flat") !== "1",
-  /** What the curves are grouped by: paths of the config or their ends, metrics, "tag", "tag:name", "project", with commas. */
-  by: read("by") ?? "",
-  /** The columns of figures that every run has. */
-  base: COLUMNS.filter((column) => shownKeys().includes(column.key) || column.key === "name"),
-  /** Names of chosen columns for configs and metrics; null for what differs. */
-  chosen: read("values"),
-  /** The paths by which the shown runs differ. */
-  varying: /** @type {string[]} */ ([]),
-  /** All columns in their order. */
-  columns: /** @type {Column[]} */ ([]),
-  beside: /** @type {Beside | null} */ (null),
-  /** The sweeps that are unfolded by themselves. */
-  usual: /** @type {Set<string>} */ (new Set()),
-  /** The runs that the filter lets through, in the order of the table. */
-  shown: /** @type {RunView[]} */ ([]),
-  items: /** @type {Item[]} */ ([]),
-  /** The runs that have a row: columns tell them apart. */
-  listed: /** @type {RunView[]} */ ([]),
-  /** The runs whose differences were looked for. */
-  looked: "",
-  /** Whether the first answer is here. */
-  loaded: false,
-};
-
 /** @returns {Column[]} the columns in their order: what differs stands beside the name */
 function columnsNow() {
   const names = columnNames(state.chosen, state.varying, state.beside !== null);
@@ -106,7 +70,9 @@ function arrange() {
   const { test } = state.filter;
   state.shown = test ? runs.filter((run) => test(run, configs)) : runs;
   state.usual = unfolded(state.shown, Boolean(read("filter")));
-  state.items = state.grouped && !state.orders.length ? inGroups(state.shown, isOpen, (id) => sweeps.get(id)?.best_run_id) : state.shown.map((run) => ({ kind: "run", run, member: false }));
+  state.items = state.grouped && !state.orders.length
+    ? inGroups(state.shown, isOpen, (id) => sweeps.get(id)?.best_run_id)
+    : state.shown.map((run) => ({ kind: "run", run, member: false }));
   state.listed = withRows(state.items);
 }
 
@@ -116,13 +82,19 @@ function runRow(run, member) {
     type: "checkbox",
     "aria-label": `Select ${run.name}`,
     checked: selection.has(run.id),
-    onchange: (/** @type {Event} */ event) => selection.select([run], /** @type {HTMLInputElement} */ (event.target).checked),
+    onchange: (/** @type {Event} */ event) =>
+      selection.select([run], /** @type {HTMLInputElement} */ (event.target).checked),
   });
   return h(
     member ? "tr.member" : "tr",
-    { "data-run": run.id, "aria-selected": String(selection.has(run.id)), onpointerenter: () => state.beside?.board.light(run.id), onpointerleave: () => state.beside?.board.light(null) },
+    {
+      "data-run": run.id, "aria-selected": String(selection.has(run.id)),
+      onpointerenter: () => state.beside?.board.light(run.id), onpointerleave: () => state.beside?.board.light(null),
+    },
     h("td.shrink", {}, box, state.beside?.eye(run)),
-    state.columns.map((column) => h(`td.col-${column.key.replace(/\W/g, "-")}${column.num ? ".num" : ""}`, {}, column.cell(run))),
+    state.columns.map(
+      (column) => h(`td.col-${column.key.replace(/\W/g, "-")}${column.num ? ".num" : ""}`, {}, column.cell(run))
+    ),
   );
 }
 
@@ -164,7 +136,11 @@ const rows = new Rows(
     same: (a, b) => {
       if (a.kind === "run") return b.kind === "run" && a.run === b.run && a.member === b.member;
       // Its figures come from the sweep's view; loading it redraws the row.
-      return b.kind === "sweep" && a.runs.length === b.runs.length && sweeps.has(a.id) && a.open === b.open && a.curve?.id === b.curve?.id;
+      return b.kind === "sweep"
+        && a.runs.length === b.runs.length
+        && sweeps.has(a.id)
+        && a.open === b.open
+        && a.curve?.id === b.curve?.id;
     },
   },
   async (drawn, atEnd) => {
@@ -183,12 +159,17 @@ function head(column) {
   const first = state.orders[0]?.key === column.key ? state.orders[0] : null;
   const sortable = column.sort && h("button.sort", {
     type: "button",
-    onmousedown: (/** @type {MouseEvent} */ event) => event.shiftKey && event.preventDefault(), // Or the text between two heads is selected.
+    // Or the text between two heads is selected.
+    onmousedown: (/** @type {MouseEvent} */ event) => event.shiftKey && event.preventDefault(),
     onclick: (/** @type {MouseEvent} */ event) => sortBy(column.key, event.shiftKey),
   }, column.title + markOf(state.orders, column.key));
   return h(
     `th.col-${column.key.replace(/\W/g, "-")}${column.num ? ".num" : ""}`,
-    { key: column.key, scope: "col", title: [column.hint, column.sort && "Shift and click: sort by it as well"].filter(Boolean).join(". "), "aria-sort": first && (first.down ? "descending" : "ascending") },
+    {
+      key: column.key, scope: "col",
+      title: [column.hint, column.sort && "Shift and click: sort by it as well"].filter(Boolean).join(". "),
+      "aria-sort": first && (first.down ? "descending" : "ascending"),
+    },
     sortable ?? column.title,
   );
 }
@@ -209,14 +190,26 @@ async function complete() {
   redraw();
 }
 
-/** Fetch the configs and metrics that filter, order and columns need: of the rows, or of all runs that are tested or sorted. */
+/**
+ * Fetch the configs and metrics that filter, order and columns need: of the rows, or of all runs that are tested or
+ * sorted.
+ */
 async function loadConfigs() {
-  const names = [...(state.chosen ?? "").split(","), ...state.orders.map(({ key }) => key).filter((key) => !COLUMNS.some((column) => column.key === key)), ...state.filter.keys].filter((name) => name && name !== "none");
+  const names = [
+    ...(state.chosen ?? "").split(","),
+    ...state.orders.map(({ key }) => key).filter((key) => !COLUMNS.some((column) => column.key === key)),
+    ...state.filter.keys,
+  ].filter((name) => name && name !== "none");
   const wide = names.length > 0;
   const drawn = withRows([...rows.drawn.values()].map(({ item }) => item));
-  const ids = wide ? [...list.runs.keys()] : [...new Set([...state.listed.slice(0, LOOKED_AT), ...drawn].map((run) => run.id))];
+  const ids = wide
+    ? [...list.runs.keys()]
+    : [...new Set([...state.listed.slice(0, LOOKED_AT), ...drawn].map((run) => run.id))];
   const first = await configs.load(ids);
-  const metrics = names.filter((name) => !configs.paths.has(name) && !configs.pathsOf(name).length && name.length > 2 && ![...list.runs.values()].some((run) => name in run.latest) && /^[\w./-]+$/.test(name));
+  const metrics = names.filter(
+    (name) => !configs.paths.has(name) && !configs.pathsOf(name).length && name.length > 2 && ![...list.runs.values()]
+      .some((run) => name in run.latest) && /^[\w./-]+$/.test(name)
+  );
   if (metrics.length) await configs.load(ids, metrics);
   if (first || metrics.length) redraw(true);
 }
@@ -239,8 +232,14 @@ function redraw(all = false) {
   }
   const paths = forLabels(state.varying);
   const total = list.total ?? list.runs.size;
-  state.beside?.show(withCurves(state.items), { total: state.filter.test ? state.shown.length : total, folded: state.listed.length < state.shown.length }, (run) => configs.label(run.id, paths) || run.name, state.by);
-  showProblem(state.filter.problem ?? (state.filter.keys.length ? unknownKey(state.filter, list.runs.values(), configs) : null) ?? state.beside?.problem ?? null);
+  state.beside?.show(
+    withCurves(state.items),
+    { total: state.filter.test ? state.shown.length : total, folded: state.listed.length < state.shown.length },
+    (run) => configs.label(run.id, paths) || run.name, state.by,
+  );
+  showProblem(state.filter.problem ?? (
+    state.filter.keys.length ? unknownKey(state.filter, list.runs.values(), configs) : null
+  ) ?? state.beside?.problem ?? null);
   if (!state.shown.length) {
     fill(room, nothing());
     return;
@@ -252,7 +251,11 @@ function redraw(all = false) {
   rows.set(state.items);
   const count = (/** @type {number} */ n) => `${integer(n)} ${n === 1 ? "run" : "runs"}`;
   const among = list.complete ? `of ${count(total)}` : `among the newest ${integer(list.runs.size)} of ${count(total)}`;
-  foot.textContent = state.filter.test ? `${integer(state.shown.length)} ${among}` : !list.complete && state.orders.length ? among : count(total);
+  foot.textContent = state.filter.test
+    ? `${integer(state.shown.length)} ${among}`
+    : !list.complete && state.orders.length
+    ? among
+    : count(total);
 }
 
 /** @param {string | null} problem */
@@ -264,7 +267,9 @@ function showProblem(problem) {
 
 function nothing() {
   if (input.value.trim()) {
-    const what = list.complete || !state.filter.test ? "No run matches this filter" : `None of the newest ${integer(list.runs.size)} runs matches this filter`;
+    const what = list.complete || !state.filter.test
+      ? "No run matches this filter"
+      : `None of the newest ${integer(list.runs.size)} runs matches this filter`;
     return empty(what, h("p", {}, h("button", { type: "button", onclick: () => setFilter("") }, "Show all runs")));
   }
   return welcome();

@@ -99,7 +99,8 @@ function drawHead() {
     h(
       "div.status-line",
       {},
-      Object.entries(sweep.counts).filter(([, n]) => n > 0).map(([state, n]) => stateMark(state, `${n} ${state === "queued" ? "wait" : state}`)),
+      Object.entries(sweep.counts)
+        .filter(([, n]) => n > 0).map(([state, n]) => stateMark(state, `${n} ${state === "queued" ? "wait" : state}`)),
       h("span", {}, `${sweep.method} over ${sweep.parameters.join(" × ")}, ${sweep.metric} ${sweep.goal}d`),
       sweep.trials_remaining > 0 && h("span", {}, `${sweep.trials_remaining} to come`),
       h("span", {}, "submitted ", f.time(sweep.created_at)),
@@ -110,7 +111,8 @@ function drawHead() {
     figure && h("p.verdict", { id: "verdict" }, figure.verdict),
     sweep.stopped && h("div.alert", {}, `No more trials are started: ${sweep.stopped}`),
     sweep.warnings.map((warning) => h("p.note", {}, warning)),
-    (figure?.notes ?? sweep.notes).filter((note) => note !== sweep?.held_out_note).map((note) => h("p.note", {}, coded(note))),
+    (figure?.notes ?? sweep.notes)
+      .filter((note) => note !== sweep?.held_out_note).map((note) => h("p.note", {}, coded(note))),
   );
 }
 
@@ -126,20 +128,26 @@ function drawCurves() {
   }
   fill(
     legend,
-    [...entries].map(([key, [run, ...rest]]) =>
-      h(
+    [...entries].map(([key, [run, ...rest]]) => {
+      const toggle = () => {
+        for (const { id } of [run, ...rest]) {
+          if (run.hidden) hidden.delete(id);
+          else hidden.add(id);
+        }
+        write({ hide: [...hidden].join(",") });
+        drawCurves();
+      };
+      const title = run.hidden ? "Show its curves" : "Hide its curves";
+      return h(
         run.hidden ? "li.off" : "li",
         { key },
-        h("button.quiet", { type: "button", "aria-pressed": String(!run.hidden), title: run.hidden ? "Show its curves" : "Hide its curves", onclick: () => {
-          for (const { id } of [run, ...rest]) {
-            if (run.hidden) hidden.delete(id);
-            else hidden.add(id);
-          }
-          write({ hide: [...hidden].join(",") });
-          drawCurves();
-        } }, swatch(run.stroke()), rest.length ? key : run.label, !rest.length && run.cut && h("span.dim", {}, " pruned")),
-      ),
-    ),
+        h(
+          "button.quiet", { type: "button", "aria-pressed": String(!run.hidden), title, onclick: toggle },
+          swatch(run.stroke()), rest.length ? key : run.label,
+          !rest.length && run.cut && h("span.dim", {}, " pruned"),
+        ),
+      );
+    }),
   );
 }
 
@@ -156,13 +164,21 @@ function drawTrials() {
     shown += PAGE;
     changes.all = true;
     load();
-  } }, `Show ${Math.min(PAGE, left)} more`), h("span.dim", {}, `${sweep.trials.length} of ${sweep.trials_total} trials are shown, the best among them.`));
+  } }, `Show ${Math.min(PAGE, left)} more`), h(
+    "span.dim", {}, `${sweep.trials.length} of ${sweep.trials_total} trials are shown, the best among them.`,
+  ));
   const shares = Object.entries(figure?.importance ?? {});
   fill(importance, shares.length > 0 && h(
     "dl.facts.importance",
     { "aria-label": "Importance of the parameters" },
-    shares.map(([path, share]) => [h("dt", { key: `name ${path}` }, path), h("dd", { key: `share ${path}` }, h("span.meter", { "aria-hidden": "true" }, h("i", { vars: { "--share": share } })), f.percent(share))]),
-  ), shares.length > 0 && h("p.hint", {}, "How much each parameter affects the metric. PED-ANOVA compares its values among the better half of the trials with those among all."));
+    shares.map(([path, share]) => [h("dt", { key: `name ${path}` }, path), h(
+      "dd", { key: `share ${path}` },
+      h("span.meter", { "aria-hidden": "true" }, h("i", { vars: { "--share": share } })), f.percent(share),
+    )]),
+  ), shares.length > 0 && h(
+    "p.hint", {},
+    "How much each parameter affects the metric. PED-ANOVA compares its values among the better half of the trials with those among all.",
+  ));
   parallelSection.hidden = sweep.parameters.length < 2;
   if (parallelSection.hidden) return;
   parallel.draw(sweep);
@@ -178,7 +194,10 @@ function drawParameterChoice() {
     write({ parameter });
     load();
   };
-  const select = h("select", { "aria-label": "Parameter on the x axis", value: parameter ?? "", onchange: choose }, sweep.parameters.map((path) => h("option", { value: path }, path)));
+  const select = h(
+    "select", { "aria-label": "Parameter on the x axis", value: parameter ?? "", onchange: choose },
+    sweep.parameters.map((path) => h("option", { value: path }, path)),
+  );
   fill(figureBar, h("label.field", {}, "against", select));
 }
 
@@ -199,7 +218,8 @@ function refit() {
 }
 
 function seedChoice() {
-  return h("label.check", {}, h("input", { type: "checkbox", checked: board.meanOfSeeds, onchange: (/** @type {Event} */ event) => {
+  return h("label.check", {}, h("input", { type: "checkbox", checked: board.meanOfSeeds,
+    onchange: (/** @type {Event} */ event) => {
       board.meanOfSeeds = /** @type {HTMLInputElement} */ (event.target).checked;
       write({ seeds: board.meanOfSeeds ? null : "each" });
       drawCurves();
@@ -293,7 +313,8 @@ async function loadMetrics() {
 
 installPage();
 const reload = throttled(load, 2000);
-const isOurs = (/** @type {string} */ id) => [...(sweep?.trials ?? []), ...(sweep?.repetitions ?? [])].some((trial) => trial.run.id === id);
+const isOurs = (/** @type {string} */ id) => [...(sweep?.trials ?? []), ...(sweep?.repetitions ?? [])]
+  .some((trial) => trial.run.id === id);
 on("sweep", ({ id }) => {
   if (!sweep || id === sweep.id) reload();
 });

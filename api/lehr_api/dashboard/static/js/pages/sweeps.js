@@ -20,7 +20,9 @@ function cells(sweep) {
   const size = Object.values(sweep.counts).reduce((a, b) => a + b, 0);
   return [
     h("td", {}, h("a.name", { href: `/sweeps/${sweep.id}` }, sweep.name)),
-    h("td", {}, Object.entries(sweep.counts).filter(([, n]) => n > 0).map(([state, n], j) => [j > 0 && "  ", stateMark(state, `${n} ${state === "queued" ? "wait" : state}`)])),
+    h("td", {}, Object.entries(sweep.counts).filter(([, n]) => n > 0).map(
+      ([state, n], j) => [j > 0 && "  ", stateMark(state, `${n} ${state === "queued" ? "wait" : state}`)]
+    )),
     h("td.num", {}, f.integer(size)),
     h("td", {}, best(sweep)),
     h("td.dim", {}, sweep.parameters.join(" × ")),
@@ -31,8 +33,14 @@ function cells(sweep) {
 
 groupList({
   noun: "sweep",
-  heads: () => ["name", "runs", "trials", "best", "over", "project", "submitted"].map((title) => h(title === "trials" ? "th.num" : "th", { scope: "col" }, title)),
+  heads: () => ["name", "runs", "trials", "best", "over", "project", "submitted"]
+    .map((title) => h(title === "trials" ? "th.num" : "th", { scope: "col" }, title)),
   cells,
   none: () =>
-    empty("No sweeps yet", h("p", {}, "A sweep runs one spec at many values. Eight learning rates of a small model, on any machine:"), h("pre", {}, "lehr demo"), h("p", {}, "The same as a file that you can change:"), h("pre", {}, "lehr sweep sweeps/lr_grid_small.yaml")),
+    empty(
+      "No sweeps yet",
+      h("p", {}, "A sweep runs one spec at many values. Eight learning rates of a small model, on any machine:"),
+      h("pre", {}, "lehr demo"), h("p", {}, "The same as a file that you can change:"),
+      h("pre", {}, "lehr sweep sweeps/lr_grid_small.yaml"),
+    ),
 });

@@ -22,7 +22,9 @@ export function gatesTable(stage) {
     h(
       "table.gates",
       { "aria-label": `Gates of ${stage.title}` },
-      h("thead", {}, h("tr", {}, ["gate", "verdict", "expected", "seen", "shown by"].map((title) => h("th", { scope: "col" }, title)))),
+      h("thead", {}, h(
+        "tr", {}, ["gate", "verdict", "expected", "seen", "shown by"].map((title) => h("th", { scope: "col" }, title)),
+      )),
       h(
         "tbody",
         {},
@@ -34,7 +36,14 @@ export function gatesTable(stage) {
             h("td.gate-verdict", {}, stateMark(gate.state)),
             h("td.wrap", { "data-label": "expected" }, gate.expected),
             h("td.wrap", { "data-label": "seen" }, gate.seen ?? f.NONE),
-            h("td.gate-where", { "data-label": "shown by", title: gate.judged_at === null ? null : new Date(gate.judged_at * 1000).toISOString() }, where(gate, names)),
+            h(
+              "td.gate-where",
+              {
+                "data-label": "shown by",
+                title: gate.judged_at === null ? null : new Date(gate.judged_at * 1000).toISOString(),
+              },
+              where(gate, names),
+            ),
           ),
         ),
       ),

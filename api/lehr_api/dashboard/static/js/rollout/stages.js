@@ -40,7 +40,9 @@ export function stagesLine(rollout, open) {
       h(
         `li.stage-${stage.state}`,
         { "aria-current": stage.name === rollout.stage ? "step" : null },
-        h("a", { href: `#stage-${stage.name}`, onclick: () => open(stage.name) }, h("b", {}, `${stage.number}. ${stage.title}`)),
+        h("a", { href: `#stage-${stage.name}`, onclick: () => open(stage.name) }, h(
+          "b", {}, `${stage.number}. ${stage.title}`,
+        )),
         stateMark(stage.state),
         h("span.dim", {}, gatesLine(stage)),
       ),
@@ -59,7 +61,9 @@ function runLine(run, role) {
     h("span.dim", {}, ROLES[role]),
     runState(run),
     h("span", {}, run.step === null ? "no step yet" : `step ${f.integer(run.step)}${f.ofTotal(run.total_steps)}`),
-    share !== null && run.latest["train/loss"] && h("span", {}, "train/loss ", h("b", {}, f.number(run.latest["train/loss"].value))),
+    share !== null
+      && run.latest["train/loss"]
+      && h("span", {}, "train/loss ", h("b", {}, f.number(run.latest["train/loss"].value))),
     sparkline(run.trend, `train/loss of ${run.name}`),
     reason && h("span.reason", { title: reason }, reason),
   );
@@ -67,7 +71,9 @@ function runLine(run, role) {
 
 /** @param {StageView} stage */
 function facts(stage) {
-  const took = stage.started_at !== null && stage.ended_at !== null ? f.duration(stage.ended_at - stage.started_at) : null;
+  const took = stage.started_at !== null && stage.ended_at !== null
+    ? f.duration(stage.ended_at - stage.started_at)
+    : null;
   return h(
     "div.status-line",
     {},
@@ -87,7 +93,9 @@ function changes(stage) {
   return h(
     "details.changes",
     {},
-    h("summary", {}, `${paths.length} ${paths.length === 1 ? "value differs" : "values differ"} from the rollout's run`),
+    h(
+      "summary", {}, `${paths.length} ${paths.length === 1 ? "value differs" : "values differ"} from the rollout's run`,
+    ),
     h("dl.facts", {}, paths.map(([path, value]) => [h("dt.mono", {}, path), h("dd", {}, f.specCell(value, path))])),
   );
 }
@@ -106,12 +114,21 @@ export function stagePart(stage, open, onToggle) {
     h(
       "details.stage-part",
       { id: `stage-${stage.name}`, open },
-      h("summary", { onclick: toggled }, h("h2", {}, `${stage.number}. ${stage.title}`), stateMark(stage.state), h("span.dim", {}, gatesLine(stage))),
+      h("summary", { onclick: toggled }, h("h2", {}, `${stage.number}. ${stage.title}`), stateMark(stage.state), h(
+        "span.dim", {}, gatesLine(stage),
+      )),
       // Its row and the verdict above already show why a gate failed.
-      stage.reason && !stage.gates.some((gate) => gate.state === "failed") && h(stage.state === "failed" ? "div.failure" : "p.note", {}, stage.reason),
+      stage.reason
+        && !stage.gates.some((gate) => gate.state === "failed")
+        && h(stage.state === "failed" ? "div.failure" : "p.note", {}, stage.reason),
       facts(stage),
       changes(stage),
-      h("ul.stage-runs.plain", {}, stage.runs.length ? stage.runs.map(({ role, run }) => runLine(run, role)) : h("li.dim", {}, stage.state === "skipped" ? "Nothing was started." : "Its run is submitted when the previous stages have passed.")),
+      h("ul.stage-runs.plain", {}, stage.runs.length ? stage.runs.map(({ role, run }) => runLine(run, role)) : h(
+        "li.dim", {},
+        stage.state === "skipped"
+          ? "Nothing was started."
+          : "Its run is submitted when the previous stages have passed.",
+      )),
       gatesTable(stage),
     )
   );

@@ -15,7 +15,8 @@ export const canForkFrom = (checkpoints) => checkpoints.some((one) => one.remove
  * @param {import("../types.js").RunView} run
  * @param {boolean} canFork
  */
-export const looksAgain = (run, canFork) => run.state === "queued" || (!canFork && run.step !== null && !ENDED.has(run.state));
+export const looksAgain = (run, canFork) =>
+  run.state === "queued" || (!canFork && run.step !== null && !ENDED.has(run.state));
 
 /**
  * @param {import("../types.js").QueueEntry[]} queue
@@ -26,5 +27,8 @@ export const looksAgain = (run, canFork) => run.state === "queued" || (!canFork 
 export function aboutQueue(queue, id, now) {
   const entry = queue.find((one) => one.run_id === id);
   const start = entry && expectation(entry, now);
-  return { position: entry?.position ?? null, expected: start && entry.expected_start !== null ? `expected to start ${start.text}, when ${start.basis}` : null };
+  return {
+    position: entry?.position ?? null,
+    expected: start && entry.expected_start !== null ? `expected to start ${start.text}, when ${start.basis}` : null,
+  };
 }

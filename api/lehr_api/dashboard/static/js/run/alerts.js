@@ -6,7 +6,8 @@ import { integer } from "../format.js";
 /** @typedef {import("../types.js").RunDetail} RunDetail */
 
 /**
- * Return what to show of each alert. Warnings of the trainer have no explanation, and an alert that has just been pushed
+ * Return what to show of each alert. Warnings of the trainer have no explanation, and an alert that has just been
+ * pushed
  * has none until the run is fetched again.
  *
  * @param {RunDetail} run
@@ -15,13 +16,17 @@ import { integer } from "../format.js";
 export function explained(run) {
   return run.alerts.map((text) => {
     const found = run.diagnosis.find((alert) => alert.message === text);
-    return found ? { title: `${found.code}, since step ${integer(found.step)}`, lines: found.explanation } : { title: text, lines: [] };
+    return found
+      ? { title: `${found.code}, since step ${integer(found.step)}`, lines: found.explanation }
+      : { title: text, lines: [] };
   });
 }
 
 /** @param {RunDetail} run */
 export function alerts(run) {
   return explained(run).map(({ title, lines }) =>
-    h("div.alert", {}, title, lines.length > 0 && h("dl.facts", {}, lines.map(({ name, text }) => [h("dt", {}, name), h("dd", {}, text)]))),
+    h("div.alert", {}, title, lines.length > 0 && h(
+      "dl.facts", {}, lines.map(({ name, text }) => [h("dt", {}, name), h("dd", {}, text)]),
+    )),
   );
 }

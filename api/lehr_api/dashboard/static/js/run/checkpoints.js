@@ -31,7 +31,9 @@ function verify(one) {
   return tryTo(async () => {
     const verdict = /** @type {import("../types.js").CheckpointVerdict} */ (await post(ofAttempt(one, "/verify")));
     const body = verdict.places.length
-      ? verdict.places.map((place) => h("div", {}, h("p.mono", {}, place.place), h(place.ok ? "p.good" : "p.bad", {}, place.ok ? "whole" : "damaged", `: ${place.message}`)))
+      ? verdict.places.map((place) => h("div", {}, h("p.mono", {}, place.place), h(
+        place.ok ? "p.good" : "p.bad", {}, place.ok ? "whole" : "damaged", `: ${place.message}`,
+      )))
       : h("p.bad", {}, "It is in no location that the server can reach.");
     inform(`${titleOf(one)} is ${verdict.ok ? "whole" : "damaged or incomplete"}`, body);
   });
@@ -40,15 +42,25 @@ function verify(one) {
 /** @param {RunDetail} run @param {CheckpointView} one */
 function download(run, one) {
   return tryTo(async () => {
-    const { files } = /** @type {import("../types.js").CheckpointFiles} */ (await get(`${address(one)}/files`, { attempt: one.attempt }));
+    const { files } = /** @type {import("../types.js").CheckpointFiles} */ (await get(
+      `${address(one)}/files`, { attempt: one.attempt },
+    ));
     const link = (/** @type {string} */ name) =>
-      h("a", { href: url(`${address(one)}/files/${encodeURIComponent(name)}`, { attempt: one.attempt }), download: name }, name);
+      h(
+        "a",
+        { href: url(`${address(one)}/files/${encodeURIComponent(name)}`, { attempt: one.attempt }), download: name },
+        name,
+      );
     inform(`Files of ${titleOf(one)}`, [
-      h("p.hint", {}, "All of them, with their digests checked: ", h("code", {}, `lehr checkpoints download ${run.id} DIR --step ${one.step} --attempt ${one.attempt}`)),
+      h("p.hint", {}, "All of them, with their digests checked: ", h(
+        "code", {}, `lehr checkpoints download ${run.id} DIR --step ${one.step} --attempt ${one.attempt}`,
+      )),
       h(
         "ul.plain",
         { "aria-label": "Files" },
-        files.map((file) => h("li", { title: `sha256: ${file.sha256}` }, link(file.name), h("span.dim", {}, ` ${f.bytes(file.size_bytes)}`))),
+        files.map((file) => h(
+          "li", { title: `sha256: ${file.sha256}` }, link(file.name), h("span.dim", {}, ` ${f.bytes(file.size_bytes)}`),
+        )),
         h("li", {}, link("manifest.json"), h("span.dim", {}, " lists the files")),
       ),
     ]);
@@ -58,7 +70,9 @@ function download(run, one) {
 /** @param {RunDetail} run @param {CheckpointView} one @param {() => void} again */
 function discard(run, one, again) {
   return tryTo(async () => {
-    const would = /** @type {import("../types.js").CheckpointDeletion} */ (await get(`${address(one)}/deletion`, { attempt: one.attempt }));
+    const would = /** @type {import("../types.js").CheckpointDeletion} */ (await get(
+      `${address(one)}/deletion`, { attempt: one.attempt },
+    ));
     const yes = await confirmed({
       title: `Delete ${titleOf(one)} of ${run.name}?`,
       body: [
@@ -79,26 +93,43 @@ function discard(run, one, again) {
 /** @param {RunDetail} run @param {CheckpointView} one @param {() => void} again */
 function actions(run, one, again) {
   if (!isThere(one)) return null;
-  const button = (/** @type {string} */ text, /** @type {string} */ label, /** @type {() => void} */ act, danger = false) =>
-    h(danger ? "button.quiet.danger" : "button.quiet", acts({ key: text, type: "button", "aria-label": label, onclick: act }), text);
+  const button = (
+    /** @type {string} */ text, /** @type {string} */ label, /** @type {() => void} */ act, danger = false,
+  ) =>
+    h(
+      danger ? "button.quiet.danger" : "button.quiet",
+      acts({ key: text, type: "button", "aria-label": label, onclick: act }), text,
+    );
   const step = titleOf(one);
   return [
     one.removed_at === null && button("Fork from here", `Fork from ${step}`, () => fork(run, one.step)),
     button("Verify", `Verify ${step}`, () => verify(one)),
-    h("button.quiet", { key: "Download", type: "button", "aria-label": `Download ${step}`, onclick: () => download(run, one) }, "Download"),
+    h(
+      "button.quiet",
+      { key: "Download", type: "button", "aria-label": `Download ${step}`, onclick: () => download(run, one) },
+      "Download",
+    ),
     button("Delete", `Delete ${step}`, () => discard(run, one, again), true),
   ];
 }
 
 export const openCheckpoints = listTab("checkpoints", (/** @type {CheckpointView[]} */ checkpoints, run, again) => {
-  if (!checkpoints.length) return empty("No checkpoints yet", h("p", {}, "They are saved every train.checkpoint.every steps, at the end, and on request above."));
+  if (!checkpoints.length) {
+    return empty("No checkpoints yet", h(
+      "p", {}, "They are saved every train.checkpoint.every steps, at the end, and on request above.",
+    ));
+  }
   const head = (/** @type {string} */ title, kind = "") => h(`th${kind}`, { scope: "col" }, title);
   const row = (/** @type {CheckpointView} */ one) =>
     h(
       one.best ? "tr.best" : "tr",
       { key: `${one.step} ${one.attempt}` },
       h("td.num", {}, f.integer(one.step)),
-      h("td", {}, one.latest && h("span.tag", {}, "latest"), one.best && h("span.tag", {}, "best"), one.removed_at !== null && h("span.tag", { title: "Deleted by the config's rule of how many to keep, or by somebody" }, "removed")),
+      h(
+        "td", {}, one.latest && h("span.tag", {}, "latest"), one.best && h("span.tag", {}, "best"),
+        one.removed_at !== null
+          && h("span.tag", { title: "Deleted by the config's rule of how many to keep, or by somebody" }, "removed"),
+      ),
       h("td.row-actions", {}, actions(run, one, again)),
       h("td", {}, one.reason),
       h("td.num", {}, f.number(one.val_loss)),
@@ -112,7 +143,10 @@ export const openCheckpoints = listTab("checkpoints", (/** @type {CheckpointView
     h(
       "table",
       { "aria-label": "Checkpoints" },
-      h("thead", {}, h("tr", {}, head("step", ".num"), head(""), head("", ".row-actions"), head("saved because"), head("val/loss", ".num"), head("size", ".num"), head("attempt", ".num"), head("saved"), head("path"))),
+      h("thead", {}, h(
+        "tr", {}, head("step", ".num"), head(""), head("", ".row-actions"), head("saved because"),
+        head("val/loss", ".num"), head("size", ".num"), head("attempt", ".num"), head("saved"), head("path"),
+      )),
       h("tbody", {}, sorted.map(row)),
     ),
   );

@@ -55,7 +55,9 @@ export function codePanel(run) {
           h("dt", {}, "commands"),
           h("dd.mono", {}, commands(run).map((line) => h("div", {}, h("code", {}, line)))),
         ),
-        run.forked_from && h("div.code-differences", {}, codeDiff(run.forked_from, digest, `Differences from ${run.forked_from}, from which it was forked`)),
+        run.forked_from && h("div.code-differences", {}, codeDiff(
+          run.forked_from, digest, `Differences from ${run.forked_from}, from which it was forked`,
+        )),
       );
     } catch (error) {
       fill(place, h("p.hint", {}, `Capsule ${digest.slice(0, SHOWN)} cannot be shown: ${message(error)}`));

@@ -17,7 +17,9 @@ function provenanceList(provenance) {
   const flat = [...flatten(rest)].filter(([path]) => !path.endsWith("diff"));
   if (!flat.length && !patch) return h("p.hint", {}, "No provenance was recorded for this run.");
   return [
-    h("dl.facts", {}, flat.map(([path, value]) => [h("dt", {}, path), h("dd.mono", {}, typeof value === "string" ? value : specCell(value, path))])),
+    h("dl.facts", {}, flat.map(([path, value]) => [
+      h("dt", {}, path), h("dd.mono", {}, typeof value === "string" ? value : specCell(value, path)),
+    ])),
     patch && h("details", {}, h("summary", {}, "uncommitted changes at submission"), h("pre.block", {}, String(patch))),
   ];
 }
@@ -28,7 +30,9 @@ function provenanceList(provenance) {
  * @param {Pick<RunDetail, "spec" | "logged_config">} run
  */
 export function configOf(run) {
-  return new Map([...flatten(run.spec), ...Object.entries(run.logged_config).map(([name, value]) => /** @type {[string, unknown]} */ ([`wandb.config.${name}`, value]))]);
+  return new Map([...flatten(run.spec), ...Object.entries(run.logged_config).map(
+    ([name, value]) => /** @type {[string, unknown]} */ ([`wandb.config.${name}`, value])
+  )]);
 }
 
 /**
@@ -55,11 +59,19 @@ export function openConfig(place, run) {
   const draw = () => {
     const theirs = other ? configOf(other) : preset ? ofPreset(preset) : null;
     // Fields that a preset does not set (data, batch, steps, resources) are not differences.
-    const ours = preset && theirs ? new Map([...own].filter(([path]) => [...theirs.keys()].some((one) => one === path || path.startsWith(`${one.split(".").slice(0, 2).join(".")}.`)))) : own;
+    const ours = preset && theirs
+      ? new Map([...own].filter(([path]) => [...theirs.keys()].some(
+        (one) => one === path || path.startsWith(`${one.split(".").slice(0, 2).join(".")}.`)
+      )))
+      : own;
     const paths = theirs ? differing([ours, theirs]) : [...own.keys()];
     const shown = paths.filter((path) => path.toLowerCase().includes(needle.toLowerCase()));
     if (!shown.length) {
-      fill(table, empty(theirs && !paths.length ? (preset ? `Nothing differs from ${preset} and the defaults` : "The two configs are the same") : "No field name contains this"));
+      fill(table, empty(
+        theirs && !paths.length
+          ? (preset ? `Nothing differs from ${preset} and the defaults` : "The two configs are the same")
+          : "No field name contains this"
+      ));
       return;
     }
     fill(
@@ -68,12 +80,17 @@ export function openConfig(place, run) {
         h(
           "table.config",
           { "aria-label": "Config" },
-          theirs && h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "differs"), h("th", { scope: "col" }, run.name), h("th", { scope: "col" }, other?.name ?? `preset ${preset}`))),
+          theirs
+            && h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "differs"), h("th", { scope: "col" }, run.name), h(
+              "th", { scope: "col" }, other?.name ?? `preset ${preset}`,
+            ))),
           h(
             "tbody",
             {},
             shown.map((path) =>
-              h("tr", {}, h("td.key.shrink", {}, path), h("td.value", {}, specCell(own.get(path), path)), theirs && h("td.value", {}, theirs.has(path) ? specCell(theirs.get(path), path) : NONE)),
+              h("tr", {}, h("td.key.shrink", {}, path), h("td.value", {}, specCell(own.get(path), path)), theirs && h(
+                "td.value", {}, theirs.has(path) ? specCell(theirs.get(path), path) : NONE,
+              )),
             ),
           ),
         ),
@@ -90,7 +107,9 @@ export function openConfig(place, run) {
       if (ref.startsWith("preset:")) {
         const name = ref.slice("preset:".length);
         await learnPresets();
-        if (!presets.models[name]) throw new Error(`There is no preset ${name}; there are ${Object.keys(presets.models).join(", ")}.`);
+        if (!presets.models[name]) {
+          throw new Error(`There is no preset ${name}; there are ${Object.keys(presets.models).join(", ")}.`);
+        }
         preset = choice.value = name;
         other = null;
         refInput.value = "";
@@ -107,21 +126,35 @@ export function openConfig(place, run) {
 
   const fetchPresets = async () => {
     presets = await get("/presets");
-    for (const [name, summary] of Object.entries(presets.summaries)) choice.append(h("option", { value: name, title: summary }, name));
+    for (const [name, summary] of Object.entries(presets.summaries)) {
+      choice.append(h("option", { value: name, title: summary }, name));
+    }
   };
   /** @type {Promise<void> | null} */
   let learning = null;
   const learnPresets = () => (learning ??= fetchPresets());
-  const choice = /** @type {HTMLSelectElement} */ (h("select", { onchange: () => against(choice.value && `preset:${choice.value}`) }, h("option", { value: "" }, "none")));
-  const keyInput = /** @type {HTMLInputElement} */ (h("input", { type: "search", placeholder: "field", "aria-label": "Fields that have", value: needle, oninput: () => {
+  const choice = /** @type {HTMLSelectElement} */ (h(
+    "select", { onchange: () => against(choice.value && `preset:${choice.value}`) }, h("option", { value: "" }, "none"),
+  ));
+  const keyInput = /** @type {HTMLInputElement} */ (h("input", { type: "search", placeholder: "field",
+    "aria-label": "Fields that have", value: needle, oninput: () => {
     needle = keyInput.value;
     write({ key: needle });
     draw();
   } }));
-  const refInput = /** @type {HTMLInputElement} */ (h("input", { type: "search", placeholder: "a run's name or id", value: asked.startsWith("preset:") ? "" : asked, onchange: () => against(refInput.value.trim()) }));
+  const refInput = /** @type {HTMLInputElement} */ (h("input", {
+    type: "search", placeholder: "a run's name or id", value: asked.startsWith("preset:") ? "" : asked,
+    onchange: () => against(refInput.value.trim()),
+  }));
   mount(
     place,
-    h("div.bar", {}, keyInput, h("label.field", {}, "differences to run", refInput), h("label.field", {}, "or preset", choice), problem, h("span.bar-end", {}, h("a", { href: `/api/v1/runs/${run.id}/config`, download: `${run.name}.yaml` }, "config.yaml"))),
+    h(
+      "div.bar", {}, keyInput, h("label.field", {}, "differences to run", refInput),
+      h("label.field", {}, "or preset", choice), problem,
+      h("span.bar-end", {}, h(
+        "a", { href: `/api/v1/runs/${run.id}/config`, download: `${run.name}.yaml` }, "config.yaml",
+      )),
+    ),
     table,
     h("h2", {}, "Code"),
     codePanel(run),

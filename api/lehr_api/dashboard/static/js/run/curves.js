@@ -28,7 +28,12 @@ export function openCurves(place, run) {
   const bar = toolbar(view, (kind) => (kind === "data" ? board.reload() : board.redraw()));
   bar.offer([run]);
   mount(place, bar.element, marksLine, charts, h("h2", {}, "Log tail"), tailPlace);
-  const board = new Board(charts, [{ id: run.id, label: run.name, parent: run.forked_from, flopsPerToken: run.flops_per_token, stroke: () => stroke(slot(run.id)) }], view, {
+  const board = new Board(charts,
+    [{
+      id: run.id, label: run.name, parent: run.forked_from, flopsPerToken: run.flops_per_token,
+      stroke: () => stroke(slot(run.id)),
+    }],
+    view, {
     onZoom: (range) => {
       view.range = range;
       bar.show();
@@ -45,7 +50,12 @@ export function openCurves(place, run) {
     any = infos.length > 0;
     bar.element.hidden = !any;
     if (!any) {
-      fill(charts, ENDED.has(current.state) ? empty("No metrics", h("p", {}, "It ended before its first step. The log below has the reason.")) : empty("No metrics yet", h("p", {}, "Curves appear with the first step. Until then, see the log.")));
+      fill(
+        charts,
+        ENDED.has(current.state)
+          ? empty("No metrics", h("p", {}, "It ended before its first step. The log below has the reason."))
+          : empty("No metrics yet", h("p", {}, "Curves appear with the first step. Until then, see the log.")),
+      );
       return;
     }
     board.setMetrics(infos.map((info) => info.name));
@@ -56,8 +66,10 @@ export function openCurves(place, run) {
     const parts = [
       found.checkpoints.length && "short ticks where a checkpoint was saved",
       found.resumes.length && "dotted lines where it resumed",
-      found.alerts.length && `red dashes where an alert began (${found.alerts.map(({ step, label }) => `step ${integer(step)}: ${label}`).join("; ")})`,
-      found.schedule.length && `dash-dotted lines where the learning rate changes course (${found.schedule.map(({ step, label }) => `step ${integer(step)}: ${label}`).join("; ")})`,
+      found.alerts.length
+        && `red dashes where an alert began (${found.alerts.map(({ step, label }) => `step ${integer(step)}: ${label}`).join("; ")})`,
+      found.schedule.length
+        && `dash-dotted lines where the learning rate changes course (${found.schedule.map(({ step, label }) => `step ${integer(step)}: ${label}`).join("; ")})`,
     ].filter(Boolean);
     marksLine.textContent = any && parts.length ? `On the curves: ${parts.join(", ")}.` : "";
   };

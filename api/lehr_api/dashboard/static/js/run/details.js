@@ -17,7 +17,8 @@ const REFRESH_MS = 4000;
  * Make a tab that shows one list of the run, and fetches it again when the run changes.
  *
  * @param {string} path
- * @param {(items: any[], run: RunDetail, again: () => void) => import("../dom.js").Child} draw `again` fetches the list again
+ * @param {(items: any[], run: RunDetail, again: () => void) => import("../dom.js").Child} draw `again` fetches the list
+ *   again
  * @returns {(place: HTMLElement, run: RunDetail) => OpenTab}
  */
 export function listTab(path, draw) {
@@ -49,7 +50,9 @@ export function whyNoSamples(run) {
   if (typeof every !== "number") return "This training writes no samples of its text.";
   if (every === 0) return "Its config asks for none: train.diagnostics.sample.every is 0.";
   const due = `It writes one every ${f.integer(every)} steps (train.diagnostics.sample.every)`;
-  return run.total_steps && every > run.total_steps ? `${due}, but has only ${f.integer(run.total_steps)} steps.` : `${due}; none has been reached yet.`;
+  return run.total_steps && every > run.total_steps
+    ? `${due}, but has only ${f.integer(run.total_steps)} steps.`
+    : `${due}; none has been reached yet.`;
 }
 
 export const openSamples = listTab("samples", (/** @type {import("../types.js").SampleView[]} */ samples, run) =>
@@ -59,14 +62,19 @@ export const openSamples = listTab("samples", (/** @type {import("../types.js").
           "div.sample",
           {},
           h("div", {}, `step ${f.integer(sample.step)}`, h("div.dim", {}, f.time(sample.at))),
-          h("p", {}, h("span.prompt", {}, sample.prompt), sample.text.startsWith(sample.prompt) ? sample.text.slice(sample.prompt.length) : sample.text),
+          h(
+            "p", {}, h("span.prompt", {}, sample.prompt),
+            sample.text.startsWith(sample.prompt) ? sample.text.slice(sample.prompt.length) : sample.text,
+          ),
         ),
       )
     : empty("No samples", h("p", {}, whyNoSamples(run))),
 );
 
 /** @param {import("../types.js").EventView} event */
-const eventClass = (event) => (event.kind === "warning" || event.data.to === "failed" || event.data.outcome === "failed" ? "tr.event-warning" : "tr");
+const eventClass = (event) => (
+  event.kind === "warning" || event.data.to === "failed" || event.data.outcome === "failed" ? "tr.event-warning" : "tr"
+);
 
 /** @param {import("../types.js").EventView[]} events */
 function eventTable(events) {
@@ -80,7 +88,11 @@ function eventTable(events) {
     if (place) fill(place, eventTable(events));
     select.focus();
   };
-  const select = h("select", { value: kinds.includes(chosen) ? chosen : "", onchange: choose }, h("option", { value: "" }, `all (${events.length})`), kinds.map((kind) => h("option", { value: kind }, kind.replaceAll("_", " "))));
+  const select = h(
+    "select", { value: kinds.includes(chosen) ? chosen : "", onchange: choose },
+    h("option", { value: "" }, `all (${events.length})`),
+    kinds.map((kind) => h("option", { value: kind }, kind.replaceAll("_", " "))),
+  );
   const head = (/** @type {string} */ title, /** @type {string} */ kind) => h(`th${kind}`, { scope: "col" }, title);
   return h(
     "div.events",
@@ -90,7 +102,10 @@ function eventTable(events) {
       h(
         "table",
         { "aria-label": "Events" },
-        h("thead", {}, h("tr", {}, head("time", ".shrink"), head("event", ".shrink"), head("attempt", ".num.shrink"), head("step", ".num.shrink"), head("", ""))),
+        h("thead", {}, h(
+          "tr", {}, head("time", ".shrink"), head("event", ".shrink"), head("attempt", ".num.shrink"),
+          head("step", ".num.shrink"), head("", ""),
+        )),
         h(
           "tbody",
           {},

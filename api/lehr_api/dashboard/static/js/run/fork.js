@@ -22,12 +22,18 @@ export function fork(run, from) {
     }
     const step = /** @type {HTMLSelectElement} */ (
       h("select", {}, there.map((one) =>
-        h("option", { value: one.step }, `step ${integer(one.step)}${one.val_loss === null ? "" : `, val/loss ${number(one.val_loss)}`}${one.best ? ", best" : ""}${one.latest ? ", latest" : ""} (${bytes(one.size_bytes)})`),
+        h(
+          "option", { value: one.step },
+          `step ${integer(one.step)}${one.val_loss === null ? "" : `, val/loss ${number(one.val_loss)}`}${one.best ? ", best" : ""}${one.latest ? ", latest" : ""} (${bytes(one.size_bytes)})`,
+        ),
       ))
     );
     if (from !== undefined) step.value = String(from);
     const changes = /** @type {HTMLTextAreaElement} */ (
-      h("textarea.mono", { rows: "4", cols: "48", spellcheck: "false", placeholder: `name=${run.name}-fork\ntrain.optimizer.lr=${run.spec.train?.optimizer?.lr ?? "3e-4"}` })
+      h("textarea.mono", {
+        rows: "4", cols: "48", spellcheck: "false",
+        placeholder: `name=${run.name}-fork\ntrain.optimizer.lr=${run.spec.train?.optimizer?.lr ?? "3e-4"}`,
+      })
     );
     openForm({
       title: `Fork ${run.name}`,

@@ -20,20 +20,29 @@ import { archive, deleteRun, editTags, unarchive } from "./tags_archive.js";
 async function order(run, verb) {
   await tryTo(async () => {
     await post(`/runs/${run.id}/${verb}`);
-    const done = { cancel: "Cancelling", pause: "Pausing", resume: "Queued again", retry: "Queued again", checkpoint: "A checkpoint is saved at the next step" };
+    const done = {
+      cancel: "Cancelling", pause: "Pausing", resume: "Queued again", retry: "Queued again",
+      checkpoint: "A checkpoint is saved at the next step",
+    };
     toast(`${done[/** @type {"cancel"} */ (verb)] ?? verb}.`);
   });
 }
 
 /** @param {RunDetail} run */
 async function cancel(run) {
-  const saved = run.state === "running" ? "It is stopped without saving a checkpoint; existing ones stay. To save first, pause it." : "It will not start.";
-  if (await confirmed({ title: `Cancel ${run.name}?`, body: h("p", {}, saved), yes: "Cancel the run", danger: true })) order(run, "cancel");
+  const saved = run.state === "running"
+    ? "It is stopped without saving a checkpoint; existing ones stay. To save first, pause it."
+    : "It will not start.";
+  if (await confirmed({ title: `Cancel ${run.name}?`, body: h("p", {}, saved), yes: "Cancel the run", danger: true })) {
+    order(run, "cancel");
+  }
 }
 
 /** @param {RunDetail} run */
 async function pause(run) {
-  const saves = run.spec.trainer ? "It gets SIGTERM, and frees its GPUs. It resumes from what it has saved." : "It saves a checkpoint and frees its GPUs.";
+  const saves = run.spec.trainer
+    ? "It gets SIGTERM, and frees its GPUs. It resumes from what it has saved."
+    : "It saves a checkpoint and frees its GPUs.";
   const body = h("p", {}, `${saves} Resuming puts it back into the queue.`);
   if (await confirmed({ title: `Pause ${run.name}?`, body, yes: "Pause the run" })) order(run, "pause");
 }
@@ -68,7 +77,8 @@ function actions(run, canFork) {
  * @param {string} value
  * @param {string} [note]
  */
-const figure = (label, value, note) => h("div", {}, h("div.k", {}, label), h("div.v", {}, value, note && h("small", {}, ` ${note}`)));
+const figure = (label, value, note) =>
+  h("div", {}, h("div.k", {}, label), h("div.v", {}, value, note && h("small", {}, ` ${note}`)));
 
 /** How many metrics of its own the head of a program's run shows. */
 const OWN = 5;
@@ -79,7 +89,9 @@ function figures(run) {
   const memory = ["memory/peak_bytes", "memory/allocated_bytes", "memory/rss_bytes"].find((name) => latest(name));
   const val = latest("val/loss");
   const program = run.spec.trainer !== null && run.spec.trainer !== undefined;
-  const kind = { "memory/peak_bytes": "peak", "memory/allocated_bytes": "last", "memory/rss_bytes": "last, of the process" }[memory ?? ""];
+  const kind = {
+    "memory/peak_bytes": "peak", "memory/allocated_bytes": "last", "memory/rss_bytes": "last, of the process",
+  }[memory ?? ""];
   /** @type {[metric: string, label: string, value: string, note?: string][]} */
   const usual = [
     ["train/loss", "train/loss", f.number(latest("train/loss")?.value)],
@@ -121,7 +133,8 @@ function places(run) {
 /**
  * @param {HTMLElement} place
  * @param {RunDetail} run
- * @param {{sweep: string | null, parent: string | null, canFork: boolean, position: number | null, expected: string | null}} about names of what it belongs to
+ * @param {{sweep: string | null, parent: string | null, canFork: boolean, position: number | null, expected: string |
+ *   null}} about names of what it belongs to
  */
 export function drawHeader(place, run, about) {
   const done = progress(run);
@@ -136,18 +149,39 @@ export function drawHeader(place, run, about) {
       run.rollout_id && [" / ", h("a", { href: `/rollouts/${run.rollout_id}` }, "its rollout")],
       run.sweep_id && [" / ", h("a", { href: `/sweeps/${run.sweep_id}` }, about.sweep ?? run.sweep_id)],
       ` / ${run.project}`,
-      run.forked_from && [", forked from ", h("a", { href: `/runs/${run.forked_from}` }, about.parent ?? run.forked_from)],
+      run.forked_from
+        && [", forked from ", h("a", { href: `/runs/${run.forked_from}` }, about.parent ?? run.forked_from)],
     ),
-    h("div.head-line", {}, h("h1", {}, run.name), h("span.mono.dim", {}, run.id), run.archived && h("span.tag", {}, "archived"), run.tags.map((tag) => h("a.tag", { href: `/?filter=tag:${encodeURIComponent(tag)}` }, tag)), h("button.quiet", acts({ type: "button", onclick: () => editTags(run) }), run.tags.length ? "Edit tags" : "Add tags"), h("div.actions", {}, actions(run, about.canFork))),
+    h(
+      "div.head-line", {}, h("h1", {}, run.name), h("span.mono.dim", {}, run.id),
+      run.archived && h("span.tag", {}, "archived"),
+      run.tags.map((tag) => h("a.tag", { href: `/?filter=tag:${encodeURIComponent(tag)}` }, tag)),
+      h(
+        "button.quiet", acts({ type: "button", onclick: () => editTags(run) }),
+        run.tags.length ? "Edit tags" : "Add tags",
+      ),
+      h("div.actions", {}, actions(run, about.canFork)),
+    ),
     h(
       "div.status-line",
       {},
       runState(run),
-      about.position !== null && run.state === "queued" && h("span", {}, about.position === 1 ? "next in the queue" : `number ${f.integer(about.position)} in the queue`),
+      about.position !== null && run.state === "queued" && h(
+        "span", {}, about.position === 1 ? "next in the queue" : `number ${f.integer(about.position)} in the queue`,
+      ),
       about.expected && run.state === "queued" && h("span", {}, about.expected),
       run.desired !== "run" && ACTIVE.has(run.state) && h("span", {}, `${run.desired} requested`),
-      h("span", {}, run.step === null ? "no step yet" : ["step ", h("b", {}, f.integer(run.step)), f.ofTotal(run.total_steps)]),
-      done !== null && h("span.progress", { role: "progressbar", "aria-valuemin": "0", "aria-valuemax": "100", "aria-valuenow": String(Math.round(done * 100)), "aria-label": "Progress" }, h("i", { vars: { "--done": done } })),
+      h("span", {}, run.step === null ? "no step yet" : [
+        "step ", h("b", {}, f.integer(run.step)), f.ofTotal(run.total_steps),
+      ]),
+      done !== null && h(
+        "span.progress",
+        {
+          role: "progressbar", "aria-valuemin": "0", "aria-valuemax": "100",
+          "aria-valuenow": String(Math.round(done * 100)), "aria-label": "Progress",
+        },
+        h("i", { vars: { "--done": done } }),
+      ),
       run.eta_s !== null && h("span", {}, `ETA ${f.duration(run.eta_s)}`),
       h("span", {}, timing(run)),
       run.device && h("span", {}, run.device),
@@ -156,11 +190,19 @@ export function drawHeader(place, run, about) {
       run.cost && h("span.cost", { title: f.COST }, f.cost(run.cost)),
     ),
     Object.keys(run.parameters_varied).length > 0 &&
-      h("div.status-line", {}, Object.entries(run.parameters_varied).map(([path, value]) => h("span", {}, `${path} `, h("b", {}, f.specCell(value, path))))),
-    reason && h(failed ? "div.failure" : "div.alert", failed ? { role: "alert" } : {}, h("p", {}, reason), failed && run.cause && h("p.dim", {}, `cause: ${run.cause.replaceAll("_", " ")}`)),
+      h("div.status-line", {}, Object.entries(run.parameters_varied).map(
+        ([path, value]) => h("span", {}, `${path} `, h("b", {}, f.specCell(value, path)))
+      )),
+    reason && h(
+      failed ? "div.failure" : "div.alert", failed ? { role: "alert" } : {}, h("p", {}, reason),
+      failed && run.cause && h("p.dim", {}, `cause: ${run.cause.replaceAll("_", " ")}`),
+    ),
     run.warnings.map((warning) => h("div.alert", {}, warning)),
     alerts(run),
     Object.keys(run.latest).length > 0 && figures(run),
-    run.wandb && h("p.hint", {}, "Weights & Biases: ", run.wandb.url ? h("a", { href: run.wandb.url, rel: "noreferrer" }, run.wandb.text) : run.wandb.text),
+    run.wandb && h(
+      "p.hint", {}, "Weights & Biases: ",
+      run.wandb.url ? h("a", { href: run.wandb.url, rel: "noreferrer" }, run.wandb.text) : run.wandb.text,
+    ),
   );
 }

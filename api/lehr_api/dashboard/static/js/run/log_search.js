@@ -28,8 +28,11 @@ export class LogSearch {
     /** @type {Searched | null} */
     this.searched = null;
     this.count = h("span.dim", { role: "status" });
-    const button = (/** @type {string} */ label, /** @type {string} */ sign, /** @type {number} */ by) => h("button", { type: "button", "aria-label": label, title: label, onclick: () => this.step(by) }, sign);
-    this.element = h("span.log-search", { hidden: true }, button("Previous match", "↑", -1), button("Next match", "↓", 1), this.count);
+    const button = (/** @type {string} */ label, /** @type {string} */ sign, /** @type {number} */ by) =>
+      h("button", { type: "button", "aria-label": label, title: label, onclick: () => this.step(by) }, sign);
+    this.element = h(
+      "span.log-search", { hidden: true }, button("Previous match", "↑", -1), button("Next match", "↓", 1), this.count,
+    );
   }
 
   /**

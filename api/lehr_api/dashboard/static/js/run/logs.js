@@ -54,7 +54,9 @@ export class LogView {
     this.refresh = throttled(() => this.#refresh(), 1000);
     this.follow = true;
     this.note = h("span.dim");
-    this.pre = h(tail ? "pre.log.tail" : "pre.log", { tabindex: "0", role: "log", "aria-label": "Log", "aria-live": "off" });
+    this.pre = h(
+      tail ? "pre.log.tail" : "pre.log", { tabindex: "0", role: "log", "aria-label": "Log", "aria-live": "off" },
+    );
     this.#build();
     this.refresh();
   }
@@ -68,9 +70,12 @@ export class LogView {
       mount(this.place, this.note, this.pre);
       return;
     }
-    this.select = /** @type {HTMLSelectElement} */ (h("select", { "aria-label": "Log", onchange: () => this.choose(this.select?.value ?? "") }));
+    this.select = /** @type {HTMLSelectElement} */ (h(
+      "select", { "aria-label": "Log", onchange: () => this.choose(this.select?.value ?? "") },
+    ));
     this.input = /** @type {HTMLInputElement} */ (
-      h("input", { type: "search", placeholder: "search the whole log", "aria-label": "Search in the log", value: this.search, oninput: () => {
+      h("input", { type: "search", placeholder: "search the whole log", "aria-label": "Search in the log",
+        value: this.search, oninput: () => {
         this.search = this.input?.value ?? "";
         write({ find: this.search });
         this.#draw();
@@ -89,7 +94,9 @@ export class LogView {
       this.#draw();
     } });
     this.earlier = h("button", { type: "button", hidden: true, onclick: () => this.#loadEarlier() }, "Earlier lines");
-    mount(this.place, h("div.log-bar", {}, this.select, this.input, h("label.check", {}, only, "only lines that match"), this.walk.element, this.earlier, this.latest, this.file, this.note), this.pre);
+    mount(this.place, h("div.log-bar", {}, this.select, this.input, h(
+      "label.check", {}, only, "only lines that match",
+    ), this.walk.element, this.earlier, this.latest, this.file, this.note), this.pre);
   }
 
   /** @param {RunDetail} run */
@@ -102,8 +109,12 @@ export class LogView {
   /** @param {{name: string, attempt?: number}} change */
   grew(change) {
     const [attempt, name] = this.current?.split("/") ?? [];
-    if (!this.current || (change.name === name && (change.attempt === undefined || String(change.attempt) === attempt))) this.refresh();
-    else if (!this.streams.some((stream) => stream.name === change.name && (change.attempt ?? stream.attempt) === stream.attempt)) this.refresh();
+    if (
+      !this.current || (change.name === name && (change.attempt === undefined || String(change.attempt) === attempt))
+    ) this.refresh();
+    else if (!this.streams.some(
+      (stream) => stream.name === change.name && (change.attempt ?? stream.attempt) === stream.attempt
+    )) this.refresh();
   }
 
   /** @param {string} key */
@@ -123,7 +134,8 @@ export class LogView {
       }
       this.pre.hidden = false;
       const newest = Math.max(...this.streams.map((stream) => stream.attempt));
-      const usual = this.streams.find((one) => one.attempt === newest && one.name === "rank-0.log") ?? this.streams.find((one) => one.attempt === newest);
+      const usual = this.streams.find((one) => one.attempt === newest && one.name === "rank-0.log")
+        ?? this.streams.find((one) => one.attempt === newest);
       const chosen = this.streams.find((one) => keyOf(one) === this.chosen) ?? usual ?? this.streams[0];
       this.#options(chosen);
       if (keyOf(chosen) === this.current) await (this.away ? null : this.#more(chosen));
@@ -136,7 +148,10 @@ export class LogView {
   /** @param {LogStream} chosen */
   #options(chosen) {
     if (!this.select) return;
-    const options = this.streams.map((stream) => h("option", { value: keyOf(stream) }, `attempt ${stream.attempt} · ${stream.name} · ${bytes(stream.size_bytes)}${stream.cut ? ", cut" : ""}`));
+    const options = this.streams.map((stream) => h(
+      "option", { value: keyOf(stream) },
+      `attempt ${stream.attempt} · ${stream.name} · ${bytes(stream.size_bytes)}${stream.cut ? ", cut" : ""}`,
+    ));
     fill(this.select, options);
     this.select.value = keyOf(chosen);
   }
@@ -184,7 +199,11 @@ export class LogView {
 
   #searchAll() {
     const stream = this.#shownStream();
-    this.walk.set(this.search && stream && !this.tail ? { text: this.search, path: `/runs/${this.runId}/logs/${stream.name}`, attempt: stream.attempt } : null);
+    this.walk.set(
+      this.search && stream && !this.tail
+        ? { text: this.search, path: `/runs/${this.runId}/logs/${stream.name}`, attempt: stream.attempt }
+        : null
+    );
   }
 
   async #toEnd() {
@@ -287,7 +306,10 @@ export class LogView {
     if (this.only && needle && at < 0) return [];
     const kind = isError(line) ? "span.err" : "span";
     if (at < 0) return [h(kind, {}, `${line}\n`)];
-    return [h(kind, {}, line.slice(0, at), h("mark", {}, line.slice(at, at + needle.length)), `${line.slice(at + needle.length)}\n`)];
+    return [h(
+      kind, {}, line.slice(0, at), h("mark", {}, line.slice(at, at + needle.length)),
+      `${line.slice(at + needle.length)}\n`,
+    )];
   }
 
   /** @param {string[]} fresh */
@@ -329,8 +351,12 @@ export class LogView {
       this.note.textContent = "";
       return;
     }
-    const matches = this.search ? this.lines.filter((line) => line.toLowerCase().includes(this.search.toLowerCase())).length : null;
-    this.note.textContent = matches === null ? `${integer(this.lines.length)} lines` : `${integer(matches)} of ${integer(this.lines.length)} lines match`;
+    const matches = this.search
+      ? this.lines.filter((line) => line.toLowerCase().includes(this.search.toLowerCase())).length
+      : null;
+    this.note.textContent = matches === null
+      ? `${integer(this.lines.length)} lines`
+      : `${integer(matches)} of ${integer(this.lines.length)} lines match`;
   }
 }
 

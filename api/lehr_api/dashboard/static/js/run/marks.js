@@ -15,7 +15,10 @@ import { scheduleMarks } from "./schedule.js";
  * @param {number} attempt
  */
 function endBefore(events, attempt) {
-  const end = events.findLast(({ kind, data, attempt: number }) => kind === "transition" && number < attempt && ACTIVE.has(data.from) && !ACTIVE.has(data.to));
+  const end = events.findLast(
+    ({ kind, data, attempt: number }) =>
+      kind === "transition" && number < attempt && ACTIVE.has(data.from) && !ACTIVE.has(data.to)
+  );
   return end?.message.slice(end.message.indexOf(": ") + 2);
 }
 
@@ -32,7 +35,9 @@ export function marksOf(events, diagnosed, run) {
   return {
     schedule: scheduleMarks(run),
     checkpoints: at("checkpoint").map((event) => /** @type {number} */ (event.step)),
-    resumes: at("resumed").map((event) => ({ step: /** @type {number} */ (event.step), label: event.message, cause: endBefore(events, event.attempt) })),
+    resumes: at("resumed").map((event) => (
+      { step: /** @type {number} */ (event.step), label: event.message, cause: endBefore(events, event.attempt) }
+    )),
     alerts: [
       ...at("warning").map((event) => ({ step: /** @type {number} */ (event.step), label: event.message })),
       ...diagnosed.map(({ step, seen, cause }) => ({ step, label: seen, cause: cause || undefined })),

@@ -16,9 +16,16 @@ export function scheduleMarks(run) {
   /** @type {{step: number, label: string}[]} */
   const marks = [];
   const fork = run.provenance.fork;
-  const changed = fork && (Array.isArray(fork.changes) ? fork.changes : Object.entries(fork.changes ?? {}).map(([path, value]) => `${path}=${value}`));
+  const changed = fork && (Array.isArray(fork.changes) ? fork.changes : Object.entries(fork.changes ?? {}).map(
+    ([path, value]) => `${path}=${value}`
+  ));
   const about = (changed ?? []).filter((/** @type {string} */ one) => /\.(schedule|optimizer)\b/.test(one));
-  if (about.length) marks.push({ step: fork.step, label: `forked with ${about.map((/** @type {string} */ one) => one.replace("train.", "")).join(", ")}` });
+  if (about.length) {
+    marks.push({
+      step: fork.step,
+      label: `forked with ${about.map((/** @type {string} */ one) => one.replace("train.", "")).join(", ")}`,
+    });
+  }
   if (!schedule || !steps) return marks;
   const start = schedule.starts_after ?? 0;
   const span = steps - start;

@@ -31,8 +31,14 @@ function stepTime(latest) {
   return h(
     "div.breakdown",
     {},
-    h("div.breakdown-bar", { role: "img", "aria-label": `${f.percent(share)} of a step is spent waiting for data` }, h("i", { vars: { "--share": share } })),
-    h("p", {}, "The last step took ", h("b", {}, f.metric("step_time_s", step)), ": ", h("span.breakdown-wait", {}, `${f.metric("data_wait_s", wait)} (${f.percent(share)}) waiting for data`), `, ${f.metric("step_time_s", Math.max(0, step - wait))} (${f.percent(1 - share)}) computing and exchanging gradients.`),
+    h("div.breakdown-bar", { role: "img", "aria-label": `${f.percent(share)} of a step is spent waiting for data` }, h(
+      "i", { vars: { "--share": share } },
+    )),
+    h(
+      "p", {}, "The last step took ", h("b", {}, f.metric("step_time_s", step)), ": ",
+      h("span.breakdown-wait", {}, `${f.metric("data_wait_s", wait)} (${f.percent(share)}) waiting for data`),
+      `, ${f.metric("step_time_s", Math.max(0, step - wait))} (${f.percent(1 - share)}) computing and exchanging gradients.`,
+    ),
   );
 }
 
@@ -48,12 +54,17 @@ function hintOnUtilization(names, run) {
   return h(
     "p.hint",
     {},
-    cpu ? "It trains on a CPU, so there is no GPU utilization. " : "Utilization is the share of the time in which any kernel ran. MFU shows how much of the GPU's peak the training used. ",
+    cpu
+      ? "It trains on a CPU, so there is no GPU utilization. "
+      : "Utilization is the share of the time in which any kernel ran. MFU shows how much of the GPU's peak the training used. ",
     run.spec.trainer
       ? null
       : run.spec.train?.profile?.tool === "torch"
       ? "The shares of matmul, other kernels, communication and idle time are in the log (profile: …), the trace in the attempt's profiles folder."
-      : ["For the shares of matmul, other kernels, communication and idle time, fork or submit it with ", h("code", {}, "train.profile.tool=torch"), "."],
+      : [
+        "For the shares of matmul, other kernels, communication and idle time, fork or submit it with ",
+        h("code", {}, "train.profile.tool=torch"), ".",
+      ],
   );
 }
 
@@ -64,7 +75,8 @@ function hintOnUtilization(names, run) {
  * @param {import("../types.js").ClusterView} cluster
  */
 function gpusNow(run, cluster) {
-  const held = cluster.nodes.filter((node) => !node.logical).flatMap((node) => node.gpus.filter((gpu) => gpu.run_id === run.id).map((gpu) => ({ node, gpu })));
+  const held = cluster.nodes.filter((node) => !node.logical)
+    .flatMap((node) => node.gpus.filter((gpu) => gpu.run_id === run.id).map((gpu) => ({ node, gpu })));
   if (!held.length) return null;
   return [
     h("h2", {}, "Its GPUs now"),
@@ -72,8 +84,15 @@ function gpusNow(run, cluster) {
       h(
         "table",
         { "aria-label": "GPUs now", title: ABOUT },
-        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "GPU"), h("th.num", { scope: "col" }, "utilization"), h("th.num", { scope: "col" }, "memory in use"), h("th.num", { scope: "col" }, "temperature"), h("th.grow", { scope: "col" }, "kind"))),
-        h("tbody", {}, held.map(({ node, gpu }) => h("tr", {}, h("td", {}, `${node.name}:${gpu.index}`), h("td.num", {}, f.percent(gpu.utilization)), h("td.num", {}, memoryUsed(gpu)), h("td.num", {}, temperature(gpu)), h("td.dim", {}, gpu.name)))),
+        h("thead", {}, h(
+          "tr", {}, h("th", { scope: "col" }, "GPU"), h("th.num", { scope: "col" }, "utilization"),
+          h("th.num", { scope: "col" }, "memory in use"), h("th.num", { scope: "col" }, "temperature"),
+          h("th.grow", { scope: "col" }, "kind"),
+        )),
+        h("tbody", {}, held.map(({ node, gpu }) => h(
+          "tr", {}, h("td", {}, `${node.name}:${gpu.index}`), h("td.num", {}, f.percent(gpu.utilization)),
+          h("td.num", {}, memoryUsed(gpu)), h("td.num", {}, temperature(gpu)), h("td.dim", {}, gpu.name),
+        ))),
       ),
     ),
   ];
@@ -95,7 +114,9 @@ function attempts(run) {
     h(
       "table",
       { "aria-label": "Attempts" },
-      h("thead", {}, h("tr", {}, ["attempt", "placed on", "resumed from", "began", "took", "outcome", ""].map((title, i) => h(i === 0 ? "th.num.shrink" : "th", { scope: "col" }, title)))),
+      h("thead", {}, h("tr", {}, ["attempt", "placed on", "resumed from", "began", "took", "outcome", ""].map(
+        (title, i) => h(i === 0 ? "th.num.shrink" : "th", { scope: "col" }, title)
+      ))),
       h(
         "tbody",
         {},
@@ -123,15 +144,20 @@ function attempts(run) {
  * @param {Record<string, unknown>} data
  */
 export function startFacts(data) {
-  const undeclared = (/** @type {string} */ path) => ["parameters", "tokens_per_step", "total_steps"].includes(path) && Number(data[path]) <= 1;
-  return [...flatten(data)].filter(([path]) => !["kind", "time", "attempt", "schema_version"].includes(path) && !undeclared(path));
+  const undeclared = (/** @type {string} */ path) => ["parameters", "tokens_per_step", "total_steps"]
+    .includes(path) && Number(data[path]) <= 1;
+  return [...flatten(data)]
+    .filter(([path]) => !["kind", "time", "attempt", "schema_version"].includes(path) && !undeclared(path));
 }
 
 /** @param {import("../types.js").EventView | undefined} started */
 function hardware(started) {
   if (!started) return h("p.hint", {}, "The trainer reports its device at the start.");
   const facts = startFacts(started.data);
-  return h("dl.facts", {}, facts.map(([path, value]) => [h("dt", { title: path }, path.replaceAll("_", " ").replace(" s.", ": ").replaceAll(".", " ")), h("dd", {}, path.startsWith("startup_s.") ? f.metric("startup_s", value) : specValueOf(value, path))]));
+  return h("dl.facts", {}, facts.map(([path, value]) => [
+    h("dt", { title: path }, path.replaceAll("_", " ").replace(" s.", ": ").replaceAll(".", " ")),
+    h("dd", {}, path.startsWith("startup_s.") ? f.metric("startup_s", value) : specValueOf(value, path)),
+  ]));
 }
 
 /** @param {unknown} value @param {string} path */
@@ -156,8 +182,12 @@ export function openSystem(place, run) {
   const gpus = h("div");
   const bar = toolbar(view, (kind) => (kind === "data" ? board.reload() : board.redraw()));
   bar.offer([run]);
-  mount(place, h("h2", {}, "Attempts"), attemptsPlace, gpus, h("h2", {}, "Time and memory"), breakdown, bar.element, charts, utilization, h("h2", {}, "Device"), facts);
-  const board = new Board(charts, [{ id: run.id, label: run.name, flopsPerToken: run.flops_per_token, stroke: () => stroke(slot(run.id)) }], view, {
+  mount(
+    place, h("h2", {}, "Attempts"), attemptsPlace, gpus, h("h2", {}, "Time and memory"), breakdown, bar.element,
+    charts, utilization, h("h2", {}, "Device"), facts,
+  );
+  const board = new Board(charts,
+    [{ id: run.id, label: run.name, flopsPerToken: run.flops_per_token, stroke: () => stroke(slot(run.id)) }], view, {
     onZoom: (range) => {
       view.range = range;
       bar.show();

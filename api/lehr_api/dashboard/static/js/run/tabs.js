@@ -38,7 +38,14 @@ export class Tabs {
     fill(
       bar,
       tabs.map((tab) =>
-        h("button", { type: "button", role: "tab", id: `tab-${tab.key}`, "aria-controls": place.id, onclick: () => this.open(tab.key) }, tab.title),
+        h(
+          "button",
+          {
+            type: "button", role: "tab", id: `tab-${tab.key}`, "aria-controls": place.id,
+            onclick: () => this.open(tab.key),
+          },
+          tab.title,
+        ),
       ),
     );
     place.setAttribute("role", "tabpanel");

@@ -17,7 +17,9 @@ const words = (text) => [...new Set(text.split(/[\s,]+/).filter(Boolean))];
  * @param {RunView} run
  */
 export function editTags(run) {
-  const input = /** @type {HTMLInputElement} */ (h("input", { type: "text", value: run.tags.join(" "), spellcheck: "false", autocomplete: "off" }));
+  const input = /** @type {HTMLInputElement} */ (h(
+    "input", { type: "text", value: run.tags.join(" "), spellcheck: "false", autocomplete: "off" },
+  ));
   openForm({
     title: `Tags of ${run.name}`,
     fields: [field("tags", input, "words with spaces between them; the filter finds them as tag:word")],
@@ -32,7 +34,9 @@ export function editTags(run) {
  * @param {RunView[]} runs
  */
 export function addTags(runs) {
-  const input = /** @type {HTMLInputElement} */ (h("input", { type: "text", spellcheck: "false", autocomplete: "off" }));
+  const input = /** @type {HTMLInputElement} */ (h(
+    "input", { type: "text", spellcheck: "false", autocomplete: "off" },
+  ));
   openForm({
     title: `Tag ${runs.length} ${runs.length === 1 ? "run" : "runs"}`,
     about: "Existing tags stay.",
@@ -52,7 +56,10 @@ export async function archive(runs) {
   const what = runs.length === 1 ? runs[0].name : `${runs.length} runs`;
   const yes = await confirmed({
     title: `Archive ${what}?`,
-    body: h("p", {}, "Hidden from lists; the filter archived:yes shows it. Curves, logs and checkpoints stay; no space is freed."),
+    body: h(
+      "p", {},
+      "Hidden from lists; the filter archived:yes shows it. Curves, logs and checkpoints stay; no space is freed.",
+    ),
     yes: "Archive",
   });
   if (!yes) return false;

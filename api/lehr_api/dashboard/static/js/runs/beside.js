@@ -32,7 +32,12 @@ export function drawnOf(all, grouped, { total, folded }) {
   const runs = trained.slice(0, most);
   const of = `${runs.length} of ${total} runs`;
   if (trained.length > most) return { runs, note: `The curves of the first ${of}. Filter or sort to choose others.` };
-  return { runs, note: folded && runs.length < most ? `The curves of ${of}: of a folded sweep that of its best trial. Unfold a sweep to see the others.` : "" };
+  return {
+    runs,
+    note: folded && runs.length < most
+      ? `The curves of ${of}: of a folded sweep that of its best trial. Unfold a sweep to see the others.`
+      : "",
+  };
 }
 
 export class Beside {
@@ -59,7 +64,9 @@ export class Beside {
     this.view = viewFromAddress();
     this.view.old = false;
     const charts = h("div");
-    this.bar = toolbar(this.view, (kind) => (kind === "data" ? this.board.reload() : this.board.redraw()), { superseded: false });
+    this.bar = toolbar(
+      this.view, (kind) => (kind === "data" ? this.board.reload() : this.board.redraw()), { superseded: false },
+    );
     mount(place, this.bar.element, this.note, charts);
     this.board = new Board(charts, [], this.view, {
       onZoom: (range) => {
@@ -81,7 +88,8 @@ export class Beside {
    * @param {RunView[]} all those for which a row stands, in the order of the table
    * @param {{total: number, folded: boolean}} table see `drawnOf`
    * @param {(run: RunView) => string} label
-   * @param {string} by what they are grouped by, to be drawn as means: paths of the config, metrics, tags; "" for nothing
+   * @param {string} by what they are grouped by, to be drawn as means: paths of the config, metrics, tags; "" for
+   *   nothing
    */
   show(all, table, label, by) {
     const { runs, note } = drawnOf(all, by !== "", table);
@@ -91,17 +99,26 @@ export class Beside {
     const { groups: names } = this;
     const group = names && ((/** @type {RunView} */ run) => names.get(run.id) ?? run.name);
     // Each row has the mark of its line: a mean has that of the first of its runs that are shown.
-    const groups = [...inGroups(this.runs, (run) => (group ? group(run) : run.id)).values()].map((members) => ({ members, first: (members.find((run) => !this.hidden.has(run.id)) ?? members[0]).id }));
+    const groups = [...inGroups(this.runs, (run) => (group ? group(run) : run.id)).values()]
+      .map((members) => ({ members, first: (members.find((run) => !this.hidden.has(run.id)) ?? members[0]).id }));
     const own = slots(groups.map(({ first }) => first));
     this.slots = new Map(groups.flatMap(({ members, first }) => members.map((run) => [run.id, own.get(first) ?? 0])));
     this.note.textContent = note;
     const key = (/** @type {RunView} */ run) => (group ? group(run) : null);
-    const now = this.runs.map((run) => `${run.id} ${label(run)} ${key(run)} ${this.hidden.has(run.id)} ${run.attempt} ${run.ended_at !== null}`).join();
+    const now = this.runs.map(
+      (run) => `${run.id} ${label(run)} ${key(run)} ${this.hidden.has(run.id)} ${run.attempt} ${run.ended_at !== null}`
+    ).join();
     if (now !== this.drawn) {
       this.drawn = now;
       this.bar.offer(this.runs);
       this.board.meanOfGroups = group !== null;
-      this.board.setRuns(this.runs.map((run) => ({ id: run.id, label: label(run), group: key(run), hidden: this.hidden.has(run.id), stroke: () => this.strokeOf(run.id), parent: run.forked_from, flopsPerToken: run.flops_per_token, attempt: run.attempt, ended: run.ended_at !== null })));
+      this.board.setRuns(
+        this.runs.map((run) => ({
+          id: run.id, label: label(run), group: key(run), hidden: this.hidden.has(run.id),
+          stroke: () => this.strokeOf(run.id), parent: run.forked_from, flopsPerToken: run.flops_per_token,
+          attempt: run.attempt, ended: run.ended_at !== null,
+        }))
+      );
       if (runs.length) this.learn();
       else this.board.setMetrics([]);
     }
@@ -144,7 +161,8 @@ export class Beside {
   eye(run) {
     if (!this.slots.has(run.id)) return null;
     const off = this.hidden.has(run.id);
-    return h(off ? "button.eye.off" : "button.eye", { key: "eye", type: "button", "aria-pressed": String(!off), "aria-label": `${off ? "Show" : "Hide"} the curves of ${run.name}`, onclick: () => {
+    return h(off ? "button.eye.off" : "button.eye", { key: "eye", type: "button", "aria-pressed": String(!off),
+      "aria-label": `${off ? "Show" : "Hide"} the curves of ${run.name}`, onclick: () => {
       if (off) this.hidden.delete(run.id);
       else this.hidden.add(run.id);
       write({ hide: [...this.hidden].join(",") });

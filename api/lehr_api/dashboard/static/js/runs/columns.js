@@ -30,7 +30,9 @@ function where(run) {
     const node = run.placement[0].node;
     const same = run.placement.every((one) => one.node === node);
     const held = run.placement.map((one) => one.gpu);
-    return same ? `${node}:${held.length > 2 ? `${held[0]}–${held.at(-1)}` : held.join(",")}` : `${run.placement.length} on ${run.nodes} nodes`;
+    return same
+      ? `${node}:${held.length > 2 ? `${held[0]}–${held.at(-1)}` : held.join(",")}`
+      : `${run.placement.length} on ${run.nodes} nodes`;
   }
   return null;
 }
@@ -66,7 +68,9 @@ export const COLUMNS = [
     key: "step",
     title: "step",
     num: true,
-    cell: (run) => (run.step === null ? f.NONE : [f.integer(run.step), run.total_steps > 0 && h("span.dim", {}, `/${f.integer(run.total_steps)}`)]),
+    cell: (run) => (run.step === null ? f.NONE : [
+      f.integer(run.step), run.total_steps > 0 && h("span.dim", {}, `/${f.integer(run.total_steps)}`),
+    ]),
     sort: (run) => progress(run),
   },
   {
@@ -114,7 +118,9 @@ export const COLUMNS = [
     sort: (run) => run.eta_s,
   },
   { key: "gpus", title: "GPUs", num: true, cell: gpus, sort: (run) => run.gpus },
-  { key: "tags", title: "tags", cell: (run) => run.tags.length > 0 && h("span", { title: run.tags.join(", ") }, run.tags.map((tag) => h("span.tag", {}, tag))) },
+  { key: "tags", title: "tags", cell: (run) => run.tags.length > 0 && h(
+    "span", { title: run.tags.join(", ") }, run.tags.map((tag) => h("span.tag", {}, tag)),
+  ) },
   { key: "submitted", title: "submitted", cell: (run) => f.time(run.created_at), sort: (run) => run.created_at },
   { key: "project", title: "project", off: true, cell: (run) => run.project, sort: (run) => run.project },
   { key: "id", title: "id", off: true, cell: (run) => h("span.mono", {}, run.id), sort: (run) => run.id },

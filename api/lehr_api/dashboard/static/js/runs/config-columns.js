@@ -42,7 +42,8 @@ export function varyingPaths(runs, configs) {
   const inOrder = configs.differing(some.map((run) => run.id)).sort((a, b) => rank(a) - rank(b));
   /** Of each run, what the needed paths are in it. */
   let apart = some.map(() => "");
-  const also = (/** @type {string} */ path) => some.map((run, i) => `${apart[i]} ${JSON.stringify(configs.value(run.id, path) ?? null)}`);
+  const also = (/** @type {string} */ path) =>
+    some.map((run, i) => `${apart[i]} ${JSON.stringify(configs.value(run.id, path) ?? null)}`);
   const groups = (/** @type {string[]} */ values) => new Set(values).size;
   /** @type {string[]} */
   const needed = [];
@@ -89,7 +90,11 @@ export function columnOf(name, others, configs) {
     cell: (run) => (value(run) === undefined ? "…" : f.specCell(value(run), name)),
     sort: (run) => {
       const v = value(run);
-      return v === undefined || v === null ? null : typeof v === "number" || typeof v === "string" ? v : JSON.stringify(v);
+      return v === undefined || v === null
+        ? null
+        : typeof v === "number" || typeof v === "string"
+        ? v
+        : JSON.stringify(v);
     },
   };
 }
@@ -101,4 +106,6 @@ export function columnOf(name, others, configs) {
  * @param {string[]} varying
  * @param {boolean} beside whether curves are shown beside the table
  */
-export const columnNames = (chosen, varying, beside) => (chosen === null ? varying.slice(0, byThemselves(beside)) : chosen.split(",").filter((name) => name && name !== "none"));
+export const columnNames = (chosen, varying, beside) => (
+  chosen === null ? varying.slice(0, byThemselves(beside)) : chosen.split(",").filter((name) => name && name !== "none")
+);

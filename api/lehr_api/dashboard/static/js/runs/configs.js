@@ -3,7 +3,10 @@
 import { get } from "../api.js";
 import { specValue } from "../format.js";
 
-/** @typedef {{runs: string[], same: Record<string, any>, differing: Record<string, any[]>, metrics: Record<string, (number | null)[]>}} RunValues */
+/**
+ * @typedef {{runs: string[], same: Record<string, any>, differing: Record<string, any[]>, metrics: Record<string,
+ *   (number | null)[]>}} RunValues
+ */
 
 /** Runs whose values one request asks for. */
 const BATCH = 150;
@@ -98,7 +101,8 @@ export class Configs {
     if (known) return known;
     const exact = [...this.paths].filter((path) => path.toLowerCase() === key);
     const rank = (/** @type {string} */ path) => path.length + (path.startsWith(ARGUMENTS) ? 1000 : 0);
-    const paths = exact.length ? exact : [...this.paths].filter((path) => path.toLowerCase().endsWith(`.${key}`)).sort((a, b) => rank(a) - rank(b));
+    const paths = exact.length ? exact : [...this.paths]
+      .filter((path) => path.toLowerCase().endsWith(`.${key}`)).sort((a, b) => rank(a) - rank(b));
     this.meant.set(key, paths);
     return paths;
   }
@@ -108,10 +112,16 @@ export class Configs {
     return this.pathsOf(key).filter((path) => (this.#own(id, path) ?? null) !== null);
   }
 
-  /** Return the argument of scripts that stands for a setting: the only other path of its last word. @param {string} path */
+  /**
+   * Return the argument of scripts that stands for a setting: the only other path of its last word.
+   *
+   * @param {string} path
+   */
   #argument(path) {
     const [setting, argument, ...others] = this.pathsOf((path.split(".").at(-1) ?? path).toLowerCase());
-    return setting === path && argument?.startsWith(ARGUMENTS) && !others.length && !path.startsWith(ARGUMENTS) ? argument : null;
+    return setting === path && argument?.startsWith(ARGUMENTS) && !others.length && !path.startsWith(ARGUMENTS)
+      ? argument
+      : null;
   }
 
   /**

@@ -31,7 +31,8 @@ const FIELDS = {
 export function valuesOf(run, key, configs) {
   if (key in FIELDS) return [FIELDS[key](run)];
   const metric = METRICS[key] ?? key;
-  const latest = (/** @type {(name: string) => boolean} */ is) => run.latest[Object.keys(run.latest).find((name) => is(name.toLowerCase())) ?? ""];
+  const latest = (/** @type {(name: string) => boolean} */ is) =>
+    run.latest[Object.keys(run.latest).find((name) => is(name.toLowerCase())) ?? ""];
   const exact = latest((name) => name === metric);
   if (exact) return [fromWire(exact.value)];
   if (key in METRICS) return [null];
@@ -39,7 +40,8 @@ export function valuesOf(run, key, configs) {
   if (other !== undefined) return [fromWire(other)];
   const paths = configs?.pathsIn(run.id, key) ?? [];
   if (paths.length) return paths.map((path) => configs?.value(run.id, path));
-  const varied = Object.keys(run.parameters_varied).find((path) => path.toLowerCase() === key || path.toLowerCase().endsWith(`.${key}`));
+  const varied = Object.keys(run.parameters_varied)
+    .find((path) => path.toLowerCase() === key || path.toLowerCase().endsWith(`.${key}`));
   if (varied) return [run.parameters_varied[varied]];
   if (configs?.pathsOf(key).length) return [null];
   // The last word of a metric, where no path of a config ends alike: `lr` is the configured one.
@@ -59,7 +61,9 @@ export const valueOf = (run, key, configs) => valuesOf(run, key, configs)[0];
  * @param {number | null} number the wanted value as a number
  */
 export function matches(got, wanted, number) {
-  if (typeof got === "number" && number !== null) return got === number || Math.abs(got - number) < 1e-9 * Math.abs(number);
+  if (typeof got === "number" && number !== null) {
+    return got === number || Math.abs(got - number) < 1e-9 * Math.abs(number);
+  }
   const text = typeof got === "string" ? got : JSON.stringify(got);
   if (!wanted.includes("*")) return text.toLowerCase() === wanted.toLowerCase();
   const pattern = wanted.split("*").map((part) => part.replace(/[.+?^${}()|[\]\\]/g, "\\$&")).join(".*");

@@ -50,7 +50,8 @@ function parts(text) {
  */
 function comparison(key, operator, wanted) {
   return (run, configs) => {
-    const values = valuesOf(run, key, configs).filter((value) => value !== null && value !== undefined && !Number.isNaN(value));
+    const values = valuesOf(run, key, configs)
+      .filter((value) => value !== null && value !== undefined && !Number.isNaN(value));
     const equal = () => values.some((value) => wanted.some((one) => matches(value, one, numberOf(one))));
     if (operator === "=" || operator === ":") return equal();
     if (operator === "!=") return values.length > 0 && !equal();
@@ -71,7 +72,11 @@ function ofView(key, wanted) {
   // `note:~word` and `note:word` mean the same: part of the note.
   if (key === "note") return (run) => lower.some((one) => run.note.toLowerCase().includes(one));
   if (key === "project") return (run) => lower.includes(run.project.toLowerCase());
-  if (key === "sweep") return (run) => run.sweep_id !== null && lower.some((one) => one === run.sweep_id || run.name.toLowerCase().startsWith(`${one}-`));
+  if (key === "sweep") {
+    return (run) =>
+      run.sweep_id !== null
+        && lower.some((one) => one === run.sweep_id || run.name.toLowerCase().startsWith(`${one}-`));
+  }
   return (run) => lower.some((one) => run.name.toLowerCase().includes(one));
 }
 
@@ -137,13 +142,18 @@ export function parseFilter(text) {
   }
   for (const [place, values] of chosen) {
     const key = place.replace("-", "");
-    if (key === "archived") query.archived = ["yes", "true", "1"].includes(values[0].toLowerCase()) !== place.startsWith("-");
+    if (key === "archived") {
+      query.archived = ["yes", "true", "1"].includes(values[0].toLowerCase()) !== place.startsWith("-");
+    }
     else if (place === "state") query.state = values;
     else if (values.length === 1 && place !== "name" && !place.startsWith("-")) [query[key]] = values;
     else tests.push(place.startsWith("-") ? (run) => !ofView(key, values)(run, null) : ofView(key, values));
   }
   if (words.length) query.search = words.join(" ");
-  return { query, test: tests.length ? (run, configs = null) => tests.every((test) => test(run, configs)) : null, problem: null, keys: [...keys] };
+  return {
+    query, test: tests.length ? (run, configs = null) => tests.every((test) => test(run, configs)) : null,
+    problem: null, keys: [...keys],
+  };
 }
 
 /**
@@ -160,7 +170,10 @@ export function unknownKey(filter, runs, configs) {
   const metrics = new Set(all.flatMap((run) => Object.keys(run.latest)));
   for (const key of filter.keys) {
     if (all.some((run) => valueOf(run, key, configs) !== undefined) || configs.pathsOf(key).length) continue;
-    const known = [...KEYS, "step", "gpus", "loss", "val", "mfu", "tok", ...metrics, ...[...configs.paths].map((path) => path.split(".").at(-1) ?? path), ...configs.paths];
+    const known = [
+      ...KEYS, "step", "gpus", "loss", "val", "mfu", "tok", ...metrics,
+      ...[...configs.paths].map((path) => path.split(".").at(-1) ?? path), ...configs.paths,
+    ];
     return `${key} is no key of the filter, no path of a config and no metric. ${nearest(key, known)}`.trim();
   }
   return null;

@@ -4,7 +4,8 @@ import { isSeed } from "../format.js";
 
 /**
  * @typedef {import("../types.js").RunView} RunView
- * @typedef {{kind: "run", run: RunView, member: boolean} | {kind: "sweep", id: string, runs: RunView[], open: boolean, curve: RunView | null}} Item
+ * @typedef {{kind: "run", run: RunView, member: boolean} | {kind: "sweep", id: string, runs: RunView[], open: boolean,
+ *   curve: RunView | null}} Item
  *   `curve`: the run whose curve stands for a folded sweep
  */
 
@@ -22,8 +23,12 @@ export function unfolded(runs, filtered) {
   const sizes = new Map();
   for (const { sweep_id: id } of runs) if (id) sizes.set(id, (sizes.get(id) ?? 0) + 1);
   // Repetitions of a run with other seeds would put the grid that it is from out of sight.
-  const newest = runs.find((run) => run.sweep_id && run.step !== null && !Object.keys(run.parameters_varied).every(isSeed))?.sweep_id;
-  return new Set([...sizes].filter(([id, size]) => size <= SMALL_SWEEP && (filtered || id === newest)).map(([id]) => id));
+  const newest = runs.find(
+    (run) => run.sweep_id && run.step !== null && !Object.keys(run.parameters_varied).every(isSeed)
+  )?.sweep_id;
+  return new Set(
+    [...sizes].filter(([id, size]) => size <= SMALL_SWEEP && (filtered || id === newest)).map(([id]) => id)
+  );
 }
 
 /** Return the runs that have a row: the trials of a folded sweep have none. @param {Item[]} items */
@@ -35,7 +40,8 @@ export const withCurves = (items) => items.flatMap((item) => (item.kind === "run
 /**
  * @param {RunView[]} runs in the order of the table
  * @param {(sweep: string) => boolean} isOpen
- * @param {(sweep: string) => string | null | undefined} bestOf the best trial; without one, the first with a step stands for it
+ * @param {(sweep: string) => string | null | undefined} bestOf the best trial; without one, the first with a step
+ *   stands for it
  * @returns {Item[]} each sweep at the place of its first run
  */
 export function grouped(runs, isOpen, bestOf) {

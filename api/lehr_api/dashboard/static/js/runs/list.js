@@ -18,7 +18,10 @@ const TREND = 24;
  * @param {Record<string, any>} query
  */
 export function fits(run, { state, tag, project, archived = false }) {
-  return (!state || state.includes(run.state)) && (!tag || run.tags.includes(tag)) && (!project || run.project === project) && (run.archived ?? false) === archived;
+  return (!state || state.includes(run.state))
+    && (!tag || run.tags.includes(tag))
+    && (!project || run.project === project)
+    && (run.archived ?? false) === archived;
 }
 
 export class RunList {
@@ -114,7 +117,8 @@ export class RunList {
     const step = Math.max(run.step ?? 0, ...Object.values(latest).map((one) => one.step));
     let trend = run.trend;
     if (loss && loss.step > before) {
-      // Update the curve's last point; add a point each time a fixed share of the run has passed: of its steps so far, where
+      // Update the curve's last point; add a point each time a fixed share of the run has passed: of its steps so far,
+      // where
       // their number is not known.
       const share = Math.max(1, (run.total_steps || before) / TREND);
       const fresh = trend.length < 2 || Math.floor(loss.step / share) > Math.floor(before / share);
@@ -125,12 +129,17 @@ export class RunList {
   }
 
   /**
-   * @param {{by: (run: RunView) => number | string | null, down: boolean}[]} orders a later one decides where those before are equal
+   * @param {{by: (run: RunView) => number | string | null, down: boolean}[]} orders a later one decides where those
+   *   before are equal
    * @returns {RunView[]} sorted; NaN after numbers, unknown values last
    */
   sorted(orders) {
-    const rank = (/** @type {number | string | null} */ v) => (v === null ? 2 : typeof v === "number" && Number.isNaN(fromWire(v)) ? 1 : 0);
-    const compare = (/** @type {number | string | null} */ a, /** @type {number | string | null} */ b, /** @type {boolean} */ down) => {
+    const rank = (/** @type {number | string | null} */ v) => (
+      v === null ? 2 : typeof v === "number" && Number.isNaN(fromWire(v)) ? 1 : 0
+    );
+    const compare = (
+      /** @type {number | string | null} */ a, /** @type {number | string | null} */ b, /** @type {boolean} */ down,
+    ) => {
       const order = rank(a) - rank(b);
       if (order || a === null || b === null) return order;
       const cmp = typeof a === "string" ? a.localeCompare(String(b)) : a - Number(b);

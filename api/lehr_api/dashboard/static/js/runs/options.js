@@ -32,7 +32,8 @@ export function drawOptions(place, choices) {
   const checked = (/** @type {Event} */ event) => /** @type {HTMLInputElement} */ (event.target).checked;
   const add = (/** @type {Event} */ event) => {
     event.preventDefault();
-    const field = /** @type {HTMLInputElement} */ (/** @type {HTMLFormElement} */ (event.currentTarget).elements.namedItem("value"));
+    const form = /** @type {HTMLFormElement} */ (event.currentTarget);
+    const field = /** @type {HTMLInputElement} */ (form.elements.namedItem("value"));
     const name = field.value.trim();
     field.value = "";
     if (name && !values.includes(name)) choices.onValues([...values, name]);
@@ -40,15 +41,37 @@ export function drawOptions(place, choices) {
   const offered = [...new Set([...values, ...varying])].slice(0, OFFERED);
   fill(
     place,
-    h("button", { key: "curves", type: "button", "aria-pressed": String(choices.curves), title: "Curves of the filtered runs, beside the table", onclick: () => choices.onCurves(!choices.curves) }, "Curves"),
-    h("label.check", { key: "groups" }, h("input", { type: "checkbox", checked: choices.grouped, onchange: (/** @type {Event} */ event) => choices.onGrouped(checked(event)) }), "group sweeps"),
+    h(
+      "button",
+      {
+        key: "curves", type: "button", "aria-pressed": String(choices.curves),
+        title: "Curves of the filtered runs, beside the table", onclick: () => choices.onCurves(!choices.curves),
+      },
+      "Curves",
+    ),
+    h(
+      "label.check", { key: "groups" },
+      h("input", {
+        type: "checkbox", checked: choices.grouped,
+        onchange: (/** @type {Event} */ event) => choices.onGrouped(checked(event)),
+      }),
+      "group sweeps",
+    ),
     choices.curves &&
       h(
         "label.field",
         { key: "by" },
         "mean by",
-        h("input", { type: "search", list: "group-paths", size: "14", value: choices.by, placeholder: "lr, tag", spellcheck: "false", title: "Draw runs with the same value as one curve: their mean, with the range as a band.", onchange: (/** @type {Event} */ event) => choices.onBy(/** @type {HTMLInputElement} */ (event.target).value.trim()) }),
-        h("datalist", { id: "group-paths" }, [...varying, "tag", "project", ...choices.paths].slice(0, MOST_OFFERED).map((path) => h("option", { key: path, value: path }))),
+        h("input", {
+          type: "search", list: "group-paths", size: "14", value: choices.by, placeholder: "lr, tag",
+          spellcheck: "false",
+          title: "Draw runs with the same value as one curve: their mean, with the range as a band.",
+          onchange: (/** @type {Event} */ event) =>
+            choices.onBy(/** @type {HTMLInputElement} */ (event.target).value.trim()),
+        }),
+        h("datalist", { id: "group-paths" }, [
+          ...varying, "tag", "project", ...choices.paths,
+        ].slice(0, MOST_OFFERED).map((path) => h("option", { key: path, value: path }))),
       ),
     h(
       "details.menu",
@@ -58,13 +81,31 @@ export function drawOptions(place, choices) {
         "div.menu-list",
         {},
         COLUMNS.filter((column) => column.key !== "name").map((column) =>
-          h("label.check", { key: column.key }, h("input", { type: "checkbox", checked: choices.base.includes(column), onchange: (/** @type {Event} */ event) => choices.onColumn(column.key, checked(event)) }), column.title),
+          h(
+            "label.check", { key: column.key },
+            h("input", {
+              type: "checkbox", checked: choices.base.includes(column),
+              onchange: (/** @type {Event} */ event) => choices.onColumn(column.key, checked(event)),
+            }),
+            column.title,
+          ),
         ),
         h("b", { key: "differs" }, "config and metrics"),
         offered.map((name) =>
-          h("label.check", { key: `value ${name}` }, h("input", { type: "checkbox", checked: values.includes(name), onchange: (/** @type {Event} */ event) => choices.onValues(checked(event) ? [...values, name] : values.filter((one) => one !== name)) }), name),
+          h(
+            "label.check", { key: `value ${name}` },
+            h("input", {
+              type: "checkbox", checked: values.includes(name),
+              onchange: (/** @type {Event} */ event) =>
+                choices.onValues(checked(event) ? [...values, name] : values.filter((one) => one !== name)),
+            }),
+            name,
+          ),
         ),
-        h("form", { key: "add", onsubmit: add }, h("input", { type: "text", name: "value", "aria-label": "Add a column", placeholder: "config path or metric", spellcheck: "false" })),
+        h("form", { key: "add", onsubmit: add }, h("input", {
+          type: "text", name: "value", "aria-label": "Add a column", placeholder: "config path or metric",
+          spellcheck: "false",
+        })),
         h("button.quiet", { key: "auto", type: "button", onclick: () => choices.onValues(null) }, "what differs"),
       ),
     ),

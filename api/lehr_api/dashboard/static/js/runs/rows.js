@@ -20,7 +20,8 @@ export class Rows {
   /**
    * @param {HTMLElement} body the tbody
    * @param {RowSource<Item>} source
-   * @param {(drawn: Item[], atEnd: boolean) => void} onDraw called when rows were drawn; at the end the last ones are among them
+   * @param {(drawn: Item[], atEnd: boolean) => void} onDraw called when rows were drawn; at the end the last ones are
+   *   among them
    */
   constructor(body, source, onDraw) {
     this.body = body;
@@ -104,7 +105,8 @@ export class Rows {
     const top = -this.body.getBoundingClientRect().top;
     const first = Math.max(0, Math.floor(top / this.px) - SPARE);
     const last = Math.min(this.items.length, Math.ceil((top + innerHeight) / this.px) + SPARE);
-    const focused = /** @type {HTMLElement | null} */ (this.body.contains(document.activeElement) ? document.activeElement : null);
+    const active = /** @type {HTMLElement | null} */ (document.activeElement);
+    const focused = this.body.contains(active) ? active : null;
     /** @type {Map<string, {row: HTMLElement, item: Item}>} */
     const next = new Map();
     const rows = [];
@@ -126,9 +128,13 @@ export class Rows {
     this.after.style.height = `${Math.max(0, this.items.length - last) * this.px}px`;
     this.#place([this.before, ...rows, this.after]);
     // A row that has moved among its neighbours loses the focus.
-    if (focused && focused !== document.activeElement && this.body.contains(focused)) focused.focus({ preventScroll: true });
+    if (focused && focused !== document.activeElement && this.body.contains(focused)) {
+      focused.focus({ preventScroll: true });
+    }
     if (rows.length) {
-      const px = (rows[rows.length - 1].getBoundingClientRect().bottom - rows[0].getBoundingClientRect().top) / rows.length;
+      const px = (
+        rows[rows.length - 1].getBoundingClientRect().bottom - rows[0].getBoundingClientRect().top
+      ) / rows.length;
       if (px > 0 && Math.abs(px - this.px) > 0.5) {
         this.px = px;
         this.soon();

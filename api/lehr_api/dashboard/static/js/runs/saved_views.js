@@ -18,7 +18,9 @@ const current = () => location.search.replace(/^\?/, "");
  */
 export function installSavedViews(before) {
   const list = h("ul.plain", { "aria-label": "Saved views" });
-  const menu = /** @type {HTMLDetailsElement} */ (h("details.menu.saved-views", {}, h("summary", {}, "Views"), h("div.menu-list", {}, list, h("button", acts({ type: "button", onclick: () => save() }), "Save this view"))));
+  const menu = /** @type {HTMLDetailsElement} */ (h("details.menu.saved-views", {}, h("summary", {}, "Views"), h(
+    "div.menu-list", {}, list, h("button", acts({ type: "button", onclick: () => save() }), "Save this view"),
+  )));
   before.before(menu);
 
   /** @param {SavedView[]} views */
@@ -31,7 +33,13 @@ export function installSavedViews(before) {
               "li",
               {},
               h("a", { href: `/?${view.query}`, "aria-current": view.query === current() ? "true" : null }, view.name),
-              h("button.quiet", acts({ type: "button", "aria-label": `Remove the view ${view.name}`, onclick: () => tryTo(async () => draw((await remove(`/views/${encodeURIComponent(view.name)}`)).views)) }), "×"),
+              h(
+                "button.quiet",
+                acts({ type: "button", "aria-label": `Remove the view ${view.name}`, onclick: () => tryTo(
+                  async () => draw((await remove(`/views/${encodeURIComponent(view.name)}`)).views)
+                ) }),
+                "×",
+              ),
             ),
           )
         : h("li.hint", {}, "None yet."),
@@ -44,7 +52,9 @@ export function installSavedViews(before) {
     }
   };
   const save = () => {
-    const input = /** @type {HTMLInputElement} */ (h("input", { type: "text", maxlength: 60, autocomplete: "off", required: true }));
+    const input = /** @type {HTMLInputElement} */ (h(
+      "input", { type: "text", maxlength: 60, autocomplete: "off", required: true },
+    ));
     const query = current();
     openForm({
       title: "Save this view",

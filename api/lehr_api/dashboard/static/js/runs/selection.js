@@ -103,8 +103,12 @@ export class Selection {
       h("b", {}, `${integer(this.size)} selected`),
       this.size > 1 && h("a.button", { href: this.comparison }, "Compare"),
       h("button", acts({ key: "tag", type: "button", onclick: () => addTags(chosen) }), "Tag"),
-      live.length === 0 && h("button", acts({ key: "archive", type: "button", onclick: () => this.#archive(chosen) }), "Archive"),
-      live.length > 0 && h("button.danger", acts({ key: "cancel", type: "button", onclick: () => this.#cancel(live) }), `Cancel ${integer(live.length)} ${live.length === 1 ? "run" : "runs"}`),
+      live.length === 0
+        && h("button", acts({ key: "archive", type: "button", onclick: () => this.#archive(chosen) }), "Archive"),
+      live.length > 0 && h(
+        "button.danger", acts({ key: "cancel", type: "button", onclick: () => this.#cancel(live) }),
+        `Cancel ${integer(live.length)} ${live.length === 1 ? "run" : "runs"}`,
+      ),
       h("button.quiet", { key: "clear", type: "button", onclick: () => this.clear() }, "Clear"),
     );
   }
@@ -127,6 +131,13 @@ export class Selection {
     if (!yes) return;
     const results = await Promise.allSettled(runs.map((run) => post(`/runs/${run.id}/cancel`)));
     const bad = results.filter((result) => result.status === "rejected");
-    if (bad.length) toast(bad.length === 1 ? message(bad[0].reason) : `${bad.length} of ${results.length} could not be cancelled: ${message(bad[0].reason)}`, { bad: true });
+    if (bad.length) {
+      toast(
+        bad.length === 1
+          ? message(bad[0].reason)
+          : `${bad.length} of ${results.length} could not be cancelled: ${message(bad[0].reason)}`,
+        { bad: true },
+      );
+    }
   }
 }

@@ -3,7 +3,8 @@
 /** @typedef {{key: string, down: boolean}} Order */
 
 /** @param {string | null} text @returns {Order[]} */
-export const ordersOf = (text) => (text ?? "").split(",").filter(Boolean).map((one) => ({ key: one.replace(/^-/, ""), down: one.startsWith("-") }));
+export const ordersOf = (text) => (text ?? "")
+  .split(",").filter(Boolean).map((one) => ({ key: one.replace(/^-/, ""), down: one.startsWith("-") }));
 
 /** @param {Order[]} orders @returns {string | null} null for the newest first */
 export const textOf = (orders) => orders.map(({ key, down }) => (down ? `-${key}` : key)).join(",") || null;
@@ -20,7 +21,9 @@ export function pressed(orders, key, more) {
   const kept = more || orders.length < 2 ? orders : [];
   const before = kept.find((one) => one.key === key);
   if (!before) return [...(more ? kept : []), { key, down: false }];
-  return before.down ? kept.filter((one) => one !== before) : kept.map((one) => (one === before ? { key, down: true } : one));
+  return before.down
+    ? kept.filter((one) => one !== before)
+    : kept.map((one) => (one === before ? { key, down: true } : one));
 }
 
 /**

@@ -13,8 +13,10 @@ import { countsLine } from "../status.js";
  * @param {string} id
  * @param {RunView[]} runs those of its trials that the table shows
  * @param {SweepView | undefined} sweep undefined until its view is here
- * @param {{open: boolean, columns: number, curve: RunView | null, mark: HTMLElement | null | undefined, isSelected: (run: RunView) => boolean,
- *   onSelect: (yes: boolean) => void, onToggle: () => void}} options `curve`: the run whose curve stands for it; `mark`: that of this curve
+ * @param {{open: boolean, columns: number, curve: RunView | null, mark: HTMLElement | null | undefined, isSelected:
+ *   (run: RunView) => boolean,
+ * onSelect: (yes: boolean) => void, onToggle: () => void}} options `curve`: the run whose curve stands for it; `mark`:
+ * that of this curve
  */
 export function sweepRow(id, runs, sweep, { open, columns, curve, mark, isSelected, onSelect, onToggle }) {
   /** @type {Record<string, number>} */
@@ -36,7 +38,14 @@ export function sweepRow(id, runs, sweep, { open, columns, curve, mark, isSelect
     h(
       "td.col-name",
       {},
-      h("button.twist", { type: "button", "aria-expanded": String(open), "aria-label": `${open ? "Fold" : "Unfold"} ${name}`, onclick: onToggle }, open ? "▾" : "▸"),
+      h(
+        "button.twist",
+        {
+          type: "button", "aria-expanded": String(open), "aria-label": `${open ? "Fold" : "Unfold"} ${name}`,
+          onclick: onToggle,
+        },
+        open ? "▾" : "▸",
+      ),
       h("a.name", { href: `/sweeps/${id}`, title: name }, name),
       h("span.dim", {}, runs.length < size ? ` (${runs.length} of ${size})` : ` (${size})`),
     ),
@@ -44,8 +53,11 @@ export function sweepRow(id, runs, sweep, { open, columns, curve, mark, isSelect
       "td",
       { colspan: String(columns - 1) },
       countsLine(counts),
-      sweep?.held_out === "different" && h("span.reason", { title: sweep.held_out_note }, "no best: different held-out sets"),
-      sweep?.best_parameters && h("span.reason", {}, "best ", h("b", {}, metric(sweep.metric, sweep.best_value)), atPoint(sweep.best_parameters)),
+      sweep?.held_out === "different"
+        && h("span.reason", { title: sweep.held_out_note }, "no best: different held-out sets"),
+      sweep?.best_parameters && h(
+        "span.reason", {}, "best ", h("b", {}, metric(sweep.metric, sweep.best_value)), atPoint(sweep.best_parameters),
+      ),
     ),
   );
 }

@@ -51,24 +51,34 @@ async function retry(sweep) {
  *
  * @param {string} text
  */
-const value = (text) => (text !== "" && Number.isFinite(Number(text)) ? Number(text) : text === "true" ? true : text === "false" ? false : text);
+const value = (text) => (
+  text !== "" && Number.isFinite(Number(text)) ? Number(text) : text === "true" ? true : text === "false" ? false : text
+);
 
 /** @param {SweepDetail} sweep */
 function extend(sweep) {
   const about = "Existing trials do not change. New ones are queued.";
   if (sweep.method === "grid") {
-    const path = /** @type {HTMLSelectElement} */ (h("select", {}, sweep.parameters.map((one) => h("option", { value: one }, one))));
-    const values = /** @type {HTMLInputElement} */ (h("input", { type: "text", required: true, placeholder: "2e-2, 5e-2" }));
+    const path = /** @type {HTMLSelectElement} */ (h(
+      "select", {}, sweep.parameters.map((one) => h("option", { value: one }, one)),
+    ));
+    const values = /** @type {HTMLInputElement} */ (h(
+      "input", { type: "text", required: true, placeholder: "2e-2, 5e-2" },
+    ));
     openForm({
       title: `Add values to ${sweep.name}`,
       about,
       fields: [field("parameter", path), field("values", values, "with commas between them")],
       yes: "Add",
-      act: () => post(`/sweeps/${sweep.id}/extend`, { parameters: { [path.value]: values.value.split(",").map((one) => value(one.trim())) } }),
+      act: () => post(`/sweeps/${sweep.id}/extend`, {
+        parameters: { [path.value]: values.value.split(",").map((one) => value(one.trim())) }
+      }),
     });
     return;
   }
-  const trials = /** @type {HTMLInputElement} */ (h("input", { type: "number", min: "1", max: "10000", value: "8", required: true }));
+  const trials = /** @type {HTMLInputElement} */ (h(
+    "input", { type: "number", min: "1", max: "10000", value: "8", required: true },
+  ));
   openForm({
     title: `Add trials to ${sweep.name}`,
     about,
@@ -86,7 +96,8 @@ function extend(sweep) {
  */
 async function extendAsAdvised(sweep, next) {
   const seeds = Object.keys(next.parameters ?? {}).some(f.isSeed);
-  const added = next.parameters ? Object.values(next.parameters).flat() : (next.points ?? []).flatMap((point) => Object.values(point));
+  const added = next.parameters ? Object.values(next.parameters)
+    .flat() : (next.points ?? []).flatMap((point) => Object.values(point));
   const done = sweep.counts.completed ?? 0;
   // The hours of trials that ended early do not predict those of a whole one.
   const hours = sweep.cost && done && done === sweep.trials_total ? (next.trials * sweep.cost.gpu_hours) / done : null;
@@ -95,7 +106,10 @@ async function extendAsAdvised(sweep, next) {
     body: h(
       "div",
       {},
-      h("p", {}, `${seeds ? "Seeds" : "Learning rates"} ${added.map((one) => (seeds ? String(one) : f.scientific(one))).join(", ")}. Existing trials do not change.`),
+      h(
+        "p", {},
+        `${seeds ? "Seeds" : "Learning rates"} ${added.map((one) => (seeds ? String(one) : f.scientific(one))).join(", ")}. Existing trials do not change.`,
+      ),
       h("p", {}, gpuHours(hours)),
       h("p.mono", {}, next.command),
     ),
@@ -118,10 +132,20 @@ export function sweepActions(sweep) {
   return h(
     "div.actions",
     {},
-    compared.length > 1 && h("a.button", { href: `/compare?runs=${compared.join(",")}` }, some ? `Compare the best ${compared.length}` : "Compare"),
+    compared.length > 1 && h(
+      "a.button", { href: `/compare?runs=${compared.join(",")}` },
+      some ? `Compare the best ${compared.length}` : "Compare",
+    ),
     h("a.button", { href: `/api/v1/sweeps/${sweep.id}/report`, target: "_blank", rel: "noopener" }, "Report"),
-    sweep.method !== "list" && h("button", acts({ type: "button", onclick: () => extend(sweep) }), sweep.method === "grid" ? "Add values" : "Add trials"),
-    sweep.next_trials && !live && h("button.main", acts({ type: "button", onclick: () => sweep.next_trials && extendAsAdvised(sweep, sweep.next_trials) }), `Add ${sweep.next_trials.trials} proposed ${sweep.next_trials.trials === 1 ? "trial" : "trials"}`),
+    sweep.method !== "list" && h(
+      "button", acts({ type: "button", onclick: () => extend(sweep) }),
+      sweep.method === "grid" ? "Add values" : "Add trials",
+    ),
+    sweep.next_trials && !live && h(
+      "button.main",
+      acts({ type: "button", onclick: () => sweep.next_trials && extendAsAdvised(sweep, sweep.next_trials) }),
+      `Add ${sweep.next_trials.trials} proposed ${sweep.next_trials.trials === 1 ? "trial" : "trials"}`,
+    ),
     failed && h("button", acts({ type: "button", onclick: () => retry(sweep) }), "Run failed again"),
     live && h("button.danger", acts({ type: "button", onclick: () => cancel(sweep) }), "Cancel"),
   );

@@ -77,9 +77,15 @@ export function axisOf(title, value, trials, label) {
     const scale = (/** @type {number} */ v) => (log ? Math.log(v) : v);
     const span = scale(high) - scale(low);
     const at = (/** @type {number} */ v) => top * (span === 0 ? 0.5 : (scale(v) - scale(low)) / span);
-    const all = distinct.length <= 8 ? [...new Set(numbers)].sort((a, b) => a - b) : [low, log ? Math.sqrt(low * high) : (low + high) / 2, high];
+    const all = distinct.length <= 8 ? [...new Set(numbers)]
+      .sort((a, b) => a - b) : [low, log ? Math.sqrt(low * high) : (low + high) / 2, high];
     // Labels of values that are nearly equal would lie on each other.
-    const ticks = all.reduce((/** @type {number[]} */ kept, v) => (kept.length && at(v) - at(kept[kept.length - 1]) < APART ? kept : [...kept, v]), []);
+    const ticks = all.reduce(
+      (/** @type {number[]} */ kept, v) => (
+        kept.length && at(v) - at(kept[kept.length - 1]) < APART ? kept : [...kept, v]
+      ),
+      [],
+    );
     return {
       title,
       words,
@@ -110,8 +116,11 @@ export function axisOf(title, value, trials, label) {
 export const result = (trial) => fromWire(trial.compared_value ?? trial.value);
 
 /** Return the parameters that have several values. @param {import("../types.js").SweepDetail} sweep */
-export const varying = ({ parameters, trials }) => parameters.filter((path) => new Set(trials.map((trial) => JSON.stringify(trial.parameters[path]))).size > 1);
+export const varying = ({ parameters, trials }) =>
+  parameters.filter((path) => new Set(trials.map((trial) => JSON.stringify(trial.parameters[path]))).size > 1);
 
 /** @param {string} path @param {string[]} paths @param {TrialView[]} trials */
 export const parameterAxis = (path, paths, trials) =>
-  axisOf(shortName(path, paths), (trial) => trial.parameters[path], trials, (v) => specValue(typeof v === "number" && !Number.isInteger(v) ? Number(v.toPrecision(3)) : v, path));
+  axisOf(shortName(path, paths), (trial) => trial.parameters[path], trials, (v) => specValue(
+    typeof v === "number" && !Number.isInteger(v) ? Number(v.toPrecision(3)) : v, path,
+  ));

@@ -19,7 +19,8 @@ import { shareOf } from "./axis.js";
 export function boardRuns(sweep, parameter, hidden) {
   const all = [...sweep.trials, ...sweep.repetitions];
   const given = slots(all.map((trial) => trial.run.id));
-  const text = (/** @type {TrialView} */ trial, /** @type {string[]} */ paths) => paths.map((path) => `${path.split(".").at(-1)} ${f.specValue(trial.parameters[path], path)}`).join(", ");
+  const text = (/** @type {TrialView} */ trial, /** @type {string[]} */ paths) =>
+    paths.map((path) => `${path.split(".").at(-1)} ${f.specValue(trial.parameters[path], path)}`).join(", ");
   const paths = sweep.parameters.filter((path) => !f.isSeed(path));
   // Colours show the chosen parameter; dashes distinguish trials that differ in another one.
   const others = paths.filter((path) => path !== parameter);
@@ -38,7 +39,9 @@ export function boardRuns(sweep, parameter, hidden) {
       ended: trial.run.ended_at !== null,
       stroke: () => {
         const at = shareOf(value, values);
-        return at === null ? stroke(given.get(trial.run.id) ?? 0) : { colour: along(at), dash: DASHES[besides.indexOf(text(trial, others)) % DASHES.length] };
+        return at === null
+          ? stroke(given.get(trial.run.id) ?? 0)
+          : { colour: along(at), dash: DASHES[besides.indexOf(text(trial, others)) % DASHES.length] };
       },
     };
   });
@@ -50,4 +53,6 @@ export function boardRuns(sweep, parameter, hidden) {
  * @param {string | null} parameter
  * @param {BoardRun[]} runs
  */
-export const boardSign = (parameter, runs) => [parameter, ...runs.map(({ id, cut, attempt, ended }) => `${id} ${cut} ${attempt} ${ended}`)].join();
+export const boardSign = (parameter, runs) => [
+  parameter, ...runs.map(({ id, cut, attempt, ended }) => `${id} ${cut} ${attempt} ${ended}`),
+].join();

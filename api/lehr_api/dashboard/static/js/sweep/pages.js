@@ -15,7 +15,9 @@ export const PAGE = 200;
  */
 export function joined(pages) {
   const newest = pages[pages.length - 1];
-  const trials = new Map([...pages.flatMap((page) => page.trials), ...newest.best_trials].map((trial) => [trial.number, trial]));
+  const trials = new Map(
+    [...pages.flatMap((page) => page.trials), ...newest.best_trials].map((trial) => [trial.number, trial])
+  );
   return { ...newest, trials: [...trials.values()].sort((a, b) => a.number - b.number) };
 }
 
@@ -46,8 +48,13 @@ export async function readSweep(path, count) {
 export function withNews(before, news) {
   if (news.standings.length !== before.trials_total) return null;
   const standings = new Map(news.standings.map((one) => [one.number, one]));
-  const trials = new Map([...before.trials, ...news.trials, ...news.best_trials].map((trial) => [trial.number, { ...trial, ...standings.get(trial.number) }]));
-  return { ...news, trials: [...trials.values()].sort((a, b) => a.number - b.number), trials_total: before.trials_total, next_cursor: before.next_cursor };
+  const trials = new Map([
+    ...before.trials, ...news.trials, ...news.best_trials,
+  ].map((trial) => [trial.number, { ...trial, ...standings.get(trial.number) }]));
+  return {
+    ...news, trials: [...trials.values()].sort((a, b) => a.number - b.number), trials_total: before.trials_total,
+    next_cursor: before.next_cursor,
+  };
 }
 
 /**
@@ -57,7 +64,9 @@ export function withNews(before, news) {
  */
 export function standing({ counts, standings, trials, repetitions, stopped }) {
   const all = [...(standings.length ? standings : trials), ...repetitions];
-  return JSON.stringify([counts, stopped, all.map(({ compared_value: compared, value, rank }) => [compared, value, rank])]);
+  return JSON.stringify(
+    [counts, stopped, all.map(({ compared_value: compared, value, rank }) => [compared, value, rank])]
+  );
 }
 
 /** The most runs that one request names; after more changes, all is read. */

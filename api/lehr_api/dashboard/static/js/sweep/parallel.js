@@ -52,7 +52,10 @@ export class Parallel {
     const low = Math.min(...results);
     const high = Math.max(...results);
     const inside = sweep.trials.filter((trial) => this.#isChosen(trial, axes));
-    const svg = s("svg", { class: "parallel", viewBox: `0 0 ${width} ${HEIGHT}`, role: "group", "aria-label": `${sweep.trials.length} trials over ${axes.map((axis) => axis.title).join(", ")}` });
+    const svg = s("svg", {
+      class: "parallel", viewBox: `0 0 ${width} ${HEIGHT}`, role: "group",
+      "aria-label": `${sweep.trials.length} trials over ${axes.map((axis) => axis.title).join(", ")}`,
+    });
     for (const trial of sweep.trials) svg.append(this.#line(trial, axes, x, low, high, inside.includes(trial)));
     axes.forEach((axis, i) => svg.append(...this.#axis(axis, i, axes, x(i), width / axes.length)));
     fill(
@@ -61,9 +64,18 @@ export class Parallel {
       h(
         "div.bar.parallel-bar",
         {},
-        results.length > 1 && h("span.field", { key: "key" }, `${sweep.metric} ${number(low)}`, h("i.colour-key", { vars: { "--from": along(0), "--middle": along(0.5), "--to": along(1) } }), number(high)),
-        h("span.dim", { key: "count" }, this.chosen.size ? `${inside.length} of ${sweep.trials.length} trials chosen` : "Drag along an axis, or use its arrow keys, to choose trials; press a name to move its axis."),
-        this.chosen.size > 0 && h("button.quiet", { key: "clear", type: "button", onclick: () => this.#choose(null, null) }, "Show all"),
+        results.length > 1 && h(
+          "span.field", { key: "key" }, `${sweep.metric} ${number(low)}`,
+          h("i.colour-key", { vars: { "--from": along(0), "--middle": along(0.5), "--to": along(1) } }), number(high),
+        ),
+        h(
+          "span.dim", { key: "count" },
+          this.chosen.size
+            ? `${inside.length} of ${sweep.trials.length} trials chosen`
+            : "Drag along an axis, or use its arrow keys, to choose trials; press a name to move its axis.",
+        ),
+        this.chosen.size > 0
+          && h("button.quiet", { key: "clear", type: "button", onclick: () => this.#choose(null, null) }, "Show all"),
         this.caption,
       ),
     );
@@ -95,7 +107,9 @@ export class Parallel {
     if (!["ArrowUp", "ArrowDown", "Escape"].includes(event.key)) return;
     event.preventDefault();
     event.stopPropagation();
-    this.#choose(key, event.key === "Escape" ? null : narrowed(this.chosen.get(key) ?? [0, 1], event.key === "ArrowUp", top));
+    this.#choose(
+      key, event.key === "Escape" ? null : narrowed(this.chosen.get(key) ?? [0, 1], event.key === "ArrowUp", top),
+    );
   }
 
   /** @param {number} share */
@@ -115,7 +129,8 @@ export class Parallel {
     const points = axes.map((axis, i) => ({ at: axis.at(trial), i })).filter((point) => point.at !== null);
     const value = result(trial);
     const known = value !== null && Number.isFinite(value);
-    const words = `${trial.run.name}: ${axes.map((axis) => axis.words?.(trial)).filter(Boolean).join(", ") || `${this.sweep?.metric} ${number(value)}`}, ${trial.run.state}`;
+    const of = axes.map((axis) => axis.words?.(trial)).filter(Boolean).join(", ");
+    const words = `${trial.run.name}: ${of || `${this.sweep?.metric} ${number(value)}`}, ${trial.run.state}`;
     return s(
       "a",
       { href: `/runs/${trial.run.id}`, "aria-label": words, onpointerenter: () => {
@@ -125,9 +140,15 @@ export class Parallel {
       } },
       s("path", {
         class: inside ? "" : "off",
-        d: points.map(({ at, i }, n) => `${n ? "L" : "M"}${x(i).toFixed(1)} ${this.#y(/** @type {number} */ (at)).toFixed(1)}`).join(""),
+        d: points.map(
+          ({ at, i }, n) => `${n ? "L" : "M"}${x(i).toFixed(1)} ${this.#y(/** @type {number} */ (at)).toFixed(1)}`
+        ).join(""),
         // Failed trials are red; other trials without a value are grey.
-        stroke: known ? along((value - low) / (high - low || 1)) : trial.run.state === "failed" ? "var(--bad)" : "var(--ink-2)",
+        stroke: known
+          ? along((value - low) / (high - low || 1))
+          : trial.run.state === "failed"
+          ? "var(--bad)"
+          : "var(--ink-2)",
         "stroke-dasharray": known ? null : "3 4",
       }),
       s("title", {}, words),
@@ -158,14 +179,27 @@ export class Parallel {
     return [
       s("line", { class: "axis", x1: x, x2: x, y1: this.#y(0), y2: this.#y(1) }),
       // With many axes the names stand in two rows.
-      s("text", { class: "title", key: `title ${axis.key}`, x, y: axes.length > 4 && i % 2 ? 30 : 14, "text-anchor": i === 0 ? "start" : last ? "end" : "middle", ...(axis.key && { role: "button", tabindex: 0, "aria-label": `Move the axis of ${axis.key}`, onclick: move, onkeydown: (/** @type {KeyboardEvent} */ event) => {
+      s("text", { class: "title", key: `title ${axis.key}`, x, y: axes.length > 4 && i % 2 ? 30 : 14,
+        "text-anchor": i === 0 ? "start" : last ? "end" : "middle", ...(axis.key && { role: "button", tabindex: 0,
+        "aria-label": `Move the axis of ${axis.key}`, onclick: move,
+        onkeydown: (/** @type {KeyboardEvent} */ event) => {
         if (event.key !== "Enter" && event.key !== " ") return;
         event.preventDefault();
         move();
       } }) }, title, s("title", {}, axis.key || axis.title)),
-      ...axis.ticks.map((tick) => s("text", { x: x + (last ? 7 : -7), y: this.#y(tick.at) + 4, "text-anchor": last ? "start" : "end" }, tick.label)),
-      part && s("rect", { class: "chosen", x: x - 6, width: 12, y: this.#y(part[1]), height: this.#y(part[0]) - this.#y(part[1]) }),
-      s("rect", { class: "grip", key: `grip ${axis.key}`, role: "button", tabindex: 0, "aria-label": `Choose trials by ${axis.key || axis.title}`, onkeydown: (/** @type {KeyboardEvent} */ event) => this.#step(event, axis), x: x - 10, width: 20, y: TOP - 6, height: HEIGHT - TOP - BOTTOM + 12, onpointerdown: (/** @type {PointerEvent} */ event) => this.#drag(event, axis.key) }),
+      ...axis.ticks.map((tick) => s(
+        "text", { x: x + (last ? 7 : -7), y: this.#y(tick.at) + 4, "text-anchor": last ? "start" : "end" }, tick.label,
+      )),
+      part && s("rect", {
+        class: "chosen", x: x - 6, width: 12, y: this.#y(part[1]), height: this.#y(part[0]) - this.#y(part[1]),
+      }),
+      s("rect", {
+        class: "grip", key: `grip ${axis.key}`, role: "button", tabindex: 0,
+        "aria-label": `Choose trials by ${axis.key || axis.title}`,
+        onkeydown: (/** @type {KeyboardEvent} */ event) => this.#step(event, axis), x: x - 10, width: 20, y: TOP - 6,
+        height: HEIGHT - TOP - BOTTOM + 12,
+        onpointerdown: (/** @type {PointerEvent} */ event) => this.#drag(event, axis.key),
+      }),
     ].filter((one) => one instanceof SVGElement);
   }
 
@@ -175,7 +209,8 @@ export class Parallel {
     const svg = /** @type {SVGElement} */ (event.currentTarget).closest("svg");
     const box = svg?.getBoundingClientRect();
     if (!box) return;
-    const share = (/** @type {PointerEvent} */ at) => Math.min(1, Math.max(0, 1 - (((at.clientY - box.top) / box.height) * HEIGHT - TOP) / (HEIGHT - TOP - BOTTOM)));
+    const share = (/** @type {PointerEvent} */ at) =>
+      Math.min(1, Math.max(0, 1 - (((at.clientY - box.top) / box.height) * HEIGHT - TOP) / (HEIGHT - TOP - BOTTOM)));
     const from = share(event);
     const end = (/** @type {PointerEvent} */ up) => {
       removeEventListener("pointerup", end);
