@@ -215,3 +215,20 @@ def test_other_batches_need_no_note_where_the_specs_explain_them(changes, noted)
     result = compare([on_batches("a", digests), on_batches("b", digests[::-1], **changes)])
     assert result.batches == "different"
     assert any("specs do not show why" in note for note in result.notes) == noted
+
+
+def test_run_without_a_value_leaves_the_others_comparable():
+    cancelled = dataclasses.replace(
+        run("d", [], seed=3, held_out=None), without="no value (cancelled)"
+    )
+    runs = [run("a", [1.0]), run("b", [1.2], seed=1), run("c", [1.1], lr=1.0), cancelled]
+    result = compare(runs)
+    assert [s.value for s in result.results] == [1.0, 1.2, 1.1, None]
+    assert [s.incomparable for s in result.results] == [None, None, None, "no value (cancelled)"]
+    assert result.noise == pytest.approx(0.2 / math.sqrt(2))
+    assert [gap.base_ids for gap in result.gaps] == [("a", "b", "d")]
+    assert compare([cancelled, runs[2], runs[0]]).gaps[0].run_ids == ("c",)
+    assert compare([run("e", [], lr=9.0), *runs]).gaps == ()
+    alone = compare([runs[0], runs[2], cancelled])
+    assert "no two have a finite value" in alone.noise_note
+    assert "no two of these runs differ only" in compare(runs[1:3]).noise_note

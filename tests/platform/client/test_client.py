@@ -279,3 +279,10 @@ def test_a_notebook_shows_tables_with_everything_escaped(server, client):
     assert "<script" not in html
     assert "2.500 best" in html
     assert "grid" in repr(sweep)
+
+
+def test_wait_times_out_without_affecting_the_run(client):
+    run = client.submit(RUN_SPEC)
+    with pytest.raises(TimeoutError, match="queued"):
+        run.wait(timeout_s=0.01)
+    assert run.refresh().view.desired == "run"

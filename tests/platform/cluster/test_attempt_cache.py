@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lehr.cluster.attempt_cache import WHOLE_EVERY_S, AttemptCache
+from lehr.errors import StoreUnavailable
 from lehr_testing.statements import read_statements
 from lehr_testing.stores import begin, fresh_store, run_spec
 
@@ -65,4 +66,18 @@ def test_missed_change_is_found_when_everything_is_read_again(watched):
     assert watched.cache.rows() == []
     watched.now = WHOLE_EVERY_S
     assert watched.agrees()
+    assert len(watched.cache.rows()) == 1
+
+
+def test_change_is_read_again_after_the_store_has_failed(watched, monkeypatch):
+    watched.cache.rows()
+    begin(watched.store, watched.store.runs.create(run_spec("r")).id)
+
+    def fails(run_ids=None):
+        raise StoreUnavailable("locked")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(watched.store.attempts, "list_open", fails)
+        with pytest.raises(StoreUnavailable):
+            watched.cache.rows()
     assert len(watched.cache.rows()) == 1

@@ -64,3 +64,21 @@ def test_start_of_one_run_that_cannot_be_recorded_is_its_own_fault(bench, monkey
     assert bench.state(odd) == ("starting", 1)
     [line] = [one.message for one in caplog.records if odd in one.message]
     assert line == f"run {odd}: recording its start failed"
+
+
+def test_failed_tick_does_not_count_as_the_last_one(bench, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(bench.dispatcher.heartbeats, "now", lambda: now[0])
+    bench.tick()
+    now[0] = 130.0
+    with monkeypatch.context() as patch:
+
+        def refuse(_snapshot):
+            raise StoreUnavailable("The disk is full.")
+
+        patch.setattr(dispatcher, "step", refuse)
+        with pytest.raises(StoreUnavailable):
+            bench.tick()
+    assert bench.dispatcher.since_tick_s() == 30.0
+    bench.tick()
+    assert bench.dispatcher.since_tick_s() == 0.0

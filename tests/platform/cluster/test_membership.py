@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lehr.cluster.bridge import clock_offset_s
 from lehr.cluster.membership import Cluster
 
 PROBLEM = "its driver lists no GPU"
@@ -55,3 +56,13 @@ def test_node_that_cannot_store_runs_gets_none_until_it_can():
     assert cluster.members()["n1"].as_node().problem == full
     assert cluster.on_news(report | {"attempts": {}, "storage": None}), "the queue looks again"
     assert cluster.members()["n1"].as_node().usable
+
+
+def test_clock_offset_is_only_what_is_certain():
+    def offset(there):
+        return clock_offset_s({"facts": {"time": there}}, 100.0, 104.0)
+
+    assert offset(102.0) == 0.0
+    assert offset(110.0) == 6.0
+    assert offset(95.0) == -5.0
+    assert clock_offset_s({}, 100.0, 104.0) is None

@@ -12,6 +12,7 @@ import pytest
 
 from lehr.cluster import bridge
 from lehr.cluster.ray_nodes import RayNode
+from lehr_testing.full_log import full_log
 
 MEMBER = RayNode(name="n1", ray_id="r", address="127.0.0.1", gpus=1, alive=True)
 
@@ -69,3 +70,48 @@ def test_agents_of_new_nodes_are_made_of_one_class(monkeypatch):
         thread.connect()
     bridge.remote_agent.cache_clear()
     assert len(made) == 1
+
+
+def test_full_disk_of_the_log_does_not_end_the_thread(monkeypatch):
+    requests = Requests(waits=3)
+    clock = SimpleNamespace(monotonic=lambda: requests.now, sleep=lambda _: None)
+    monkeypatch.setattr(bridge, "time", clock)
+    file = io.StringIO()
+    thread = bridge.NodeThread(
+        MEMBER, "session", "http://127.0.0.1:1", "/runs", bridge.Output(file), [1]
+    )
+    thread.requests = requests  # type: ignore[assignment]
+    thread.agent, thread.protocol = object(), 2
+    answers = iter([RuntimeError("the agent does not answer"), {"attempts": {}}])
+
+    def call(*_):
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def connect():
+        thread.agent = object()
+
+    monkeypatch.setattr(thread, "call", call)
+    monkeypatch.setattr(thread, "connect", connect)
+    with full_log():
+        thread.serve()
+    news = [json.loads(line) for line in file.getvalue().splitlines()]
+    assert [sorted(entry) for entry in news] == [
+        ["error", "name", "news"],
+        ["attempts", "name", "news"],
+    ]
+
+
+def test_unexpected_error_of_a_thread_ends_the_bridge_even_on_a_full_disk(monkeypatch):
+    codes = []
+    monkeypatch.setattr(bridge.os, "_exit", codes.append)
+    thread = bridge.NodeThread(
+        MEMBER, "session", "http://127.0.0.1:1", "/runs", bridge.Output(io.StringIO()), [1]
+    )
+    monkeypatch.setattr(thread, "answer", lambda _: {}["op"])
+    thread.requests.put({"op": "start"})
+    with full_log():
+        thread.run()
+    assert codes == [1]

@@ -224,3 +224,12 @@ def test_machines_with_equal_host_names_are_distinct_and_labels_name_nodes():
     assert [n.name for n in two] == ["box", "box@10.0.0.2"]
     labelled = current_nodes([listed("box", "a", label="n1"), listed("box", "b", label="n2")])
     assert [n.name for n in labelled] == ["n1", "n2"]
+
+
+def test_machine_with_a_restarted_raylet_is_counted_once():
+    for order in (1, -1):
+        twice = [listed("box", "old", alive=False), listed("box", "new")][::order]
+        assert [(n.name, n.ray_id, n.alive) for n in current_nodes(twice)] == [("box", "new", True)]
+    # Ray takes a while to notice that the old one is dead: still one machine.
+    both = current_nodes([listed("box", "old"), listed("box", "new")])
+    assert [n.ray_id for n in both] == ["new"]

@@ -159,3 +159,19 @@ def test_cancelled_rollout_cancels_its_run_and_starts_no_other(store, world):
         "two_gpus": None,
         "all": None,
     }
+
+
+def test_failed_run_stops_the_rollout_with_its_reason(store, world):
+    rollout = create(store, spec())
+    world.play({"r-two-gpus": Bug(fails_with="exception")})
+    found = store.rollouts.get(rollout.id)
+    assert (found.outcome, found.reason) == (
+        "failed",
+        "stage two_gpus, its run failed: r-two-gpus: exception",
+    )
+    assert states(store, rollout) == {
+        "cpu": "passed",
+        "one_gpu": "passed",
+        "two_gpus": "failed",
+        "all": None,
+    }

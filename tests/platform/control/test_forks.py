@@ -101,3 +101,17 @@ def test_budget_for_each_parameter_counts_the_tokens_before_the_fork():
     steps, step = whole["train"]["steps"], 40
     made = fork_spec(whole, ["train.batch.sequences=2"], step=step)
     assert 2 * (steps - step) - 1 <= made.train.steps - step <= 2 * (steps - step)
+
+
+def test_fork_of_a_program_without_a_number_of_steps_may_start_at_any_step():
+    program = {"module": "mine.train", "args": {"epochs": 3}}
+    spec = load_spec({"name": "a", "trainer": program}).model_dump(mode="json")
+    assert fork_spec(spec, ["trainer.args.epochs=4"], step=10**6).trainer.args == {"epochs": 4}
+    with pytest.raises(SpecError, match="nothing would be left to train"):
+        fork_spec(spec, ["trainer.steps=5"], step=10)
+
+
+def test_state_of_a_program_cannot_be_fresh():
+    spec = load_spec({"name": "a", "trainer": {"module": "mine.train"}}).model_dump(mode="json")
+    with pytest.raises(SpecError, match="optimizer_state fresh is for Lehr's own trainer"):
+        fork_spec(spec, {}, step=10, optimizer_state="fresh")

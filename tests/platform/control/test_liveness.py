@@ -68,3 +68,8 @@ def test_copy_of_a_checkpoint_is_no_stall_and_its_end_begins_the_count():
     table.heartbeat("r-1", step=3, elapsed_s=now)
     assert table.since_step_s("r-1") == 181.0
     assert table.liveness("r-1", LIMITS) is Liveness.STALLED
+
+
+def test_a_run_before_its_first_steps_is_not_stalled():
+    assert look(1, None, None) is Liveness.OK
+    assert look(1, 10_000, None) is Liveness.OK

@@ -120,3 +120,16 @@ def test_an_excluded_node_gets_no_runs_and_reasons_name_readmit():
     assert plan([big], busy, both).reasons["big"] == (
         "waits for 8 GPUs (all 8 are busy; node n1 is excluded); next in line at priority 0"
     )
+
+
+def test_reason_names_a_node_that_has_left_and_how_it_comes_back():
+    gone = Node("n1", tuple(Gpu(i, H100) for i in range(8)), usable=False, excluded=True, left=True)
+    gang = Waiting("gang", 1, Need(16, 2))
+    assert plan([gang], [], [node("n0", 8), gone]).reasons["gang"] == (
+        "waits for 16 GPUs on 2 nodes (node n1 has left: lehr node join on n1)"
+    )
+    small = Waiting("small", 1, Need(8))
+    busy = [active("long", ("n0", tuple(range(8))))]
+    assert plan([small], busy, [node("n0", 8), gone]).reasons["small"] == (
+        "waits for 8 GPUs (all 8 are busy); next in line at priority 0"
+    )

@@ -262,3 +262,8 @@ def test_pause_for_storage_doubles_to_a_quarter_of_an_hour_whatever_the_budget()
     pauses = [retries.pause_s("disk_full", failures) for failures in (0, 1, 2, 5, 10, 5000)]
     assert pauses == [30, 30, 60, 480, 960, 960]
     assert retries.pause_s("nccl_timeout", 3) == 0
+
+
+def test_lost_lock_is_classified_as_a_busy_gpu():
+    found = classify(ExitReport(reason="lock_lost"), None)
+    assert (found.name, found.budget) == ("gpu_busy", Budget.INFRASTRUCTURE)

@@ -316,3 +316,25 @@ def test_reports_at_the_rungs_alone_give_the_same_decision(seed, rule):
 
 def test_point_key_ignores_order_and_number_type():
     assert point_key({"a": 1, "b": "x"}) == point_key({"b": "x", "a": 1.0})
+
+
+def test_tpe_continues_after_failed_trials_without_repeating_points():
+    values = {"train.seed": {"values": list(range(12))}}
+    spec = sweep(method="tpe", parameters=values, trials=12)
+    drawn = trials(spec)
+    seen = [failed(trial, cause=f"cause {trial.number}") for trial in drawn[:3]]
+    seen += [ran(trial, 2.0) for trial in drawn[3:]]
+    [point] = decide(spec, seen, stopped=False).points
+    assert point["train.seed"] not in [trial.parameters["train.seed"] for trial in seen]
+    pruned = [dataclasses.replace(ran(c, 2.0), state=RunState.PRUNED) for c in drawn]
+    assert len(decide(spec, pruned, stopped=False).points) == 1
+
+
+def test_tpe_draws_each_point_of_a_finite_space_once():
+    values = {"train.seed": {"values": list(range(13))}}
+    spec = sweep(method="tpe", parameters=values, trials=13)
+    seen = [ran(trial, 2.0) for trial in trials(spec)]
+    while points := decide(spec, seen, stopped=False).points:
+        n = len(seen) + 1
+        seen.append(ran(TrialState(n, points[0], f"r{n}", RunState.QUEUED, total_steps=100), 2.0))
+    assert sorted(trial.parameters["train.seed"] for trial in seen) == list(range(13))

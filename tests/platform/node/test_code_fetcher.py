@@ -21,6 +21,7 @@ from lehr.capsules.archive import BadArchive, SourceFile
 from lehr.node import code_cache, code_fetcher
 from lehr.node.attempt_dir import AttemptDir
 from lehr_testing.faults import kill_points
+from lehr_testing.faults.disks import small_disk
 from lehr_testing.paths import ROOT
 
 
@@ -217,3 +218,31 @@ def test_attempt_after_a_killed_fetch_trains_with_exactly_the_right_code(
         digest,
         f"{digest}.index",
     }
+
+
+def test_full_disk_is_one_clear_error_and_leaves_nothing(monkeypatch, capsys, tmp_path):
+    (tmp_path / "x.bin").write_bytes(bytes(1 << 20))
+    with (tmp_path / "large.tar").open("wb") as output:
+        sources = [SourceFile("project/x.bin", str(tmp_path / "x.bin"), False)]
+        digest, _ = archive.write(sources, output)
+    with small_disk(tmp_path / "small", megabytes=4) as disk:
+        entry = AttemptDir(str(disk.path / "attempts/r-1"))
+        Path(entry.path).mkdir(parents=True)
+        launch = {"code": digest, "server_url": "http://127.0.0.1:9", "token": "t"}
+        Path(entry.file("launch.json")).write_text(json.dumps(launch))
+        (disk.path / "code").mkdir()
+        monkeypatch.setattr(code_fetcher, "PAUSES_S", (0.0,))
+        server = FromFile(tmp_path / "large.tar")
+        monkeypatch.setattr(code_fetcher, "ServerConnection", lambda *_: server)
+        monkeypatch.setattr(sys, "argv", ["code_fetcher.py", entry.path])
+        disk.fill()
+        with pytest.raises(SystemExit):
+            code_fetcher.main()
+        assert not code_cache.ready(node(entry), digest)
+        assert left(entry) == [".lock"]
+        disk.free()
+        code_fetcher.main()
+        assert code_cache.ready(node(entry), digest)
+    [error] = capsys.readouterr().out.splitlines()
+    assert error.startswith(f"capsule {digest[:12]} could not be fetched to {disk.path}/code: ")
+    assert error.endswith("No space left on device")

@@ -134,3 +134,28 @@ def test_endless_arguments_are_refused():
     assert given(args={"a": [0] * 9_000}, style="file")
     with pytest.raises(ValidationError, match="at most 10,000"):
         given(args={"a": [0] * 9_000, "b": {str(n): n for n in range(1_000)}})
+
+
+def test_flags_have_no_value():
+    flags = {"args": {"a": True, "b": False}, "flags": ["a", "b"]}
+    assert given(**flags) == ["--a"]
+
+
+def test_hyperband_needs_a_number_of_steps():
+    hyperband = without_steps({"name": "hyperband", "min_steps": 4})
+    with pytest.raises(SpecError) as caught:
+        load_spec(hyperband)
+    [problem] = caught.value.problems
+    assert problem.path == "pruning.name"
+    assert "neither run.trainer.steps nor run.trainer.steps_arg is given" in problem.message
+    hyperband["run"]["trainer"]["steps"] = 9
+    assert load_spec(hyperband)
+    hyperband["parameters"] = {"trainer.steps": {"values": [9, None]}}
+    with pytest.raises(SpecError, match="hyperband, which needs the number of steps"):
+        load_spec(hyperband)
+
+
+def test_rollout_takes_no_program():
+    rollout = {"name": "r", "run": spec(), "stages": {"cpu": {}}}
+    with pytest.raises(SpecError, match="takes no program"):
+        load_spec(rollout)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lehr.errors import SpecError
 from lehr.examples import FOLDER, ROLLOUT_LLAMA_1B, ROLLOUT_SMALL
-from lehr.specs import RolloutSpec, RunSpec, load_spec, stages
+from lehr.specs import RolloutSpec, RunSpec, json_schema, load_spec, stages
 from lehr.specs.stages import left_out
 from lehr_testing.paths import ROOT
 from lehr_testing.properties import examples
@@ -217,3 +217,24 @@ def test_stages_of_every_valid_run_are_valid(gpus, per_gpu, steps, warmup, model
             assert 0 < stage.middle <= whole.steps
             assert whole.checkpoint.every == stage.middle
             assert stage.middle < whole.steps
+
+
+def test_run_of_one_step_is_rejected():
+    train = {**TRAIN, "steps": 1, "schedule": {}}
+    assert message(run={"train": train}) == "run.train.steps is 1; a rollout needs at least 2."
+
+
+def test_the_schema_names_stages_gates_and_paths():
+    schema = json_schema("rollout")
+    assert schema["required"] == ["name", "run"]
+    assert "name" not in schema["$defs"]["RunSpec"]["required"]
+    paths = schema["$defs"]["Stage"]["properties"]["set"]["properties"]
+    assert "train.optimizer.lr" in paths
+    assert set(schema["$defs"]["Gates"]["properties"]) == {
+        "first_loss",
+        "falling_loss",
+        "no_alerts",
+        "memory",
+        "mfu",
+        "exact_resume",
+    }

@@ -13,7 +13,7 @@ from lehr.errors import SpecError
 from lehr.specs import SweepSpec, expand, json_schema, load_spec
 from lehr.specs.search import Range, point_key, random_points, size
 from lehr.specs.sweep import STARTUP_TRIALS, Metric
-from lehr.specs.sweep_expand import value_trials
+from lehr.specs.sweep_expand import trials_at, value_trials
 from lehr_testing.properties import examples
 
 LR = {"min": 1e-5, "max": 1e-1, "distribution": "log_uniform_values"}
@@ -198,3 +198,17 @@ def test_value_that_tpe_may_draw_later_is_checked_when_the_sweep_is_read():
     assert {point["train.steps"] for point in tried} == {100, 200}
     assert {point["train.optimizer.lr"] for point in tried} >= {LR["min"], LR["max"]}
     assert value_trials(sweep(parameters=values, budget="any")) == []
+
+
+def test_invalid_point_is_rejected_when_its_trial_is_created():
+    spec = sweep(
+        parameters={"train.optimizer.lr": {"min": 1e-4, "max": 1.0}}, method="tpe", trials=3
+    )
+    with pytest.raises(SpecError) as caught:
+        trials_at(spec, [{"train.optimizer.lr": 0.1}, {"train.optimizer.lr": -1.0}], first=2)
+    [problem] = caught.value.problems
+    assert problem.path == "parameters.train.optimizer.lr"
+    assert problem.message == "train.optimizer.lr is -1.0; it must be greater than 0."
+    assert [run.name for _, run in trials_at(spec, [{"train.optimizer.lr": 0.1}], first=7)] == [
+        "s-7"
+    ]

@@ -356,3 +356,9 @@ def test_trials_may_differ_in_tokens_if_the_sweep_allows_it():
 def test_error_shows_a_value_as_yaml_on_one_line(value, shown):
     assert show(value) == shown
     assert len(shown) <= 60
+
+
+def test_recursive_value_is_shown_by_its_type():
+    endless: list = []
+    endless.append(endless)
+    assert show(endless) == "a list"
