@@ -21,8 +21,6 @@ PROGRAMS = Path(__file__).parents[1] / "lehr_testing/programs"
 @pytest.fixture
 def project(tmp_path) -> Path:
     (tmp_path / "project").mkdir()
-    (tmp_path / "project/conf").mkdir()
-    (tmp_path / "project/conf/config.yaml").write_text("{lr: 0.1, steps: 6, pause_s: 0}")
     (tmp_path / "project/input.txt").write_text("to be or not to be, that is the question. " * 50)
     prepare_chars(tmp_path / "project")
     for script in PROGRAMS.glob("*.py"):

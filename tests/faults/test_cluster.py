@@ -83,10 +83,6 @@ def pair(tmp_path_factory):
         yield pair
 
 
-def reason_to_wait(pair, run):
-    return next((one.reason for one in pair.client.queue() if one.run_id == run.id), None)
-
-
 def test_node_joins_the_new_head_by_itself_and_its_training_goes_on(pair):
     run = pair.on_beta("head-replaced", steps=600)
     pair.alpha.lehr("down", "--keep-runs")
@@ -110,20 +106,6 @@ def test_run_on_both_machines_is_saved_by_lehr_down_and_resumes_after_lehr_up(pa
     assert any("it was stopped by lehr down, and saved" in event.message for event in run.events())
     assert run.attempt == 2
     assert {gpu.node for gpu in run.detail.placement} == {"alpha", "beta"}
-    assert pair.steps(run) == list(range(1, 101))
-
-
-def test_run_on_both_machines_waits_for_the_one_that_has_left(pair):
-    run = pair.on_both("one-left", steps=100)
-    assert pair.beta.lehr_json("node", "leave")["killed"] == 0
-    waits = "waits for 4 GPUs on 2 nodes (node beta has left: lehr node join on beta)"
-    until(lambda: reason_to_wait(pair, run) == waits, within_s=120, what=f"the reason: {waits}")
-    moves = [event.message for event in run.events() if event.kind == "transition"]
-    assert moves[-1] == "running -> queued: it was stopped by lehr node leave, and saved"
-    pair.join("--gpus", "4", check=False)
-    until_nodes(pair.client, "alpha", "beta", within_s=400)
-    pair.ends(run)
-    assert run.attempt == 2
     assert pair.steps(run) == list(range(1, 101))
 
 

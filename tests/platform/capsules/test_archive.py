@@ -27,6 +27,27 @@ def packed(path: Path, sources: list[SourceFile]) -> str:
     return digest
 
 
+def header(kind: bytes, content: bytes, size: int | None = None) -> bytes:
+    found = tarfile.TarInfo("project/a")
+    found.type, found.size = kind, len(content) if size is None else size
+    return found.tobuf(tarfile.GNU_FORMAT) + content + b"\0" * (-len(content) % 512)
+
+
+PLAIN = header(tarfile.REGTYPE, b"")
+
+
+ODD_HEADERS = {
+    "endless_names": header(tarfile.GNUTYPE_LONGNAME, b"project/a\0") * 3000 + PLAIN,
+    "endless_pax": header(tarfile.XHDTYPE, b"13 comment=x\n") * 3000 + PLAIN,
+    "large_header": header(tarfile.XHDTYPE, b"5004 comment=" + b"x" * 4990 + b"\n") + PLAIN,
+    "for_all": header(tarfile.XGLTYPE, b"13 comment=x\n") + PLAIN,
+    "negative_size": header(tarfile.REGTYPE, b"", size=-1),
+    "before_the_file": header(tarfile.REGTYPE, b"", size=-4096),
+    "name_is_not_utf8": header(tarfile.GNUTYPE_LONGNAME, b"project/\xff\0") + PLAIN,
+    "negative_pax_size": header(tarfile.XHDTYPE, b"11 size=-1\n") + PLAIN,
+}
+
+
 def test_same_files_give_the_same_digest_whatever_their_times_and_order(tmp_path):
     one = packed(tmp_path / "1.tar", tree(tmp_path / "a", x="1", y="2"))
     two = packed(tmp_path / "2.tar", list(reversed(tree(tmp_path / "b", x="1", y="2"))))
@@ -122,4 +143,12 @@ def test_file_that_is_no_archive_is_refused(tmp_path, content):
     path = tmp_path / "1.tar"
     path.write_bytes(content)
     with pytest.raises(BadArchive, match="not a capsule"):
+        archive.members(path)
+
+
+@pytest.mark.parametrize("case", ODD_HEADERS)
+def test_header_that_would_take_memory_or_lead_astray_is_refused(tmp_path, case):
+    path = tmp_path / "1.tar"
+    path.write_bytes(ODD_HEADERS[case] + b"\0" * 1024)
+    with pytest.raises(BadArchive):
         archive.members(path)

@@ -257,3 +257,26 @@ def test_trainer_that_was_installed_as_links_is_collected(checkout, tmp_path):
     (checkout / "linked.py").symlink_to(tmp_path / "cache.py")
     assert len(trainer_sources()) == 2
     refuse_unfit_trainer(trainer_sources(), Code())
+
+
+@pytest.mark.parametrize("root", ["a\0b", "x" * 300, "loop"])
+def test_root_that_cannot_be_a_folder_is_refused(project, root):
+    (project / "loop").symlink_to("loop")
+    assert "code.root" in refused(project, root=root, include=["."])
+
+
+@pytest.mark.parametrize("line", ["-r other.txt", "-e .", "./libs/mine", "-c limits.txt"])
+def test_environment_that_names_other_files_is_refused(project, line):
+    (project / "requirements.txt").write_text(f"numpy\n{line}\n")
+    text = refused(project, environment="requirements.txt")
+    assert f"requirements.txt names another file or folder: {line!r}" in text
+
+
+def test_trainer_that_is_too_large_names_its_largest_files(checkout):
+    with (checkout / "model.bin").open("wb") as file:
+        file.truncate(150_000_000)
+    with pytest.raises(SpecError) as caught:
+        refuse_unfit_trainer(trainer_sources(), Code())
+    assert "lehr_trainer/model.bin (150.0 MB)" in str(caught.value)
+    assert f"{checkout.parent}, has 2 files" in str(caught.value)
+    refuse_unfit_trainer(trainer_sources(), Code(limit_mb=200))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lehr.checkpoints.copies import Copy, Folder, digest_of, whole
+from lehr.checkpoints.copies import Copy, Folder, digest_of, verify_folder, whole
 from lehr.control.copy_retention import copies_to_remove
 from lehr.node.fetcher import fetch
 from lehr.specs.storage_url import normalised, open_place
@@ -223,3 +223,14 @@ def test_verification_stops_between_pieces_once_nobody_waits():
     with pytest.raises(BadCheckpoint, match="nobody waits"):
         digest_of(pieces, stopped)
     assert list(pieces) == [b"three"]
+
+
+def test_a_damaged_folder_is_not_copied(place: str, tmp_path: Path) -> None:
+    folder = tmp_path / "step-00000010"
+    make_checkpoint(folder, step=10)
+    (folder / "model.safetensors").write_bytes(b"y" * 1000)
+    with pytest.raises(BadCheckpoint, match="it is not copied"):
+        copied(place, folder)
+    assert Copy(f"{place}/run/{folder.name}").known() is None
+    with pytest.raises(BadCheckpoint, match="SHA-256"):
+        verify_folder(folder)

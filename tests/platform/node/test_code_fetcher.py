@@ -18,7 +18,7 @@ import pytest
 from lehr import killpoints
 from lehr.capsules import archive
 from lehr.capsules.archive import BadArchive, SourceFile
-from lehr.node import code_cache, code_fetcher
+from lehr.node import code_cache, code_fetcher, procfs
 from lehr.node.attempt_dir import AttemptDir
 from lehr_testing.faults import kill_points
 from lehr_testing.faults.disks import small_disk
@@ -246,3 +246,25 @@ def test_full_disk_is_one_clear_error_and_leaves_nothing(monkeypatch, capsys, tm
     [error] = capsys.readouterr().out.splitlines()
     assert error.startswith(f"capsule {digest[:12]} could not be fetched to {disk.path}/code: ")
     assert error.endswith("No space left on device")
+
+
+def test_what_a_killed_fetcher_has_left_is_removed_by_the_next(entry, capsule):
+    digest, server = capsule
+    base = Path(node(entry)) / "code"
+    (base / ".0123456789abcdef").mkdir(parents=True)
+    (base / ".0123456789abcdef" / "y.py").write_text("half")
+    (base / ".0123456789abcdef.tar").write_text("half")
+    code_fetcher.fetch(entry, digest, server)
+    assert sorted(left(entry)) == sorted([".lock", digest, f"{digest}.index"])
+
+
+def test_capsule_that_was_unpacked_before_the_machine_started_is_fetched_again(
+    entry, capsule, monkeypatch
+):
+    digest, server = capsule
+    code_fetcher.fetch(entry, digest, server)
+    monkeypatch.setattr(procfs, "boot_id", lambda: "another")
+    assert not code_cache.ready(node(entry), digest)
+    code_fetcher.fetch(entry, digest, server)
+    assert server.count == 2
+    assert sorted(left(entry)) == sorted([".lock", digest, f"{digest}.index"])

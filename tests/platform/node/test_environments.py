@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,31 @@ def test_node_without_uv_names_it(project, tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda _name: None)
     with pytest.raises(BuildFailed, match="this node has no uv"):
         environment_builder.find_uv()
+
+
+def test_attempts_that_start_together_build_it_once(project, tmp_path):
+    name, said = wants(project, "lehr-dummy==1.0"), []
+    with ThreadPoolExecutor(3) as pool:
+        made = pool.map(
+            lambda _: build(str(tmp_path / "node"), str(project), name, said.append), range(3)
+        )
+        assert len(set(made)) == 1
+    assert len([one for one in said if one.startswith("building")]) == 1
+
+
+def test_lock_of_uv_is_built_from_both_of_its_files(project, tmp_path):
+    wheels = tmp_path / "wheels"
+    (project / "pyproject.toml").write_text(
+        '[project]\nname = "mine"\nversion = "1"\nrequires-python = ">=3.11"\n'
+        'dependencies = ["lehr-dummy<2"]\n'
+        f'[tool.uv]\nno-index = true\nfind-links = ["{wheels}"]\n'
+    )
+    uv = environment_builder.find_uv()
+    subprocess.run([uv, "lock", "--project", str(project)], check=True, capture_output=True)
+    node = str(tmp_path / "node")
+    key = build(node, str(project), "uv.lock", quiet)
+    assert (
+        in_environment(tmp_path / "node", key, "import lehr_dummy as d; print(d.VERSION)") == "1.0"
+    )
+    (project / "pyproject.toml").open("a").write("\n")
+    assert environments.key(str(project), "uv.lock") != key

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import platform
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
+
+import pytest
 
 from lehr.node import facts, gpu_inventory
 from lehr.node.gpu_inventory import GpuInfo, gpu_problem, node_gpus
@@ -36,3 +40,20 @@ def test_gpus_that_cuda_visible_devices_hides_are_a_problem(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-1,MIG-2")
     assert node_gpus(2) == []
     assert "CUDA_VISIBLE_DEVICES=MIG-1,MIG-2" in gpu_problem(2, [])
+
+
+def test_free_space_of_a_folder_that_is_missing_is_that_of_its_parent(tmp_path):
+    free = facts.free_bytes(tmp_path)
+    # Other tests write meanwhile.
+    assert facts.free_bytes(tmp_path / "a" / "b") == pytest.approx(free, rel=0.05)
+
+
+def test_another_program_at_the_address_is_a_problem():
+    other = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+    threading.Thread(target=other.serve_forever, daemon=True).start()
+    try:
+        found = facts.server_problem(f"http://127.0.0.1:{other.server_port}")
+    finally:
+        other.shutdown()
+        other.server_close()
+    assert "answers it with status 501" in found

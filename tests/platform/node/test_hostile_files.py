@@ -17,6 +17,7 @@ from lehr.curve_files.text import csv_points
 from lehr.node import exit_report, procfs, shipper
 from lehr.node.agent import Agent
 from lehr.node.attempt_dir import AttemptDir
+from lehr.node.shipper import Shipper
 from lehr.programs.keeper import Keeper
 from lehr.programs.log_tail import LogTail
 from lehr.programs.program_dir import ProgramDir, read_program
@@ -154,3 +155,17 @@ def test_pipe_in_place_of_a_file_of_a_run_is_not_opened(tmp_path, reader):
     (tmp_path / "attempt-1/work").mkdir(parents=True)
     os.mkfifo(tmp_path / "attempt-1" / name)
     assert read(tmp_path / "attempt-1") == expected
+
+
+def test_shipper_reads_steps_from_any_lines():
+    shipper = Shipper.__new__(Shipper)
+    shipper.step = None
+    for kind in hostile.KINDS:
+        for what, line in hostile.lines(kind):
+            shipper.note_step(line)
+            # The limits of a heartbeat's step: another one would be rejected.
+            assert shipper.step is None or 0 <= shipper.step <= 1 << 60, what
+    nested = NESTED[-1].replace("a", "step").encode()
+    odd = (b'["step"]', b'"step"', b'{"step": true}', b'{"step": -1}', nested)
+    shipper.note_step(b"\n".join([b'{"step": 4}', *odd, b""]))
+    assert shipper.step == 4

@@ -6,6 +6,7 @@ import json
 import time
 from pathlib import Path
 
+from lehr.node import procfs, shipper
 from lehr.node.attempt_dir import AttemptDir
 from lehr.node.shipper import REJECTED_S, Shipper
 from lehr.node.torchrun import Gang
@@ -112,3 +113,29 @@ def test_ended_attempt_that_the_server_rejects_for_a_week_is_given_up(tmp_path):
     assert sender.entry.delivered
     sender.rejected_since = None
     assert not sender.gives_up()
+
+
+def test_shipper_of_a_deleted_run_reports_the_exit_without_streams(tmp_path, monkeypatch):
+    server, sender = shipper_of(
+        tmp_path, reply(b'{"offsets": {}}'), reply(b"{}", b"410 Gone"), reply(b'{"closed": true}')
+    )
+    entry = sender.entry
+    (tmp_path / "run-1" / "exit.json").write_text('{"code": 0}')
+    monkeypatch.setattr(procfs, "send", lambda pid, number: True)
+    assert sender.work()
+    server.listener.close()
+    assert b"PUT" in server.requests[1]
+    report = json.loads(server.requests[2].partition(b"\r\n\r\n")[2])
+    assert report == {"exit": {"code": 0}, "sizes": {}, "node_rank": 0}
+    assert entry.stop_level() == ("kill", "its run was deleted")
+
+
+def test_server_that_knows_the_attempt_again_gets_the_rest(tmp_path, monkeypatch):
+    monkeypatch.setattr(shipper, "BACKOFF_S", (0.0, 0.0))
+    rest = [b'{"offsets": {}}', b'{"offset": 7}', b'{"closed": true}']
+    server, sender = shipper_of(tmp_path, REJECTED, *map(reply, rest))
+    (tmp_path / "run-1" / "exit.json").write_text('{"code": 0}')
+    sender.run()
+    server.listener.close()
+    assert requested(server) == ["streams", "streams", "launcher.log?offset=0", "exit"]
+    assert sender.rejected_since is None

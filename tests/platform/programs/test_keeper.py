@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from lehr.node import procfs
 from lehr.programs import saves
 from lehr.programs.keeper import Keeper
 from lehr.programs.program_dir import ProgramDir
@@ -193,3 +195,60 @@ def test_linked_data_are_no_part_of_what_a_program_saves(tmp_path):
     assert held.found == ["checkpoint"]
     [folder] = held.place.attempt_dir.rglob("step-*")
     assert {p.name for p in folder.iterdir()} == {"manifest.json", "out%2Fckpt.pt", "out%2Fbigger"}
+
+
+@pytest.mark.timeout(60)
+def test_of_the_checkpoints_that_wait_for_a_copy_as_many_as_are_kept_remain(tmp_path, hold):
+    held = Kept(tmp_path, Program(script="t.py", steps=1, keep=2))
+    for step in range(1, 6):
+        held.save(step)
+    hold.unlink()
+    assert held.found.count("checkpoint_late") == 2
+    assert [one.step for one in held.records if one.kind == "checkpoint"] == [1, 4, 5]
+
+
+@pytest.mark.timeout(60)
+def test_copy_that_is_given_up_leaves_no_process_and_no_draft(tmp_path, hold):
+    held = Kept(tmp_path, Program(script="t.py", steps=1))
+    held.save(1)
+    held.save(2)
+    until(lambda: held.drafts, within_s=30, what="a draft")
+    held.keeper.give_up()
+    assert held.drafts == []
+    assert held.found == ["checkpoint_late"] * 2
+    until(lambda: not procfs.children(os.getpid()), within_s=30, what="the end of its process")
+
+
+def test_program_that_never_stops_changing_its_checkpoints_gets_a_few_warnings(tmp_path):
+    held = Kept(tmp_path, Program(script="t.py", steps=1))
+    (held.place.folder / "a.txt").write_text("x")
+    for step in range(100):
+        held.keeper.request(str(held.place.folder / "a.txt"), step, {".": (0, 0)})
+    assert held.found == ["checkpoint_changed"] * 20
+
+
+def test_files_that_are_saved_faster_than_they_settle_are_named_once(tmp_path):
+    held = Kept(tmp_path, Program(script="t.py", saves=["a.txt"]))
+    for number in range(60):
+        (held.place.folder / "a.txt").write_text("x" * min(number, 40))
+        os.utime(held.place.folder / "a.txt", (number, number))
+        held.keeper.look(lambda: None)
+        assert held.found == ["checkpoint_restless"] * (number >= 50)
+
+
+def test_copy_for_which_there_is_no_process_is_named_and_leaves_no_descriptor(
+    tmp_path, monkeypatch
+):
+    held = Kept(tmp_path, Program(script="t.py", steps=1))
+    before = len(list(Path("/proc/self/fd").iterdir()))
+
+    def fork() -> int:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fork", fork)
+        held.save(1)
+        assert held.found == ["checkpoint_failed"]
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    held.save(2)
+    assert held.found == ["checkpoint_failed", "checkpoint"]

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from lehr.node import attempt_code
+from lehr.programs import saves
 from lehr.programs.saves import keep, restore, saved_in
 from lehr_trainer.contract.manifest import read_manifest
 
@@ -89,3 +90,16 @@ def test_checkpoint_without_room_is_refused_before_anything_is_written(base, tmp
     with pytest.raises(OSError, match=r"it takes 0\.00 GB, and 0\.00 GB are free"):
         keep(base, saved_in(base, [base]), target, step=1, tokens=0, reason="program")
     assert [path.name for path in tmp_path.iterdir()] == ["work"]
+
+
+def test_more_files_than_a_checkpoint_may_have_are_refused(base, tmp_path, monkeypatch):
+    monkeypatch.setattr(saves, "MOST_FILES", 3)
+    for number in range(4):
+        (base / f"{number}.pt").write_bytes(b"weights")
+    target = tmp_path / "step_1"
+    with pytest.raises(OSError, match="it has 4 files; the limit is 3"):
+        keep(base, saved_in(base, [base]), target, step=1, tokens=0, reason="schedule")
+    assert [path.name for path in tmp_path.iterdir()] == ["work"]
+    (base / "0.pt").unlink()
+    keep(base, saved_in(base, [base]), target, step=1, tokens=0, reason="schedule")
+    assert len(read_manifest(target).files) == 3

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lehr_testing.program_attempts import Attempts
+from lehr.node.project_data import described
+from lehr_testing.program_attempts import Attempts, prepare_chars
 from lehr_testing.tfevents import scalar, version, write
 from lehr_testing.waiting import until
 from lehr_trainer.contract import layout
@@ -227,3 +228,24 @@ def test_records_of_the_real_wandb_are_read_at_the_latest_at_the_end(attempts):
     """)
     assert attempts.train(wandb="records") == 0
     assert [step for step, _ in attempts.series("train/loss")] == [1, 2, 3]
+
+
+def test_script_of_nanogpt_is_recorded_and_saved(attempts):
+    source = Path(__file__).parents[2] / "lehr_testing/programs"
+    attempts.write((source / "nano.py").read_text())
+    prepare_chars(attempts.root)
+    program = {
+        "data": ["data"],
+        "data_files": {"data": described(str(attempts.root), "data", ())},
+        "args": {"device": "cpu", "compile": False, "max_iters": 12, "wandb_log": True},
+        "steps": None,
+        "steps_arg": "max_iters",
+        "saves": ["out/ckpt.pt"],
+    }
+    assert attempts.train(**program) == 0, attempts.output
+    assert [step for step, _ in attempts.series("train/loss")] == [0, 4, 8, 12]
+    assert [step for step, _ in attempts.series("val/loss")] == [0, 4, 8, 12]
+    assert attempts.series("program/mfu")[0] == (0, -100.0)
+    assert not attempts.series("mfu")
+    assert attempts.codes == []
+    assert [(c.step, c.reason) for c in attempts.records("checkpoint")] == [(12, "declared")]
