@@ -229,3 +229,11 @@ def test_dated_backups_are_rotated_and_nothing_else_is_removed(
         "20200101T000000Z",
         "mine",
     ]
+
+
+def test_home_in_use_is_neither_restored_nor_rebuilt_by_another_process(
+    store: Store, tmp_path: Path
+) -> None:
+    recorded_run(store)
+    with pytest.raises(Exception, match="already open"):
+        backup.rebuild(store.home)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import shutil
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -132,3 +134,24 @@ def test_run_of_an_older_lehr_is_named_by_its_id_and_one_without_a_folder_is_lef
     run = bench.store.runs.get(old[:-2])
     assert (run.name, run.spec["train"]) == (old[:-2], trained_by)
     assert (bench.home / "replica" / bare / "events.jsonl").is_file()
+
+
+def test_interrupted_copy_of_a_stream_is_no_stream_and_a_link_is_left_out(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt = trained(bench, "one")
+    folder = homes.runs_dir(bench.home) / attempt[:-2] / "attempt-1"
+    (folder / "rank-0.log").write_text("all of it\n")
+    (folder / "newest.log").symlink_to("rank-0.log")
+
+    def copy_a_part(source: IO[bytes], target: IO[bytes]) -> None:
+        target.write(source.read(3))
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copyfileobj", copy_a_part)
+        with pytest.raises(OSError, match="No space left"):
+            lose_and_rebuild(bench)
+    backup.rebuild(bench.home)
+    assert (bench.home / "replica" / attempt / "rank-0.log").read_text() == "all of it\n"
+    assert not (bench.home / "replica" / attempt / "newest.log").exists()

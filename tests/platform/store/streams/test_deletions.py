@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from lehr.control.lifecycle import RunState
-from lehr.errors import Fenced
+from lehr.errors import Fenced, NotFound
 from lehr.store import Store
+from lehr.store.streams import replication
 from lehr_testing.api import end
 from lehr_testing.stores import fresh_store, ingest, metrics, new_attempt, next_attempt
 
@@ -69,3 +70,17 @@ def test_run_that_is_deleted_while_an_append_looks_it_up_is_closed_for_the_next_
         store.streams.append(f"{run_id}-1", "rank-0.log", 0, b"late\n")
         with pytest.raises(Fenced, match="was deleted"):
             store.streams.append(f"{run_id}-1", "rank-0.log", 5, b"later\n")
+
+
+def test_memory_of_attempts_that_sent_streams_is_limited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replication, "_KNOWN", 3)
+    with fresh_store(tmp_path) as store:
+        attempts = [new_attempt(store, f"r{number}").id for number in range(6)]
+        for _ in range(2):
+            for attempt in attempts:
+                ingest(store, attempt, metrics(1, train_loss=1.0))
+        assert len(store.streams._open) == 3
+        with pytest.raises(NotFound):
+            store.streams.append("nothing-1", "rank-0.log", 0, b"x")

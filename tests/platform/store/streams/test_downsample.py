@@ -14,6 +14,7 @@ from lehr.store.streams.downsample import reduce, smooth
 from lehr_testing.properties import examples
 from lehr_testing.stores import (
     ingest,
+    losses,
     metrics,
     new_attempt,
 )
@@ -114,3 +115,15 @@ def test_smoothing_is_applied_before_range_and_buckets(store: Store) -> None:
     assert series.low is not None
     inside = expected[499 : series.step[0]]
     assert series.low[0] == pytest.approx(min(inside))
+
+
+def test_zoom_downsamples_the_range_again(store: Store) -> None:
+    attempt = new_attempt(store)
+    ingest(store, attempt.id, *losses(*range(1, 3001)))
+    zoomed = store.series.read(attempt.run_id, "train/loss", points=50, first=1000, last=1040)
+    assert zoomed.exact
+    assert zoomed.step == list(range(1000, 1041))
+    near = store.series.read(attempt.run_id, "train/loss", points=50, first=1000, last=1999)
+    assert (near.total_points, len(near.step), near.step[-1]) == (1000, 50, 1999)
+    none = store.series.read(attempt.run_id, "train/loss", first=5000)
+    assert (none.total_points, none.x) == (0, [])

@@ -92,3 +92,24 @@ def test_reserve_of_a_small_disk_is_a_share_of_it(
     else:
         with pytest.raises(StoreUnavailable):
             limits.require_room(tmp_path)
+
+
+def test_all_logs_of_an_attempt_share_a_cap_and_small_ones_are_always_stored(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LOGS_CAP", 10)
+    monkeypatch.setattr(limits, "SMALL_LOG", 3)
+    attempt = new_attempt(store).id
+    for name, data in (
+        ("rank-0.log", b"0123456"),
+        ("rank-1.log", b"0123456"),
+        ("rank-2.log", b"012"),
+    ):
+        assert store.streams.append(attempt, name, 0, data) == len(data)
+    store.streams.append(attempt, EVENTS, 0, metrics(1, train_loss=2.0))
+    stored = {stream.name: stream.stored for stream in store.streams.of_attempt(attempt)}
+    assert {name: size for name, size in stored.items() if name != EVENTS} == {
+        "rank-0.log": 7,
+        "rank-1.log": 3,
+        "rank-2.log": 3,
+    }
