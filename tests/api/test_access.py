@@ -402,8 +402,8 @@ def test_request_that_the_store_could_not_write_waits_for_no_second_write(api, m
     def locked(*_, **__):
         raise StoreUnavailable("lehr.db could not be written: database is locked.")
 
-    assert client.put("/api/v1/views/mine", json={"query": ""}).status_code == 200
-    monkeypatch.setattr(api.store.saved_views, "put", locked)
-    answer = client.put("/api/v1/views/mine", json={"query": "x"})
+    assert client.put("/api/v1/quotas/mine", json={"gpus": 2}).status_code == 200
+    monkeypatch.setattr(api.store.quotas, "put", locked)
+    answer = client.put("/api/v1/quotas/mine", json={"gpus": 3})
     assert (answer.status_code, answer.json()["code"]) == (503, "store_unavailable")
     assert audited == [200]

@@ -1,4 +1,4 @@
-"""Notes on runs, sweeps and rollouts, and saved views: kept, found, edited, by every face."""
+"""Notes on runs, sweeps and rollouts: kept, found, edited, by every face."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 from lehr.client import Client
-from lehr.errors import NotFound, UserError
-from lehr.store.records import saved_views
 from lehr_testing import rollouts
 from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, TOKEN, served
 from lehr_testing.cli import call
@@ -66,24 +64,3 @@ def test_command_shows_replaces_and_removes_a_note(lehr, command) -> None:
     command("note", "one", "--clear")
     assert lehr.run("one").note == ""
     assert "both given" in command("note", "one", "x", "--clear").stderr
-
-
-def test_views_are_saved_replaced_listed_and_removed(lehr, monkeypatch) -> None:
-    lehr.put_view("hot", "filter=loss>5&sort=loss")
-    lehr.put_view("all mine", "filter=tag:me")
-    lehr.put_view("hot", "filter=loss>6")
-    assert [(one.name, one.query) for one in lehr.views()] == [
-        ("all mine", "filter=tag:me"),
-        ("hot", "filter=loss>6"),
-    ]
-    with pytest.raises(NotFound, match="Did you mean hot"):
-        lehr.delete_view("hott")
-    lehr.delete_view("hot")
-    assert [view.name for view in lehr.views()] == ["all mine"]
-    for name, query in ((" x", "a=1"), ("x", "a b"), ("x", "?a=1"), ("x", "javascript:1#x")):
-        with pytest.raises(UserError):
-            lehr.put_view(name, query)
-    monkeypatch.setattr(saved_views, "MOST", 1)
-    with pytest.raises(UserError, match="1 saved views, the maximum"):
-        lehr.put_view("another", "")
-    lehr.put_view("all mine", "")

@@ -32,7 +32,6 @@ from lehr.schemas.code import CapsuleView, CodeDiff
 from lehr.schemas.rollouts import RolloutDetail, RolloutView
 from lehr.schemas.runs import RunDetail, RunView
 from lehr.schemas.sweeps import SweepDetail, SweepView
-from lehr.schemas.views import SavedView, SavedViews
 from lehr.specs.overrides import Overrides
 
 if TYPE_CHECKING:
@@ -247,22 +246,6 @@ class Client(RefMethods, AdminMethods, ClusterMethods):
         return [Rollout(self.transport, view) for view in views]
 
     # --- the rest --------------------------------------------------------------------------
-
-    def views(self) -> list[SavedView]:
-        """Return the saved views of the runs page, by name."""
-        return SavedViews.model_validate_json(self.transport.get("/views")).views
-
-    def put_view(self, name: str, query: str) -> SavedView:
-        """Save a view of the runs page, or replace the one of that name.
-
-        ``query`` is the query of the page's address, without its question mark.
-        """
-        answer = self.transport.put(f"/views/{quote(name, safe='')}", {"query": query})
-        return SavedView.model_validate_json(answer)
-
-    def delete_view(self, name: str) -> None:
-        """Remove a saved view."""
-        self.transport.delete(f"/views/{quote(name, safe='')}")
 
     def code(self, ref: str) -> CapsuleView:
         """Return the files of a capsule: by its digest or the beginning of one, or of a run."""

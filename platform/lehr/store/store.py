@@ -31,7 +31,6 @@ from lehr.store.records.requests import Requests
 from lehr.store.records.rollout_progress import RolloutProgress
 from lehr.store.records.rollouts import Rollouts
 from lehr.store.records.runs import Runs
-from lehr.store.records.saved_views import SavedViewRecords
 from lehr.store.records.sweep_progress import SweepProgress
 from lehr.store.records.sweeps import Sweeps
 from lehr.store.records.transitions import Transitions
@@ -57,7 +56,7 @@ class Store:
     """All records of a home. Each part of the store reads and writes one kind of record.
 
     ``runs``, ``attempts``, ``transitions``, ``requests``, ``checkpoints``, ``sweeps``,
-    ``sweep_progress``, ``rollouts``, ``rollout_progress``, ``nodes``, ``saved_views``,
+    ``sweep_progress``, ``rollouts``, ``rollout_progress``, ``nodes``,
     ``quotas``, ``access_tokens``, ``audit`` and ``idempotency`` use
     ``lehr.db``. ``streams``, ``logs``, ``events`` and ``series`` use the
     replica and its index. ``event_applier`` applies the events of a stream to ``lehr.db``.
@@ -143,7 +142,6 @@ class Store:
         self.rollouts = Rollouts(db, clock)
         self.rollout_progress = RolloutProgress(db, clock)
         self.nodes = Nodes(db, clock)
-        self.saved_views = SavedViewRecords(db, clock)
         self.quotas = QuotaRecords(db, clock)
         self.access_tokens = AccessTokenRecords(db, clock)
         self.audit = AuditRecords(db, clock)

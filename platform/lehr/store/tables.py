@@ -204,17 +204,6 @@ class RolloutRow(SQLModel, table=True):
     archived: bool = False
 
 
-class SavedViewRow(SQLModel, table=True):
-    """A view of the runs page under a name."""
-
-    __tablename__ = "saved_views"
-
-    name: str = Field(primary_key=True)
-    query: str
-    """The query of the page's address."""
-    saved_at: float
-
-
 class QuotaRow(SQLModel, table=True):
     """The most GPUs that a project's runs hold at a time."""
 

@@ -32,7 +32,7 @@ from lehr_trainer.files import open_regular
 UNKNOWN = (
     "sweeps and rollouts (their runs are there; no further trial starts)",
     "runs that never started, requests to runs, retries that are used, copies of checkpoints",
-    "people's tokens, the audit, quotas, maintenance windows, excluded nodes, saved views",
+    "people's tokens, the audit, quotas, maintenance windows, excluded nodes",
 )
 """What no other file says."""
 _ACTOR = "lehr db rebuild"

@@ -267,18 +267,3 @@ def test_tokens_limited_to_projects_end_with_the_limit(tmp_path: Path) -> None:
         assert ended.revoked_at == 2.5
         with pytest.raises(UserError, match="revoked"):
             tokens.rotate("one", "new")
-
-
-@pytest.mark.parametrize("revision", ["0012", "0014"])
-def test_saved_views_of_older_files_are_kept(tmp_path: Path, revision: str) -> None:
-    older_file(tmp_path / "lehr.db", revision)
-    with sqlite3.connect(tmp_path / "lehr.db") as raw:
-        raw.execute(
-            "INSERT INTO saved_views (name, query, saved_at) VALUES ('v', 'sort=loss', 2)"
-            if revision == "0012"
-            else "INSERT INTO saved_views (projects, name, query, saved_at)"
-            " VALUES ('mine', 'v', 'sort=name', 1), ('', 'v', 'sort=loss', 2)"
-        )
-    with Store.open(tmp_path) as store:
-        [view] = store.saved_views.all()
-        assert (view.name, view.query, view.saved_at) == ("v", "sort=loss", 2)

@@ -621,9 +621,3 @@ export interface SweepFigure {
   svg: string;
   importance: Record<string, number>;
 }
-
-export interface SavedView {
-  name: string;
-  query: string;
-  saved_at: number;
-}

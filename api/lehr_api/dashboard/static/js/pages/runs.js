@@ -16,7 +16,6 @@ import { runsKeys } from "../runs/keyboard.js";
 import { fits, RunList } from "../runs/list.js";
 import { drawOptions } from "../runs/options.js";
 import { Rows } from "../runs/rows.js";
-import { installSavedViews } from "../runs/saved_views.js";
 import { Selection } from "../runs/selection.js";
 import { markOf, pressed, textOf } from "../runs/sorting.js";
 import { state } from "../runs/state.js";
@@ -374,7 +373,6 @@ const fetchConfigs = throttled(() => loadConfigs().catch(() => undefined), 250);
 const refreshSweeps = throttled(() => loadSweeps().then(() => redraw()).catch(() => undefined), 2000);
 
 installPage();
-installSavedViews(byId("runs-options"));
 listFilter(() => setFilter(input.value));
 const wanted = read("curves");
 showCurves(wanted === null ? memory.get("curves-beside", innerWidth >= WIDE) : wanted === "1");
