@@ -16,7 +16,7 @@ from lehr.services.cancel import cancel_run
 from lehr.services.checkpoints import order_checkpoint
 from lehr.services.pause import pause_run, resume_run
 from lehr.services.retry import retry_run
-from lehr.specs import dump_yaml, stored
+from lehr.specs import dump_yaml
 from lehr_api.deps import ChangedRun, FoundRun, IdempotencyHeader, ListQueryDep, ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses, text_responses
@@ -98,7 +98,7 @@ def show(run: FoundRun, services: ServicesDep) -> RunDetail:
 )
 def config(run: FoundRun) -> Response:
     """Return the resolved training config: the run can be repeated from it alone."""
-    return Response(dump_yaml(stored.config(run.spec)), media_type="application/yaml")
+    return Response(dump_yaml(run.stored.config), media_type="application/yaml")
 
 
 _ACT = problem_responses(404, 409)

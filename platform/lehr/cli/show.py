@@ -200,13 +200,13 @@ def mirror_text(mirror: WandbView | None) -> str:
 
 
 def _facts(view: RunDetail) -> list[tuple[str, str]]:
-    from lehr.specs import stored
+    from lehr.specs.stored import StoredSpec
 
     latest = {name: value.value for name, value in view.latest.items()}
     rss = latest.get("memory/rss_bytes")
     git = view.provenance.get("git") or {}
     commit = str(git.get("commit") or "")[:12]
-    seed = stored.seed(view.spec)
+    seed = StoredSpec(view.spec).seed
     gpus = f"{view.gpus} x {view.gpu_type or 'any GPU'}" if view.gpus else "none: a node's CPU"
     places = ", ".join(f"{gpu.node}:{gpu.gpu}" for gpu in view.placement)
     facts = [

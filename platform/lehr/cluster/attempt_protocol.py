@@ -85,9 +85,9 @@ class AttemptProtocol:
         given = orders(situation(run), run.checkpoint_seq, fenced=fenced, keep=keep)
         decides = not fenced and heartbeat_decides(
             running=run.state == RunState.RUNNING.value,
-            time_limit_s=run.spec.get("time_limit_s"),
+            time_limit_s=run.stored.time_limit_s,
             elapsed_s=elapsed_s,
-            stall_limit_s=run.spec.get("stall_limit_s"),
+            stall_limit_s=run.stored.stall_limit_s,
             since_contact_s=self._heartbeats.since_contact_s(attempt_id),
         )
         self._heartbeats.heartbeat(

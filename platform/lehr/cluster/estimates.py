@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from lehr.cluster.heartbeats import HeartbeatTable
-from lehr.specs import stored
 from lehr.store.tables import Attempt, RunRow
 
 KEPT_S = (30.0, 600.0)
@@ -51,7 +50,7 @@ class Estimates:
         if step is None or step_s is None:
             return None
         try:
-            steps = stored.total_steps(run.spec)
+            steps = run.stored.total_steps
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
             # One spec that cannot be read must not stop the tick of all runs.
             return None

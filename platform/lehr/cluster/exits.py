@@ -38,7 +38,7 @@ def ended_attempt(
         desired=now.wanted,
         report=exit_report(note),
         finished=finished_report(
-            attempt.finished or note.get("finished"), program=run.spec.get("trainer") is not None
+            attempt.finished or note.get("finished"), program=bool(run.stored.program)
         ),
         budgets=Budgets.left(run.spec["retries"], used),
         spent=spent,
@@ -47,7 +47,7 @@ def ended_attempt(
         over_time_limit=now.over_time_limit,
         preempted=now.preempted,
         node_ends=now.node_ends,
-        time_limit_s=run.spec.get("time_limit_s"),
+        time_limit_s=run.stored.time_limit_s,
         message=request_message(store, run),
         delivered=not attempt.open or bool(note.get("synthetic")),
         since_exit_s=heartbeats.since_ended_s(attempt.id),

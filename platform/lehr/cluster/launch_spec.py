@@ -13,7 +13,6 @@ from lehr.cluster.port_ranges import RENDEZVOUS
 from lehr.control.resources import NodeShare, Placement
 from lehr.node.torchrun import Gang
 from lehr.secret_store import SecretStore
-from lehr.specs import stored
 from lehr.store.records.checkpoints import THERE
 from lehr.store.tables import Attempt, CheckpointRow, RunRow
 from lehr_trainer.contract import layout, protocol
@@ -83,8 +82,8 @@ def launches(
         NotFound: the run names a secret that was removed.
     """
     hidden = settings.secrets.values(run.spec.get("secrets") or {})
-    given: dict[str, str] = run.spec["env"]
-    program, code = run.spec.get("trainer") or {}, run.spec.get("code") or {}
+    given: dict[str, str] = run.stored.env
+    program, code = run.stored.program, run.spec.get("code") or {}
     own = {"LEHR_DATA": str(settings.data_dir)}
     if program.get("data"):
         own["LEHR_PROJECT"] = code["root"]
@@ -125,7 +124,7 @@ def launches(
             "trainer": PROGRAMS if program else settings.trainer,
             "program": bool(program),
             "protocols": [protocol.OLDEST, protocol.VERSION],
-            "stop_grace_s": stored.stop_grace_s(run.spec),
+            "stop_grace_s": run.stored.stop_grace_s,
             "code": code.get("digest"),
             "environment": code.get("environment"),
             "gang": gang._asdict(),
@@ -135,7 +134,7 @@ def launches(
             "secrets": hidden,
             "files": files,
             # The first node writes checkpoints; any other node may lack the one to resume from.
-            "upload": run.spec.get("checkpoints", {}).get("upload") if rank == 0 else None,
+            "upload": run.stored.upload if rank == 0 else None,
             "fetch": to_fetch(run.id, attempt.resume_from, saved),
         }
     return found
@@ -145,7 +144,7 @@ def _record(run: RunRow, attempt: Attempt) -> dict[str, Any]:
     """Return what ``lehr db rebuild`` makes a lost record of, without values of variables: they may
     be secrets, and others may read the folder of runs.
     """
-    variables: dict[str, str] = run.spec["env"]
+    variables: dict[str, str] = run.stored.env
     current = {"env": {}, "tags": run.tags, "notes": run.note, "priority": run.priority}
     return {
         "spec": {**run.spec, **current},
@@ -160,10 +159,8 @@ def _record(run: RunRow, attempt: Attempt) -> dict[str, Any]:
 
 def _config(run: RunRow) -> str:
     """Return the resolved config, with the digest of the code that it is trained by."""
-    text: str = yaml.safe_dump(
-        stored.config(run.spec), sort_keys=False, allow_unicode=True, width=100
-    )
-    digest = (run.spec.get("code") or {}).get("digest")
+    text: str = yaml.safe_dump(run.stored.config, sort_keys=False, allow_unicode=True, width=100)
+    digest = run.stored.code_digest
     return f"# code: {digest}\n{text}" if digest else text
 
 

@@ -9,7 +9,6 @@ from lehr.cluster.membership import Member
 from lehr.cluster.run_values import situation
 from lehr.control.lifecycle import Desired
 from lehr.control.reconcile import AttemptPhase, OpenAttempt
-from lehr.specs import stored
 from lehr.store.tables import Attempt, RunRow
 
 
@@ -39,7 +38,7 @@ def open_attempt(
         current=current,
         desired=desired,
         over_time_limit=over,
-        stall_limit_s=run.spec.get("stall_limit_s") if run is not None else None,
+        stall_limit_s=run.stored.stall_limit_s if run is not None else None,
         since_step_s=heartbeats.since_step_s(attempt.id),
         # Events count as contact, too: the first heartbeat comes seconds later.
         contacted=alive or attempt.events_applied > 0,
@@ -54,7 +53,7 @@ def open_attempt(
         since_contact_s=heartbeats.since_contact_s(attempt.id),
         silent_nodes=heartbeats.silent_s(attempt.id, nodes) if len(nodes) > 1 else {},
         since_request_s=heartbeats.since_request_s(attempt.id),
-        stop_grace_s=stored.stop_grace_s(run.spec) if run is not None else None,
+        stop_grace_s=run.stored.stop_grace_s if run is not None else None,
         since_ended_s=heartbeats.since_ended_s(attempt.id),
         elapsed_s=heartbeats.elapsed_s(attempt.id),
     )

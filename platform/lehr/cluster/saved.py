@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from lehr.cluster.launch_spec import placement_of
 from lehr.control.locality import Saved
-from lehr.specs import stored
 from lehr.store import Store
 from lehr.store.records.checkpoints import THERE
 from lehr.store.tables import CheckpointRow, RunRow
@@ -28,7 +27,7 @@ def can_save(store: Store, run: RunRow) -> bool:
 
     The checkpoint that a fork starts from is no work of the fork.
     """
-    if stored.saves_when_stopped(run.spec):
+    if run.stored.saves_when_stopped:
         return True
     return bool(run.attempt and store.checkpoints.of_run(run.id))
 

@@ -10,7 +10,6 @@ from lehr.analysis.diagnosis.signs import Loss
 from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound
 from lehr.lru import Lru
-from lehr.specs import stored
 from lehr.store.ids import attempt_id
 from lehr_trainer.configs.train import BatchConfig, ScheduleConfig
 
@@ -48,7 +47,7 @@ class Alerts:
         if step is None or not look:
             return alerts
         ended = RunState(run.state).ended
-        length = stored.total_steps(run.spec) or step
+        length = run.stored.total_steps or step
         due = step if ended else seen + max(1, int(length * _AGAIN_AFTER))
         state = (step, ended, len(self._store.streams.gaps(attempt_id(*key))))
         if seen < 0 or (step >= due and step != seen) or (had_ended, gaps) != state[1:]:
@@ -57,7 +56,7 @@ class Alerts:
         return alerts
 
     def _diagnose(self, run: RunRow, step: int) -> list[Alert]:
-        train = run.spec.get("train") or {}
+        train = run.stored.train
         curves = {}
         for name in JUDGED:
             try:
@@ -72,7 +71,7 @@ class Alerts:
                 continue
             earlier = tuple(Curve(one.step, one.y) for one in series.superseded)
             curves[name] = Curve(series.step, series.y, earlier)
-        steps = stored.total_steps(run.spec)
+        steps = run.stored.total_steps
         if steps is None and run.state == RunState.COMPLETED:
             steps = step
         losses = self._losses(run, step)

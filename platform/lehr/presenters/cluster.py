@@ -17,7 +17,6 @@ from lehr.control.resources import Need, can_ever_place
 from lehr.node.gpu_inventory import LOGICAL
 from lehr.node.own_folders import RUNS
 from lehr.schemas.cluster import ClusterView, GpuView, NodeView, QueueEntry
-from lehr.specs import stored
 
 if TYPE_CHECKING:
     from lehr.cluster.membership import Cluster, Member
@@ -196,7 +195,7 @@ def _expected_starts(
     at = store.series.latest(known, ["step_time_s"])
 
     def steps_left(run: RunRow) -> int | None:
-        total, newest = stored.total_steps(run.spec), at.get(run.id, {}).get("step_time_s")
+        total, newest = run.stored.total_steps, at.get(run.id, {}).get("step_time_s")
         return None if total is None else max(0, total - (newest.step if newest else 0))
 
     of_sweep = {
@@ -222,11 +221,11 @@ def _expected_starts(
             QueuedRun(
                 run.id,
                 run.name,
-                run.spec["resources"]["gpus"],
+                run.stored.gpus,
                 steps_left(run),
                 speeds.get(run.id, of_sweep.get(run.sweep_id or "")),
                 project=run.project,
-                never=never(Need(**run.spec["resources"])),
+                never=never(Need(**run.stored.resources)),
             )
             for run in waiting
         ],
@@ -235,7 +234,7 @@ def _expected_starts(
 
 
 def _entry(position: int, run: RunRow, expected: ExpectedStart | None, now: float) -> QueueEntry:
-    resources = run.spec["resources"]
+    resources = run.stored.resources
     in_s = expected.in_s if expected else None
     return QueueEntry(
         position=position,

@@ -10,7 +10,6 @@ from lehr.control.requests import ALERT
 from lehr.formats import listed
 from lehr.schemas.checkpoints import CheckpointView
 from lehr.schemas.streams import EventView, SampleView
-from lehr.specs import stored
 from lehr.store.records.checkpoints import THERE
 from lehr_trainer.contract import layout, records
 
@@ -66,14 +65,14 @@ def checkpoints(store: Store, run: RunRow) -> list[CheckpointView]:
     """Return checkpoints by step; removed ones stay listed, with the time."""
     rows = store.checkpoints.of_run(run.id, removed=True)
     attempts = store.attempts.of_run(run.id)
-    if run.spec.get("trainer"):
+    if run.stored.program:
         _score(store, run, rows, attempts)
     existing = [row for row in rows if row.removed_at is None or row.copy_state == THERE]
     newest = max(existing, key=lambda row: (row.attempt, row.step), default=None)
     scored = [row for row in existing if row.val_loss is not None and row.val_loss == row.val_loss]
     best = min(scored, key=lambda row: row.val_loss or 0.0, default=None)
     nodes = {a.number: a.placement[0]["node"] for a in attempts if a.placement}
-    policy = stored.checkpoint_policy(run.spec)
+    policy = run.stored.checkpoint_policy
     needed = store.checkpoints.needed_by_forks(run.id)
     kept = kept_because(existing, policy)
     return [

@@ -30,7 +30,6 @@ from lehr.schemas.runs import (
     RunView,
     WandbView,
 )
-from lehr.specs import stored
 from lehr.store.tables import RunRow
 
 if TYPE_CHECKING:
@@ -116,7 +115,7 @@ class RunPresenter:
                 run.id,
                 [run.id],
                 device=fields["device"],
-                gpu_type=run.spec["resources"]["gpu_type"],
+                gpu_type=run.stored.gpu_type,
             ),
             warnings=[
                 *([] if RunState(run.state).ended else self._start_warnings(run)),
@@ -274,8 +273,8 @@ def _run_fields(
     liveness: Liveness,
 ) -> dict[str, Any]:
     state = RunState(run.state)
-    train, resources = run.spec.get("train"), run.spec["resources"]
-    total = stored.total_steps(run.spec)
+    train, resources = run.spec.get("train"), run.stored.resources
+    total = run.stored.total_steps
     step = _step(attempt, latest)
     moving = (
         state is RunState.RUNNING
@@ -295,8 +294,8 @@ def _run_fields(
         "placement": _gpus(attempt) if attempt and (state.active or state.ended) else [],
         "step": step,
         "total_steps": total or 0,
-        "tokens_per_step": stored.tokens_per_step(run.spec),
-        "extra_tokens": stored.extra_tokens(run.spec),
+        "tokens_per_step": run.stored.tokens_per_step,
+        "extra_tokens": run.stored.extra_tokens,
         "parameters": summary.parameters,
         "flops_per_token": flops_per_token(train) if train else None,
         "latest": latest_values(latest),
@@ -309,7 +308,7 @@ def _run_fields(
 def _training_over(run: RunRow, attempt: Attempt | None) -> str | None:
     if attempt is None or not attempt.finished or attempt.exited_at is not None:
         return None
-    ended = finished_report(attempt.finished, program=run.spec.get("trainer") is not None)
+    ended = finished_report(attempt.finished, program=bool(run.stored.program))
     ends = {"completed": "has completed", "stopped": "has stopped"}
     how = ends.get(attempt.finished["outcome"], "has failed") + " and saved" * has_saved(ended)
     step = f"{attempt.finished['step']:,}"

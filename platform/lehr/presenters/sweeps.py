@@ -108,7 +108,7 @@ class SweepPresenter:
                     sweep.id,
                     [trial.run_id for trial in judged.trials],
                     device=next((v.device for v in views.values() if v.device is not None), None),
-                    gpu_type=sweep.spec["run"]["resources"]["gpu_type"],
+                    gpu_type=sweep.stored.run.gpu_type,
                 ),
             }
         )
@@ -118,7 +118,7 @@ class SweepPresenter:
         return self._whole(sweep, self._judge(sweep), outlined=True)
 
     def _whole(self, sweep: SweepRow, judged: _Judged, *, outlined: bool) -> SweepDetail:
-        metric = sweep.spec["metric"]["name"]
+        metric = sweep.stored.metric
         verdict = judged.verdict
         noise = between_seeds(verdict.points)
         several = any(len(point.run_ids) > 1 for point in verdict.points)
@@ -159,10 +159,10 @@ class SweepPresenter:
                     tried=_tried(judged.trials),
                     unit="step" if judged.tokens_per_step else "tokens",
                 ),
-                *seed_notes(verdict.points, noise, metric, sweep.spec["metric"]["goal"]),
+                *seed_notes(verdict.points, noise, metric, sweep.stored.goal),
             ],
         )
-        return with_advice(detail, verdict, sweep.spec["metric"]["goal"]) if fitted else detail
+        return with_advice(detail, verdict, sweep.stored.goal) if fitted else detail
 
     def _progress_of(self, trials: Sequence[TrialOutline]) -> dict[str, Any]:
         # Until the newest attempt has made a step, the previous attempt's last step counts.
@@ -198,7 +198,7 @@ class SweepPresenter:
     def _judge(self, sweep: SweepRow) -> _Judged:
         trials = self._store.sweeps.outlines(sweep.id)
         repetitions = self._store.sweeps.repetitions(trials)
-        metric = sweep.spec["metric"]["name"]
+        metric = sweep.stored.metric
         both = [*trials, *repetitions]
         latest = self._store.series.latest([one.run_id for one in both], [metric])
         newest = {run_id: found[metric] for run_id, found in latest.items() if metric in found}
@@ -226,7 +226,7 @@ class SweepPresenter:
                 found = self._store.series.read(run_id, metric, exact=True, last=last)
             return found.y[-1] if found.y else None
 
-        goal = sweep.spec["metric"]["goal"]
+        goal = sweep.stored.goal
         steps = {run_id: last.step for run_id, last in newest.items()}
         held_out = self._store.events.held_out(steps) if is_measured(metric) else None
         verdict = rank(standings, goal, value_at, held_out, statuses[len(trials) :])
@@ -250,9 +250,9 @@ def _fields(sweep: SweepRow, judged: _Judged) -> dict[str, Any]:
         "project": sweep.project,
         "tags": sweep.tags,
         "note": sweep.note,
-        "method": sweep.spec["method"],
-        "metric": sweep.spec["metric"]["name"],
-        "goal": sweep.spec["metric"]["goal"],
+        "method": sweep.stored.method,
+        "metric": sweep.stored.metric,
+        "goal": sweep.stored.goal,
         "parameters": list(_tried(judged.trials)),
         "counts": dict(counts),
         "trials_remaining": trials_remaining,
@@ -322,7 +322,7 @@ def _outline_views(judged: _Judged, trials: Sequence[TrialOutline]) -> list[Tria
 
 
 def _trials_remaining(sweep: SweepRow, there: int) -> int:
-    if sweep.spec["method"] != "tpe" or sweep.stopped is not None:
+    if sweep.stored.method != "tpe" or sweep.stopped is not None:
         return 0
     return decisions.trials_remaining(SweepSpec.model_validate(sweep.spec), there)
 
@@ -336,7 +336,7 @@ def _progress(sweep: SweepRow, judged: _Judged) -> list[str]:
     if trials_remaining:
         chosen = f"TPE has yet to choose {trials_remaining} of {points} points."
         return [f"{chosen} The first {STARTUP_TRIALS} were drawn at random."]
-    if sweep.spec["method"] == "tpe" and points <= STARTUP_TRIALS:
+    if sweep.stored.method == "tpe" and points <= STARTUP_TRIALS:
         chosen = f"TPE chooses from results from point {STARTUP_TRIALS + 1} on."
         return [f"All {points} points were drawn at random: {chosen}"]
     return []

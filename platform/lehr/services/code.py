@@ -259,7 +259,7 @@ def of_run(context: Context, run: RunRow) -> str:
     Raises:
         NotFound: it was submitted before there were capsules, or the capsule is gone.
     """
-    digest: str | None = (run.spec.get("code") or {}).get("digest")
+    digest: str | None = run.stored.code_digest
     if digest is None:
         raise NotFound(f"{run.name} ({run.id}) has no capsule: an older Lehr recorded it.")
     if not CapsuleStore(context.home).has(digest):

@@ -28,7 +28,6 @@ from lehr.schemas.comparisons import (
     RunResultView,
 )
 from lehr.services.find_runs import find_runs, specs_with_configs
-from lehr.specs import stored
 from lehr.specs.sweep import Metric
 
 if TYPE_CHECKING:
@@ -179,7 +178,7 @@ def _points(
     """Read a curve. FLOPs are tokens times the cost of one. It is empty without a known cost, and
     for a program that declares no tokens: then each step counts as one.
     """
-    cost = None if x_axis == "tokens" and stored.tokens_per_step(run.spec) <= 1 else 1.0
+    cost = None if x_axis == "tokens" and run.stored.tokens_per_step <= 1 else 1.0
     if x_axis == "flops":
         train = run.spec.get("train")
         cost = flops_per_token(train) if train else None

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from lehr.control.copy_retention import copies_at, copies_to_remove
 from lehr.errors import UserError
-from lehr.specs import stored
 from lehr_trainer.contract import layout
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ def record_copies(
         unknown = store.checkpoints.note_copies(run.id, news)
     superfluous = copies_to_remove(
         store.checkpoints.copied(run.id),
-        stored.checkpoint_policy(run.spec),
+        run.stored.checkpoint_policy,
         store.checkpoints.needed_by_forks(run.id),
     )
     return unknown, superfluous

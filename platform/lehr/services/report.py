@@ -59,7 +59,7 @@ def report_sweep(context: Context, sweep: SweepRow) -> str:
     document = sweep_report(
         detail,
         figure,
-        _curves(context, labels, dict.fromkeys([sweep.spec["metric"]["name"], "train/loss"])),
+        _curves(context, labels, dict.fromkeys([sweep.stored.metric, "train/loss"])),
         _provenance(context, [trial.run.id for trial in drawn]),
         _diagnosed(context, [trial.run.id for trial in detail.seeded]),
         made_at=context.store.clock(),

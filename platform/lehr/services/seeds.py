@@ -13,7 +13,7 @@ from lehr.services import checks
 from lehr.services.budget import check_launch
 from lehr.services.delete import refuse_deleted
 from lehr.services.once import Operation, Record
-from lehr.specs import RunSpec, SweepSpec, stored
+from lehr.specs import RunSpec, SweepSpec
 from lehr.specs.sweep import Values
 from lehr.specs.sweep_expand import trials_at
 from lehr.store.records.trial_rows import TrialRows
@@ -81,7 +81,7 @@ def repeat_run(
 
 def _refuse(context: Context, run: RunRow) -> None:
     refuse_deleted(context, run)
-    if stored.seed(run.spec) is None:
+    if run.stored.seed is None:
         raise Conflict(
             f"{run.name} ({run.id}) has no argument that is a seed.",
             hint="Submit it with one, such as trainer.args.seed=0, and repeat that run.",
@@ -133,7 +133,7 @@ def _seeds_there(context: Context, run_id: str) -> set[int]:
     beside = [sweep_id for _, sweep_id in sweeps.seeds_of([run_id])]
     beside += [run.sweep_id] if run.sweep_id else []
     runs = [run, *(one for sweep_id in beside for one in sweeps.runs(sweep_id))]
-    return {seed for one in runs if (seed := stored.seed(one.spec)) is not None}
+    return {seed for one in runs if (seed := one.stored.seed) is not None}
 
 
 def _unused(there: set[int], n: int) -> list[int]:

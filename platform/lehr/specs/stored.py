@@ -1,84 +1,152 @@
-"""Values of a recorded run's spec, for Lehr's trainer and for programs alike."""
+"""Typed views of recorded specs: of a run for Lehr's trainer or a program, and of a sweep."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from lehr.parameter_names import ARGUMENTS, seed_path
 from lehr_trainer.configs.train import CheckpointConfig
 
-Stored = Mapping[str, Any]
+
+@dataclass(frozen=True, slots=True)
+class StoredSpec:
+    values: Mapping[str, Any]
+
+    @property
+    def train(self) -> dict[str, Any]:
+        """The config of Lehr's trainer; empty for a program."""
+        return self.values.get("train") or {}
+
+    @property
+    def program(self) -> dict[str, Any]:
+        """A program of the user's own; empty for Lehr's trainer."""
+        return self.values.get("trainer") or {}
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What the run's trainer is configured by."""
+        return self.train or self.program
+
+    @property
+    def resources(self) -> dict[str, Any]:
+        return dict(self.values["resources"])
+
+    @property
+    def gpus(self) -> int:
+        return int(self.values["resources"]["gpus"])
+
+    @property
+    def gpu_type(self) -> str | None:
+        gpu_type: str | None = self.values["resources"]["gpu_type"]
+        return gpu_type
+
+    @property
+    def time_limit_s(self) -> float | None:
+        return self.values.get("time_limit_s")
+
+    @property
+    def stall_limit_s(self) -> float | None:
+        return self.values.get("stall_limit_s")
+
+    @property
+    def env(self) -> dict[str, str]:
+        return dict(self.values["env"])
+
+    @property
+    def code_digest(self) -> str | None:
+        """Digest of the pinned code; None if none is pinned."""
+        return (self.values.get("code") or {}).get("digest")
+
+    @property
+    def upload(self) -> str | None:
+        """Where its checkpoints are copied."""
+        return (self.values.get("checkpoints") or {}).get("upload")
+
+    @property
+    def total_steps(self) -> int | None:
+        """Number of its steps; None if only its program determines it."""
+        if self.train:
+            return int(self.train["steps"])
+        named = self.program["steps_arg"]
+        steps = self.program["steps"] if named is None else self.program["args"][named]
+        return None if steps is None else int(steps)
+
+    @property
+    def tokens_per_step(self) -> int:
+        if not self.train:
+            return int(self.program["tokens_per_step"])
+        batch = self.train["batch"]
+        return int(batch["sequences"] * batch["sequence_length"])
+
+    @property
+    def extra_tokens(self) -> int:
+        """What to add to the tokens of its steps for those that were trained on: not 0 in a fork
+        that changed the tokens of a step.
+        """
+        start = self.train.get("forked_at")
+        if not start:
+            return 0
+        return int(start["after_tokens"] - start["after_steps"] * self.tokens_per_step)
+
+    @property
+    def seed(self) -> int | None:
+        """The seed; None for a program without an argument of such a name."""
+        if self.train:
+            return int(self.train["seed"])
+        args = self.program["args"]
+        path = seed_path(args)
+        seed = None if path is None else args[path.removeprefix(ARGUMENTS)]
+        return seed if isinstance(seed, int) else None
+
+    @property
+    def checkpoint_policy(self) -> CheckpointConfig:
+        """Which checkpoints are kept."""
+        if self.train:
+            return CheckpointConfig.model_validate(self.train["checkpoint"])
+        return program_policy(self.program["keep"])
+
+    @property
+    def stop_grace_s(self) -> float | None:
+        """Seconds that a program has to save when it is stopped; None for Lehr's trainer."""
+        return float(self.program["stop_grace_s"]) if self.program else None
+
+    @property
+    def saves_when_stopped(self) -> bool:
+        """Whether it saves when it is stopped: Lehr's trainer does, and a program that names what
+        it saves.
+        """
+        return not self.program or bool(self.program.get("saves"))
 
 
-def total_steps(spec: Stored) -> int | None:
-    """Return the number of its steps; None if only its program determines it."""
-    train = spec.get("train")
-    return int(train["steps"]) if train else _program_steps(spec["trainer"])
+@dataclass(frozen=True, slots=True)
+class StoredSweep:
+    values: Mapping[str, Any]
 
+    @property
+    def run(self) -> StoredSpec:
+        """Its trials' spec, before their parameters."""
+        return StoredSpec(self.values["run"])
 
-def tokens_per_step(spec: Stored) -> int:
-    train = spec.get("train")
-    if not train:
-        return int(spec["trainer"]["tokens_per_step"])
-    return int(train["batch"]["sequences"] * train["batch"]["sequence_length"])
+    @property
+    def metric(self) -> str:
+        return str(self.values["metric"]["name"])
 
+    @property
+    def goal(self) -> Any:
+        """Minimize or maximize."""
+        return self.values["metric"]["goal"]
 
-def extra_tokens(spec: Stored) -> int:
-    """Return what to add to the tokens of its steps for those that were trained on: not 0 in a
-    fork that changed the tokens of a step.
-    """
-    start = (spec.get("train") or {}).get("forked_at")
-    if not start:
-        return 0
-    return int(start["after_tokens"] - start["after_steps"] * tokens_per_step(spec))
+    @property
+    def method(self) -> Any:
+        return self.values["method"]
 
-
-def seed(spec: Stored) -> int | None:
-    """Return the seed; None for a program without an argument of such a name."""
-    train = spec.get("train")
-    if train:
-        return int(train["seed"])
-    args = spec["trainer"]["args"]
-    path = seed_path(args)
-    found = None if path is None else args[path.removeprefix(ARGUMENTS)]
-    return found if isinstance(found, int) else None
-
-
-def checkpoint_policy(spec: Stored) -> CheckpointConfig:
-    """Return which checkpoints are kept."""
-    train = spec.get("train")
-    if train:
-        return CheckpointConfig.model_validate(train["checkpoint"])
-    return program_policy(spec["trainer"]["keep"])
+    @property
+    def max_concurrent(self) -> int | None:
+        return self.values.get("max_concurrent")
 
 
 def program_policy(keep: int) -> CheckpointConfig:
     """Return the policy of a program's run: its newest checkpoints stay."""
     return CheckpointConfig(keep_last=keep, keep_best=False)
-
-
-def stop_grace_s(spec: Stored) -> float | None:
-    """Return the seconds that a program has to save when it is stopped; None for Lehr's trainer."""
-    program = spec.get("trainer")
-    return float(program["stop_grace_s"]) if program else None
-
-
-def config(spec: Stored) -> dict[str, Any]:
-    """Return what the run's trainer is configured by: ``train``, or ``trainer`` of a program."""
-    found: dict[str, Any] = spec.get("train") or spec["trainer"]
-    return found
-
-
-def _program_steps(trainer: Stored) -> int | None:
-    named = trainer["steps_arg"]
-    steps = trainer["steps"] if named is None else trainer["args"][named]
-    return None if steps is None else int(steps)
-
-
-def saves_when_stopped(spec: Stored) -> bool:
-    """Return whether the run saves when it is stopped: Lehr's trainer does, a program that names
-    what it saves, too.
-    """
-    program = spec.get("trainer") or {}
-    return not program or bool(program.get("saves"))

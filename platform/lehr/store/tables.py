@@ -12,6 +12,8 @@ from typing import Any
 from sqlalchemy import JSON, Column, Index, UniqueConstraint
 from sqlmodel import Field, SQLModel
 
+from lehr.specs.stored import StoredSpec, StoredSweep
+
 
 class RunRow(SQLModel, table=True):
     __tablename__ = "runs"
@@ -58,6 +60,11 @@ class RunRow(SQLModel, table=True):
     """When it last entered the queue."""
     started_at: float | None = None
     """When it first became running."""
+
+    @property
+    def stored(self) -> StoredSpec:
+        return StoredSpec(self.spec)
+
     ended_at: float | None = None
 
 
@@ -165,6 +172,10 @@ class SweepRow(SQLModel, table=True):
     """When it was last extended or retried: failures before that no longer stop it."""
     seeds_of: str | None = Field(default=None, index=True)
     """The run that its trials repeat with other seeds."""
+
+    @property
+    def stored(self) -> StoredSweep:
+        return StoredSweep(self.spec)
 
 
 class Trial(SQLModel, table=True):

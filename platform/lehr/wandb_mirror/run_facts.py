@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from lehr import home as homes
 from lehr.control.lifecycle import RunState
 from lehr.presenters import checkpoints
-from lehr.specs import stored
 from lehr.wandb_mirror.run_feed import AttemptFeed, CheckpointFeed, Closing, RunFeed
 from lehr_trainer.contract.layout import EVENTS
 
@@ -64,9 +63,9 @@ def _config(run: RunRow, sweep: str | None, provenance: dict[str, Any]) -> dict[
         "submitted_by": run.submitted_by,
         "forked_from": run.forked_from,
         "commit": git.get("commit"),
-        "code": (run.spec.get("code") or {}).get("digest"),
+        "code": run.stored.code_digest,
     }
-    return {"train": stored.config(run.spec), "resources": run.spec["resources"], "lehr": lehr}
+    return {"train": run.stored.config, "resources": run.stored.resources, "lehr": lehr}
 
 
 def _closing(store: Store, home: Path, run: RunRow, detail: RunDetail) -> Closing:
