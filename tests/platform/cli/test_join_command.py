@@ -55,28 +55,19 @@ def test_up_for_a_network_adds_nodes_by_a_command(where):
     assert command.endswith("lehr node join http://lehr.example:5347")
 
 
-def test_command_for_a_server_of_an_own_authority_names_its_certificate(where, printed):
-    serve(where, TLS, "/etc/lehr/our ca.pem")
-    _, command, about = join_lines(where, TLS)
-    copied = "Before that, copy /etc/lehr/our ca.pem to that machine"
-    assert shlex.split(command)[-5:] == ["node", "join", TLS, "--ca", "our ca.pem"]
-    assert copied in about
+@pytest.mark.parametrize(
+    ("url", "ca_file", "words", "about"),
+    [
+        (TLS, "/etc/lehr/our ca.pem", [TLS, "--ca", "our ca.pem"], "copy /etc/lehr/our ca.pem to"),
+        (TLS, None, ["join", TLS], "add: --ca FILE"),
+        ("http://lehr.example:5347", None, ["http://lehr.example:5347"], ""),
+    ],
+)
+def test_command_says_what_an_own_authority_needs(where, printed, url, ca_file, words, about):
+    serve(where, url, ca_file)
     shown, beside = printed()
-    assert shlex.split(shown)[-5:] == ["node", "join", TLS, "--ca", "our ca.pem"]
-    assert copied in beside
-    assert json.loads(printed("--json")[0])["ca_file"] == "/etc/lehr/our ca.pem"
-
-
-def test_command_for_a_certificate_of_unknown_origin_says_when_it_needs_an_authority(
-    where, printed
-):
-    serve(where, TLS)
-    shown, beside = printed()
-    assert shown.endswith(f"lehr node join {TLS}\n")
-    assert "add: --ca FILE" in beside
-    assert json.loads(printed("--json")[0])["ca_file"] is None
-
-
-def test_command_for_plain_http_says_nothing_of_certificates(where, printed):
-    serve(where, "http://lehr.example:5347")
-    assert printed()[1] == ""
+    assert shlex.split(shown)[-len(words) :] == words
+    assert about in beside
+    assert bool(beside) == bool(about)
+    assert about in "".join(join_lines(where, url))
+    assert json.loads(printed("--json")[0])["ca_file"] == ca_file
