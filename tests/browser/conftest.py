@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +20,6 @@ from lehr.store import Store
 from lehr.store.tables import RolloutRow, RunRow, SweepRow
 from lehr_testing import seeding
 from lehr_testing.api import TOKEN, served
-from lehr_testing.browser import chromium
 from lehr_testing.seeded_rollouts import Seeded
 
 if TYPE_CHECKING:
@@ -30,6 +31,21 @@ if TYPE_CHECKING:
         Playwright,
         Request,
     )
+
+
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+"""In the order in which they are tried; the Makefile installs the first that the system has."""
+
+
+def chromium() -> str:
+    """Return the path of Chromium: ``LEHR_TEST_CHROMIUM``, or the first that is installed.
+
+    The headless shell renders pages like Chromium, without the windows around them.
+    """
+    chosen = os.environ.get("LEHR_TEST_CHROMIUM")
+    found = chosen or next((path for one in BROWSERS if (path := shutil.which(one))), None)
+    return found or "/usr/bin/chromium"
+
 
 FOLDER = Path(__file__).parent
 CHROMIUM = chromium()

@@ -14,7 +14,6 @@ import torch
 
 from lehr_testing import optimizers
 from lehr_testing.optimizers import OPTIMIZERS
-from lehr_testing.prepared import prepared
 from lehr_testing.specs import train as train_values
 from lehr_trainer.checkpointing import checkpoint, staging
 from lehr_trainer.checkpointing import checkpointer as saving
@@ -25,6 +24,7 @@ from lehr_trainer.checkpointing.state import TrainProgress
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import LaunchNote
+from lehr_trainer.data import PreparedData
 from lehr_trainer.errors import DiskFull
 from lehr_trainer.models import build_model
 from lehr_trainer.optim import build_optimizer
@@ -34,6 +34,26 @@ from lehr_trainer.runtime.event_stream import EventStream
 from lehr_trainer.runtime.launch import RunPaths
 from lehr_trainer.step_control import StepControl, StepDecision
 from lehr_trainer.update_step import UpdateStep
+
+
+def prepared(**changes: Any) -> PreparedData:
+    """Describe a corpus of bytes that does not exist."""
+    facts: dict[str, Any] = {
+        "directory": Path("nowhere"),
+        "digest": "d",
+        "tokens": 1_000_000,
+        "documents": 100,
+        "validation_tokens": 5_000,
+        "validation_digest": "v",
+        "bytes_per_token": 1.0,
+        "dtype": "uint16",
+        "vocab_size": 257,
+        "eos_id": 256,
+        "tokenizer": "byte",
+        "held_out": None,
+    }
+    return PreparedData(**{**facts, **changes})
+
 
 CPU = torch.device("cpu")
 TIMEOUT_S = 60.0
