@@ -48,7 +48,7 @@ def test_product_and_tests_are_within_their_budget() -> None:
         "test_lines": lines(sources("tests")),
         "product_python_files": sum(path.suffix == ".py" for path in product),
     }
-    for name, size in sizes.items():
-        print(f"{name}: {size} of at most {BUDGET[name]}")
+    rows = [f"{name}: {size} of at most {BUDGET[name]}" for name, size in sizes.items()]
+    print("", *rows, sep="\n")
     above = {name: size for name, size in sizes.items() if size > BUDGET[name]}
     assert above == {}, f"more than tests/repository/size.toml allows: {BUDGET}"
