@@ -55,6 +55,44 @@ def trained(run: Path, corpus: Path, *, until: int, **changes) -> list[torch.Ten
     return weights(training)
 
 
+OWN_STATE = """
+import torch
+
+
+class Own(torch.optim.Optimizer):
+    \"\"\"Keeps every kind of value that a state may have, and counts in its groups.\"\"\"
+
+    def __init__(self, parameters, lr):
+        super().__init__(parameters, {"lr": lr, "d": 0.25, "k": 0, "seen": None, "last": None})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            group["k"] += 1
+            group["d"] *= 1.1
+            group["seen"] = ["a", group["k"]]
+            group["last"] = torch.tensor(group["d"])
+            for p in group["params"]:
+                state = self.state[p]
+                if not state:
+                    state.update(rate=0.5, first=True, none=None, word="a", count=0)
+                    state["half"] = torch.zeros_like(p, dtype=torch.bfloat16)
+                    state["parts"] = [torch.zeros(3), (torch.zeros(2), None)]
+                    state["by_side"] = {0: torch.ones(2), "other": {"x": 1e-3}}
+                state["rate"] = state["rate"] * 0.9 + 0.1 / 3
+                state["half"].lerp_(p.grad.bfloat16(), 0.5)
+                state["parts"][0] += state["rate"]
+                state["by_side"]["other"]["x"] += 1 / 3
+                state["count"] += 1
+                scale = state["rate"] + state["parts"][0][1] + state["by_side"]["other"]["x"]
+                p -= group["lr"] * group["d"] * scale * (p.grad + state["half"])
+
+
+def make(model, config):
+    return Own(model.parameters(), lr=config.lr)
+"""
+
+
 @pytest.mark.parametrize("kind", NAMES)
 def test_written_project_trains_and_resumes_bitwise(kind, tmp_path, corpus, project):
     write_project(project, kind)
@@ -190,3 +228,12 @@ def test_parts_of_another_version_are_refused():
         PartsConfig(version=PARTS_VERSION + 1, model="own:Model")
     with pytest.raises(ValidationError, match="at least one of model, loss and optimizer"):
         PartsConfig()
+
+
+def test_own_optimizer_keeps_all_that_it_counts(tmp_path, corpus, project):
+    (project / "own.py").write_text(OWN_STATE)
+    given = {"parts": {"optimizer": "own:make"}, "steps": 4, **QUIET}
+    whole = trained(tmp_path / "whole", corpus, until=4, **given)
+    trained(tmp_path / "cut", corpus, until=2, **given)
+    resumed = trained(tmp_path / "cut", corpus, until=4, **given)
+    assert all(torch.equal(a, b) for a, b in zip(whole, resumed, strict=True))

@@ -9,6 +9,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from lehr_testing.specs import train as train_values
 from lehr_trainer import process_start
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.records import Metrics, record_adapter
-from lehr_trainer.errors import BadConfig, DiskFull, NanLoss
+from lehr_trainer.errors import BadConfig, DataUnreachable, DiskFull, NanLoss, error_of
 from lehr_trainer.runtime import launch
 from lehr_trainer.runtime.distributed import Ranks
 from lehr_trainer.runtime.event_stream import EventStream
@@ -29,6 +30,7 @@ from lehr_trainer.runtime.failures import (
     explain,
     leave_note,
     root_cause,
+    watch_others,
 )
 from lehr_trainer.step_control import (
     Interrupted,
@@ -292,3 +294,17 @@ def test_runs_and_benches_have_the_memory_pool_that_grows_in_place(
         process.end_session()
         process.close()
     assert "expandable_segments:True" in output
+
+
+def test_finished_rank_ignores_failures_of_others(tmp_path: Path) -> None:
+    leave_note(tmp_path, Failure(1, "error", "in its teardown"))
+    reported: list[Failure] = []
+    stop = watch_others(tmp_path, 0, reported.append)  # seen at once; reported some seconds later
+    stop()
+    assert reported == []
+    assert all(thread.name != "watch-others" for thread in threading.enumerate())
+
+
+def test_error_keeps_its_type_across_ranks() -> None:
+    assert type(error_of("disk_full", "m")) is DiskFull
+    assert type(error_of(DataUnreachable.cause, "m")) is DataUnreachable

@@ -187,3 +187,11 @@ def test_rate_too_high_at_the_first_steps_is_not_called_too_low_from_the_loss_al
     (found,) = (alert for alert in alerts if alert.code == "diverging")
     assert found.step <= run.curves["train/loss"].steps[5]
     assert "above that of untrained weights" in found.seen
+
+
+def test_rule_with_too_few_points_is_named_with_how_many_it_needs():
+    found = unjudged({"train/loss": (80, 70), "val/loss": (3, 3)}, None)
+    assert found["overfitting"] == ["4 points of val/loss (it has 3)"]
+    few = "75 points of train/loss after the warmup (it has 70)"
+    assert found["stagnant"] == [few, "the number of steps"]
+    assert not {"nan", "spikes", "memorization"} & found.keys()

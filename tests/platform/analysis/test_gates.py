@@ -226,3 +226,14 @@ def test_disabled_gate_has_no_verdict(gate):
     off = with_gate(ONE, gate, enabled=False)
     pair = Pair("r", 20, {"a": "1"}, {"a": "2"})
     assert judge(gate, off, seen(losses=[math.nan], pair=pair)) is None
+
+
+def test_unlogged_first_loss_is_not_judged_and_no_loss_at_all_fails():
+    late = Evidence("r", {"train/loss": curve([5.0] * 9, first=10)}, complete=True)
+    found = judge("first_loss", ONE, late)
+    assert (found.verdict, found.seen) == (
+        "not_judged",
+        "its first loss is logged at step 10 (diagnostics.log_every)",
+    )
+    assert verdict("first_loss", Evidence("r", {}, complete=False)) is None
+    assert verdict("first_loss", Evidence("r", {}, complete=True)) == "failed"

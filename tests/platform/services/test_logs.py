@@ -6,7 +6,7 @@ import pytest
 
 from lehr.errors import NotFound
 from lehr.services.context import Context
-from lehr.services.logs import attempt_with_log, read_log, whole_log
+from lehr.services.logs import attempt_with_log, read_log, search_log, whole_log
 from lehr.store.tables import RunRow
 from lehr_testing import seeding
 
@@ -53,3 +53,12 @@ def test_a_missing_log_is_answered_with_those_that_exist(context: Context, run: 
     with pytest.raises(NotFound) as refused:
         attempt_with_log(context.store, fresh, LOG, None)
     assert refused.value.hint == "It has written none yet."
+
+
+def test_a_search_tells_where_to_continue(context: Context, run: RunRow):
+    first = search_log(context.store, run, LOG, None, "error", offset=0, limit=2)
+    assert [line.text for line in first.lines] == ["first error", "second error"]
+    assert first.next_offset is not None
+    rest = search_log(context.store, run, LOG, None, "error", offset=first.next_offset, limit=2)
+    assert [line.text for line in rest.lines] == ["third error"]
+    assert rest.next_offset is None

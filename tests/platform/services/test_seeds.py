@@ -12,6 +12,7 @@ from lehr.errors import Conflict, UserError
 from lehr.services.archive import archive_run
 from lehr.services.context import Context
 from lehr.services.delete import delete_run
+from lehr.services.extend import extend_sweep
 from lehr.services.once import once
 from lehr.services.seeds import repeat_run
 from lehr.services.submit import launch_sweep, submit_run
@@ -143,3 +144,12 @@ def test_a_fork_is_refused_and_its_origin_named(context: Context) -> None:
     )
     with pytest.raises(Conflict, match="is a fork"):
         repeated(context, fork)
+
+
+def test_a_seed_that_the_sweep_has_itself_counts_once(context: Context) -> None:
+    sweep, trials = swept(context, seeds=[0, 1])
+    repeated(context, trials[0], 2)
+    added = {"train.seed": [2]}
+    once(context.store, None, extend_sweep(context, sweep, parameters=added), status=200)
+    found = context.store.sweeps.repetitions(context.store.sweeps.outlines(sweep.id))
+    assert [one.parameters["train.seed"] for one in found] == [3]

@@ -209,3 +209,21 @@ def test_yaml_is_plain(context: Context) -> None:
     data = yaml.safe_load(carried(context, target()).yaml)
     assert data["kind"] == "run"
     assert data["train"]["batch"] == {"sequences": 128, "sequence_length": 2048}
+
+
+def test_another_rule_can_be_chosen(context: Context) -> None:
+    found = carried(context, target(), rule="keep")
+    assert found.rate == pytest.approx(found.from_rate, rel=0.01)
+    with pytest.raises(UserError, match="no rule 'squareroot'") as caught:
+        carried(context, target(), rule="squareroot")
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith("Did you mean square_root?")
+
+
+def test_rate_of_mup_is_not_carried_to_a_standard_model(context: Context) -> None:
+    model = {**MUP, "num_hidden_layers": 8}
+    sweep = swept(context, train={"model": model})
+    with pytest.raises(UserError, match="trained under muP") as caught:
+        transfer_rate(context, sweep, target())
+    assert caught.value.hint is not None
+    assert "base_width=2048" in caught.value.hint

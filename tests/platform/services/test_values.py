@@ -67,3 +67,15 @@ def test_newest_values_of_any_metric_are_returned(context: Context):
 def test_an_unknown_run_is_named(context: Context):
     with pytest.raises(NotFound, match="nosuch"):
         values_of_runs(context, ["nosuch"])
+
+
+def test_config_that_programs_logged_parts_no_seeds(context: Context):
+    for seed, name in enumerate(("first", "second")):
+        program = {"trainer": {"script": "train.py", "args": {"seed": seed}}, "train": None}
+        run = context.store.runs.create(stores.run_spec(name, **program))
+        attempt = stores.begin(context.store, run.id)
+        logged = stores.line("config", values={"host": name})
+        stores.ingest(context.store, attempt.id, logged, stores.metrics(1, val_loss=2.0 + seed))
+    compared = compare_runs(context, ["first", "second"], metric="val/loss", x_axis="step", by="")
+    assert compared.noise == pytest.approx(0.5**0.5)
+    assert "trainer.args.host" in {one.path for one in compared.differences if one.factor}

@@ -145,3 +145,11 @@ def test_optimizer_of_others_resumes_bitwise_or_is_refused_before_step_1(
         steps(each, optimizer, range(5, 20))
     for a, b in zip(model.parameters(), model_again.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+def test_tensor_that_is_listed_but_missing_is_damage(tmp_path: Path) -> None:
+    model, optimizer = trained()
+    document, tensors = optimizer_state.capture(model, optimizer)
+    tensors.pop("norm.weight/exp_avg")
+    with pytest.raises(BadCheckpoint, match=r"lists the optimizer's tensor 'norm.weight/exp_avg'"):
+        optimizer_state.restore(tmp_path, model, optimizer, document, tensors)

@@ -11,14 +11,16 @@ import pytest
 
 from lehr_testing.corpora import documents, write_jsonl
 from lehr_trainer.configs.train import (
+    DataConfig,
     FilesCorpus,
     HubCorpus,
     StdlibCorpus,
 )
-from lehr_trainer.data import check_corpus
+from lehr_trainer.data import check_corpus, check_data
+from lehr_trainer.data.checks import check_tokenizer
 from lehr_trainer.data.corpora import open_corpus
-from lehr_trainer.data.hub import HubReader
-from lehr_trainer.errors import BadData
+from lehr_trainer.data.hub import HubReader, unreachable_tokenizer
+from lehr_trainer.errors import BadConfig, BadData, DataUnreachable
 
 TEXTS = documents(40)
 
@@ -187,3 +189,33 @@ def test_unreachable_hub_is_an_error_with_a_remedy():
     assert "HuggingFaceFW/fineweb-edu cannot be fetched" in first
     assert "network" in first
     assert "no-such-tokenizer cannot be fetched" in second
+
+
+def test_a_damaged_or_foreign_parquet_file_is_named(tmp_path):
+    path = tmp_path / "a.parquet"
+    path.write_bytes(b"PAR1 nothing of the kind")
+    with pytest.raises(BadData, match=r"a.parquet is not a Parquet file"):
+        everything(files("parquet", path))
+    pq.write_table(pa.table({"content": ["a"], "n": [1]}), path)
+    with pytest.raises(BadData, match=r"no field 'text'; it has content, n"):
+        everything(files("parquet", path))
+    with pytest.raises(BadData, match=r"column 'n' holds int64, not text"):
+        everything(files("parquet", path, text_field="n"))
+
+
+def test_tokenizer_that_does_not_fit_is_refused_before_reading():
+    data = DataConfig(corpus=StdlibCorpus(), tokenizer="tekken")
+    check_data(data, 131_072)
+    with pytest.raises(BadConfig, match=r"'tekken' has 131,072 tokens.*vocab_size is 512"):
+        check_data(data, 512)
+    with pytest.raises(BadData, match="did you mean byte"):
+        check_data(data.model_copy(update={"tokenizer": "bytes"}), 512)
+
+
+def test_tokenizer_that_needs_a_download_has_a_hint_for_machines_without_a_network():
+    with pytest.raises(BadData, match=r"openai-community/gpt2 .*tekken or byte"):
+        check_tokenizer("gpt2")
+    error = unreachable_tokenizer("openai-community/gpt2", ConnectionError("no route"))
+    assert isinstance(error, DataUnreachable)
+    assert "tekken or byte, or the path of a tokenizer.json" in str(error)
+    assert "data.corpus" not in str(error)

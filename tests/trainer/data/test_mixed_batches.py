@@ -14,6 +14,7 @@ from lehr_testing.corpora import prepare_mix
 from lehr_testing.properties import examples
 from lehr_trainer.configs.train import BatchConfig
 from lehr_trainer.data import TrainTokens
+from lehr_trainer.errors import BadData
 
 
 @pytest.fixture(scope="module")
@@ -96,3 +97,8 @@ def test_batches_of_a_mix_stay_bitwise_the_same(mixed):
         inputs, targets = step_rows(mixed, step, 2)
         digest.update(inputs.numpy().tobytes() + targets.numpy().tobytes())
     assert digest.hexdigest()[:16] == "bde898cd3c8fc712"
+
+
+def test_a_corpus_of_a_mix_that_is_too_short_is_named(mixed):
+    with pytest.raises(BadData, match=r"data\.corpus\.parts\.code: .* fewer than one sequence"):
+        load(mixed, BatchConfig(sequences=1, sequence_length=8192))

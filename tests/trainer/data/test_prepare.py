@@ -11,7 +11,7 @@ from lehr_trainer.configs.train import ValidationConfig
 from lehr_trainer.data import prepare, prepare_dataset
 from lehr_trainer.data.corpus_size import document_hash, is_held_out
 from lehr_trainer.data.token_dataset import read_manifest
-from lehr_trainer.errors import BadData
+from lehr_trainer.errors import BadData, DiskFull
 
 EOS = 256
 
@@ -215,3 +215,36 @@ def test_too_small_corpus_is_an_error_with_a_remedy(tmp_path, texts, says):
     with pytest.raises(BadData, match=says):
         prepare_texts(tmp_path, texts)
     assert not list((tmp_path / "root").glob("*.partial"))
+
+
+def test_a_root_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    data = jsonl_data(write_jsonl(tmp_path / "c.jsonl", documents(10)))
+    with pytest.raises(BadData, match=r"cannot be written to .*file.*LEHR_DATA"):
+        prepare_dataset(data, ValidationConfig(), 512, tmp_path / "file" / "root", silent)
+
+
+def test_full_disk_is_reported_as_such(tmp_path):
+    """/dev/full fails every write as a full disk does."""
+    data = jsonl_data(write_jsonl(tmp_path / "c.jsonl", documents(100)))
+    (tmp_path / "r").mkdir()
+    whole = prepare_dataset(data, ValidationConfig(share=0.1), 512, tmp_path / "whole", silent)
+    partial = tmp_path / "r" / f"{whole.directory.name}.partial"
+    partial.mkdir()
+    (partial / "state.json").write_text(
+        json.dumps(
+            {
+                "source": 0,
+                "document": 0,
+                "train": [],
+                "validation_tokens": 0,
+                "validation_documents": 0,
+                "duplicates": 0,
+            }
+        )
+    )
+    for name in ("validation.bin", "validation.documents"):
+        (partial / name).touch()
+    (partial / "train-00000.bin.tmp").symlink_to("/dev/full")
+    with pytest.raises(DiskFull, match="no space left for the token shards"):
+        prepare_dataset(data, ValidationConfig(share=0.1), 512, tmp_path / "r", silent)

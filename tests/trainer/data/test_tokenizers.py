@@ -110,3 +110,18 @@ def test_a_tokenizer_larger_than_the_models_vocabulary_is_refused_naming_both(tm
     with pytest.raises(BadConfig, match=r"'tekken' has 131,072 tokens.*vocab_size is 512"):
         prepare_texts(tmp_path, documents(3), tokenizer="tekken")
     assert not (tmp_path / "root").exists()
+
+
+def test_tokenizer_config_determines_the_end_token(json_path):
+    config = json_path.with_name("tokenizer_config.json")
+    config.write_text(json.dumps({"eos_token": {"content": "a"}}))
+    tokenizer = load_tokenizer(str(json_path.parent))
+    assert tokenizer.decode([tokenizer.eos_id]) == ""
+    assert tokenizer.eos_id == tokenizer.encode("a").tolist()[0]
+
+
+def test_a_file_that_is_no_tokenizer_is_refused(tmp_path):
+    path = tmp_path / "tokenizer.json"
+    path.write_text('{"not": "one"}')
+    with pytest.raises(BadData, match="is no tokenizers JSON"):
+        load_tokenizer(str(path))

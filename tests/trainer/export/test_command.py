@@ -29,6 +29,12 @@ def refused(capsys, *arguments: object) -> str:
 GPT2 = {"preset": "gpt2-tiny", "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
 
 
+def damage(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+
+
 # tests/trainer/process/test_exported_text.py generates from trained weights, at night.
 @pytest.mark.parametrize("changes", [{}, {"model": GPT2}], ids=["llama", "gpt2"])
 def test_export_loads_and_generates_without_a_warning(
@@ -121,3 +127,31 @@ def test_model_of_a_project_is_not_exported(tmp_path: Path, capsys) -> None:
     )
     with pytest.raises(command.BadConfig, match="model class own:Gated is not Lehr's"):
         command._require_own_model(changed)
+
+
+def test_export_error_is_one_line(tmp_path: Path, capsys) -> None:
+    run, _ = run_with(tmp_path, [(1, 2)])
+    out = tmp_path / "out"
+    assert "no checkpoint of step 3; there are: 2" in refused(capsys, run, out, "--step", "3")
+    assert "neither a run directory" in refused(capsys, tmp_path, out)
+    assert "is of step 2, not of step 5" in refused(
+        capsys, checkpoint_of(run, 1, 2), out, "--step", "5"
+    )
+    damage(checkpoint_of(run, 1, 2) / "model.safetensors")
+    assert "is damaged" in refused(capsys, run, out)
+    assert not out.exists()
+
+
+def test_tokenizer_that_is_not_on_this_machine_is_named(tmp_path: Path, capsys) -> None:
+    missing = str(tmp_path / "gone" / "tokenizer.json")
+    data = {"corpus": {"kind": "stdlib"}, "tokenizer": missing}
+    run, models = run_with(tmp_path, [(1, 2)], data=data)
+    error = refused(capsys, run, tmp_path / "out")
+    assert missing in error
+    assert "--tokenizer PATH" in error
+    assert main([str(run), str(tmp_path / "out"), "--tokenizer", "none"]) == 0
+    assert not (tmp_path / "out" / "tokenizer.json").exists()
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["eos_token_id"] is None
+    same_logits(models[2], tmp_path / "out")
+    assert main([str(run), str(tmp_path / "with"), "--tokenizer", "byte"]) == 0
+    assert (tmp_path / "with" / "tokenizer.json").is_file()

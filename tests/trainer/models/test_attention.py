@@ -210,3 +210,30 @@ def test_fp32_is_refused_where_a_gpu_runs_a_16_bit_kernel(backend: str) -> None:
         attention.require_operands(config, torch.float32, CUDA)
     attention.require_operands(config, torch.bfloat16, CUDA)
     attention.require_operands(config, torch.float32, CPU)
+
+
+@pytest.mark.parametrize(
+    ("impl", "module"), [("fa3", "flash_attn_interface"), ("fa4", "flash_attn.cute.interface")]
+)
+def test_a_flash_package_that_is_missing_is_named(impl: str, module: str) -> None:
+    with pytest.raises(BadConfig, match=rf"the module {module} is not installed"):
+        attention._activate(impl)
+
+
+def test_refusal_of_the_only_kernel_is_a_bad_config(monkeypatch) -> None:
+    def refuse(*_: object, **__: object) -> int:
+        raise RuntimeError("No available kernel. Aborting execution.")
+
+    monkeypatch.setattr(torch, "_fused_sdp_choice", refuse)
+    monkeypatch.setattr(attention, "_switched_to", "flash")
+    call = AttentionCall(CPU, torch.float32, 2, 4, 2, 64, 16)
+    with pytest.raises(BadConfig, match=r"attention.backend: flash cannot .* float32 .* 4 heads"):
+        chosen_kernel(call)
+
+
+@pytest.mark.parametrize(("impl", "major"), [("fa3", 10), ("fa3", 8), ("fa4", 8), ("fa4", 12)])
+def test_flash_package_for_another_gpu_is_refused(monkeypatch, impl: str, major: int) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (major, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA B200")
+    with pytest.raises(BadConfig, match=rf"needs compute capability 9.x .*B200 has {major}.0"):
+        attention.require_backend(AttentionConfig(backend=impl), CUDA)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -120,3 +122,9 @@ def test_torchao_keeps_no_state_and_none_converts_nothing() -> None:
     step(model)
     assert fp8_state(model) == {}
     load_fp8_state(model, {})
+
+
+def test_a_missing_torchao_is_named(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "torchao.float8", None)
+    with pytest.raises(BadConfig, match="pip install torchao"):
+        convert_to_fp8(llama(), Fp8Config(recipe="rowwise", emulate=True))

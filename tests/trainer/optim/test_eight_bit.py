@@ -17,7 +17,7 @@ from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.models.init import initialise
 from lehr_trainer.models.llama import Llama
-from lehr_trainer.models.stable_embedding import StableEmbedding
+from lehr_trainer.models.stable_embedding import StableEmbedding, use_stable_embedding
 from lehr_trainer.optim import eight_bit
 from lehr_trainer.optim.eight_bit import build_eight_bit
 
@@ -172,3 +172,17 @@ def test_stable_embedding_matches_bitsandbytes() -> None:
     theirs.load_state_dict(ours.state_dict())
     tokens = torch.randint(0, 50, (3, 7))
     assert torch.equal(ours(tokens), theirs(tokens))
+
+
+def test_stable_embedding_stays_tied_and_is_trained() -> None:
+    model = llama()
+    use_stable_embedding(model, seed=0)
+    assert model.head_weight is model.embed_tokens.weight
+    optimizer = build_eight_bit(model, EightBitAdamWConfig())
+    backward(model)
+    optimizer.step()
+    held = [p for group in optimizer.param_groups for p in group["params"]]
+    assert {id(p) for p in held} == {id(p) for p in model.parameters()}
+    assert model.embed_tokens.norm.weight.grad.abs().sum() > 0
+    bound = (6 / (512 + 128)) ** 0.5
+    assert model.embed_tokens.weight.abs().max() < bound * 1.02

@@ -8,6 +8,7 @@ import os
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 
 from lehr_testing.forking import fork
@@ -19,6 +20,7 @@ from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.models.gpt2 import GPT2
 from lehr_trainer.models.init import initialise
 from lehr_trainer.models.llama import Llama
+from lehr_trainer.optim import muon
 from lehr_trainer.optim.groups import roles
 from lehr_trainer.optim.muon import build_muon, orthogonalise
 
@@ -221,3 +223,17 @@ def test_parts_of_a_joint_weight_move_as_matrices_of_their_own() -> None:
             assert (moved - before - expected).norm() <= 2e-2 * expected.norm()
             parts += 1
     assert parts == 6
+
+
+@pytest.mark.filterwarnings("error")
+def test_exchange_uses_no_deprecated_name() -> None:
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    # It sends nothing, and so needs no other rank.
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    try:
+        directions = [torch.randn(4, 6) for _ in range(3)]
+        exchange = muon.Shares.of_all_ranks().orthogonalise(directions, steps=2)
+        assert exchange.wait().shape == (3, 4, 6)
+    finally:
+        dist.destroy_process_group()
