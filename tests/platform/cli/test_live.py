@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import re
 import time
 from types import SimpleNamespace
@@ -13,7 +12,6 @@ from rich.console import Console
 
 from lehr.cli import watch
 from lehr.cli.live import LiveState, fitting, gpu_map, run_frame, sweep_frame
-from lehr.cli.watch import run_lines
 from lehr.schemas.cluster import ClusterView, GpuView, NodeView
 from lehr.schemas.runs import GpuRef, Latest, RunDetail, RunView
 from lehr.schemas.streams import EventView
@@ -144,28 +142,6 @@ def test_sweep_frame_matches_its_golden(width):
     goldens.check(f"watch/sweep-{width}.txt", text)
 
 
-def test_the_clock_of_an_ended_sweep_stops():
-    ended = [make_run(n, "completed", step=1000, ended_at=NOW - 100 * n) for n in (1, 2)]
-    sweep = make_sweep(*ended).model_copy(update={"state": "finished"})
-    for now in (NOW, NOW + 3_600):
-        seen = LiveState(CLUSTER, heard_at=now)
-        assert "100 %   took 12 m" in drawn(sweep_frame(sweep, seen, now=now))
-        assert "  took 12 m\n" in drawn(run_frame(ended[0], seen, now=now))
-    running = make_sweep(ended[0], make_run(2))
-    for now, clock in ((NOW, "14 m so far"), (NOW + 3_600, "1 h 14 m so far")):
-        assert clock in drawn(sweep_frame(running, LiveState(CLUSTER, heard_at=now), now=now))
-
-
-def test_frame_shows_an_unreachable_node_and_a_stall():
-    silent = make_run(1, liveness="unreachable", eta_s=None)
-    words = "running: its node does not respond; the run may continue"
-    assert words in drawn(run_frame(silent, LiveState(CLUSTER, heard_at=NOW), now=NOW))
-    assert words in drawn(run_lines(silent))
-    stalled = make_run(1, liveness="stalled", eta_s=None)
-    assert "running: alive, but no step for a long time" in drawn(run_lines(stalled))
-    assert "no word" not in drawn(run_lines(make_run(1)))
-
-
 def test_run_frame_matches_its_golden():
     run = make_run(
         1,
@@ -190,12 +166,6 @@ def test_run_frame_matches_its_golden():
     ]
     seen = LiveState(make_cluster(*["run00001"] * 8), events, heard_at=NOW)
     goldens.check("watch/run.txt", drawn(run_frame(run, seen, now=NOW)))
-
-
-def test_frame_of_a_fork_counts_the_tokens_before_it():
-    fork = make_run(1, extra_tokens=-10_000_000)
-    frame = drawn(run_frame(fork, LiveState(CLUSTER, heard_at=NOW), now=NOW))
-    assert "17.0 M of 55.5 M tokens" in frame
 
 
 def test_frames_without_a_number_of_steps_show_the_step_alone():
@@ -226,13 +196,6 @@ def test_frame_shows_the_reason_of_a_pending_or_starting_run():
     assert "starting: its trainer was launched 24 s ago" in text
 
 
-def test_a_frame_shows_that_the_server_does_not_answer():
-    frame = sweep_frame(SWEEP, LiveState(CLUSTER, heard_at=NOW - 9), now=NOW)
-    assert "The server has not answered for 9.0 s; trainings continue without it." in drawn(frame)
-    frame = sweep_frame(SWEEP, LiveState(CLUSTER, heard_at=NOW - 2), now=NOW)
-    assert "not answered" not in drawn(frame)
-
-
 def test_a_sweep_of_many_trials_fits_the_terminal_and_counts_the_rest():
     states = ["completed"] * 30 + ["running"] * 8 + ["queued"] * 62
     runs = [
@@ -247,44 +210,12 @@ def test_a_sweep_of_many_trials_fits_the_terminal_and_counts_the_rest():
     assert left_out == "and 28 completed, 62 queued: lehr show lists all"
 
 
-def test_page_of_a_long_sweep_is_drawn_with_totals_of_the_whole_sweep():
-    runs = [make_run(n) for n in range(1, 5)]
-    part = make_sweep(*runs).model_copy(
-        update={
-            "counts": {"running": 4, "completed": 1996, "queued": 3000},
-            "best_trials": make_sweep(make_run(1, "completed", step=1000)).trials,
-            "trials": make_sweep(*runs).trials[1:],
-            "steps_made": 2_001_000,
-            "steps_done": 2_001_000,
-            "steps_total": 5_000_000,
-        }
-    )
-    shown, left_out = fitting(part, 11)
-    assert [(trial.number, trial.run.state) for trial in shown] == [
-        (1, "completed"),
-        *((n, "running") for n in (2, 3, 4)),
-    ]
-    assert left_out == "and 1 running, 1995 completed, 3000 queued: lehr show lists all"
-    text = drawn(sweep_frame(part, LiveState(CLUSTER, heard_at=NOW), now=NOW))
-    assert "done 1996 · waiting 3000   step 400/1,000" in text
-    assert " 40 %" in text
-
-
 def test_gpus_are_marked_as_own_foreign_free_or_lost():
     [line] = gpu_map(make_cluster("a", "b", None, alive=False), {"a": "1"})
     assert drawn(line).split()[:5] == ["GPUs", "n1", "1", "▪", "·"]
     assert "2 of 3 busy, 1 here" in line
     assert "not reachable" in line
     assert gpu_map(None, {}) == []
-
-
-def test_odd_numbers_and_texts_do_not_break_a_frame():
-    odd = make_run(
-        1, latest={"train/loss": Latest(value=math.nan, step=3)}, trend=[math.nan], alerts=["[/b]"]
-    )
-    text = drawn(run_frame(odd, LiveState(heard_at=NOW), now=NOW))
-    assert "nan" in text
-    assert "! lr-grid-1: [/b]" in text
 
 
 def piped(reporter, views, capsys, monkeypatch) -> list[str]:
