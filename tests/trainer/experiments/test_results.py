@@ -31,7 +31,8 @@ def cpu_rows(*tables: str) -> list[BenchRow]:
 
 @pytest.mark.timeout(600)
 def test_failing_row_has_its_error_and_a_further_call_measures_what_is_missing(tmp_path) -> None:
-    auto, _, _, cudnn, *_ = cpu_rows("attention")
+    kernels = {row.name: row for row in cpu_rows("attention")}
+    auto, cudnn = kernels["auto"], kernels["cudnn"]
     [two] = [row for row in cpu_rows("ranks") if row.name == "2 GPUs"]
     # More than a rank's share, so that a step has no micro-batch.
     batch = {**two.config["batch"], "micro_batch": two.config["batch"]["sequences"]}
@@ -92,7 +93,8 @@ def test_a_row_cut_off_by_the_budget_is_measured_by_the_next_call(tmp_path, monk
     assert results.run(bench, "gpu", every).rows[-2].note == "no answer within 9 s"
 
 
-def test_plan_of_a_gpus_row_is_for_a_gpu_and_its_ranks() -> None:
+def test_plan_of_a_gpus_row_is_for_a_gpu_and_its_ranks(monkeypatch) -> None:
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda: (9, 0))
     every = {
         row.key: row for row in rows(SIZES["llama-1b-64x2048"], Hardware("cuda", 8), ["ranks"])
     }
