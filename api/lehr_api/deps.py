@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -60,32 +61,25 @@ def found_rollout(ref: RolloutRef, store: StoreDep) -> RolloutRow:
     return store.rollouts.find(ref)
 
 
-def changed_run(run: Annotated[RunRow, Depends(found_run)], services: ServicesDep) -> RunRow:
-    budget.refuse_others(services, run.submitted_by, f"{run.name} ({run.id})")
-    return run
+def changed(find: Callable[..., Any]) -> Any:
+    """Return what ``find`` does, for a route that changes it.
 
+    A token with a budget changes only what it submitted.
+    """
 
-def changed_sweep(
-    sweep: Annotated[SweepRow, Depends(found_sweep)], services: ServicesDep
-) -> SweepRow:
-    budget.refuse_others(services, sweep.submitted_by, f"{sweep.name} ({sweep.id})")
-    return sweep
+    def own(services: ServicesDep, row: Any = Depends(find)) -> Any:  # noqa: B008 - a closure
+        budget.refuse_others(services, row)
+        return row
 
-
-def changed_rollout(
-    rollout: Annotated[RolloutRow, Depends(found_rollout)], services: ServicesDep
-) -> RolloutRow:
-    budget.refuse_others(services, rollout.submitted_by, f"{rollout.name} ({rollout.id})")
-    return rollout
+    return Depends(own)
 
 
 FoundRun = Annotated[RunRow, Depends(found_run)]
 FoundSweep = Annotated[SweepRow, Depends(found_sweep)]
 FoundRollout = Annotated[RolloutRow, Depends(found_rollout)]
-ChangedRun = Annotated[RunRow, Depends(changed_run)]
-"""For routes that change it: a token with a budget changes only what it submitted."""
-ChangedSweep = Annotated[SweepRow, Depends(changed_sweep)]
-ChangedRollout = Annotated[RolloutRow, Depends(changed_rollout)]
+ChangedRun = Annotated[RunRow, changed(found_run)]
+ChangedSweep = Annotated[SweepRow, changed(found_sweep)]
+ChangedRollout = Annotated[RolloutRow, changed(found_rollout)]
 
 IdempotencyHeader = Annotated[
     str | None,

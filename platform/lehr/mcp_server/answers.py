@@ -79,28 +79,14 @@ def brief_run(view: RunView) -> Answer:
 
 
 def brief_queued(entry: QueueEntry) -> Answer:
-    return {
-        "position": entry.position,
-        "id": entry.run_id,
-        "name": entry.name,
-        "needs": f"{entry.gpus} x {entry.gpu_type or 'any GPU'}",
-        "priority": entry.priority,
-        "why": entry.reason,
-        "waits_since": ago(entry.queued_at),
-    }
+    fields = {"position", "run_id", "name", "gpus", "gpu_type", "priority", "reason"}
+    return {**entry.model_dump(include=fields), "waits_since": ago(entry.queued_at)}
 
 
 def brief_trial(trial: TrialView) -> Answer:
-    compared = trial.compared_value
-    return {
-        "rank": trial.rank,
-        "run": trial.run.id,
-        "parameters": trial.parameters,
-        "value": trial.value if compared is None else compared,
-        "state": trial.run.state,
-        "why": trial.run.reason if trial.run.state in {"failed", "queued"} else None,
-        "step": trial.run.step,
-    }
+    fields = {"rank", "parameters", "compared_value", "value", "step"}
+    run = {"run": trial.run.id, "state": trial.run.state, "why": trial.run.reason}
+    return {**trial.model_dump(mode="json", include=fields), **run}
 
 
 def brief_plan(made: Answer) -> Answer:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from lehr.client import Client
 
 _LINE = 500
-_PATCH = 2_000
 
 
 class RunReading:
@@ -126,23 +125,12 @@ class RunReading:
         self,
         ref: Ref,
         other: Ref,
-        name: Annotated[str | None, Field(description="Only this file, in full.")] = None,
+        name: Annotated[str | None, Field(description="Only this file.")] = None,
     ) -> Answer:
         """Show how the code of another run differs from that of a run, by file."""
         changes = self._client.code_diff(ref, other).changes
-        most = None if name else _PATCH
-        return {
-            "changes": [
-                {
-                    "name": one.name,
-                    "change": one.change,
-                    "patch": one.patch and clipped(one.patch, most or len(one.patch)),
-                }
-                for one in changes
-                if name in (None, one.name)
-            ],
-            "same": not changes or None,
-        }
+        shown = [change.model_dump() for change in changes if name in (None, change.name)]
+        return {"changes": shown, "same": not changes or None}
 
     def diagnose(self, ref: Ref) -> Answer:
         """Find what is wrong with a run: how it ended, alerts on its curves, cause, advice."""

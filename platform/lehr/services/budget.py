@@ -22,6 +22,7 @@ from lehr_trainer.planning.hardware import find_gpu
 
 if TYPE_CHECKING:
     from lehr.services.context import Context
+    from lehr.store.tables import RolloutRow, RunRow, SweepRow
 
 _PRECISION = 1e-9
 _SPENDING = (RunState.QUEUED, RunState.STARTING, RunState.RUNNING)
@@ -77,17 +78,17 @@ def check_launch(context: Context, specs: Iterable[RunSpec], *, share: float = 1
         )
 
 
-def refuse_others(context: Context, submitted_by: str, subject: str) -> None:
+def refuse_others(context: Context, row: RunRow | SweepRow | RolloutRow) -> None:
     """Refuse a change of what another person submitted, to a token with a budget.
 
     Raises:
         Forbidden: the token of the current request has a budget and did not submit it.
     """
     token = context.store.access_tokens.of_name(actor.current())
-    if token is not None and token.gpu_hours is not None and submitted_by != token.name:
+    if token is not None and token.gpu_hours is not None and row.submitted_by != token.name:
         raise Forbidden(
-            f"{subject} was submitted by {submitted_by}; the token {token.name!r} has a budget, "
-            "and changes only what it submitted.",
+            f"{row.name} ({row.id}) was submitted by {row.submitted_by}; the token {token.name!r} "
+            "has a budget, and changes only what it submitted.",
             hint="fork, seeds and a new submission start a run of its own.",
         )
 

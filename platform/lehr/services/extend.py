@@ -42,7 +42,7 @@ def extend_sweep(
     """
     store = context.store
     if trials is not None:  # Its search adds them later, for the one who launched it.
-        budget.refuse_others(context, sweep.submitted_by, f"{sweep.name} ({sweep.id})")
+        budget.refuse_others(context, sweep)
 
     def draft() -> _Draft:
         before = store.sweeps.get(sweep.id).spec
