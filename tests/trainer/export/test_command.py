@@ -35,7 +35,6 @@ def damage(file: Path) -> None:
     file.write_bytes(content)
 
 
-# tests/trainer/process/test_exported_text.py generates from trained weights, at night.
 @pytest.mark.parametrize("changes", [{}, {"model": GPT2}], ids=["llama", "gpt2"])
 def test_export_loads_and_generates_without_a_warning(
     tmp_path: Path, caplog, changes: dict
