@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lehr.schemas import streams
 
 Role = Literal["run", "points", "pending", "best", "diverged", "stopped", "fit"]
+Symbol = Literal["dot", "hollow", "ring", "cross"]
 _COLOURS: dict[Role, str] = {"diverged": "#bd1f01", "stopped": "#7d8f8d", "fit": "#7d8f8d"}
 _BLUE = "#3f90da"
 STRIP: tuple[Role, ...] = ("diverged", "stopped")
@@ -34,7 +35,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Points:
+class FigurePoints:
     """Points of one kind, with a symbol each or a line through them."""
 
     name: str
@@ -43,7 +44,7 @@ class Points:
     x: Sequence[float | str]
     y: Sequence[float | None]
     """A gap where there is none; empty for the roles of the strip."""
-    symbol: Literal["dot", "hollow", "ring", "cross"] | None = None
+    symbol: Symbol | None = None
     """None: a line."""
     slot: int | None = None
     """The colour among those of runs; None: that of the role."""
@@ -90,12 +91,12 @@ class Mark:
 class Figure:
     x: Axis
     y: Axis
-    points: Sequence[Points]
+    points: Sequence[FigurePoints]
     bands: Sequence[Band] = ()
     marks: Sequence[Mark] = ()
 
     @property
-    def legend(self) -> list[Points]:
+    def legend(self) -> list[FigurePoints]:
         """The points that a legend lists; none if it would have a single line."""
         names = {points.name: points for points in reversed(self.points) if points.listed}
         return [names[name] for name in reversed(names)] if len(names) > 1 else []
@@ -121,7 +122,7 @@ def run_figures(series: Sequence[streams.Series]) -> list[Figure]:
 def _curves(metric: str, curves: Sequence[tuple[str, streams.Series, int]]) -> Figure:
     axis = curves[0][1].x_axis if curves else "step"
     points = [
-        Points(
+        FigurePoints(
             label,
             "run",
             list(curve.x),

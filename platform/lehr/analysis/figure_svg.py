@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from lehr.analysis.figure import STRIP, Axis, Band, Figure, Mark, Points
+from lehr.analysis.figure import STRIP, Axis, Band, Figure, FigurePoints, Mark
 
 WIDTH, HEIGHT = 640, 280
 _RIGHT, _TOP, _BOTTOM = 14, 14, 48
@@ -260,7 +260,7 @@ def _band(band: Band, x: _Scale, y: _Scale) -> str:
 
 
 def _points(
-    points: Points, x: _Scale, y: _Scale | None, frame: _Frame, links: bool
+    points: FigurePoints, x: _Scale, y: _Scale | None, frame: _Frame, links: bool
 ) -> Iterator[str]:
     """Yield one element, with a gap where a value is missing or not finite."""
     if points.symbol is None:
@@ -286,12 +286,12 @@ def _points(
     yield _group(points, drawn)
 
 
-def _group(points: Points, parts: Iterable[str]) -> str:
+def _group(points: FigurePoints, parts: Iterable[str]) -> str:
     slot = f' data-slot="{points.slot}"' if points.slot is not None else ""
     return f'<g class="{points.role}" color="{points.colour}"{slot}>{"".join(parts)}</g>'
 
 
-def _line(points: Points, piece: Sequence[Point]) -> str:
+def _line(points: FigurePoints, piece: Sequence[Point]) -> str:
     if len(piece) == 1:
         return _circle(piece[0], 2.5, hollow=False)
     dashes = _DASHES.get(points.dash)
@@ -302,7 +302,7 @@ def _line(points: Points, piece: Sequence[Point]) -> str:
     )
 
 
-def _symbol(points: Points, place: Point, index: int = -1, links: bool = False) -> str:
+def _symbol(points: FigurePoints, place: Point, index: int = -1, links: bool = False) -> str:
     """Return the symbol of a point; that of the legend has no index, and so no text."""
     text = points.texts[index] if index >= 0 and points.texts else ""
     if points.symbol == "cross":
@@ -334,7 +334,7 @@ def _end(tag: str, text: str) -> str:
     return f"><title>{escape(text)}</title></{tag}>" if text else "/>"
 
 
-def _bars(points: Points, x: _Scale, y: _Scale) -> Iterator[str]:
+def _bars(points: FigurePoints, x: _Scale, y: _Scale) -> Iterator[str]:
     for value, (low, high) in zip(points.x, points.ranges, strict=False):
         place, top, foot = x.pixel(value), y.pixel(high), y.pixel(low)
         if place is not None and top is not None and foot is not None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from lehr.analysis.figure import STRIP, Axis, Band, Figure, Points
+from lehr.analysis.figure import STRIP, Axis, Band, Figure, FigurePoints
 
 _SYMBOLS = {
     "dot": {"size": 9},
@@ -80,7 +80,7 @@ def _add_band(drawn: Any, band: Band, row: int) -> None:
     )
 
 
-def _add_points(drawn: Any, figure: Figure, points: Points, row: int) -> None:
+def _add_points(drawn: Any, figure: Figure, points: FigurePoints, row: int) -> None:
     look: dict[str, Any] = {"line": {"dash": points.dash, "width": points.width}, "mode": "lines"}
     if points.symbol is not None:
         look = {"marker": _SYMBOLS[points.symbol], "mode": "markers"}
@@ -110,7 +110,7 @@ def _add_points(drawn: Any, figure: Figure, points: Points, row: int) -> None:
     drawn.data[-1].update(_coloured(points))
 
 
-def _coloured(points: Points) -> dict[str, Any]:
+def _coloured(points: FigurePoints) -> dict[str, Any]:
     if points.symbol is None and len(points.x) > 1:
         return {"line": {"color": points.colour}}
     return {"marker": {"color": points.colour, "line": {"color": points.colour}}}

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lehr import formats
-from lehr.analysis.figure import Axis, Band, Figure, Mark, Points
+from lehr.analysis.figure import STRIP, Axis, Band, Figure, FigurePoints, Mark, Role, Symbol
 from lehr.analysis.lr_fit import LrFit
 from lehr.analysis.sweep_result import is_number, outcome, parameter_choice, sweep_fit
 from lehr.parameter_names import is_seed
@@ -39,41 +40,16 @@ def sweep_figure(sweep: SweepDetail, parameter: str | None = None) -> Figure:
     if fit is not None:
         curve, band = _fit_curve(fit)
         points, bands, marks = [*curve, *points], [*band, *bands], _fit_marks(fit)
-    if pending := by_outcome.get("pending"):
-        newest = [trial.value for trial in pending]
-        points.append(
-            _points(
-                sweep,
-                parameter,
-                pending,
-                "not compared yet",
-                role="pending",
-                y=newest,
-                symbol="hollow",
-            )
-        )
-    for kind, name, role in (
-        ("diverged", "diverged", "diverged"),
-        ("gave_up", "failed or stopped", "stopped"),
-    ):
-        if ended := by_outcome.get(kind):
-            points.append(_points(sweep, parameter, ended, name, role=role, symbol="cross", y=[]))
-    if best := [trial for trial in ranked if trial.best]:
-        points.append(
-            _points(
-                sweep,
-                parameter,
-                best,
-                "best",
-                role="best",
-                y=[trial.compared_value for trial in best],
-                symbol="ring",
-                labels=[
-                    f"best {formats.parameter(trial.parameters[parameter], parameter)}"
-                    for trial in best
-                ],
-            )
-        )
+    points += _trials(
+        sweep, parameter, by_outcome.get("pending", []), "not compared yet", "pending", "hollow"
+    )
+    diverged, ended = by_outcome.get("diverged", []), by_outcome.get("gave_up", [])
+    points += _trials(sweep, parameter, diverged, "diverged", "diverged", "cross")
+    points += _trials(sweep, parameter, ended, "failed or stopped", "stopped", "cross")
+    best = [trial for trial in ranked if trial.best]
+    for marked in _trials(sweep, parameter, best, "best", "best", "ring"):
+        texts = [formats.parameter(trial.parameters[parameter], parameter) for trial in best]
+        points.append(replace(marked, labels=[f"best {text}" for text in texts]))
     losses = [trial.compared_value for trial in ranked if trial.compared_value is not None]
     title = sweep.metric
     if sweep.compared_at_step is not None:
@@ -97,14 +73,14 @@ def _x_axis(parameter: str, values: Sequence[Any]) -> Axis:
 
 def _ranked(
     sweep: SweepDetail, parameter: str, trials: Sequence[TrialView]
-) -> tuple[list[Points], list[Band]]:
+) -> tuple[list[FigurePoints], list[Band]]:
     """Return points for each combination of the other parameters. Where there are several, or
     several trials (seeds) share an x, a line leads through their means, with bars over their range.
     """
     groups: dict[str, list[TrialView]] = {}
     for trial in trials:
         groups.setdefault(_others(trial, parameter), []).append(trial)
-    drawn: list[Points] = []
+    drawn: list[FigurePoints] = []
     bands: list[Band] = []
     for index, (name, members) in enumerate(groups.items()):
         ordered = sorted(members, key=lambda trial: _order(trial.parameters[parameter]))
@@ -123,45 +99,47 @@ def _ranked(
                 bands.append(Band(x, [m - half for m in means], [m + half for m in means]))
             ranges = [(min(values), max(values)) for values in columns]
             drawn.append(
-                Points(
+                FigurePoints(
                     "mean", "points", x, means, slot=slot, width=1.0, ranges=ranges, listed=False
                 )
             )
-        drawn.append(
-            _points(
-                sweep,
-                parameter,
-                ordered,
-                name or sweep.metric,
-                role="points",
-                y=[trial.compared_value for trial in ordered],
-                symbol="dot",
-                slot=slot,
-            )
-        )
+        label = name or sweep.metric
+        drawn += _trials(sweep, parameter, ordered, label, "points", "dot", slot=slot)
     return drawn, bands
 
 
-def _points(
-    sweep: SweepDetail, parameter: str, trials: Sequence[TrialView], name: str, **look: Any
-) -> Points:
-    return Points(
+def _trials(
+    sweep: SweepDetail,
+    parameter: str,
+    trials: Sequence[TrialView],
+    name: str,
+    role: Role,
+    symbol: Symbol,
+    slot: int | None = None,
+) -> list[FigurePoints]:
+    """Return a point for each trial; nothing without any."""
+    values = [trial.value if role == "pending" else trial.compared_value for trial in trials]
+    drawn = FigurePoints(
         name,
-        x=[trial.parameters[parameter] for trial in trials],
+        role,
+        [trial.parameters[parameter] for trial in trials],
+        [] if role in STRIP else values,
+        symbol,
+        slot,
         texts=[_text(sweep, trial) for trial in trials],
         runs=[trial.run.id for trial in trials],
-        **look,
     )
+    return [drawn] if trials else []
 
 
-def _fit_curve(fit: LrFit) -> tuple[list[Points], list[Band]]:
+def _fit_curve(fit: LrFit) -> tuple[list[FigurePoints], list[Band]]:
     """Return the middle of the curve at each rate, and the band that holds it with 68 %."""
     curves = fit.curves
     if curves is None:
         return [], []
     rates, mean = curves.rates.tolist(), curves.mean.tolist()
     low, high = (curves.mean - curves.spread).tolist(), (curves.mean + curves.spread).tolist()
-    return [Points("fit, 68 %", "fit", rates, mean, dash="dash", width=1.5)], [
+    return [FigurePoints("fit, 68 %", "fit", rates, mean, dash="dash", width=1.5)], [
         Band(rates, low, high)
     ]
 

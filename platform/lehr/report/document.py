@@ -31,7 +31,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Figure:
+class ReportFigure:
     title: str
     svg: str
     """As ``figure_svg`` draws it. The only HTML that the page does not escape."""
@@ -52,7 +52,7 @@ class Section:
     facts: list[tuple[str, str]] = field(default_factory=list)
     alerts: list[ReportAlert] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    figures: list[Figure] = field(default_factory=list)
+    figures: list[ReportFigure] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     text: str = ""
     """Shown as it is, in a fixed-width font."""

@@ -14,7 +14,7 @@ from lehr.analysis import figure_svg
 from lehr.analysis.compare import flatten
 from lehr.analysis.figure import curves_figure
 from lehr.parameter_names import is_rate
-from lehr.report.document import Document, Figure, ReportAlert, Section, Table
+from lehr.report.document import Document, ReportAlert, ReportFigure, Section, Table
 from lehr.schemas.alerts import unexplained
 
 if TYPE_CHECKING:
@@ -80,7 +80,9 @@ def metric(name: str, value: float | None) -> str:
     return number(value)
 
 
-def curves(metric: str, series: Sequence[tuple[str, Series]], *, values: bool = True) -> Figure:
+def curves(
+    metric: str, series: Sequence[tuple[str, Series]], *, values: bool = True
+) -> ReportFigure:
     """Draw one metric of several runs; with a table of values for a single run."""
     table = None
     if values and len(series) == 1:
@@ -89,7 +91,7 @@ def curves(metric: str, series: Sequence[tuple[str, Series]], *, values: bool = 
         shown = [pairs[i] for i in _spread(len(pairs), _ROWS)]
         rows = [[formats.si(x) if x >= 1e5 else f"{x:g}", number(y)] for x, y in shown]
         table = Table([one.x_axis, metric], rows, right=frozenset({0, 1}))
-    return Figure(metric, figure_svg.draw(curves_figure(metric, series), metric), table)
+    return ReportFigure(metric, figure_svg.draw(curves_figure(metric, series), metric), table)
 
 
 def _spread(count: int, most: int) -> list[int]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lehr import formats
 from lehr.analysis.significance import PLUS_MINUS
 from lehr.report import parts
-from lehr.report.document import Document, Figure, Section, Table
+from lehr.report.document import Document, ReportFigure, Section, Table
 
 if TYPE_CHECKING:
     from lehr.schemas.alerts import AlertView
@@ -52,7 +52,9 @@ def sweep_report(
         notes.append(f"Notes: {sweep.note}")
     named = [(trial.run.name, trial.run) for trial in trials]
     drawn = [parts.curves(metric, found) for metric, found in curves.items() if found]
-    evidence = [Figure(f"Against {figure.parameter}", figure.svg)] if figure is not None else []
+    evidence = (
+        [ReportFigure(f"Against {figure.parameter}", figure.svg)] if figure is not None else []
+    )
     sections = [
         Section("Result", facts=_facts(sweep), notes=notes, alerts=parts.alerts(named, diagnosed)),
         Section("Evidence", figures=evidence, tables=_points(sweep)),

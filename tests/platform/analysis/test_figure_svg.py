@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from lehr.analysis import figure_svg as svg
 from lehr.analysis.colours import stroke
-from lehr.analysis.figure import Axis, Band, Figure, Mark, Points
+from lehr.analysis.figure import Axis, Band, Figure, FigurePoints, Mark
 from lehr_testing.html import PageCheck
 
 
 def figure(x, y, *, axis="linear", symbol=None, **changes) -> Figure:
-    points = [Points("a", "run", x, y, symbol=symbol, slot=0), *changes.pop("more", [])]
+    points = [FigurePoints("a", "run", x, y, symbol=symbol, slot=0), *changes.pop("more", [])]
     return Figure(Axis("x", axis), Axis("y"), points, **changes)
 
 
@@ -58,7 +58,7 @@ def test_a_figure_without_values_says_so():
 
 def test_text_of_users_is_escaped():
     hostile = "<script>alert(1)</script>\"'"
-    users = Points(
+    users = FigurePoints(
         hostile, "points", ["a", hostile], [1.0, 2.0], symbol="dot",
         texts=[hostile] * 2, labels=[hostile] * 2, runs=[hostile] * 2,
     )  # fmt: skip
@@ -71,7 +71,9 @@ def test_text_of_users_is_escaped():
 
 
 def test_the_legend_names_each_kind_once_with_its_colour_and_wraps():
-    more = [Points(name, "run", [0], [1], slot=1, dash="dash") for name in ("b", "b", "c" * 90)]
+    more = [
+        FigurePoints(name, "run", [0], [1], slot=1, dash="dash") for name in ("b", "b", "c" * 90)
+    ]
     drawn = svg.draw(figure([0, 1], [1.0, 2.0], more=more), "t", width=320)
     texts = re.findall(r'<text class="tick" x="[\d.]+" y="([\d.]+)"[^>]*>([abc.]+)</text>', drawn)
     assert [(text, y) for y, text in texts] == [
@@ -85,7 +87,7 @@ def test_the_legend_names_each_kind_once_with_its_colour_and_wraps():
 
 
 def test_trials_without_a_value_are_in_a_strip_above_the_others():
-    ended = Points("diverged", "diverged", [2], [], symbol="cross", texts=["b"], runs=["k3"])
+    ended = FigurePoints("diverged", "diverged", [2], [], symbol="cross", texts=["b"], runs=["k3"])
     drawn = svg.draw(figure([0, 1], [1.0, 2.0], symbol="dot", more=[ended]), "t", links=True)
     strip = float(re.search(r'y="([\d.]+)" text-anchor="end">stopped', drawn)[1])
     cross = float(re.search(r'<a href="/runs/k3"><path [^>]*d="M[\d.]+ ([\d.]+)l', drawn)[1])
@@ -95,7 +97,9 @@ def test_trials_without_a_value_are_in_a_strip_above_the_others():
 
 def test_band_reaches_the_foot_of_a_logarithmic_axis_where_it_is_not_positive():
     band = Band([1, 2], [-1.0, 0.5], [2.0, 2.0])
-    data = Figure(Axis("x"), Axis("y", "log"), [Points("a", "fit", [1, 2], [1.0, 1.0])], [band])
+    data = Figure(
+        Axis("x"), Axis("y", "log"), [FigurePoints("a", "fit", [1, 2], [1.0, 1.0])], [band]
+    )
     [corners] = re.findall(r'class="band" d="M([^Z]*)Z"', svg.draw(data, "t"))
     heights = [float(corner.split()[1]) for corner in corners.split("L")]
     assert heights[3] == svg.HEIGHT - 48

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lehr.analysis import colours
-from lehr.analysis.figure import Figure, Points
+from lehr.analysis.figure import Figure, FigurePoints
 from lehr.analysis.sweep_figure import sweep_figure
 from lehr.analysis.sweep_result import outcome, parameter_choice, sweep_verdict
 from lehr.schemas.runs import RunView
@@ -74,7 +74,7 @@ def parabola(rates: list[float], at: float = 1e-3) -> list[TrialView]:
     ]
 
 
-def roles(figure: Figure) -> dict[str, Points]:
+def roles(figure: Figure) -> dict[str, FigurePoints]:
     return {points.role: points for points in figure.points}
 
 
@@ -230,5 +230,5 @@ def test_run_colours_match_the_dashboard():
     assert [given[f"run{n}"] for n in range(12)] == expected
     assert colours.stroke(18) == colours.Stroke(colours.PALETTE[8], "dash")
     script = (ROOT / "api/lehr_api/dashboard/static/js/colour.js").read_text()
-    light = next(line for line in script.splitlines() if line.startswith("const LIGHT"))
+    light = script.partition("const LIGHT")[2].partition("]")[0]
     assert tuple(re.findall("#[0-9a-f]{6}", light)) == colours.PALETTE
