@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Literal
 import structlog
 import uvicorn
 
-from lehr import __version__, home, log_rotation
-from lehr.control.pace import LONGEST_S
+from lehr import __version__, home, own_logs
+from lehr.control.liveness import LONGEST_S
 from lehr.errors import HomeUnusable, LehrError, UserError
-from lehr.freed_memory import give_back, limit_arenas
-from lehr.upkeep import Upkeep
+from lehr.upkeep import Upkeep, give_back, limit_arenas
 from lehr_api import logs
 from lehr_api.app import create_app
 from lehr_api.option_checks import check_certificate, check_public_url
@@ -55,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
                 if note := home.close_to_others(where):
                     log.warning(note)
                 with contextlib.ExitStack() as upkeep:
-                    rotation = partial(log_rotation.rotate, home.logs_dir(where))
+                    rotation = partial(own_logs.rotate, home.logs_dir(where))
                     for name, act in (("log-rotation", rotation), ("freed-memory", give_back)):
                         thread = Upkeep(name, act)
                         thread.start()

@@ -16,7 +16,7 @@ from anyio import to_thread
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 
-from lehr import access, actor, log_fields
+from lehr import access, actor, own_logs
 from lehr.errors import LehrError, StoreUnavailable
 from lehr_api import auth
 from lehr_api.problems import error_response, unexpected_response
@@ -94,7 +94,7 @@ class Guard:
 
         try:
             person = await self._identify(scope)
-            log_fields.become(**_subject(scope["path"]))
+            own_logs.become(**_subject(scope["path"]))
             if person is not None:
                 scope.setdefault("state", {})["person"] = person
                 actor.become(person.name)
@@ -163,4 +163,4 @@ def _subject(path: str) -> dict[str, str]:
     if found is None:
         return {}
     kind, name = found.groups()
-    return log_fields.of_attempt(name) if kind == "attempt" else log_fields.of(kind, name)
+    return own_logs.of_attempt(name) if kind == "attempt" else own_logs.of(kind, name)

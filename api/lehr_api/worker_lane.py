@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from pydantic import ValidationError
 
-from lehr.control.pace import stretched
+from lehr.control.liveness import stretched
 from lehr.errors import OffsetMismatch
 from lehr_api.auth import API
 from lehr_api.routes.attempts import STREAM, HeartbeatMessage, append_piece, mismatch_response

@@ -11,10 +11,10 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lehr.parameter_names import is_rate
+from lehr.names import is_rate
 
 if TYPE_CHECKING:
-    from lehr.schemas.cost import CostView
+    from lehr.schemas.runs import CostView
 
 NOTHING = "—"
 _BARS = "▁▂▃▄▅▆▇█"

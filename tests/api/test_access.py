@@ -12,7 +12,7 @@ import pytest
 
 from lehr.access import Role
 from lehr.errors import StoreUnavailable, Unauthorized
-from lehr.store.records import access_tokens, audit
+from lehr.store.records import access_tokens
 from lehr_api import auth
 from lehr_api.login_links import LIFETIME_S, MOST_EACH, LoginLinks
 from lehr_api.logins import EndedLogins, Login
@@ -257,8 +257,8 @@ def test_audit_has_changes_and_refusals_with_their_token_but_no_reading(api):
 
 def test_audit_is_paged_and_bounded(api, monkeypatch):
     api, client = api
-    monkeypatch.setattr(audit, "MOST", 20)
-    monkeypatch.setattr(audit, "_TRIM_EVERY", 10)
+    monkeypatch.setattr(access_tokens, "MOST", 20)
+    monkeypatch.setattr(access_tokens, "_TRIM_EVERY", 10)
     for number in range(45):
         api.store.audit.add("a", "admin", method="POST", path=f"/{number}", status=200, address="")
     found, cursor = [], None

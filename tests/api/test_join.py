@@ -8,7 +8,7 @@ import pytest
 
 from lehr import node_tokens
 from lehr.client.problems import problem_error
-from lehr.cluster.ray_access import RayAccess, ray_access
+from lehr.cluster.ray_head import RayAccess, ray_access
 from lehr.control.nodes import LEFT
 from lehr.errors import Conflict, RayStarting
 from lehr.schemas.cluster import ClusterView

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from lehr import log_fields
+from lehr import own_logs
 from lehr.cluster.tokens import AttemptTokens
 from lehr_api import logs
 from lehr_testing.processes import Process
@@ -95,7 +95,7 @@ def test_log_rotates_and_keeps_a_bounded_number_of_old_files(tmp_path, own_loggi
     monkeypatch.setattr(logs, "_MOST_BYTES", 2_000)
     logs.configure(tmp_path / "server.log")
     log = logging.getLogger("lehr.cluster.test")
-    with log_fields.about(**log_fields.of_attempt("k3x-2")):
+    with own_logs.about(**own_logs.of_attempt("k3x-2")):
         for number in range(200):
             log.warning("line %d", number)
     files = sorted(path.name for path in tmp_path.iterdir())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lehr.control.lifecycle import Desired, RunState
-from lehr.control.pace import ACCEPTED_WAIT_S
+from lehr.control.liveness import ACCEPTED_WAIT_S
 from lehr.specs import RunSpec
 from lehr_api import worker_lane
 from lehr_testing.api import RUN_SPEC, api_client, attempt_token, begin, metrics, started

@@ -66,7 +66,7 @@ class QuietBridge:
 
 def reports(attempts: Sequence[Any], nodes: int, on_news: Any) -> None:
     """Hand over the reports of this many agents for ever, each at its own moment."""
-    from lehr.control.pace import report_s
+    from lehr.control.liveness import report_s
 
     pause_s = report_s(nodes)
     lists: dict[str, dict[str, Any]] = {f"n{number}": {} for number in range(nodes)}

@@ -39,11 +39,11 @@ class Checkout:
         source = Path(lehr_trainer.__file__).parent
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(source, folder / "trainer" / "lehr_trainer", ignore=ignored)
-        self.schedule = folder / "trainer/lehr_trainer/configs/lr_factor.py"
+        self.schedule = folder / "trainer/lehr_trainer/configs/schedule.py"
 
     def edit(self, factor: float) -> None:
         """Change what the trainer computes: the learning rate of a constant schedule."""
-        original = Path(lehr_trainer.__file__).parent / "configs/lr_factor.py"
+        original = Path(lehr_trainer.__file__).parent / "configs/schedule.py"
         text = original.read_text()
         assert text.count(_LINE) == 1
         self.schedule.write_text(text.replace(_LINE, f"        return {factor}\n"))

@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from lehr_trainer.configs.attention import AttentionConfig
-from lehr_trainer.configs.compile import CompileConfig
-from lehr_trainer.configs.fp8 import Fp8Config
+from lehr_trainer.configs.execution import CompileConfig, Fp8Config
 from lehr_trainer.configs.loss import LossConfig
 from lehr_trainer.configs.optimizer import MuonConfig
 from lehr_trainer.configs.presets import MODEL_PRESETS

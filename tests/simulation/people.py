@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from lehr.control.lifecycle import ACTIVE, Desired, RunState
 from lehr.errors import LehrError
-from lehr.services import cancel, pause, retry
+from lehr.services import requests
 from lehr.services.once import once
 from lehr.specs import expand, parse_spec
 from lehr.specs.sweep import SweepSpec
@@ -193,9 +193,9 @@ class People:
         server = self.world.server
         self.world.note(f"person: {desired.value} {run_id}")
         verb = {
-            Desired.CANCEL: cancel.cancel_run,
-            Desired.PAUSE: pause.pause_run,
-            Desired.RUN: pause.resume_run,
+            Desired.CANCEL: requests.cancel_run,
+            Desired.PAUSE: requests.pause_run,
+            Desired.RUN: requests.resume_run,
         }[desired]
         server.call(lambda: verb(server.context, server.store.runs.get(run_id)))
 
@@ -226,7 +226,7 @@ class People:
             return
         server = self.world.server
         self.world.note(f"person: retry {run_id}")
-        server.call(lambda: retry.retry_run(server.context, server.store.runs.get(run_id)))
+        server.call(lambda: requests.retry_run(server.context, server.store.runs.get(run_id)))
 
     def _exclude(self) -> None:
         node = self.world.rng.choice(self.world.nodes).name
@@ -250,7 +250,9 @@ class People:
         sweep_id = self.world.rng.choice(sorted(self.sweeps))
         server = self.world.server
         self.world.note(f"person: cancel sweep {sweep_id}")
-        server.call(lambda: cancel.cancel_sweep(server.context, server.store.sweeps.get(sweep_id)))
+        server.call(
+            lambda: requests.cancel_sweep(server.context, server.store.sweeps.get(sweep_id))
+        )
 
     def _retry_sweep(self) -> None:
         if not self.sweeps:
@@ -260,7 +262,7 @@ class People:
         self.world.note(f"person: retry sweep {sweep_id}")
 
         def act() -> None:
-            operation = retry.retry_sweep(server.context, server.store.sweeps.get(sweep_id))
+            operation = requests.retry_sweep(server.context, server.store.sweeps.get(sweep_id))
             once(server.store, None, operation, status=200)
             server.dispatcher.wake()
 

@@ -14,14 +14,14 @@ from typing import Any
 from unittest.mock import patch
 
 from lehr import killpoints
-from lehr.cluster import attempt_cache, inbox, run_cache
+from lehr.cluster import inbox, run_cache
 from lehr.services import code
 from lehr.store import Store, ids
 from lehr.store import store as store_module
+from lehr.store.database import Wal
 from lehr.store.streams import replica
 from lehr.store.streams.appender import Answer, Appender, _Append, _Call
 from lehr.store.streams.indexer import Indexer
-from lehr.store.wal import Wal
 from lehr_testing.stores import fresh_store
 from simulation.power import DatabaseDisk, Disk
 
@@ -72,7 +72,7 @@ def patched(
         (store_module, "Appender", InlineAppender),
         (killpoints, "reached", reached),
         (run_cache, "CHECK_EVERY_S", math.inf),
-        (attempt_cache, "WHOLE_EVERY_S", math.inf),
+        (run_cache, "WHOLE_EVERY_S", math.inf),
         (inbox, "HEARTBEATS_EVERY_S", 300.0),
         # No capsules: they are files beside the store, written before a submission names them.
         (code, "pin", lambda context, spec: spec),

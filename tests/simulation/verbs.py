@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lehr.services import archive, cancel, delete, extend, fork, submit
+from lehr.services import archive, extend, fork, requests, submit
 from lehr.services.once import once
 from lehr.specs import SweepSpec
 from lehr.specs.search import point_key
@@ -116,7 +116,7 @@ class Verbs:
     def _delete_run(self, run: RunRow) -> None:
         server = self.world.server
         self._note(f"delete {run.id} ({run.state})")
-        server.call(lambda: delete.delete_run(server.context, run))
+        server.call(lambda: archive.delete_run(server.context, run))
         self._are_deleted({run.id})
         self.world.note(f"deleted: {run.id}")
         self.world.count("deletions")
@@ -128,7 +128,7 @@ class Verbs:
         server = self.world.server
         runs = server.call(lambda: server.store.sweeps.runs(sweep.id))
         self._note(f"delete sweep {sweep.id}")
-        server.call(lambda: delete.delete_sweep(server.context, sweep))
+        server.call(lambda: archive.delete_sweep(server.context, sweep))
         self._are_deleted({run.id for run in runs})
         self.world.count("deletions of sweeps")
 
@@ -249,7 +249,7 @@ class Verbs:
             return
         self._note(f"cancel rollout {rollout.id}")
         server = self.world.server
-        server.call(lambda: cancel.cancel_rollout(server.context, rollout))
+        server.call(lambda: requests.cancel_rollout(server.context, rollout))
 
     def _archive_rollout(self) -> None:
         rollout = self._some_rollout()

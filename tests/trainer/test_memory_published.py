@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lehr_trainer.configs.activation_checkpointing import ActivationCheckpointingConfig
+from lehr_trainer.configs.execution import ActivationCheckpointingConfig
 from lehr_trainer.configs.loss import LossConfig
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.planning.hardware import find_gpu

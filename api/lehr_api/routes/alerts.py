@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from lehr.schemas.alerts import AlertView
+from lehr.schemas.streams import AlertView
 from lehr_api.deps import FoundRun, ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from lehr.schemas.runs import Deletion, RunDetail
 from lehr.schemas.sweeps import SweepDeletion, SweepDetail
 from lehr.services import archive as archiving
-from lehr.services import delete as deleting
+from lehr.services import archive as deleting
 from lehr_api.deps import ChangedRun, ChangedSweep, FoundRun, FoundSweep, ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses

@@ -18,7 +18,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from lehr.control.reconcile import StopLevel
 from lehr.errors import OffsetMismatch, UserError
 from lehr.services import code as capsules
-from lehr.services.copies import record_copies
+from lehr.services.checkpoints import record_copies
 from lehr.store.records.checkpoints import CopyReport
 from lehr_api.auth import needs
 from lehr_api.deps import AttemptId, DispatcherDep, ServicesDep, StoreDep

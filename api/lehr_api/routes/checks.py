@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import ConfigDict, Field
 
-from lehr.schemas.checks import SubmissionCheck, SubmissionKind
+from lehr.schemas.runs import SubmissionCheck, SubmissionKind
 from lehr.services import submit as submitting
 from lehr_api.deps import ServicesDep
 from lehr_api.responses import problem_responses

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from lehr.access import Role
-from lehr.cluster.ray_access import ray_access
+from lehr.cluster.ray_head import ray_access
 from lehr.errors import Unauthorized
 from lehr.schemas.cluster import ClusterView, JoinRequest, JoinView, LeaveRequest, LeaveView
 from lehr.services.join import join, leave

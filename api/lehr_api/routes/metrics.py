@@ -11,8 +11,7 @@ from starlette.responses import Response
 
 from lehr.presenters.streams import metric_info, series_view
 from lehr.schemas.streams import MetricInfo, MetricsOfRun, Series
-from lehr.services.curves import curves_of_runs, refuse_too_many
-from lehr.services.find_runs import find_runs
+from lehr.services.many_runs import curves_of_runs, find_runs, refuse_too_many
 from lehr.store import Store
 from lehr.store.tables import RunRow
 from lehr_api.deps import FoundRun, StoreDep

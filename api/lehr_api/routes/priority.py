@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from pydantic import ConfigDict, Field
 
 from lehr.schemas.runs import RunDetail
-from lehr.services.priority import set_priority
+from lehr.services.requests import set_priority
 from lehr_api.deps import ChangedRun, ServicesDep
 from lehr_api.responses import problem_responses
 from lehr_trainer.configs.documented import Documented

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from lehr.schemas.base import Page
 from lehr.schemas.rollouts import RolloutDetail, RolloutView
 from lehr.services.archive import archive_rollout, unarchive_rollout
-from lehr.services.cancel import cancel_rollout
+from lehr.services.requests import cancel_rollout
 from lehr.services.submit import launch_rollout
 from lehr_api.deps import ChangedRollout, FoundRollout, IdempotencyHeader, ListQueryDep, ServicesDep
 from lehr_api.etag import TaggedRoute

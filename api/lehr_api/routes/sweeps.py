@@ -12,9 +12,8 @@ from lehr.control.lifecycle import RunState
 from lehr.presenters.sweeps import PAGE
 from lehr.schemas.base import Page
 from lehr.schemas.sweeps import SweepDetail, SweepView
-from lehr.services.cancel import cancel_sweep
 from lehr.services.extend import extend_sweep
-from lehr.services.retry import retry_sweep
+from lehr.services.requests import cancel_sweep, retry_sweep
 from lehr.services.submit import launch_sweep
 from lehr_api.deps import (
     ChangedSweep,

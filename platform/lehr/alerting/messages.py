@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from lehr.analysis.diagnosis import Alert
-    from lehr.specs.alerts import AlertAction
+    from lehr.specs.tracking import AlertAction
     from lehr.store.tables import RunRow
 
 _DONE = {"pause": "It is being paused, with a checkpoint.", "stop": "It is being cancelled."}

@@ -10,13 +10,13 @@ from lehr.alerting.messages import about_alert, about_end
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.requests import ALERT
 from lehr.errors import Conflict, NotFound
-from lehr.specs.alerts import AlertActions
-from lehr.store.changed_runs import ChangedRuns
+from lehr.specs.tracking import AlertActions
+from lehr.store.changes import ChangedRuns
 
 if TYPE_CHECKING:
     from lehr.analysis.diagnosis import Alert
     from lehr.presenters.runs import RunPresenter
-    from lehr.specs.alerts import AlertAction
+    from lehr.specs.tracking import AlertAction
     from lehr.store import Store
     from lehr.store.tables import RunRow
 

@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import bisect
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 from lehr.analysis.batches import Agreement, BatchesVerdict, agreement, batches_note
 from lehr.analysis.curve import Curve
+from lehr.analysis.groups import GroupDifference, SeededRun, gaps, grouped, means, noise_note
 from lehr.analysis.held_out import HeldOut, is_measured
 from lehr.analysis.noise import pooled_noise
-from lehr.analysis.seed_groups import GroupDifference, SeededRun, gaps, grouped, means, noise_note
-from lehr.metric_goal import Goal
-from lehr.parameter_names import ARGUMENTS, SEED, is_neutral_argument, is_seed
+from lehr.names import ARGUMENTS, SEED, Goal, is_neutral_argument, is_seed
 
 _MISSING = "—"
 _NOT_FACTORS = (
@@ -352,3 +351,36 @@ def _as_written(path: str, value: Any) -> str:
     if isinstance(value, str):
         return value[:12] if path == "code.digest" else value
     return json.dumps(value, default=str)
+
+
+USUAL = "val/loss"
+_NEXT = "train/loss"
+
+
+def compared_metric(logged: Sequence[Collection[str]], own: Collection[str]) -> str:
+    """Return ``val/loss``, or another metric if not all runs have that one.
+
+    The first of these that all runs with any metric have: ``val/loss``; ``train/loss``; another
+    loss; a metric that is not in ``own``, the names that Lehr itself records. Those of a
+    validation come first.
+    """
+    with_metrics = [set(names) for names in logged if names]
+    common = set.intersection(*with_metrics) if with_metrics else set()
+    for usual in (USUAL, _NEXT):
+        if usual in common:
+            return usual
+    rest = sorted(common - set(own), key=_rank)
+    return rest[0] if rest else USUAL
+
+
+def note(metric: str, logged: Sequence[Collection[str]]) -> str | None:
+    """Return why this metric was chosen; None for the usual one."""
+    if metric == USUAL:
+        return None
+    who = "some have" if any(USUAL in names for names in logged) else "none has"
+    return f"{metric} is compared, which all these runs have; {who} {USUAL}."
+
+
+def _rank(name: str) -> tuple[bool, bool, str]:
+    held_out = any(part in name for part in ("val", "eval", "test"))
+    return "loss" not in name, not held_out, name

@@ -13,7 +13,7 @@ from lehr import formats
 from lehr.analysis.figure import STRIP, Axis, Band, Figure, FigurePoints, Mark, Role, Symbol
 from lehr.analysis.lr_fit import LrFit
 from lehr.analysis.sweep_result import is_number, outcome, parameter_choice, sweep_fit
-from lehr.parameter_names import is_seed
+from lehr.names import is_seed
 
 if TYPE_CHECKING:
     from lehr.schemas.sweeps import SweepDetail, TrialView

@@ -10,7 +10,7 @@ from pathlib import Path
 from lehr.capsules.collect import NEVER
 from lehr.errors import SpecError, SpecProblem
 from lehr.formats import counted, size
-from lehr.node.project_data import described
+from lehr.node.project_copy import described
 from lehr.specs.code import Code, from_root
 
 _SHOWN = 4

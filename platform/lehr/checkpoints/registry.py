@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from lehr.checkpoints.copies import Copy, Folder, Known, verify_folder
 from lehr.checkpoints.copy_files import FolderFiles
-from lehr.control.copy_retention import copies_at
+from lehr.control.saved_points import copies_at
 from lehr.errors import Conflict, LehrError, NotFound
 from lehr.schemas.checkpoints import (
     CheckpointDeletion,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from lehr.cli.output import console, escaped, warn
 
 if TYPE_CHECKING:
-    from lehr.schemas.alerts import AlertView
+    from lehr.schemas.streams import AlertView
 
 
 def print_alert(alert: AlertView) -> None:

@@ -217,7 +217,7 @@ def check_token() -> list[Check]:
 def check_server() -> list[Check]:
     """Check whether a server answers, runs this version, and what its nodes run."""
     from lehr.client import Client
-    from lehr.client.cures import is_here
+    from lehr.client.problems import is_here
 
     try:
         client = Client(os.environ.get("LEHR_SERVER") or None, timeout_s=5.0)

@@ -10,11 +10,11 @@ import typer
 from lehr import formats
 from lehr.analysis.significance import PLUS_MINUS
 from lehr.cli.connect import connect
-from lehr.cli.narrow import fitting
 from lehr.cli.output import (
     JsonOption,
     console,
     escaped,
+    fitting,
     notes,
     print_json,
     state_text,

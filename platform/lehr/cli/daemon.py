@@ -279,9 +279,9 @@ def _free(host: str, port: int) -> bool:
 
 
 def _own_addresses() -> str:
-    from lehr.cluster import interfaces
+    from lehr.cluster import ray_ports
 
-    own = ", ".join(address for _, address in sorted(interfaces.addresses().items()))
+    own = ", ".join(address for _, address in sorted(ray_ports.addresses().items()))
     return f"It has {own}. For all of them: --host 0.0.0.0"
 
 

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lehr.curve_files import FileCurves
-    from lehr.schemas.alerts import AlertView
     from lehr.schemas.runs import RunDetail
-    from lehr.schemas.streams import MetricInfo
+    from lehr.schemas.streams import AlertView, MetricInfo
 
 app = typer.Typer(rich_markup_mode=None)
 _WARMUP_SHARE = 0.02
@@ -162,7 +161,7 @@ def _of_file(
     from lehr.analysis import diagnosis
     from lehr.curve_files import read_curves
     from lehr.curve_files.names import overrides
-    from lehr.schemas.alerts import AlertView
+    from lehr.schemas.streams import AlertView
 
     given = overrides(metric)
     with notes().status(f"Reading {escaped(str(path))}"):

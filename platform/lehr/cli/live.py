@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lehr import formats
+from lehr.cli.group_table import DONE, headline, live_table, sweep_eta
 from lehr.cli.output import escaped, state_text, unicode_safe
-from lehr.cli.sweep_table import DONE, headline, live_table, sweep_eta
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

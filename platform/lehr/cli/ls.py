@@ -8,18 +8,18 @@ import typer
 
 from lehr import formats
 from lehr.cli.connect import connect
-from lehr.cli.narrow import print_fitting
+from lehr.cli.group_table import styled
 from lehr.cli.output import (
     JsonOption,
     console,
     escaped,
     notes,
+    print_fitting,
     print_json,
     state_text,
     table,
     unicode_safe,
 )
-from lehr.cli.rollout_table import styled
 
 if TYPE_CHECKING:
     from lehr.client import Run, Sweep

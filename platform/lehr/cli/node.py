@@ -219,7 +219,7 @@ def leave(
     JSON: {node, saved, unsaved, over, killed, runs: [names]}: numbers of trainings by how they
     ended, and their runs.
     """
-    from lehr.cli.stopped_text import show_ends
+    from lehr.cli.shutdown import show_ends
     from lehr.joining import daemon, drain, record
 
     where = home.home()

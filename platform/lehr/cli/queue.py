@@ -9,11 +9,11 @@ import typer
 
 from lehr import formats
 from lehr.cli.connect import connect
-from lehr.cli.narrow import print_fitting
 from lehr.cli.output import (
     JsonOption,
     escaped,
     notes,
+    print_fitting,
     print_json,
     print_result,
     table,

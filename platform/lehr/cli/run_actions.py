@@ -6,19 +6,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lehr import formats
 from lehr.cli.connect import ActRef, Ref, connect
+from lehr.cli.group_table import rollout_headline
 from lehr.cli.output import (
     JsonOption,
     YesOption,
     console,
+    escaped,
     notes,
     print_json,
     print_result,
+    say,
     without_controls,
 )
-from lehr.cli.rollout_table import headline as rollout_headline
 from lehr.control.lifecycle import RunState
 from lehr.errors import UserError
+from lehr.schemas.sweeps import SweepDeletion
 
 if TYPE_CHECKING:
     from lehr.client import Run, Sweep
@@ -156,3 +160,52 @@ def _report(run: Run, as_json: bool) -> None:
         request = "will be queued again" if (run.state, desired) == ("paused", "run") else None
     state = run.state if request is None else f"{run.state}, {request}"
     console().print(f"{run.name} ({run.id}): {state}")
+
+
+@app.command("archive")
+def archive(
+    ref: ActRef,
+    undo: Annotated[bool, typer.Option("--undo", help="Show it in lists again.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Hide an ended run, a rollout, or a sweep and its runs from lists. Nothing is deleted.
+
+    JSON: {run: RunDetail}, {sweep: SweepDetail} or {rollout: RolloutDetail}.
+    """
+    if undo:
+        group = connect().find_any(ref).unarchive()
+        text = "is no longer archived."
+    else:
+        group = connect().find_any(ref, "archive").archive()
+        text = f"is archived. Undo: lehr archive {group.id} --undo"
+    text = f"{escaped(group.name)} ({group.id}) {text}"
+    print_result({group.noun: group.detail}, text, as_json=as_json)
+
+
+@app.command("delete")
+def delete(
+    ref: ActRef,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete checkpoints, metrics and logs of an ended run, or of all runs of a sweep, for good.
+
+    Shows first how much space it frees, including copies in storage. Spec, provenance and state
+    changes are kept; the run is archived. JSON: {deleted: Deletion} or {deleted: SweepDeletion}.
+    """
+    run = connect().find(ref, "delete")
+    if not yes:
+        weighed = run.deletion()
+        frees = f"{formats.size(weighed.bytes)}, {weighed.checkpoints} checkpoints"
+        if isinstance(weighed, SweepDeletion):
+            frees += f" of {weighed.runs} runs"
+        for note in weighed.notes:
+            say(f"  {note}")
+        confirm(f"Delete {run.name} ({run.id}) for good? It frees {frees}.")
+    with notes().status(f"Deleting {escaped(run.name)}"):
+        freed = run.delete()
+    print_result(
+        {"deleted": freed},
+        f"{escaped(run.name)} ({run.id}): {formats.size(freed.bytes)} freed; its record is kept.",
+        as_json=as_json,
+    )

@@ -263,8 +263,7 @@ def down(
     JSON: {stopped: [names], runs: {saved, unsaved, over, killed, kept}, uncopied: {location:
     checkpoints}}. over: completed or failed meanwhile, or paused or cancelled before.
     """
-    from lehr.cli.shutdown import take_down
-    from lehr.cli.stopped_text import show_ends
+    from lehr.cli.shutdown import show_ends, take_down
 
     with notes().status("Stopping"):
         report = take_down(home.home(), keep_runs=keep_runs, timeout_s=timeout_s)

@@ -9,18 +9,24 @@ import typer
 from lehr import formats
 from lehr.cli.alerts import print_alert
 from lehr.cli.connect import Ref, connect
-from lehr.cli.narrow import fitting
+from lehr.cli.group_table import (
+    SPARE,
+    gates_table,
+    headline,
+    rollout_headline,
+    stages_table,
+    trials_table,
+    why,
+)
 from lehr.cli.output import (
     JsonOption,
     console,
     escaped,
+    fitting,
     print_json,
     table,
     warn,
 )
-from lehr.cli.rollout_table import gates_table, stages_table, why
-from lehr.cli.rollout_table import headline as rollout_headline
-from lehr.cli.sweep_table import SPARE, headline, trials_table
 from lehr.cli.watch import run_lines
 
 if TYPE_CHECKING:
@@ -121,7 +127,7 @@ def _print_rollout(rollout: Rollout) -> None:
 
 
 def _print_run(run: Run) -> None:
-    from lehr.schemas.alerts import unexplained
+    from lehr.schemas.streams import unexplained
 
     view = run.detail
     out = console()

@@ -1,15 +1,13 @@
-"""Stop what ``lehr up`` started (server, trainings, Ray), so that none restarts another.
-
-Stops only processes recorded in this home, identified by pid and start time. Another Ray on the
-machine, other homes, and trainings on a cluster that Lehr only joined continue.
-"""
+"""Stop what ``lehr up`` started (server, trainings, Ray), and print how the trainings ended."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lehr.cli.daemon import one_at_a_time, running_server
+from lehr.cli.output import console, warn
 from lehr.cli.processes import stop
 from lehr.cluster import ray_head
 from lehr.control.lifecycle import Desired
@@ -91,3 +89,35 @@ def _by_the_record(where: Path, ends: dict[str, End]) -> dict[str, End]:
         attempt: End.OVER if attempt.rpartition("-")[0] in over else end
         for attempt, end in ends.items()
     }
+
+
+def show_ends(counts: Mapping[str, int], *, then: str) -> None:
+    """Print how many ended in which way.
+
+    Args:
+        counts: the numbers, by ``lehr.node.stop.End``.
+        then: what has those resume that are to, as the start of a sentence.
+    """
+    out = console()
+    if saved := counts["saved"]:
+        out.print(f"  {_were(saved)} saved. {then} resumes {_it(saved)}.")
+    if unsaved := counts["unsaved"]:
+        out.print(
+            f"  {_were(unsaved)} stopped without a report of a save. {then} resumes {_it(unsaved)} "
+            "from the last checkpoint."
+        )
+    if over := counts["over"]:
+        out.print(f"  {_were(over)} over: completed, failed, paused or cancelled.")
+    if killed := counts["killed"]:
+        warn(
+            f"{_were(killed)} killed: saving took too long. {then} resumes {_it(killed)} from the "
+            "last checkpoint."
+        )
+
+
+def _were(number: int) -> str:
+    return f"{number} training was" if number == 1 else f"{number} trainings were"
+
+
+def _it(number: int) -> str:
+    return "it" if number == 1 else "them"

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from lehr import formats
-from lehr.cli.narrow import print_fitting
-from lehr.cli.output import JsonOption, console, escaped, print_json, table
+from lehr.cli.output import JsonOption, console, escaped, print_fitting, print_json, table
 from lehr.errors import UserError
 
 app = typer.Typer(rich_markup_mode=None)

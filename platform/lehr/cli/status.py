@@ -9,11 +9,11 @@ import typer
 from lehr import formats
 from lehr.cli.connect import connect
 from lehr.cli.live import silence
-from lehr.cli.narrow import print_fitting
 from lehr.cli.output import (
     JsonOption,
     console,
     escaped,
+    print_fitting,
     print_json,
     table,
 )

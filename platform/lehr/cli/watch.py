@@ -12,12 +12,22 @@ import typer
 
 from lehr import formats
 from lehr.cli.connect import Ref, connect
+from lehr.cli.group_table import (
+    SPARE,
+    gates_table,
+    headline,
+    rollout_headline,
+    stages_table,
+    sweep_eta,
+    trials_table,
+    why,
+)
 from lehr.cli.live import LiveState, bar, gpu_map, reason, run_frame, sweep_frame
-from lehr.cli.narrow import fitting
 from lehr.cli.output import (
     JsonOption,
     console,
     escaped,
+    fitting,
     is_terminal,
     notes,
     state_text,
@@ -26,9 +36,6 @@ from lehr.cli.output import (
     warn,
     without_controls,
 )
-from lehr.cli.rollout_table import gates_table, stages_table, why
-from lehr.cli.rollout_table import headline as rollout_headline
-from lehr.cli.sweep_table import SPARE, headline, sweep_eta, trials_table
 from lehr.errors import ServerUnavailable
 
 if TYPE_CHECKING:

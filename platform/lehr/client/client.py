@@ -12,25 +12,24 @@ from urllib.parse import quote, urlsplit
 from pydantic import BaseModel
 
 from lehr import home
-from lehr.client import cures
+from lehr.client import problems
 from lehr.client.admin import AdminMethods
 from lehr.client.capsules import checkout, with_capsule
 from lehr.client.cluster import ClusterMethods
 from lehr.client.comparisons import Comparison, Identified, ids
-from lehr.client.provenance import provenance as gather_provenance
 from lehr.client.refs import PAGE, RefMethods
 from lehr.client.rollouts import Rollout
 from lehr.client.runs import Run
 from lehr.client.server_object import recorded
-from lehr.client.spec_input import load, plain
+from lehr.client.submission import load, plain
+from lehr.client.submission import provenance as gather_provenance
 from lehr.client.sweeps import Sweep
 from lehr.client.transport import StreamEvent, Transport
 from lehr.errors import ServerUnavailable
 from lehr.schemas.base import Health, Page
-from lehr.schemas.checks import SubmissionCheck
 from lehr.schemas.code import CapsuleView, CodeDiff
 from lehr.schemas.rollouts import RolloutDetail, RolloutView
-from lehr.schemas.runs import RunDetail, RunView
+from lehr.schemas.runs import RunDetail, RunView, SubmissionCheck
 from lehr.schemas.sweeps import SweepDetail, SweepView
 from lehr.specs.overrides import Overrides
 
@@ -79,7 +78,7 @@ class Client(RefMethods, AdminMethods, ClusterMethods):
         if address is None:
             raise ServerUnavailable(
                 f"no Lehr server is running for {home.home()}.",
-                hint=cures.no_server(),
+                hint=problems.no_server(),
             )
         token = token or os.environ.get("LEHR_TOKEN")
         named = bool(server or os.environ.get("LEHR_SERVER"))

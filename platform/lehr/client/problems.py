@@ -1,11 +1,13 @@
-"""Exceptions from problem answers (application/problem+json)."""
+"""Exceptions from problem answers, and hints for a server that cannot be reached."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
+from lehr import home
 from lehr.errors import (
     Conflict,
     Fenced,
@@ -68,3 +70,52 @@ def _problem(item: Mapping[str, Any]) -> SpecProblem:
         column=item.get("column"),
         source=item.get("source"),
     )
+
+
+START = "Start it: lehr up        Another server: lehr --server URL, or LEHR_SERVER"
+
+
+def is_here(server: str) -> bool:
+    """Return whether the server is on this machine, as far as that is known without asking DNS."""
+    host = urlsplit(server).hostname or ""
+    if home.is_loopback(host) or (_is_ipv4(host) and home.is_own(host)):
+        return True
+    own = home.read_server(home.home())
+    return own is not None and own.url == server
+
+
+def no_answer(server: str, *, unknown_host: bool) -> str:
+    """Return what to do if nothing answers at the server's address."""
+    if is_here(server):
+        return START
+    found = urlsplit(server)
+    right = "Is the address right? Give another: lehr --server URL, or LEHR_SERVER"
+    if unknown_host:
+        return f"This machine cannot resolve {found.hostname}. {right}"
+    port = found.port or (443 if found.scheme == "https" else 80)
+    return (
+        f"The server is on another machine, {found.hostname}. Is it up? There: lehr status\n"
+        f"  Does it listen for others (lehr up --host), and is port {port} open in firewalls?\n"
+        f"  {right}"
+    )
+
+
+def no_answer_in_time(server: str) -> str:
+    """Return what to do if the server took the connection, and was silent."""
+    where = "" if is_here(server) else f" on {urlsplit(server).hostname}"
+    return f"It may be stopped or overloaded. Check{where}: lehr doctor"
+
+
+def no_server() -> str:
+    """Return what to do if no server of this home runs, and none is named."""
+    url = home.joined_server(home.home())
+    if url is None:
+        return START
+    return (
+        f"This machine is a node of {url}. Ask that server: lehr --server {url}, with a token of "
+        "yours in LEHR_TOKEN"
+    )
+
+
+def _is_ipv4(host: str) -> bool:
+    return host.replace(".", "").isdigit() and host.count(".") == 3

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from lehr.client.frames import import_pandas, need_plotly, series_frame
 from lehr.client.run_state import RunStateMethods
 from lehr.errors import NotFound
-from lehr.schemas.alerts import AlertView
-from lehr.schemas.streams import EventView, MetricInfo, SampleView, Series
+from lehr.schemas.streams import AlertView, EventView, MetricInfo, SampleView, Series
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -104,7 +104,7 @@ class Run(RunMetricMethods, RunLogMethods, RunCheckpointMethods):
             NotFound: there is no checkpoint at that step; the nearest is named.
             SpecError: a change is wrong, or would need other weights than the checkpoint's.
         """
-        from lehr.client.provenance import provenance as gathered
+        from lehr.client.submission import provenance as gathered
 
         given = dict(changes) if isinstance(changes, Mapping) else list(changes)
         if code == "current":
@@ -139,7 +139,7 @@ class Run(RunMetricMethods, RunLogMethods, RunCheckpointMethods):
             UserError: ``n`` is out of its range.
             Conflict: it was deleted or archived, or it is a fork.
         """
-        from lehr.client.provenance import provenance as gathered
+        from lehr.client.submission import provenance as gathered
         from lehr.client.sweeps import Sweep
 
         body = {"n": n, "provenance": dict(provenance or gathered(None))}

@@ -9,9 +9,9 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-from lehr.client.files import save
-from lehr.client.progress import progress as shown_progress
+from lehr.client.transport import save
 from lehr.client.waiting import Wait, Waitable, until_ended
+from lehr.client.waiting import progress as shown_progress
 from lehr.errors import LehrError, UserError
 from lehr.formats import ago
 

@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from lehr import __version__
-from lehr.client import cures
+from lehr.client import problems
 from lehr.client.problems import problem_error
 from lehr.errors import ServerUnavailable, UserError
 
@@ -287,9 +288,9 @@ class Transport:
 
         where = urlsplit(self.server).netloc
         why = _why(error)
-        hint = cures.no_answer(self.server, unknown_host=why == _NO_SUCH_HOST)
+        hint = problems.no_answer(self.server, unknown_host=why == _NO_SUCH_HOST)
         if isinstance(error, httpx.ReadTimeout):
-            hint = cures.no_answer_in_time(self.server)
+            hint = problems.no_answer_in_time(self.server)
         if "CERTIFICATE_VERIFY_FAILED" in str(error):
             hint = "If an authority of your own signed its certificate: lehr --ca FILE, or LEHR_CA"
         return ServerUnavailable(f"Lehr's server does not answer at {where} ({why}).", hint=hint)
@@ -341,3 +342,17 @@ def _why(error: httpx.TransportError) -> str:
     if isinstance(error, httpx.TimeoutException):
         return "it accepted the connection, but no answer came in time"
     return str(error) or type(error).__name__
+
+
+def save(data: bytes, path: Path | str) -> Path:
+    """Write an answer to a file; return its path.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    target = Path(path)
+    try:
+        target.write_bytes(data)
+    except OSError as error:
+        raise UserError(f"{target} cannot be written: {error.strerror}.") from error
+    return target

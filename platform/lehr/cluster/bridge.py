@@ -38,8 +38,8 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lehr import killpoints
-from lehr.cluster.ray_nodes import RayNode, current_nodes
-from lehr.control.pace import report_s
+from lehr.cluster.membership import RayNode, current_nodes
+from lehr.control.liveness import report_s
 from lehr.node import own_log
 from lehr.node.agent import Agent
 

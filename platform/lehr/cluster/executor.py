@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from lehr import log_fields
+from lehr import own_logs
 from lehr.analysis.gate_evidence import Judgement
 from lehr.cluster.isolation import Isolation
 from lehr.cluster.launcher import Launcher
@@ -78,7 +78,7 @@ class Executor:
                 applied.failed.append(subject)
                 continue
             act = partial(self._apply, action, subject, applied)
-            with log_fields.about(**_attempt_fields(action)):
+            with own_logs.about(**_attempt_fields(action)):
                 done = self._isolation.do(subject, f"applying {type(action).__name__}", act)
             if not done:
                 applied.failed.append(subject)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from lehr import log_fields
+from lehr import own_logs
 from lehr.control.step import Subject
 from lehr.errors import StoreUnavailable
 
@@ -55,7 +55,7 @@ class Isolation:
             StoreUnavailable: the store fails for every subject.
         """
         try:
-            with log_fields.about(**log_fields.of(*subject)):
+            with own_logs.about(**own_logs.of(*subject)):
                 act()
         except StoreUnavailable:
             raise
@@ -75,7 +75,7 @@ class Isolation:
         failing = self._failing.setdefault(key, _Failing(self._clock()))
         failing.times += 1
         if failing.times == 1:
-            fields = log_fields.of(*subject)
+            fields = own_logs.of(*subject)
             log.error("%s: %s failed", _name(subject), what, exc_info=error, extra=fields)
         # A full disk or memory concerns the whole machine: it is no reason to end one run.
         if isinstance(error, (OSError, MemoryError)) or not self._is_over(failing):
@@ -109,7 +109,7 @@ class Isolation:
         return failing.times >= TRIES and self._clock() - failing.since >= GIVE_UP_S
 
     def _end(self, subject: Subject, reason: str) -> None:
-        fields = log_fields.of(*subject)
+        fields = own_logs.of(*subject)
         log.error("%s is given up: %s", _name(subject), reason, extra=fields)
         try:
             self._give_up(subject, reason)

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from lehr.cluster.port_ranges import RENDEZVOUS
+from lehr.cluster.ray_ports import RENDEZVOUS
 from lehr.control.resources import NodeShare, Placement
 from lehr.node.torchrun import Gang
 from lehr.secret_store import SecretStore
@@ -130,7 +130,7 @@ def launches(
             "gang": gang._asdict(),
             "gpus": list(share.gpus),
             "env": given | own,
-            # The agent keeps these apart from the rest: see lehr.node.attempt_secrets.
+            # The agent keeps these apart from the rest: see lehr.node.attempt_dir.
             "secrets": hidden,
             "files": files,
             # The first node writes checkpoints; any other node may lack the one to resume from.

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lehr import killpoints, log_fields
+from lehr import killpoints, own_logs
 from lehr.cluster.alarm import GATHER_S, Alarm
 from lehr.cluster.bridge_client import AgentRefused, BridgeClient
 from lehr.cluster.heartbeats import HeartbeatTable
@@ -126,7 +126,7 @@ class Launcher:
             heartbeat = self._heartbeats.of(attempt_id)
             heartbeat.in_flight -= 1
             if error is not None:
-                fields = log_fields.of_attempt(attempt_id)
+                fields = own_logs.of_attempt(attempt_id)
                 log.warning("start of %s: %s", attempt_id, error, extra=fields)
                 # Only a rejection by an agent counts; a broken bridge is no fault of the node.
                 if isinstance(error, AgentRefused):

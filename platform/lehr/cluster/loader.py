@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from lehr import home as homes
-from lehr.cluster.attempt_cache import AttemptCache
-from lehr.cluster.estimates import Estimates
 from lehr.cluster.exits import ended_attempt
 from lehr.cluster.group_loader import GroupLoader
 from lehr.cluster.heartbeats import HeartbeatTable
@@ -19,9 +17,9 @@ from lehr.cluster.isolation import Isolation
 from lehr.cluster.launch_spec import placement_of
 from lehr.cluster.membership import Cluster, Member
 from lehr.cluster.node_notes import excluded, node_ends, readmitted
-from lehr.cluster.open_attempts import open_attempt
+from lehr.cluster.open_attempts import Estimates, open_attempt
 from lehr.cluster.recent_ends import RecentEnds
-from lehr.cluster.run_cache import RunCache
+from lehr.cluster.run_cache import AttemptCache, RunCache
 from lehr.cluster.run_values import situation
 from lehr.control.finalize import EndedAttempt
 from lehr.control.lifecycle import ACTIVE, RunState

@@ -6,9 +6,12 @@ fixed: firewalls open them, and joined nodes find the head again after a restart
 
 from __future__ import annotations
 
+import fcntl
 import socket
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from lehr import home
 
@@ -113,3 +116,64 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("", 0))
         return int(probe.getsockname()[1])
+
+
+RENDEZVOUS = range(20_000, 30_000)
+"""Where the ranks of a run on several nodes meet: below the ports that systems give away."""
+_KERNEL = Path("/proc/sys/net/ipv4")
+
+
+def given_by_kernel(settings: Path = _KERNEL) -> frozenset[int]:
+    """Return the ports that the kernel gives to any connection, as gloo and NCCL ask for them.
+
+    Those that it keeps back (``ip_local_reserved_ports``) are not among them.
+    """
+    try:
+        first, last = map(int, (settings / "ip_local_port_range").read_text().split())
+        kept = (settings / "ip_local_reserved_ports").read_text().strip()
+    except (OSError, ValueError):
+        return frozenset()
+    given = set(range(first, last + 1))
+    for part in kept.split(",") if kept else []:
+        low, _, high = part.partition("-")
+        given.difference_update(range(int(low), int(high or low) + 1))
+    return frozenset(given)
+
+
+_SIOCGIFADDR = 0x8915
+
+
+def addresses() -> dict[str, str]:
+    """Return the address of each interface that has one."""
+    found = {}
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode()[:15])
+            try:
+                answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)
+            except OSError:
+                continue
+            found[name] = socket.inet_ntoa(answer[20:24])
+    return found
+
+
+def interface_of(address: str) -> str | None:
+    """Return the interface that has the address."""
+    return next((name for name, own in addresses().items() if own == address), None)
+
+
+def network_environment(
+    interface: str | None, node_ip: str, given: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the variables by which ranks of several nodes find each other.
+
+    Gloo takes the address of the host's name by default, which is often a loopback address. NCCL
+    chooses well by itself, and gets an interface only if one was named.
+    """
+    found = {}
+    own = interface or interface_of(node_ip)
+    if own is not None and "GLOO_SOCKET_IFNAME" not in given:
+        found["GLOO_SOCKET_IFNAME"] = own
+    if interface is not None and "NCCL_SOCKET_IFNAME" not in given:
+        found["NCCL_SOCKET_IFNAME"] = interface
+    return found

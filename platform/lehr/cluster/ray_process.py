@@ -133,7 +133,7 @@ def start(
     """
     log_path.parent.mkdir(parents=True, exist_ok=True)
     log_path.write_bytes(b"")
-    # Appended to, so that it can be emptied while Ray writes (lehr.log_rotation).
+    # Appended to, so that it can be emptied while Ray writes (lehr.own_logs).
     with log_path.open("ab") as log:
         process = subprocess.Popen(
             command_line,

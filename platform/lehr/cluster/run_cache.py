@@ -1,17 +1,17 @@
-"""A cache of the runs that have not ended; only changed runs are read again."""
+"""Caches of unended runs and open attempts; only what changed is read again."""
 
 from __future__ import annotations
 
 import math
+import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
-from lehr.cluster.dirty_runs import DirtyRuns
 from lehr.cluster.exits import nodes_to_avoid
 from lehr.cluster.isolation import Isolation
-from lehr.cluster.run_values import request_message
-from lehr.cluster.saved import can_save, saved
+from lehr.cluster.run_values import can_save, request_message, saved
 from lehr.control.lifecycle import ENDED, Desired, RunState
 from lehr.control.pending_reasons import paused_after
 from lehr.control.queue_entries import Waiting
@@ -20,9 +20,9 @@ from lehr.control.retries import pause_s
 from lehr.control.saved_points import point_to_resume
 from lehr.control.snapshot import OpenRun
 from lehr.control.step import Subject
-from lehr.store import Store
+from lehr.store import Change, Store
 from lehr.store.records.runs import small_columns_of
-from lehr.store.tables import RunRow, SweepRow
+from lehr.store.tables import Attempt, RunRow, SweepRow
 
 CHECK_EVERY_S = 60.0
 """Seconds after which all rows are compared with the record, in case a change was missed."""
@@ -197,3 +197,77 @@ class RunCache:
         if sweep_id not in self._sweeps:
             self._sweeps[sweep_id] = self._store.sweeps.find(sweep_id)
         return self._sweeps[sweep_id]
+
+
+WHOLE_EVERY_S = 60.0
+"""Seconds after which everything is read again, in case a change was missed."""
+"""From this many changed runs on, one query for all is faster."""
+
+
+class AttemptCache:
+    """Used by the dispatcher's thread; ``changed`` may be called from any thread.
+
+    Each write that changes what is decided on an attempt announces a change of its run. Two
+    columns may be older: ``last_heartbeat_at`` and ``last_step``, which change every few seconds.
+    Decisions take both from ``HeartbeatTable``.
+    """
+
+    def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self._clock = clock
+        self._dirty = DirtyRuns()
+        self._unheard: frozenset[str] = frozenset()
+        """Runs of which no event is known: their first progress is a first sign of life."""
+        self._by_run: dict[str, list[Attempt]] = {}
+        self._rows: list[Attempt] = []
+        self._whole_at = -WHOLE_EVERY_S
+
+    def changed(self, change: Change) -> None:
+        """Note a change of a run."""
+        if not change.progress or change.id in self._unheard:
+            self._dirty.add([change.id])
+
+    def rows(self) -> list[Attempt]:
+        """Return the open attempts as ``Attempts.list_open`` does, oldest first."""
+        with self._dirty.taken() as dirty:
+            self._refresh(dirty)
+        return self._rows
+
+    def _refresh(self, dirty: set[str]) -> None:
+        whole = len(dirty) > MANY or self._clock() - self._whole_at >= WHOLE_EVERY_S
+        if not whole and not dirty:
+            return
+        found = self._store.attempts.list_open(None if whole else sorted(dirty))
+        if whole:
+            self._whole_at = self._clock()
+            self._by_run = {}
+        for run_id in dirty:
+            self._by_run.pop(run_id, None)
+        for row in found:
+            self._by_run.setdefault(row.run_id, []).append(row)
+        rows = [row for rows in self._by_run.values() for row in rows]
+        self._rows = sorted(rows, key=lambda row: (row.created_at, row.id))
+        self._unheard = frozenset(row.run_id for row in rows if not row.events_applied)
+
+
+class DirtyRuns:
+    """Added from any thread, taken by one."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._ids: set[str] = set()
+
+    def add(self, run_ids: Iterable[str]) -> None:
+        with self._guard:
+            self._ids.update(run_ids)
+
+    @contextmanager
+    def taken(self) -> Iterator[set[str]]:
+        """Take all of them; they are put back if the block raises."""
+        with self._guard:
+            taken, self._ids = self._ids, set()
+        try:
+            yield taken
+        except BaseException:
+            self.add(taken)
+            raise

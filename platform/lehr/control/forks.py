@@ -10,8 +10,8 @@ from lehr.errors import NotFound, SpecError, SpecProblem
 from lehr.specs import load_spec
 from lehr.specs.overrides import Overrides, parse_overrides
 from lehr.specs.run import RunSpec
-from lehr_trainer.configs.lr_factor import lr_factor
 from lehr_trainer.configs.optimizer import optimizer_kind
+from lehr_trainer.configs.schedule import lr_factor
 
 if TYPE_CHECKING:
     from lehr_trainer.configs.train import TrainConfig

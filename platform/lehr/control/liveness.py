@@ -1,8 +1,4 @@
-"""Liveness of an attempt: ok, unreachable or stalled.
-
-``reconcile`` decides that an attempt is dead, from reports of agents and Ray, never from silence
-alone: after a network partition its training must still run.
-"""
+"""How often workers send, and whether an attempt is ok, unreachable or stalled."""
 
 from __future__ import annotations
 
@@ -82,3 +78,55 @@ def median_step_s(history: Sequence[tuple[float, int]]) -> float | None:
         if after > before
     ]
     return statistics.median(rates) if len(rates) >= 2 else None
+
+
+HEARTBEAT_S = 2.0
+STOPPING_HEARTBEAT_S = 1.0
+"""While an attempt is stopping, so that each stop level arrives soon."""
+SEND_S = 0.5
+REPORT_S = 2.0
+"""Between two reports of a node's agent: its attempts, its machine, its GPUs."""
+
+HEARTBEATS_PER_S = 300.0
+SENDS_PER_S = 600.0
+REPORTS_PER_S = 150.0
+"""Limits for all workers or nodes together. A worker has one stream with new data most of the
+time: its events. ``tests/bench/live_attempts.py`` measures what this costs."""
+LONGEST_S = 10.0
+"""Half of the silence after which an attempt is shown as unreachable (``liveness.py``)."""
+
+
+ACCEPTED_WAIT_S = 0.1
+"""A wait for the server that doubles the pauses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    heartbeat_s: float = HEARTBEAT_S
+    """Seconds between two heartbeats."""
+    send_s: float = SEND_S
+    """Seconds between two looks for new data to send."""
+
+
+def pace(senders: int) -> Pace:
+    """Return how often each of this many workers should send."""
+    return Pace(
+        heartbeat_s=min(max(HEARTBEAT_S, senders / HEARTBEATS_PER_S), LONGEST_S),
+        send_s=min(max(SEND_S, senders / SENDS_PER_S), LONGEST_S),
+    )
+
+
+def stretched(pause_s: float, waited_s: float) -> float:
+    """Return the pause to ask for when requests wait so long for the server to begin with them.
+
+    The limits above suit a whole, fast core. Where the server has less, this finds its pace.
+    """
+    return min(pause_s * (1 + waited_s / ACCEPTED_WAIT_S), LONGEST_S)
+
+
+STOPPING = Pace(heartbeat_s=STOPPING_HEARTBEAT_S)
+
+
+def report_s(nodes: int) -> float:
+    """Return the seconds between two reports of each of this many nodes' agents."""
+    return min(max(REPORT_S, nodes / REPORTS_PER_S), LONGEST_S)

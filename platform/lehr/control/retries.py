@@ -15,8 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lehr.control.error_line import raised
-from lehr.control.error_patterns import PATTERNS, Budget, lacks_space
+from lehr.control.error_patterns import PATTERNS, Budget, lacks_space, raised
 from lehr.control.lifecycle import Desired
 from lehr.formats import signal_name
 

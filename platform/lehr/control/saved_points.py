@@ -1,13 +1,13 @@
-"""Decide on the checkpoints of a run: which one is resumed, and whether an attempt has progressed.
-
-Pure: values in, values out.
-"""
+"""Decide on checkpoints: which one is resumed, and which copies are kept."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
 
+from lehr_trainer.checkpointing.retention import Held, superfluous
+from lehr_trainer.configs.train import CheckpointConfig
 from lehr_trainer.contract import layout
 
 
@@ -53,3 +53,50 @@ def has_progressed(points: Iterable[SavedPoint], attempt: int) -> bool:
         elif point.attempt < attempt:
             earlier = max(earlier, point.step)
     return own > earlier
+
+
+def copies_at(spec: Mapping[str, Any], run_id: str, path: str) -> str | None:
+    """Return the URL of the copy of a run's checkpoint; None if the spec requests no copies."""
+    place = spec.get("checkpoints", {}).get("upload")
+    return None if place is None else f"{place}/{run_id}/{path}"
+
+
+class RetainedCheckpoint(Protocol):
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def val_loss(self) -> float | None: ...
+
+
+def kept_because(
+    existing: Sequence[RetainedCheckpoint], policy: CheckpointConfig
+) -> dict[tuple[int, int], list[str]]:
+    """Return (attempt, step) -> why the policy keeps it, for each existing checkpoint."""
+    ordered = sorted(existing, key=lambda one: (one.attempt, one.step))
+    last = {(one.attempt, one.step) for one in ordered[-policy.keep_last :]}
+    scored = [one for one in ordered if one.val_loss is not None]
+    best = min(scored, key=lambda one: one.val_loss or 0.0, default=None)
+    found: dict[tuple[int, int], list[str]] = {}
+    for point in ordered:
+        key = (point.attempt, point.step)
+        reasons = found[key] = []
+        if key in last:
+            reasons.append(f"one of the last {policy.keep_last}")
+        if policy.keep_best and point is best:
+            reasons.append("the best")
+        if policy.keep_every and point.step % policy.keep_every == 0:
+            reasons.append(f"every {policy.keep_every:,} steps")
+    return found
+
+
+def copies_to_remove(
+    existing: Sequence[RetainedCheckpoint], policy: CheckpointConfig, needed: Collection[str]
+) -> list[str]:
+    """Return the paths of copies to remove. ``needed`` are paths that forks wait for."""
+    ordered = sorted(existing, key=lambda one: (one.attempt, one.step))
+    held = [Held(Path(one.path), one.step, one.val_loss) for one in ordered]
+    return [str(one.path) for one in superfluous(held, policy) if str(one.path) not in needed]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lehr import filesystems
 from lehr.check import Check, clock, space
-from lehr.cluster import port_ranges
+from lehr.cluster import ray_ports
 from lehr.cluster.ray_ports import Ports
 from lehr.control.locality import CURE
 from lehr.schemas.cluster import JoinView
@@ -140,7 +140,7 @@ def _network(machine: Machine, view: JoinView, ports: Ports) -> Iterator[Check]:
             f"used by other programs: {', '.join(map(str, machine.ports_taken))}",
             f"Choose another first port: --base-port {ports.base + 200}",
         )
-    elif set(ports.all) & set(port_ranges.RENDEZVOUS):
+    elif set(ports.all) & set(ray_ports.RENDEZVOUS):
         yield Check(
             "ports",
             "bad",

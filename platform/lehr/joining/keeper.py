@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lehr import home as homes
-from lehr import log_rotation
-from lehr.cluster import interfaces, ray_ports, ray_process
+from lehr import own_logs
+from lehr.cluster import ray_ports, ray_process
 from lehr.errors import LehrError, Unauthorized, UserError
 from lehr.joining import record as records
 from lehr.joining.record import JoinRecord
-from lehr.node import facts, gpu_inventory, own_folders, procfs
+from lehr.node import facts, gpu_inventory, procfs, runs_folder
 from lehr_trainer.files import write_atomically
 
 if TYPE_CHECKING:
@@ -140,14 +140,14 @@ class NodeKeeper:
             write_atomically(token, view.ray_token, mode=0o600)
             found |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
         for name, value in (
-            (own_folders.RUNS, self.record.runs_dir),
-            (own_folders.DATA, self.record.data_dir),
+            (runs_folder.RUNS, self.record.runs_dir),
+            (runs_folder.DATA, self.record.data_dir),
             ("SSL_CERT_FILE", self.record.ca_file),
             (gpu_inventory.LOGICAL_VARIABLE, "1" if self.record.logical else None),
         ):
             if value is not None:
                 found[name] = value
-        return found | interfaces.network_environment(self.record.interface, node_ip, found)
+        return found | ray_ports.network_environment(self.record.interface, node_ip, found)
 
     def _watch(self, process: RayProcess, view: JoinView) -> str:
         """Return why the Ray node is to end."""
@@ -165,7 +165,7 @@ class NodeKeeper:
                 continue
             ask_at = time.monotonic() + ASK_EVERY_S
             with contextlib.suppress(OSError):
-                log_rotation.rotate(homes.logs_dir(self.where))
+                own_logs.rotate(homes.logs_dir(self.where))
             # While the server cannot be reached, nothing is known: the Ray node stays.
             with contextlib.suppress(LehrError):
                 now = ask(self.record)
@@ -206,7 +206,7 @@ def own_address(interface: str | None, head_host: str) -> str:
     """
     if interface is None:
         return ray_ports.route_address(head_host)
-    known = interfaces.addresses()
+    known = ray_ports.addresses()
     address = known.get(interface)
     if address is not None and not homes.is_loopback(address):
         return address

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lehr import filesystems, home
 from lehr.client import Client
-from lehr.cluster import port_ranges
+from lehr.cluster import ray_ports
 from lehr.cluster.ray_ports import DEFAULT_BASE, Ports
 from lehr.errors import Conflict, RayStarting, UserError
 from lehr.joining import daemon, record
@@ -127,7 +127,7 @@ def _look(
         home_kind=_kind(where),
         runs_dir=runs,
         runs_folder=known_id(runs),
-        given_ports=port_ranges.given_by_kernel(),
+        given_ports=ray_ports.given_by_kernel(),
         free_bytes={path: facts.free_bytes(path) for path in dict.fromkeys((runs, data))},
     )
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from lehr.client import Run
-from lehr.client.spec_input import plain
+from lehr.client.submission import plain
 from lehr.errors import UserError
 from lehr.mcp_server.answers import Answer, brief_run
 from lehr.specs import load_spec

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from lehr import filesystems, killpoints
-from lehr.node import attempt_secrets as secrets_of
-from lehr.node import facts, own_folders, own_log, procfs, stop
+from lehr.node import attempt_dir as secrets_of
+from lehr.node import facts, own_log, procfs, runs_folder, stop
 from lehr.node.attempt_dir import AttemptDir
 from lehr.node.gpu_inventory import GpuInfo, gpu_problem, node_gpus
 from lehr.node.gpu_lock import lock_path
@@ -139,7 +139,7 @@ class Agent:
 
     def runs_folder(self, runs_dir: str) -> str | None:
         """Return the identity of the folder of runs as this node sees it; None if unknown."""
-        folder = own_folders.runs_dir(runs_dir)
+        folder = runs_folder.runs_dir(runs_dir)
         self.host.watch_disk(str(folder))
         return folder_id(folder)
 
@@ -159,7 +159,7 @@ class Agent:
         launch = dict(launch)
         hidden = launch.pop("secrets", {})
         full = {
-            **own_folders.localize(launch),
+            **runs_folder.localize(launch),
             "nonce": secrets.token_hex(16),
             "boot_id": procfs.boot_id(),
             # This clock counts while the machine sleeps, and does not jump when the time is set.
@@ -172,7 +172,8 @@ class Agent:
             draft.mkdir(mode=0o700)
             procfs.write_json(str(draft / "launch.json"), full, mode=0o600, durable=True)
             if hidden:
-                procfs.write_json(str(draft / secrets_of.FILE), hidden, mode=0o600, durable=True)
+                file = str(draft / secrets_of.SECRETS_FILE)
+                procfs.write_json(file, hidden, mode=0o600, durable=True)
             killpoints.reached("agent: before an attempt is recorded")
             draft.rename(entry.path)  # Written atomically, and only once.
         except OSError:

@@ -3,10 +3,13 @@
 Standard library only.
 """
 
+from __future__ import annotations
+
 import os
+import re
 from typing import Any
 
-from lehr.node import code_cache, environments, procfs, project_copy, protocol
+from lehr.node import code_cache, environments, procfs, project_copy
 from lehr.node.attempt_dir import AttemptDir
 
 
@@ -23,11 +26,11 @@ def other_protocol(launch: dict[str, Any], entry: AttemptDir) -> tuple[str, str]
         return None
     where = code_cache.folder(code_cache.node_folder(entry.path), digest)
     try:
-        with open(os.path.join(where, protocol.FILE), encoding="utf-8", errors="replace") as file:
-            text = file.read(protocol.LONGEST)
+        with open(os.path.join(where, FILE), encoding="utf-8", errors="replace") as file:
+            text = file.read(LONGEST)
     except OSError:
         text = ""
-    found = protocol.problem(text, tuple(driven))
+    found = problem(text, tuple(driven))
     return None if found is None else ("other_protocol", found)
 
 
@@ -87,3 +90,37 @@ def tidy(launch: dict[str, Any]) -> None:
     if launch.get("program") and launch["gang"]["nodes"] == 1:
         index = os.path.join(where, project_copy.INDEX)
         project_copy.remove_unchanged(os.path.join(where, code_cache.WORK), index)
+
+
+FILE = "trainer/lehr_trainer/contract/protocol.py"
+"""In the capsule. Capsules of before there were versions lack it, and have version 1."""
+LONGEST = 1 << 16
+"""Bytes of it that are read: it may be anybody's."""
+_VERSION = re.compile(r"^VERSION = (\d{1,9})$", re.MULTILINE)
+
+
+def version_of(text: str) -> int:
+    found = _VERSION.search(text)
+    return int(found.group(1)) if found else 1
+
+
+def problem(text: str, driven: tuple[int, int]) -> str | None:
+    """Describe why the trainer cannot be driven; None if it can.
+
+    Args:
+        text: of the capsule's file; empty if it has none.
+        driven: the oldest and the newest version that this Lehr drives.
+    """
+    version, (oldest, newest) = version_of(text), driven
+    if oldest <= version <= newest:
+        return None
+    known = f"version {newest}" if oldest == newest else f"versions {oldest} to {newest}"
+    advice = (
+        "Train it with the Lehr that recorded it, or fork it with --code current"
+        if version < oldest
+        else "Upgrade Lehr, or fork it with --code current"
+    )
+    return (
+        f"the trainer in the run's code has version {version} of the protocol between trainer and "
+        f"platform, but this Lehr drives {known}. {advice}"
+    )

@@ -20,9 +20,13 @@ Standard library only. ::
 The folder is local to the node; the attempt's own directory may be on shared storage.
 """
 
+from __future__ import annotations
+
 import contextlib
 import fcntl
+import json
 import os
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from lehr.node import procfs
@@ -137,3 +141,24 @@ class AttemptDir(NamedTuple):
             shim["pid"], shim["start_time"], shim["boot_id"]
         ):
             procfs.send(shim["pid"], number)
+
+
+SECRETS_FILE = "secrets.json"
+
+
+def take_secrets(folder: str) -> dict[str, str]:
+    """Return the variables with their values, and remove the file. Empty if there are none.
+
+    Args:
+        folder: the attempt's folder on its node.
+
+    Raises:
+        OSError: the file cannot be read or removed.
+    """
+    path = Path(folder, SECRETS_FILE)
+    try:
+        found: dict[str, str] = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    path.unlink()
+    return found

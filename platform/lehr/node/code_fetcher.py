@@ -19,7 +19,7 @@ sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(
 from lehr import killpoints
 from lehr.capsules import archive
 from lehr.capsules.archive import BadArchive
-from lehr.node import bytecode, code_cache
+from lehr.node import code_cache
 from lehr.node.attempt_dir import AttemptDir
 from lehr.node.http_client import Outage, ServerConnection
 
@@ -59,7 +59,7 @@ def fetch(entry: AttemptDir, digest: str, server: ServerConnection) -> None:
             os.mkdir(draft, 0o700)
             archive.unpack(packed, draft, read_only=True)
             for part in (code_cache.PROJECT, code_cache.TRAINER):
-                bytecode.compile_modules(os.path.join(draft, part))
+                code_cache.compile_modules(os.path.join(draft, part))
             killpoints.reached("code fetcher: after the unpacking")
             adopt(node, digest, draft)
         finally:

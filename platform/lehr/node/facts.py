@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from lehr.node import own_folders
+from lehr.node import runs_folder
 from lehr_trainer.extras import install
 
 PATIENCE_S = 10.0
@@ -42,7 +42,7 @@ def facts() -> dict[str, Any]:
         "time": time.time(),
         "free_bytes": {
             name: free_bytes(Path(value).expanduser())
-            for name in (own_folders.RUNS, own_folders.DATA, "LEHR_NODE")
+            for name in (runs_folder.RUNS, runs_folder.DATA, "LEHR_NODE")
             if (value := os.environ.get(name))
         },
     }

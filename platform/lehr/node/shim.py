@@ -26,7 +26,7 @@ sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(
 from lehr import killpoints
 from lehr.node import (
     attempt_code,
-    attempt_secrets,
+    attempt_dir,
     code_cache,
     environments,
     exit_report,
@@ -126,7 +126,7 @@ class Shim:
         """Write the trainer's files into the run's and the attempt's directory."""
         try:
             os.makedirs(self.attempt_dir, exist_ok=True)
-            self.environment |= attempt_secrets.take(self.entry.path)
+            self.environment |= attempt_dir.take_secrets(self.entry.path)
             for name, text in self.launch["files"].items():
                 path = os.path.join(self.launch["run_dir"], name)
                 if not os.path.exists(path):

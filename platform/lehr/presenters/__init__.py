@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lehr.presenters.background_diagnosis import BackgroundDiagnosis
+from lehr.presenters.alerts import BackgroundDiagnosis
 from lehr.presenters.events import checkpoints, events, samples
 from lehr.presenters.rollouts import RolloutPresenter
 from lehr.presenters.runs import HeartbeatTimes, LivenessByRun, MirrorViews, RunPresenter

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from lehr.analysis.lr_fit import to_try
 from lehr.analysis.next_trials import next_seeds, next_trials, untried
 from lehr.analysis.sweep_result import lower_rates, parameter_choice, sweep_fit
-from lehr.parameter_names import seed_path
+from lehr.names import seed_path
 from lehr.presenters.seeds import lead
 
 if TYPE_CHECKING:
-    from lehr.metric_goal import Goal
+    from lehr.names import Goal
     from lehr.presenters.ranking import SweepVerdict
     from lehr.schemas.sweeps import SweepDetail
 

@@ -15,7 +15,7 @@ from lehr.control.availability import until as until_text
 from lehr.control.lifecycle import RunState
 from lehr.control.resources import Need, can_ever_place
 from lehr.node.gpu_inventory import LOGICAL
-from lehr.node.own_folders import RUNS
+from lehr.node.runs_folder import RUNS
 from lehr.schemas.cluster import ClusterView, GpuView, NodeView, QueueEntry
 
 if TYPE_CHECKING:

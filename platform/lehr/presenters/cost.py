@@ -11,7 +11,7 @@ from lehr.analysis.cost import gpu_hours, priced_gpu
 from lehr.analysis.plan import plan_run
 from lehr.errors import LehrError
 from lehr.lru import Lru
-from lehr.schemas.cost import CostView
+from lehr.schemas.runs import CostView
 from lehr.specs.run import RunSpec
 from lehr_trainer.planning.published import usual_mfu
 

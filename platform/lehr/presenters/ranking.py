@@ -14,8 +14,7 @@ from typing import Any
 from lehr import formats
 from lehr.analysis.held_out import HeldOut
 from lehr.analysis.noise import is_value
-from lehr.metric_goal import Goal
-from lehr.parameter_names import is_rate, is_seed
+from lehr.names import Goal, is_rate, is_seed
 from lehr.presenters.seeds import Point, name
 from lehr.presenters.seeds import points as by_seeds
 

@@ -10,7 +10,6 @@ from lehr.analysis.gate_evidence import Expected
 from lehr.analysis.gates import TITLES, expected
 from lehr.analysis.plan import model_name
 from lehr.presenters.cost import Costs, StageUse, together
-from lehr.schemas.cost import CostView
 from lehr.schemas.rollouts import (
     GateState,
     GateView,
@@ -21,7 +20,7 @@ from lehr.schemas.rollouts import (
     StageStatus,
     StageView,
 )
-from lehr.schemas.runs import RunView
+from lehr.schemas.runs import CostView, RunView
 from lehr.specs.rollout import RolloutSpec
 from lehr.specs.stages import PlannedStage, left_out, stages
 

@@ -17,10 +17,8 @@ from lehr.control.retries import has_saved
 from lehr.lru import Lru
 from lehr.presenters.alerts import Alerts
 from lehr.presenters.cost import Costs
-from lehr.presenters.flops import flops_per_token
-from lehr.presenters.streams import latest_values, losses
-from lehr.presenters.trainer_summary import TrainerSummary
-from lehr.schemas.alerts import AlertView
+from lehr.presenters.events import TrainerSummary
+from lehr.presenters.streams import flops_per_token, latest_values, losses
 from lehr.schemas.runs import (
     AttemptView,
     GpuRef,
@@ -30,6 +28,7 @@ from lehr.schemas.runs import (
     RunView,
     WandbView,
 )
+from lehr.schemas.streams import AlertView
 from lehr.store.tables import RunRow
 
 if TYPE_CHECKING:

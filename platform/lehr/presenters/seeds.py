@@ -12,8 +12,7 @@ from typing import Any
 from lehr import formats
 from lehr.analysis.noise import Noise, pooled_deviation, pooled_noise
 from lehr.analysis.significance import PLUS_MINUS, Group, Significance, band, judge, within_noise
-from lehr.metric_goal import Goal
-from lehr.parameter_names import is_seed
+from lehr.names import Goal, is_seed
 
 
 @dataclass(frozen=True)

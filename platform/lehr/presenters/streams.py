@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
-from lehr.metric_goal import goal_of
+from pydantic import TypeAdapter
+
+from lehr.names import goal_of
 from lehr.schemas.runs import Latest
 from lehr.schemas.streams import LogChunk, LogStream, MetricInfo, Series
+from lehr_trainer.configs.train import ModelConfig
+from lehr_trainer.planning import counts
 
 if TYPE_CHECKING:
     from lehr.store import Gap
@@ -47,3 +53,23 @@ def losses(number: int, gaps: Sequence[Gap], streams: Sequence[StreamInfo]) -> l
             lines = "1 line" if one.malformed == 1 else f"{one.malformed:,} lines"
             found.append(f"Attempt {number}: {lines} of {one.name} could not be read: skipped.")
     return found
+
+
+_model: TypeAdapter[Any] = TypeAdapter(ModelConfig)
+
+
+def flops_per_token(train: Mapping[str, Any]) -> float | None:
+    """Return them from a run's train config; None when its sequence length changes during the
+    run, or when its model is not Lehr's.
+    """
+    batch = train["batch"]
+    if (train.get("parts") or {}).get("model"):
+        return None
+    if batch.get("stages"):
+        return None
+    return _flops(json.dumps(train["model"], sort_keys=True), batch["sequence_length"])
+
+
+@lru_cache(maxsize=1024)
+def _flops(model: str, sequence_length: int) -> float:
+    return counts.flops_per_token(_model.validate_json(model), sequence_length)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lehr_trainer.runtime import installed
-from lehr_trainer.runtime.driver import driver_version
+from lehr_trainer.runtime.installed import driver_version
 
 _NAMED = 10
 """Changed versions that are listed; the others are counted."""

@@ -16,13 +16,12 @@ import traceback
 from pathlib import Path
 
 from lehr import formats
-from lehr.control.error_line import last_line, raised
+from lehr.control.error_patterns import last_line, raised
 from lehr.node import exit_report, procfs, subprocesses
 from lehr.programs.keeper import Keeper
 from lehr.programs.log_tail import LogTail
-from lehr.programs.patient_stream import PatientStream
 from lehr.programs.program_dir import ProgramDir, Resume
-from lehr.programs.recorder import Recorder
+from lehr.programs.recorder import PatientStream, Recorder
 from lehr.specs.program import Program
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.orders import LaunchNote, read_orders

@@ -13,14 +13,14 @@ from lehr import formats
 from lehr.analysis import figure_svg
 from lehr.analysis.compare import flatten
 from lehr.analysis.figure import curves_figure
-from lehr.parameter_names import is_rate
+from lehr.names import is_rate
 from lehr.report.document import Document, ReportAlert, ReportFigure, Section, Table
-from lehr.schemas.alerts import unexplained
+from lehr.schemas.streams import unexplained
 
 if TYPE_CHECKING:
-    from lehr.schemas.alerts import AlertView
+    from lehr.schemas.streams import AlertView
     from lehr.schemas.checkpoints import CheckpointView
-    from lehr.schemas.cost import CostView
+    from lehr.schemas.runs import CostView
     from lehr.schemas.rollouts import RolloutDetail
     from lehr.schemas.runs import RunDetail, RunView
     from lehr.schemas.streams import Series

@@ -10,10 +10,9 @@ from lehr.report import parts
 from lehr.report.document import Document, Section, Table
 
 if TYPE_CHECKING:
-    from lehr.schemas.alerts import AlertView
-    from lehr.schemas.cost import CostView
     from lehr.schemas.rollouts import GateView, RolloutDetail, StageView
-    from lehr.schemas.streams import Series
+    from lehr.schemas.runs import CostView
+    from lehr.schemas.streams import AlertView, Series
 
 
 def rollout_report(

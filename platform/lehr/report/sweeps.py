@@ -11,8 +11,7 @@ from lehr.report import parts
 from lehr.report.document import Document, ReportFigure, Section, Table
 
 if TYPE_CHECKING:
-    from lehr.schemas.alerts import AlertView
-    from lehr.schemas.streams import Series
+    from lehr.schemas.streams import AlertView, Series
     from lehr.schemas.sweeps import SweepDetail, SweepFigure, TrialView
 
 DRAWN = 20

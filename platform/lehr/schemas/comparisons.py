@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from lehr.analysis.batches import BatchesVerdict
 from lehr.analysis.held_out import HeldOutVerdict
-from lehr.metric_goal import Goal
+from lehr.names import Goal
 from lehr.schemas.base import Measured, View
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from lehr.schemas.base import View
-from lehr.schemas.cost import CostView
-from lehr.schemas.runs import RunView
+from lehr.schemas.runs import CostView, RunView
 
 RolloutState = Literal["running", "passed", "failed", "cancelled"]
 StageStatus = Literal["waiting", "running", "passed", "failed", "cancelled", "skipped"]

@@ -6,8 +6,7 @@ from typing import Any, Literal
 
 from lehr.analysis.held_out import HeldOutVerdict
 from lehr.schemas.base import Measured, View
-from lehr.schemas.cost import CostView
-from lehr.schemas.runs import RunView
+from lehr.schemas.runs import CostView, RunView
 
 
 class TrialView(View):

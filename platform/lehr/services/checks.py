@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lehr.alerting.webhooks import Webhooks
-from lehr.control.gpu_types import likely_meant
 from lehr.control.locality import CURE, separate_folders
-from lehr.control.resources import Need
+from lehr.control.resources import Need, likely_meant
 from lehr.curve_files.names import UNITLESS
 from lehr.errors import NotFound, SpecError, SpecProblem
 from lehr.secret_store import SecretStore, unknown

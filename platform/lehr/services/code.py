@@ -19,7 +19,7 @@ from lehr.capsules.collect import (
     refuse_missing_script,
 )
 from lehr.errors import NotFound, SpecError, SpecProblem, StoreUnavailable, UserError
-from lehr.node.protocol import FILE, LONGEST, problem
+from lehr.node.attempt_code import FILE, LONGEST, problem
 from lehr.schemas.code import CapsuleFile, CapsuleView, CodeDiff, FileChange
 from lehr.specs import RolloutSpec, RunSpec, Spec, SweepSpec
 from lehr.specs.sweep_expand import TrialSpec

@@ -8,18 +8,17 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from lehr.analysis.batches import DIGEST
-from lehr.analysis.compare import ComparedRun, RunOutcome, flatten
+from lehr.analysis.compare import ComparedRun, RunOutcome, compared_metric, flatten
 from lehr.analysis.compare import compare as compare_curves
-from lehr.analysis.compared_metric import compared_metric
-from lehr.analysis.compared_metric import note as metric_note
+from lehr.analysis.compare import note as metric_note
 from lehr.analysis.curve import Curve
+from lehr.analysis.groups import GroupedRun, UnknownKey, group_names, spread
 from lehr.analysis.held_out import is_measured
-from lehr.analysis.run_groups import GroupedRun, UnknownKey, group_names, spread
 from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound, UserError, nearest
-from lehr.metric_goal import Goal, goal_of
-from lehr.presenters.flops import flops_per_token
+from lehr.names import Goal, goal_of
 from lehr.presenters.runs import CORE_METRICS
+from lehr.presenters.streams import flops_per_token
 from lehr.schemas.comparisons import (
     ComparisonView,
     DifferenceView,
@@ -27,7 +26,7 @@ from lehr.schemas.comparisons import (
     RunGroupView,
     RunResultView,
 )
-from lehr.services.find_runs import find_runs, specs_with_configs
+from lehr.services.many_runs import find_runs, specs_with_configs
 from lehr.specs.sweep import Metric
 
 if TYPE_CHECKING:

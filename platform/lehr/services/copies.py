@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lehr.control.copy_retention import copies_at, copies_to_remove
+from lehr.control.saved_points import copies_at, copies_to_remove
 from lehr.errors import UserError
 from lehr_trainer.contract import layout
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lehr.parameter_names import ARGUMENTS, is_neutral_argument
+from lehr.names import ARGUMENTS, is_neutral_argument
 
 if TYPE_CHECKING:
     from lehr.store import Store

@@ -15,7 +15,7 @@ from lehr.schemas.cluster import ClusterView, JoinView, LeaveView
 from lehr.services.nodes import check_until
 
 if TYPE_CHECKING:
-    from lehr.cluster.ray_access import RayAccess
+    from lehr.cluster.ray_head import RayAccess
     from lehr.services.context import Context
 
 

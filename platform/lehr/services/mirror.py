@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lehr.errors import UserError
-from lehr.services.delete import refuse_deleted
+from lehr.services.archive import refuse_deleted
 from lehr.store.changes import Change
 from lehr.wandb_mirror import preflight
 from lehr.wandb_mirror.controller import request_for

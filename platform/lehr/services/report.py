@@ -18,7 +18,7 @@ from lehr.report.sweeps import sweep_report
 from lehr.schemas.streams import Series
 
 if TYPE_CHECKING:
-    from lehr.schemas.alerts import AlertView
+    from lehr.schemas.streams import AlertView
     from lehr.services.context import Context
     from lehr.store.tables import RolloutRow, RunRow, SweepRow
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lehr import actor
-from lehr.analysis.compared_metric import compared_metric
+from lehr.analysis.compare import compared_metric
 from lehr.errors import Conflict, InternalError, UserError
-from lehr.parameter_names import PROGRAM_SEED, SEED, seed_path
+from lehr.names import PROGRAM_SEED, SEED, seed_path
 from lehr.presenters.runs import CORE_METRICS
 from lehr.services import checks
+from lehr.services.archive import refuse_deleted
 from lehr.services.budget import check_launch
-from lehr.services.delete import refuse_deleted
 from lehr.services.once import Operation, Record
 from lehr.specs import RunSpec, SweepSpec
 from lehr.specs.sweep import Values

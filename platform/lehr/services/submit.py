@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lehr import actor
 from lehr.errors import UserError
-from lehr.schemas.checks import SubmissionCheck, SubmissionKind
+from lehr.schemas.runs import SubmissionCheck, SubmissionKind
 from lehr.services import checks, code
 from lehr.services.budget import check_launch
 from lehr.services.once import Operation, Record, V

@@ -10,7 +10,7 @@ from lehr.analysis.lr_transfer import DOUBTS, LrTransfer, RuleAnswer, transfer
 from lehr.analysis.next_trials import next_trials, untried
 from lehr.analysis.sweep_result import lower_rates, outcome, sweep_fit
 from lehr.errors import UserError, nearest
-from lehr.parameter_names import is_rate, is_seed
+from lehr.names import is_rate, is_seed
 from lehr.presenters.transfer_yaml import carried_yaml
 from lehr.schemas.transfers import ChangeView, RuleView, TransferView, UsualView
 from lehr.specs import RolloutSpec, RunSpec, SweepSpec, load_spec

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lehr.analysis.compare import flatten
 from lehr.schemas.runs import RunValuesView
 from lehr.services.compare import groups_of
-from lehr.services.find_runs import find_runs, specs_with_configs
+from lehr.services.many_runs import find_runs, specs_with_configs
 
 if TYPE_CHECKING:
     from lehr.services.context import Context

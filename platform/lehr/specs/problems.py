@@ -12,8 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from lehr.errors import MOST_PROBLEMS, SpecError, SpecProblem, nearest
-from lehr.specs.fields import nearest_path, synonym
-from lehr.specs.synonyms import meant_value
+from lehr.specs.synonyms import meant_value, nearest_path, synonym
 from lehr.specs.yaml12 import INT64, MAX_DEPTH, MAX_VALUES, YamlDocument
 from lehr_trainer.configs.fields import (
     FieldPath,

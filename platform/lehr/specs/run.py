@@ -9,10 +9,9 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 from pydantic_core import PydanticKnownError
 
 from lehr.errors import UserError
-from lehr.specs.alerts import AlertActions
 from lehr.specs.code import Code
 from lehr.specs.program import TORCHRUN, Program
-from lehr.specs.tracking import NO_KEY, Tracking
+from lehr.specs.tracking import NO_KEY, AlertActions, Tracking
 from lehr_trainer.configs.train import Config, TrainConfig
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"

@@ -9,12 +9,12 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from lehr.errors import SpecError, SpecProblem
-from lehr.specs.fields import nearest_path
 from lehr.specs.gates import ExactResume, Gate, GateName, gates_of
 from lehr.specs.overrides import replace_length, set_path
 from lehr.specs.problems import Origin, translate
 from lehr.specs.rollout import STAGES, LastStage, RolloutSpec, Stage, StageName
 from lehr.specs.run import RunSpec
+from lehr.specs.synonyms import nearest_path
 from lehr.specs.yaml12 import YamlDocument
 from lehr_trainer.configs.fields import place
 from lehr_trainer.configs.train import LlamaConfig, TrainConfig

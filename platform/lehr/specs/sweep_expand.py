@@ -12,13 +12,13 @@ from pydantic import ValidationError
 
 from lehr.errors import SpecError, SpecProblem
 from lehr.specs.comparability import budget_problems, metric_problems
-from lehr.specs.fields import nearest_path
 from lehr.specs.methods import method_problems, pruning_problems
 from lehr.specs.overrides import replace_length, set_path
 from lehr.specs.problems import Origin, show, translate
 from lehr.specs.run import RunSpec
 from lehr.specs.search import Range
 from lehr.specs.sweep import SweepSpec, Values
+from lehr.specs.synonyms import nearest_path
 from lehr.specs.yaml12 import YamlDocument
 from lehr_trainer.configs.fields import place
 

@@ -1,4 +1,4 @@
-"""``tracking`` of a spec: mirrors of a run in other tools."""
+"""``tracking`` and ``alerts`` of a spec: mirrors in other tools, and what alerts do."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from lehr.specs.gates import AlertCode
 from lehr_trainer.configs.train import Config
 
 _KEY = re.compile(r"(?:local-)?[0-9a-f]{40}|wandb_v\d+_\S{20,}")
@@ -68,3 +69,25 @@ class WandbTracking(Config):
 class Tracking(Config):
     wandb: WandbTracking | None = None
     """Mirror in Weights & Biases. None: no mirror."""
+
+
+AlertAction = Literal["note", "warn", "pause", "stop"]
+
+
+class AlertActions(Config):
+    """What an alert does, once for each alert of a run."""
+
+    actions: dict[AlertCode, AlertAction] = {}
+    """Action by the alert's name, e.g. {nan: stop, diverging: pause}. note: record it in the run's
+    events. warn: also send a message. pause: also save a checkpoint and free the GPUs, until
+    `lehr resume`. stop: also cancel the run, without saving.
+    """
+    other: AlertAction = "warn"
+    """Action of the alerts that ``actions`` does not name."""
+    webhook: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")] | None = None
+    """Name of the webhook that gets the messages, also when the run ends. `lehr admin webhook add`
+    makes one. None: no messages.
+    """
+
+    def action(self, code: AlertCode) -> AlertAction:
+        return self.actions.get(code, self.other)

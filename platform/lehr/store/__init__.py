@@ -9,7 +9,7 @@ from lehr.store.changes import Change
 from lehr.store.records.idempotency import StoredAnswer
 from lehr.store.store import Store
 from lehr.store.streams.events import StoredRecord
-from lehr.store.streams.log_text import LogMatch
+from lehr.store.streams.logs import LogMatch
 from lehr.store.streams.replica import Gap
 from lehr.store.streams.replication import StreamInfo
 

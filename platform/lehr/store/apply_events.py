@@ -18,7 +18,7 @@ from sqlalchemy import bindparam, select, update
 from sqlalchemy.exc import OperationalError
 from sqlmodel import Session, col
 
-from lehr import log_fields
+from lehr import own_logs
 from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound, StoreUnavailable
 from lehr.store.database import Clock, Database
@@ -285,7 +285,7 @@ class EventApplier:
                     "%s: %r is not a checkpoint of it",
                     attempt.id,
                     record.path[:200],
-                    extra=log_fields.of_attempt(attempt.id),
+                    extra=own_logs.of_attempt(attempt.id),
                 )
                 return []
             put_checkpoint(session, _checkpoint(run, attempt, record))
@@ -318,7 +318,7 @@ def _with_room(session: Session, attempt: Attempt, found: list[AnyRecord]) -> li
             "%s: it has %s checkpoints, the most of an attempt; more are not recorded",
             attempt.id,
             f"{MOST_CHECKPOINTS:,}",
-            extra=log_fields.of_attempt(attempt.id),
+            extra=own_logs.of_attempt(attempt.id),
         )
     kept = []
     for record in found:

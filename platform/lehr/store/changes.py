@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from lehr import log_fields
+from lehr import own_logs
+
+if TYPE_CHECKING:
+    from lehr.store.store import Store
 
 _log = logging.getLogger("lehr.store")
 
@@ -58,5 +62,101 @@ class Changes:
                     callback(change)
                 except Exception:  # noqa: BLE001 - a subscriber's error must not reach the writer
                     # The change is already recorded.
-                    fields = log_fields.of(change.kind, change.id)
+                    fields = own_logs.of(change.kind, change.id)
                     _log.exception("a subscriber failed on %s", change, extra=fields)
+
+
+SHARE = 0.2
+"""Largest share of one thread's time."""
+
+
+class ChangedRuns:
+    """Gathers changed runs, and hands each over once, in the order in which they changed.
+
+    A run that changes while it is handled is handled again afterwards.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        handle: Callable[[str], object],
+        *,
+        name: str,
+        gather_s: float,
+        of_interest: Callable[[Change], bool],
+        choose: Callable[[list[str]], Iterable[str]] | None = None,
+    ) -> None:
+        """Args:
+        store: its changes are observed.
+        handle: called with a run's id, in the thread. An error is logged, and the next run
+            follows.
+        name: of the thread, and what the log calls its work.
+        gather_s: seconds for which changes are gathered before any is handled.
+        of_interest: whether a change is one of a run to handle.
+        choose: picks the gathered runs that are handled; all of them, if not given.
+        """
+        self._store = store
+        self._handle = handle
+        self._gather_s = gather_s
+        self._of_interest = of_interest
+        self._choose = choose
+        self.due: dict[str, None] = {}
+        """Runs that wait, each once."""
+        self._changed = threading.Condition()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._go, name=name, daemon=True)
+        self._unsubscribe: Callable[[], None] | None = None
+
+    def start(self, first: Iterable[str]) -> None:
+        """Begin with these runs. Changes from now on are not missed."""
+        self._unsubscribe = self._store.subscribe(self._on_change)
+        for run_id in first:
+            self._put(run_id)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop after the run that is being handled."""
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+        with self._changed:
+            self._stopped.set()
+            self._changed.notify()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _on_change(self, change: Change) -> None:
+        if self._of_interest(change):
+            self._put(change.id)
+
+    def _put(self, run_id: str) -> None:
+        with self._changed:
+            self.due.setdefault(run_id)
+            self._changed.notify()
+
+    def _go(self) -> None:
+        while self._wait():
+            with self._changed:
+                changed, self.due = list(self.due), {}
+            for run_id in self._chosen(changed):
+                began = time.monotonic()
+                try:
+                    self._handle(run_id)
+                except Exception:  # noqa: BLE001 - logged; the other runs follow
+                    fields = own_logs.of("run", run_id)
+                    _log.exception("%s: %s failed", self._thread.name, run_id, extra=fields)
+                took = time.monotonic() - began
+                if self._stopped.wait(took / SHARE - took):
+                    return
+
+    def _chosen(self, changed: list[str]) -> Iterable[str]:
+        try:
+            return changed if self._choose is None else self._choose(changed)
+        except Exception:  # noqa: BLE001 - logged; changes may follow
+            _log.exception("%s: %d changed runs could not be read", self._thread.name, len(changed))
+            return []
+
+    def _wait(self) -> bool:
+        """Wait for changes; return False at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.due or self._stopped.is_set())
+        return not self._stopped.wait(self._gather_s)

@@ -10,6 +10,7 @@ import json
 import logging
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +25,67 @@ from lehr.errors import InternalError, StoreUnavailable
 from lehr.store.changes import Change, Changes
 from lehr.store.maintenance import migrate
 from lehr.store.read_only import open_read_only
-from lehr.store.wal import WAL_LIMIT, Wal
+
+WAL_LIMIT = 64 << 20
+"""Bytes of a log from which on it is emptied."""
+WAIT_S = 0.1
+"""How long to wait for readers. Other writers wait meanwhile."""
+AGAIN_S = (1.0, 30.0)
+"""Seconds until the next try: doubled after each one that failed."""
+
+
+class Wal:
+    """The write-ahead log of one writer connection. Used by the thread that may write."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        database: Path,
+        *,
+        limit_bytes: int = WAL_LIMIT,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._connection = connection
+        self._path = database.with_name(database.name + "-wal")
+        self._limit = limit_bytes
+        self._clock = clock
+        self._not_before = 0.0
+        self._pause = AGAIN_S[0]
+
+    def keep_small(self) -> None:
+        """Empty the log if it is too large. Call it after a commit, outside of any transaction.
+
+        Nothing is lost if readers or the disk prevent it: it is tried again later.
+        """
+        if self._size() <= self._limit or self._clock() < self._not_before:
+            return
+        try:
+            emptied = self._empty()
+        except sqlite3.Error:
+            _log.exception("%s could not be emptied", self._path.name)
+            emptied = False
+        if emptied:
+            self._pause = AGAIN_S[0]
+        else:
+            self._not_before = self._clock() + self._pause
+            self._pause = min(2 * self._pause, AGAIN_S[1])
+
+    def _size(self) -> int:
+        try:
+            return self._path.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def _empty(self) -> bool:
+        run = self._connection.execute
+        (patience,) = run("PRAGMA busy_timeout").fetchone()
+        run(f"PRAGMA busy_timeout={int(WAIT_S * 1000)}")
+        try:
+            (busy, _, _) = run("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        finally:
+            run(f"PRAGMA busy_timeout={patience}")
+        return not busy
+
 
 Clock = Callable[[], float]
 """Seconds since the epoch."""

@@ -17,19 +17,17 @@ from lehr.errors import HomeUnusable, InternalError
 from lehr.filesystems import refuse_network_filesystem
 from lehr.store.apply_events import EventApplier
 from lehr.store.changes import Change, Changes
-from lehr.store.database import Clock, Database
+from lehr.store.database import WAL_LIMIT, Clock, Database, Wal
 from lehr.store.maintenance import lost_record
-from lehr.store.records.access_tokens import AccessTokenRecords
+from lehr.store.records.access_tokens import AccessTokenRecords, AuditRecords
 from lehr.store.records.attempts import Attempts
-from lehr.store.records.audit import AuditRecords
 from lehr.store.records.checkpoints import Checkpoints
 from lehr.store.records.idempotency import IdempotencyKeys
 from lehr.store.records.nodes import Nodes
 from lehr.store.records.outbox import Outbox
 from lehr.store.records.quotas import QuotaRecords
 from lehr.store.records.requests import Requests
-from lehr.store.records.rollout_progress import RolloutProgress
-from lehr.store.records.rollouts import Rollouts
+from lehr.store.records.rollouts import RolloutProgress, Rollouts
 from lehr.store.records.runs import Runs
 from lehr.store.records.sweep_progress import SweepProgress
 from lehr.store.records.sweeps import Sweeps
@@ -42,7 +40,6 @@ from lehr.store.streams.reindex import open_index
 from lehr.store.streams.replica import Replica
 from lehr.store.streams.replication import Streams
 from lehr.store.streams.series import SeriesReader
-from lehr.store.wal import WAL_LIMIT, Wal
 
 RESTORING = ".restoring"
 """A folder in the home while a backup is put in place; see ``lehr.store.maintenance.backup``."""

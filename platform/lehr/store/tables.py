@@ -77,7 +77,7 @@ class ProvenanceRow(SQLModel, table=True):
     __tablename__ = "provenance"
 
     sha256: str = Field(primary_key=True)
-    """The digest of ``data``; see ``lehr.store.records.provenance``."""
+    """The digest of ``data``; see ``lehr.store.records.run_rows``."""
     data: dict[str, Any] = Field(sa_column=Column(JSON, nullable=False))
 
 

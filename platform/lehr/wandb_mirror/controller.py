@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lehr import home as homes
-from lehr import log_fields
+from lehr import own_logs
 from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound
 from lehr.specs.tracking import Tracking, WandbTracking
@@ -130,7 +130,7 @@ class MirrorController:
                 self._judge(run_id)
             except Exception:
                 # The changes of the other runs must not be lost with it.
-                fields = log_fields.of("run", run_id)
+                fields = own_logs.of("run", run_id)
                 log.exception("run %s cannot be read for its mirror", run_id, extra=fields)
                 self._look_again(run_id)
         if not self._requested:
@@ -237,7 +237,7 @@ class MirrorController:
             pass  # It has ended; the next pass notices.
         except Exception:
             # One unreadable run must not block the feed of the others.
-            fields = log_fields.of("run", run_id)
+            fields = own_logs.of("run", run_id)
             log.exception("run %s cannot be read for its mirror", run_id, extra=fields)
             self._look_again(run_id)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lehr import home as homes
 from lehr.control.lifecycle import RunState
 from lehr.presenters import checkpoints
-from lehr.wandb_mirror.run_feed import AttemptFeed, CheckpointFeed, Closing, RunFeed
+from lehr.wandb_mirror.state_files import AttemptFeed, CheckpointFeed, Closing, RunFeed
 from lehr_trainer.contract.layout import EVENTS
 
 if TYPE_CHECKING:

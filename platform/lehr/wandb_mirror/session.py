@@ -27,7 +27,7 @@ from lehr.wandb_mirror.state_files import MirrorProgress, MirrorRequest, Notes
 from lehr_trainer.contract.records import Sample
 
 if TYPE_CHECKING:
-    from lehr.wandb_mirror.run_feed import AttemptFeed, CheckpointFeed, RunFeed
+    from lehr.wandb_mirror.state_files import AttemptFeed, CheckpointFeed, RunFeed
 
 _LOOK_S = 1.0
 _NOTE_EVERY = 500

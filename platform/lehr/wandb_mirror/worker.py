@@ -14,8 +14,7 @@ import traceback
 from pathlib import Path
 
 from lehr.node import own_log
-from lehr.wandb_mirror.run_feed import RunFeed
-from lehr.wandb_mirror.state_files import MirrorProgress, Notes
+from lehr.wandb_mirror.state_files import MirrorProgress, Notes, RunFeed
 
 _AT_ONCE = 32
 """W&B runs that are open at the same time; more have to wait."""

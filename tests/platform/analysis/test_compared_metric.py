@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lehr.analysis.compared_metric import compared_metric, note
+from lehr.analysis.compare import compared_metric, note
 
 OWN = ("train/lr", "tokens_per_s")
 

@@ -8,7 +8,7 @@ import pytest
 
 from lehr import formats
 from lehr.analysis.compare import ComparedRun, compare, differences
-from lehr.parameter_names import is_rate, is_seed
+from lehr.names import is_rate, is_seed
 from lehr.presenters.ranking import TrialStatus, rank
 from lehr.specs import RunSpec, SweepSpec, load_spec, stored
 from lehr.specs.program import Program

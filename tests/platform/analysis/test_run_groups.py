@@ -7,12 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lehr.analysis.run_groups import (
-    GroupedRun,
-    bin_name,
-    edges,
-    group_names,
-)
+from lehr.analysis.groups import GroupedRun, bin_name, edges, group_names
 
 CASES = json.loads((Path(__file__).parents[2] / "data" / "metric_bins.json").read_text())
 RUNS = [

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lehr.analysis.student import cumulative, quantile
+from lehr.analysis.significance import cumulative, quantile
 
 
 @pytest.mark.parametrize(

@@ -211,7 +211,7 @@ def test_endless_tree_is_refused(project, monkeypatch):
 def test_trainer_is_collected_without_bytecode():
     found = {source.name for source in trainer_sources()}
     assert "trainer/lehr_trainer/train.py" in found
-    assert "trainer/lehr_trainer/configs/lr_factor.py" in found
+    assert "trainer/lehr_trainer/configs/schedule.py" in found
     assert not [name for name in found if name.endswith(".pyc") or "__pycache__" in name]
 
 

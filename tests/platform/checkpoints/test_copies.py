@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lehr.checkpoints.copies import Copy, Folder, digest_of, verify_folder, whole
-from lehr.control.copy_retention import copies_to_remove
+from lehr.control.saved_points import copies_to_remove
 from lehr.node.fetcher import fetch
 from lehr.specs.storage_url import normalised, open_place
 from lehr_testing.buckets import Bucket, found_by_environment, make_checkpoint, s3_server

@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from lehr.cli.data_list import prepared_corpora
+from lehr.cli.data import prepared_corpora
 
 
 def prepared(folder: Path, corpus: dict, *, at: float) -> None:

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from lehr.schemas.alerts import AlertView
+from lehr.schemas.streams import AlertView
 from lehr_testing import cli, seeding
 from lehr_testing.api import TOKEN, served
 from lehr_testing.tfevents import scalar, write

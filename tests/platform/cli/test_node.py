@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from lehr import home, node_tokens
-from lehr.cluster.ray_access import RayAccess
+from lehr.cluster.ray_head import RayAccess
 from lehr.joining import record
 from lehr.node.runs_folder import MARKER
 from lehr.node.stop import End, StoppedTrainings

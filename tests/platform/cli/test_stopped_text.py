@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lehr.cli.stopped_text import show_ends
+from lehr.cli.shutdown import show_ends
 from lehr.node.stop import End, StoppedTrainings
 
 

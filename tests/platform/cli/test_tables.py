@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from lehr.cli.sweep_table import trials_table
+from lehr.cli.group_table import trials_table
 from lehr.schemas.runs import GpuRef, Latest, RunView
 from lehr.schemas.sweeps import SweepDetail, TrialView
 from lehr_testing.sweep_views import progress_fields

@@ -7,7 +7,7 @@ from lehr import Client
 from lehr.client import run_metrics
 from lehr.client.transport import Transport
 from lehr.errors import LehrError
-from lehr.services import curves
+from lehr.services import many_runs
 from lehr_testing.api import RUN_SPEC, TOKEN, begin, evaluation, ingest, metrics, served, started
 
 
@@ -41,7 +41,7 @@ def test_an_answer_has_a_limit_of_points_and_the_client_asks_again(server, clien
             1
         ],
     )
-    monkeypatch.setattr(curves, "MOST_POINTS", 350)
+    monkeypatch.setattr(many_runs, "MOST_POINTS", 350)
     with pytest.raises(LehrError, match="more than 350 points") as refused:
         run.history(*names[:2], "val/loss")
     assert "Ask for fewer metrics" in (refused.value.hint or "")
@@ -49,7 +49,7 @@ def test_an_answer_has_a_limit_of_points_and_the_client_asks_again(server, clien
     asked.clear()
     assert run.history().equals(whole)
     assert len([path for path in asked if path.endswith("/series")]) > 1
-    monkeypatch.setattr(curves, "MOST_POINTS", 10)
+    monkeypatch.setattr(many_runs, "MOST_POINTS", 10)
     assert len(run.history(names[0])) == 300, "one metric can always be read"
     monkeypatch.setattr(run_metrics, "_NAMES_A_PART", 1)
     asked.clear()
@@ -65,7 +65,7 @@ def test_chart_of_many_runs_has_a_limit_of_points(server, client, monkeypatch):
     headers = {"Authorization": f"Bearer {TOKEN}"}
     answer = httpx.get(f"{address}/api/v1/series", params=query, headers=headers)
     assert answer.status_code == 200
-    monkeypatch.setattr(curves, "MOST_POINTS", 100)
+    monkeypatch.setattr(many_runs, "MOST_POINTS", 100)
     answer = httpx.get(f"{address}/api/v1/series", params=query, headers=headers)
     assert answer.status_code == 422
     assert "more than 100 points" in answer.json()["detail"]

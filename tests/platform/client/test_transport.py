@@ -191,7 +191,7 @@ except UserError as error:
 
 
 def test_provenance_has_the_commit_but_no_secrets(tmp_path, monkeypatch):
-    from lehr.client.provenance import provenance
+    from lehr.client.submission import provenance
 
     assert provenance(tmp_path)["git"] is None
 

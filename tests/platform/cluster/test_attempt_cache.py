@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lehr.cluster.attempt_cache import WHOLE_EVERY_S, AttemptCache
+from lehr.cluster.run_cache import WHOLE_EVERY_S, AttemptCache
 from lehr.errors import StoreUnavailable
 from lehr_testing.statements import read_statements
 from lehr_testing.stores import begin, fresh_store, run_spec

@@ -15,9 +15,8 @@ from typing import Any
 
 import pytest
 
-from lehr.cluster import bridge_client, bridge_process
-from lehr.cluster.bridge_client import BridgeClient, BridgeDown
-from lehr.cluster.bridge_process import BridgeProcess
+from lehr.cluster import bridge_client
+from lehr.cluster.bridge_client import BridgeClient, BridgeDown, BridgeProcess
 from lehr_testing.waiting import until
 
 CHILD = """
@@ -71,8 +70,8 @@ class Client:
 @pytest.fixture
 def client(tmp_path, monkeypatch):
     monkeypatch.setattr(bridge_client, "COMMAND", (sys.executable, "-c", CHILD))
-    monkeypatch.setattr(bridge_process, "PING_EVERY_S", 0.05)
-    monkeypatch.setattr(bridge_process, "HANGS_S", 1.0)
+    monkeypatch.setattr(bridge_client, "PING_EVERY_S", 0.05)
+    monkeypatch.setattr(bridge_client, "HANGS_S", 1.0)
     made = Client(tmp_path)
     yield made
     made.client.stop()
@@ -108,8 +107,8 @@ def test_request_does_not_wait_for_a_bridge_that_reads_nothing(client):
 def test_bridge_that_reads_but_does_not_answer_pings_is_replaced(tmp_path, monkeypatch):
     monkeypatch.setenv("DEAF", "1")
     monkeypatch.setattr(bridge_client, "COMMAND", (sys.executable, "-c", CHILD))
-    monkeypatch.setattr(bridge_process, "PING_EVERY_S", 0.05)
-    monkeypatch.setattr(bridge_process, "HANGS_S", 1.0)
+    monkeypatch.setattr(bridge_client, "PING_EVERY_S", 0.05)
+    monkeypatch.setattr(bridge_client, "HANGS_S", 1.0)
     client = Client(tmp_path)
     try:
         assert client.pids.get(timeout=SOON_S) != client.pids.get(timeout=SOON_S)
@@ -121,10 +120,10 @@ def test_server_that_was_frozen_gives_the_bridge_time_to_answer(tmp_path, monkey
     """The clock jumps by 100 s, as after SIGSTOP of the server: no ping was sent meanwhile."""
     ahead = 0.0
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + ahead)
-    monkeypatch.setattr(bridge_process, "time", clock)
+    monkeypatch.setattr(bridge_client, "time", clock)
     monkeypatch.setattr(bridge_client, "COMMAND", (sys.executable, "-c", CHILD))
-    monkeypatch.setattr(bridge_process, "PING_EVERY_S", 0.05)
-    monkeypatch.setattr(bridge_process, "HANGS_S", 1.0)
+    monkeypatch.setattr(bridge_client, "PING_EVERY_S", 0.05)
+    monkeypatch.setattr(bridge_client, "HANGS_S", 1.0)
     client = Client(tmp_path)
     try:
         first = client.pids.get(timeout=SOON_S)

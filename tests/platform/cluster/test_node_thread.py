@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lehr.cluster import bridge
-from lehr.cluster.ray_nodes import RayNode
+from lehr.cluster.membership import RayNode
 from lehr_testing.full_log import full_log
 
 MEMBER = RayNode(name="n1", ray_id="r", address="127.0.0.1", gpus=1, alive=True)

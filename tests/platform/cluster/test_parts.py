@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from lehr.cluster.ray_nodes import current_nodes
+from lehr.cluster.membership import current_nodes
 from lehr.cluster.tokens import AttemptTokens, sha256
 from lehr.errors import UserError
 from lehr.node import exit_report, gpu_inventory, procfs, torchrun

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lehr.cluster.port_ranges import given_by_kernel
+from lehr.cluster.ray_ports import given_by_kernel
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from lehr.cluster import interfaces
+from lehr.cluster import ray_ports
 from lehr.cluster.ray_ports import SPAN, Ports, choose, is_free, own_address
 
 
@@ -39,10 +39,10 @@ def test_public_host_counts_only_if_it_is_this_machine():
 
 
 def test_gloo_gets_the_interface_of_the_nodes_address_and_nccl_only_a_named_one():
-    assert interfaces.interface_of("127.0.0.1") == "lo"
-    assert interfaces.network_environment(None, "127.0.0.1", {}) == {"GLOO_SOCKET_IFNAME": "lo"}
-    named = interfaces.network_environment("eth1", "127.0.0.1", {})
+    assert ray_ports.interface_of("127.0.0.1") == "lo"
+    assert ray_ports.network_environment(None, "127.0.0.1", {}) == {"GLOO_SOCKET_IFNAME": "lo"}
+    named = ray_ports.network_environment("eth1", "127.0.0.1", {})
     assert named == {"GLOO_SOCKET_IFNAME": "eth1", "NCCL_SOCKET_IFNAME": "eth1"}
     given = {"GLOO_SOCKET_IFNAME": "ib0", "NCCL_SOCKET_IFNAME": "ib0"}
-    assert interfaces.network_environment("eth1", "127.0.0.1", given) == {}
-    assert interfaces.network_environment(None, "192.0.2.1", {}) == {}
+    assert ray_ports.network_environment("eth1", "127.0.0.1", given) == {}
+    assert ray_ports.network_environment(None, "192.0.2.1", {}) == {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lehr.store import Store
-from lehr.store.records.rollout_progress import RolloutProgress
+from lehr.store.records.rollouts import RolloutProgress
 from lehr_testing.groups import Groups
 from lehr_testing.rollouts import ALL_RUNS, Bug, World, create, spec, submitted
 from lehr_testing.stores import crashed_copy, fresh_store

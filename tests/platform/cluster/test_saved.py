@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lehr.cluster.membership import Cluster
-from lehr.cluster.saved import saved
+from lehr.cluster.run_values import saved
 from lehr.control.locality import Saved
 from lehr.store.records.checkpoints import CopyReport
 from lehr_testing.dispatching import Bench

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lehr.control.copy_retention import copies_to_remove, kept_because
+from lehr.control.saved_points import copies_to_remove, kept_because
 from lehr_trainer.configs.train import CheckpointConfig
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lehr.control.error_line import last_line, raised
+from lehr.control.error_patterns import last_line, raised
 
 HEAD = "Traceback (most recent call last):\n"
 BOOM = f'{HEAD}  File "train.py", line 3, in <module>\n    main()\nValueError: boom at step 3\n'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lehr.control.gpu_types import likely_meant
+from lehr.control.resources import likely_meant
 
 HERE = ["logical GPU"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lehr.control.liveness import Thresholds
-from lehr.control.pace import (
+from lehr.control.liveness import (
     ACCEPTED_WAIT_S,
     HEARTBEATS_PER_S,
     LONGEST_S,
     REPORTS_PER_S,
     SENDS_PER_S,
+    Thresholds,
     pace,
     report_s,
     stretched,

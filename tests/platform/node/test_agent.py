@@ -9,7 +9,7 @@ import pytest
 from lehr import filesystems
 from lehr.node import procfs
 from lehr.node.agent import Agent, NetworkFolder
-from lehr.node.attempt_secrets import FILE
+from lehr.node.attempt_dir import SECRETS_FILE
 
 
 def test_agent_whose_folder_is_on_a_network_file_system_begins_no_session(tmp_path, monkeypatch):
@@ -23,7 +23,7 @@ def test_agent_whose_folder_is_on_a_network_file_system_begins_no_session(tmp_pa
     assert agent.session == ""
 
 
-@pytest.mark.parametrize("full_at", ["launch.json", FILE])
+@pytest.mark.parametrize("full_at", ["launch.json", SECRETS_FILE])
 def test_start_on_a_full_disk_is_an_error_and_leaves_no_secrets(tmp_path, monkeypatch, full_at):
     agent = Agent("n1", 0, str(tmp_path / "node"))
     write_json = procfs.write_json

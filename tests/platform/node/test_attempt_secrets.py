@@ -8,7 +8,7 @@ import stat
 
 import pytest
 
-from lehr.node import attempt_secrets
+from lehr.node import attempt_dir
 from lehr.node.agent import Agent
 from lehr.node.attempt_dir import AttemptDir
 from lehr.node.shim import Shim
@@ -44,7 +44,7 @@ def started(tmp_path, monkeypatch):
 
 def test_the_agent_writes_them_into_a_file_of_their_own(started):
     assert "the-value" not in (started / "launch.json").read_text()
-    file = started / attempt_secrets.FILE
+    file = started / attempt_dir.SECRETS_FILE
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert json.loads(file.read_text()) == {"HIDDEN": "the-value"}
 
@@ -54,10 +54,10 @@ def test_the_shim_takes_them_before_the_trainer_starts(started):
     shim = Shim(AttemptDir(str(started)), launch)
     assert shim.prepare() is None
     assert shim.environment == {"PLAIN": "seen", "HIDDEN": "the-value"}
-    assert not (started / attempt_secrets.FILE).exists()
+    assert not (started / attempt_dir.SECRETS_FILE).exists()
     assert all("the-value" not in path.read_text() for path in started.iterdir())
     assert "HIDDEN" not in os.environ
 
 
 def test_an_attempt_without_secrets_has_no_file(tmp_path):
-    assert attempt_secrets.take(str(tmp_path)) == {}
+    assert attempt_dir.take_secrets(str(tmp_path)) == {}

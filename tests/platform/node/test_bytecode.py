@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lehr.node import bytecode, project_copy
+from lehr.node import code_cache, project_copy
 
 
 def imported(folder: Path) -> tuple[str, str]:
@@ -35,7 +35,7 @@ def test_copy_imports_the_bytecode_of_the_node_and_an_edit_of_it_is_seen(tmp_pat
     (project / "lib/broken.py").write_text("this is no Python\n")
     (project / "lib/bytes.py").write_bytes(b"\xff\xfe\0")
     (project / "lib/nested.py").write_text("(" * 100_000)
-    bytecode.compile_modules(str(project))
+    code_cache.compile_modules(str(project))
     index = tmp_path / "index"
     work.mkdir()
     project_copy.make(str(project), str(work), str(index))

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from lehr.node import own_folders
+from lehr.node import runs_folder
 
 LAUNCH = {
     "run_dir": "/srv/runs/k3f9x2ab",
@@ -23,7 +23,7 @@ LAUNCH = {
 @pytest.fixture
 def on_node(monkeypatch):
     def set_to(**folders):
-        for name in (own_folders.RUNS, own_folders.DATA):
+        for name in (runs_folder.RUNS, runs_folder.DATA):
             monkeypatch.delenv(name, raising=False)
             if folders.get(name):
                 monkeypatch.setenv(name, folders[name])
@@ -33,13 +33,13 @@ def on_node(monkeypatch):
 
 def test_node_without_folders_of_its_own_uses_the_servers(on_node):
     on_node()
-    assert own_folders.localize(LAUNCH) == LAUNCH
-    assert str(own_folders.runs_dir("/srv/runs")) == "/srv/runs"
+    assert runs_folder.localize(LAUNCH) == LAUNCH
+    assert str(runs_folder.runs_dir("/srv/runs")) == "/srv/runs"
 
 
 def test_paths_under_the_folder_of_runs_move_and_nothing_else_does(on_node):
     on_node(LEHR_RUNS="/mnt/runs", LEHR_DATA="/mnt/data")
-    found = own_folders.localize(LAUNCH)
+    found = runs_folder.localize(LAUNCH)
     assert found["run_dir"] == "/mnt/runs/k3f9x2ab"
     assert found["attempt_dir"] == "/mnt/runs/k3f9x2ab/attempt-2"
     assert found["env"] == {"LEHR_DATA": "/mnt/data", "MODE": "/srv/runs/x"}
@@ -53,4 +53,4 @@ def test_folder_whose_name_only_begins_alike_does_not_move(on_node):
     on_node(LEHR_RUNS="/mnt/runs")
     note = json.dumps({"resume_from": "/srv/runs-of-others/aa"})
     launch = LAUNCH | {"files": {"attempt-2/launch.json": note}}
-    assert own_folders.localize(launch)["files"] == {"attempt-2/launch.json": note}
+    assert runs_folder.localize(launch)["files"] == {"attempt-2/launch.json": note}

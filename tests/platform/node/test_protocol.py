@@ -11,7 +11,7 @@ import pytest
 from lehr.capsules import archive
 from lehr.capsules.archive import SourceFile
 from lehr.capsules.collect import trainer_sources
-from lehr.node import code_cache, protocol
+from lehr.node import attempt_code, code_cache
 from lehr.node.attempt_dir import AttemptDir
 from lehr.node.shim import Shim
 from lehr_trainer.contract import protocol as own
@@ -19,11 +19,11 @@ from lehr_trainer.contract import protocol as own
 
 def test_version_is_read_from_the_text_of_the_capsule() -> None:
     text = Path(own.__file__).read_text(encoding="utf-8")
-    assert protocol.version_of(text) == own.VERSION
-    assert protocol.problem(text, (own.OLDEST, own.VERSION)) is None
-    assert protocol.FILE in {source.name for source in trainer_sources()}
+    assert attempt_code.version_of(text) == own.VERSION
+    assert attempt_code.problem(text, (own.OLDEST, own.VERSION)) is None
+    assert attempt_code.FILE in {source.name for source in trainer_sources()}
     for odd in ("", "VERSION = 'x'\n", "OLDEST = 3\n", "VERSION = 9999999999\n", "\0"):
-        assert protocol.version_of(odd) == 1
+        assert attempt_code.version_of(odd) == 1
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_version_is_read_from_the_text_of_the_capsule() -> None:
     ],
 )
 def test_trainer_that_is_too_old_or_too_new_is_named_with_the_remedy(version, driven, message):
-    found = protocol.problem(f"# ...\nVERSION = {version}\nOLDEST = 1\n", driven)
+    found = attempt_code.problem(f"# ...\nVERSION = {version}\nOLDEST = 1\n", driven)
     assert found is not None
     assert re.search(message, found)
 
@@ -43,7 +43,7 @@ def test_trainer_that_is_too_old_or_too_new_is_named_with_the_remedy(version, dr
 def unpacked(tmp_path: Path, text: str | None) -> tuple[AttemptDir, dict]:
     """Return an attempt on a node that has unpacked a capsule with this protocol.py, or without."""
     (tmp_path / "protocol.py").write_text(text or "")
-    name = protocol.FILE if text is not None else "project/train.py"
+    name = attempt_code.FILE if text is not None else "project/train.py"
     with (tmp_path / "sent.tar").open("wb") as output:
         source = SourceFile(name, str(tmp_path / "protocol.py"), False)
         digest, _ = archive.write([source], output)

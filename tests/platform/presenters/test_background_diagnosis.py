@@ -8,7 +8,7 @@ import pytest
 
 from lehr.control.lifecycle import RunState
 from lehr.errors import StoreUnavailable
-from lehr.presenters.background_diagnosis import BackgroundDiagnosis
+from lehr.presenters.alerts import BackgroundDiagnosis
 from lehr.store import Change
 from lehr_testing.api import RUN_SPEC, api_client, begin, end, ingest, metrics, started
 from lehr_testing.waiting import until

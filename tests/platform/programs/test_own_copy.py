@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lehr.node import attempt_code, project_copy
-from lehr.node.project_data import described
+from lehr.node.project_copy import described
 from lehr_testing.program_attempts import Attempts
 
 BESIDE = """

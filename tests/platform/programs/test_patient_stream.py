@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lehr.programs import patient_stream
-from lehr.programs.patient_stream import PatientStream
+from lehr.programs import recorder
+from lehr.programs.recorder import PatientStream
 from lehr_trainer.contract.records import Metrics, Warning_
 from lehr_trainer.errors import DiskFull
 from lehr_trainer.runtime.event_stream import EventStream
@@ -55,7 +55,7 @@ def test_records_are_written_in_order_when_there_is_space_again(disk):
 
 
 def test_when_too_many_wait_metrics_are_thinned_out_and_the_loss_is_recorded(disk, monkeypatch):
-    monkeypatch.setattr(patient_stream, "_MOST", 100)
+    monkeypatch.setattr(recorder, "_MOST", 100)
     stream = PatientStream(disk)
     disk.full = True
     stream.write(Warning_(time=1.0, code="c", message="m", step=0))
@@ -74,7 +74,7 @@ def test_when_too_many_wait_metrics_are_thinned_out_and_the_loss_is_recorded(dis
 
 
 def test_a_disk_that_stays_full_is_an_error_at_the_end(disk, monkeypatch):
-    monkeypatch.setattr(patient_stream, "_LAST_S", 0.0)
+    monkeypatch.setattr(recorder, "_LAST_S", 0.0)
     stream = PatientStream(disk)
     disk.full = True
     stream.write(metrics(1))

@@ -6,7 +6,7 @@ import pytest
 
 from lehr.errors import NotFound, UserError
 from lehr.services.context import Context
-from lehr.services.curves import curves_of_runs
+from lehr.services.many_runs import curves_of_runs
 from lehr_testing import seeding
 
 

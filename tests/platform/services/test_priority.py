@@ -4,7 +4,7 @@ import pytest
 
 from lehr.control.lifecycle import RunState
 from lehr.errors import Conflict
-from lehr.services.priority import set_priority
+from lehr.services.requests import set_priority
 from lehr.specs import parse_spec
 from lehr_testing import seeding
 from lehr_testing.api import RUN_SPEC

@@ -8,8 +8,8 @@ import pytest
 
 from lehr.control.lifecycle import RunState
 from lehr.report import sweeps
+from lehr.services.archive import delete_run
 from lehr.services.context import Context
-from lehr.services.delete import delete_run
 from lehr.services.report import report_rollout, report_run, report_sweep
 from lehr.specs import RunSpec, SweepSpec
 from lehr_testing import seeding

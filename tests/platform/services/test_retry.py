@@ -9,7 +9,7 @@ from lehr.control.retries import SPENT
 from lehr.errors import Conflict
 from lehr.services.context import Context
 from lehr.services.once import Operation, once
-from lehr.services.retry import retry_run, retry_sweep
+from lehr.services.requests import retry_run, retry_sweep
 from lehr.services.submit import launch_sweep, submit_run
 from lehr.store.tables import RunRow
 from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, begin, end

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lehr.specs import RunSpec, SweepSpec
-from lehr.specs.fields import nearest_path
+from lehr.specs.synonyms import nearest_path
 from lehr_trainer.configs.fields import leaf_paths, place
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from lehr.errors import nearest
 from lehr.specs import RunSpec, SweepSpec, synonyms
-from lehr.specs.fields import synonym
+from lehr.specs.synonyms import synonym
 from lehr_testing.spec_texts import RUN, SWEEP, message
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lehr.store import Store, wal
+from lehr.store import Store, database
 from lehr_testing.stores import fresh_store, line, new_attempt, run_spec
 
 LIMIT = 256 << 10
@@ -21,7 +21,7 @@ STARTS = "SELECT count(*) FROM sqlite_master"
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    monkeypatch.setattr(wal, "AGAIN_S", (0.0, 0.0))
+    monkeypatch.setattr(database, "AGAIN_S", (0.0, 0.0))
     with fresh_store(tmp_path / "home", wal_limit_bytes=LIMIT) as opened:
         yield opened
 
@@ -106,7 +106,7 @@ def test_log_of_the_index_stays_small_under_overlapping_readers(store: Store) ->
 def test_reader_that_stays_delays_a_write_once_and_loses_nothing(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wal, "WAIT_S", 0.01)
+    monkeypatch.setattr(database, "WAIT_S", 0.01)
     monkeypatch.setattr(store.db._wal, "_pause", 1000.0)
     run = store.runs.create(run_spec())
     tried: list[str] = []

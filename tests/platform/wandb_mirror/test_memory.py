@@ -13,8 +13,7 @@ from lehr.control.lifecycle import RunState
 from lehr.presenters import Presenter
 from lehr.specs.tracking import WandbTracking
 from lehr.wandb_mirror.controller import MirrorController
-from lehr.wandb_mirror.run_feed import AttemptFeed, RunFeed
-from lehr.wandb_mirror.state_files import MirrorRequest, Notes
+from lehr.wandb_mirror.state_files import AttemptFeed, MirrorRequest, Notes, RunFeed
 from lehr.wandb_mirror.worker import MirrorWorker
 from lehr_testing.api import end
 from lehr_testing.stores import begin, fresh_store, ingest, line, metrics, run_spec

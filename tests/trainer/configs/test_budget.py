@@ -10,7 +10,7 @@ import yaml
 from pydantic import ValidationError
 
 from lehr_trainer.configs.budget import budget_steps, budget_tokens
-from lehr_trainer.configs.llama import LlamaConfig
+from lehr_trainer.configs.shapes import LlamaConfig
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.planning.counts import parameter_counts
 

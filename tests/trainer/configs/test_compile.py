@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from lehr_testing.specs import train as train_values
-from lehr_trainer.configs.compile import CompileConfig
+from lehr_trainer.configs.execution import CompileConfig
 from lehr_trainer.configs.train import TrainConfig
 
 

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from lehr_trainer.configs.lr_factor import lr_factor
-from lehr_trainer.configs.schedule import ScheduleConfig
+from lehr_trainer.configs.schedule import ScheduleConfig, lr_factor
 
 
 def test_cosine_matches_its_formula() -> None:

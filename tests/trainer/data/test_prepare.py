@@ -126,7 +126,7 @@ def test_max_tokens_is_exact(tmp_path, limit):
 
 def test_interrupted_preparation_resumes_where_it_stopped(tmp_path, monkeypatch):
     """A preparation that is stopped after each shard in turn ends with the same bytes."""
-    monkeypatch.setattr("lehr_trainer.data.progress._REPORT_EVERY_S", 0.0)
+    monkeypatch.setattr("lehr_trainer.data.lock._REPORT_EVERY_S", 0.0)
     texts = documents(400)
     (tmp_path / "whole").mkdir()
     whole = prepare_texts(tmp_path / "whole", texts)

@@ -9,8 +9,8 @@ import yaml
 from torch import nn
 
 from lehr_testing.specs import train as train_values
-from lehr_trainer.configs.activation_checkpointing import ActivationCheckpointingConfig
 from lehr_trainer.configs.attention import AttentionConfig
+from lehr_trainer.configs.execution import ActivationCheckpointingConfig
 from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.diagnostics import memory_command

@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 
 from lehr_trainer.configs.attention import AttentionConfig
-from lehr_trainer.configs.fp8 import Fp8Config
-from lehr_trainer.configs.gpt2 import GPT2_TINY, GPT2Config
+from lehr_trainer.configs.execution import Fp8Config
 from lehr_trainer.configs.presets import MODEL_PRESETS
+from lehr_trainer.configs.shapes import GPT2_TINY, GPT2Config
 from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.diagnostics.parameter_stats import ParameterStats, quality, sample
 from lehr_trainer.losses.chunked import cross_entropy

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lehr_trainer.configs.profile import ProfileConfig
+from lehr_trainer.configs.diagnostics import ProfileConfig
 from lehr_trainer.diagnostics.profiling import Profiler
 from lehr_trainer.diagnostics.trace_summary import kind_of, summarise
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lehr_trainer.configs.activation_checkpointing import ActivationCheckpointingConfig
-from lehr_trainer.configs.gpt2 import GPT2_TINY, GPT2Config
+from lehr_trainer.configs.execution import ActivationCheckpointingConfig
 from lehr_trainer.configs.presets import MODEL_PRESETS
+from lehr_trainer.configs.shapes import GPT2_TINY, GPT2Config
 from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.models.activation_checkpointing import recompute_activations
 from lehr_trainer.models.gpt2 import GPT2

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lehr_trainer.configs.fp8 import Fp8Config
+from lehr_trainer.configs.execution import Fp8Config
 from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.errors import BadConfig

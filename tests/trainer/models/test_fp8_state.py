@@ -17,7 +17,7 @@ from lehr_testing.assembled import assembled
 from lehr_testing.specs import text_corpus
 from lehr_testing.specs import train as train_values
 from lehr_trainer.checkpointing.checkpoint import read_manifest, read_tensors
-from lehr_trainer.configs.fp8 import Fp8Config
+from lehr_trainer.configs.execution import Fp8Config
 from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.contract import layout

@@ -17,7 +17,7 @@ from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.models.init import initialise
 from lehr_trainer.models.llama import Llama
-from lehr_trainer.models.stable_embedding import StableEmbedding, use_stable_embedding
+from lehr_trainer.models.module_map import StableEmbedding, use_stable_embedding
 from lehr_trainer.optim import eight_bit
 from lehr_trainer.optim.eight_bit import build_eight_bit
 

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from lehr_trainer.configs.parallel import ParallelConfig
+from lehr_trainer.configs.execution import ParallelConfig
 from lehr_trainer.configs.presets import MODEL_PRESETS
 from lehr_trainer.configs.train import LlamaConfig, TrainConfig
 from lehr_trainer.diagnostics.diagnostics_logger import DiagnosticsLogger

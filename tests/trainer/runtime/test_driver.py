@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lehr_trainer.runtime import driver
+from lehr_trainer.runtime import installed
 
 KINDS = {
     "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build": "570.86.15",
@@ -20,10 +20,10 @@ def test_version_is_that_of_the_kernel_module(
     line: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "version").write_text(f"{line}\nGCC version: 12.3.0\n")
-    monkeypatch.setattr(driver, "_FILE", tmp_path / "version")
-    assert driver.driver_version() == KINDS[line]
+    monkeypatch.setattr(installed, "_FILE", tmp_path / "version")
+    assert installed.driver_version() == KINDS[line]
 
 
 def test_machine_without_a_driver_has_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(driver, "_FILE", tmp_path / "gone")
-    assert driver.driver_version() == "none"
+    monkeypatch.setattr(installed, "_FILE", tmp_path / "gone")
+    assert installed.driver_version() == "none"

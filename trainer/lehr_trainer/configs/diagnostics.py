@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -35,3 +35,17 @@ class DiagnosticsConfig(Config):
     quality_tokens: PositiveInt = 2048
     """Tokens of the batch that top1_acc and raw_ce_fp32 use (whole sequences, at least one)."""
     sample: SampleConfig = SampleConfig()
+
+
+class ProfileConfig(Config):
+    """Records ``active`` steps after ``wait`` and ``warmup`` steps, once per launch."""
+
+    tool: Literal["none", "torch", "nsys"] = "none"
+    """torch: a Chrome trace and a summary in the attempt's ``profiles``. nsys: NVTX ranges and a
+    capture range for Nsight Systems, which has to start the run: the command is printed."""
+    wait: NonNegativeInt = 2
+    """Steps that are skipped first: they compile."""
+    warmup: NonNegativeInt = 3
+    """Steps that are profiled and discarded."""
+    active: PositiveInt = 3
+    """Steps that are profiled and kept."""

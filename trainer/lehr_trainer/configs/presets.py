@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from lehr_trainer.configs.gpt2 import GPT2_134M, GPT2_SMALL, GPT2_TINY
+from lehr_trainer.configs.shapes import GPT2_134M, GPT2_SMALL, GPT2_TINY
 from lehr_trainer.errors import UnknownPreset
 
 

@@ -12,7 +12,6 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
 from lehr_trainer.configs import budget
-from lehr_trainer.configs.activation_checkpointing import ActivationCheckpointingConfig
 from lehr_trainer.configs.attention import (
     AttentionConfig,
     sixteen_bit_only,
@@ -25,7 +24,6 @@ from lehr_trainer.configs.base import (
     tagged,
 )
 from lehr_trainer.configs.batch import BatchConfig, LengthStage
-from lehr_trainer.configs.compile import CompileConfig
 from lehr_trainer.configs.corpus import (
     Corpus,
     FilesCorpus,
@@ -35,17 +33,19 @@ from lehr_trainer.configs.corpus import (
     SingleCorpus,
     StdlibCorpus,
 )
-from lehr_trainer.configs.diagnostics import DiagnosticsConfig
-from lehr_trainer.configs.fp8 import Fp8Config
-from lehr_trainer.configs.gpt2 import GPT2Config
-from lehr_trainer.configs.llama import LlamaConfig
+from lehr_trainer.configs.diagnostics import DiagnosticsConfig, ProfileConfig
+from lehr_trainer.configs.execution import (
+    ActivationCheckpointingConfig,
+    CompileConfig,
+    Fp8Config,
+    ParallelConfig,
+)
 from lehr_trainer.configs.loss import LossConfig
 from lehr_trainer.configs.optimizer import AdamWConfig, MuonConfig, OptimizerConfig, mup_names
-from lehr_trainer.configs.parallel import ParallelConfig
 from lehr_trainer.configs.parts import PartsConfig
 from lehr_trainer.configs.presets import expand_model_preset
-from lehr_trainer.configs.profile import ProfileConfig
 from lehr_trainer.configs.schedule import ScheduleConfig
+from lehr_trainer.configs.shapes import GPT2Config, LlamaConfig
 from lehr_trainer.configs.updates import LossScaleConfig, SkipStepConfig
 
 __all__ = [

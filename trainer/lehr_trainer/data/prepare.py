@@ -26,10 +26,9 @@ from lehr_trainer.data.away import shards_of_absent
 from lehr_trainer.data.checks import check_vocabulary
 from lehr_trainer.data.corpora import CorpusReader, identity_digest, open_corpus
 from lehr_trainer.data.corpus_size import document_hash, is_held_out
-from lehr_trainer.data.lock import PreparationLock, preparation_lock
+from lehr_trainer.data.lock import PHASE, Meter, PreparationLock, preparation_lock
 from lehr_trainer.data.mix import whole_weights
 from lehr_trainer.data.prepared_mix import PreparedMix
-from lehr_trainer.data.progress import PHASE, Meter
 from lehr_trainer.data.shards import (
     STATE,
     CorpusPosition,

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from lehr_trainer.callbacks import LogFn
-from lehr_trainer.configs.profile import ProfileConfig
+from lehr_trainer.configs.diagnostics import ProfileConfig
 from lehr_trainer.diagnostics.trace_summary import summarise
 
 _UNDER_NSYS = "NSYS_PROFILING_SESSION_ID"

@@ -11,9 +11,8 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from lehr_trainer.configs.gpt2 import GPT2Config
-from lehr_trainer.configs.llama import LlamaConfig
 from lehr_trainer.configs.parametrization import attention_scale, output_multiplier
+from lehr_trainer.configs.shapes import GPT2Config, LlamaConfig
 
 _LAST_NORM = ("norm.weight", "ln_f.weight", "ln_f.bias")
 

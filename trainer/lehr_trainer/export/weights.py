@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from lehr_trainer.configs.gpt2 import GPT2Config
+from lehr_trainer.configs.shapes import GPT2Config
 from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.export.folding import fold_multipliers

@@ -28,7 +28,7 @@ def build_model_of(config: TrainConfig, *, device: torch.device | str) -> Decode
     import torch
 
     from lehr_trainer.models.fp8 import convert_to_fp8
-    from lehr_trainer.models.joint_product import join_products
+    from lehr_trainer.models.shared_layers import join_products
 
     model = build_architecture(config, device=device)
     _first_weights(model, config.model, seed=config.seed)
@@ -82,6 +82,6 @@ def _first_weights(model: Decoder, config: ModelConfig, *, seed: int) -> None:
 
     initialise(model, seed)
     if config.stable_embedding:
-        from lehr_trainer.models.stable_embedding import use_stable_embedding
+        from lehr_trainer.models.module_map import use_stable_embedding
 
         use_stable_embedding(model, seed)

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from lehr_trainer.configs.activation_checkpointing import ActivationCheckpointingConfig
+from lehr_trainer.configs.execution import ActivationCheckpointingConfig
 from lehr_trainer.models.module_map import blocks, module_map, token_embedding
 
 

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
-from lehr_trainer.configs.fp8 import Fp8Config
+from lehr_trainer.configs.execution import Fp8Config
 from lehr_trainer.errors import BadConfig
 from lehr_trainer.models.module_map import block_linears
 

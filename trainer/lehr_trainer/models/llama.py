@@ -20,8 +20,7 @@ from lehr_trainer.configs.parametrization import attention_scale, output_multipl
 from lehr_trainer.configs.train import LlamaConfig
 from lehr_trainer.models.attention import attend
 from lehr_trainer.models.documents import document_mask
-from lehr_trainer.models.joint_product import products
-from lehr_trainer.models.residual_stream import begin_stream
+from lehr_trainer.models.shared_layers import begin_stream, products
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask

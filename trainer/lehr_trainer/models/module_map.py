@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from torch import nn
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from lehr_trainer.models.gpt2 import GPT2
 from lehr_trainer.models.llama import Llama
@@ -73,3 +75,25 @@ def block_linears(model: nn.Module) -> Iterator[tuple[str, nn.Linear]]:
     for name, module in blocks(model).named_modules(prefix=prefix):
         if isinstance(module, nn.Linear):
             yield name, module
+
+
+class StableEmbedding(nn.Embedding):
+    def __init__(self, count: int, size: int) -> None:
+        super().__init__(count, size)
+        self.norm = nn.LayerNorm(size)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        normed: Tensor = self.norm(F.embedding(tokens, self.weight))
+        return normed
+
+
+def use_stable_embedding(model: nn.Module, seed: int) -> None:
+    """Replace the model's token embedding by a stable one; call it after ``initialise``.
+
+    A tied head keeps using the embedding's weight.
+    """
+    old = token_embedding(model)
+    new = StableEmbedding(old.num_embeddings, old.embedding_dim).to(old.weight.device)
+    generator = torch.Generator(new.weight.device).manual_seed(seed)
+    nn.init.xavier_uniform_(new.weight, generator=generator)
+    setattr(model, module_map(model).embedding, new)

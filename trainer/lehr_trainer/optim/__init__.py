@@ -7,8 +7,8 @@ import pkgutil
 import torch
 from torch import nn
 
-from lehr_trainer.configs.lr_factor import lr_factor
 from lehr_trainer.configs.optimizer import OptimizerConfig
+from lehr_trainer.configs.schedule import lr_factor
 from lehr_trainer.optim.groups import set_lr_factor
 
 __all__ = ["build_optimizer", "lr_factor", "set_lr_factor"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from lehr_trainer.configs.compile import CompileConfig
+from lehr_trainer.configs.execution import CompileConfig
 from lehr_trainer.models.module_map import blocks
 
 

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from lehr_trainer.configs.parallel import ParallelConfig
+from lehr_trainer.configs.execution import ParallelConfig
 
 _HOOK = "lehr_compression"
 """The wrapped model's attribute that keeps its hook."""

@@ -17,8 +17,7 @@ import torch
 
 from lehr_trainer.configs.train import TrainConfig
 from lehr_trainer.errors import BadConfig
-from lehr_trainer.runtime.driver import driver_version
-from lehr_trainer.runtime.installed import distributions
+from lehr_trainer.runtime.installed import distributions, driver_version
 
 _WORKSPACES = (":4096:8", ":16:8")
 """With these alone cuBLAS adds in the same order each time."""

@@ -54,3 +54,16 @@ def _cuda() -> str:
 
 if __name__ == "__main__":
     print(json.dumps(installed()))
+
+
+_FILE = Path("/proc/driver/nvidia/version")
+
+
+def driver_version() -> str:
+    """Return the version of NVIDIA's driver; none without one."""
+    try:
+        text = _FILE.read_text(encoding="utf-8")
+    except OSError:
+        return "none"
+    match = re.search(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)\s", text)
+    return match.group(1) if match else "unknown"

@@ -16,7 +16,6 @@ import numpy as np
 from lehr.analysis.batches import DIGEST, EPOCH
 from lehr.analysis.curve import Curve
 from lehr.analysis.diagnosis import (  # noqa: F401 - an import registers the rules
-    data_rules,
     fit_rules,
     loss_rules,
     machine_rules,

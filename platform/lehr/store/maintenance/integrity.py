@@ -21,11 +21,12 @@ from lehr.control.lifecycle import RunState, can_transition
 from lehr.errors import HomeUnusable, NotFound
 from lehr.store.ids import attempt_id
 from lehr.store.maintenance import capsules, content, migrate
-from lehr.store.maintenance.lost import lost
 from lehr.store.read_only import open_read_only
-from lehr.store.records.provenance import provenance_digest
+from lehr.store.records.run_rows import provenance_digest
 from lehr.store.streams import index
 from lehr.store.streams.replica import Replica
+from lehr.store.streams.unrecorded import unrecorded_steps
+from lehr_trainer.contract import layout
 
 
 @dataclass(frozen=True)
@@ -227,3 +228,25 @@ def _open(path: Path) -> sqlite3.Connection:
     connection = open_read_only(path, isolation_level=None, timeout=10)
     connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
     return connection
+
+
+def lost(home: Path) -> Iterator[tuple[str, str]]:
+    """Yield a place and a sentence for each loss; ``lehr.db`` and ``streams.db`` must be whole."""
+    with closing(open_read_only(home / "streams.db", timeout=10)) as streams:
+        for number, run in streams.execute("SELECT id, run FROM runs ORDER BY run").fetchall():
+            for steps in unrecorded_steps(streams, number):
+                text = f"steps {steps.first:,} to {steps.last:,} are not on record"
+                yield f"{run}-{steps.attempt}", text
+    replica = Replica(homes.replica_dir(home))
+    for attempt, _ in replica.files():
+        for gap in replica.gaps(attempt):
+            yield attempt, gap.text
+    with closing(open_read_only(home / "lehr.db", timeout=10)) as record:
+        rows = record.execute(
+            "SELECT run_id, path FROM checkpoints WHERE removed_at IS NULL ORDER BY run_id, path"
+        ).fetchall()
+    for run, path in rows:
+        # Another machine may have its folder: it is judged where the attempt's folder is here.
+        folder = homes.runs_dir(home) / run / path
+        if folder.parents[1].is_dir() and not (folder / layout.MANIFEST).is_file():
+            yield f"run {run}", f"the checkpoint {path} is not in {folder.parents[2]}"

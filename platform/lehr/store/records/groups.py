@@ -9,8 +9,7 @@ from sqlmodel import Session, select
 from lehr.errors import NotFound
 from lehr.store.changes import Change
 from lehr.store.database import Clock, Database
-from lehr.store.records.lists import RowPage, fetch_page, filters
-from lehr.store.records.refs import find
+from lehr.store.records.lists import RowPage, fetch_page, filters, find
 from lehr.store.tables import RolloutRow, SweepRow
 
 Group = TypeVar("Group", SweepRow, RolloutRow)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
+from sqlalchemy import func
 from sqlmodel import Session, col, select
 
 from lehr.specs.rollout import RolloutSpec
+from lehr.specs.run import RunSpec
 from lehr.store.changes import Change
-from lehr.store.records.groups import Groups
-from lehr.store.records.run_rows import unused_id
+from lehr.store.database import Clock, Database
+from lehr.store.records.groups import Groups, get_group
+from lehr.store.records.requests import cancel_runs
+from lehr.store.records.run_rows import announce_run, insert_run, unused_id
 from lehr.store.tables import GateVerdict, RolloutRow, RolloutRun, RolloutStage, RunRow
 
 
@@ -103,3 +107,158 @@ def stage_rows(session: Session, rollout_id: str) -> list[RolloutStage]:
         .order_by(col(RolloutStage.number))
     )
     return list(rows.all())
+
+
+PASSED, FAILED, CANCELLED = "passed", "failed", "cancelled"
+ACTOR = "rollout"
+
+
+class RolloutProgress:
+    """Changes of a rollout's stages, each made at most once."""
+
+    def __init__(self, db: Database, clock: Clock) -> None:
+        self._db = db
+        self._clock = clock
+
+    def submit_run(
+        self,
+        rollout_id: str,
+        stage: int,
+        role: str,
+        spec: RunSpec,
+        *,
+        resume_from: str | None = None,
+        forked_from: str | None = None,
+        provenance: Mapping[str, Any] | None = None,
+    ) -> RunRow | None:
+        """Record and queue a stage's run, one per role.
+
+        Return None if the run exists already, the rollout or the stage has ended, or an earlier
+        stage has not passed.
+        """
+        at = self._clock()
+        with self._db.write(what="submit_stage_run") as session:
+            rollout = get_group(session, RolloutRow, rollout_id)
+            stages = stage_rows(session, rollout_id)
+            now = next((one for one in stages if one.number == stage), None)
+            if now is None or rollout.outcome is not None or now.outcome is not None:
+                return None
+            if any(one.outcome != PASSED for one in stages if one.number < stage):
+                return None
+            there = select(RolloutRun.id).where(
+                RolloutRun.rollout_id == rollout_id,
+                RolloutRun.stage == stage,
+                RolloutRun.role == role,
+            )
+            if session.exec(there).first() is not None:
+                return None
+            run = insert_run(
+                session,
+                spec,
+                at=at,
+                actor=ACTOR,
+                submitted_by=rollout.submitted_by,
+                provenance={**rollout.provenance, **(provenance or {})},
+                resume_from=resume_from,
+                forked_from=forked_from,
+            )
+            session.add(RolloutRun(rollout_id=rollout_id, stage=stage, role=role, run_id=run.id))
+            if now.started_at is None:
+                now.started_at = at
+                session.add(now)
+            session.flush()
+            announce_run(self._db, run)
+            self._db.changed(Change("rollout", rollout_id))
+            return run
+
+    def record_verdicts(self, rollout_id: str, stage: int, found: Sequence[GateVerdict]) -> int:
+        """Record verdicts and return how many were new; a recorded verdict never changes."""
+        with self._db.write(what="record_verdicts") as session:
+            if get_group(session, RolloutRow, rollout_id).outcome is not None:
+                return 0
+            known = set(
+                session.exec(
+                    select(GateVerdict.gate).where(
+                        GateVerdict.rollout_id == rollout_id, GateVerdict.stage == stage
+                    )
+                ).all()
+            )
+            new = [verdict for verdict in found if verdict.gate not in known]
+            for verdict in new:
+                verdict.rollout_id, verdict.stage, verdict.at = rollout_id, stage, self._clock()
+                session.add(verdict)
+            if new:
+                session.flush()
+                self._db.changed(Change("rollout", rollout_id))
+            return len(new)
+
+    def pass_stage(self, rollout_id: str, stage: int) -> bool:
+        """Pass a stage, so that the next one may start; the last one passes the rollout.
+
+        Return False if the stage or the rollout has ended already, or one of its gates failed.
+        """
+        at = self._clock()
+        with self._db.write(what="pass_stage") as session:
+            rollout = get_group(session, RolloutRow, rollout_id)
+            stages = stage_rows(session, rollout_id)
+            now = next((one for one in stages if one.number == stage), None)
+            if now is None or rollout.outcome is not None or now.outcome is not None:
+                return False
+            failed = select(func.count()).where(
+                GateVerdict.rollout_id == rollout_id,
+                GateVerdict.stage == stage,
+                GateVerdict.verdict == FAILED,
+            )
+            earlier = [one for one in stages if one.number < stage]
+            if session.exec(failed).one() or any(one.outcome != PASSED for one in earlier):
+                return False
+            now.outcome, now.ended_at = PASSED, at
+            session.add(now)
+            if now is stages[-1]:
+                rollout.outcome, rollout.ended_at = PASSED, at
+                session.add(rollout)
+            self._db.changed(Change("rollout", rollout_id))
+            return True
+
+    def end(
+        self,
+        rollout_id: str,
+        outcome: Literal["failed", "cancelled"],
+        reason: str,
+        *,
+        stage: int | None = None,
+        actor: str = ACTOR,
+    ) -> bool:
+        """End the rollout and its current stage, and cancel its runs that have not ended.
+
+        ``stage``: only if this is the current one. Return False if it has ended already.
+        """
+        at = self._clock()
+        with self._db.write(what="end_rollout") as session:
+            rollout = get_group(session, RolloutRow, rollout_id)
+            now = _current(stage_rows(session, rollout_id))
+            at_another = stage is not None and (now is None or now.number != stage)
+            if rollout.outcome is not None or at_another:
+                return False
+            where = f"stage {now.name}, " if now is not None and outcome == FAILED else ""
+            rollout.outcome, rollout.reason, rollout.ended_at = outcome, f"{where}{reason}", at
+            session.add(rollout)
+            if now is not None:
+                now.outcome, now.reason, now.ended_at = outcome, reason, at
+                session.add(now)
+            its_runs = select(RolloutRun.run_id).where(RolloutRun.rollout_id == rollout.id)
+            message = f"its rollout {outcome}: {reason}"
+            cancel_runs(
+                session,
+                self._db,
+                col(RunRow.id).in_(its_runs),
+                message=message if outcome == FAILED else "rollout cancelled",
+                actor=actor,
+                at=at,
+            )
+            self._db.changed(Change("rollout", rollout_id))
+            return True
+
+
+def _current(stages: Sequence[RolloutStage]) -> RolloutStage | None:
+    return next((one for one in stages if one.outcome is None), None)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, func, literal
+from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.exc import IntegrityError
 from sqlmodel import Session, col, select
 
@@ -15,8 +18,15 @@ from lehr.specs.run import RunSpec
 from lehr.store.changes import Change
 from lehr.store.database import Database
 from lehr.store.ids import new_id, unlike_ids
-from lehr.store.records.provenance import keep_provenance
-from lehr.store.tables import CheckpointRow, RolloutRow, RunRequest, RunRow, SweepRow, Transition
+from lehr.store.tables import (
+    CheckpointRow,
+    ProvenanceRow,
+    RolloutRow,
+    RunRequest,
+    RunRow,
+    SweepRow,
+    Transition,
+)
 
 DELETE = "delete"
 """The kind of the request that marks a run's data as deleted: its tombstone."""
@@ -178,3 +188,26 @@ def total_steps() -> ColumnElement[int | None]:
         func.json_extract(spec, "$.trainer.steps"),
         func.json_extract(spec, at),
     )
+
+
+def provenance_digest(data: Mapping[str, Any]) -> str:
+    """Return the digest of the content; the order of keys does not matter."""
+    canonical = json.dumps(data, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def keep_provenance(session: Session, data: Mapping[str, Any] | None) -> str | None:
+    """Store provenance, unless it is there already. Return its key; None for an empty one."""
+    if not data:
+        return None
+    key = provenance_digest(data)
+    row = {"sha256": key, "data": dict(data)}
+    session.connection().execute(insert(ProvenanceRow).on_conflict_do_nothing(), row)
+    return key
+
+
+def provenance_of(session: Session, run: RunRow) -> dict[str, Any]:
+    found = None
+    if run.provenance_sha256 is not None:
+        found = session.get(ProvenanceRow, run.provenance_sha256)
+    return {} if found is None else found.data

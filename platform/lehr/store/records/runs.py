@@ -15,9 +15,7 @@ from lehr.errors import Conflict
 from lehr.specs.run import RunSpec
 from lehr.store.changes import Change
 from lehr.store.database import Clock, Database
-from lehr.store.records.lists import RowPage, fetch_page, filters
-from lehr.store.records.provenance import provenance_of
-from lehr.store.records.refs import find
+from lehr.store.records.lists import RowPage, fetch_page, filters, find
 from lehr.store.records.requests import add_request, add_requests
 from lehr.store.records.run_rows import (
     DELETE,
@@ -26,6 +24,7 @@ from lehr.store.records.run_rows import (
     get_run,
     insert_run,
     is_deleted,
+    provenance_of,
     refuse_deleted,
     shown_run,
     waiting_forks,

@@ -17,11 +17,10 @@ from lehr.specs.sweep_expand import TrialSpec
 from lehr.store.changes import Change
 from lehr.store.database import Clock, Database
 from lehr.store.records.groups import get_group
-from lehr.store.records.replaced_runs import replace_runs
 from lehr.store.records.requests import WITHOUT_ATTEMPT, cancel_runs
 from lehr.store.records.run_rows import DELETE, total_steps
 from lehr.store.records.transitions import transition_runs
-from lehr.store.records.trial_rows import TrialRows
+from lehr.store.records.trial_rows import TrialRows, replace_runs
 from lehr.store.tables import RunRequest, RunRow, SweepRow, Trial
 
 SWEEP_STOPPED = "sweep_stopped"

@@ -14,8 +14,7 @@ from lehr.specs.sweep import SweepSpec
 from lehr.specs.sweep_expand import TrialSpec
 from lehr.store.changes import Change
 from lehr.store.records.groups import Groups
-from lehr.store.records.provenance import keep_provenance
-from lehr.store.records.run_rows import total_steps, unused_id
+from lehr.store.records.run_rows import keep_provenance, total_steps, unused_id
 from lehr.store.records.trial_rows import TrialRows
 from lehr.store.tables import Attempt, RunRow, SweepRow, Trial
 

@@ -16,12 +16,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from lehr import killpoints, log_fields
+from lehr import killpoints, own_logs
 from lehr.errors import InternalError, LehrError, OffsetMismatch, StoreUnavailable, UserError
+from lehr.store.database import Wal
 from lehr.store.streams import limits
 from lehr.store.streams.indexer import IndexedStream, Indexer
 from lehr.store.streams.replica import FLUSHERS, Gap, Replica, Writing, is_events
-from lehr.store.wal import Wal
 
 _GROUP_BYTES = 32 << 20
 _GROUP_PIECES = 256
@@ -237,7 +237,7 @@ class Appender:
                     stream.attempt_id,
                     stream.name,
                     cause,
-                    extra=log_fields.of_attempt(stream.attempt_id),
+                    extra=own_logs.of_attempt(stream.attempt_id),
                 )
             return 0
         room = min(wanted, max(0, self._log_cap - stream.stored))

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lehr import log_fields
+from lehr import own_logs
 from lehr.lru import Lru
 from lehr.store.ids import split_attempt_id
 from lehr.store.streams import compaction, index, limits, points
-from lehr.store.streams.newest import NewestPoint, columns, forward
 from lehr.store.streams.parse import Parsed, parse_lines
+from lehr.store.streams.points import NewestPoint, columns, forward
 from lehr.store.streams.replica import Replica, is_events
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.records import Resumed
@@ -186,7 +186,7 @@ class Indexer:
             stream.name,
             at,
             exc_info=first,
-            extra=log_fields.of_attempt(stream.attempt_id),
+            extra=own_logs.of_attempt(stream.attempt_id),
         )
         return malformed
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -210,3 +211,44 @@ def joined(pieces: Sequence[tuple[int, Points]]) -> Points:
     for _, piece in pieces:
         whole = merged(whole, piece)
     return whole
+
+
+@dataclass(slots=True)
+class NewestPoint:
+    """A row of ``latest`` while new points update it."""
+
+    step: int
+    value: float | None
+    points: int
+    low: float | None
+    high: float | None
+    loose: int
+
+
+def forward(known: NewestPoint | None, values: dict[int, float]) -> NewestPoint:
+    """Return the row updated by these points, all of which come after it."""
+    numbers: Iterable[float] = values.values()
+    total = sum(numbers)
+    if total != total:  # noqa: PLR0124 - true for NaN, also from opposite infinities
+        numbers = [value for value in numbers if value == value]  # noqa: PLR0124
+    low: float | None = min(numbers, default=None)
+    high: float | None = max(numbers, default=None)
+    step, count = max(values), len(values)
+    if known is None:
+        return NewestPoint(step, values[step], count, low, high, count)
+    return NewestPoint(
+        step,
+        values[step],
+        known.points + count,
+        min(_given(known.low, low), default=None),
+        max(_given(known.high, high), default=None),
+        known.loose + count,
+    )
+
+
+def _given(*numbers: float | None) -> Iterable[float]:
+    return [number for number in numbers if number is not None]
+
+
+def columns(row: NewestPoint) -> tuple[Any, ...]:
+    return (row.step, row.value, row.points, row.low, row.high, row.loose)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from lehr import log_fields
+from lehr import own_logs
 from lehr.store.ids import attempt_id as id_of
 from lehr.store.streams import index
 from lehr.store.streams.indexer import IndexedStream, Indexer
@@ -39,7 +39,7 @@ def open_index(path: Path, replica: Replica, clock: Callable[[], float]) -> Inde
             stream.attempt_id,
             stream.name,
             stream.stored,
-            extra=log_fields.of_attempt(stream.attempt_id),
+            extra=own_logs.of_attempt(stream.attempt_id),
         )
     return indexer
 
@@ -85,7 +85,7 @@ def _mended(
             "%s/%s: bytes that an earlier server left cannot be flushed; they are not read",
             stream.attempt_id,
             stream.name,
-            extra=log_fields.of_attempt(stream.attempt_id),
+            extra=own_logs.of_attempt(stream.attempt_id),
         )
         after = indexer.stream(stream.attempt_id, stream.name)
         return [after] if after != stream else []
@@ -96,7 +96,7 @@ def _mended(
             "%s/%s cannot be indexed; skipped until: lehr db rebuild",
             stream.attempt_id,
             stream.name,
-            extra=log_fields.of_attempt(stream.attempt_id),
+            extra=own_logs.of_attempt(stream.attempt_id),
         )
         return [_skip(indexer, replica, clock, stream, size, error)]
 
@@ -124,7 +124,7 @@ def _skip(
             "%s/%s: the gap cannot be recorded",
             stream.attempt_id,
             stream.name,
-            extra=log_fields.of_attempt(stream.attempt_id),
+            extra=own_logs.of_attempt(stream.attempt_id),
         )
     skipped = replace(stream, size=max(stream.size, size), stored=size, indexed=size, crc32=-1)
     indexer.connection.execute("BEGIN IMMEDIATE")
@@ -155,7 +155,7 @@ def _mend(
             stream.name,
             stream.stored,
             size,
-            extra=log_fields.of_attempt(stream.attempt_id),
+            extra=own_logs.of_attempt(stream.attempt_id),
         )
         cause = "the replica's file lost bytes"
         gap = Gap(stream.name, size, stream.stored, cause, clock())

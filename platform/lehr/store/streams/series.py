@@ -13,10 +13,9 @@ import numpy as np
 from lehr.errors import NotFound, nearest
 from lehr.lru import Lru
 from lehr.store.streams import index, points, series_query
-from lehr.store.streams.downsample import reduce
 from lehr.store.streams.index import Readers, run_number
 from lehr.store.streams.points import Points, Span
-from lehr.store.streams.series_query import Wanted
+from lehr.store.streams.series_query import Wanted, reduce
 from lehr.store.streams.unrecorded import UnrecordedSteps, unrecorded_steps
 from lehr.store.streams.values import LatestValue, MetricSummary, SeriesAxis, SeriesData
 

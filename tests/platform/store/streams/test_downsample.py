@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lehr.store import Store
-from lehr.store.streams.downsample import reduce, smooth
+from lehr.store.streams.series_query import reduce, smooth
 from lehr_testing.properties import examples
 from lehr_testing.stores import (
     ingest,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lehr.errors import NotFound, UserError
 from lehr.store import Store
-from lehr.store.streams import log_text as logs
+from lehr.store.streams import logs
 from lehr_testing.stores import ingest, new_attempt, next_attempt
 
 TEXT = st.text(st.sampled_from("aß€😀\n\r x"), max_size=200)

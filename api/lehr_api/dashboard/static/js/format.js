@@ -283,7 +283,7 @@ const shortOf = (/** @type {string} */ _, /** @type {unknown} */ value) => (
 );
 
 /**
- * Return whether a parameter, by its path, is the seed; as in `lehr.parameter_names`.
+ * Return whether a parameter, by its path, is the seed; as in `lehr.names`.
  *
  * @param {string} path
  */

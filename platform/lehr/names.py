@@ -1,0 +1,87 @@
+"""What parameters and metrics are by their names: seeds, rates, the better direction."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+_SEEDS = ("seed", "random_seed", "manual_seed", "rng_seed", "global_seed", "data_seed")
+_RATES = frozenset({
+    "lr", "learning_rate", "max_lr", "peak_lr", "base_lr", "init_lr", "initial_lr",
+    "max_learning_rate", "peak_learning_rate", "base_learning_rate", "initial_learning_rate",
+})  # fmt: skip
+_NEUTRAL = frozenset({
+    "log_interval", "log_every", "log_every_n_steps", "log_freq", "log_steps", "logging_steps",
+    "print_every", "print_interval", "print_freq", "verbose", "log_level", "disable_tqdm",
+    "save_interval", "save_every", "save_steps", "save_freq", "save_total_limit",
+    "checkpoint_interval", "checkpoint_every", "ckpt_interval", "out_dir", "output_dir",
+    "save_dir", "log_dir", "logging_dir", "checkpoint_dir", "run_name", "exp_name",
+    "experiment_name", "report_to", "wandb", "wandb_log", "wandb_project", "wandb_run_name",
+    "wandb_name", "wandb_entity", "wandb_group", "use_wandb",
+})  # fmt: skip
+"""Arguments of programs that change what is logged and where, but not what is computed.
+
+Those of evaluations are not among them: nanoGPT, for one, draws its validation batches from the
+random numbers of the training.
+"""
+ARGUMENTS = "trainer.args."
+SEED = "train.seed"
+PROGRAM_SEED = f"{ARGUMENTS}seed"
+
+
+def is_seed(path: str) -> bool:
+    """Return whether a parameter, by its path, is the seed."""
+    return _name(path) in _SEEDS
+
+
+def is_rate(path: str) -> bool:
+    """Return whether a parameter, by its path, is the learning rate."""
+    return _name(path) in _RATES
+
+
+def is_neutral_argument(path: str) -> bool:
+    """Return whether a parameter is an argument of a program that changes no loss."""
+    if f"{path}." == ARGUMENTS:
+        return True  # It has no arguments; those of another program count each for itself.
+    return path.startswith(ARGUMENTS) and _name(path) in _NEUTRAL
+
+
+def seed_path(args: Mapping[str, Any]) -> str | None:
+    """Return the path of the argument that is a program's seed; None if it has none."""
+    names = {_name(name): name for name in args}
+    found = next((names[one] for one in _SEEDS if one in names), None)
+    return None if found is None else f"{ARGUMENTS}{found}"
+
+
+def _name(path: str) -> str:
+    return path.rpartition(".")[2].lower().replace("-", "_")
+
+
+Goal = Literal["minimize", "maximize"]
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+\d*")
+_LOWER_IS_BETTER = re.compile(
+    r"_([a-z]*loss(es)?|nll|ce|cross_entropy|perplexity|ppl|bits_per_byte|bp[bc]|err(or)?s?|[cw]er|"
+    r"r?mse|mae|step_time)_"
+)
+_HIGHER_IS_BETTER = re.compile(
+    r"_([a-z]*accuracy|acc\d*|f1|auc|auroc|bleu|rouge\d*|recall|exact_match|reward|[mh]fu|"
+    r"throughput|utilization|per_s(ec(ond)?)?)_"
+)
+
+
+def goal_of(metric: str) -> Goal | None:
+    """Return the goal of a metric; None where its name does not show it.
+
+    The last part with a known word decides: ``val/accuracy``, ``Accuracy/test``.
+    """
+    for part in reversed(metric.split("/")):
+        words = f"_{'_'.join(_WORD.findall(part)).lower()}_"
+        if "_scale_" in words:
+            return None  # A loss scale is no loss.
+        if _LOWER_IS_BETTER.search(words):
+            return "minimize"
+        if _HIGHER_IS_BETTER.search(words):
+            return "maximize"
+    return None
