@@ -1,4 +1,4 @@
-"""What a decision reads of open attempts: their state, and how long they still take."""
+"""What a decision reads of one open attempt, and of its run."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Estimates:
         if step is None or step_s is None:
             return None
         try:
-            steps = stored.total_steps(run.spec)
+            steps = run.stored.total_steps
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
             # One spec that cannot be read must not stop the tick of all runs.
             return None

@@ -6,7 +6,6 @@ from lehr.cluster.launch_spec import placement_of
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.locality import Saved
 from lehr.control.situation import Situation
-from lehr.specs import stored
 from lehr.store import Store
 from lehr.store.records.checkpoints import THERE
 from lehr.store.tables import CheckpointRow, RunRow
@@ -41,7 +40,7 @@ def can_save(store: Store, run: RunRow) -> bool:
 
     The checkpoint that a fork starts from is no work of the fork.
     """
-    if stored.saves_when_stopped(run.spec):
+    if run.stored.saves_when_stopped:
         return True
     return bool(run.attempt and store.checkpoints.of_run(run.id))
 

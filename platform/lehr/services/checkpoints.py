@@ -12,7 +12,6 @@ from lehr.checkpoints.registry import CheckpointLocations, Source, find
 from lehr.control.lifecycle import RunState
 from lehr.control.saved_points import copies_at, copies_to_remove
 from lehr.errors import Conflict, NotFound, UserError, nearest
-from lehr.specs import stored
 from lehr.stopped import Stopped, never
 from lehr.store.records.checkpoints import CopyReport
 from lehr.store.records.run_rows import shown_run
@@ -189,7 +188,7 @@ def record_copies(
         unknown = store.checkpoints.note_copies(run.id, news)
     superfluous = copies_to_remove(
         store.checkpoints.copied(run.id),
-        stored.checkpoint_policy(run.spec),
+        run.stored.checkpoint_policy,
         store.checkpoints.needed_by_forks(run.id),
     )
     return unknown, superfluous

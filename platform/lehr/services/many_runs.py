@@ -35,8 +35,8 @@ def specs_with_configs(
     """Return the specs, those of programs with what they gave as their config among their
     arguments. Names that change no loss are left out; ``shared``: and those that a run lacks.
     """
-    configs = store.events.configs(run.id for run in runs if run.spec.get("trainer"))
-    args = [(run.spec.get("trainer") or {}).get("args", {}) for run in runs]
+    configs = store.events.configs(run.id for run in runs if run.stored.program)
+    args = [run.stored.program.get("args", {}) for run in runs]
     names = [{*configs.get(run.id, {}), *given} for run, given in zip(runs, args, strict=True)]
     wanted = {
         name
@@ -47,11 +47,8 @@ def specs_with_configs(
     for run, given in zip(runs, args, strict=True):
         logged = {n: value for n, value in configs.get(run.id, {}).items() if n in wanted}
         if logged:
-            specs[run.id] = run.spec | {"trainer": run.spec["trainer"] | {"args": logged | given}}
+            specs[run.id] = run.spec | {"trainer": run.stored.program | {"args": logged | given}}
     return [*specs.values()]
-
-
-"""Fields that a run's view has anyway."""
 
 
 MOST_POINTS = 2_000_000

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from lehr.node.project_data import described
 
+from lehr.node.project_copy import described
 from lehr_testing.program_attempts import Attempts, prepare_chars
 from lehr_testing.tfevents import scalar, version, write
 from lehr_testing.waiting import until

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from lehr.node.project_data import described
 
+from lehr.node.project_copy import described
 from lehr_testing.program_attempts import Attempts
 
 SCRIPTS = Path(__file__).parents[2] / "lehr_testing/programs"
