@@ -18,12 +18,10 @@ from lehr.report.document import Document, ReportAlert, ReportFigure, Section, T
 from lehr.schemas.streams import unexplained
 
 if TYPE_CHECKING:
-    from lehr.schemas.streams import AlertView
     from lehr.schemas.checkpoints import CheckpointView
-    from lehr.schemas.runs import CostView
     from lehr.schemas.rollouts import RolloutDetail
-    from lehr.schemas.runs import RunDetail, RunView
-    from lehr.schemas.streams import Series
+    from lehr.schemas.runs import CostView, RunDetail, RunView
+    from lehr.schemas.streams import AlertView, Series
     from lehr.schemas.sweeps import SweepDetail
 
 _ROWS = 8

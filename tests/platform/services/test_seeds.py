@@ -9,9 +9,8 @@ from lehr.analysis.sweep_figure import sweep_figure
 from lehr.analysis.sweep_result import sweep_fit
 from lehr.control.lifecycle import RunState
 from lehr.errors import Conflict, UserError
-from lehr.services.archive import archive_run
+from lehr.services.archive import archive_run, delete_run
 from lehr.services.context import Context
-from lehr.services.archive import delete_run
 from lehr.services.extend import extend_sweep
 from lehr.services.once import once
 from lehr.services.seeds import repeat_run
