@@ -2,20 +2,22 @@
 
 Trials sample a curve of loss over log learning rate. The estimate for the rates between them is a
 distribution over curves (``lr_posterior``). From it come the recommended rate, the intervals that
-hold the best rate with 68 and 95 %, and the range in which any rate costs little.
+hold the best rate with 68 and 95 %, the range in which any rate costs little, and the trials that
+are expected to lower the cost most.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from lehr.analysis.lr_posterior import Posterior, RateResult, high_ground, posterior
-from lehr.analysis.noise import is_value, pooled_noise
+from lehr.analysis.lr_posterior import Posterior, RateResult, posterior
+from lehr.analysis.noise import Noise, is_value, pooled_noise
 from lehr.analysis.significance import within_noise
 from lehr.formats import scientific
 
@@ -23,8 +25,10 @@ COST = 0.01
 """Loss above the best that counts as little, in the metric's units (nats)."""
 _WIDE = 4.0
 """Factor over which a 95 % interval leaves the rate undecided."""
-_LIKELY_GAP = 0.15
-"""Probability from which a gap between two trials is worth another trial."""
+_WORTH = 0.2
+"""More trials are worth it from this share of ``COST``, and of the cost without them."""
+_SEEDS = 2
+"""Seeds to add to each rate at once."""
 _NARROW = 1.5
 """Factor between two trials below which another rate between them is of little use."""
 
@@ -65,7 +69,7 @@ class LrFit:
     edge: Literal["low", "high"] | None
     """The best is on this edge of the grid, so the grid does not bracket the minimum."""
     diverged: tuple[float, ...]
-    """Learning rates at which no loss was finite."""
+    """Learning rates at which a seed's loss was not finite."""
     noise: float | None
     """Standard deviation of loss between seeds at one learning rate, pooled; None with one seed."""
     within_noise: tuple[float, ...]
@@ -73,34 +77,67 @@ class LrFit:
     difference holds zero.
     """
     next_rates: tuple[float, ...]
-    """Learning rates to try: beyond the edge, or between trials that do not decide."""
-    undecided: bool
-    """The 95 % interval is wide, and its rates do not all cost little."""
+    """Learning rates to try: beyond the edge, or where a loss is expected to help most."""
+    next_seeds: int = 0
+    """Seeds to add to each rate, where these help more than other rates."""
+    cost_after: float | None = None
+    """The cost of the recommended rate that is expected after those trials."""
+    trials: int = 0
+    """Their number."""
 
-    def notes(self, command: str | None = None) -> list[str]:
+    @property
+    def undecided(self) -> bool:
+        """The 95 % interval is wide, and its rates do not all cost little."""
+        if self.sure is None or self.sure[1] / self.sure[0] <= _WIDE:
+            return False
+        low, high = self.cheap or (math.inf, 0.0)
+        return self.sure[0] < low or self.sure[1] > high
+
+    def notes(self, command: str | None = None, hours: float | None = None) -> list[str]:
         """Return what the verdict adds to a ranking, one sentence each.
 
         Args:
-            command: adds the ``next_rates`` to the sweep, or seeds where rates do not help.
+            command: adds the ``next_rates`` to the sweep, or the ``next_seeds``.
+            hours: GPU-hours of one trial so far; None if not known.
         """
-        out = []
-        if self.next_rates and not self.undecided:
-            few = "Fewer than three rates have a loss to compare, so there is no interval. "
-            out.append(f"{few if self.edge is None else ''}{to_try(self.next_rates, command)}")
-        out += [note for note in (self.range_note(), self.cost_note()) if note is not None]
-        if self.undecided:
-            out.append(self._undecided_note(command))
+        out = [note for note in (self.range_note(), self.cost_note()) if note is not None]
+        if (advice := self.advice(command, hours)) is not None:
+            out.insert(0 if self.curves is None else len(out), advice)
         if self.noise is not None:
             noise = f"The noise between seeds is {self.noise:.2g} (one standard deviation)"
             if len(self.within_noise) > 1:
                 noise += f"; within it, these are equal: {_listed(self.within_noise)}"
             out.append(f"{noise}.")
-        elif self.recommended is not None or self.bound is not None:
+        elif self.curves is not None:
+            low, high = self.curves.noise
             out.append(
-                "With one seed for each rate the noise between seeds is unknown: it is assumed to "
-                "be the same at every rate, and estimated from how smooth the curve is."
+                f"One seed for each rate: the noise between seeds is estimated as {low:.2g} to "
+                f"{high:.2g} (one standard deviation, 68 %), from the curve and other trainings."
             )
         return out
+
+    def advice(self, command: str | None = None, hours: float | None = None) -> str | None:
+        """Return what to run next, as a sentence; None where nothing is known of it."""
+        if self.curves is None or self.cost_after is None:
+            if self.next_rates:
+                few = "Fewer than three rates have a loss to compare, so there is no interval. "
+                return f"{few if self.edge is None else ''}{to_try(self.next_rates, command)}"
+            if self.curves is None:
+                return None
+            least = _worth(self.curves.cost)
+            return f"Nothing more to run: no rate or seed is expected to gain {least:.2g} of loss."
+        if self.next_seeds:
+            more = f"To try next: {self.next_seeds} more seeds of each rate"
+            more += "" if command else " (`seeds: [0, 1, 2]` in the sweep)"
+        else:
+            more = to_try(self.next_rates, None).rstrip(".")
+        time = f", about {self.trials * hours:.2g} GPU-hours" if hours else ""
+        trials = f"{self.trials} trial{'s' * (self.trials > 1)}{time}"
+        add = f" Add {'it' if self.trials == 1 else 'them'}: `{command}`" if command else ""
+        return (
+            f"{more} ({trials}). The loss that a wrong rate costs is then expected to be "
+            f"{self.cost_after:.2g} instead of {self.curves.cost:.2g}.{add}"
+        )
 
     def range_note(self) -> str | None:
         """Return where the best rate lies, as a sentence; None where the trials do not show it."""
@@ -112,9 +149,17 @@ class LrFit:
             )
         if self.recommended is None or self.likely is None or self.sure is None:
             return None
+        if self.undecided:
+            low, high = (scientific(rate, 2) for rate in self.sure)
+            return (
+                f"The best of these is {scientific(self.best, 2)}, but rates from {low} to {high} "
+                f"cannot be told apart{'' if self.noise else ' with one seed each'} (95 %); the "
+                f"best is probably near {scientific(self.recommended, 2)}."
+            )
+        likely, sure = (" and ".join(map(scientific, both)) for both in (self.likely, self.sure))
         return (
             f"The best learning rate is probably near {scientific(self.recommended, 2)}: between "
-            f"{_between(self.likely)} with 68 %, and {_between(self.sure)} with 95 %."
+            f"{likely} with 68 %, and {sure} with 95 %."
         )
 
     @property
@@ -139,14 +184,6 @@ class LrFit:
             f"than {COST:g} of loss."
         )
 
-    def _undecided_note(self, command: str | None) -> str:
-        if self.next_rates:
-            return to_try(self.next_rates, command)
-        more = "The trials are close together; more seeds would make the interval narrower"
-        if command:
-            return f"{more}. Add them: `{command}`"
-        return f"{more}: give the sweep `seeds: [0, 1, 2]`."
-
 
 def to_try(rates: Sequence[float], command: str | None) -> str:
     """Return the advice to try these rates, with the command that adds them, if any."""
@@ -155,8 +192,9 @@ def to_try(rates: Sequence[float], command: str | None) -> str:
     return f"Learning rate{plural} to try next: {_listed(rates)}.{add}"
 
 
-def _between(both: Range) -> str:
-    return f"{scientific(both[0], 2)} and {scientific(both[1], 2)}"
+def _worth(cost: float) -> float:
+    """Return the least fall of the cost that more trials are worth."""
+    return _WORTH * max(COST, cost)
 
 
 def _listed(rates: Iterable[float]) -> str:
@@ -172,6 +210,7 @@ def fit_learning_rate(
     points: Iterable[tuple[float, float]],
     pruned: Iterable[float] = (),
     used: Range = USED["adamw"],
+    noise_elsewhere: Noise | None = None,
 ) -> LrFit | None:
     """Judge loss over learning rate; None when no loss is finite.
 
@@ -182,6 +221,7 @@ def fit_learning_rate(
             loss to compare, but they bracket the best. A rate that also has a loss does not count
             as pruned.
         used: the lowest and highest rate that may be proposed.
+        noise_elsewhere: between seeds of the same training in other sweeps.
 
     Raises:
         ValueError: a learning rate is not positive and finite.
@@ -201,44 +241,32 @@ def fit_learning_rate(
     rates = list(means)
     best = min(rates, key=means.__getitem__)
     noise = pooled_noise([losses for lr, losses in by_rate.items() if lr in means])
-    low = [lr for lr, high in zip(rates, high_ground([*means.values()]), strict=True) if not high]
+    better = [lr for lr in rates if means[lr] <= statistics.median_low(means.values())]
     near, worse = (
-        sorted(lr for lr in some if low[0] / _FAR <= lr <= low[-1] * _FAR)
+        sorted(lr for lr in some if better[0] / _FAR <= lr <= better[-1] * _FAR)
         for some in (by_rate, set(pruned) - set(by_rate))
     )
     tried = sorted([*near, *worse])
     edge = _edge(best, tried, means)
     trials = (
-        RateResult(lr, means.get(lr), len(by_rate[lr]) if lr in means else 1)
+        RateResult(lr, tuple(by_rate[lr]) if lr in means else ())
         for lr in sorted([*near, *_brackets(best, near, worse)])
     )
-    curves = posterior(tuple(trials), None if noise is None else noise.deviation)
+    curves = posterior(tuple(trials), noise_elsewhere)
     bound = None
     if edge is not None:
         # The trials do not show what is beyond the edge. A bound for the best rate among those
         # tried also holds if the best rate lies beyond the edge.
         bound = None if curves is None else curves.bound(edge, 0.95)
         curves = None
-    likely = sure = cheap = None
-    undecided = False
-    next_rates = _beside(best, tried) if edge is None else _beyond(tried, edge, used)
-    if curves is not None:
-        likely, sure = (
-            _including(curves.interval(share), curves.recommended) for share in (0.68, 0.95)
-        )
-        cheap = curves.cheap(COST)
-        costly = cheap is None or sure[0] < cheap[0] or sure[1] > cheap[1]
-        undecided = costly and sure[1] / sure[0] > _WIDE
-        next_rates = _between_trials(tried, curves) if undecided else ()
-    next_rates = _worth_trying(next_rates, best, tried, worse, used)
-    return LrFit(
+    fit = LrFit(
         best=best,
         best_loss=means[best],
         recommended=None if curves is None else curves.recommended,
-        likely=likely,
-        sure=sure,
+        likely=None if curves is None else _including(curves.interval(0.68), curves.recommended),
+        sure=None if curves is None else _including(curves.interval(0.95), curves.recommended),
         bound=bound,
-        cheap=cheap,
+        cheap=None if curves is None else curves.cheap(COST),
         curves=curves,
         edge=edge,
         diverged=tuple(lr for lr in sorted(by_rate) if lr not in means),
@@ -250,8 +278,34 @@ def fit_learning_rate(
             for lr in rates
             if within_noise(means[lr] - means[best], noise, (len(by_rate[lr]), len(by_rate[best])))
         ),
-        next_rates=next_rates,
-        undecided=undecided,
+        next_rates=(),
+    )
+    if curves is None or fit.sure is None:
+        beyond = _beside(best, tried) if edge is None else _beyond(tried, edge, used)
+        return replace(fit, next_rates=_worth_trying(beyond, best, tried, worse, used))
+    seeds = {lr: len(by_rate[lr]) for lr in near if lr in means}
+    gaps = _between(tried, fit.sure, used)
+    return _with_next(fit, curves, seeds, _worth_trying(gaps, best, tried, worse, used))
+
+
+def _with_next(
+    fit: LrFit, curves: Posterior, seeds: dict[float, int], rates: Sequence[float]
+) -> LrFit:
+    """Add the trials whose fall of the expected cost is the largest for each of them."""
+    each = max(seeds.values())
+    falls = {rate: curves.fall([(rate, each)]) for rate in rates}
+    order = sorted(falls, key=falls.__getitem__, reverse=True)
+    several = tuple(sorted(rate for rate in order[:2] if falls[rate] > falls[order[0]] / 2))
+    choices = [
+        (curves.fall([(rate, each) for rate in several]), len(several) * each, several, 0),
+        (curves.fall([(rate, _SEEDS) for rate in seeds]), len(seeds) * _SEEDS, (), _SEEDS),
+    ]
+    choices = [choice for choice in choices if choice[0] >= _worth(curves.cost)]
+    if not choices:
+        return fit
+    fall, trials, several, more = max(choices, key=lambda choice: choice[0] / choice[1])
+    return replace(
+        fit, next_rates=several, next_seeds=more, trials=trials, cost_after=curves.cost - fall
     )
 
 
@@ -329,11 +383,17 @@ def _beside(best: float, tried: Sequence[float]) -> tuple[float, ...]:
     return tuple(math.exp((at + one) / 2) for one in gaps)
 
 
-def _between_trials(tried: Sequence[float], curves: Posterior) -> tuple[float, ...]:
-    """Return the middles of the two gaps that most likely hold the best rate."""
-    gaps = []
-    for low, high in itertools.pairwise(tried):
-        probability = curves.probability(low, high)
-        if probability >= _LIKELY_GAP and high / low >= _NARROW:
-            gaps.append((probability, math.sqrt(low * high)))
-    return tuple(sorted(rate for _, rate in sorted(gaps, reverse=True)[:2]))
+def _between(tried: Sequence[float], sure: Range, used: Range) -> list[float]:
+    """Return the middles of the gaps that may hold the best rate, and the rate one step beyond an
+    end of the rates tried where the best may lie beyond it.
+    """
+    gaps = [
+        math.sqrt(low * high)
+        for low, high in itertools.pairwise(tried)
+        if low < sure[1] and high > sure[0] and high / low >= _NARROW
+    ]
+    if sure[0] < tried[0]:
+        gaps += _beyond(tried, "low", used)
+    if sure[1] > tried[-1]:
+        gaps += _beyond(tried, "high", used)
+    return gaps

@@ -1,19 +1,9 @@
 """Estimate the loss at learning rates between trials, as a distribution over curves.
 
-Loss over log learning rate is a curve with one valley, of unknown width, skewness and noise. The
-model is a Gaussian process in log2(lr) (Rasmussen & Williams 2006, chapter 2) around a parabola of
-unknown shape. Its smoothness, length, size and noise are not estimated: every setting of a grid is
-weighted by how well it explains the trials. So the intervals include the unknown shape.
-
-Some settings have a kink: a rate at which the slope jumps, as where training begins to diverge. The
-curve has a parabola of its own on each side of it.
-
-Two changes adapt it to learning rates. Loss is measured in units of the rise next to the best
-trial, so nothing depends on the scale of the metric. Losses far above the best are compressed,
-since a sweep's worst trials must not shape the valley. For a diverged rate, or one beyond ``CLIFF``
-units, only the fact that the curve is high there is used, with a wide margin.
-
-The settings were chosen by ``tests/bench/lr_verdict.py``: docs/judgement.md has its table.
+The curves are those of ``lr_valley``. They are drawn by sequential Monte Carlo (Del Moral, Doucet &
+Jasra 2006): curves of the prior, which the losses' likelihood weights step by step; after each step
+the improbable are replaced by probable ones, and all are moved by a random walk. Noise and shape
+are so unknowns like the best rate, and the intervals include what is not known of them.
 """
 
 from __future__ import annotations
@@ -25,59 +15,49 @@ from functools import lru_cache
 from threading import Lock
 from typing import TYPE_CHECKING, Literal
 
-from lehr.analysis.lr_shapes import CurveShape, features, matern, noise_levels, shapes
-
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from lehr.analysis.lr_valley import Trials
+    from lehr.analysis.noise import Noise
+
     Array = NDArray[np.float64]
 
-CLIFF = 20.0
-"""Units above the best from which a loss counts as high ground only."""
-_BEND = 5.0
-"""Units up to which loss is not compressed; farther up, its logarithm counts."""
-_CLIFF_MARGIN = 0.5
-"""Standard deviation of high ground, as a share of its height."""
-_STEPS = 12
-"""Points of the grid for each doubling of the rate."""
-_MOST_POINTS = 150
-"""Points of the grid over rates that are very far apart; its cost goes with their third power."""
-_DRAWS = 800
-
-_KINK_DOUBT = 5.0
-"""Weight of all kinked settings in the drawn curves, all others having 1. It never falls: trials
-say little about a kink between two of them, and the intervals have to hold what is not excluded."""
-_SHARES = {0.68: 0.70, 0.95: 0.97}
-"""Probability that an interval promises: share of the drawn best rates that it has to hold."""
-
+_CURVES = 1200
+_MOVES = 8
+"""Random walks of each curve after a step."""
+_GRID = 150
+"""Points of the grid of rates."""
+_MOST_STEPS = 200
 _ONE_AT_A_TIME = Lock()
 
 
 @dataclass(frozen=True)
 class RateResult:
-    """The mean of one learning rate's seeds."""
+    """The losses of one learning rate's seeds; none where it diverged or was pruned."""
 
     rate: float
-    loss: float | None
-    """None: it diverged."""
-    seeds: int = 1
+    losses: tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class Posterior:
-    """Curves that agree with the trials, on a grid of learning rates."""
+    """Curves that agree with the trials."""
 
+    curves: Array
+    """[N, 8]: the columns of ``lr_valley``."""
     rates: Array
-    """[G], ascending."""
+    """[G]: a grid of learning rates over those tried, ascending."""
     excess: Array
-    """[N, G]: of each curve, the loss above its own minimum."""
+    """[N, G]: the loss of each curve above its best one."""
     mean: Array
     """[G]: mean loss."""
     spread: Array
-    """[G]: standard deviation of the loss."""
-    judged: tuple[float, float]
-    """The lowest and the highest rate whose loss was used, around the best trial."""
+    """[G]: standard deviation of one trial's loss: of the curve, and around it."""
+    drawn: slice
+    """The part of the grid around the recommended rate in which no trial lies outside of the band
+    that should hold 95 % of them; empty where one beside it does."""
 
     @property
     def risk(self) -> Array:
@@ -87,46 +67,29 @@ class Posterior:
 
     @property
     def recommended(self) -> float:
-        """The lowest point of the mean curve between judged rates.
-
-        Between the last of them and a rate that diverged or was pruned, no loss shows where the
-        curve begins to rise.
-        """
-        low, high = self.judged
-        return min(max(float(self.rates[self._lowest]), low), high)
+        """The rate that is expected to cost least."""
+        return float(self.rates[self.risk.argmin()])
 
     @property
     def cost(self) -> float:
         """The loss that the recommended rate is expected to cost above the best one."""
-        return float(self.risk[self._lowest])
-
-    @property
-    def _lowest(self) -> int:
-        """The index of the recommended rate, or of the next point of the grid beyond it."""
-        import numpy as np
-
-        low, high = np.searchsorted(self.rates, self.judged)
-        first = max(0, int(low) - 1)
-        return first + int(self.mean[first : int(high) + 1].argmin())
+        return float(self.risk.min())
 
     @property
     def best_rates(self) -> Array:
         """The best rate of each curve, [N]."""
         import numpy as np
 
-        # A curve is known at the grid's points only: its best rate is anywhere around the lowest.
-        cell = math.log(self.rates[1] / self.rates[0])
-        around = np.random.default_rng(0).uniform(-cell / 2, cell / 2, len(self.excess))
-        best: Array = self.rates[self.excess.argmin(axis=1)] * np.exp(around)
-        return np.clip(best, self.rates[0], self.rates[-1])
+        best: Array = 2.0 ** np.clip(self.curves[:, 0], -1000, 1000)
+        return best
 
     def interval(self, probability: float) -> tuple[float, float]:
         """Return the central interval that holds the best rate with this probability."""
         import numpy as np
 
-        tail = (1 - _SHARES.get(probability, probability)) / 2
-        low, high = np.quantile(np.log(self.best_rates), (tail, 1 - tail))
-        return math.exp(low), math.exp(high)
+        tail = (1 - probability) / 2
+        low, high = np.quantile(self.best_rates, (tail, 1 - tail))
+        return float(low), float(high)
 
     def bound(self, side: Literal["low", "high"], probability: float) -> float:
         """Return the rate beyond which the best one lies with this probability: above it on the
@@ -135,223 +98,167 @@ class Posterior:
         import numpy as np
 
         share = 1 - probability if side == "high" else probability
-        return math.exp(float(np.quantile(np.log(self.best_rates), share)))
-
-    def probability(self, low: float, high: float) -> float:
-        """Return the probability that the best rate lies between two rates."""
-        best = self.best_rates
-        return float(((best > low) & (best < high)).mean())
+        return float(np.quantile(self.best_rates, share))
 
     def cheap(self, cost: float) -> tuple[float, float] | None:
         """Return the rates around the recommended one that are expected to cost less.
 
         None: even the recommended rate is expected to cost more.
         """
-        risk = self.risk
-        at = self._lowest
-        if risk[at] >= cost:
+        dear = self.risk >= cost
+        centre = int(self.risk.argmin())
+        if dear[centre]:
             return None
-        low, high = at, at
-        while low > 0 and risk[low - 1] < cost:
-            low -= 1
-        while high < len(risk) - 1 and risk[high + 1] < cost:
-            high += 1
+        low = max((i + 1 for i in range(centre) if dear[i]), default=0)
+        high = min((i - 1 for i in range(centre, len(dear)) if dear[i]), default=len(dear) - 1)
         return float(self.rates[low]), float(self.rates[high])
 
+    @property
+    def noise(self) -> tuple[float, float]:
+        """The interval that holds the noise of one trial at the best rate with 68 %."""
+        import numpy as np
 
-def posterior(trials: tuple[RateResult, ...], noise: float | None) -> Posterior | None:
-    """Compute the curves that agree with the trials; None with fewer than three finite losses, or
-    where rates differ by rounding only.
+        from lehr.analysis.lr_valley import NOISE, RISE
+
+        logs = self.curves[:, RISE] + self.curves[:, NOISE]
+        low, high = np.exp(np.quantile(logs, (0.16, 0.84)))
+        return float(low), float(high)
+
+    def fall(self, tried: Sequence[tuple[float, int]]) -> float:
+        """Return by how much more trials are expected to lower the cost.
+
+        A third of the curves is taken for the true one in turn: its trials are drawn, and the
+        curves are weighted by how well they explain these.
+
+        Args:
+            tried: pairs of a rate and its number of new seeds.
+        """
+        import numpy as np
+
+        from lehr.analysis.lr_valley import LEVEL, deviations
+
+        if not tried:
+            return 0.0
+        draw = np.random.default_rng(0)
+        above, noise, misfit = deviations(np.log2([rate for rate, _ in tried]), self.curves)
+        spread = np.sqrt(noise**2 / [seeds for _, seeds in tried] + misfit**2)
+        middle = self.curves[:, LEVEL, None] + above
+        now, falls = self.risk.argmin(), []
+        for true in range(0, len(middle), 3):
+            losses = middle[true] + spread[true] * draw.standard_normal(len(tried))
+            logs = -(((losses - middle) / spread) ** 2 / 2 + np.log(spread)).sum(axis=1)
+            logs[true] = -np.inf  # Its own trials would explain it too well.
+            risk = np.exp(logs - logs.max()) @ self.excess
+            falls.append(self.excess[true, now] - self.excess[true, risk.argmin()])
+        return float(np.mean(falls))
+
+
+def posterior(trials: tuple[RateResult, ...], noise: Noise | None = None) -> Posterior | None:
+    """Draw the curves that agree with the trials; None with fewer than three rates with a loss,
+    where rates differ by rounding only, and where all losses are equal.
 
     Args:
         trials: by ascending rate.
-        noise: standard deviation of loss between seeds; None where no rate has two.
+        noise: between seeds of the same training in other sweeps.
     """
-    from threadpoolctl import threadpool_limits
-
     # A page asks for a sweep and for its figure at once: the second waits for the first's curves.
-    # The matrices are small: with two threads they took 6 to 10 times as long on a busy machine.
-    with _ONE_AT_A_TIME, threadpool_limits(1, user_api="blas"):
+    with _ONE_AT_A_TIME:
         return _posterior(trials, noise)
 
 
 @lru_cache(maxsize=256)
-def _posterior(trials: tuple[RateResult, ...], noise: float | None) -> Posterior | None:
+def _posterior(trials: tuple[RateResult, ...], noise: Noise | None) -> Posterior | None:
     import numpy as np
 
-    known = [(trial.rate, trial.loss, trial.seeds) for trial in trials if trial.loss is not None]
-    if len(known) < 3:
+    from lehr.analysis.lr_valley import LEVEL, Trials, deviations
+
+    judged = [trial for trial in trials if trial.losses]
+    x = np.log2([trial.rate for trial in judged])
+    means = np.array([np.mean(trial.losses) for trial in judged])
+    if len(judged) < 3 or not x[-1] > x[0] or means.min() == means.max():
         return None
-    losses = np.array([loss for _, loss, _ in known])
-    excess = losses - losses.min()
-    best = int(excess.argmin())
-    unit = _unit(excess, best)
-    near = excess < CLIFF * unit
-    x = np.log2([rate for rate, _, _ in known])
-    walls = [
-        math.log2(trial.rate)
-        for trial in trials
-        if trial.loss is None or trial.loss - losses.min() >= CLIFF * unit
-    ]
-    left = [wall for wall in walls if wall < x[best]][-1:]
-    right = [wall for wall in walls if wall > x[best]][:1]
-    first = left[0] if left else math.log2(trials[0].rate)
-    last = right[0] if right else math.log2(trials[-1].rate)
-    inside = near & (x >= first) & (x <= last)
-    height = float(_compressed(np.array([CLIFF]))[0])
-    if not last > first:
-        return None  # Their logarithms are equal.
-    points = min(math.ceil((last - first) * _STEPS) + 1, _MOST_POINTS)
-    grid = np.linspace(first, last, points)
-    used = [rate for (rate, _, _), counts in zip(known, inside, strict=True) if counts]
-    seeds = np.array([count for _, _, count in known])
-    mean, spread, drawn = _curves(
-        np.concatenate([x[inside], left, right]),
-        np.concatenate([_compressed(excess[inside] / unit), [height] * len(left + right)]),
-        margins=np.concatenate(
-            [np.zeros(int(inside.sum())), [_CLIFF_MARGIN * height] * len(left + right)]
-        ),
-        seeds=np.concatenate([seeds[inside], [1] * len(left + right)]),
-        noises=noise_levels(None if noise is None else noise / unit),
-        grid=grid,
+    best = x[means.argmin()]
+    walls = [math.log2(trial.rate) for trial in trials if not trial.losses]
+    beside = (
+        *[wall for wall in walls if wall < best][-1:],
+        *[wall for wall in walls if wall > best][:1],
     )
-    wide = _expanded(drawn - drawn.min(axis=1, keepdims=True)) * unit
-    return Posterior(
-        rates=2.0**grid,
-        excess=wide,
-        mean=losses.min() + _expanded(mean) * unit,
-        spread=spread * unit,
-        judged=(used[0], used[-1]),
+    losses = Trials(
+        x,
+        means,
+        np.array([float(len(trial.losses)) for trial in judged]),
+        np.array([np.var(trial.losses) * len(trial.losses) for trial in judged]),
+        beside,
+        noise,
     )
-
-
-def high_ground(losses: Sequence[float]) -> list[bool]:
-    """Return whether each loss, by ascending rate, counts as high ground only."""
-    import numpy as np
-
-    excess = np.array(losses) - min(losses)
-    if len(excess) < 3:
-        return [False] * len(excess)
-    return [bool(one >= CLIFF * _unit(excess, int(excess.argmin()))) for one in excess]
-
-
-def _unit(excess: Array, best: int) -> float:
-    """Return the rise of loss next to the best trial: the mean of the two lowest neighbours."""
-    beside = sorted([*excess[max(0, best - 2) : best], *excess[best + 1 : best + 3]])[:2]
-    return float(sum(beside) / len(beside)) or float(excess.max()) or 1.0
-
-
-def _compressed(excess: Array) -> Array:
-    import numpy as np
-
-    bent: Array = np.where(
-        excess <= _BEND, excess, _BEND * (1 + np.log(np.maximum(excess, _BEND) / _BEND))
+    curves = _curves(losses)
+    left, right = (-math.inf, math.inf) if not beside else losses.range
+    inside = [trial.rate for trial, at in zip(judged, x, strict=True) if left <= at <= right]
+    grid = np.linspace(math.log2(inside[0]), math.log2(inside[-1]), _GRID)
+    rates = 2.0**grid
+    rates[[0, -1]] = inside[0], inside[-1]  # Without rounding.
+    above, scatter, misfit = deviations(grid, curves)
+    mean = curves[:, LEVEL].mean() + above.mean(axis=0)
+    of_curves = (curves[:, LEVEL, None] + above).var(axis=0)
+    spread = np.sqrt(of_curves + np.median(scatter**2 + misfit**2, axis=0))
+    off = np.abs(means - np.interp(x, grid, mean)) > 1.96 * np.interp(x, grid, spread)
+    centre = grid[above.mean(axis=0).argmin()]
+    lowest = max(x[off & (x <= centre)], default=-math.inf)
+    highest = min(x[off & (x > centre)], default=math.inf)
+    carried = x[(x > lowest) & (x < highest) & (x >= grid[0]) & (x <= grid[-1])]
+    ends = (
+        np.searchsorted(grid, [carried[0] - 1e-9, carried[-1] + 1e-9]) if len(carried) else [0, 0]
     )
-    return bent
+    return Posterior(curves, rates, above, mean, spread, slice(*map(int, ends)))
 
 
-def _expanded(height: Array) -> Array:
-    """Undo ``_compressed``."""
-    import numpy as np
-
-    wide: Array = np.where(
-        height <= _BEND, height, _BEND * np.exp(np.minimum(height, 20 * _BEND) / _BEND - 1)
-    )
-    return wide
-
-
-def _curves(
-    x: Array,
-    y: Array,
-    *,
-    margins: Array,
-    seeds: Array,
-    noises: Sequence[tuple[float, float]],
-    grid: Array,
-) -> tuple[Array, Array, Array]:
-    """Return the mean curve [G], the standard deviation [G] of the drawn curves, and these.
-
-    Args:
-        x: [M], log2 of the rates.
-        y: [M], their heights.
-        margins: [M], standard deviations besides the noise.
-        seeds: [M], trials whose mean each height is.
-        noises: standard deviations to consider, of one trial and of each rate's mean besides.
-        grid: [G], where the curves are wanted.
+def _curves(trials: Trials) -> Array:
+    """Draw curves from the posterior, [N, 8]. Always the same, so that no verdict changes by
+    itself.
     """
     import numpy as np
 
-    centre = x[y.argmin()]
-    distances = [np.abs(a[:, None] - b) for a, b in ((x, x), (grid, x), (grid, grid))]
-    settings: list[tuple[float, CurveShape, Array, Array, NDArray[np.floating]]] = []
-    for shape in shapes(x, y):
-        at_x, at_grid = (features(at, centre, shape.kink) for at in (x, grid))
-        products = (at_x.T @ at_x, at_grid.T @ at_x, at_grid.T @ at_grid)
-        at_trials, to_grid, on_grid = (
-            shape.size**2 * matern(distance / shape.length, shape.kernel) + product
-            for distance, product in zip(distances, products, strict=True)
-        )
-        for noise, deviation in noises:
-            apart = noise**2 / seeds + deviation**2 + margins**2 + 1e-10
-            root = _cholesky(at_trials, apart)
-            half = np.linalg.solve(root, y)
-            likelihood = -0.5 * float(half @ half) - float(np.log(np.diag(root)).sum())
-            shrink = np.linalg.solve(root, to_grid.T)
-            settings.append((likelihood, shape, shrink.T @ half, on_grid, shrink))
-    likelihoods = np.array([one[0] for one in settings])
-    explained = np.exp(likelihoods - likelihoods.max())
-    weights = explained * [one[1].weight for one in settings]
-    doubts = _doubts(likelihoods, np.array([one[1].kink is not None for one in settings]))
-    draw = np.random.default_rng(0)  # Always the same, so that a verdict does not change by itself.
-    parts = []
-    for doubt, (_, _, middle, on_grid, shrink) in zip(doubts, settings, strict=True):
-        if count := round(doubt * _DRAWS):
-            root = _root(on_grid - shrink.T @ shrink)
-            parts.append(middle + draw.standard_normal((count, len(grid))) @ root.T)
-    drawn = np.concatenate(parts)
-    mean = sum(w * one[2] for w, one in zip(weights / weights.sum(), settings, strict=True))
-    return np.asarray(mean), drawn.std(axis=0), drawn
+    from lehr.analysis.lr_valley import log_likelihood, log_prior, prior_curves
+
+    draw = np.random.default_rng(0)
+    curves = prior_curves(trials, _CURVES, draw)
+    prior, likelihood = log_prior(trials, curves), log_likelihood(trials, curves)
+    counted, scale = 0.0, 2.38 / math.sqrt(curves.shape[1])
+    while counted < 1:
+        share = _next_share(likelihood, 1 - counted)
+        counted += share
+        weights = np.exp(share * (likelihood - likelihood.max()))
+        weights /= weights.sum()
+        some = weights if (weights**2).sum() < 0.5 else None  # One curve alone has no spread.
+        spread = np.cov(curves.T, aweights=some)
+        root = np.linalg.cholesky(spread + 1e-9 * np.diag(np.diag(spread)))
+        places = (np.arange(_CURVES) + draw.uniform()) / _CURVES
+        kept = np.minimum(np.searchsorted(weights.cumsum(), places), _CURVES - 1)
+        curves, prior, likelihood = curves[kept], prior[kept], likelihood[kept]
+        for _ in range(_MOVES if counted < 1 else 2 * _MOVES):
+            size = scale * np.exp(0.6 * draw.standard_normal((_CURVES, 1)))
+            moved = curves + size * (draw.standard_normal(curves.shape) @ root.T)
+            its_prior, its_likelihood = log_prior(trials, moved), log_likelihood(trials, moved)
+            gain = its_prior - prior + counted * (its_likelihood - likelihood)
+            better = np.log(draw.uniform(size=_CURVES)) < gain
+            curves[better], prior[better] = moved[better], its_prior[better]
+            likelihood[better] = its_likelihood[better]
+            scale = min(max(scale * math.exp(better.mean() - 0.25), 0.1), 3.0)
+    return curves
 
 
-def _doubts(likelihoods: Array, kinked: NDArray[np.bool_]) -> Array:
-    """Return how much each setting counts in the drawn curves, [S]; the sum is 1."""
+def _next_share(likelihood: Array, rest: float) -> float:
+    """Return how much of the likelihood to count next, so that half of the curves still count."""
     import numpy as np
 
-    within = np.zeros(len(kinked))
-    evidence = []
-    for members in (kinked, ~kinked):
-        logs = likelihoods[members]
-        explained = np.exp(logs - logs.max())
-        within[members] = explained / explained.sum()
-        evidence.append(float(logs.max() + np.log(explained.mean())))
-    odds = _KINK_DOUBT * math.exp(min(max(evidence[0] - evidence[1], 0.0), 100.0))
-    found: Array = within * np.where(kinked, odds, 1.0) / (1.0 + odds)
-    return found
+    def counting(share: float) -> float:
+        weights = np.exp(share * (likelihood - likelihood.max()))
+        return float(weights.sum() ** 2 / (weights**2).sum())
 
-
-def _cholesky(covariance: Array, apart: Array) -> Array:
-    """Return the Cholesky factor [M, M] of the covariance [M, M] with `apart` [M] on its diagonal.
-
-    If one rate is hundreds of powers of two from the others, rounding errors exceed a small noise.
-    Then more is added to the diagonal.
-    """
-    import numpy as np
-
-    try:
-        return np.asarray(np.linalg.cholesky(covariance + np.diag(apart)))
-    except np.linalg.LinAlgError:
-        rounding = 1e-10 * float(np.diag(covariance).max())
-        return np.asarray(np.linalg.cholesky(covariance + np.diag(apart + rounding)))
-
-
-def _root(covariance: Array) -> Array:
-    """Return a matrix whose product with its transpose is the covariance, but for rounding."""
-    import numpy as np
-
-    diagonal = np.eye(len(covariance)) * (1e-7 * np.diag(covariance).mean() + 1e-9)
-    try:
-        root: Array = np.linalg.cholesky(covariance + diagonal)
-    except np.linalg.LinAlgError:
-        values, vectors = np.linalg.eigh(covariance)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
-    return root
+    if counting(rest) >= len(likelihood) / 2:
+        return rest
+    low, high = 0.0, rest
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (middle, high) if counting(middle) > len(likelihood) / 2 else (low, middle)
+    return max(low, rest / _MOST_STEPS)

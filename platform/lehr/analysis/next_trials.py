@@ -15,10 +15,6 @@ if TYPE_CHECKING:
     from lehr.schemas.sweeps import SweepDetail
 
 
-_SEEDS = 2
-"""Seeds to add to each trial at once."""
-
-
 def untried(sweep: SweepDetail, rates: Iterable[float], parameter: str) -> tuple[float, ...]:
     """Return the proposed rates of which the sweep has no trial, not even one without a value.
 
@@ -64,16 +60,17 @@ def next_trials(sweep: SweepDetail, rates: Sequence[float], parameter: str) -> N
     )
 
 
-def next_seeds(sweep: SweepDetail) -> NextTrials | None:
-    """Return the extension that repeats each trial with more seeds.
+def next_seeds(sweep: SweepDetail, count: int) -> NextTrials | None:
+    """Return the extension that repeats each trial with ``count`` more seeds.
 
-    None where the sweep has no seeds of its own, or where its method is a search.
+    None for no seeds, where the sweep has none of its own, or where its method is a search.
 
     Args:
         sweep: with its spec and all its trials.
+        count: seeds to add to each trial.
     """
     path = next((path for path in sweep.parameters if is_seed(path)), None)
-    if path is None or sweep.method not in {"grid", "list"}:
+    if not count or path is None or sweep.method not in {"grid", "list"}:
         return None
     if sweep.spec.get("seeds") is None and sweep.method == "list":
         return None
@@ -81,11 +78,11 @@ def next_seeds(sweep: SweepDetail) -> NextTrials | None:
     used = (trial.parameters.get(path) for trial in sweep.seeded)
     whole = [seed for seed in used if isinstance(seed, int)]
     first = max(whole, default=-1) + 1
-    seeds = list(range(first, first + _SEEDS))
+    seeds = list(range(first, first + count))
     argument = f"{path}=[{','.join(map(str, seeds))}]"
     return NextTrials(
         parameters={path: seeds},
         points=None,
-        trials=len(sweep.trials) // max(1, len(known)) * _SEEDS,
+        trials=len(sweep.trials) // max(1, len(known)) * count,
         command=f"lehr extend {sweep.id} {shlex.quote(argument)}",
     )

@@ -133,13 +133,15 @@ def _trials(
 
 
 def _fit_curve(fit: LrFit) -> tuple[list[FigurePoints], list[Band]]:
-    """Return the middle of the curve at each rate, and the band that holds it with 68 %."""
+    """Return the middle of the curve, and the band that holds 68 % of trials, where the trials lie
+    as the fit expects.
+    """
     curves = fit.curves
-    if curves is None:
+    if curves is None or curves.drawn.start == curves.drawn.stop:
         return [], []
-    rates, mean = curves.rates.tolist(), curves.mean.tolist()
-    low, high = (curves.mean - curves.spread).tolist(), (curves.mean + curves.spread).tolist()
-    return [FigurePoints("fit, 68 %", "fit", rates, mean, dash="dash", width=1.5)], [
+    parts = (curves.rates, curves.mean, curves.mean - curves.spread, curves.mean + curves.spread)
+    rates, mean, low, high = (part[curves.drawn].tolist() for part in parts)
+    return [FigurePoints("fit, 68 % of trials", "fit", rates, mean, dash="dash", width=1.5)], [
         Band(rates, low, high)
     ]
 

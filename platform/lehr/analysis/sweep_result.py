@@ -36,7 +36,7 @@ def sweep_fit(sweep: SweepDetail, parameter: str) -> LrFit | None:
     """Return the fit of loss over learning rate, for sweeps where it is valid."""
     if not _fits(sweep, parameter):
         return None
-    return fit_learning_rate(*_losses(sweep, parameter), _used(sweep))
+    return fit_learning_rate(*_losses(sweep, parameter), _used(sweep), sweep.noise_elsewhere)
 
 
 def lower_rates(sweep: SweepDetail, parameter: str) -> tuple[float, ...]:

@@ -17,24 +17,27 @@ if TYPE_CHECKING:
     from lehr.schemas.sweeps import SweepDetail
 
 
-def with_advice(detail: SweepDetail, verdict: SweepVerdict, goal: Goal) -> SweepDetail:
+def with_advice(
+    detail: SweepDetail, verdict: SweepVerdict, goal: Goal, hours: float | None = None
+) -> SweepDetail:
     """Add the notes of its verdict, and the trials to try next.
 
     Args:
         detail: a finished sweep with all its trials.
         verdict: its ranking.
         goal: of its metric.
+        hours: GPU-hours of one trial so far.
     """
     parameter = parameter_choice(detail)
     fit = sweep_fit(detail, parameter)
     if fit is not None:
         rates = untried(detail, fit.next_rates, parameter)
-        undecided = fit.undecided and (bool(rates) or not fit.next_rates)
-        fit = replace(fit, next_rates=rates, undecided=undecided)
-        more = next_trials(detail, fit.next_rates, parameter)
-        if fit.undecided and not rates:
-            more = next_seeds(detail)
-        notes = fit.notes(more.command if more is not None else None)
+        if rates != fit.next_rates:
+            fit = replace(fit, next_rates=rates, cost_after=None)
+        more = next_seeds(detail, fit.next_seeds) or next_trials(detail, rates, parameter)
+        if more is not None:
+            fit = replace(fit, trials=more.trials)
+        notes = fit.notes(None if more is None else more.command, hours)
         return detail.model_copy(update={"notes": [*detail.notes, *notes], "next_trials": more})
     lower = untried(detail, lower_rates(detail, parameter), parameter)
     if lower:

@@ -7,9 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from lehr.analysis.cost import gpu_hours
 from lehr.analysis.held_out import is_measured
+from lehr.analysis.noise import Noise, pooled_noise
 from lehr.control import sweeps as decisions
 from lehr.control.lifecycle import RunState
+from lehr.names import is_rate, is_seed
 from lehr.presenters.advice import with_advice
 from lehr.presenters.cost import Costs
 from lehr.presenters.ranking import SweepVerdict, TrialStatus, notes, rank
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
 
 
 PAGE = 100
+_OTHERS = 50
+"""Sweeps that may know the noise of another one, the newest."""
 """Default number of trials in an answer."""
 BEST = 10
 """Number of best trials in each answer."""
@@ -141,6 +146,7 @@ class SweepPresenter:
             ],
             noise=noise.deviation if noise else None,
             noise_band=noise_band(verdict.points, noise),
+            noise_elsewhere=None if noise or not fitted else self._noise_elsewhere(sweep),
             spec=sweep.spec,
             trials=_outline_views(judged, judged.trials) if outlined else [],
             repetitions=_outline_views(judged, judged.repetitions) if outlined else [],
@@ -162,7 +168,21 @@ class SweepPresenter:
                 *seed_notes(verdict.points, noise, metric, sweep.stored.goal),
             ],
         )
-        return with_advice(detail, verdict, sweep.stored.goal) if fitted else detail
+        if not fitted:
+            return detail
+        run_ids = [trial.run_id for trial in judged.trials]
+        hours = gpu_hours(self._store.attempts.times(run_ids), self._store.clock())
+        return with_advice(detail, verdict, sweep.stored.goal, hours / len(run_ids))
+
+    def _noise_elsewhere(self, sweep: SweepRow) -> Noise | None:
+        """Return the noise between seeds in other sweeps of the same training."""
+        kind = _same_training(sweep.spec["run"])
+        return pooled_noise(
+            point.values
+            for other in self._store.sweeps.beside(sweep, _OTHERS)
+            if _same_training(other.spec["run"]) == kind
+            for point in self._judge(other).verdict.points
+        )
 
     def _progress_of(self, trials: Sequence[TrialOutline]) -> dict[str, Any]:
         # Until the newest attempt has made a step, the previous attempt's last step counts.
@@ -357,3 +377,14 @@ def _tried(trials: Sequence[TrialOutline]) -> dict[str, list[Any]]:
         for path, value in trial.parameters.items():
             tried.setdefault(path, []).append(value)
     return tried
+
+
+def _same_training(run: dict[str, Any]) -> dict[str, Any]:
+    """Return what is trained, without learning rate and seed."""
+
+    def kept(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {k: kept(v) for k, v in value.items() if not is_rate(k) and not is_seed(k)}
+
+    return {part: kept(run.get(part)) for part in ("train", "trainer")}

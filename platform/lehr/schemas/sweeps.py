@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from lehr.analysis.held_out import HeldOutVerdict
+from lehr.analysis.noise import Noise
 from lehr.schemas.base import Measured, View
 from lehr.schemas.runs import CostView, RunView
 
@@ -144,6 +145,10 @@ class SweepDetail(SweepView):
     noise_band: float | None = None
     """Means that differ by less than this cannot be distinguished (half of
     the 95 % interval of their difference)."""
+    noise_elsewhere: Noise | None = None
+    """Between seeds of the same training in other sweeps of the project, where a finished one has
+    no seeds of its own.
+    """
     notes: list[str] = []
     """Notes on the result: the best is at the edge of the values tried, ..."""
     warnings: list[str] = []

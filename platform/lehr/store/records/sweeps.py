@@ -107,6 +107,18 @@ class Sweeps(Groups[SweepRow]):
             )
             return list(rows.all())
 
+    def beside(self, sweep: SweepRow, limit: int) -> list[SweepRow]:
+        """Return the newest other sweeps of its project that have its metric."""
+        metric = func.json_extract(SweepRow.spec, "$.metric.name")
+        query = (
+            select(SweepRow)
+            .where(SweepRow.project == sweep.project, SweepRow.id != sweep.id)
+            .where(metric == sweep.spec["metric"]["name"])
+            .order_by(col(SweepRow.created_at).desc())
+        )
+        with self._db.read() as session:
+            return list(session.exec(query.limit(limit)).all())
+
     def newest_run_at_last_end(self, sweep_id: str) -> int:
         """Return the number of the newest run when a run of the sweep ended last; 0 if none has."""
         last = select(func.max(RunRow.ended_at)).where(RunRow.sweep_id == sweep_id)
