@@ -1,30 +1,20 @@
-"""How good the verdict on a learning rate is: regret, coverage and width of its intervals.
+"""How true the verdict on a learning rate is: its cost, its intervals, and what it says of both.
 
-**Real sweeps** (tests/data/lr_sweeps.csv: 1,295 published pretraining runs, Step Law, arXiv:2503.04715).
-A curve of 9 to 12 rates is thinned to every second, third or fourth rate, at each offset; the
-verdict sees those, and is judged on the whole curve. Regret is the loss at its rate, between two
-measured rates by linear interpolation over log rate, above the lowest of the curve. An interval
-holds the truth if it comes within half a step (a factor of 1.19) of the rate with the lowest loss:
-the truth is known no better. The settings were tuned on the 215M model and on synthetic
-sweeps; the other sizes only report.
+**Published sweeps** (tests/data/lr_sweeps.csv: 1,295 pretraining runs, Step Law, arXiv:2503.04715):
+a curve of 9 to 12 rates is thinned to every second, third or fourth rate, at each offset.
+**Own trainings** (tests/data/lr_trainings.csv, made by lr_trainings.py): six families of 10 rates x
+10 seeds; a sweep is one, two or three seeds drawn at each rate, of every rate to every fourth.
 
-**Synthetic sweeps** of five families, grids from 5 to 12 rates, three noises and two depths, where the
-best rate is known exactly.
+The truth of both is the minimum of a weighted polynomial through the whole curve: of degree 2, 3 or
+4 in three windows, each as probable as it explains the losses (by AIC). Its doubt counts: an
+interval holds the truth by the share of the truth's draws inside it, without slack. What the fit
+knows of other trainings (``lr_valley.KINDS``) is learned without the size or family of the row.
 
-Beside it, two simple rules: take the best trial, and the vertex of a parabola through the best trial
-and its two neighbours. "most above best trial" is the most that following the verdict cost in one
-sweep, in 1e-3 above the loss at its best trial.
+Besides the best trial, two rules of others: the vertex of a parabola through the best three, and a
+Gaussian process of scikit-learn (constant x Matern 5/2 + white noise, fitted by its own maximum
+likelihood): `pip install scikit-learn`.
 
-A sweep whose best trial is at an edge of the grid has no interval, so it counts in the regret and not in
-the intervals: "no interval" is the share of such sweeps. They have a bound on the other side of the best
-rate instead, which the second table judges.
-
-With ``--seeds 3`` each rate of a synthetic sweep has three seeds, so that the noise is known.
-
-With ``--pruned`` the worse half of each real sweep's trials counts as pruned, as a pruning rule that
-makes no mistake would do: their losses are unknown, and their rates bracket the best.
-
-    python tests/bench/lr_verdict.py [--draws 40] [--real | --pruned | --seeds 3]
+    python tests/bench/lr_verdict.py [--draws 40] [--only TEXT] [--learn]
 """
 
 from __future__ import annotations
@@ -32,238 +22,362 @@ from __future__ import annotations
 import argparse
 import csv
 import math
+import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lehr.analysis import lr_posterior, lr_valley
 from lehr.analysis.lr_fit import fit_learning_rate
 
-DATA = Path(__file__).parents[1] / "data" / "lr_sweeps.csv"
-HALF_STEP = 2**0.25
-"""Half of the real sweeps' spacing, as a factor."""
+DATA = Path(__file__).parents[1] / "data"
 Array = NDArray[np.float64]
+KINDS = ("published", "own")
+BROAD = lr_valley.Kind(1.0, (0.3, 0.4, 0.7, 0.0, -1.0), (0.8, 0.7, 0.8, 0.7, 1.5))
+"""The prior under which curves are drawn to learn from."""
+_BROAD_SHARE = 0.2
+"""Share of trainings that are taken to be of neither kind: ``BROAD`` is their prior, too."""
+_ROUNDS = 5
+_LEAST_DEVIATION = 0.15
+_TRUTHS = 300
+
+
+class Curve(NamedTuple):
+    """All that is known of one sweep."""
+
+    kind: str
+    group: str
+    """The size or family, which is left out of what the fit learned."""
+    x: Array
+    """log2 of the rates."""
+    losses: Array
+    """[rates, seeds]"""
+    grid: Array
+    """[G]: log2 of rates around the best."""
+    truths: Array
+    """[draws, G]: loss above the best, of each draw of the truth."""
+
+    def cost(self, x: float) -> float:
+        if self.grid[0] <= x <= self.grid[-1]:
+            return float(np.interp(x, self.grid, self.truths.mean(axis=0)))
+        means = self.losses.mean(axis=1)
+        return float(np.interp(x, self.x, means) - means.min())
 
 
 class Case(NamedTuple):
-    """A sweep, and what is known of its truth."""
+    """A sweep that the fit sees."""
 
-    rates: Array
-    losses: Array
-    best: float
-    cost: Callable[[float], float]
-    """Loss of a rate above the best one's."""
-    slack: float
-    """Factor within which the truth is known."""
-    pruned: tuple[float, ...] = ()
-    seeds: Array | None = None
-    """Losses of each seed, whose means are ``losses``, [seeds, rates]; None with one seed."""
+    curve: Curve
+    x: Array
+    losses: list[Array]
+    """Of each rate's seeds."""
 
 
 class Answer(NamedTuple):
-    rate: float
+    x: float
     intervals: tuple[tuple[float, float], ...] = ()
-    """With 68 and 95 %."""
-    beyond: tuple[float, float] | None = None
-    """The rates beyond the bound, where the best trial is at an edge."""
-    cost: float = 0.0
-    """What the verdict expects the rate to cost above the best one."""
+    """With 68 and 95 %, in log2."""
+    cost: float = math.nan
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--draws", type=int, default=40, help="of each family, grid, noise, depth")
-    parser.add_argument("--real", action="store_true", help="only the published sweeps")
-    parser.add_argument("--pruned", action="store_true", help="only those, half of them pruned")
-    parser.add_argument("--seeds", type=int, default=1, help="of each rate; above 1 only synthetic")
-    given = parser.parse_args()
-    print(
-        "| sweeps | n | no interval | regret, best trial | three-point parabola | verdict (1e-3) "
-        "| most above best trial | held at 68 % | at 95 % | width at 68 % | at 95 % |"
-    )
-    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
-    bounds = []
-    for size, curves in real_curves().items() if given.seeds == 1 else ():
-        for every in (1, 2, 3, 4):
-            name = f"{size / 1e6:.0f}M, every {every}"
-            cases = list(thinned(curves, every))
-            if given.pruned:
-                bounds.append(row(f"{name}, without the pruned", [half(case) for case in cases]))
-                cases = [pruned_half(case) for case in cases]
-                name += ", half pruned"
-            bounds.append(row(name, cases))
-    if not given.real and not given.pruned:
-        bounds.extend(
-            row(family, list(synthetic(family, given.draws, given.seeds))) for family in FAMILIES
-        )
-    print("\n| best trial at an edge | n | bound held at 95 % | tried rates inside it |")
-    print("|---|---:|---:|---:|")
-    print("\n".join(bound for bound in bounds if bound is not None))
+# ---------------------------------------------------------------------------------------- data
 
 
-def row(name: str, cases: list[Case]) -> str | None:
-    """Print the row of the first table; return that of the second, if a sweep has a bound."""
-    regrets: dict[str, list[float]] = defaultdict(list)
-    held: list[tuple[bool, ...]] = []
-    widths: list[tuple[float, ...]] = []
-    bounds: list[tuple[bool, float]] = []
-    for case in cases:
-        for method in (best_trial, three_points, verdict):
-            answer = method(case)
-            regrets[method.__name__].append(case.cost(answer.rate))
-            if answer.intervals:
-                held.append(
-                    tuple(
-                        low / case.slack <= case.best <= high * case.slack
-                        for low, high in answer.intervals
-                    )
-                )
-                widths.append(tuple(high / low for low, high in answer.intervals))
-            if answer.beyond is not None:
-                low, high = answer.beyond
-                inside = answer.rate / low if high == math.inf else high / answer.rate
-                bounds.append((low / case.slack <= case.best <= high * case.slack, inside))
-    mean = {name: 1e3 * float(np.mean(values)) for name, values in regrets.items()}
-    above = np.array(regrets["verdict"]) - np.array(regrets["best_trial"])
-    most = max(0.0, float(above.max()))
-    share = [f"{value:.0%}" for value in np.mean(held, axis=0)] if held else ["-", "-"]
-    width = (
-        [f"{value:.2f}x" for value in np.exp(np.mean(np.log(widths), axis=0))]
-        if held
-        else ["-", "-"]
-    )
-    print(
-        f"| {name} | {len(cases)} | {1 - len(held) / len(cases):.0%} "
-        f"| {mean['best_trial']:.2f} | {mean['three_points']:.2f} "
-        f"| {mean['verdict']:.2f} | {1e3 * most:.1f} | {' | '.join(share)} | {' | '.join(width)} |",
-        flush=True,
-    )
-    if not bounds:
-        return None
-    inside = float(np.exp(np.mean(np.log([factor for _, factor in bounds]))))
-    kept = float(np.mean([one for one, _ in bounds]))
-    return f"| {name} | {len(bounds)} | {kept:.0%} | {inside:.2f}x |"
+def published() -> list[Curve]:
+    """Read the sweeps whose best rate has neighbours on both sides."""
+    sweeps: dict[tuple[int, ...], dict[float, float]] = defaultdict(dict)
+    with (DATA / "lr_sweeps.csv").open(encoding="utf-8") as file:
+        for line in csv.DictReader(file):
+            key = ("non_embedding_parameters", "tokens", "batch_sequences")
+            sweep = sweeps[tuple(int(line[name]) for name in key)]
+            sweep.setdefault(float(line["lr"]), float(line["loss"]))
+    curves = []
+    for (size, *_), sweep in sweeps.items():
+        x = np.log2(sorted(sweep))
+        losses = np.array([[sweep[rate]] for rate in sorted(sweep)])
+        noise = np.full(len(x), 2e-3)  # About that of neighbouring rates; the residuals widen it.
+        if 0 < losses.argmin() < len(x) - 1:
+            curves.append(
+                Curve("published", f"{size / 1e6:.0f}M", x, losses, *truth(x, losses[:, 0], noise))
+            )
+    return curves
 
 
-# -------------------------------------------------------------------------------------- methods
+def own() -> list[Curve]:
+    families: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
+    with (DATA / "lr_trainings.csv").open(encoding="utf-8") as file:
+        for line in csv.DictReader(file):
+            families[line["family"]][float(line["lr"])].append(float(line["loss"]))
+    curves = []
+    for name, rates in families.items():
+        finite = [rate for rate in sorted(rates) if np.isfinite(rates[rate]).all()]
+        x, losses = np.log2(finite), np.array([rates[rate] for rate in finite])
+        variance = losses.var(axis=1, ddof=1)
+        smooth = np.convolve([variance[0], *variance, variance[-1]], [0.25, 0.5, 0.25], "valid")
+        noise = np.sqrt(smooth / losses.shape[1])
+        curves.append(Curve("own", name, x, losses, *truth(x, losses.mean(axis=1), noise)))
+    return curves
+
+
+def truth(x: Array, losses: Array, noise: Array) -> tuple[Array, Array]:
+    """Return a grid around the best rate, and draws of the loss above the best on it."""
+    best = int(losses.argmin())
+    above = losses - losses[best]
+    grid = np.linspace(x[max(best - 2, 0)], x[min(best + 2, len(x) - 1)], 161)
+    draw = np.random.default_rng(5)
+    scores, drawn = [], []
+    for window in (1.6, 2.1, 2.7):
+        used = (np.abs(x - x[best]) <= window) & (above < 40 * np.median(np.sort(above)[1:4]))
+        for degree in (2, 3, 4):
+            spare = int(used.sum()) - degree - 1
+            if spare < 1:
+                continue
+            powers = np.arange(degree + 1)
+            weight = 1 / np.sqrt(noise[used] ** 2 + (0.08 * above[used]) ** 2)
+            terms = weight[:, None] * (x[used] - x[best])[:, None] ** powers
+            values = weight * losses[used]
+            fitted = np.linalg.lstsq(terms, values, rcond=None)[0]
+            misfit = float(((values - terms @ fitted) ** 2).sum())
+            on_grid = (grid - x[best])[:, None] ** powers
+            if (on_grid @ fitted).argmin() in {0, len(grid) - 1}:
+                continue
+            root = np.linalg.cholesky(np.linalg.inv(terms.T @ terms) * max(1.0, misfit / spare))
+            some = fitted + draw.standard_normal((_TRUTHS, degree + 1)) @ root.T
+            scores.append(-6 * (misfit / 2 + degree + 1) / used.sum())
+            drawn.append(some @ on_grid.T)
+    shares = np.exp(np.array(scores) - max(scores))
+    which = draw.choice(len(drawn), _TRUTHS, p=shares / shares.sum())
+    curves = np.array([drawn[fit][number] for number, fit in enumerate(which)])
+    return grid, curves - curves.min(axis=1, keepdims=True)
+
+
+def thinned(curve: Curve, every: int) -> Iterator[Case]:
+    for offset in range(every):
+        x = curve.x[offset::every]
+        if len(x) >= 3:
+            yield Case(curve, x, list(curve.losses[offset::every]))
+
+
+def sampled(curve: Curve, seeds: int, every: int, draws: int) -> Iterator[Case]:
+    draw = np.random.default_rng(7)
+    for number in range(draws):
+        offset = number % every if len(curve.x[number % every :: every]) >= 3 else 0
+        losses = [draw.choice(some, seeds, replace=False) for some in curve.losses[offset::every]]
+        yield Case(curve, curve.x[offset::every], losses)
+
+
+# ------------------------------------------------------------------------------------- methods
 
 
 def best_trial(case: Case) -> Answer:
-    return Answer(float(case.rates[case.losses.argmin()]))
+    return Answer(float(case.x[_best(case)]))
 
 
-def three_points(case: Case) -> Answer:
-    rates, losses = case.rates, case.losses
-    at = int(losses.argmin())
-    if at in {0, len(rates) - 1}:
+def parabola(case: Case) -> Answer:
+    best, means = _best(case), np.array([some.mean() for some in case.losses])
+    if best in {0, len(case.x) - 1}:
         return best_trial(case)
-    x = np.log(rates[at - 1 : at + 2])
-    a, b, _ = np.polyfit(x - x[1], losses[at - 1 : at + 2], 2)
-    return Answer(math.exp(min(max(x[1] - b / (2 * a), x[0]), x[2])))
+    x = case.x[best - 1 : best + 2]
+    square, slope, _ = np.polyfit(x - x[1], means[best - 1 : best + 2], 2)
+    return Answer(float(np.clip(x[1] - slope / (2 * square), x[0], x[2])))
+
+
+def gaussian_process(case: Case) -> Answer:
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+
+    x = np.repeat(case.x, [len(some) for some in case.losses])[:, None]
+    kernel = ConstantKernel() * Matern(nu=2.5) + WhiteKernel(1e-2)
+    process = GaussianProcessRegressor(
+        kernel, normalize_y=True, n_restarts_optimizer=2, random_state=0
+    )
+    grid = np.linspace(case.x[0], case.x[-1], 121)[:, None]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # It says where its optimizer ends at a bound.
+        mean = process.fit(x, np.concatenate(case.losses)).predict(grid)
+    return Answer(float(grid[mean.argmin(), 0]))
 
 
 def verdict(case: Case) -> Answer:
     """Return what Lehr says; the best trial where it names no other rate."""
-    seeds = case.losses[None] if case.seeds is None else case.seeds
     points = [
-        point for one in seeds for point in zip(case.rates.tolist(), one.tolist(), strict=True)
+        (2.0**x, float(loss)) for x, some in zip(case.x, case.losses, strict=True) for loss in some
     ]
-    fit = fit_learning_rate(points, case.pruned)
+    fit = fit_learning_rate(points)
     assert fit is not None
-    if fit.bound is not None:
-        beyond = (0.0, fit.bound) if fit.side == "below" else (fit.bound, math.inf)
-        return Answer(fit.best, beyond=beyond)
-    if fit.recommended is None or fit.likely is None or fit.sure is None:
-        return Answer(fit.best)
-    assert fit.curves is not None
-    return Answer(fit.recommended, (fit.likely, fit.sure), cost=fit.curves.cost)
+    if fit.recommended is None or fit.likely is None or fit.sure is None or fit.curves is None:
+        return best_trial(case)
+    low, high = np.log2(fit.likely), np.log2(fit.sure)
+    return Answer(math.log2(fit.recommended), (tuple(low), tuple(high)), fit.curves.cost)
 
 
-# ----------------------------------------------------------------------------------- real sweeps
+def _best(case: Case) -> int:
+    return int(np.argmin([some.mean() for some in case.losses]))
 
 
-def real_curves() -> dict[int, list[tuple[Array, Array]]]:
-    """Read the sweeps of each model size whose best rate has neighbours on both sides."""
-    found: dict[tuple[int, ...], dict[float, float]] = defaultdict(dict)
-    with DATA.open(encoding="utf-8") as file:
-        for line in csv.DictReader(file):
-            key = ("non_embedding_parameters", "tokens", "batch_sequences")
-            curve = found[tuple(int(line[name]) for name in key)]
-            curve.setdefault(float(line["lr"]), float(line["loss"]))
-    sizes: dict[int, list[tuple[Array, Array]]] = defaultdict(list)
-    for (size, *_), curve in found.items():
-        rates = np.array(sorted(curve))
-        losses = np.array([curve[rate] for rate in rates])
-        if 0 < losses.argmin() < len(rates) - 1:
-            sizes[size].append((rates, losses))
-    return sizes
+# ------------------------------------------------------------------------------------ learning
 
 
-def thinned(curves: list[tuple[Array, Array]], every: int) -> Iterator[Case]:
-    for rates, losses in curves:
-
-        def cost(rate: float, rates: Array = rates, losses: Array = losses) -> float:
-            return float(np.interp(math.log(rate), np.log(rates), losses) - losses.min())
-
-        for offset in range(every):
-            kept = slice(offset, None, every)
-            if len(rates[kept]) >= 3:
-                best = float(rates[losses.argmin()])
-                yield Case(rates[kept], losses[kept], best, cost, HALF_STEP)
+def set_kinds(kinds: tuple[lr_valley.Kind, ...]) -> None:
+    lr_valley.KINDS = kinds
+    lr_posterior._posterior.cache_clear()
 
 
-def half(case: Case) -> Case:
-    """Return the sweep without the worse half of its trials."""
-    keep = np.sort(np.argsort(case.losses, kind="stable")[: (len(case.losses) + 1) // 2])
-    return case._replace(rates=case.rates[keep], losses=case.losses[keep])
+def broad_curves(curves: Sequence[Curve]) -> list[tuple[Curve, Array]]:
+    """Return each sweep's probable curves under the ``BROAD`` prior, from all its losses."""
+    set_kinds((BROAD,))
+    drawn = []
+    for curve in curves:
+        trials = tuple(
+            lr_posterior.RateResult(2.0**x, tuple(map(float, losses)))
+            for x, losses in zip(curve.x, curve.losses, strict=True)
+        )
+        posterior = lr_posterior.posterior(trials)
+        assert posterior is not None
+        drawn.append((curve, posterior.curves[:, lr_valley.SKEW :]))
+    return drawn
 
 
-def pruned_half(case: Case) -> Case:
-    """Return the sweep with the worse half of its trials pruned."""
-    kept = half(case)
-    return kept._replace(pruned=tuple(sorted({*case.rates.tolist()} - {*kept.rates.tolist()})))
+def learn(drawn: Sequence[tuple[Curve, Array]], without: str = "") -> tuple[lr_valley.Kind, ...]:
+    """Learn the kinds by expectation and maximization (Dempster, Laird & Rubin 1977), the curves
+    drawn under the broad prior being weighted.
+    """
+    kinds = []
+    for name in KINDS:
+        sets = [some for curve, some in drawn if curve.kind == name and curve.group != without]
+        mean, deviation = np.array(BROAD.mean), np.array(BROAD.deviation)
+        start = [(((some - mean) / deviation) ** 2).sum(axis=1) / 2 for some in sets]
+        for _ in range(_ROUNDS):
+            means, squares = [], []
+            for some, broad in zip(sets, start, strict=True):
+                logs = broad - (((some - mean) / deviation) ** 2).sum(axis=1) / 2
+                weights = np.exp(logs - logs.max())
+                weights /= weights.sum()
+                means.append(weights @ some)
+                squares.append(weights @ (some - means[-1]) ** 2)
+            mean = np.mean(means, axis=0)
+            variance = np.mean(squares, axis=0) + np.var(means, axis=0)
+            deviation = np.maximum(np.sqrt(variance), _LEAST_DEVIATION)
+        # The predictive distribution of one more training is Student's t: it is as wide.
+        deviation *= math.sqrt((len(sets) + 1) / (len(sets) - 3))
+        rounded = [tuple(round(float(value), 2) for value in both) for both in (mean, deviation)]
+        kinds.append(lr_valley.Kind((1 - _BROAD_SHARE) / len(KINDS), *rounded))
+    return (*kinds, replace(BROAD, share=_BROAD_SHARE))
 
 
-# ------------------------------------------------------------------------------ synthetic sweeps
+# --------------------------------------------------------------------------------------- table
 
-FAMILIES: dict[str, Callable[[Array], Array]] = {
-    "parabola": lambda d: d * d,
-    "skewed": lambda d: 2 * (np.exp(0.9 * d) - 1 - 0.9 * d),
-    "kinked": lambda d: np.where(d < 0, -d, 3 * d),
-    "plateau": lambda d: np.maximum(np.abs(d) - 0.7, 0) ** 2 + 5e-4 * d * d,
-    "divergence cliff": lambda d: np.where(d > 1.3, 200.0, d * d),
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--draws", type=int, default=40, help="sweeps of each family and row")
+    parser.add_argument("--only", default="", help="rows whose name contains this")
+    parser.add_argument("--learn", action="store_true", help="print lr_valley.KINDS alone")
+    options = parser.parse_args()
+    curves = [*published(), *own()]
+    drawn = broad_curves(curves)
+    if options.learn:
+        print(*learn(drawn), sep="\n")
+        return
+    kinds = {group: learn(drawn, group) for group in dict.fromkeys(c.group for c in curves)}
+    print(
+        "| sweeps | n | no interval | best trial | parabola | Gaussian process | verdict (1e-3) "
+        "| stated | real (1e-3) | held at 68 % | at 95 % | width at 68 % | at 95 % |"
+    )
+    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+    for name, cases in rows(curves, options.draws):
+        if options.only in name:
+            print(row(name, cases, kinds), flush=True)
+
+
+def rows(curves: Sequence[Curve], draws: int) -> Iterator[tuple[str, list[Case]]]:
+    for group in dict.fromkeys(curve.group for curve in curves if curve.kind == "published"):
+        for every in (2, 3, 4):
+            cases = [case for c in curves if c.group == group for case in thinned(c, every)]
+            yield f"{group}, every {every}", cases
+    families = [curve for curve in curves if curve.kind == "own"]
+    for curve in families:
+        for seeds, every in ((1, 1), (1, 2), (3, 1)):
+            yield (
+                f"{curve.group}, {_label(seeds, every)}",
+                list(sampled(curve, seeds, every, draws)),
+            )
+    for seeds in (1, 2, 3):
+        for every in (1, 2, 3, 4):
+            cases = [case for c in families for case in sampled(c, seeds, every, draws // 2)]
+            yield f"all six, {_label(seeds, every)}", cases
+
+
+def _label(seeds: int, every: int) -> str:
+    return f"{seeds} seed{'s' * (seeds > 1)}, every {every}"
+
+
+def row(
+    name: str, cases: Sequence[Case], kinds: dict[str, tuple[lr_valley.Kind, ...]] | None = None
+) -> str:
+    score = judge(cases, kinds)
+    held = [
+        f"{np.mean(shares):.0%} ± {np.std(shares) / math.sqrt(len(shares)):.0%}"
+        for shares in score.held
+    ]
+    widths = [f"{2 ** np.mean(widths):.2f}x" for widths in score.widths]
+    regrets = " | ".join(f"{1e3 * np.mean(score.regrets[rule]):.2f}" for rule in RULES)
+    return (
+        f"| {name} | {len(cases)} | {1 - len(score.stated) / len(cases):.0%} | {regrets} "
+        f"| {1e3 * np.mean(score.stated):.2f} | {1e3 * np.mean(score.real):.2f} "
+        f"| {' | '.join(held)} | {' | '.join(widths)} |"
+    )
+
+
+class Score(NamedTuple):
+    regrets: dict[str, list[float]]
+    """Of each rule, over all sweeps."""
+    stated: list[float]
+    """What the verdict states its rate to cost, over the sweeps with an interval."""
+    real: list[float]
+    held: tuple[list[float], list[float]]
+    """Share of the truth's draws in the interval with 68 %, and with 95 %."""
+    widths: tuple[list[float], list[float]]
+    """In doublings."""
+
+
+RULES: dict[str, Callable[[Case], Answer]] = {
+    "best trial": best_trial,
+    "parabola": parabola,
+    "Gaussian process": gaussian_process,
+    "verdict": verdict,
 }
-"""Loss above the best, in units of 0.02, at ``d`` widths of the valley from it."""
 
 
-def synthetic(family: str, draws: int, seeds: int = 1) -> Iterator[Case]:
-    shape = FAMILIES[family]
-    draw = np.random.default_rng(1)
-    for count, step in ((5, 2.0), (7, 1.0), (8, 1.0), (12, 0.5)):
-        for noise in (0.0005, 0.002, 0.006):
-            for depth in (0.02, 0.06):
-                for _ in range(draws):
-                    x = step * np.arange(count)
-                    truth = draw.uniform(x[1], x[-2])
-                    width = draw.uniform(0.6, 1.6)
-
-                    def cost(
-                        rate: float,
-                        truth: float = truth,
-                        width: float = width,
-                        depth: float = depth,
-                    ) -> float:
-                        return float(depth * shape(np.array((math.log2(rate) - truth) / width)))
-
-                    curve = 3 + depth * shape((x - truth) / width)
-                    each = curve + draw.normal(0, noise, (seeds, count))
-                    yield Case(
-                        2.0**x, each.mean(axis=0), 2.0**truth, cost, 1.0,
-                        seeds=each if seeds > 1 else None,
-                    )  # fmt: skip
+def judge(
+    cases: Sequence[Case],
+    kinds: dict[str, tuple[lr_valley.Kind, ...]] | None = None,
+    rules: Sequence[str] = tuple(RULES),
+) -> Score:
+    """Args: kinds: what the fit may know, by the group of the case; else it is not changed."""
+    score = Score({rule: [] for rule in rules}, [], [], ([], []), ([], []))
+    for case in cases:
+        if kinds is not None and lr_valley.KINDS is not kinds[case.curve.group]:
+            set_kinds(kinds[case.curve.group])
+        best = case.curve.grid[case.curve.truths.argmin(axis=1)]
+        for rule in rules:
+            answer = RULES[rule](case)
+            cost = case.curve.cost(answer.x)
+            score.regrets[rule].append(cost)
+            if answer.intervals:
+                score.stated.append(answer.cost)
+                score.real.append(cost)
+            for (low, high), shares, widths in zip(
+                answer.intervals, score.held, score.widths, strict=False
+            ):
+                shares.append(float(np.mean((best >= low) & (best <= high))))
+                widths.append(high - low)
+    return score
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ def test_the_demo_prints_a_ranked_table_and_reuses_a_running_server(machine):
     for note in sweep.notes:
         assert " ".join(note.split()) in shown
     assert re.search(
-        r"The best learning rate is (probably near|above|below) \d|there is no interval", shown
+        r"(best|best learning rate) is (probably near|above|below) \d|there is no interval", shown
     )
     runs = {run.id: run.view.attempt for run in client.runs()}
     assert list(runs.values()) == [1, 1, 1]

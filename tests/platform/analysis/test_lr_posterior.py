@@ -1,6 +1,5 @@
-"""Curves that agree with trials: on real sweeps, on high ground, by themselves the same."""
+"""Curves that agree with trials: on real sweeps, where training broke, by themselves the same."""
 
-import itertools
 import math
 import runpy
 from concurrent.futures import ThreadPoolExecutor
@@ -8,18 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_info
 
 from lehr.analysis import lr_posterior
-from lehr.analysis.lr_fit import COST
-from lehr.analysis.lr_posterior import CLIFF, RateResult, posterior
+from lehr.analysis.lr_posterior import RateResult, posterior
+from lehr.analysis.lr_valley import excess
 from lehr_testing.paths import TESTS
 
 RATES = [1e-4 * 2**n for n in range(8)]
 
 
 def trials(losses: list[float | None]) -> tuple[RateResult, ...]:
-    return tuple(RateResult(rate, loss) for rate, loss in zip(RATES, losses, strict=True))
+    return tuple(
+        RateResult(rate, () if loss is None else (loss,))
+        for rate, loss in zip(RATES, losses, strict=True)
+    )
 
 
 def valley(at: float = 1e-3) -> list[float | None]:
@@ -31,100 +32,71 @@ def bench() -> dict[str, Any]:
     return runpy.run_path(str(TESTS / "bench/lr_verdict.py"))
 
 
-@pytest.mark.parametrize("size", [268304384, pytest.param(536872960, marks=pytest.mark.nightly)])
-def test_on_published_sweeps_the_verdict_beats_simple_rules_and_its_intervals_hold(
-    bench: dict[str, Any], size: int
+def test_what_the_verdict_states_is_true_of_published_and_of_own_sweeps(
+    bench: dict[str, Any],
 ) -> None:
-    """Model sizes on which nothing was tuned, every second rate."""
-    cases = list(bench["thinned"](bench["real_curves"]()[size], 2))
-    answers = [bench["verdict"](case) for case in cases]
-    regret = np.mean([case.cost(one.rate) for case, one in zip(cases, answers, strict=True)])
-    for simple in ("best_trial", "three_points"):
-        assert regret < np.mean([case.cost(bench[simple](case).rate) for case in cases])
-    for case, one in zip(cases, answers, strict=True):
-        above = case.cost(one.rate) - case.cost(bench["best_trial"](case).rate)
-        assert above < max(COST, one.cost)
-    held = [
-        [low / case.slack <= case.best <= high * case.slack for low, high in one.intervals]
-        for case, one in zip(cases, answers, strict=True)
-        if one.intervals
-    ]
-    likely, sure = np.mean(held, axis=0)
-    assert likely >= 0.68
-    assert sure >= 0.95
-    assert len(held) > 0.9 * len(cases)
+    """With each kind's deviations halved the 68 % interval holds 62 % of these, doubled 80 %; and
+    what it states of the cost is 0.6 and 1.5 times the real one.
+    """
+    published = [curve for curve in bench["published"]() if curve.group == "537M"]
+    cases = [case for curve in published for case in bench["thinned"](curve, 2)][::2]
+    cases += [case for curve in bench["own"]() for case in bench["sampled"](curve, 3, 1, 6)]
+    score = bench["judge"](cases, None, ["best trial", "verdict"])
+    assert 0.66 < np.mean(score.held[0]) < 0.76
+    assert 0.93 < np.mean(score.held[1]) < 0.99
+    assert 0.75 < np.sum(score.stated) / np.sum(score.real) < 1.33
+    assert np.mean(score.regrets["verdict"]) < np.mean(score.regrets["best trial"])
 
 
-@pytest.mark.nightly  # It takes seconds; the others here have one seed of each rate.
-@pytest.mark.parametrize("family", ["skewed", "plateau"])
-def test_with_seeds_the_interval_still_holds_where_the_shape_is_unknown(
-    bench: dict[str, Any], family: str
-) -> None:
-    """More seeds tell the noise. They do not tell how far the curve is from those of the model."""
-    cases = list(bench["synthetic"](family, 1, seeds=3))
-    answers = [bench["verdict"](case) for case in cases]
-    held = [
-        one.intervals[0][0] <= case.best <= one.intervals[0][1]
-        for case, one in zip(cases, answers, strict=True)
-    ]
-    assert np.mean(held) >= 0.68
+def test_band_of_the_drawn_fit_holds_trials_as_often_as_it_says(bench: dict[str, Any]) -> None:
+    """The other seeds of the same rates, most of which the fit has not seen."""
+    inside = []
+    for curve in bench["own"]():
+        for case in bench["sampled"](curve, 1, 1, 3):
+            fit = bench["fit_learning_rate"](
+                [(2.0**x, float(loss[0])) for x, loss in zip(case.x, case.losses, strict=True)]
+            )
+            if fit.curves is None:
+                continue
+            x = np.log2(fit.curves.rates[fit.curves.drawn])
+            mean, spread = (part[fit.curves.drawn] for part in (fit.curves.mean, fit.curves.spread))
+            for at, losses in zip(curve.x, curve.losses, strict=True):
+                if x[0] <= at <= x[-1]:
+                    off = np.abs(losses - np.interp(at, x, mean)) / np.interp(at, x, spread)
+                    inside += (off < 1).tolist()
+    assert len(inside) > 1000
+    assert 0.62 < np.mean(inside) < 0.76
 
 
-def test_on_published_sweeps_without_an_interval_the_bound_holds(bench: dict[str, Any]) -> None:
-    """Every fourth rate of the largest model: a third of the sweeps have their best at an edge."""
-    cases = [
-        case
-        for case in bench["thinned"](bench["real_curves"]()[536872960], 4)
-        if case.losses.argmin() in {0, len(case.losses) - 1}
-    ]
-    beyond = [bench["verdict"](case).beyond for case in cases]
-    assert len(beyond) == 32
-    assert None not in beyond
-    held = [low <= case.best <= high for case, (low, high) in zip(cases, beyond, strict=True)]
-    assert np.mean(held) >= 0.95
+def test_fit_is_not_drawn_where_a_trial_lies_far_outside_of_it() -> None:
+    curves = posterior(trials([*valley()[:-1], 1e3]))
+    drawn = curves.rates[curves.drawn]
+    assert drawn[0] == RATES[0]
+    assert drawn[-1] < RATES[-1]
 
 
-def test_pruned_half_of_a_sweep_brackets_the_best(bench: dict[str, Any]) -> None:
-    cases = list(bench["thinned"](bench["real_curves"]()[536872960], 2))[::6]
-    without = [bench["verdict"](bench["half"](case)) for case in cases]
-    answers = [bench["verdict"](bench["pruned_half"](case)) for case in cases]
-    assert sum(bool(one.intervals) for one in answers) > sum(bool(one.intervals) for one in without)
-    for case, one in zip(cases, answers, strict=True):
-        for low, high in one.intervals[1:]:
-            assert low / case.slack <= case.best <= high * case.slack
+def test_height_of_a_curve_follows_its_formula() -> None:
+    """Rise 0.1 on both sides (0.2 and 0.05 by the skew), powers 2 and 1, width 2 doublings."""
+    skew = math.log(0.05 / 0.2)
+    curve = np.array([[1.0, 3.0, math.log(0.1), skew, math.log(2), 0.0, math.log(2), 0.0]])
+    heights = excess(np.array([-1.0, 0.0, 1.0, 2.0, 4.0]), curve)[0]
+    hyperbola = (math.sqrt(1 + (3 / 2) ** 2) - 1) / (math.sqrt(1 + (1 / 2) ** 2) - 1)
+    assert heights == pytest.approx([0.8, 0.2, 0.0, 0.05, 0.05 * hyperbola])
 
 
-def test_height_of_high_ground_does_not_matter() -> None:
-    low, high = valley(), valley()
-    low[-1], high[-1] = 3 + 0.02 * CLIFF * 4, 3 + 1e6
-    diverged = [*valley()[:-1], None]
-    first, second, third = (posterior(trials(one), None) for one in (low, high, diverged))
-    assert first.interval(0.95) == second.interval(0.95) == third.interval(0.95)
-    # The curve ends where it diverged, so the best rate is below.
-    assert third.rates[-1] == pytest.approx(RATES[-1])
-    assert third.interval(0.95)[1] < RATES[-1]
+@pytest.mark.parametrize("high", [3 + 0.02 * 80, 3 + 1e6, None])
+def test_height_at_which_training_broke_does_not_matter(high: float | None) -> None:
+    plain = posterior(trials([*valley()[:-1], 3.27]))
+    broken = posterior(trials([*valley()[:-1], high]))
+    low, up = broken.interval(0.95)
+    assert low < 1e-3 < up < 1.5 * plain.interval(0.95)[1]
 
 
 def test_scale_and_offset_of_the_metric_do_not_matter() -> None:
-    plain = posterior(trials(valley()), None)
-    moved = posterior(trials([100 + 7 * loss for loss in valley() if loss is not None]), None)
+    plain = posterior(trials(valley()))
+    moved = posterior(trials([100 + 7 * loss for loss in valley() if loss is not None]))
     assert moved.interval(0.95) == pytest.approx(plain.interval(0.95), rel=1e-6)
     assert moved.risk == pytest.approx(7 * plain.risk, rel=1e-6)
-
-
-def test_mean_curve_passes_near_the_trials() -> None:
-    curves = posterior(trials(valley()), None)
-    at = [int(np.abs(np.log(curves.rates / rate)).argmin()) for rate in RATES]
-    assert curves.mean[at] == pytest.approx(np.array(valley()), abs=0.01)
-    assert (curves.spread[at][1:-1] < 0.01).all()
-
-
-def test_gap_around_the_best_rate_is_the_most_probable() -> None:
-    curves = posterior(trials(valley()), None)
-    parts = [curves.probability(low, high) for low, high in itertools.pairwise(RATES)]
-    assert sum(parts) <= 1
-    # 8e-4 to 1.6e-3.
-    assert parts.index(max(parts)) == 3
 
 
 @pytest.mark.parametrize(("left", "right", "at"), [(1, 3, 3.8), (1, 4, 3.75), (1, 4, 3.8)])
@@ -132,43 +104,36 @@ def test_interval_holds_a_best_rate_at_which_the_slope_jumps(
     left: int, right: int, at: float
 ) -> None:
     losses = [3 + 0.02 * (left * max(at - n, 0) + right * max(n - at, 0)) for n in range(8)]
-    curves = posterior(trials([*losses]), None)
-    low, high = curves.interval(0.68)
-    assert low <= 1e-4 * 2**at <= high
-    assert high / low < 1.5
+    low, high = posterior(trials([*losses])).interval(0.95)
+    assert low / 1.05 <= 1e-4 * 2**at <= high * 1.05
+    assert high / low < 3
 
 
-def test_more_seeds_at_the_same_noise_narrow_the_interval() -> None:
-    def width(seeds: int) -> float:
-        given = tuple(
-            RateResult(rate, loss, seeds) for rate, loss in zip(RATES, valley(), strict=True)
-        )
-        low, high = posterior(given, 0.06).interval(0.95)
-        return high / low
-
-    assert width(32) < 0.9 * width(2)
+def test_more_seeds_are_expected_to_lower_the_cost_and_a_sure_curve_gains_nothing() -> None:
+    draw = np.random.default_rng(2)
+    noisy = posterior(trials([loss + 0.04 * draw.standard_normal() for loss in valley()]))
+    every = noisy.fall([(rate, 2) for rate in RATES])
+    assert 0 < noisy.fall([(noisy.recommended, 1)]) < every < noisy.cost
+    assert noisy.fall([(rate, 10) for rate in RATES]) > every
+    assert noisy.fall([]) == 0.0
+    assert posterior(trials(valley())).fall([(rate, 2) for rate in RATES]) < 1e-3
 
 
 def test_two_finite_losses_tell_nothing() -> None:
-    assert posterior(trials([3.0, 2.9, *[None] * 6]), None) is None
+    assert posterior(trials([3.0, 2.9, *[None] * 6])) is None
 
 
-def test_curves_are_computed_once_for_all_that_ask_and_on_one_thread(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """With more threads, matrices this small take several times as long where others compute."""
-    threads = []
-
-    def counted(*given: Any, **named: Any) -> Any:
-        pools = threadpool_info()
-        threads.append([pool["num_threads"] for pool in pools if pool["user_api"] == "blas"])
-        return curves(*given, **named)
-
+def test_curves_are_computed_once_for_all_that_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
     curves = lr_posterior._curves
+
+    def counted(losses: Any) -> Any:
+        calls.append(losses)
+        return curves(losses)
+
     monkeypatch.setattr(lr_posterior, "_curves", counted)
-    given = trials(valley(at=1.2345e-3))
+    losses = trials(valley(at=1.2345e-3))
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: posterior(given, None), range(4)))
-    assert all(one is found[0] for one in found)
-    assert len(threads) == 1
-    assert set(threads[0]) == {1}
+        answers = list(pool.map(lambda _: posterior(losses), range(4)))
+    assert all(answer is answers[0] for answer in answers)
+    assert len(calls) == 1

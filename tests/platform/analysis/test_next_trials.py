@@ -151,7 +151,7 @@ def test_a_search_chooses_its_points_itself(method):
 
 def close_together(**changes: object) -> SweepDetail:
     """Return a sweep of noisy rates, closer than a factor of 1.5, with two seeds of each."""
-    losses = [3.01, 3.03, 2.99, 3.02, 3.0, 3.03, 3.01]
+    losses = [3.3, 3.1, 3.06, 3.05, 3.07, 3.13, 3.3]
     made = sweep(seeds=[0, 1]).model_copy(update={"parameters": [LR, "train.seed"], **changes})
     one = with_trials(made).trials[0]
     trials = [
@@ -159,8 +159,8 @@ def close_together(**changes: object) -> SweepDetail:
             update={
                 "number": 2 * number + seed + 1,
                 "parameters": {LR: 1e-3 * 1.4**number, "train.seed": seed},
-                "value": loss + 0.02 * seed,
-                "compared_value": loss + 0.02 * seed,
+                "value": loss + 0.3 * (seed == number % 2),
+                "compared_value": loss + 0.3 * (seed == number % 2),
             }
         )
         for number, loss in enumerate(losses)
@@ -170,15 +170,18 @@ def close_together(**changes: object) -> SweepDetail:
 
 
 def test_trials_that_are_close_together_get_more_seeds():
-    found = with_advice(close_together(), SweepVerdict(None, {}, {}), "minimize")
+    found = with_advice(close_together(), SweepVerdict(None, {}, {}), "minimize", 0.1)
     assert found.next_trials.parameters == {"train.seed": [2, 3]}
     assert (found.next_trials.points, found.next_trials.trials) == (None, 14)
     assert found.next_trials.command == "lehr extend k3f9x2ab 'train.seed=[2,3]'"
-    assert any(note.endswith(f"Add them: `{found.next_trials.command}`") for note in found.notes)
+    [note] = [note for note in found.notes if "2 more seeds of each rate" in note]
+    assert "(14 trials, about 1.4 GPU-hours)" in note
+    assert note.endswith(f"Add them: `{found.next_trials.command}`")
 
 
 def test_sweep_without_seeds_of_its_own_is_not_extended_by_seeds():
-    assert next_seeds(close_together(parameters=[LR])) is None
-    assert next_seeds(close_together(method="tpe")) is None
+    assert next_seeds(close_together(), 0) is None
+    assert next_seeds(close_together(parameters=[LR]), 2) is None
+    assert next_seeds(close_together(method="tpe"), 2) is None
     points = close_together(method="list", spec={"points": []})
-    assert next_seeds(points) is None
+    assert next_seeds(points, 2) is None

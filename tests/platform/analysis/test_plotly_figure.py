@@ -29,7 +29,7 @@ def test_sweep_has_its_fit_its_best_and_a_panel_for_diverged_trials():
     drawn = {trace.name: trace for trace in figure.data}
     assert list(drawn["best"].text) == ["best 1.0e-3"]
     assert list(drawn["diverged"].y) == ["diverged"]
-    assert drawn["fit, 68 %"].line.dash == "dash"
+    assert drawn["fit, 68 % of trials"].line.dash == "dash"
 
 
 def test_metrics_of_a_run_share_panels_by_their_last_part():
