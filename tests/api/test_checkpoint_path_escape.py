@@ -113,6 +113,12 @@ def strays(victim: Path) -> dict[str, str]:
     }
 
 
+def ask_for_checkpoint(scene: Scene, name: str) -> list[int]:
+    base = f"/api/v1/runs/{scene.run}/checkpoints/5"
+    answers = [scene.client.get(f"{base}/files"), scene.client.get(f"{base}/files/{name}")]
+    return [answer.status_code for answer in answers]
+
+
 @pytest.mark.parametrize("kind", strays(Path("/victim")))
 def test_path_outside_the_attempt_registers_no_checkpoint(scene, kind):
     scene.register(strays(scene.victim)[kind])
@@ -192,3 +198,22 @@ def test_stray_path_of_an_old_row_is_neither_read_nor_removed(scene, kind):
     assert f"its path is {path!r}" in refused.json()["detail"]
     assert deleted.status_code == 200
     assert any(f"its path is {path!r}" in note for note in deleted.json()["notes"])
+
+
+def test_link_in_a_copy_does_not_show_a_file_of_the_server(scene):
+    """Workers of all machines write to a shared folder of copies; the server's home is not theirs."""
+    scene.register(STEP)
+    copy = scene.victim.parent / "copies" / scene.run / STEP
+    make_checkpoint(copy, step=5)
+    assert scene.report(STEP, f"file://{copy}").status_code == 200
+    assert ask_for_checkpoint(scene, "state.json") == [200, 200]
+    secret = (copy / "state.json").read_bytes()
+    (copy / "state.json").unlink()
+    (scene.victim.parent / "secret").write_bytes(secret)
+    (copy / "state.json").symlink_to(scene.victim.parent / "secret")
+    base = f"/api/v1/runs/{scene.run}/checkpoints/5"
+    answer = scene.client.get(f"{base}/files/state.json")
+    assert secret not in answer.content
+    assert answer.status_code == 409
+    [verdict] = scene.client.post(f"{base}/verify").json()["places"]
+    assert not verdict["ok"]

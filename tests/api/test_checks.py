@@ -86,3 +86,17 @@ def test_code_that_comes_with_the_submission_need_not_be_here(api, tmp_path):
         refused = asked(closed, "run", spec, code_sent=False)
     assert refused.status_code == 422
     assert "this server accepts no code" in refused.json()["detail"]
+
+
+@pytest.mark.parametrize(("factors", "accepted"), [({}, False), ({"mfu": 0.01}, True)])
+def test_sweep_is_judged_by_no_metric_of_a_script_whose_unit_is_unknown(api, factors, accepted):
+    _, client = api
+    run = {
+        "trainer": {"script": "train.py", "args": {"lr": 1e-3}, "factors": factors},
+        "code": {"digest": "0" * 64},
+    }
+    rates = {"trainer.args.lr": {"values": [1e-3, 1e-2]}}
+    spec = {"kind": "sweep", "name": "fast", "run": run, "parameters": rates}
+    answer = asked(client, "sweep", {**spec, "metric": {"name": "mfu"}}, code_sent=False)
+    assert (answer.status_code == 200) == accepted, answer.text
+    assert accepted or "it is recorded as program/mfu" in answer.text

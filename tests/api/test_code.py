@@ -170,3 +170,17 @@ def test_script_that_the_code_lacks_is_refused_with_the_nearest(client, tmp_path
     [problem] = client.post("/api/v1/runs", json={"spec": spec}).json()["problems"]
     assert problem["message"] == "trainer.script: the code has no file trian.py."
     assert problem["hint"] == "Did you mean train.py?"
+
+
+def test_project_files_that_were_not_sent_are_refused(client, corpus):
+    answer = submit(client, corpus, include=["*.py"])
+    assert answer.status_code == 422
+    assert answer.json()["problems"][0]["path"] == "code.include"
+    alone = {"name": "p", "trainer": {"script": "train.py"}}
+    answer = client.post("/api/v1/runs", json={"spec": alone})
+    assert answer.status_code == 422
+    assert answer.json()["problems"][0]["path"] == "trainer.script"
+    alone["trainer"]["data"] = ["books"]
+    answer = client.post("/api/v1/runs", json={"spec": alone})
+    assert "trainer.data" in [one["path"] for one in answer.json()["problems"]]
+    assert client.get("/api/v1/runs").json()["items"] == []

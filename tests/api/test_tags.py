@@ -81,3 +81,14 @@ def test_ended_run_is_diagnosed_without_being_opened(api):
         assert 20 <= since["diverging"] <= 40, alerts
     finally:
         rounds.stop()
+
+
+def test_tag_that_is_no_text_is_rejected_and_changes_nothing(api):
+    _, client = api
+    run = submitted(client, tags=["omk"])
+    path = f"/api/v1/runs/{run['id']}/tags"
+    headers = {"Content-Type": "application/json"}
+    answer = client.put(path, content=r'{"tags": ["fp8", "a\ud800"]}', headers=headers)
+    assert answer.status_code == 422
+    assert r"'\ud800': half of a surrogate pair" in answer.json()["detail"]
+    assert client.get(f"/api/v1/runs/{run['id']}").json()["tags"] == ["omk"]

@@ -13,6 +13,7 @@ import pytest
 
 from lehr import Client
 from lehr.cli.compare import signed
+from lehr.errors import NotFound
 from lehr.specs import RunSpec
 from lehr_testing import cli, seeding
 from lehr_testing.api import TOKEN, served
@@ -170,3 +171,14 @@ def _answers(client: Client) -> bool:
 )
 def test_small_difference_is_not_shown_as_zero(delta, shown):
     assert signed(delta) == shown
+
+
+def test_invalid_comparison_is_rejected_with_the_reason(lehr, server):
+    alone = lehr("compare", "base")
+    assert (alone.returncode, alone.stdout) == (2, "")
+    assert "needs at least two runs" in alone.stderr
+    misspelt = lehr("compare", "base", "faster", "-m", "val/los")
+    assert misspelt.returncode == 2
+    assert "Did you mean val/loss?" in misspelt.stderr
+    with Client(server, TOKEN) as client, pytest.raises(NotFound):
+        client.compare("base", "nobody")

@@ -135,3 +135,15 @@ def test_ctrl_c_while_modules_load_ends_with_130_and_no_traceback(monkeypatch):
     with pytest.raises(SystemExit) as end:
         entry()
     assert end.value.code == 130
+
+
+def test_metrics_are_not_written_into_a_file_for_something_else(lehr, tmp_path):
+    api, run = lehr
+    seeding.start(api.store, api.store.runs.create(seeding.run_spec("first"))).train(range(1, 4))
+    done = run("export", "first", "-o", "model.safetensors")
+    assert done.returncode == 2
+    assert "model.safetensors has the suffix .safetensors" in done.stderr
+    assert "lehr checkpoints export" in done.stderr
+    assert not (tmp_path / "model.safetensors").exists()
+    assert run("export", "first", "-o", "any.name", "--format", "jsonl").returncode == 0
+    assert (tmp_path / "any.name").read_text().count("\n") == 3

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lehr import Client
+from lehr.control.lifecycle import RunState
 from lehr.schemas.cluster import QueueEntry
 from lehr.specs import load_spec
 from lehr_testing import cli
@@ -177,3 +178,11 @@ def test_plan_uses_the_median_speed_of_a_similar_run(api, lehr, tmp_path):
     (tmp_path / "new.yaml").write_text(json.dumps(RUN_SPEC))
     result = lehr("plan", "new.yaml").stdout
     assert "from before, at its median 50 tok/s" in result
+
+
+def test_resumed_run_that_is_still_paused_is_said_to_be_queued_again(api, lehr):
+    run = api[0].store.runs.create(load_spec({**RUN_SPEC, "name": "one"}))
+    ingest(api[0].store, begin(api[0].store, run.id), started())
+    end(api[0].store, run.id, RunState.STOPPING)
+    end(api[0].store, run.id, RunState.PAUSED)
+    assert lehr("resume", "one").stdout == f"one ({run.id}): paused, will be queued again\n"

@@ -10,6 +10,7 @@ from lehr.errors import (
     Conflict,
     NotFound,
     SpecError,
+    UserError,
 )
 from lehr_testing.api import (
     RUN_SPEC,
@@ -286,3 +287,10 @@ def test_wait_times_out_without_affecting_the_run(client):
     with pytest.raises(TimeoutError, match="queued"):
         run.wait(timeout_s=0.01)
     assert run.refresh().view.desired == "run"
+
+
+def test_spec_of_another_kind_is_not_submitted(client):
+    with pytest.raises(UserError, match="sweep"):
+        client.submit(SWEEP_SPEC)
+    with pytest.raises(UserError, match="run"):
+        client.sweep(RUN_SPEC)
