@@ -69,3 +69,16 @@ def test_clocks_begin_with_a_tick_and_not_with_a_look(bench):
     bench.tick()
     bench.elapsed += 5.0
     assert asked_since() == 5.0
+
+
+def test_exit_whose_events_were_not_read_by_an_earlier_server_is_decided_on(bench):
+    run, attempt = bench.running()
+    bench.listed.pop(attempt)
+    done = line("finished", step=1000, outcome="completed")
+    size = bench.store.streams.sizes(attempt)["events.jsonl"]
+    bench.store.streams.append(attempt, "events.jsonl", size, done)
+    bench.store.attempts.update(attempt, exit={"code": 1}, exited_at=bench.store.clock())
+    bench.store.attempts.close(attempt)
+    bench.restart()
+    bench.tick()
+    assert bench.state(run) == ("completed", 1)

@@ -266,3 +266,9 @@ def test_random_observations_cause_only_justified_actions(open_ones, first, seco
         for attempt_id, state in n.attempts.items():
             if state is AttemptPhase.LIVE and attempt_id not in by_id:
                 assert attempt_id in stopped
+
+
+def test_an_unknown_node_counts_as_lost():
+    assert decide(attempt(since_contact_s=TIMEOUTS.lease_s - 1)) == []
+    [action] = decide(attempt(since_contact_s=TIMEOUTS.lease_s + 1))
+    assert action == MarkLost("r-1", "node_lost", "node n1 was lost", "n1")

@@ -248,3 +248,18 @@ def test_full_disk_is_reported_as_such(tmp_path):
     (partial / "train-00000.bin.tmp").symlink_to("/dev/full")
     with pytest.raises(DiskFull, match="no space left for the token shards"):
         prepare_dataset(data, ValidationConfig(share=0.1), 512, tmp_path / "r", silent)
+
+
+def test_progress_is_reported_with_speed_and_share(tmp_path, monkeypatch):
+    monkeypatch.setattr("lehr_trainer.data.lock._REPORT_EVERY_S", 0.0)
+    data = jsonl_data(write_jsonl(tmp_path / "c.jsonl", documents(200)))
+    notices = []
+    prepare_dataset(
+        data, ValidationConfig(share=0.1), 512, tmp_path / "r", lambda *a: notices.append(a)
+    )
+    shares = [done for _, _, done in notices]
+    assert shares == sorted(shares)
+    assert 0 < shares[0] < 0.5
+    assert shares[-1] == 1.0
+    assert "tokens/s" in notices[0][1]
+    assert {phase for phase, _, _ in notices} == {"data"}
