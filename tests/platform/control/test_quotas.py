@@ -43,7 +43,7 @@ def test_run_above_the_whole_quota_waits_alone_and_is_told_so():
     assert [one.run_id for one in decided.starts] == ["fits", "cpu"]
     assert decided.reasons == {
         "huge": "needs 8 GPUs; the quota of project a is 4 GPUs: an admin can raise it by lehr "
-        "quota set"
+        "admin quota set"
     }
 
 
