@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeGuard
 
 from lehr import formats
 from lehr.analysis.lr_fit import USED, LrFit, Range, fit_learning_rate, rates_below
-from lehr.analysis.noise import is_value
+from lehr.analysis.noise import Noise, is_value
 from lehr.analysis.significance import Group, mean_text
 from lehr.names import is_rate, is_seed
 
@@ -36,7 +36,9 @@ def sweep_fit(sweep: SweepDetail, parameter: str) -> LrFit | None:
     """Return the fit of loss over learning rate, for sweeps where it is valid."""
     if not _fits(sweep, parameter):
         return None
-    return fit_learning_rate(*_losses(sweep, parameter), _used(sweep), sweep.noise_elsewhere)
+    beside = sweep.noise_elsewhere
+    noise = None if beside is None else Noise(beside.deviation, beside.freedom, beside.groups)
+    return fit_learning_rate(*_losses(sweep, parameter), _used(sweep), noise)
 
 
 def lower_rates(sweep: SweepDetail, parameter: str) -> tuple[float, ...]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from lehr.analysis.cost import gpu_hours
 from lehr.analysis.held_out import is_measured
-from lehr.analysis.noise import Noise, pooled_noise
+from lehr.analysis.noise import pooled_noise
 from lehr.control import sweeps as decisions
 from lehr.control.lifecycle import RunState
 from lehr.names import is_rate, is_seed
@@ -20,7 +20,14 @@ from lehr.presenters.seeds import noise as between_seeds
 from lehr.presenters.seeds import noise_band
 from lehr.presenters.seeds import notes as seed_notes
 from lehr.schemas.runs import RunView
-from lehr.schemas.sweeps import PointView, StandingView, SweepDetail, SweepView, TrialView
+from lehr.schemas.sweeps import (
+    NoiseView,
+    PointView,
+    StandingView,
+    SweepDetail,
+    SweepView,
+    TrialView,
+)
 from lehr.specs.sweep import STARTUP_TRIALS, SweepSpec
 
 if TYPE_CHECKING:
@@ -146,7 +153,7 @@ class SweepPresenter:
             ],
             noise=noise.deviation if noise else None,
             noise_band=noise_band(verdict.points, noise),
-            noise_elsewhere=None if noise or not fitted else self._noise_elsewhere(sweep),
+            noise_elsewhere=self._noise_elsewhere(sweep) if fitted and not noise else None,
             spec=sweep.spec,
             trials=_outline_views(judged, judged.trials) if outlined else [],
             repetitions=_outline_views(judged, judged.repetitions) if outlined else [],
@@ -174,15 +181,16 @@ class SweepPresenter:
         hours = gpu_hours(self._store.attempts.times(run_ids), self._store.clock())
         return with_advice(detail, verdict, sweep.stored.goal, hours / len(run_ids))
 
-    def _noise_elsewhere(self, sweep: SweepRow) -> Noise | None:
+    def _noise_elsewhere(self, sweep: SweepRow) -> NoiseView | None:
         """Return the noise between seeds in other sweeps of the same training."""
         kind = _same_training(sweep.spec["run"])
-        return pooled_noise(
+        noise = pooled_noise(
             point.values
             for other in self._store.sweeps.beside(sweep, _OTHERS)
             if _same_training(other.spec["run"]) == kind
             for point in self._judge(other).verdict.points
         )
+        return None if noise is None else NoiseView(**asdict(noise))
 
     def _progress_of(self, trials: Sequence[TrialOutline]) -> dict[str, Any]:
         # Until the newest attempt has made a step, the previous attempt's last step counts.

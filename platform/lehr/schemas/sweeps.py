@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from lehr.analysis.held_out import HeldOutVerdict
-from lehr.analysis.noise import Noise
 from lehr.schemas.base import Measured, View
 from lehr.schemas.runs import CostView, RunView
 
@@ -94,6 +93,17 @@ class PointView(View):
     rank: int | None = None
 
 
+class NoiseView(View):
+    """The noise between seeds."""
+
+    deviation: float
+    """Standard deviation between seeds, pooled over the groups."""
+    freedom: int
+    """Its degrees of freedom: seeds less groups."""
+    groups: int
+    """Number of groups with several seeds."""
+
+
 class NextTrials(View):
     """Trials to add next, to know the best learning rate better: the input of `extend`."""
 
@@ -145,7 +155,7 @@ class SweepDetail(SweepView):
     noise_band: float | None = None
     """Means that differ by less than this cannot be distinguished (half of
     the 95 % interval of their difference)."""
-    noise_elsewhere: Noise | None = None
+    noise_elsewhere: NoiseView | None = None
     """Between seeds of the same training in other sweeps of the project, where a finished one has
     no seeds of its own.
     """

@@ -3,23 +3,6 @@
 
 export type WireNumber = number | "NaN" | "Infinity" | "-Infinity";
 
-export interface AlertLine {
-  name: string;
-  text: string;
-}
-
-export interface AlertView {
-  code: "nan" | "too_good" | "diverging" | "spikes" | "oscillating" | "stagnant" | "low_lr" | "high_lr" | "exploding" | "exploding_part" | "dead_part" | "overfitting" | "memorization" | "implausible" | "data_wait" | "slowdown" | "memory_creep" | "repeated_batches" | "other_data" | "lost_records";
-  step: number;
-  seen: string;
-  advice: string;
-  sure: "certain" | "likely" | "possible";
-  cause: string;
-  source: string;
-  message: string;
-  explanation: AlertLine[];
-}
-
 export interface CheckpointView {
   run_id: string;
   attempt: number;
@@ -226,17 +209,6 @@ export interface ComparisonView {
   notes: string[];
 }
 
-export interface CostView {
-  gpu_hours: number;
-  attempts: number;
-  gpu: string | null;
-  dollars_per_gpu_hour: number | null;
-  dollars: number | null;
-  planned_gpu_hours: number | null;
-  planned_dollars: number | null;
-  planned_basis: string | null;
-}
-
 export interface GateView {
   name: "first_loss" | "falling_loss" | "no_alerts" | "memory" | "mfu" | "exact_resume";
   title: string;
@@ -313,6 +285,17 @@ export interface RolloutDetail {
   stages: StageView[];
   cost: CostView | null;
   notes: string[];
+}
+
+export interface CostView {
+  gpu_hours: number;
+  attempts: number;
+  gpu: string | null;
+  dollars_per_gpu_hour: number | null;
+  dollars: number | null;
+  planned_gpu_hours: number | null;
+  planned_dollars: number | null;
+  planned_basis: string | null;
 }
 
 export interface GpuRef {
@@ -509,6 +492,23 @@ export interface SampleView {
   at: number;
 }
 
+export interface AlertLine {
+  name: string;
+  text: string;
+}
+
+export interface AlertView {
+  code: "nan" | "too_good" | "diverging" | "spikes" | "oscillating" | "stagnant" | "low_lr" | "high_lr" | "exploding" | "exploding_part" | "dead_part" | "overfitting" | "memorization" | "implausible" | "data_wait" | "slowdown" | "memory_creep" | "repeated_batches" | "other_data" | "lost_records";
+  step: number;
+  seen: string;
+  advice: string;
+  sure: "certain" | "likely" | "possible";
+  cause: string;
+  source: string;
+  message: string;
+  explanation: AlertLine[];
+}
+
 export interface TrialView {
   number: number;
   parameters: Record<string, any>;
@@ -563,6 +563,12 @@ export interface PointView {
   rank: number | null;
 }
 
+export interface NoiseView {
+  deviation: number;
+  freedom: number;
+  groups: number;
+}
+
 export interface NextTrials {
   parameters: Record<string, any[]> | null;
   points: Record<string, any>[] | null;
@@ -608,6 +614,7 @@ export interface SweepDetail {
   points: PointView[];
   noise: number | null;
   noise_band: number | null;
+  noise_elsewhere: NoiseView | null;
   notes: string[];
   warnings: string[];
   next_trials: NextTrials | null;
