@@ -22,12 +22,15 @@ from collections import defaultdict
 from typing import NamedTuple
 
 import numpy as np
-from lr_verdict import DATA, HALF_STEP
+from lr_verdict import DATA
 from numpy.typing import NDArray
 
 from lehr.analysis.lr_fit import LrFit, fit_learning_rate
 from lehr.analysis.lr_rules import PUBLISHED, RULES, Setting
 from lehr.analysis.lr_transfer import LrTransfer, transfer
+
+HALF_STEP = 2**0.25
+"""Half of the published sweeps' spacing, as a factor."""
 
 SEQUENCE = 2048
 TUNED = 214663680
@@ -116,7 +119,7 @@ def published() -> None:
 def curves() -> list[Curve]:
     """Read the curves whose best rate has neighbours on both sides."""
     measured: dict[Setting, dict[float, float]] = defaultdict(dict)
-    with DATA.open(encoding="utf-8") as file:
+    with (DATA / "lr_sweeps.csv").open(encoding="utf-8") as file:
         for line in csv.DictReader(file):
             size, tokens = int(line["non_embedding_parameters"]), int(line["tokens"])
             setting = Setting(
