@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
 
 from lehr.access import Role
-from lehr.errors import StoreUnavailable, Unauthorized
+from lehr.errors import StoreUnavailable
 from lehr.store.records import access_tokens
 from lehr_api import auth
-from lehr_api.login_links import LIFETIME_S, MOST_EACH, LoginLinks
 from lehr_api.logins import EndedLogins, Login
 from lehr_testing.api import BASE, RUN_SPEC, TOKEN, api_client, served
 from lehr_testing.routes import concrete, policies
@@ -327,49 +324,6 @@ def test_login_link_logs_in_once_as_its_maker_and_opening_it_does_not_use_it_up(
     again = httpx_browser(client).post("/login", data={"code": code_of(url)})
     assert again.status_code == 401
     assert "This login link was used or has expired." in again.text
-
-
-def test_login_link_is_used_once_even_at_the_same_time():
-    links = LoginLinks()
-    barrier = threading.Barrier(8)
-
-    def take(code):
-        barrier.wait()
-        try:
-            return links.take(code).name
-        except Unauthorized:
-            return None
-
-    with ThreadPoolExecutor(8) as pool:
-        for _ in range(50):
-            code = links.make(auth.OWNER)
-            assert sorted(pool.map(take, [code] * 8), key=str) == [None] * 7 + ["user"]
-
-
-def test_login_link_expires():
-    now = 0.0
-    links = LoginLinks(lambda: now)
-    code, late = links.make(auth.OWNER), links.make(auth.OWNER)
-    now = LIFETIME_S - 1
-    assert links.take(code) == auth.OWNER
-    now = LIFETIME_S
-    with pytest.raises(Unauthorized, match="was used or has expired"):
-        links.take(late)
-
-
-def test_links_of_one_person_end_nobody_elses():
-    links = LoginLinks()
-    viewer = auth.Person("vera", Role.VIEWER, "0" * 64)
-    first, *others = [links.make(viewer) for _ in range(3)]
-    of_owner = links.make(auth.OWNER)
-    newest = [links.make(viewer) for _ in range(1_000)][-MOST_EACH:]
-    assert links.take(of_owner) == auth.OWNER
-    assert all(links.take(code) == viewer for code in newest)
-    for code in (first, *others):
-        with pytest.raises(Unauthorized):
-            links.take(code)
-    few = [links.make(viewer) for _ in range(MOST_EACH - 1)]
-    assert all(links.take(code) == viewer for code in few)
 
 
 def test_open_stream_ends_when_its_token_is_revoked(tmp_path):

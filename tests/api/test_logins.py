@@ -1,15 +1,19 @@
-"""Logins of browsers end on the server: at their logout, and after 30 days."""
+"""Logins of browsers end at their logout and after 30 days; links to log in work once."""
 
 from __future__ import annotations
 
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from http.cookies import SimpleCookie
 
 import pytest
 
-from lehr.errors import StoreUnavailable
-from lehr_api import auth
+from lehr.access import Role
+from lehr.errors import StoreUnavailable, Unauthorized
+from lehr_api import auth, login_links
+from lehr_api.login_links import MOST_EACH, LoginLinks
 from lehr_api.logins import LIFETIME_S, EndedLogins, Login
 from lehr_testing.api import TOKEN, api_client
 
@@ -61,3 +65,46 @@ def test_full_disk_still_ends_a_login_and_says_that_it_is_not_recorded(tmp_path)
     assert not ended.valid(login)
     assert auth.still_valid(auth.OWNER, None, ended)
     assert not auth.still_valid(replace(auth.OWNER, login=login), None, ended)  # An open stream.
+
+
+def test_login_link_is_used_once_even_at_the_same_time():
+    links = LoginLinks()
+    barrier = threading.Barrier(8)
+
+    def take(code):
+        barrier.wait()
+        try:
+            return links.take(code).name
+        except Unauthorized:
+            return None
+
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(50):
+            code = links.make(auth.OWNER)
+            assert sorted(pool.map(take, [code] * 8), key=str) == [None] * 7 + ["user"]
+
+
+def test_login_link_expires():
+    now = 0.0
+    links = LoginLinks(lambda: now)
+    code, late = links.make(auth.OWNER), links.make(auth.OWNER)
+    now = login_links.LIFETIME_S - 1
+    assert links.take(code) == auth.OWNER
+    now = login_links.LIFETIME_S
+    with pytest.raises(Unauthorized, match="was used or has expired"):
+        links.take(late)
+
+
+def test_links_of_one_person_end_nobody_elses():
+    links = LoginLinks()
+    viewer = auth.Person("vera", Role.VIEWER, "0" * 64)
+    first, *others = [links.make(viewer) for _ in range(3)]
+    of_owner = links.make(auth.OWNER)
+    newest = [links.make(viewer) for _ in range(1_000)][-MOST_EACH:]
+    assert links.take(of_owner) == auth.OWNER
+    assert all(links.take(code) == viewer for code in newest)
+    for code in (first, *others):
+        with pytest.raises(Unauthorized):
+            links.take(code)
+    few = [links.make(viewer) for _ in range(MOST_EACH - 1)]
+    assert all(links.take(code) == viewer for code in few)

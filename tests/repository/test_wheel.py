@@ -83,7 +83,7 @@ from lehr_api.app import create_app
 from lehr_api.settings import Settings
 create_app(Settings(home=Path("home"), token="t"))  # Reads its templates and static files.
 
-sys.argv = ["lehr", "presets"]
+sys.argv = ["lehr", "spec", "presets"]
 from lehr.cli.main import run
 run()
 """

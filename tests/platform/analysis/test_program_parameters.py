@@ -10,8 +10,9 @@ from lehr import formats
 from lehr.analysis.compare import ComparedRun, compare, differences
 from lehr.names import is_rate, is_seed
 from lehr.presenters.ranking import TrialStatus, rank
-from lehr.specs import RunSpec, SweepSpec, load_spec, stored
+from lehr.specs import RunSpec, SweepSpec, load_spec
 from lehr.specs.program import Program
+from lehr.specs.stored import StoredSpec
 
 SEEDS = ["seed", "random_seed", "manual_seed", "manual-seed", "data_seed"]
 RATES = ["lr", "learning_rate", "learning-rate", "max_lr", "peak_lr", "base_lr", "optim.lr"]
@@ -105,4 +106,4 @@ def test_seeds_of_a_sweep_set_the_argument_that_the_program_has(args, path):
     assert [point[path] for point in sweep.all_points()] == [4, 5, 4, 5]
     one = load_spec({"name": "a", "trainer": trainer})
     assert isinstance(one, RunSpec)
-    assert stored.seed(one.model_dump()) == (3 if args else None)
+    assert StoredSpec(one.model_dump()).seed == (3 if args else None)
