@@ -39,6 +39,8 @@ _FAR = 3.0
 """Doublings from the best rate at which the noise stops changing."""
 _ORDERS = 6.0
 """Natural logarithms over which the height of a broken loss may lie."""
+_WALL = 2.4
+"""How steeply the probability of a rate without a loss falls with its height on the curve."""
 _MOST_SEEDS = 6
 """Degrees of freedom that the noise of other sweeps counts as, at most."""
 
@@ -138,9 +140,9 @@ def log_likelihood(trials: Trials, curves: Array) -> Array:
         squares = (trials.noise.deviation * np.exp(-own)) ** 2
         total -= min(trials.noise.freedom, _MOST_SEEDS) * (squares / 2 + own)
     for wall in trials.walls:
-        # A rate without a loss has a high one: at least about that of the median trial.
+        # A rate without a loss has a high one: at least about that of the better half of trials.
         high = excess(np.array([wall]), curves)[:, 0] / trials.scale
-        total -= np.log1p(np.maximum(high, 1e-30) ** -2.4)
+        total -= np.log1p(np.maximum(high, 1e-30) ** -_WALL)
     return np.asarray(np.where(np.isfinite(total), total, -np.inf))
 
 

@@ -152,3 +152,22 @@ def test_a_seed_that_the_sweep_has_itself_counts_once(context: Context) -> None:
     once(context.store, None, extend_sweep(context, sweep, parameters=added), status=200)
     found = context.store.sweeps.repetitions(context.store.sweeps.outlines(sweep.id))
     assert [one.parameters["train.seed"] for one in found] == [3]
+
+
+def test_seeds_of_the_same_training_in_another_sweep_tell_the_noise(context: Context) -> None:
+    def ended(losses: list[float], **changes: object) -> SweepRow:
+        sweep, runs = swept(context, **changes)
+        for run, loss in zip(runs, losses, strict=True):
+            trained(context, run, loss)
+        return sweep
+
+    rate = {"train.optimizer.lr": {"values": [1e-3]}}
+    ended([3.0, 3.1, 3.2], name="seeds", seeds=[0, 1, 2], parameters=rate)
+    rates = {"train.optimizer.lr": {"values": [1e-3, 2e-3, 4e-3]}}
+    same = ended([3.1, 3.0, 3.2], name="rates", parameters=rates)
+    noise = context.presenter.sweeps.detail(same).noise_elsewhere
+    assert noise is not None
+    assert (noise.deviation, noise.freedom) == (pytest.approx(0.1), 2)
+    longer = {**SWEEP_SPEC["run"], "train": {**SWEEP_SPEC["run"]["train"], "steps": 99}}
+    other = ended([3.1, 3.0, 3.2], name="other", parameters=rates, run=longer)
+    assert context.presenter.sweeps.detail(other).noise_elsewhere is None
