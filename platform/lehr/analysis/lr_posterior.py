@@ -175,7 +175,7 @@ def _posterior(trials: tuple[RateResult, ...], noise: Noise | None) -> Posterior
     judged = [trial for trial in trials if trial.losses]
     x = np.log2([trial.rate for trial in judged])
     means = np.array([np.mean(trial.losses) for trial in judged])
-    if len(judged) < 3 or not x[-1] > x[0] or means.min() == means.max():
+    if len(judged) < 3 or not x[-1] > x[0] or not np.ptp(means) > 1e-100:
         return None
     best = x[means.argmin()]
     walls = [math.log2(trial.rate) for trial in trials if not trial.losses]
@@ -192,6 +192,8 @@ def _posterior(trials: tuple[RateResult, ...], noise: Noise | None) -> Posterior
         noise,
     )
     curves = _curves(losses)
+    if curves is None:
+        return None
     left, right = (-math.inf, math.inf) if not beside else losses.range
     inside = [trial.rate for trial, at in zip(judged, x, strict=True) if left <= at <= right]
     grid = np.linspace(math.log2(inside[0]), math.log2(inside[-1]), _GRID)
@@ -212,9 +214,10 @@ def _posterior(trials: tuple[RateResult, ...], noise: Noise | None) -> Posterior
     return Posterior(curves, rates, above, mean, spread, slice(*map(int, ends)))
 
 
-def _curves(trials: Trials) -> Array:
-    """Draw curves from the posterior, [N, 8]. Always the same, so that no verdict changes by
-    itself.
+def _curves(trials: Trials) -> Array | None:
+    """Draw curves from the posterior, [N, 8]; None where no curve of the prior explains the losses.
+
+    Always the same, so that no verdict changes by itself.
     """
     import numpy as np
 
@@ -223,6 +226,8 @@ def _curves(trials: Trials) -> Array:
     draw = np.random.default_rng(0)
     curves = prior_curves(trials, _CURVES, draw)
     prior, likelihood = log_prior(trials, curves), log_likelihood(trials, curves)
+    if not np.isfinite(likelihood).any():
+        return None
     counted, scale = 0.0, 2.38 / math.sqrt(curves.shape[1])
     while counted < 1:
         share = _next_share(likelihood, 1 - counted)

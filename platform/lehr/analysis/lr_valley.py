@@ -83,7 +83,7 @@ class Trials:
     def scale(self) -> float:
         """How far the lower half of the other losses lies above the lowest (geometric mean)."""
         above = np.sort(self.means - self.means.min())
-        above = above[above > 0]
+        above = above[above > 1e-100]
         return float(np.exp(np.log(above[: (len(above) + 1) // 2]).mean())) if len(above) else 1.0
 
     @property
@@ -124,10 +124,10 @@ def log_likelihood(trials: Trials, curves: Array) -> Array:
     """Return the logarithm of the probability of the losses under each curve, [N]."""
     above, noise, misfit = deviations(trials.x, curves)
     level = curves[:, LEVEL, None]
-    variance = noise**2 / trials.seeds + misfit**2 + 1e-300
     off = trials.means - level - above
     # Curves of the prior may be so steep that numbers overflow: they count as impossible.
     with np.errstate(all="ignore"):
+        variance = noise**2 / trials.seeds + misfit**2 + 1e-300
         normal = -0.5 * (off**2 / variance + np.log(2 * math.pi * variance))
         height = np.where(off > 0, trials.means - level, np.inf)
         broken = -np.log(np.maximum(height, 1e-12 * trials.scale) * _ORDERS)
@@ -137,7 +137,8 @@ def log_likelihood(trials: Trials, curves: Array) -> Array:
         total -= (trials.squares / noise**2 / 2 + freedom * np.log(noise)).sum(axis=1)
     if trials.noise is not None:
         own = curves[:, RISE] + curves[:, NOISE]
-        squares = (trials.noise.deviation * np.exp(-own)) ** 2
+        least = 1e-6 * trials.scale  # A noise of zero is one that was rounded away.
+        squares = np.exp(np.minimum(2 * (math.log(max(trials.noise.deviation, least)) - own), 300))
         total -= min(trials.noise.freedom, _MOST_SEEDS) * (squares / 2 + own)
     for wall in trials.walls:
         # A rate without a loss has a high one: at least about that of the better half of trials.

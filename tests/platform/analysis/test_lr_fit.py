@@ -283,6 +283,8 @@ LOSS = st.floats() | st.floats(1, 5) | st.sampled_from([math.nan, 1e-320, 1e308,
 
 @settings(max_examples=examples(15), deadline=None)
 @given(st.lists(st.tuples(RATE, LOSS), max_size=7))
+@example([(0.001, 0.0), (0.0028, 1e-320), (1e300, 4.76), (0.0010000000000000002, 0.0)])
+@example([(0.082, 1e-320), (1e-300, 3.0), (1e-300, -1e49), (0.0062, 0.0), (0.001, 1e49)])
 @example([(2**-7, 0.0), (2**-7, 0.0), (2**-9, 0.0), (0.0025189805749643883, 0.0), (1e-300, 0.0)])
 def test_any_trials_get_a_verdict(points):
     fit = fit_learning_rate(points)
