@@ -68,7 +68,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "bench": ("bench", "Measure training steps on this machine"),
     },
     "Maintain": {
-        "cluster": ("cluster", "List nodes, show their history, exclude or readmit them"),
+        "cluster": ("cluster", "List nodes, set their end, exclude or readmit them"),
         "node": ("node", "Join this machine to a server's cluster, or leave it"),
         "admin": ("admin", "Manage tokens, quotas, secrets, webhooks; list who did what"),
         "db": ("db", "Check, back up, restore, rebuild and upgrade the databases"),
