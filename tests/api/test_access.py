@@ -254,7 +254,7 @@ def test_audit_has_changes_and_refusals_with_their_token_but_no_reading(api):
 
 def test_audit_is_paged_and_bounded(api, monkeypatch):
     api, client = api
-    monkeypatch.setattr(access_tokens, "MOST", 20)
+    monkeypatch.setattr(access_tokens, "MOST_ENTRIES", 20)
     monkeypatch.setattr(access_tokens, "_TRIM_EVERY", 10)
     for number in range(45):
         api.store.audit.add("a", "admin", method="POST", path=f"/{number}", status=200, address="")

@@ -55,6 +55,7 @@ NOT_OF_THE_LIFE_CYCLE = {
     "add_checkpoint",
     "remove_checkpoint",
     "add_node_note",  # The next server decides it again from the record.
+    "set_node_until",  # One row, which the next server reads.
     "rebuild",  # One transaction of a command, into a file that begins anew.
     "request to prune",  # Pruning is a write of its own, prune_run.
 }

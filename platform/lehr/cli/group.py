@@ -52,7 +52,7 @@ def sweep(
 
     spec = read_to_launch(file, overrides, SweepSpec, "sweep")
     if dry_run:
-        show_plan(spec, price=price, as_json=as_json, check=check)
+        show_plan(spec, price=price, as_json=as_json, each_trial=True, check=check)
         return
     client = confirmed(
         lambda: show_plan(spec, price=price),

@@ -50,18 +50,6 @@ class SubmissionCheck(View):
     """As of the run or sweep, once it is recorded."""
 
 
-class SavedView(View):
-    name: str
-    query: str
-    """The query of the runs page's address, e.g. ``filter=state:running&sort=loss``."""
-    saved_at: float
-
-
-class SavedViews(View):
-    views: list[SavedView]
-    """By name."""
-
-
 class GpuRef(View):
     node: str
     gpu: int

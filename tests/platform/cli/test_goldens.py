@@ -19,7 +19,7 @@ from lehr_testing.golden_world import World, a_rollout, a_sweep, name_new
 from lehr_testing.paths import ROOT
 
 _DB = "tests/platform/cli/test_db.py"
-_UPLOAD = "tests/e2e/test_checkpoint_upload.py"
+_EXPORT = "tests/platform/client/test_model_export.py"
 _ADMIN = "tests/platform/cli/test_admin.py"
 NOT_HERE = {
     "node join": "tests/platform/cli/test_node.py::"
@@ -72,17 +72,14 @@ NOT_HERE = {
     "test_report_is_written_beside_the_command_by_default",
     "checkpoints save": "tests/platform/cli/test_verbs.py::"
     "test_save_works_for_a_running_run_and_is_an_error_otherwise",
-    "checkpoints verify": f"{_UPLOAD}::"
-    "test_checkpoints_are_copied_retained_by_policy_and_can_be_downloaded",
-    "checkpoints download": f"{_UPLOAD}::"
-    "test_checkpoints_are_copied_retained_by_policy_and_can_be_downloaded",
-    "checkpoints export": "tests/platform/client/test_model_export.py::"
-    "test_command_exports_the_best_checkpoint_from_its_copy",
+    "checkpoints verify": f"{_EXPORT}::test_commands_verify_and_download_a_checkpoint",
+    "checkpoints download": f"{_EXPORT}::test_commands_verify_and_download_a_checkpoint",
+    "checkpoints export": f"{_EXPORT}::test_command_exports_the_best_checkpoint_from_its_copy",
     "note": "tests/api/test_notes.py::test_command_shows_replaces_and_removes_a_note",
     "mcp": "tests/platform/mcp_server/test_server.py::"
-    "test_json_shows_the_account_and_wrong_options_are_refused",
+    "test_json_shows_the_tools_and_a_token_without_a_budget_may_not_launch",
     "wandb mirror": "tests/platform/client/test_results.py::"
-    "test_command_line_mirrors_a_sweep_to_wandb",
+    "test_command_requests_a_mirror_of_each_run_of_a_sweep",
     "db backup": f"{_DB}::test_a_backup_taken_while_another_process_writes_restores_clean",
     "db restore": f"{_DB}::test_restore_over_a_home_needs_replace_and_keeps_the_old_files",
     "db rebuild": f"{_DB}::test_rebuild_and_upgrade_with_a_stopped_server",

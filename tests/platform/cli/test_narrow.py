@@ -51,6 +51,6 @@ def test_lists_leave_out_columns_rather_than_cut_values(at_80):
 
 def test_long_texts_continue_in_the_next_line(at_80):
     run, ids = at_80
-    assert "…" not in run("presets")
+    assert "…" not in run("spec", "presets")
     words = " ".join(run("show", ids[0]).split())
     assert "the data loader waits for a very slow network disk" in words

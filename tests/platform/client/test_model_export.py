@@ -78,6 +78,26 @@ def test_command_exports_the_best_checkpoint_from_its_copy(server, tmp_path: Pat
     assert "--step 'newest' is not a step: give a number, best or last." in wrong.stderr
 
 
+def test_commands_verify_and_download_a_checkpoint(server, tmp_path: Path) -> None:
+    api, address = server
+    run, _ = trained(api)
+    access = {"LEHR_SERVER": address, "LEHR_TOKEN": TOKEN}
+    saved = api.settings.home / "runs" / run.id / "attempt-1/checkpoints/step-00000010"
+    done = call("checkpoints", "download", "one", "out", "--json", cwd=tmp_path, **access)
+    size = sum(path.stat().st_size for path in saved.iterdir() if path.name != "manifest.json")
+    expected = {"run": run.id, "step": 10, "path": "out", "bytes": size}
+    assert json.loads(done.stdout)["downloaded"] == expected
+    for path in saved.iterdir():
+        assert (tmp_path / "out" / path.name).read_bytes() == path.read_bytes()
+
+    verify = ["checkpoints", "verify", "one", "--step", "10"]
+    whole = call(*verify, cwd=tmp_path, **access)
+    assert (whole.returncode, whole.stdout.count("step 10  whole")) == (0, 2), whole.stderr
+    (saved / "model.safetensors").write_bytes(b"")
+    damaged = call(*verify, cwd=tmp_path, **access)
+    assert (damaged.returncode, damaged.stdout.count("step 10  damaged")) == (1, 1), damaged.stderr
+
+
 def test_error_of_the_trainer_is_the_error_of_the_client(server, tmp_path: Path) -> None:
     api, address = server
     missing = str(tmp_path / "gone.json")
