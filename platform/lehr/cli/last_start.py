@@ -15,12 +15,12 @@ Option = Sequence[str]
 """A variable and its value, or an option and its value, if it has one."""
 
 
-def of(options: ServerOptions, folders: Mapping[str, str]) -> list[Option]:
+def non_default_options(options: ServerOptions, folders: Mapping[str, str]) -> list[Option]:
     """Return the options that differ from the defaults, in the order of a command line.
 
     ``folders``: variables with their values, e.g. of ``LEHR_RUNS``.
     """
-    found: list[Option] = list(folders.items())
+    non_default: list[Option] = list(folders.items())
     for name, value, default in (
         ("--gpus", options.gpus, None),
         ("--ray-address", options.ray_address, None),
@@ -28,41 +28,42 @@ def of(options: ServerOptions, folders: Mapping[str, str]) -> list[Option]:
         ("--port", options.port, None),
     ):
         if value != default:
-            found.append([name, str(value)])
+            non_default.append([name, str(value)])
     for word in options.more:
         if word.startswith("--"):
-            found.append([word])
+            non_default.append([word])
         else:
-            found[-1] = [*found[-1], word]
-    return found
+            non_default[-1] = [*non_default[-1], word]
+    return non_default
 
 
-def command(found: Sequence[Option], lehr: str = "lehr") -> str:
+def up_command(options: Sequence[Option], lehr: str = "lehr") -> str:
     """Return the command line with these options, for a shell."""
-    variables = [_text(one) for one in found if not one[0].startswith("--")]
-    options = [_text(one) for one in found if one[0].startswith("--")]
-    return " ".join([*variables, f"{lehr} up", *options])
+    variables = [_text(option) for option in options if not option[0].startswith("--")]
+    flags = [_text(option) for option in options if option[0].startswith("--")]
+    return " ".join([*variables, f"{lehr} up", *flags])
 
 
-def before(where: Path) -> list[Option]:
+def last_options(home_dir: Path) -> list[Option]:
     """Return the options of the last server that ``lehr up`` started in this home."""
-    found = recorded_start(where)
-    return [] if found is None else of(*found)
+    start = recorded_start(home_dir)
+    return [] if start is None else non_default_options(*start)
 
 
-def runs_folder(where: Path) -> Path | None:
+def runs_folder(home_dir: Path) -> Path | None:
     """Return where the last server that ``lehr up`` started in this home had its runs."""
-    found = recorded_start(where)
-    return None if found is None else Path(found[1].get("LEHR_RUNS") or where / "runs")
+    start = recorded_start(home_dir)
+    return None if start is None else Path(start[1].get("LEHR_RUNS") or home_dir / "runs")
 
 
-def dropped(now: ServerOptions, earlier: Sequence[Option]) -> list[str]:
-    """Return the earlier options that decide where things are, and that ``now`` does not give.
+def missing_options(new: ServerOptions, last: Sequence[Option]) -> list[str]:
+    """Return the last options that decide where things are, and that ``new`` does not have.
 
-    Another value is no drop: it is meant. Nor is the number of GPUs: that has its own default.
+    A changed value is deliberate, so it is not reported. Nor is ``--gpus``, which has its own
+    default.
     """
-    given = {"--gpus", *(one[0] for one in of(now, named_files(now)))}
-    return [_text(one) for one in earlier if one[0] not in given]
+    unreported = {"--gpus", *(option[0] for option in non_default_options(new, named_files(new)))}
+    return [_text(option) for option in last if option[0] not in unreported]
 
 
 def _text(option: Option) -> str:

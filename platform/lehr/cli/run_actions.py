@@ -42,24 +42,24 @@ def cancel(
     """
     from lehr.client import Rollout, Sweep
 
-    found = connect().find_any(ref, "cancel")
-    if isinstance(found, Rollout):
-        found.cancel()
-        print_result({"rollout": found.detail}, rollout_headline(found.detail), as_json=as_json)
+    target = connect().find_any(ref, "cancel")
+    if isinstance(target, Rollout):
+        target.cancel()
+        print_result({"rollout": target.detail}, rollout_headline(target.detail), as_json=as_json)
         return
-    if isinstance(found, Sweep):
-        counts = found.view.counts.items()
+    if isinstance(target, Sweep):
+        counts = target.view.counts.items()
         open_runs = sum(count for state, count in counts if not RunState(state).ended)
         if not yes and not as_json and open_runs > 1:
-            confirm(f"Cancel {open_runs} runs of sweep {found.name}?")
-        found.cancel()
+            confirm(f"Cancel {open_runs} runs of sweep {target.name}?")
+        target.cancel()
         print_result(
-            {"sweep": found.detail},
-            f"{found.name}: {open_runs} runs are being cancelled.",
+            {"sweep": target.detail},
+            f"{target.name}: {open_runs} runs are being cancelled.",
             as_json=as_json,
         )
         return
-    _report(found.cancel(), as_json)
+    _report(target.cancel(), as_json)
 
 
 @app.command("pause")
@@ -84,11 +84,11 @@ def retry(ref: ActRef, as_json: JsonOption = False) -> None:
     """
     from lehr.client import Sweep
 
-    found = connect().find(ref, "retry")
-    if isinstance(found, Sweep):
-        _told_sweep(found.retry(), as_json)
+    target = connect().find(ref, "retry")
+    if isinstance(target, Sweep):
+        _report_sweep(target.retry(), as_json)
     else:
-        _report(found.retry(), as_json)
+        _report(target.retry(), as_json)
 
 
 @app.command("extend")
@@ -108,17 +108,17 @@ def extend(
     """Add trials to a sweep, even after it has finished. JSON: {sweep: SweepDetail}."""
     from lehr.specs.overrides import parse_overrides
 
-    given = {path: value for path, value, _ in parse_overrides(more)}
+    additions = {path: value for path, value, _ in parse_overrides(more)}
     sweep = connect().find_sweep(ref)
-    points, trials = given.pop("points", None), given.pop("trials", None)
-    for path, value in given.items():
+    points, trials = additions.pop("points", None), additions.pop("trials", None)
+    for path, value in additions.items():
         if not isinstance(value, list):
             raise UserError(f"{path} is {value!r}; it must be a list.", hint=f"{path}=[{value}]")
     if points is not None and not isinstance(points, list):
         raise UserError("points must be a list.", hint="points=[{train.optimizer.lr: 1e-3}]")
     if trials is not None and (isinstance(trials, bool) or not isinstance(trials, int)):
         raise UserError(f"trials is {trials!r}; it must be a whole number.")
-    _told_sweep(sweep.extend(given or None, points=points, trials=trials), as_json)
+    _report_sweep(sweep.extend(additions or None, points=points, trials=trials), as_json)
 
 
 def confirm(question: str) -> None:
@@ -142,7 +142,7 @@ def confirm(question: str) -> None:
         raise typer.Exit(0)
 
 
-def _told_sweep(sweep: Sweep, as_json: bool) -> None:
+def _report_sweep(sweep: Sweep, as_json: bool) -> None:
     if as_json:
         print_json({"sweep": sweep.detail})
         return

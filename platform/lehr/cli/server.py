@@ -112,7 +112,7 @@ def up(
     )
     if foreground:
         run_in_foreground(home.home(), options)
-    earlier, runs = last_start.before(home.home()), last_start.runs_folder(home.home())
+    earlier, runs = last_start.last_options(home.home()), last_start.runs_folder(home.home())
     server, started = bring_up(options)
     if as_json:
         print_json(
@@ -139,12 +139,14 @@ def up(
     lehr = own_name()
     if (held := home.held(server.where)) is not None:
         warn(held)
-    if started and (dropped := last_start.dropped(options, earlier)):
-        _warn_of_dropped(dropped, last_start.command(earlier, lehr), lehr)
+    if started and (dropped := last_start.missing_options(options, earlier)):
+        _warn_of_dropped(dropped, last_start.up_command(earlier, lehr), lehr)
     # Without the variable, it is among the dropped ones, or the question is about a running server.
     now = home.runs_dir(server.where)
     if os.environ.get("LEHR_RUNS") and runs not in {None, now}:
-        _warn_of_other_runs(str(runs), str(now), last_start.command(earlier, lehr), started=started)
+        _warn_of_other_runs(
+            str(runs), str(now), last_start.up_command(earlier, lehr), started=started
+        )
     out.print(f"  next       {lehr} status     {lehr} sweep FILE     {lehr} down", style="dim")
 
 
@@ -294,14 +296,14 @@ def down(
             f"{points} not copied to {place} yet{f' ({why})' if why else ''}: "
             "the next lehr up continues copying. Keep this machine's disk until then."
         )
-    if started_with := last_start.before(home.home()):
+    if started_with := last_start.last_options(home.home()):
         out.print("To start it again as it was:")
-        again = last_start.command(started_with, own_name())
+        again = last_start.up_command(started_with, own_name())
         out.print(f"    {again}", markup=False, soft_wrap=True)
 
 
 def _refuse_joined(where: Path) -> None:
-    """Name the cure of a machine that has joined, and runs no server."""
+    """Say how a machine that has joined, and so runs no server, leaves the cluster."""
     from lehr.joining import record
 
     joined = record.read(where)

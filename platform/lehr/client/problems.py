@@ -88,13 +88,13 @@ def no_answer(server: str, *, unknown_host: bool) -> str:
     """Return what to do if nothing answers at the server's address."""
     if is_here(server):
         return START
-    found = urlsplit(server)
+    url = urlsplit(server)
     right = "Is the address right? Give another: lehr --server URL, or LEHR_SERVER"
     if unknown_host:
-        return f"This machine cannot resolve {found.hostname}. {right}"
-    port = found.port or (443 if found.scheme == "https" else 80)
+        return f"This machine cannot resolve {url.hostname}. {right}"
+    port = url.port or (443 if url.scheme == "https" else 80)
     return (
-        f"The server is on another machine, {found.hostname}. Is it up? There: lehr status\n"
+        f"The server is on another machine, {url.hostname}. Is it up? There: lehr status\n"
         f"  Does it listen for others (lehr up --host), and is port {port} open in firewalls?\n"
         f"  {right}"
     )
@@ -102,8 +102,8 @@ def no_answer(server: str, *, unknown_host: bool) -> str:
 
 def no_answer_in_time(server: str) -> str:
     """Return what to do if the server took the connection, and was silent."""
-    where = "" if is_here(server) else f" on {urlsplit(server).hostname}"
-    return f"It may be stopped or overloaded. Check{where}: lehr doctor"
+    on_host = "" if is_here(server) else f" on {urlsplit(server).hostname}"
+    return f"It may be stopped or overloaded. Check{on_host}: lehr doctor"
 
 
 def no_server() -> str:

@@ -59,7 +59,7 @@ def to_fetch(
         older = [c for c in saved if (c.attempt, c.step) < (pinned.attempt, pinned.step)]
         older.sort(key=lambda c: (c.attempt, c.step), reverse=True)
         candidates += [{"path": c.path, "url": _copy_of(c)} for c in older]
-    return candidates if any(one["url"] for one in candidates) else []
+    return candidates if any(candidate["url"] for candidate in candidates) else []
 
 
 def _copy_of(point: CheckpointRow) -> str | None:
@@ -82,7 +82,7 @@ def launches(
         NotFound: the run names a secret that was removed.
     """
     hidden = settings.secrets.values(run.spec.get("secrets") or {})
-    given: dict[str, str] = run.stored.env
+    run_env: dict[str, str] = run.stored.env
     program, code = run.stored.program, run.spec.get("code") or {}
     own = {"LEHR_DATA": str(settings.data_dir)}
     if program.get("data"):
@@ -105,7 +105,7 @@ def launches(
         f"{attempt_dir.name}/{layout.LAUNCH}": note.model_dump_json(),
         f"{attempt_dir.name}/{layout.ORDERS}": Orders().model_dump_json(),
     }
-    found = {}
+    specs = {}
     for rank, share in enumerate(placement):
         gang = Gang(
             per_node=max(1, len(share.gpus)),
@@ -114,7 +114,7 @@ def launches(
             master_address=addresses.get(placement[0].node, "127.0.0.1"),
             master_port=port,
         )
-        found[share.node] = {
+        specs[share.node] = {
             "attempt_id": attempt.id,
             "run_id": run.id,
             "token": token,
@@ -129,7 +129,7 @@ def launches(
             "environment": code.get("environment"),
             "gang": gang._asdict(),
             "gpus": list(share.gpus),
-            "env": given | own,
+            "env": run_env | own,
             # The agent keeps these apart from the rest: see lehr.node.attempt_dir.
             "secrets": hidden,
             "files": files,
@@ -137,7 +137,7 @@ def launches(
             "upload": run.stored.upload if rank == 0 else None,
             "fetch": to_fetch(run.id, attempt.resume_from, saved),
         }
-    return found
+    return specs
 
 
 def _record(run: RunRow, attempt: Attempt) -> dict[str, Any]:

@@ -122,7 +122,7 @@ class Timeouts:
     pause_kill_s: float = 900.0
     """Long enough to save 15 GB to slow storage."""
     gang_drain_s: float = 900.0
-    """After one node's part of a gang completed: time for the others, which may still be saving."""
+    """How long the other nodes of a gang may take to save after one has completed."""
     collect_s: float = 20.0
     """It has ended, but its shipper has not reported it for this long: the agent's list counts."""
     exit_grace_s: float = 10.0
@@ -223,10 +223,10 @@ def judge(
         for node in mine
         if membership_known and not node.alive and node.name not in attempt.ended_nodes
     ]
-    found = {node.name: node.attempts[attempt.id] for node in mine if attempt.id in node.attempts}
-    found |= dict.fromkeys(attempt.ended_nodes, AttemptPhase.ENDED)
-    absent = [node.name for node in mine if node.answered and node.name not in found]
-    live = tuple(name for name, state in found.items() if state is AttemptPhase.LIVE)
+    phases = {node.name: node.attempts[attempt.id] for node in mine if attempt.id in node.attempts}
+    phases |= dict.fromkeys(attempt.ended_nodes, AttemptPhase.ENDED)
+    absent = [node.name for node in mine if node.answered and node.name not in phases]
+    live = tuple(name for name, state in phases.items() if state is AttemptPhase.LIVE)
 
     if attempt.exited:
         # A part that has reported its exit is gone once its agent no longer lists it.
@@ -246,10 +246,10 @@ def judge(
     if absent:
         # Its agent answers and does not list it: neither processes nor files exist.
         return _lost(attempt, live, "shim_lost", f"node {absent[0]} has no trace of it")
-    if found and not live and len(found) == len(attempt.nodes):
+    if phases and not live and len(phases) == len(attempt.nodes):
         return [RecordExit(attempt.id)] if attempt.since_ended_s > timeouts.collect_s else []
     # A gang runs completely or not at all: when one part has ended, the others must, too.
-    broken = len(live) < len(found) and not (
+    broken = len(live) < len(phases) and not (
         attempt.ended_well and attempt.since_ended_s <= timeouts.gang_drain_s
     )
     of_gang = _stop(attempt, live, _gang_stop_level(attempt), "another node's part ended")
@@ -258,7 +258,7 @@ def judge(
         actions += _stop(attempt, live, StopLevel.KILL, "superseded by another attempt")
     elif attempt.asked_to_stop:
         stop = _stopping(attempt, live, timeouts)
-        killed = any(one.stop_level is StopLevel.KILL for one in stop)
+        killed = any(action.stop_level is StopLevel.KILL for action in stop)
         # What is left of a broken gang cannot save, so it does not get the time for it.
         actions += of_gang if broken and not killed else stop
     elif not attempt.contacted and attempt.since_contact_s > timeouts.first_heartbeat_s:

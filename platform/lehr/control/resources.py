@@ -169,18 +169,18 @@ _CLOSE = 0.8
 """Threshold of difflib's ratio: one wrong letter in a name of four."""
 
 
-def likely_meant(given: str, existing: Iterable[str]) -> str | None:
-    """Return the name that was likely meant; None when ``given`` may be right.
+def likely_meant(gpu_type: str, existing: Iterable[str]) -> str | None:
+    """Return the name that was likely meant; None when ``gpu_type`` may be right.
 
     It may be right if a GPU of the cluster (``existing``) is of that type, if it contains a known
     name, if it is spelled as the driver does (``NVIDIA ...``), or if it is unlike any known name:
     new GPUs appear, and a run may wait for a node that will join later.
     """
     known = [*dict.fromkeys(gpu.kind for gpu in GPUS), *_ALSO]
-    if any(is_type(name, given) for name in (*existing, *known)):
+    if any(is_type(name, gpu_type) for name in (*existing, *known)):
         return None
-    if any(is_type(given, name) for name in known) or given.upper().startswith("NVIDIA "):
+    if any(is_type(gpu_type, name) for name in known) or gpu_type.upper().startswith("NVIDIA "):
         return None
     by_key = {name.upper(): name for name in known}
-    close = difflib.get_close_matches(given.upper().strip(), by_key, n=1, cutoff=_CLOSE)
+    close = difflib.get_close_matches(gpu_type.upper().strip(), by_key, n=1, cutoff=_CLOSE)
     return by_key[close[0]] if close else None

@@ -34,25 +34,25 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("lehr.keeper")
 
-LOOK_S = 2.0
+POLL_S = 2.0
 """Pause between looks at the Ray node and its head."""
-ASK_EVERY_S = 10.0
+HEAD_CHECK_S = 10.0
 """Pause between questions whether the head is still the same."""
 HEAD_REFUSES = 3
 """Refused connections in a row after which the head counts as ended. A head that does not answer at
 all may be behind a cut network: then Ray decides, after a minute.
 """
-TAKE_OVER_S = 1.0
+LOCK_RETRY_S = 1.0
 """Pause between two tries to take the lock of a keeper that has ended."""
 NOT_JOINED = 2
 """Exit code of a keeper whose machine has not joined, or has left: no reason to start it again."""
-AGAIN_S = (1.0, 30.0)
+REJOIN_BACKOFF_S = (1.0, 30.0)
 """Pause before the next try to join, doubled after each failure."""
 
 
 class NodeKeeper:
-    def __init__(self, where: Path, record: JoinRecord, stopping: threading.Event) -> None:
-        self.where = where
+    def __init__(self, home_dir: Path, record: JoinRecord, stopping: threading.Event) -> None:
+        self.home_dir = home_dir
         self.record = record
         self.stopping = stopping
 
@@ -62,7 +62,7 @@ class NodeKeeper:
         Raises:
             Unauthorized: the server has another token now: this machine must join again.
         """
-        pause = AGAIN_S[0]
+        pause = REJOIN_BACKOFF_S[0]
         while not self.stopping.is_set():
             try:
                 view = ask(self.record)
@@ -73,9 +73,9 @@ class NodeKeeper:
             except (LehrError, OSError) as error:  # The disk may be full for a while.
                 log.warning("cannot join: %s", error)
                 self.stopping.wait(pause)
-                pause = min(pause * 2, AGAIN_S[1])
+                pause = min(pause * 2, REJOIN_BACKOFF_S[1])
                 continue
-            pause = AGAIN_S[0]
+            pause = REJOIN_BACKOFF_S[0]
             log.info("node %s has joined %s", self.record.node, view.ray_address)
             why = self._watch(process, view)
             log.info("Ray node ends: %s", why)
@@ -92,7 +92,7 @@ class NodeKeeper:
 
     def _found_or_started(self, view: JoinView) -> RayProcess:
         """Return the Ray node of an earlier keeper if it belongs to this head, else a new one."""
-        process = records.read_ray(self.where)
+        process = records.read_ray(self.home_dir)
         if process is not None:
             same = (process.address, process.versions) == (view.ray_address, _versions_of(view))
             if same and process.running():
@@ -101,7 +101,7 @@ class NodeKeeper:
         return self._start(view)
 
     def _start(self, view: JoinView) -> RayProcess:
-        temporary = homes.ray_dir(self.where / "join")
+        temporary = homes.ray_dir(self.home_dir / "join")
         ray_process.prepare_folder(temporary)
         ports = ray_ports.Ports(self.record.base_port or ray_ports.DEFAULT_BASE)
         host = view.ray_address.rpartition(":")[0]
@@ -122,23 +122,23 @@ class NodeKeeper:
             base_port=ports.base,
             versions=_versions_of(view),
             temporary=temporary,
-            log_path=homes.logs_dir(self.where) / "ray-node.log",
-            record=lambda process: records.write_ray(self.where, process),
+            log_path=homes.logs_dir(self.home_dir) / "ray-node.log",
+            record=lambda process: records.write_ray(self.home_dir, process),
         )
 
     def environment(self, view: JoinView, node_ip: str) -> dict[str, str]:
         """Return the environment of the Ray node, which its agent and its trainings inherit."""
-        node_folder = homes.node_dir(self.where)
+        node_folder = homes.node_dir(self.home_dir)
         inherited = {
             name: value for name, value in os.environ.items() if not name.startswith("LEHR_")
         }
-        found = ray_process.environment(
+        variables = ray_process.environment(
             inherited, mark=ray_process.new_mark(), node_folder=node_folder
         )
         if view.ray_token is not None:
-            token = records.folder(self.where) / "ray-token"
+            token = records.folder(self.home_dir) / "ray-token"
             write_atomically(token, view.ray_token, mode=0o600)
-            found |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
+            variables |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
         for name, value in (
             (runs_folder.RUNS, self.record.runs_dir),
             (runs_folder.DATA, self.record.data_dir),
@@ -146,15 +146,15 @@ class NodeKeeper:
             (gpu_inventory.LOGICAL_VARIABLE, "1" if self.record.logical else None),
         ):
             if value is not None:
-                found[name] = value
-        return found | ray_ports.network_environment(self.record.interface, node_ip, found)
+                variables[name] = value
+        return variables | ray_ports.network_environment(self.record.interface, node_ip, variables)
 
     def _watch(self, process: RayProcess, view: JoinView) -> str:
         """Return why the Ray node is to end."""
         host, _, port = view.ray_address.rpartition(":")
         refused = 0
-        ask_at = time.monotonic() + ASK_EVERY_S
-        while not self.stopping.wait(LOOK_S):
+        ask_at = time.monotonic() + HEAD_CHECK_S
+        while not self.stopping.wait(POLL_S):
             ray_process.reap(process.pid)
             if not process.running():
                 return "it has ended by itself"
@@ -163,9 +163,9 @@ class NodeKeeper:
                 return f"the head at {view.ray_address} has ended"
             if time.monotonic() < ask_at:
                 continue
-            ask_at = time.monotonic() + ASK_EVERY_S
+            ask_at = time.monotonic() + HEAD_CHECK_S
             with contextlib.suppress(OSError):
-                own_logs.rotate(homes.logs_dir(self.where))
+                own_logs.rotate(homes.logs_dir(self.home_dir))
             # While the server cannot be reached, nothing is known: the Ray node stays.
             with contextlib.suppress(LehrError):
                 now = ask(self.record)
@@ -225,22 +225,22 @@ def _versions_of(view: JoinView) -> str:
 
 
 @contextlib.contextmanager
-def only_one(where: Path, stopping: threading.Event) -> Iterator[bool]:
+def only_one(home_dir: Path, stopping: threading.Event) -> Iterator[bool]:
     """Hold the home's lock for keepers; wait while another one holds it.
 
     A systemd unit starts its keeper again although ``lehr node join`` has started one in the
     background: two would end each other's Ray node. Yields False if it is stopped while it waits.
     """
-    with (records.folder(where) / "keeper.lock").open("a") as file:
+    with (records.folder(home_dir) / "keeper.lock").open("a") as file:
         waits = False
         while not stopping.is_set():
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if not waits:
-                    log.info("another keeper runs in %s: this one waits for its end", where)
+                    log.info("another keeper runs in %s: this one waits for its end", home_dir)
                 waits = True
-                stopping.wait(TAKE_OVER_S)
+                stopping.wait(LOCK_RETRY_S)
                 continue
             yield True
             return
@@ -248,25 +248,25 @@ def only_one(where: Path, stopping: threading.Event) -> Iterator[bool]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    [given] = sys.argv[1:] if arguments is None else arguments
-    where = Path(given)
+    [argument] = sys.argv[1:] if arguments is None else arguments
+    home_dir = Path(argument)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
-    with only_one(where, stopping) as alone:
-        return _keep(where, stopping) if alone else 0
+    with only_one(home_dir, stopping) as alone:
+        return _keep(home_dir, stopping) if alone else 0
 
 
-def _keep(where: Path, stopping: threading.Event) -> int:
+def _keep(home_dir: Path, stopping: threading.Event) -> int:
     """Return the exit code of the keeper."""
-    record = records.read(where)
+    record = records.read(home_dir)
     if record is None:
-        print(f"lehr: {where} has not joined a server: lehr node join URL", file=sys.stderr)
+        print(f"lehr: {home_dir} has not joined a server: lehr node join URL", file=sys.stderr)
         return NOT_JOINED
     procfs.write_json(
-        str(records.folder(where) / "keeper.json"),
+        str(records.folder(home_dir) / "keeper.json"),
         {
             "pid": os.getpid(),
             "start_time": procfs.start_time(os.getpid()),
@@ -274,7 +274,7 @@ def _keep(where: Path, stopping: threading.Event) -> int:
         },
     )
     try:
-        NodeKeeper(where, record, stopping).run()
+        NodeKeeper(home_dir, record, stopping).run()
     except LehrError as error:
         log.error("%s", error)  # noqa: TRY400 - a message for people, without a traceback
         return error.exit_code

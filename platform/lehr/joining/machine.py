@@ -24,7 +24,7 @@ from lehr.node.runs_folder import folder_id, known_id
 from lehr.schemas.cluster import NODE_NAME, JoinView
 
 HEAD_S = 60.0
-AGAIN_S = 1.0
+RETRY_S = 1.0
 _LONGEST_NAME = 63
 
 
@@ -42,7 +42,7 @@ class JoinOptions:
     base_port: int | None = None
     ca_file: Path | None = None
     check: bool = False
-    """Only look: change nothing on this machine, and get no secrets from the server."""
+    """Dry run: changes nothing on this machine and receives no secrets."""
 
 
 def ask(client: Client, name: str, *, check: bool = False) -> tuple[JoinView, tuple[float, float]]:
@@ -62,10 +62,10 @@ def ask(client: Client, name: str, *, check: bool = False) -> tuple[JoinView, tu
         except RayStarting:
             if time.monotonic() > deadline:
                 raise
-            time.sleep(AGAIN_S)
+            time.sleep(RETRY_S)
 
 
-def prepare(where: Path, options: JoinOptions) -> tuple[JoinRecord, JoinView, Machine]:
+def prepare(home_dir: Path, options: JoinOptions) -> tuple[JoinRecord, JoinView, Machine]:
     """Return how the machine would join, what the server answered, and what was found here.
 
     Raises:
@@ -90,8 +90,8 @@ def prepare(where: Path, options: JoinOptions) -> tuple[JoinRecord, JoinView, Ma
         )
     ports = Ports(options.base_port or DEFAULT_BASE)
     shared = _shares(Path(view.runs_dir), view.runs_folder)
-    runs_dir = options.runs_dir or (Path(view.runs_dir) if shared else home.runs_dir(where))
-    data_dir = options.data_dir or home.data_dir(where)
+    runs_dir = options.runs_dir or (Path(view.runs_dir) if shared else home.runs_dir(home_dir))
+    data_dir = options.data_dir or home.data_dir(home_dir)
     record = JoinRecord(
         server_url=options.server_url.rstrip("/"),
         node=name,
@@ -104,11 +104,11 @@ def prepare(where: Path, options: JoinOptions) -> tuple[JoinRecord, JoinView, Ma
         base_port=ports.base,
         ca_file=None if options.ca_file is None else str(options.ca_file),
     )
-    return record, view, _look(where, record, view, ports, between)
+    return record, view, _look(home_dir, record, view, ports, between)
 
 
 def _look(
-    where: Path, record: JoinRecord, view: JoinView, ports: Ports, between: tuple[float, float]
+    home_dir: Path, record: JoinRecord, view: JoinView, ports: Ports, between: tuple[float, float]
 ) -> Machine:
     runs, data = Path(record.runs_dir or ""), Path(record.data_dir or "")
     host = view.ray_address.rpartition(":")[0]
@@ -123,8 +123,8 @@ def _look(
         # The server read its clock at some moment between the two.
         clock_offset_s=min(max(view.time, between[0]), between[1]) - view.time,
         own_name_s=_own_name_s(),
-        home=where,
-        home_kind=_kind(where),
+        home=home_dir,
+        home_kind=_kind(home_dir),
         runs_dir=runs,
         runs_folder=known_id(runs),
         given_ports=ray_ports.given_by_kernel(),
@@ -132,24 +132,24 @@ def _look(
     )
 
 
-def without_own_ports(where: Path, machine: Machine) -> Machine:
+def without_own_ports(home_dir: Path, machine: Machine) -> Machine:
     """Return the machine as if its ports were free, if its own Ray node uses them.
 
     The keeper of that node may have been killed; the next one adopts the node.
     """
-    return replace(machine, ports_taken=()) if is_running(where) else machine
+    return replace(machine, ports_taken=()) if is_running(home_dir) else machine
 
 
-def is_running(where: Path) -> bool:
+def is_running(home_dir: Path) -> bool:
     """Return whether this machine has a keeper, or the Ray node of an earlier one."""
-    process = record.read_ray(where)
-    return daemon.keeper_pid(where) is not None or (process is not None and process.running())
+    process = record.read_ray(home_dir)
+    return daemon.keeper_pid(home_dir) is not None or (process is not None and process.running())
 
 
-def refuse_changes(where: Path, wanted: JoinRecord) -> None:
+def refuse_changes(home_dir: Path, wanted: JoinRecord) -> None:
     """Raise Conflict if this machine is in the cluster, and its trainings may use what changes."""
-    before = record.read(where)
-    if before is None or not is_running(where):
+    before = record.read(home_dir)
+    if before is None or not is_running(home_dir):
         return
     changes = record.changes(before, wanted)
     if changes:

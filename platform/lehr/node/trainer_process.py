@@ -14,8 +14,7 @@ from lehr.node.gpu_lock import VARIABLE
 TERM_GRACE_S = 600.0
 """Time between a SIGTERM from outside Lehr and the kill: long enough to save 15 GB."""
 SUPERVISOR_S = 30.0
-"""Time for the supervisor of a program that has had its grace to kill it, and to keep what it has
-saved."""
+"""After a program's grace period: time for its supervisor to kill it and keep its checkpoints."""
 
 
 def term_grace_s(launch: dict[str, Any]) -> float:

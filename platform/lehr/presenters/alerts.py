@@ -39,15 +39,15 @@ class Alerts:
             _REMEMBERED
         )
 
-    def of(self, run: RunRow, step: int | None, *, look: bool) -> tuple[Alert, ...]:
+    def of_run(self, run: RunRow, step: int | None, *, read_curves: bool) -> tuple[Alert, ...]:
         """Return the alerts of ``run``, whose newest step is ``step``.
 
-        A list passes ``look`` for active runs and uses cached alerts of the others: reading the
-        curves of a thousand ended runs would take seconds.
+        A list passes ``read_curves`` for active runs and uses cached alerts of the others: reading
+        the curves of a thousand ended runs would take seconds.
         """
         key = (run.id, run.attempt)
         (seen, had_ended, gaps), alerts = self._known.get(key) or ((-1, False, 0), ())
-        if step is None or not look:
+        if step is None or not read_curves:
             return alerts
         ended = RunState(run.state).ended
         length = run.stored.total_steps or step
@@ -72,7 +72,7 @@ class Alerts:
                 )
             except NotFound:
                 continue
-            earlier = tuple(Curve(one.step, one.y) for one in series.superseded)
+            earlier = tuple(Curve(branch.step, branch.y) for branch in series.superseded)
             curves[name] = Curve(series.step, series.y, earlier)
         steps = run.stored.total_steps
         if steps is None and run.state == RunState.COMPLETED:
@@ -92,7 +92,7 @@ class Alerts:
 
     def _losses(self, run: RunRow, newest: int) -> list[Loss]:
         """Return what the run did and what is not on record."""
-        found = [
+        losses = [
             Loss(
                 steps.first,
                 f"steps {steps.first:,} to {steps.last:,} are not on record: attempt "
@@ -108,8 +108,8 @@ class Alerts:
                 of_newest = number == run.attempt
                 step = newest if of_newest else self._store.attempts.get(attempt).last_step or 0
                 text = f"after step {step:,} of attempt {number}, {'; '.join(gaps)}"
-                found.append(Loss(step, text))
-        return found
+                losses.append(Loss(step, text))
+        return losses
 
 
 NEWEST = 300

@@ -92,12 +92,15 @@ class RunPresenter:
         return [RunView(**fields) for fields in self._fields(runs)]
 
     def detail(self, run: RunRow) -> RunDetail:
-        [fields] = self._fields([run], look=True)
+        [fields] = self._fields([run], read_curves=True)
         attempts = self._store.attempts.of_run(run.id)
         streams = {
             attempt.number: self._store.streams.of_attempt(attempt.id) for attempt in attempts
         }
-        sizes = {number: {one.name: one.size for one in found} for number, found in streams.items()}
+        sizes = {
+            number: {stream.name: stream.size for stream in of_attempt}
+            for number, of_attempt in streams.items()
+        }
         return RunDetail(
             **fields,
             spec=run.spec,
@@ -147,24 +150,26 @@ class RunPresenter:
     def diagnose(self, run: RunRow) -> bool:
         """Diagnose a run, for all later views. Return whether there was anything new."""
         [before] = self._fields([run])
-        [after] = self._fields([run], look=True)
+        [after] = self._fields([run], read_curves=True)
         return bool(before["alerts"] != after["alerts"])
 
     def alerts(self, run: RunRow) -> tuple[Alert, ...]:
         """Return its alerts, each with the step at which it began."""
         attempt = self._store.attempts.newest([run.id]).get(run.id)
         latest = self._store.series.latest([run.id], CORE_METRICS).get(run.id, {})
-        return self._alerts.of(run, _step(attempt, latest), look=True)
+        return self._alerts.of_run(run, _step(attempt, latest), read_curves=True)
 
     def known_alerts(self, runs: Sequence[RunRow]) -> dict[str, list[AlertView]]:
         """Return the explained alerts of runs by their ids, as lists show them: without reading
         the curves of ended runs.
         """
-        return {run.id: _explained(self._alerts.of(run, None, look=False)) for run in runs}
+        return {
+            run.id: _explained(self._alerts.of_run(run, None, read_curves=False)) for run in runs
+        }
 
     def latest(self, run_ids: Iterable[str]) -> dict[str, dict[str, Latest]]:
-        found = self._store.series.latest(list(run_ids), CORE_METRICS)
-        return {run_id: latest_values(latest) for run_id, latest in found.items()}
+        values = self._store.series.latest(list(run_ids), CORE_METRICS)
+        return {run_id: latest_values(latest) for run_id, latest in values.items()}
 
     def newest(self, run_ids: Sequence[str]) -> list[LatestOfRun]:
         """Return what listeners get when the metrics of these runs grow."""
@@ -174,7 +179,7 @@ class RunPresenter:
             for run_id, latest in self.latest(run_ids).items()
         ]
 
-    def _fields(self, runs: Sequence[RunRow], *, look: bool = False) -> list[dict[str, Any]]:
+    def _fields(self, runs: Sequence[RunRow], *, read_curves: bool = False) -> list[dict[str, Any]]:
         store = self._store
         tried = [run.id for run in runs if run.attempt]
         live = [run.id for run in runs if RunState(run.state).active]
@@ -203,7 +208,9 @@ class RunPresenter:
                 "parameters_varied": trials[run.id].parameters if run.id in trials else {},
                 "rollout_id": rollouts.get(run.id),
                 "alerts": [
-                    *self._diagnosed(run, attempts.get(run.id), latest.get(run.id, {}), look=look),
+                    *self._diagnosed(
+                        run, attempts.get(run.id), latest.get(run.id, {}), read_curves=read_curves
+                    ),
                     *(summary[run.id].warnings if run.id in summary else ()),
                 ],
             }
@@ -211,15 +218,22 @@ class RunPresenter:
         ]
 
     def _diagnosed(
-        self, run: RunRow, attempt: Attempt | None, latest: dict[str, LatestValue], *, look: bool
+        self,
+        run: RunRow,
+        attempt: Attempt | None,
+        latest: dict[str, LatestValue],
+        *,
+        read_curves: bool,
     ) -> list[str]:
         step = _step(attempt, latest) if latest else None
-        look = look or RunState(run.state).active
-        found = [alert.message for alert in self._alerts.of(run, step, look=look)]
+        read_curves = read_curves or RunState(run.state).active
+        messages = [
+            alert.message for alert in self._alerts.of_run(run, step, read_curves=read_curves)
+        ]
         loss = latest.get("val/loss")
         if loss is not None and not math.isfinite(loss.value):
-            found.append(f"val/loss is {loss.value} at step {loss.step:,}")
-        return found
+            messages.append(f"val/loss is {loss.value} at step {loss.step:,}")
+        return messages
 
     def _load_summary(self, run: RunRow) -> TrainerSummary:
         key = (run.id, run.attempt)

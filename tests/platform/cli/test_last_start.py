@@ -59,11 +59,11 @@ def printed(*words: str, home: Path, **env: str) -> str:
 
 
 def test_command_has_all_options_that_are_no_default(home: Path) -> None:
-    assert last_start.command(last_start.before(home)) == COMMAND
+    assert last_start.up_command(last_start.last_options(home)) == COMMAND
 
 
 def test_command_can_be_pasted_into_a_shell(home: Path) -> None:
-    words = shlex.split(last_start.command(last_start.before(home)))
+    words = shlex.split(last_start.up_command(last_start.last_options(home)))
     assert words[:2] == [f"LEHR_RUNS={SHARED}", "lehr"]
     assert words[-3:] == ["--allowed-host", "a", "--insecure"]
 
@@ -75,7 +75,9 @@ def test_authority_is_recorded_for_a_server_that_is_reached_by_tls(
     """Its own workers trust it by this variable; a shell may have it for another server, too."""
     monkeypatch.setenv("LEHR_CA", "/etc/lehr/ca.pem")
     options = ServerOptions(more=("--public-url", public_url))
-    found = last_start.command(last_start.of(options, daemon.named_files(options)))
+    found = last_start.up_command(
+        last_start.non_default_options(options, daemon.named_files(options))
+    )
     assert ("LEHR_CA=/etc/lehr/ca.pem lehr up" in found) == public_url.startswith("https")
 
 

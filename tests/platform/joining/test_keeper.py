@@ -18,7 +18,7 @@ from lehr_testing.waiting import until
 @pytest.fixture
 def joining(tmp_path, monkeypatch):
     """Return a function that runs a keeper whose questions to the server have these results."""
-    monkeypatch.setattr(keeper, "AGAIN_S", (0.0, 0.0))
+    monkeypatch.setattr(keeper, "REJOIN_BACKOFF_S", (0.0, 0.0))
 
     def run(*results):
         left = iter(results)

@@ -33,7 +33,7 @@ class StartingServer:
 
 
 def test_server_whose_ray_is_starting_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "AGAIN_S", 0.0)
+    monkeypatch.setattr(machine, "RETRY_S", 0.0)
     server: Any = StartingServer(refusals=3)
     view, (asked, answered) = machine.ask(server, "gpu-2")
     assert str(view) == "view of gpu-2"
