@@ -156,7 +156,10 @@ class LrFit:
                 f"cannot be told apart{'' if self.noise else ' with one seed each'} (95 %); the "
                 f"best is probably near {scientific(self.recommended, 2)}."
             )
-        likely, sure = (" and ".join(map(scientific, both)) for both in (self.likely, self.sure))
+        likely, sure = (
+            f"{scientific(low, 2)} and {scientific(high, 2)}"
+            for low, high in (self.likely, self.sure)
+        )
         return (
             f"The best learning rate is probably near {scientific(self.recommended, 2)}: between "
             f"{likely} with 68 %, and {sure} with 95 %."
@@ -171,18 +174,15 @@ class LrFit:
         """Return the range of rates that cost little, else what the recommended one may cost, as a
         sentence; None where the trials do not show it.
         """
-        if self.cheap is None:
-            if self.curves is None:
-                return None
+        if self.curves is None:
+            return None
+        low, high = (scientific(rate, 2) for rate in self.cheap or (1.0, 1.0))
+        if low == high:
             return (
                 "The best rate is not known exactly. With the recommended one the loss is expected "
                 f"to end {self.curves.cost:.2g} higher than with the best."
             )
-        low, high = self.cheap
-        return (
-            f"Any rate from {scientific(low, 2)} to {scientific(high, 2)} is expected to cost less "
-            f"than {COST:g} of loss."
-        )
+        return f"Any rate from {low} to {high} is expected to cost less than {COST:g} of loss."
 
 
 def to_try(rates: Sequence[float], command: str | None) -> str:

@@ -39,6 +39,9 @@ _FAR = 3.0
 """Doublings from the best rate at which the noise stops changing."""
 _ORDERS = 6.0
 """Natural logarithms over which the height of a broken loss may lie."""
+CENTRED = 0.22
+"""How far the best rate lies from the middle of those tried, as a share of their range (one
+standard deviation): people lay sweeps around the rate that they expect."""
 _WALL = 2.4
 """How steeply the probability of a rate without a loss falls with its height on the curve."""
 _MOST_SEEDS = 6
@@ -55,8 +58,8 @@ class Kind:
 
 
 KINDS = (
-    Kind(0.4, (0.67, 0.06, 0.85, 0.37, -1.98), (0.48, 0.38, 0.53, 0.54, 0.51)),
-    Kind(0.4, (-0.15, 0.7, 0.17, 0.53, 0.38), (0.67, 0.69, 0.53, 0.69, 0.41)),
+    Kind(0.4, (0.71, 0.03, 0.82, 0.43, -1.99), (0.48, 0.41, 0.57, 0.62, 0.52)),
+    Kind(0.4, (-0.16, 0.73, 0.21, 0.58, 0.41), (0.6, 0.79, 0.59, 0.78, 0.43)),
     Kind(0.2, (0.3, 0.4, 0.7, 0.0, -1.0), (0.8, 0.7, 0.8, 0.7, 1.5)),
 )
 """Published runs, which are large and smooth; small noisy trainings; and others than both."""
@@ -94,6 +97,12 @@ class Trials:
         low = max((wall for wall in self.walls if wall < best), default=self.x[0] - step)
         high = min((wall for wall in self.walls if wall > best), default=self.x[-1] + step)
         return float(low), float(high)
+
+    @property
+    def middle(self) -> tuple[float, float]:
+        """Where the best rate is expected among those tried: mean and standard deviation."""
+        span = self.x[-1] - self.x[0]
+        return float(self.x[0] + span / 2), float(CENTRED * span)
 
 
 def excess(x: Array, curves: Array) -> Array:
@@ -155,7 +164,7 @@ def log_prior(trials: Trials, curves: Array) -> Array:
     low, high = trials.range
     inside = (curves[:, BEST] >= low) & (curves[:, BEST] <= high)
     centre, width = _weak(trials)
-    weak = (((curves[:, LEVEL:SKEW] - centre) / width) ** 2).sum(axis=1) / -2
+    weak = (((curves[:, :SKEW] - centre) / width) ** 2).sum(axis=1) / -2
     kinds = [
         math.log(kind.share)
         - sum(map(math.log, kind.deviation))
@@ -168,9 +177,10 @@ def log_prior(trials: Trials, curves: Array) -> Array:
 def prior_curves(trials: Trials, count: int, draw: np.random.Generator) -> Array:
     """Draw curves from the prior, [count, 8]."""
     curves = np.empty((count, 8))
-    curves[:, BEST] = draw.uniform(*trials.range, count)
     centre, width = _weak(trials)
-    curves[:, LEVEL:SKEW] = centre + width * draw.standard_normal((count, 2))
+    curves[:, :SKEW] = centre + width * draw.standard_normal((count, 3))
+    outside = (curves[:, BEST] < trials.range[0]) | (curves[:, BEST] > trials.range[1])
+    curves[outside, BEST] = draw.uniform(*trials.range, outside.sum())
     kind = draw.choice(len(KINDS), count, p=[kind.share for kind in KINDS])
     means, widths = (
         np.array(part) for part in ([k.mean for k in KINDS], [k.deviation for k in KINDS])
@@ -180,7 +190,9 @@ def prior_curves(trials: Trials, count: int, draw: np.random.Generator) -> Array
 
 
 def _weak(trials: Trials) -> tuple[Array, Array]:
-    """Return mean and standard deviation of level and rise."""
+    """Return mean and standard deviation of best rate, level and rise."""
     reach = max(1.0, float(trials.x[-1] - trials.x[0]) / 4)
     rise = math.log(trials.scale / reach)
-    return np.array([trials.means.min(), rise]), np.array([trials.scale, 2.0])
+    middle, span = trials.middle
+    centre = np.array([middle, trials.means.min(), rise])
+    return centre, np.array([span, trials.scale, 2.0])

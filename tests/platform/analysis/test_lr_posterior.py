@@ -35,16 +35,16 @@ def bench() -> dict[str, Any]:
 def test_what_the_verdict_states_is_true_of_published_and_of_own_sweeps(
     bench: dict[str, Any],
 ) -> None:
-    """With each kind's deviations halved the 68 % interval holds 62 % of these, doubled 80 %; and
-    what it states of the cost is 0.6 and 1.5 times the real one.
+    """With each kind's deviations halved the 68 % interval holds 55 % of these, doubled 72 %; and
+    what it states of the cost is 0.5 and 1.1 times the real one.
     """
     published = [curve for curve in bench["published"]() if curve.group == "537M"]
     cases = [case for curve in published for case in bench["thinned"](curve, 2)][::2]
     cases += [case for curve in bench["own"]() for case in bench["sampled"](curve, 3, 1, 6)]
     score = bench["judge"](cases, None, ["best trial", "verdict"])
-    assert 0.66 < np.mean(score.held[0]) < 0.76
-    assert 0.93 < np.mean(score.held[1]) < 0.99
-    assert 0.75 < np.sum(score.stated) / np.sum(score.real) < 1.33
+    assert 0.61 < np.mean(score.held[0]) < 0.70
+    assert 0.92 < np.mean(score.held[1]) < 0.98
+    assert 0.65 < np.sum(score.stated) / np.sum(score.real) < 1.05
     assert np.mean(score.regrets["verdict"]) < np.mean(score.regrets["best trial"])
 
 
