@@ -1,4 +1,4 @@
-"""The cure for a server that does not answer fits the machine of whoever reads it."""
+"""The hint for a server that does not answer fits the machine that shows it."""
 
 from __future__ import annotations
 
