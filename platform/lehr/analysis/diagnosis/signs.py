@@ -194,7 +194,7 @@ class DiagnosedRun:
     def above_untrained(self) -> FiniteCurve | None:
         """Return the points above the loss of untrained weights; None if there are only a few.
 
-        No model that learns is much worse than untrained weights for long, in its warmup neither.
+        Even in its warmup, a model that learns is not much worse than untrained weights for long.
         """
         loss, first = self.series(LOSS), self.first_loss()
         if first is None or len(loss) <= UNTRAINED_WIDTH:
