@@ -94,7 +94,9 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] not in MODULES and not ctx.resilient_parsing:
-            near = "data prepare" if args[0] == "prepare" else nearest(args[0], MODULES)
+            parents = [name for name in MODULES if args[0] in self._commands_of(ctx, name)]
+            names = [f"{parent} {args[0]}" for parent in parents]
+            near = " or lehr ".join(names) or nearest(args[0], MODULES)
             raise UserError(
                 f"lehr has no command {args[0]!r}.",
                 hint=f"Did you mean lehr {near}?   All of them: lehr --help"
@@ -102,6 +104,9 @@ class LazyGroup(TyperGroup):
                 else "All of them: lehr --help",
             )
         return super().resolve_command(ctx, args)
+
+    def _commands_of(self, ctx: Any, name: str) -> Any:
+        return getattr(self.get_command(ctx, name), "commands", ())
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - Typer's signature
         """List commands from the table above, so that ``--help`` imports none of them."""

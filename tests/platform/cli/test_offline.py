@@ -72,7 +72,11 @@ def test_every_command_has_help_and_json(lehr, command):
 
 
 def test_unknown_command_gets_a_suggestion(process):
-    for name, meant in (("swep", "sweep"), ("prepare", "data prepare")):
+    for name, meant in (
+        ("swep", "sweep"),
+        ("prepare", "data prepare"),
+        ("token", "node token or lehr admin token"),
+    ):
         done = process(name)
         assert done.returncode == 2
         assert done.stderr == (
