@@ -36,8 +36,6 @@ _STEP = 2.0
 """Factor to the next rate where only one was tried."""
 _FAR = 1000.0
 """Factor beyond the rates with a loss that counts, from which any other rate brackets nothing."""
-_DIGITS = 2
-"""Digits of a proposed rate."""
 
 Range = tuple[float, float]
 USED: dict[str, Range] = {"adamw": (2e-5, 0.3), "muon": (2e-4, 0.24), "unknown": (1e-6, 30.0)}
@@ -118,24 +116,28 @@ class LrFit:
 
     def advice(self, command: str | None = None, hours: float | None = None) -> str | None:
         """Return what to run next, as a sentence; None where nothing is known of it."""
+        time = f", about {self.trials * hours:.2g} GPU-hours" if hours else ""
+        amount = f" ({self.trials} trial{'s' * (self.trials > 1)}{time})" if self.trials else ""
         if self.curves is None or self.cost_after is None:
             if self.next_rates:
                 few = "Fewer than three rates have a loss to compare, so there is no interval. "
-                return f"{few if self.edge is None else ''}{to_try(self.next_rates, command)}"
+                more = to_try(self.next_rates, command, amount)
+                return f"{few if self.edge is None else ''}{more}"
             if self.curves is None:
                 return None
             least = _worth(self.curves.cost)
             return f"Nothing more to run: no rate or seed is expected to gain {least:.2g} of loss."
         if self.next_seeds:
             more = f"To try next: {self.next_seeds} more seeds of each rate"
-            more += "" if command else " (`seeds: [0, 1, 2]` in the sweep)"
+            more += "" if command else f", by `lehr seeds TRIAL -n {self.next_seeds}` for each"
         else:
             more = to_try(self.next_rates, None).rstrip(".")
-        time = f", about {self.trials * hours:.2g} GPU-hours" if hours else ""
-        trials = f"{self.trials} trial{'s' * (self.trials > 1)}{time}"
+        low, high = self.sure or (0.0, math.inf)
+        beside = any(not low <= rate <= high for rate in self.next_rates)
+        why = "A loss beside the 95 % interval shows how the curve rises. " if beside else ""
         add = f" Add {'it' if self.trials == 1 else 'them'}: `{command}`" if command else ""
         return (
-            f"{more} ({trials}). The loss that a wrong rate costs is then expected to be "
+            f"{more}{amount}. {why}The loss that a wrong rate costs is then expected to be "
             f"{self.cost_after:.2g} instead of {self.curves.cost:.2g}.{add}"
         )
 
@@ -156,10 +158,7 @@ class LrFit:
                 f"cannot be told apart{'' if self.noise else ' with one seed each'} (95 %); the "
                 f"best is probably near {scientific(self.recommended, 2)}."
             )
-        likely, sure = (
-            f"{scientific(low, 2)} and {scientific(high, 2)}"
-            for low, high in (self.likely, self.sure)
-        )
+        likely, sure = (_listed(both, " and ") for both in (self.likely, self.sure))
         return (
             f"The best learning rate is probably near {scientific(self.recommended, 2)}: between "
             f"{likely} with 68 %, and {sure} with 95 %."
@@ -178,18 +177,17 @@ class LrFit:
             return None
         low, high = (scientific(rate, 2) for rate in self.cheap or (1.0, 1.0))
         if low == high:
-            return (
-                "The best rate is not known exactly. With the recommended one the loss is expected "
-                f"to end {self.curves.cost:.2g} higher than with the best."
-            )
+            rate, cost = scientific(self.curves.recommended, 2), self.curves.cost
+            known = "The best rate is not known exactly. "
+            return f"{known}With {rate} the loss is expected to end {cost:.2g} higher than with it."
         return f"Any rate from {low} to {high} is expected to cost less than {COST:g} of loss."
 
 
-def to_try(rates: Sequence[float], command: str | None) -> str:
+def to_try(rates: Sequence[float], command: str | None, amount: str = "") -> str:
     """Return the advice to try these rates, with the command that adds them, if any."""
     plural, them = ("s", "them") if len(rates) > 1 else ("", "it")
     add = f" Add {them}: `{command}`" if command else ""
-    return f"Learning rate{plural} to try next: {_listed(rates)}.{add}"
+    return f"Learning rate{plural} to try next: {_listed(rates)}{amount}.{add}"
 
 
 def _worth(cost: float) -> float:
@@ -197,13 +195,13 @@ def _worth(cost: float) -> float:
     return _WORTH * max(COST, cost)
 
 
-def _listed(rates: Iterable[float]) -> str:
-    return ", ".join(scientific(lr, 2) for lr in rates)
+def _listed(rates: Iterable[float], separator: str = ", ") -> str:
+    return separator.join(scientific(lr, 2) for lr in rates)
 
 
 def rounded(rate: float) -> float:
-    """Return the rate with as many digits as a proposed one has."""
-    return float(f"{rate:.{_DIGITS}g}")
+    """Return the rate with two digits, as a proposed one has."""
+    return float(f"{rate:.2g}")
 
 
 def fit_learning_rate(
@@ -363,7 +361,7 @@ def _beyond(rates: Sequence[float], edge: Literal["low", "high"], used: Range) -
     """
     step = (rates[-1] / rates[0]) ** (1 / (len(rates) - 1)) if len(rates) > 1 else _STEP
     if edge == "low":
-        beyond = max(rates[0] / step, used[0])
+        beyond = min(max(rates[0] / step, used[0]), used[1])
         return (beyond,) if rates[0] / beyond >= _NARROW else ()
     beyond = min(rates[-1] * step, used[1])
     return (beyond,) if beyond / rates[-1] >= _NARROW else ()

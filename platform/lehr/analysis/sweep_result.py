@@ -113,12 +113,22 @@ def sweep_verdict(sweep: SweepDetail, parameter: str) -> str:
         elif not _comes_beyond(sweep, parameter, fit.edge):
             side = "lowest" if fit.edge == "low" else "highest"
             beyond = f"it is the {side} that was tried, so the best may lie beyond"
+            if _is_beyond(sweep, parameter, fit):
+                beyond = "what was tried beyond it is too far off, so the best may lie between"
             if fit.bound is not None:
                 beyond += f", with 95 % {fit.side} {formats.scientific(fit.bound, 2)}"
             parts.append(beyond)
     if sweep.state != "finished" and sweep.compared_at_step is not None:
         parts.append(f"compared at step {sweep.compared_at_step:,}, still running")
     return "; ".join(parts) + "."
+
+
+def _is_beyond(sweep: SweepDetail, parameter: str, fit: LrFit) -> bool:
+    """Return whether a rate was judged beyond the edge, as far away as a mistyped one."""
+    judged = (trial for trial in sweep.trials if outcome(trial) in {"ranked", "diverged"})
+    rates = [trial.parameters.get(parameter) for trial in judged]
+    numbers = [rate for rate in rates if is_number(rate)]
+    return min(numbers) < fit.best if fit.edge == "low" else max(numbers) > fit.best
 
 
 def _comes_beyond(sweep: SweepDetail, parameter: str, edge: str) -> bool:

@@ -1,6 +1,7 @@
 """The best learning rate, judged from points whose answer is known."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given, settings
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from lehr.analysis.lr_fit import COST, USED, fit_learning_rate, rates_below
 from lehr.analysis.noise import Noise
+from lehr.formats import scientific
 from lehr_testing.properties import examples
 
 GRID = [1e-4, 2e-4, 4e-4, 8e-4, 1.6e-3, 3.2e-3, 6.4e-3, 1.28e-2]
@@ -158,6 +160,7 @@ def test_one_rate_gets_its_half_and_its_double():
 def test_lower_rates_are_proposed_if_all_diverged():
     assert rates_below([1e-3, 4e-3]) == (2.5e-4,)
     assert rates_below([1e-3, 1e-3]) == (5e-4,)
+    assert rates_below([1e3, 3e3]) == (0.3,)  # no more than AdamW is known to bear
     assert rates_below([]) == ()
 
 
@@ -214,8 +217,8 @@ def test_recommended_rate_that_may_cost_much_says_how_much():
     assert fit.cheap is None
     assert fit.curves.cost >= COST
     assert fit.cost_note() == (
-        "The best rate is not known exactly. With the recommended one the loss is expected "
-        f"to end {fit.curves.cost:.2g} higher than with the best."
+        f"The best rate is not known exactly. With {scientific(fit.recommended, 2)} the loss is "
+        f"expected to end {fit.curves.cost:.2g} higher than with it."
     )
     assert fit.cost_note() in fit.notes()
 
@@ -231,6 +234,14 @@ def test_two_valleys_cannot_be_told_apart_and_what_to_run_next_is_plain():
     [note] = [note for note in fit.notes(hours=0.05) if "to try next" in note.lower()]
     assert f"({fit.trials} trials, about {0.05 * fit.trials:.2g} GPU-hours)" in note
     assert fit.cost_after < fit.curves.cost
+
+
+@pytest.mark.parametrize(("rate", "said"), [(5.5e-3, True), (1.7e-2, False)])
+def test_rate_outside_of_the_interval_is_proposed_with_its_reason(rate, said):
+    losses = [6.019, 5.664, 4.629, 3.154, 2.966, 2.942, 3.160]
+    fit = fit_learning_rate(zip([1e-4 * 10 ** (n / 2) for n in range(7)], losses, strict=True))
+    fit = replace(fit, next_rates=(rate,), next_seeds=0, trials=1, cost_after=0.01)
+    assert ("beside the 95 % interval" in fit.advice()) == said
 
 
 def test_smooth_curve_needs_nothing_more():

@@ -98,6 +98,9 @@ def test_best_at_the_edge_of_the_grid_has_a_note():
     grid = sweep(parabola([2e-3, 4e-3, 8e-3]))
     assert "it is the lowest that was tried" in sweep_verdict(grid, LR)
     assert sweep_figure(grid).marks == []
+    far = sweep([*parabola([2e-3, 4e-3, 8e-3]), *parabola([1e-7])])
+    assert "that was tried" not in sweep_verdict(far, LR)
+    assert "too far off, so the best may lie between" in sweep_verdict(far, LR)
 
 
 def test_best_of_a_live_sweep_is_not_at_the_edge_while_trials_beyond_are_behind():
