@@ -116,7 +116,9 @@ class LrFit:
 
     def advice(self, command: str | None = None, hours: float | None = None) -> str | None:
         """Return what to run next, as a sentence; None where nothing is known of it."""
-        time = f", about {self.trials * hours:.2g} GPU-hours" if hours else ""
+        needed = self.trials * (hours or 0.0)
+        time = f"about {needed:.2g}" if needed >= 0.01 else "under 0.01"
+        time = f", {time} GPU-hours" if hours else ""
         amount = f" ({self.trials} trial{'s' * (self.trials > 1)}{time})" if self.trials else ""
         if self.curves is None or self.cost_after is None:
             if self.next_rates:
