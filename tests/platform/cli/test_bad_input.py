@@ -115,7 +115,10 @@ def call(tmp_path):
     ("name", "shown"),
     [
         ("all-diverged", ["All trials diverged. Learning rate to try next: 5.0e-4."]),
-        ("one-trial", ["there is no interval", "Learning rates to try next: 5.0e-4, 2.0e-3."]),
+        (
+            "one-trial",
+            ["there is no interval", "Learning rates to try next: 5.0e-4, 2.0e-3 (2 trials, "],
+        ),
         ("maximize", ["looks better than", "tokens_per_s, maximize"]),
     ],
 )
