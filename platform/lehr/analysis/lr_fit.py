@@ -104,7 +104,8 @@ class LrFit:
         if self.noise is not None:
             noise = f"The noise between seeds is {self.noise:.2g} (one standard deviation)"
             if len(self.within_noise) > 1:
-                noise += f"; within it, these are equal: {_listed(self.within_noise)}"
+                equal = _listed(self.within_noise)
+                noise += f"; by their own seeds these cannot be told apart: {equal}"
             out.append(f"{noise}.")
         elif self.curves is not None:
             low, high = self.curves.noise
@@ -123,10 +124,10 @@ class LrFit:
         if self.curves is None or self.cost_after is None:
             if self.next_rates:
                 few = "Fewer than three rates have a loss to compare, so there is no interval. "
-                more = to_try(self.next_rates, command, amount)
-                return f"{few if self.edge is None else ''}{more}"
-            if self.curves is None:
-                return None
+                few = few if self.edge is None else ""
+                return few + to_try(self.next_rates, command, amount)
+            if self.curves is None or self.trials:
+                return None  # What it would run next was tried, without a loss.
             least = _worth(self.curves.cost)
             return f"Nothing more to run: no rate or seed is expected to gain {least:.2g} of loss."
         if self.next_seeds:
