@@ -159,6 +159,31 @@ def _falls_back_and_learns(sim: Sim, begin: float) -> None:
     sim.trend += np.where(since < 0, 0.0, (sim.first + height) * np.exp(-since / lasts))
 
 
+def _turned(sim: Sim, trend: np.ndarray, least: float, most: float) -> np.ndarray:
+    """A loss that turns up somewhere in the run, and climbs by a share until the end."""
+    sim.began = begin = sim.rng.uniform(0.2, 0.8)
+    turned = trend.copy()
+    turned[sim.at(begin) :] = turned[sim.at(begin)]
+    climbs = (sim.since(begin) / (1 - begin)) ** sim.rng.uniform(1, 1.5)
+    share = float(np.exp(sim.rng.uniform(np.log(least), np.log(most))))
+    return turned * (1 + share * climbs if sim.rng.random() < 0.5 else (1 + share) ** climbs)
+
+
+def _climbs(sim: Sim, begin: float) -> None:
+    """A rise by 2 to 30 %, with or without gradients that grow."""
+    sim.trend = _turned(sim, sim.trend, 0.02, 0.3)
+    sim.trend_val = sim.trend + 0.03
+    sim.norm = sim.norm * sim.rng.choice([1, 3]) ** sim.since(sim.began)
+
+
+def _leaves_training(sim: Sim, begin: float) -> None:
+    """A validation that rises by 1 to 15 % while the training falls on."""
+    sim.epochs = sim.rng.uniform(2, 10)
+    sim.trend_val = _turned(sim, sim.trend_val, 0.01, 0.15)
+    at = sim.at(sim.began)
+    sim.trend[at:] -= sim.rng.uniform(0, 0.9) * (sim.trend[at:] - sim.trend[at])
+
+
 ANOMALIES: dict[str, tuple[Callable[[Sim, float], None], tuple[str, ...], dict]] = {
     "not finite": (_nan, ("nan",), {}),
     "diverges": (_diverges, ("diverging",), {}),
@@ -183,4 +208,6 @@ ANOMALIES: dict[str, tuple[Callable[[Sim, float], None], tuple[str, ...], dict]]
     "diverges at once": (_diverges_at_once, ("diverging",), {}),
     "at once, to a plateau": (_falls_back_to_a_plateau, ("diverging",), {}),
     "at once, and learns": (_falls_back_and_learns, ("diverging",), {}),
+    "climbs": (_climbs, ("diverging",), {"wide": True}),
+    "leaves training": (_leaves_training, ("overfitting",), {"wide": True}),
 }

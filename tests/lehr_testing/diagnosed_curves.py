@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -116,12 +116,10 @@ def _real_curve(steps, values, lost_steps, lost_values) -> Curve:
     return Curve(steps, [float(v) for v in values], lost)
 
 
-def simulated(seeds: range) -> Iterator[Labelled]:
+def simulated(seeds: range, names: Collection[str]) -> Iterator[Labelled]:
     for seed in seeds:
-        for name in HEALTHY:
-            yield healthy(name, seed)
-        for name in ANOMALIES:
-            yield anomalous(name, seed)
+        yield from (healthy(name, seed) for name in HEALTHY if name in names)
+        yield from (anomalous(name, seed) for name in ANOMALIES if name in names)
 
 
 def without(run: Labelled, *names: str) -> Labelled:

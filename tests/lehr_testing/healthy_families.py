@@ -117,6 +117,28 @@ def _low_first_batch(sim: Sim) -> None:
     sim.trend[0] -= sim.noise * sim.rng.uniform(2, 3)
 
 
+def _flat_validation(sim: Sim) -> None:
+    """A validation that stays where it is, and wobbles by its noise, while the training falls on."""
+    at = sim.at(sim.rng.uniform(0.2, 0.8))
+    sim.trend_val[at:] = sim.trend_val[at]
+
+
+def _slow_bumps(sim: Sim) -> None:
+    """Up to three bumps, each up within a 50th of the run and down within an eighth."""
+    for share in sim.rng.uniform(0.2, 0.95, sim.rng.integers(1, 4)):
+        up, down = sim.rng.uniform(0.002, 0.02), sim.rng.uniform(0.01, 0.04)
+        shape = np.minimum(sim.since(share) / up, 1) * np.exp(-sim.since(share + up) / down)
+        sim.spiky = sim.spiky + sim.rng.uniform(0.01, 0.2) * sim.trend[-1] * shape
+
+
+def _other_mix(sim: Sim) -> None:
+    """Other data from some step on: both losses step, each its own way, and settle."""
+    share, lasts = sim.rng.uniform(0.2, 0.8), sim.rng.uniform(0.02, 0.06)
+    shape = np.where(sim.since(share) > 0, np.exp(-sim.since(share) / lasts), 0.0)
+    sim.trend *= 1 + sim.rng.uniform(-0.05, 0.05) * shape
+    sim.trend_val *= 1 + sim.rng.uniform(-0.02, 0.02) * shape
+
+
 HEALTHY: dict[str, tuple[Change, dict]] = {
     "plain": (_plain, {}),
     "cosine, noisy": (_plain, {"schedule": "cosine", "noise": 0.15}),
@@ -138,4 +160,9 @@ HEALTHY: dict[str, tuple[Change, dict]] = {
     "trained weights": (_trained_weights, {"first": 2.6, "noise": 0.03}),
     "early spike": (_early_spike, {}),
     "easy first batch": (_low_first_batch, {"noise": 0.3}),
+    "flat validation": (_flat_validation, {"wide": True}),
+    "wsd, slower": (_wsd_flat, {"wide": True, "schedule": "wsd", "alpha": 0.15}),
+    "slow bumps": (_slow_bumps, {"wide": True}),
+    "other mix": (_other_mix, {"wide": True}),
+    "small batches": (_correlated_noise, {"wide": True, "noise": 0.25}),
 }

@@ -17,7 +17,8 @@ class Sim:
         self.heavy = bool(seed % 2)
         self.weak = 0.6 if self.heavy else 1.0
         """Factor of an anomaly's size beyond nothing."""
-        self.points = int(options.get("points", rng.integers(400, 1000)))
+        few, most = (100, 1500) if options.get("wide") else (400, 1000)
+        self.points = int(options.get("points", rng.integers(few, most)))
         self.every = int(options.get("every", rng.choice([1, 1, 5, 10])))
         self.steps = np.arange(1, self.points + 1) * self.every
         self.total = int(self.steps[-1])
@@ -53,6 +54,16 @@ class Sim:
         self.spiky = np.zeros(self.points)
         self.began = 0.0
         """Share of the run after which an anomaly began."""
+        if options.get("wide"):
+            self._widen(**options)
+
+    def _widen(self, noise: float | None = None, **_) -> None:
+        """Draw the noise, how heavy its tails are, and the evaluations from wide ranges."""
+        rng = self.rng
+        self.noise = noise or float(np.exp(rng.uniform(np.log(0.005), np.log(0.05))))
+        self.noises = self.noise * np.exp(rng.uniform(0, 0.6) * rng.normal(size=self.points))
+        self.val_every = max(1, self.points // int(rng.integers(8, 61)))
+        self.val_noise = self.trend[-1] * float(np.exp(rng.uniform(np.log(5e-4), np.log(5e-3))))
 
     def _schedule(self, name) -> np.ndarray:
         done = self.steps / self.total

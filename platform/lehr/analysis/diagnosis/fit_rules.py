@@ -16,10 +16,13 @@ from lehr.analysis.diagnosis.signs import (
     VAL_LOSS,
     DiagnosedRun,
     Sign,
+    last_run,
     least_loss,
     median,
     noise,
     rule,
+    trailing_median,
+    trend,
 )
 
 CHECK, SAME_TOKENS = "raw_ce_fp32", "loss_same_tokens"
@@ -27,6 +30,8 @@ TOO_GOOD = 0.015
 """Nats by which a loss must be below its fp32 check on the same tokens. bf16 explains 0.01."""
 LOW_POINTS = 40
 """Logged points of which nine tenths must be below what text allows."""
+RISES_BY = 0.005
+"""Least share of its lowest value by which a validation loss must rise."""
 LEARNT_BY_HEART = 0.7
 """Training loss as a share of the validation's."""
 
@@ -49,8 +54,7 @@ def too_good(run: DiagnosedRun) -> Iterator[Sign]:
     under = gaps > limit
     if not under[-LASTS:].all():
         return
-    fine = np.flatnonzero(~under)
-    began = int(steps[fine[-1] + 1 if len(fine) else 0])
+    began = int(steps[last_run(under)])
     yield Sign(
         began,
         f"the training loss has been under its fp32 check since step {began:,}, now by "
@@ -80,8 +84,7 @@ def implausible(run: DiagnosedRun) -> Iterator[Sign]:
     check = run.series(CHECK)
     if len(check) and median(check.values[-LASTS:]) >= limit:
         return  # The loss is computed wrongly: the concern of ``too_good``.
-    high = np.flatnonzero(loss.values >= limit)
-    began = int(loss.steps[min(int(high[-1]) + 1, len(loss) - LOW_POINTS) if len(high) else 0])
+    began = int(loss.steps[min(last_run(loss.values < limit), len(loss) - LOW_POINTS)])
     yield Sign(
         began,
         f"the training loss is {median(recent):.3f} since step {began:,}, below the "
@@ -133,7 +136,8 @@ def memorization(run: DiagnosedRun) -> Iterator[Sign]:
 def overfitting(run: DiagnosedRun) -> Iterator[Sign]:
     """Detect a validation loss that left its lowest value while the training loss fell on.
 
-    Single evaluations may go down again: the last three together must be above, and the newest.
+    Single evaluations may go down again: the last three together must be above by their noise, or
+    all since the lowest value must climb by a trend that is beyond it.
     """
     validation, training = run.series(VAL_LOSS), run.series(LOSS)
     if len(validation) <= LASTS or not len(training):
@@ -143,20 +147,30 @@ def overfitting(run: DiagnosedRun) -> Iterator[Sign]:
     after = values[lowest + 1 :]
     if len(after) < LASTS:
         return
-    # The second differences of a smooth curve are its noise times sqrt(6).
-    bends = np.abs(np.diff(values[max(0, lowest - 5) :], n=2))
-    wobble = 1.4826 * median(bends) / math.sqrt(6) if len(bends) else 0.0
-    limit = values[lowest] + max(0.005 * values[lowest], 4 * wobble)
-    if not (after[-LASTS:] > limit).all() or after[-1] < median(after[:LASTS]):
+    # The bends of a smooth curve are its noise. It has a kink at its lowest value, and before it a
+    # curvature that a third difference does not see.
+    before = np.diff(values[:lowest], n=3) / math.sqrt(20)
+    bends = np.concatenate([before, np.diff(after, n=2) / math.sqrt(6)])
+    wobble = 1.4826 * median(np.abs(bends))
+    # The lowest value is low by chance too: the trend is that of the evaluations after it.
+    rose, scatter = trend(validation.steps[lowest + 1 :], after)
+    error = max(scatter, wobble * math.sqrt(12 / len(after)))
+    high, first = after[-LASTS:], median(after[:LASTS])
+    above = high.min() > values[lowest] + 5 * wobble and after[-1] >= first
+    if not (above or rose > 4 * error) or median(high) < (1 + RISES_BY) * values[lowest]:
         return
+    rose = median(high) - values[lowest]
     began = int(validation.steps[lowest])
-    at_best = training.until(began).values
-    count = min(len(at_best), len(training) - len(at_best), 100)
-    if not count:
+    since = training.where(training.steps > began)
+    recent = since.values[since.steps > validation.steps[-LASTS - 1]]
+    count = len(since) // 3
+    if not count or not len(recent):
         return
-    rose = median(training.values[-count:]) - median(at_best[-count:])
-    # A training loss that rises too is a divergence.
-    if rose > 1.25 * noise(training.values) * (2 / count) ** 0.5:
+    # A training loss that rises too is a divergence, or a bump.
+    level, error = median(since.values[:count]), 1.25 * noise(since.values)
+    rose_too = median(since.values[-count:]) - level + error * math.sqrt(2 / count)
+    peak = trailing_median(recent, min(9, len(recent))).max() - level - 4 * error / 3
+    if max(rose_too, peak) > rose / 2:
         return
     yield Sign(
         began,

@@ -18,6 +18,7 @@ from lehr.analysis.diagnosis.signs import (
     FiniteCurve,
     Sign,
     centred_median,
+    last_run,
     least_loss,
     median,
     noise,
@@ -30,6 +31,10 @@ SMOOTH = 25
 """A curve is smoothed over a 25th of its points."""
 RISES_BY = 0.05
 """Least rise of the smoothed loss in nats that counts, besides six standard errors."""
+BUMP = 0.2
+"""Share of the lowest loss up to which a rise may be a bump, which recovers."""
+CLIMBS_BY = 0.005
+"""Least share of the loss by which it must climb from the first to the last third of a rise."""
 FIRST_SHARE = 0.02
 """Share of the first loss by which a loss may stay above it, besides four standard deviations."""
 MOST_PERIOD = 16
@@ -89,9 +94,10 @@ def _above_untrained(run: DiagnosedRun) -> Iterator[Sign]:
 def _left_lowest(run: DiagnosedRun) -> Iterator[Sign]:
     """Detect a smoothed loss that has left its lowest value and does not come back.
 
-    Recovery from a spike gets a fifth of the run's length; a loss that rises or stays gets a
-    fortieth. If the length is not known, both get a fifth of the steps so far. The first loss
-    counts as a low value, with a margin, since it is a single point.
+    Recovery from a spike gets a fifth of the run's length; a loss that rises or stays gets 6 %, and
+    a fortieth if it is too high for a bump. If the length is not known, all get a fifth of the
+    steps so far. A smaller rise must be a trend (``_climbs``). The first loss counts as a low
+    value, with a margin, since it is a single point.
     """
     loss = run.after_warmup(LOSS)
     if not len(loss):
@@ -104,20 +110,23 @@ def _left_lowest(run: DiagnosedRun) -> Iterator[Sign]:
     spread = noise(loss.values)
     if least is not None and lowest > least + FIRST_SHARE * abs(least) + 4 * spread:
         lowest = least
-    # 1.25: standard error of a median beside that of a mean.
-    error = 1.25 * spread / math.sqrt(width)
+    # 1.25: standard error of a median beside that of a mean. Neighbours may be alike: then the
+    # windows scatter more than their points tell.
+    error = max(1.25 * spread / math.sqrt(width), noise(smooth[::-width]))
     up = smooth > lowest + RISES_BY + 6 * error
-    first = len(up) if not up[-1] else _began(up)
+    first = last_run(up)
     high = smooth[first:]
     if len(high) < max(LASTS, width // 2):
-        return
-    lasted = int(ends[-1] - ends[first])
-    half = len(high) // 2
-    fell = median(high[:half]) - median(high[half:]) if half else 0.0
-    recovers = fell > max(3 * error, 0.1 * float(high.max() - lowest))
-    patient = recovers or run.total_steps is None
-    if lasted < run.least_steps * (0.2 if patient else 0.025):
-        return
+        first = int(smooth.argmin())
+        if not _climbs(run, loss.where(loss.steps > ends[first])):
+            return
+    else:
+        half, rose = len(high) // 2, float(high.max() - lowest)
+        fell = median(high[:half]) - median(high[half:]) if half else 0.0
+        patient = run.total_steps is None or fell > max(3 * error, 0.1 * rose)
+        share = 0.2 if patient else 0.025 if rose > BUMP * lowest else 0.06
+        if ends[-1] - ends[first] < run.least_steps * share:
+            return
     began = int(ends[first])
     yield Sign(
         began,
@@ -127,6 +136,19 @@ def _left_lowest(run: DiagnosedRun) -> Iterator[Sign]:
         "the learning rate is too high",
         "Zhang et al. 2022 (OPT), arXiv:2205.01068; Wortsman et al. 2023, arXiv:2309.14322",
     )
+
+
+def _climbs(run: DiagnosedRun, since: FiniteCurve) -> bool:
+    """Whether the points since the lowest value climb on, by their trend and in each third."""
+    share = 0.2 if run.total_steps is None else 0.08
+    if len(since) < MIN_POINTS or since.steps[-1] - since.steps[0] < share * run.least_steps:
+        return False
+    low, middle, high = (median(part) for part in np.array_split(since.values, 3))
+    error = 1.25 * noise(since.values) * math.sqrt(12 / len(since))
+    if min(high - middle, middle - low) < 1.5 * error or high - low < CLIMBS_BY * low:
+        return False
+    rose, scatter = robust_trend(since)
+    return rose > 5 * max(scatter, error)
 
 
 @rule("spikes", points=MIN_POINTS, after_warmup=True)
@@ -264,12 +286,6 @@ def _rises_at_its_end(recent: FiniteCurve) -> bool:
 def _is_flat(recent: FiniteCurve) -> bool:
     rose, error = robust_trend(recent)
     return -rose + 2 * error < 0.006 * median(recent.values)
-
-
-def _began(flags: np.ndarray) -> int:
-    """Return where the last uninterrupted stretch of true flags begins."""
-    false = np.flatnonzero(~flags)
-    return int(false[-1]) + 1 if len(false) else 0
 
 
 def _peak(rest: np.ndarray) -> tuple[float, float, float]:
