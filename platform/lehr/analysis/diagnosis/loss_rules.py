@@ -116,16 +116,14 @@ def _left_lowest(run: DiagnosedRun) -> Iterator[Sign]:
     up = smooth > lowest + RISES_BY + 6 * error
     first = last_run(up)
     high = smooth[first:]
-    if len(high) < max(LASTS, width // 2):
+    half, rose = len(high) // 2, float(max(high, default=lowest) - lowest)
+    fell = median(high[:half]) - median(high[half:]) if half else 0.0
+    patient = run.total_steps is None or fell > max(3 * error, 0.1 * rose)
+    share = 0.2 if patient else 0.025 if rose > BUMP * lowest else 0.06
+    lasted = ends[-1] - ends[first] if len(high) >= max(LASTS, width // 2) else 0
+    if lasted < run.least_steps * share:
         first = int(smooth.argmin())
         if not _climbs(run, loss.where(loss.steps > ends[first])):
-            return
-    else:
-        half, rose = len(high) // 2, float(high.max() - lowest)
-        fell = median(high[:half]) - median(high[half:]) if half else 0.0
-        patient = run.total_steps is None or fell > max(3 * error, 0.1 * rose)
-        share = 0.2 if patient else 0.025 if rose > BUMP * lowest else 0.06
-        if ends[-1] - ends[first] < run.least_steps * share:
             return
     began = int(ends[first])
     yield Sign(
