@@ -190,11 +190,6 @@ def test_with_one_seed_the_notes_estimate_the_noise():
     assert not any("is estimated" in note for note in two.notes())
 
 
-def test_a_learning_rate_that_is_not_positive_is_an_error():
-    with pytest.raises(ValueError, match="not positive"):
-        fit_learning_rate([(0.0, 1.0)])
-
-
 def test_two_points_have_a_best_but_no_recommendation():
     fit = fit_learning_rate([(1e-3, 3.0), (2e-3, 2.0)])
     assert (fit.best, fit.recommended, fit.edge) == (2e-3, None, "high")
