@@ -157,7 +157,7 @@ def shares() -> Iterator[Any]:
         )
 
 
-@pytest.mark.parametrize(("method", "path", "which", "texts"), shares())
+@pytest.mark.parametrize(("method", "path", "which", "texts"), list(shares()))
 def test_no_parameter_takes_any_hostile_path(scene, method, path, which, texts):
     asked = requests(scene, method, path, which, texts)
     assert len(asked) >= 50
