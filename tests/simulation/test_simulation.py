@@ -163,7 +163,7 @@ def test_every_invariant_has_a_planted_bug() -> None:
 
 def test_wrong_transition_is_found_after_the_call_that_makes_it() -> None:
     mutation = MUTATIONS["every budget covers another try"]
-    result = simulate(1, mutation=mutation.bug, **mutation.given)
+    result = simulate(2, mutation=mutation.bug, **mutation.given)
     assert [one.invariant for one in result.violations] == ["budget"], explain(result)
     assert result.hours < result.plan.hours  # Not only when everything has come to rest.
 

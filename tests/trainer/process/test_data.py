@@ -20,7 +20,7 @@ PREAMBLE = """
 import json, os, sys, time
 from pathlib import Path
 from lehr_trainer.configs.train import DataConfig, FilesCorpus, ValidationConfig
-from lehr_trainer.data import prepare_dataset, prepare, progress, shards
+from lehr_trainer.data import prepare_dataset, prepare, shards
 
 folder, log = Path(sys.argv[1]), Path(sys.argv[3]).open("w")
 os.dup2(log.fileno(), 1)
