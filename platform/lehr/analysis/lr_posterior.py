@@ -29,6 +29,9 @@ _MOVES = 8
 """Random walks of each curve after a step."""
 _GRID = 150
 """Points of the grid of rates."""
+_DRAWN = 3.0
+"""Doublings from the recommended rate up to which a figure shows the fit: farther away a curve has
+the form of the valley alone, and the fit is not used."""
 _MOST_STEPS = 200
 _ONE_AT_A_TIME = Lock()
 
@@ -56,8 +59,8 @@ class Posterior:
     spread: Array
     """[G]: standard deviation of one trial's loss: of the curve, and around it."""
     drawn: slice
-    """The part of the grid around the recommended rate in which no trial lies outside of the band
-    that should hold 95 % of them; empty where one beside it does."""
+    """The part of the grid that figures show: near the recommended rate or in the 95 % interval,
+    and before the first trial outside of the band that should hold 95 % of them."""
 
     @property
     def risk(self) -> Array:
@@ -170,7 +173,7 @@ def posterior(trials: tuple[RateResult, ...], noise: Noise | None = None) -> Pos
 def _posterior(trials: tuple[RateResult, ...], noise: Noise | None) -> Posterior | None:
     import numpy as np
 
-    from lehr.analysis.lr_valley import LEVEL, Trials, deviations
+    from lehr.analysis.lr_valley import BEST, LEVEL, Trials, deviations
 
     judged = [trial for trial in trials if trial.losses]
     x = np.log2([trial.rate for trial in judged])
@@ -207,11 +210,14 @@ def _posterior(trials: tuple[RateResult, ...], noise: Noise | None) -> Posterior
     centre = grid[above.mean(axis=0).argmin()]
     lowest = max(x[off & (x <= centre)], default=-math.inf)
     highest = min(x[off & (x > centre)], default=math.inf)
-    carried = x[(x > lowest) & (x < highest) & (x >= grid[0]) & (x <= grid[-1])]
-    ends = (
-        np.searchsorted(grid, [carried[0] - 1e-9, carried[-1] + 1e-9]) if len(carried) else [0, 0]
-    )
-    return Posterior(curves, rates, above, mean, spread, slice(*map(int, ends)))
+    carried = x[(x > lowest) & (x < highest)]
+    drawn = slice(0, 0)
+    if len(carried):
+        low, high = np.quantile(curves[:, BEST], (0.025, 0.975))
+        first = max(carried[0], min(centre - _DRAWN, low))
+        last = min(carried[-1], max(centre + _DRAWN, high))
+        drawn = slice(*map(int, np.searchsorted(grid, [first - 1e-9, last + 1e-9])))
+    return Posterior(curves, rates, above, mean, spread, drawn)
 
 
 def _curves(trials: Trials) -> Array | None:

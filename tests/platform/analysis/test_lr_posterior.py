@@ -71,8 +71,8 @@ def test_band_of_the_drawn_fit_holds_trials_as_often_as_it_says(bench: dict[str,
 def test_fit_is_not_drawn_where_a_trial_lies_far_outside_of_it() -> None:
     curves = posterior(trials([*valley()[:-1], 1e3]))
     drawn = curves.rates[curves.drawn]
-    assert drawn[0] == RATES[0]
-    assert drawn[-1] < RATES[-1]
+    assert RATES[0] < drawn[0] < RATES[1]  # Three doublings from the best rate.
+    assert RATES[-2] * 0.95 < drawn[-1] < RATES[-1]
 
 
 def test_height_of_a_curve_follows_its_formula() -> None:
