@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -32,8 +33,7 @@ _SEEDS = 2
 _NARROW = 1.5
 """Factor between two trials below which another rate between them is of little use."""
 
-_STEP = 2.0
-"""Factor to the next rate where only one was tried."""
+_STEP = 2.0  # Factor to the next rate where only one was tried.
 _FAR = 1000.0
 """Factor beyond the rates with a loss that counts, from which any other rate brackets nothing."""
 
@@ -77,7 +77,9 @@ class LrFit:
     next_rates: tuple[float, ...]
     """Learning rates to try: beyond the edge, or where a loss is expected to help most."""
     next_seeds: int = 0
-    """Seeds to add to each rate, where these help more than other rates."""
+    """Seeds to add, where these help more than other rates."""
+    seeded_rates: tuple[float, ...] = ()
+    """The rates to add them to: those in the 95 % interval, and one beside it on each side."""
     cost_after: float | None = None
     """The cost of the recommended rate that is expected after those trials."""
     trials: int = 0
@@ -131,7 +133,8 @@ class LrFit:
             least = _worth(self.curves.cost)
             return f"Nothing more to run: no rate or seed is expected to gain {least:.2g} of loss."
         if self.next_seeds:
-            more = f"To try next: {self.next_seeds} more seeds of each rate"
+            rates = "each rate" if command else _listed(self.seeded_rates)
+            more = f"To try next: {self.next_seeds} more seeds of {rates}"
             more += "" if command else f", by `lehr seeds TRIAL -n {self.next_seeds}` for each"
         else:
             more = to_try(self.next_rates, None).rstrip(".")
@@ -260,25 +263,24 @@ def fit_learning_rate(
         # tried also holds if the best rate lies beyond the edge.
         bound = None if curves is None else curves.bound(edge, 0.95)
         curves = None
+
+    def equal(lr: float) -> bool:
+        seeds = (len(by_rate[lr]), len(by_rate[best]))
+        return noise is not None and within_noise(means[lr] - means[best], noise, seeds)
+
     fit = LrFit(
         best=best,
         best_loss=means[best],
         recommended=None if curves is None else curves.recommended,
-        likely=None if curves is None else _including(curves.interval(0.68), curves.recommended),
-        sure=None if curves is None else _including(curves.interval(0.95), curves.recommended),
+        likely=None if curves is None else curves.interval(0.68),
+        sure=None if curves is None else curves.interval(0.95),
         bound=bound,
         cheap=None if curves is None else curves.cheap(COST),
         curves=curves,
         edge=edge,
         diverged=tuple(lr for lr in sorted(by_rate) if lr not in means),
         noise=None if noise is None else noise.deviation,
-        within_noise=()
-        if noise is None
-        else tuple(
-            lr
-            for lr in rates
-            if within_noise(means[lr] - means[best], noise, (len(by_rate[lr]), len(by_rate[best])))
-        ),
+        within_noise=tuple(filter(equal, rates)),
         next_rates=(),
     )
     if curves is None or fit.sure is None:
@@ -297,22 +299,20 @@ def _with_next(
     falls = {rate: curves.fall([(rate, each)]) for rate in rates}
     order = sorted(falls, key=falls.__getitem__, reverse=True)
     several = tuple(sorted(rate for rate in order[:2] if falls[rate] > falls[order[0]] / 2))
+    ordered, (low, high) = sorted(seeds), fit.sure or (0.0, math.inf)
+    first, last = bisect_left(ordered, low), bisect_right(ordered, high)
+    near = tuple(ordered[max(first - 1, 0) : last + 1])
     choices = [
         (curves.fall([(rate, each) for rate in several]), len(several) * each, several, 0),
-        (curves.fall([(rate, _SEEDS) for rate in seeds]), len(seeds) * _SEEDS, (), _SEEDS),
+        (curves.fall([(rate, _SEEDS) for rate in near]), len(near) * _SEEDS, (), _SEEDS),
     ]
     choices = [choice for choice in choices if choice[0] >= _worth(curves.cost)]
     if not choices:
         return fit
     fall, trials, several, more = max(choices, key=lambda choice: choice[0] / choice[1])
-    return replace(
-        fit, next_rates=several, next_seeds=more, trials=trials, cost_after=curves.cost - fall
-    )
-
-
-def _including(interval: Range, rate: float) -> Range:
-    """Widen an interval to the recommended rate, which other weights choose."""
-    return min(interval[0], rate), max(interval[1], rate)
+    after = curves.cost - fall
+    fit = replace(fit, next_rates=several, next_seeds=more, trials=trials, cost_after=after)
+    return replace(fit, seeded_rates=near if more else ())
 
 
 def _edge(

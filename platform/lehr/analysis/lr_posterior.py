@@ -87,12 +87,14 @@ class Posterior:
         return best
 
     def interval(self, probability: float) -> tuple[float, float]:
-        """Return the central interval that holds the best rate with this probability."""
+        """Return the central interval that holds the best rate with this probability, widened to
+        the recommended one, which is chosen by its cost.
+        """
         import numpy as np
 
         tail = (1 - probability) / 2
         low, high = np.quantile(self.best_rates, (tail, 1 - tail))
-        return float(low), float(high)
+        return min(float(low), self.recommended), max(float(high), self.recommended)
 
     def bound(self, side: Literal["low", "high"], probability: float) -> float:
         """Return the rate beyond which the best one lies with this probability: above it on the
