@@ -44,7 +44,7 @@ class RateResult:
     losses: tuple[float, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Posterior:
     """Curves that agree with the trials."""
 
@@ -138,24 +138,30 @@ class Posterior:
         Args:
             tried: pairs of a rate and its number of new seeds.
         """
-        import numpy as np
+        # A page asks for the same fit several times.
+        return _fall(self, tuple(tried))
 
-        from lehr.analysis.lr_valley import LEVEL, deviations
 
-        if not tried:
-            return 0.0
-        draw = np.random.default_rng(0)
-        above, noise, misfit = deviations(np.log2([rate for rate, _ in tried]), self.curves)
-        spread = np.sqrt(noise**2 / [seeds for _, seeds in tried] + misfit**2)
-        middle = self.curves[:, LEVEL, None] + above
-        now, falls = self.risk.argmin(), []
-        for true in range(0, len(middle), 3):
-            losses = middle[true] + spread[true] * draw.standard_normal(len(tried))
-            logs = -(((losses - middle) / spread) ** 2 / 2 + np.log(spread)).sum(axis=1)
-            logs[true] = -np.inf  # Its own trials would explain it too well.
-            risk = np.exp(logs - logs.max()) @ self.excess
-            falls.append(self.excess[true, now] - self.excess[true, risk.argmin()])
-        return float(np.mean(falls))
+@lru_cache(maxsize=1024)
+def _fall(posterior: Posterior, tried: tuple[tuple[float, int], ...]) -> float:
+    import numpy as np
+
+    from lehr.analysis.lr_valley import LEVEL, deviations
+
+    if not tried:
+        return 0.0
+    draw = np.random.default_rng(0)
+    above, noise, misfit = deviations(np.log2([rate for rate, _ in tried]), posterior.curves)
+    spread = np.sqrt(noise**2 / [seeds for _, seeds in tried] + misfit**2)
+    middle = posterior.curves[:, LEVEL, None] + above
+    now, falls = posterior.risk.argmin(), []
+    for true in range(0, len(middle), 3):
+        losses = middle[true] + spread[true] * draw.standard_normal(len(tried))
+        logs = -(((losses - middle) / spread) ** 2 / 2 + np.log(spread)).sum(axis=1)
+        logs[true] = -np.inf  # Its own trials would explain it too well.
+        risk = np.exp(logs - logs.max()) @ posterior.excess
+        falls.append(posterior.excess[true, now] - posterior.excess[true, risk.argmin()])
+    return float(np.mean(falls))
 
 
 def posterior(trials: tuple[RateResult, ...], noise: Noise | None = None) -> Posterior | None:
