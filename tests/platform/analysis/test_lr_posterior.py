@@ -73,6 +73,8 @@ def test_fit_is_not_drawn_where_a_trial_lies_far_outside_of_it() -> None:
     drawn = curves.rates[curves.drawn]
     assert RATES[0] < drawn[0] < RATES[1]  # Three doublings from the best rate.
     assert RATES[-2] * 0.95 < drawn[-1] < RATES[-1]
+    broken = posterior(trials([*valley()[:5], 9.0, 9.0, 9.0]))
+    assert broken.rates[broken.drawn][-1] <= RATES[4]  # Less than three doublings.
 
 
 def test_height_of_a_curve_follows_its_formula() -> None:
