@@ -185,7 +185,7 @@ class LrFit:
         if low == high:
             rate, cost = scientific(self.curves.recommended, 2), self.curves.cost
             known = "The best rate is not known exactly. "
-            return f"{known}With {rate} the loss is expected to end {cost:.2g} higher than with it."
+            return f"{known}With {rate} the loss is expected to end {cost:.2g} above the lowest."
         return f"Any rate from {low} to {high} is expected to cost less than {COST:g} of loss."
 
 

@@ -213,7 +213,7 @@ def test_recommended_rate_that_may_cost_much_says_how_much():
     assert fit.curves.cost >= COST
     assert fit.cost_note() == (
         f"The best rate is not known exactly. With {scientific(fit.recommended, 2)} the loss is "
-        f"expected to end {fit.curves.cost:.2g} higher than with it."
+        f"expected to end {fit.curves.cost:.2g} above the lowest."
     )
     assert fit.cost_note() in fit.notes()
 
