@@ -61,8 +61,9 @@ def test_an_address_without_a_page_has_links_to_those_that_there_are(look: Visit
 
 
 def settle(page: Page) -> None:
-    """Wait until the page has its data and its visible charts are drawn."""
+    """Wait until the page has its data and its figure, and its visible charts are drawn."""
     expect(page.locator("#totals")).to_contain_text("GPUs busy")
+    expect(page.locator("div.figure:empty")).to_have_count(0)
     page.wait_for_function(
         """() => ![...document.querySelectorAll('.plot')].some((plot) => {
           const box = plot.getBoundingClientRect();

@@ -93,8 +93,9 @@ def draw(
     left = 30 + _LETTER * max(widest, 8 if strip else 4)
     frame = _Frame(left, values_top, width - _RIGHT, height - _BOTTOM, top)
     x = _scale(figure.x, _x_values(figure), frame.left, frame.right)
+    role = "group" if links else "img"  # What is within an image cannot be reached by keys.
     parts = [
-        f'<svg class="figure" role="img" viewBox="0 0 {width} {height}">',
+        f'<svg class="figure" role="{role}" viewBox="0 0 {width} {height}">',
         f"<title>{escape(title)}</title>",
     ]
     if x is None or (y is None and not strip):
