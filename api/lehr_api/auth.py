@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 API = "/api/v1"
 NODE_PATHS = frozenset({f"{API}/cluster/join", f"{API}/cluster/leave"})
-"""Paths that a machine's token opens (``lehr.node_tokens``). A person's token opens them, too."""
+"""Paths that a machine's token opens, and a person's, too (``lehr.node_tokens``)."""
 OPEN_PATHS = frozenset({f"{API}/health", "/login"})
 OPEN_PREFIXES = ("/static/",)
 """Paths that answer without a token. A test walks all routes and compares them with this list."""

@@ -9,12 +9,9 @@ import math
 import signal
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lehr.names import is_rate
-
-if TYPE_CHECKING:
-    from lehr.schemas.runs import CostView
 
 NOTHING = "—"
 _BARS = "▁▂▃▄▅▆▇█"
@@ -167,25 +164,7 @@ def sparkline(values: Sequence[float], width: int = 8, *, unicode: bool = True) 
     return "".join(letters)
 
 
-def cost(view: CostView | None) -> str:
-    """Return what was used and what was planned; empty before the first attempt."""
-    if view is None:
-        return ""
-    text = gpu_hours(view.gpu_hours)
-    if view.dollars is not None:
-        text += f", {_dollars(view.dollars)}"
-    if view.dollars_per_gpu_hour is not None:
-        text += f" at ${view.dollars_per_gpu_hour:.2f} a GPU-hour ({view.gpu})"
-    if view.planned_gpu_hours is not None:
-        text += f"; planned {gpu_hours(view.planned_gpu_hours)}"
-        if view.planned_dollars is not None:
-            text += f", {_dollars(view.planned_dollars)}"
-        if view.planned_basis is not None:
-            text += f" {view.planned_basis}"
-    return text
-
-
-def _dollars(value: float) -> str:
+def dollars(value: float) -> str:
     return f"${value:,.2f}" if value >= 0.01 else "under $0.01"
 
 

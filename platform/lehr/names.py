@@ -1,4 +1,4 @@
-"""What parameters and metrics are by their names: seeds, rates, the better direction."""
+"""What names mean: seeds, rates, the better direction of a metric, the type of a GPU."""
 
 from __future__ import annotations
 
@@ -85,3 +85,29 @@ def goal_of(metric: str) -> Goal | None:
         if _HIGHER_IS_BETTER.search(words):
             return "maximize"
     return None
+
+
+_GPU_WORD = re.compile(r"[a-z0-9]+")
+
+
+def gpu_words(name: str) -> list[str]:
+    return _GPU_WORD.findall(name.lower())
+
+
+def is_type(gpu_name: str, wanted: str | None) -> bool:
+    """Return whether a GPU is of the given type: A100 is a word of "NVIDIA A100-SXM4-80GB".
+
+    Several words are allowed ("A100 80GB"), and spaces do not matter (RTX4090 is "GeForce RTX
+    4090"). A part of a word never matches, or H100 would match an H1000.
+    """
+    if wanted is None:
+        return True
+    have, want = gpu_words(gpu_name), gpu_words(wanted)
+    if set(want) <= set(have):
+        return True
+    joined = "".join(want)
+    return any(
+        "".join(have[start:stop]) == joined
+        for start in range(len(have))
+        for stop in range(start + 1, len(have) + 1)
+    )

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lehr.errors import InternalError, NotFound, UserError, nearest
-from lehr.schemas.admin import SecretView
 from lehr.specs.run import SECRET_NAME
 from lehr_trainer.files import write_atomically
 
@@ -21,6 +21,17 @@ if TYPE_CHECKING:
 FILE = "secrets.json"
 MOST_BYTES = 32_768
 """A longer value does not fit in an environment beside others."""
+
+
+@dataclass(frozen=True)
+class Secret:
+    """What may be shown of a secret."""
+
+    name: str
+    changed_at: float
+    """Seconds since the epoch."""
+    changed_by: str
+    """Name of the token that set it."""
 
 
 class SecretStore:
@@ -34,11 +45,11 @@ class SecretStore:
         self._path = home / FILE
         self._guard = threading.Lock()
 
-    def all(self) -> list[SecretView]:
+    def all(self) -> list[Secret]:
         """Return the secrets by name, without their values."""
         return [_view(name, entry) for name, entry in sorted(self._read().items())]
 
-    def set(self, name: str, value: str, *, by: str, at: float) -> SecretView:
+    def set(self, name: str, value: str, *, by: str, at: float) -> Secret:
         """Set the value of a secret, old or new. Attempts that start from now on get it.
 
         Args:
@@ -67,7 +78,7 @@ class SecretStore:
             self._write({**self._read(), name: entry})
         return _view(name, entry)
 
-    def remove(self, name: str) -> SecretView:
+    def remove(self, name: str) -> Secret:
         """Remove a secret.
 
         Raises:
@@ -116,9 +127,9 @@ class SecretStore:
         write_atomically(self._path, json.dumps({"version": 1, "secrets": found}), mode=0o600)
 
 
-def _view(name: str, entry: Mapping[str, Any]) -> SecretView:
+def _view(name: str, entry: Mapping[str, Any]) -> Secret:
     changed_at, changed_by = float(entry["changed_at"]), str(entry["changed_by"])
-    return SecretView(name=name, changed_at=changed_at, changed_by=changed_by)
+    return Secret(name=name, changed_at=changed_at, changed_by=changed_by)
 
 
 def unknown(name: str, known: Mapping[str, Any]) -> NotFound:

@@ -172,20 +172,23 @@ def remove_quota(project: Project, services: ServicesDep) -> QuotaView:
 @router.get("/secrets", dependencies=_ALL, responses=problem_responses())
 def list_secrets(services: ServicesDep) -> SecretsView:
     """Return the secrets by name, never their values."""
-    return SecretsView(secrets=SecretStore(services.home).all())
+    secrets = SecretStore(services.home).all()
+    return SecretsView.model_validate({"secrets": secrets}, from_attributes=True)
 
 
 @router.put("/secrets/{name}", dependencies=_ADMIN, responses=problem_responses(422))
 def set_secret(name: SecretName, body: SecretRequest, services: ServicesDep) -> SecretView:
     """Set a secret, old or new. No answer ever has its value."""
     value, now = body.value.get_secret_value(), services.store.clock()
-    return SecretStore(services.home).set(name, value, by=actor.current(), at=now)
+    secret = SecretStore(services.home).set(name, value, by=actor.current(), at=now)
+    return SecretView.model_validate(secret, from_attributes=True)
 
 
 @router.delete("/secrets/{name}", dependencies=_ADMIN, responses=problem_responses(404))
 def remove_secret(name: SecretName, services: ServicesDep) -> SecretView:
     """Remove a secret. A run that names it fails with the reason if it starts later."""
-    return SecretStore(services.home).remove(name)
+    secret = SecretStore(services.home).remove(name)
+    return SecretView.model_validate(secret, from_attributes=True)
 
 
 @router.get("/webhooks", dependencies=_ALL, responses=problem_responses())

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from lehr.analysis.curve import Curve
 from lehr.formats import listed
+from lehr.schemas.comparisons import BatchesVerdict
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 DIGEST = "data/digest"
 EPOCH = "data/epoch"
-BatchesVerdict = Literal["same", "different", "unknown"]
-
 PASSES_SOURCE = "Muennighoff et al. 2023, arXiv:2305.16264"
 _GOOD_PASSES = 4
 _ROUNDING = 1e-6

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 from lehr.formats import listed
-
-HeldOutVerdict = Literal["same", "different", "unknown"]
+from lehr.schemas.comparisons import HeldOutVerdict
 
 _SHOWN = 8
 """Characters of a digest that a sentence shows."""

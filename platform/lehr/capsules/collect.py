@@ -18,8 +18,8 @@ from lehr.capsules.script_files import script_files
 from lehr.capsules.secret_files import likely_secret
 from lehr.errors import SpecError, SpecProblem, nearest
 from lehr.node.environments import LOCK_FILE, needed
-from lehr.node.runs_folder import MARKER
 from lehr.specs.code import Code, compiled, from_root
+from lehr_trainer.contract import layout
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -32,7 +32,7 @@ NEVER = (
     *(".DS_Store", "wandb/", ".lehr/"),
 )
 """Left out of every project, as if .gitignore had these lines."""
-_MARKS = ("lehr.db", MARKER)
+_MARKS = ("lehr.db", layout.RUNS_MARKER)
 """Files of a home of Lehr, and of a folder of runs: neither is ever part of a project."""
 _OTHER_FILE = re.compile(r"\s*(-r|-c|-e|--requirement|--constraint|--editable|\.{0,2}/|file:)")
 _SHOWN = 5

@@ -97,7 +97,7 @@ def _print_sweep(sweep: Sweep) -> None:
         parts = (f"{n} {formats.share(s)}" for n, s in zip(names, shares.values(), strict=True))
         out.print(f"  importance: {', '.join(parts)}", markup=False)
     if view.cost is not None:
-        out.print(f"  {formats.cost(view.cost)}", markup=False)
+        out.print(f"  {view.cost.text}", markup=False)
     out.print(f"  {sweep.url}", style="dim")
 
 
@@ -122,7 +122,7 @@ def _print_rollout(rollout: Rollout) -> None:
     for note in view.notes:
         out.print(f"  {note}", markup=False)
     if view.cost is not None:
-        out.print(f"  {formats.cost(view.cost)}", markup=False)
+        out.print(f"  {view.cost.text}", markup=False)
     out.print(f"  {rollout.url}", style="dim")
 
 
@@ -234,7 +234,7 @@ def _facts(view: RunDetail) -> list[tuple[str, str]]:
         ("peak memory", formats.size(latest.get("memory/peak_bytes"))),
         ("last memory", "" if "memory/peak_bytes" in latest else formats.size(rss)),
         ("attempts", str(view.attempt)),
-        ("cost", formats.cost(view.cost)),
+        ("cost", view.cost.text if view.cost else ""),
         ("W&B", mirror_text(view.wandb)),
         ("submitted", f"{formats.ago(view.created_at)} by {view.submitted_by}"),
         ("commit", f"{commit}{' + changes' if git.get('dirty') else ''}" if commit else ""),

@@ -22,8 +22,9 @@ from lehr.analysis.plan import (
 )
 from lehr.analysis.plan_kind import SIZES, differences, traits
 from lehr.analysis.plan_time import Measured
-from lehr.control.resources import cpu_places, is_type
+from lehr.control.resources import cpu_places
 from lehr.errors import LehrError, PlanRefused
+from lehr.names import is_type
 from lehr.specs import RunSpec, SweepSpec, expand, stages
 from lehr_trainer.planning.hardware import find_gpu
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from lehr.names import is_type
 from lehr_trainer.planning.hardware import GPUS
 
 CPUS_A_RUN = 16
 """A run without GPUs uses at most as many threads (``Agent.threads``)."""
-_WORD = re.compile(r"[a-z0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,29 +97,6 @@ def count(number: int, noun: str) -> str:
 def cpu_places(cpus: int | None) -> int:
     """Return how many runs without GPUs a node with so many CPUs trains at once."""
     return max(1, (cpus or 1) // CPUS_A_RUN)
-
-
-def words(name: str) -> list[str]:
-    return _WORD.findall(name.lower())
-
-
-def is_type(gpu_name: str, wanted: str | None) -> bool:
-    """Return whether a GPU is of the given type: A100 is a word of "NVIDIA A100-SXM4-80GB".
-
-    Several words are allowed ("A100 80GB"), and spaces do not matter (RTX4090 is "GeForce RTX
-    4090"). A part of a word never matches, or H100 would match an H1000.
-    """
-    if wanted is None:
-        return True
-    have, want = words(gpu_name), words(wanted)
-    if set(want) <= set(have):
-        return True
-    joined = "".join(want)
-    return any(
-        "".join(have[start:stop]) == joined
-        for start in range(len(have))
-        for stop in range(start + 1, len(have) + 1)
-    )
 
 
 def matching(node: Node, need: Need) -> tuple[int, ...]:

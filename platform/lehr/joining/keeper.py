@@ -1,7 +1,7 @@
 """The keeper: runs this machine's Ray node, and joins again when it ends or the head is another.
 
-``python -P -m lehr.joining.keeper HOME``, as a daemon or a systemd service. When it ends, it ends
-the Ray node; trainings continue, and are adopted when the machine joins again.
+``python -P -m lehr.joining.keeper HOME``, as a daemon or a systemd service. When it ends, it
+ends the Ray node; trainings continue, and are adopted when the machine joins again.
 """
 
 from __future__ import annotations

@@ -18,7 +18,6 @@ from typing import Any
 
 from lehr_trainer.contract import layout
 
-MARKER = ".lehr-folder"
 PATIENCE_S = 10.0
 """A network file system that hangs must not hang the agent."""
 UNMARKED = ""
@@ -59,7 +58,7 @@ def _patiently(read: Callable[[Path], str], folder: Path, patience_s: float) -> 
 
 def _read_or_none_yet(folder: Path) -> str:
     try:
-        return _read(folder / MARKER)
+        return _read(folder / layout.RUNS_MARKER)
     except FileNotFoundError:
         existing = folder
         while not existing.exists():
@@ -70,12 +69,12 @@ def _read_or_none_yet(folder: Path) -> str:
 
 
 def _read_or_draw(folder: Path) -> str:
-    marker = folder / MARKER
+    marker = folder / layout.RUNS_MARKER
     try:
         return _read(marker)
     except FileNotFoundError:
         folder.mkdir(parents=True, exist_ok=True)
-    draft = folder / f"{MARKER}.{secrets.token_hex(8)}"
+    draft = folder / f"{layout.RUNS_MARKER}.{secrets.token_hex(8)}"
     with draft.open("xb") as file:
         file.write(secrets.token_hex(16).encode() + b"\n")
         file.flush()

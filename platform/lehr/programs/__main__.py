@@ -1,4 +1,4 @@
-"""``python -m lehr.programs ATTEMPT_DIR``: supervise the program of an attempt, as one rank."""
+"""``python -m lehr.programs ATTEMPT_DIR``: supervise an attempt's program, as one rank."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def _spread(count: int, most: int) -> list[int]:
 
 def cost(view: CostView | None) -> list[tuple[str, str]]:
     """Return the cost as a fact; none before the first attempt."""
-    return [("cost", formats.cost(view))] if view is not None else []
+    return [("cost", view.text)] if view is not None else []
 
 
 def config(spec: Mapping[str, Any], *, besides: Iterable[str] = ()) -> Section:

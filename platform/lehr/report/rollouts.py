@@ -83,7 +83,7 @@ def _stages(stages: Sequence[StageView]) -> Table:
 
 
 def _cost(cost: CostView | None) -> str:
-    return formats.NOTHING if cost is None else formats.cost(cost)
+    return formats.NOTHING if cost is None else cost.text
 
 
 def _gates(stages: Sequence[StageView]) -> Table:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from lehr.analysis.batches import BatchesVerdict
-from lehr.analysis.held_out import HeldOutVerdict
 from lehr.names import Goal
 from lehr.schemas.base import Measured, View
+
+BatchesVerdict = Literal["same", "different", "unknown"]
+"""Whether runs trained on the same batches."""
+HeldOutVerdict = Literal["same", "different", "unknown"]
+"""Whether runs were evaluated on the same held-out set."""
 
 
 class DifferenceView(View):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from lehr import formats
 from lehr.schemas.base import Measured, View
 from lehr.schemas.streams import AlertView
 
@@ -36,6 +37,22 @@ class CostView(View):
     """How the planned GPU-hours were obtained, e.g. `at 42 % MFU (published runs on H100 reach 35
     to 44 %)`. Runs measured here are not used. Recomputation is added. Null if none are planned.
     """
+
+    @property
+    def text(self) -> str:
+        """What was used and what was planned, as one line."""
+        text = formats.gpu_hours(self.gpu_hours)
+        if self.dollars is not None:
+            text += f", {formats.dollars(self.dollars)}"
+        if self.dollars_per_gpu_hour is not None:
+            text += f" at ${self.dollars_per_gpu_hour:.2f} a GPU-hour ({self.gpu})"
+        if self.planned_gpu_hours is not None:
+            text += f"; planned {formats.gpu_hours(self.planned_gpu_hours)}"
+            if self.planned_dollars is not None:
+                text += f", {formats.dollars(self.planned_dollars)}"
+            if self.planned_basis is not None:
+                text += f" {self.planned_basis}"
+        return text
 
 
 SubmissionKind = Literal["run", "sweep", "rollout"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from lehr.analysis.held_out import HeldOutVerdict
 from lehr.schemas.base import Measured, View
+from lehr.schemas.comparisons import HeldOutVerdict
 from lehr.schemas.runs import CostView, RunView
 
 

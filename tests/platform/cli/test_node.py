@@ -11,13 +11,13 @@ import pytest
 from lehr import home, node_tokens
 from lehr.cluster.ray_head import RayAccess
 from lehr.joining import record
-from lehr.node.runs_folder import MARKER
 from lehr.node.stop import End, StoppedTrainings
 from lehr.schemas.cluster import ClusterView
 from lehr_api.routes import cluster as routes
 from lehr_testing.api import TOKEN, FakeDispatcher, served
 from lehr_testing.cli import call
 from lehr_testing.server import free_port
+from lehr_trainer.contract.layout import RUNS_MARKER
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def test_check_changes_nothing_on_the_machine(lehr, server, tmp_path, monkeypatc
         assert "127.0.0.1:1 cannot be reached" in shown
         assert "this machine's own" in shown
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
-    assert not (of_server / MARKER).exists()
+    assert not (of_server / RUNS_MARKER).exists()
     assert asked == [True, True]
 
 

@@ -13,7 +13,7 @@ from lehr.cluster.ray_process import RayProcess
 from lehr.errors import Conflict, RayStarting, UserError
 from lehr.joining import machine, record
 from lehr.node import procfs
-from lehr.node.runs_folder import MARKER
+from lehr_trainer.contract.layout import RUNS_MARKER
 
 
 class StartingServer:
@@ -80,7 +80,7 @@ def test_machine_in_the_cluster_may_join_again_and_reach_its_server_otherwise(
 
 def test_folder_of_runs_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     machine.make_runs_folder(replace(BEFORE, runs_dir=str(tmp_path / "runs")))
-    assert (tmp_path / "runs" / MARKER).exists()
+    assert (tmp_path / "runs" / RUNS_MARKER).exists()
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"file/runs, cannot be read and written"):
         machine.make_runs_folder(replace(BEFORE, runs_dir=str(tmp_path / "file" / "runs")))

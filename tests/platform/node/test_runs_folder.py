@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from lehr.node.agent import Agent
-from lehr.node.runs_folder import MARKER, UNMARKED, folder_id, known_id
+from lehr.node.runs_folder import UNMARKED, folder_id, known_id
+from lehr_trainer.contract.layout import RUNS_MARKER
 
 
 def test_folder_keeps_its_identity_by_whatever_path_it_is_seen(tmp_path):
@@ -14,7 +15,7 @@ def test_folder_keeps_its_identity_by_whatever_path_it_is_seen(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "a")
     assert folder_id(tmp_path / "link" / "runs") == first
     assert folder_id(tmp_path / "b" / "runs") not in {None, first}
-    assert [path.name for path in (tmp_path / "a" / "runs").iterdir()] == [MARKER]
+    assert [path.name for path in (tmp_path / "a" / "runs").iterdir()] == [RUNS_MARKER]
     agent = Agent("n1", 1, str(tmp_path / "node"))
     assert agent.runs_folder(str(tmp_path / "a" / "runs")) == first
 
@@ -30,16 +31,16 @@ def test_folder_that_cannot_be_used_has_no_identity(tmp_path):
     }.items():
         folder = tmp_path / name
         folder.mkdir()
-        made(folder / MARKER)
+        made(folder / RUNS_MARKER)
         assert folder_id(folder) is None
         assert known_id(folder) is None
 
 
 def test_folder_that_hangs_has_no_identity(tmp_path):
-    os.mkfifo(tmp_path / MARKER)  # Opening it for reading waits for a writer.
+    os.mkfifo(tmp_path / RUNS_MARKER)  # Opening it for reading waits for a writer.
     assert folder_id(tmp_path, patience_s=0.05) is None
     assert known_id(tmp_path, patience_s=0.05) is None
-    os.close(os.open(tmp_path / MARKER, os.O_RDWR))
+    os.close(os.open(tmp_path / RUNS_MARKER, os.O_RDWR))
 
 
 def test_look_at_a_folder_changes_nothing(tmp_path):

@@ -21,6 +21,8 @@ import os
 import re
 from pathlib import Path
 
+RUNS_MARKER = ".lehr-folder"
+"""File in the folder of runs; it identifies the folder to all nodes that share it."""
 CONFIG = "config.yaml"
 EVENTS = "events.jsonl"
 ORDERS = "orders.json"
