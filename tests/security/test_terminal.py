@@ -34,7 +34,7 @@ OTHERS = (
     "code diff {run} {other}",
     "queue",
     "status",
-    "cluster ls",
+    "node ls",
     "admin quota ls",
     "admin token ls",
     "admin webhook ls",

@@ -12,7 +12,7 @@ import typer
 
 from lehr import formats
 from lehr.cli.connect import connect
-from lehr.cli.output import JsonOption, console, escaped, print_json, print_result, table
+from lehr.cli.output import JsonOption, console, escaped, minute, print_json, print_result, table
 from lehr.errors import UserError
 from lehr.schemas.admin import AuditEntry, CreatedToken, TokenView
 
@@ -93,9 +93,9 @@ def list_tokens(as_json: JsonOption = False) -> None:
     """List the named tokens, without their values. JSON: {tokens: [TokenView]}."""
 
     def cells(token: TokenView) -> list[str]:
-        ends = "never" if token.expires_at is None else _day(token.expires_at)
+        ends = "never" if token.expires_at is None else minute(token.expires_at)
         budget = "" if token.gpu_hours is None else formats.gpu_hours(token.gpu_hours)
-        return [token.name, token.role, token.state, _day(token.created_at), ends, budget]
+        return [token.name, token.role, token.state, minute(token.created_at), ends, budget]
 
     columns = {"tokens": ("name", "role", "state", "created", "expires", "budget")}
     empty = "There is no named token. Create one: lehr admin token create NAME --role viewer"
@@ -343,7 +343,7 @@ def _print(made: CreatedToken, server: str, *, as_json: bool) -> None:
         print_json({"token": made})
         return
     out = console()
-    ends = "It never expires." if made.expires_at is None else f"Until {_day(made.expires_at)}."
+    ends = "It never expires." if made.expires_at is None else f"Until {minute(made.expires_at)}."
     out.print(f"{made.name} is a {made.role}. {ends} The token is shown only now:")
     out.print(f"export LEHR_SERVER={server} LEHR_TOKEN={made.token}", soft_wrap=True, markup=False)
 
@@ -375,10 +375,6 @@ def _print_rows(
         for item in items:
             rows.add_row(*map(escaped, cells(item)))
         console().print(rows)
-
-
-def _day(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
 
 
 def seconds(text: str, option: str) -> float:

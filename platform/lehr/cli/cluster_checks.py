@@ -76,7 +76,7 @@ def _node(node: NodeView, *, up: bool) -> Iterator[Check]:
             yield Check(node.name, "note", f"{why} ({address})", _ON_IT)
         return
     if node.excluded is not None:
-        fix = f"lehr cluster readmit {node.name}"
+        fix = f"lehr node readmit {node.name}"
         yield Check(node.name, "note", f"excluded: {node.excluded}", fix)
     found = [] if node.clock_offset_s is None else [clock(node.clock_offset_s)]
     found += [

@@ -56,7 +56,6 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "seeds": ("fork", "Repeat a run with other seeds, to measure the noise"),
         "fork": ("fork", "Start a new run from a checkpoint of another, with changes"),
         "mcp": ("mcp", "Let agents use Lehr, within a budget"),
-        "wandb": ("wandb", "Mirror a run or sweep to Weights & Biases"),
         "note": ("labels", "Show or replace the note of a run, sweep or rollout"),
         "tag": ("labels", "Add or remove tags of a run or sweep"),
         "archive": ("run_actions", "Hide an ended run, sweep or rollout, or show it again"),
@@ -68,12 +67,16 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "bench": ("bench", "Measure training steps on this machine"),
     },
     "Maintain": {
-        "cluster": ("cluster", "List nodes, set their end, exclude or readmit them"),
-        "node": ("node", "Join this machine to a server's cluster, or leave it"),
+        "node": ("node", "List, add, exclude and readmit nodes; join or leave a cluster"),
         "admin": ("admin", "Manage tokens, quotas, secrets, webhooks; list who did what"),
         "db": ("db", "Check, back up, restore, rebuild and upgrade the databases"),
     },
 }
+REPLACED = {
+    "cluster": "lehr node",
+    "wandb": "tracking.wandb in the spec, or Run.mirror() in Python",
+}
+"""By verbs that went, what does the same."""
 MODULES = {name: module for group in COMMANDS.values() for name, (module, _) in group.items()}
 
 
@@ -97,11 +100,11 @@ class LazyGroup(TyperGroup):
             parents = [name for name in MODULES if args[0] in self._commands_of(ctx, name)]
             names = [f"{parent} {args[0]}" for parent in parents]
             near = " or lehr ".join(names) or nearest(args[0], MODULES)
+            hint = f"Did you mean lehr {near}?   " if near else ""
+            if args[0] in REPLACED:
+                hint = f"Use {REPLACED[args[0]]}.   "
             raise UserError(
-                f"lehr has no command {args[0]!r}.",
-                hint=f"Did you mean lehr {near}?   All of them: lehr --help"
-                if near
-                else "All of them: lehr --help",
+                f"lehr has no command {args[0]!r}.", hint=f"{hint}All of them: lehr --help"
             )
         return super().resolve_command(ctx, args)
 

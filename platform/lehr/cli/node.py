@@ -1,33 +1,106 @@
-"""``lehr node``: join this machine to a server's cluster, and leave it."""
+"""``lehr node``: the nodes of a cluster, and this machine as one of them."""
 
 from __future__ import annotations
 
-import os
+import shlex
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
-from lehr import home
-from lehr.cli import check_list
-from lehr.cli.cluster import moment
-from lehr.cli.join_command import TOKEN_VARIABLE, join_command
-from lehr.cli.output import JsonOption, console, escaped, notes, print_json, warn
+from lehr import home, node_tokens
+from lehr.cli.connect import connect
+from lehr.cli.join import TOKEN_VARIABLE, join, moment
+from lehr.cli.output import (
+    JsonOption,
+    console,
+    escaped,
+    minute,
+    notes,
+    print_json,
+    print_result,
+    table,
+    warn,
+)
 from lehr.errors import Conflict, LehrError, UserError
-
-if TYPE_CHECKING:
-    from lehr.joining.record import JoinRecord
 
 app = typer.Typer(rich_markup_mode=None)
 group = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
-    help="Join this machine to a server's cluster, or leave it.",
+    help="List the nodes of a cluster, set their end, add, exclude or readmit them.",
 )
 app.add_typer(group, name="node")
-JOIN_S = 180.0
-GONE_S = 60.0
-"""Seconds in which a server learns that a Ray node has ended, also without a word from it."""
+
+NodeArgument = Annotated[
+    str, typer.Argument(metavar="NODE", help="Name of the node, as lehr status shows it.")
+]
+
+
+@group.command("ls")
+def ls(as_json: JsonOption = False) -> None:
+    """List nodes and their GPUs, and which are in use. JSON: ClusterView."""
+    view = connect().cluster()
+    if as_json:
+        print_json(view)
+        return
+    rows = table("node", "GPUs", "busy", "state", right=("GPUs", "busy"))
+    for node in view.nodes:
+        busy = sum(gpu.busy for gpu in node.gpus)
+        state = escaped(node.no_runs or "in use")
+        if node.until is not None and node.ending is None:
+            state += f", available until {minute(node.until)}"
+        rows.add_row(escaped(node.name), str(len(node.gpus)), str(busy), state)
+    console().print(rows)
+
+
+@group.command("exclude")
+def exclude(
+    node: NodeArgument,
+    reason: Annotated[str, typer.Option("--reason", help="Reason to show beside the node.")] = (
+        "by the user"
+    ),
+    as_json: JsonOption = False,
+) -> None:
+    """Place no new runs on a node. Its running runs continue. JSON: ClusterView."""
+    view = connect().exclude_node(node, reason)
+    print_result(
+        view,
+        f"{escaped(node)} is excluded: no new runs. Its running runs continue.",
+        as_json=as_json,
+    )
+
+
+@group.command("readmit")
+def readmit(node: NodeArgument, as_json: JsonOption = False) -> None:
+    """Place runs on a node again, and clear its failure count. JSON: ClusterView."""
+    view = connect().readmit_node(node)
+    print_result(view, f"{escaped(node)} is readmitted: it can get new runs.", as_json=as_json)
+
+
+@group.command("until")
+def until(
+    node: NodeArgument,
+    end: Annotated[
+        str,
+        typer.Argument(
+            metavar="TIME",
+            help="Local time, e.g. 2026-12-01T18:00; may have a UTC offset. A dash (-): no end.",
+        ),
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Set until when a node is available, as a rented one is. JSON: ClusterView.
+
+    Five minutes before, its trainings save, are queued again, and resume on other nodes. No run
+    starts on it that would lose work.
+    """
+    at = None if end == "-" else moment(end, "TIME")
+    view = connect().set_node_until(node, at)
+    text = "has no end" if at is None else f"is available until {minute(at)}"
+    print_result(view, f"{escaped(node)} {text}.", as_json=as_json)
 
 
 @group.command("token")
@@ -39,164 +112,44 @@ def token(as_json: JsonOption = False) -> None:
 
     JSON: {command, expires_at, ca_file}; ca_file: the file to copy, or null.
     """
-    made = join_command(home.home())
+    where = home.home()
+    info, secret = home.read_server(where), home.read_token(where)
+    if info is None or secret is None:
+        raise LehrError(
+            f"no Lehr server is running for {where}.", hint="Run this on the server's machine."
+        )
+    if home.is_loopback(urlsplit(info.url).hostname or ""):
+        raise Conflict(
+            f"other machines cannot reach this server: its URL is {info.url}.",
+            hint="lehr down, then lehr up --host 0.0.0.0 --public-url http://ADDRESS:5347 (docs/"
+            "cluster.md)",
+        )
+    expires_at = time.time() + node_tokens.JOIN_LIFETIME_S
+    # Not an argument: `ps` shows those to every user of the machine.
+    value = node_tokens.join_token(secret, expires_at)
+    command = f"{TOKEN_VARIABLE}={value} lehr node join {info.url}"
+    if info.ca_file is not None:
+        command += f" --ca {shlex.quote(Path(info.ca_file).name)}"
     if as_json:
-        ca_file = None if made.ca_file is None else str(made.ca_file)
-        print_json({"command": made.text, "expires_at": made.expires_at, "ca_file": ca_file})
+        print_json({"command": command, "expires_at": expires_at, "ca_file": info.ca_file})
         return
-    console().print(made.text, markup=False, soft_wrap=True)
-    if made.about_ca is not None:
-        notes().print(made.about_ca, markup=False, soft_wrap=True)
-
-
-@group.command("join")
-def join(
-    server: Annotated[str, typer.Argument(metavar="URL", help="Public URL of the server.")],
-    name: Annotated[
-        str | None, typer.Option("--name", help="Name of the node. Default: the host's name.")
-    ] = None,
-    gpus: Annotated[
-        int | None,
-        typer.Option(
-            "--gpus",
-            min=1,
-            max=1024,
-            help="Number of GPUs to offer. Default: all. Required on a machine without GPUs: the "
-            "number of logical GPUs.",
-        ),
-    ] = None,
-    runs: Annotated[
-        Path | None,
-        typer.Option(
-            "--runs",
-            help="Folder of runs on this machine: the shared folder, if the cluster has one. "
-            "Default: the server's path if it is shared, else a local folder.",
-        ),
-    ] = None,
-    data: Annotated[
-        Path | None, typer.Option("--data", help="Folder of token shards on this machine.")
-    ] = None,
-    interface: Annotated[
-        str | None,
-        typer.Option(
-            "--interface",
-            help="Network interface for Ray, NCCL and gloo. Default: that of the route to the "
-            "server.",
-        ),
-    ] = None,
-    base_port: Annotated[
-        int | None,
-        typer.Option(
-            "--base-port",
-            min=1024,
-            max=65_000,
-            help="First of 121 ports of Ray, outside the kernel's range of free ports and 20000 to "
-            "29999. Default: 6379.",
-        ),
-    ] = None,
-    ca: Annotated[
-        Path | None,
-        typer.Option(
-            "--ca", envvar="LEHR_CA", help="Certificate authority of the server's TLS, a PEM file."
-        ),
-    ] = None,
-    until: Annotated[
-        str | None,
-        typer.Option(
-            "--until",
-            metavar="TIME",
-            help="Until when the machine is available, e.g. 2026-12-01T18:00. Its trainings move "
-            "on five minutes before. Change it: lehr cluster until.",
-        ),
-    ] = None,
-    foreground: Annotated[
-        bool, typer.Option("--foreground", help="Run in this process, for containers.")
-    ] = False,
-    systemd: Annotated[
-        bool,
-        typer.Option(
-            "--systemd",
-            help="Write a systemd unit instead of starting a process in the background.",
-        ),
-    ] = False,
-    check: Annotated[
-        bool, typer.Option("--check", help="Only check this machine; change nothing.")
-    ] = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Check this machine, and make it a node of a server's cluster. It rejoins after failures.
-
-    The token for joining is read from LEHR_JOIN_TOKEN; `lehr node token` prints it.
-
-    JSON: {node, joined, unit, checks: [{name, status, found, fix}]}.
-    """
-    from lehr.cluster.ray_ports import DEFAULT_BASE, Ports
-    from lehr.joining import daemon, keeper, machine, record
-    from lehr.joining.checks import check_machine
-
-    end = None if until is None else moment(until, "--until")
-    token = os.environ.get(TOKEN_VARIABLE, "").strip()
-    if not token:
-        raise UserError(
-            f"{TOKEN_VARIABLE} is not set: a token is required to join.",
-            hint="On the server's machine, lehr node token prints the command with a token.",
+    console().print(command, markup=False, soft_wrap=True)
+    if info.ca_file is not None:
+        notes().print(
+            f"Before that, copy {info.ca_file} to that machine, into the folder in which you run "
+            "the command.",
+            markup=False,
+            soft_wrap=True,
         )
-    where = home.home() if check else home.ensure_home()
-    home.check_home(where)
-    _refuse_server(where)
-    options = machine.JoinOptions(
-        server,
-        token,
-        name,
-        gpus,
-        _absolute(runs),
-        _absolute(data),
-        interface,
-        base_port,
-        _file(ca),
-        check,
-    )
-    wanted, view, found = machine.prepare(where, options)
-    machine.refuse_changes(where, wanted)
-    found = machine.without_own_ports(where, found)
-    checks = check_machine(found, view, Ports(base_port or DEFAULT_BASE))
-    bad = check_list.bad(checks)
-    unit_path: Path | None = None
-    joined = False
-    if not as_json:
-        check_list.show(checks)
-    if not bad and not check:
-        machine.make_runs_folder(wanted)
-        keeper.ask(wanted, readmit=True, until=end)
-        record.write(where, wanted)
-        if foreground:
-            daemon.run_in_foreground(where)
-        if systemd:
-            unit_path = _write_unit(where, wanted, quiet=as_json)
-        else:
-            with notes().status("Joining"):
-                if daemon.stop(where):
-                    daemon.wait_until_gone(lambda: _is_member(wanted), GONE_S)
-                daemon.start(where)
-                daemon.wait_until_joined(where, lambda: _is_member(wanted), JOIN_S)
-            joined = True
-    if as_json:
-        print_json(
-            {
-                "node": wanted.node,
-                "joined": joined,
-                "unit": None if unit_path is None else str(unit_path),
-                "checks": check_list.as_json(checks),
-            }
+    elif info.url.startswith("https:"):
+        notes().print(
+            "If an authority of your own signed the certificate, copy its certificate to that "
+            "machine, and add: --ca FILE",
+            soft_wrap=True,
         )
-    elif bad:
-        console().print(f"\n{len(bad)} to fix before this machine can join.")
-    elif check:
-        console().print("\nThis machine can join: run the same command without --check.")
-    elif joined:
-        console().print(f"\n{escaped(wanted.node)} has joined {escaped(wanted.server_url)}.")
-    if bad:
-        raise typer.Exit(1)
+
+
+group.command("join")(join)
 
 
 @group.command("leave")
@@ -268,57 +221,6 @@ def _nothing_to_leave(where: Path) -> UserError:
     node = next((path.parent.name for path in home.node_dir(where).glob("*/attempts")), "NODE")
     return Conflict(
         f"{where} is the home of a server, whose machine cannot leave its own cluster.",
-        hint=f"To place no more runs on its GPUs: lehr cluster exclude {node}\n"
+        hint=f"To place no more runs on its GPUs: lehr node exclude {node}\n"
         "  To save its trainings, and to stop the server: lehr down",
     )
-
-
-def _is_member(wanted: JoinRecord) -> bool:
-    """Return whether the server has the node's agent."""
-    from lehr.joining.keeper import ask
-
-    try:
-        return ask(wanted).is_member
-    except LehrError:
-        return False
-
-
-def _write_unit(where: Path, wanted: JoinRecord, *, quiet: bool) -> Path:
-    from lehr.joining import daemon
-    from lehr.joining.unit import unit
-
-    made = unit(
-        daemon.command(where),
-        where=where,
-        node=wanted.node,
-        environment=daemon.environment_of_shell(),
-    )
-    made.path.parent.mkdir(parents=True, exist_ok=True)
-    made.path.write_text(made.text)
-    if not quiet:
-        out = console()
-        out.print(f"\nThe unit is {made.path}. Start it:")
-        for line in made.enable:
-            out.print(f"  {line}", markup=False)
-    return made.path
-
-
-def _refuse_server(where: Path) -> None:
-    from lehr.cli.daemon import running_server
-
-    server = running_server(where)
-    if server is not None:
-        raise Conflict(
-            f"{where} has a running server, {server.url}: its machine is a node already.",
-            hint="To make it a node of another server: lehr down, or another LEHR_HOME.",
-        )
-
-
-def _absolute(path: Path | None) -> Path | None:
-    return None if path is None else path.expanduser().absolute()
-
-
-def _file(path: Path | None) -> Path | None:
-    if path is not None and not path.expanduser().is_file():
-        raise UserError(f"--ca {path}: no such file.")
-    return _absolute(path)

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import cache
@@ -155,6 +156,11 @@ def after_ctrl_c(text: str) -> None:
     """Set what is printed if Ctrl-C ends the command from here on."""
     global goes_on_after_ctrl_c  # noqa: PLW0603 - a process runs one command
     goes_on_after_ctrl_c = text
+
+
+def minute(at: float) -> str:
+    """Format seconds since the epoch as local time."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
 
 
 def state_text(state: str, reason: str | None = None) -> str:

@@ -20,7 +20,6 @@ from lehr.cli.daemon import (
     running_server,
     start,
 )
-from lehr.cli.join_command import join_lines
 from lehr.cli.output import (
     JsonOption,
     after_ctrl_c,
@@ -134,8 +133,8 @@ def up(
         out.print(f"  port       {taken}")
     if started and (shared := cores_shared(options, server.where)):
         out.print(f"  GPUs       {shared}", soft_wrap=True)
-    for line in join_lines(server.where, public_url):
-        out.print(line, markup=False, soft_wrap=True)
+    if not home.is_loopback(urlsplit(server.url).hostname or ""):
+        out.print("  add a node lehr node token prints the command for it")
     lehr = own_name()
     if (held := home.held(server.where)) is not None:
         warn(held)

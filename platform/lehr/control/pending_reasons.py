@@ -102,10 +102,10 @@ def no_usable_node(
         have = "has" if len(left) == 1 else "have"
         parts.append(f"{_names(left)} {have} left: lehr node join on {left[0]}")
     if out:
-        parts.append(f"{_out(out)}: lehr cluster readmit {out[0]}")
+        parts.append(f"{_out(out)}: lehr node readmit {out[0]}")
     if closed:
         parts.append(
-            f"{_names(closed)} {_are(closed)} available for too short a time: lehr cluster until "
+            f"{_names(closed)} {_are(closed)} available for too short a time: lehr node until "
             f"{closed[0]}"
         )
     return f"waits for {need}" + (f" ({'; '.join(parts)})" if parts else "")

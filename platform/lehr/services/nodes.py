@@ -60,5 +60,5 @@ def check_until(context: Context, until: float | None) -> None:
         raise UserError(
             f"until is {until:.0f}; it must be after now ({now:.0f}) and within two years, in "
             "seconds since the epoch.",
-            hint="To place nothing more on a node from now on: lehr cluster exclude NODE",
+            hint="To place nothing more on a node from now on: lehr node exclude NODE",
         )

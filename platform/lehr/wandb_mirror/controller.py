@@ -51,7 +51,7 @@ _OF_ONE_RUN = frozenset(
 
 
 class MirrorController:
-    """Carries out ``tracking.wandb`` and ``lehr wandb mirror``.
+    """Carries out ``tracking.wandb`` and ``Run.mirror()``.
 
     Args:
         store: read only.

@@ -1,4 +1,4 @@
-"""``lehr cluster``with the real API and a real dispatcher: nodes are listed, excluded and readmitted."""
+"""``lehr node`` with the real API and a real dispatcher: nodes are listed, excluded and readmitted."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def lehr(tmp_path, monkeypatch):
         own = {"SERVER": address, "TOKEN": TOKEN, "HOME": str(tmp_path / "x")}
         environment = {f"LEHR_{name}": value for name, value in own.items()}
 
-        def run(*args: str, group: str = "cluster") -> tuple[int, str, str]:
+        def run(*args: str, group: str = "node") -> tuple[int, str, str]:
             done = call(group, *args, cwd=tmp_path, COLUMNS="160", **environment)
             return done.returncode, done.stdout, done.stderr
 

@@ -26,7 +26,7 @@ NOT_HERE = {
     "test_checks_are_listed_and_a_machine_with_a_bad_one_does_not_join",
     "node leave": "tests/platform/cli/test_node.py::test_machine_that_has_not_joined_cannot_leave",
     "node token": "tests/platform/cli/test_node.py::test_token_is_printed_as_a_command_that_works",
-    "cluster until": "tests/platform/cli/test_cluster.py::"
+    "node until": "tests/platform/cli/test_cluster.py::"
     "test_node_is_available_until_a_time_and_has_no_end_again",
     **{
         f"admin {command}": f"{_ADMIN}::{test}"
@@ -78,8 +78,6 @@ NOT_HERE = {
     "note": "tests/api/test_notes.py::test_command_shows_replaces_and_removes_a_note",
     "mcp": "tests/platform/mcp_server/test_server.py::"
     "test_json_shows_the_tools_and_a_token_without_a_budget_may_not_launch",
-    "wandb mirror": "tests/platform/client/test_results.py::"
-    "test_command_requests_a_mirror_of_each_run_of_a_sweep",
     "db backup": f"{_DB}::test_a_backup_taken_while_another_process_writes_restores_clean",
     "db restore": f"{_DB}::test_restore_over_a_home_needs_replace_and_keeps_the_old_files",
     "db rebuild": f"{_DB}::test_rebuild_and_upgrade_with_a_stopped_server",
@@ -109,7 +107,7 @@ LOOKING = {
     "queue": ["queue"],
     "tag-look": ["tag", "one"],
     "checkpoints-ls": ["checkpoints", "ls", "one"],
-    "cluster-ls": ["cluster", "ls"],
+    "node-ls": ["node", "ls"],
     "plan-run": ["plan", "big.yaml", "resources.gpu_type=H100", "train.batch.micro_batch=8"],
     "plan-sweep": ["plan", "new-grid.yaml"],
     "submit-dry-run": ["submit", "new.yaml", "--dry-run"],
@@ -194,8 +192,8 @@ ACTING = {
     ),
     "seeds": (lambda world: world.ended("one"), ["seeds", "one", "--n", "2", "-y"]),
     "checkpoints-rm": (_with_files, ["checkpoints", "rm", "one", "--step", "50", "-y"]),
-    "cluster-exclude": (None, ["cluster", "exclude", "n1", "--reason", "its fans are replaced"]),
-    "cluster-readmit": (None, ["cluster", "readmit", "n1"]),
+    "node-exclude": (None, ["node", "exclude", "n1", "--reason", "its fans are replaced"]),
+    "node-readmit": (None, ["node", "readmit", "n1"]),
     "tag": (lambda world: world.run("one", tags=["omk"]), ["tag", "one", "add", "fp8", "baseline"]),
     "tag-sweep": (a_sweep, ["tag", "grid", "add", "baseline"]),
     "tag-remove": (

@@ -50,7 +50,6 @@ def starts(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     running = RunningServer(home, "http://10.0.0.1:5347", ProcessId(1, "x"), ServerOptions())
     monkeypatch.setattr(server, "bring_up", lambda _: (running, True))
     monkeypatch.setattr(server, "one_time_login", lambda _: "")
-    monkeypatch.setattr(server, "join_lines", lambda *_: [])
 
 
 def printed(*words: str, home: Path, **env: str) -> str:

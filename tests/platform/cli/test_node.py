@@ -19,6 +19,8 @@ from lehr_testing.cli import call
 from lehr_testing.server import free_port
 from lehr_trainer.contract.layout import RUNS_MARKER
 
+TLS = "https://lehr.example:5347"
+
 
 @pytest.fixture
 def lehr(tmp_path):
@@ -42,11 +44,11 @@ def server(tmp_path, monkeypatch):
         yield address
 
 
-def write_home(where, url):
+def write_home(where, url, ca_file=None):
     where.mkdir(mode=0o700)
     (where / "token").write_text(TOKEN)
     (where / "token").chmod(0o600)
-    home.write_server(where, home.ServerInfo(url, 1, "1.0"))
+    home.write_server(where, home.ServerInfo(url, 1, "1.0", ca_file))
 
 
 def test_token_is_printed_as_a_command_that_works(lehr, server, tmp_path):
@@ -62,6 +64,23 @@ def test_token_is_printed_as_a_command_that_works(lehr, server, tmp_path):
     assert found["node"]
     assert not found["joined"]
     assert "a token is required" in lehr("join", server, "--check", LEHR_JOIN_TOKEN="")[2]
+
+
+@pytest.mark.parametrize(
+    ("url", "ca_file", "words", "about"),
+    [
+        (TLS, "/etc/lehr/our ca.pem", [TLS, "--ca", "our ca.pem"], "copy /etc/lehr/our ca.pem to"),
+        (TLS, None, ["join", TLS], "add: --ca FILE"),
+        ("http://lehr.example:5347", None, ["http://lehr.example:5347"], ""),
+    ],
+)
+def test_command_says_what_an_own_authority_needs(lehr, tmp_path, url, ca_file, words, about):
+    write_home(tmp_path / "machine", url, ca_file)
+    _, shown, beside = lehr("token")
+    assert shlex.split(shown)[-len(words) :] == words
+    assert about in beside
+    assert bool(beside) == bool(about)
+    assert json.loads(lehr("token", "--json")[1])["ca_file"] == ca_file
 
 
 def test_checks_are_listed_and_a_machine_with_a_bad_one_does_not_join(lehr, server, tmp_path):
@@ -128,7 +147,7 @@ def test_machine_of_the_server_cannot_leave_and_is_told_what_it_can_do(lehr, tmp
     code, _, error = lehr("leave")
     assert code == 2
     assert "the home of a server" in error
-    assert "lehr cluster exclude alpha" in error
+    assert "lehr node exclude alpha" in error
     assert "lehr down" in error
 
 
@@ -181,7 +200,7 @@ def test_joining_again_waits_until_the_old_node_is_gone(
         happened.append(next(seen))
         return happened[-1]
 
-    monkeypatch.setattr("lehr.cli.node._is_member", is_member)
+    monkeypatch.setattr("lehr.cli.join._is_member", is_member)
     monkeypatch.setattr("lehr.joining.checks.check_machine", lambda *_: [])
     monkeypatch.setattr("lehr.joining.daemon.stop", lambda _: True)
     monkeypatch.setattr("lehr.joining.daemon.start", lambda _: happened.append("started"))

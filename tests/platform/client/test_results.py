@@ -193,14 +193,3 @@ def test_python_client_requests_a_mirror(client, sweep):
     mirror = sweep.best().mirror("offline", project="p", tags=["t"]).detail.wandb
     assert mirror.state == "waiting"
     until(lambda: sweep.best().detail.wandb, within_s=30, what="the request to be shown")
-
-
-def test_command_requests_a_mirror_of_each_run_of_a_sweep(server, client, sweep, tmp_path):
-    pytest.importorskip("wandb")
-    access = {"LEHR_SERVER": server[1], "LEHR_TOKEN": TOKEN}
-    given = ["wandb", "mirror", sweep.id, "--mode", "offline", "--json"]
-    done = cli.call(*given, cwd=tmp_path, **access)
-    assert done.returncode == 0, done.stderr
-    runs = json.loads(done.stdout)["runs"]
-    assert [run["id"] for run in runs] == [run.id for run in sweep.runs()]
-    assert {run["wandb"]["mode"] for run in runs} == {"offline"}

@@ -44,7 +44,7 @@ def test_training_saves_before_the_end_of_its_node_and_resumes_elsewhere(bench):
     bench.tick()
     assert bench.state(run) == ("queued", 1)
     reason = bench.store.runs.get(run).pending_reason
-    assert "node n1 is available for too short a time: lehr cluster until n1" in reason
+    assert "node n1 is available for too short a time: lehr node until n1" in reason
 
     bench.store.nodes.set_until("n1", None)
     bench.tick()

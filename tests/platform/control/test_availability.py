@@ -107,7 +107,7 @@ def test_run_that_cannot_save_starts_only_if_its_limit_ends_it_before():
             assert due_in_s(snapshot) == pytest.approx(1.0, abs=0.01)
     [order] = actions
     assert order.reasons["r1"] == (
-        "waits for 1 GPU (nodes n1, n2 are available for too short a time: lehr cluster until n1)"
+        "waits for 1 GPU (nodes n1, n2 are available for too short a time: lehr node until n1)"
     )
     assert not too_short(coming["n1"], waiting())
     assert without_ending_nodes([waiting()], {}) == [waiting()]

@@ -38,6 +38,6 @@ def test_singular_and_plural_are_used_correctly():
 def test_unusable_nodes_are_named_with_the_remedy():
     assert no_usable_node(Need(1), ["n1", "n2"], ["n5", "n6"]) == (
         "waits for 1 GPU (nodes n1, n2 do not answer; "
-        "nodes n5, n6 are excluded: lehr cluster readmit n5)"
+        "nodes n5, n6 are excluded: lehr node readmit n5)"
     )
     assert no_usable_node(Need(1), [], []) == "waits for 1 GPU"

@@ -112,7 +112,7 @@ def test_an_excluded_node_gets_no_runs_and_reasons_name_readmit():
     out = Node("n1", tuple(Gpu(i, H100) for i in range(8)), excluded=True)
     big = Waiting("big", 1, Need(8))
     assert plan([big], [], [out]).reasons["big"] == (
-        "waits for 8 GPUs (node n1 is excluded: lehr cluster readmit n1)"
+        "waits for 8 GPUs (node n1 is excluded: lehr node readmit n1)"
     )
     both = [node("n0", 8), out]
     assert [s.placement[0].node for s in plan([big], [], both).starts] == ["n0"]
