@@ -62,7 +62,6 @@ def test_the_demo_prints_a_ranked_table_and_reuses_a_running_server(machine):
     output = " ".join(first.stderr.split())
     assert "server http://127.0.0.1:" in output
     assert "already running" not in output
-    assert f"(another program uses {home.DEFAULT_PORT})" in output
     if shutil.which("nvidia-smi") is None:
         assert "cluster 8 x logical GPU (training runs on the CPU)" in output
     assert "corpus Python's standard library: " in output
@@ -96,13 +95,10 @@ def test_the_demo_prints_a_ranked_table_and_reuses_a_running_server(machine):
     if shutil.which("nvidia-smi") is None:
         status = " ".join(machine.cli("status").stdout.split())
         assert "8 GPUs busy (logical GPUs: training runs on the CPU)" in status
-        # The default number may also be requested explicitly.
-        assert "already running" in machine.cli("up", "--gpus", "8").stdout
 
     again = machine.cli("demo", *SMALL, "--json", timeout=600)
     output = " ".join(again.stderr.split())
     assert f"server {address} (already running)" in output
-    assert "another program" not in output
     assert "(already run; to train again: lehr demo --again)" in output
     found = json.loads(again.stdout)["sweep"]
     assert found["id"] == sweep.id

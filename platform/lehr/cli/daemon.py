@@ -1,8 +1,4 @@
-"""The server as a daemon of this machine: start it, find it, and identify it later.
-
-``<home>/up.json`` records which process ``lehr up`` started last, and how. Pids are reused, so the
-process's start time is recorded with the pid.
-"""
+"""The server as a daemon of this machine: start it, find it, stop it, explain why it failed."""
 
 from __future__ import annotations
 
@@ -10,57 +6,38 @@ import errno
 import fcntl
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from lehr import home
+from lehr.cli import last_start
+from lehr.cli.last_start import ServerOptions, Start
 from lehr.cli.output import after_ctrl_c, say
-from lehr.cli.processes import ProcessId, identify, processor_s, stop
-from lehr.cli.server_log import did_not_start
 from lehr.errors import Conflict, LehrError, UserError
+from lehr.node import procfs
 from lehr_trainer import extras
-from lehr_trainer.files import write_atomically
 
 if TYPE_CHECKING:
     from lehr.client import Client
 
-START_TIMEOUT_S = 60.0
-"""Limit for a server that does nothing. One that works has as long as it needs: it may build its
-index again.
+NOTICE_S = 60.0
+"""After this time a server that has not answered is said to be still starting. It has as long as it
+needs: it may build its index again.
 """
-_IDLE_S = 10.0
-_WORK_S = 0.05
-"""A server that used less processor time than this in ``_IDLE_S`` does nothing."""
 _STILL_STARTING = "Starting the server: it is still reading its records. Ctrl-C stops it"
-_FOLDERS = {"LEHR_RUNS": home.runs_dir, "LEHR_DATA": home.data_dir}
-
-
-@dataclass(frozen=True)
-class ServerOptions:
-    """The options that the server was started with."""
-
-    host: str = home.DEFAULT_HOST
-    port: int | None = None
-    """None: the default port, or the next free one."""
-    gpus: int | None = None
-    ray_address: str | None = None
-    more: tuple[str, ...] = ()
-    """Options passed to ``python -m lehr_api`` unchanged."""
-
-    @property
-    def has_tls(self) -> bool:
-        """Return whether other machines reach it by TLS, which a proxy may serve."""
-        return "--tls-certificate" in self.more or any(
-            word.startswith("https:") for word in self.more
-        )
+_LINES = 12
+_FRAME = re.compile(r'Traceback \(|  File "|    |[ |]*\^')
+_CHATTER = {"debug", "info"}
+"""Levels of lines that explain no failure."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +46,9 @@ class RunningServer:
 
     where: Path
     url: str
-    process: ProcessId
-    options: ServerOptions | None
-    """The options given to `lehr up`; None when something else started the server."""
+    pid: int
+    start: Start | None
+    """How `lehr up` started it; None when something else did."""
 
     @property
     def token_hint(self) -> str:
@@ -87,91 +64,104 @@ class RunningServer:
 def running_server(where: Path) -> RunningServer | None:
     """Return the living server of this home, whoever started it."""
     info = home.read_server(where)
-    process = identify(info.pid) if info else None
-    if info is None or process is None or home.lock_holder(where) != info.pid:
+    if info is None or home.lock_holder(where) != info.pid:
         return None
-    return RunningServer(where, info.url, process, _recorded(where, process))
+    start = last_start.read(where)
+    own = start is not None and start.pid == info.pid
+    return RunningServer(where, info.url, info.pid, start if own else None)
 
 
 def start(
     where: Path, options: ServerOptions, notify: Callable[[str], object] | None = None
 ) -> RunningServer:
-    """Start the server as a daemon, and wait until it answers.
+    """Start the server as a daemon, and wait until it answers. Only then the start is recorded.
 
-    ``notify`` is called with a message when that takes long. If it fails, the record of the last
-    start stays as it was.
+    ``notify`` is called with a message when that takes long.
 
     Raises:
         Conflict: another program uses the port.
-        LehrError: it ended, or did nothing and did not answer; with the last lines of its log.
+        LehrError: it ended; with the last lines of its log.
     """
     _need_server()
     home.ensure_home(where)
     port = _port(options)
     log = home.logs_dir(where) / "server.out"
     log.parent.mkdir(parents=True, exist_ok=True)
-    command = server_command(where, options, port)
     begin = log.stat().st_size if log.exists() else 0
-    before = _last_record(where)
-    child: subprocess.Popen[bytes] | None = None
+    with log.open("ab") as output:
+        child = subprocess.Popen(
+            server_command(where, options, port),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C in this terminal must not reach the server.
+            cwd=where,
+            env=_environment(where),
+        )
+    began = time.monotonic()
     try:
-        with log.open("ab") as output:
-            child = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C in this terminal must not reach the server.
-                cwd=where,
-                env=_environment(where),
-            )
-        if (process := identify(child.pid)) is not None:
-            _record(where, process, options)
-        return _until_it_answers(where, child, log, begin, notify)
+        while True:
+            server = running_server(where)
+            if server is not None and server.pid == child.pid and answers(server.url):
+                made = Start(child.pid, options, last_start.named_files(options))
+                last_start.write(where, made)
+                return RunningServer(where, server.url, child.pid, made)
+            if child.poll() is not None:
+                raise did_not_start(f"it ended with exit code {child.returncode}", log, begin)
+            if notify is not None and time.monotonic() > began + NOTICE_S:
+                notify(_STILL_STARTING)
+            # Each look takes some milliseconds of the processor that the server needs.
+            time.sleep(min(0.5, 0.05 + (time.monotonic() - began) / 20))
     except (LehrError, KeyboardInterrupt):
         after_ctrl_c("The server that was starting may still run. Stop it: lehr down")
-        if child is not None and child.poll() is None:
-            _stop_starting(where, child)
-        _restore(where, before)
+        if child.poll() is None:
+            _stop_starting(where, child.pid)
         after_ctrl_c("The server that was starting is stopped. Start it again: lehr up")
         raise
 
 
-def _stop_starting(where: Path, child: subprocess.Popen[bytes]) -> None:
+def _stop_starting(where: Path, pid: int) -> None:
     """Stop a server that is starting, and the Ray that it may have begun to start."""
     from lehr.cluster import ray_head
 
     say("\nStopping the server and Ray, which may take half a minute ...")
-    if (process := identify(child.pid)) is not None:
-        stop(process, timeout_s=START_TIMEOUT_S)
+    procfs.end(pid, NOTICE_S)
     ray_head.stop(where)
 
 
-def _until_it_answers(
-    where: Path,
-    child: subprocess.Popen[bytes],
-    log: Path,
-    begin: int,
-    notify: Callable[[str], object] | None,
-) -> RunningServer:
-    began = time.monotonic()
-    deadline = began + START_TIMEOUT_S
-    worked_s = 0.0
-    while True:
-        server = running_server(where)
-        if server is not None and server.process.pid == child.pid and answers(server.url):
-            return server
-        if child.poll() is not None:
-            raise did_not_start(f"it ended with exit code {child.returncode}", log, begin)
-        if time.monotonic() > deadline:
-            before, worked_s = worked_s, processor_s(child.pid)
-            if worked_s - before < _WORK_S:
-                raise did_not_start("it does not answer, and does nothing", log, begin)
-            if notify is not None:
-                notify(_STILL_STARTING)
-            deadline = time.monotonic() + _IDLE_S
-        # Each look takes some milliseconds of the processor that the server needs.
-        time.sleep(min(0.5, 0.05 + (time.monotonic() - began) / 20))
+def did_not_start(why: str, log: Path, begin: int) -> LehrError:
+    """Return the error of a server that did not start.
+
+    Args:
+        why: how it failed, as seen from outside.
+        log: the file with its output.
+        begin: where its output begins in the file.
+    """
+    with log.open("rb") as file:
+        file.seek(begin)
+        lines = explaining_lines(file.read().decode("utf-8", "replace"))
+    tail = "\n".join(f"    {line}" for line in lines)
+    hint = f"The end of {log}:\n{tail}" if tail else f"Its log: {log}"
+    return LehrError(f"the server did not start: {why}.", hint=hint)
+
+
+def explaining_lines(output: str) -> list[str]:
+    """Return the last lines that explain a failure, without the frames of tracebacks; if there are
+    none, the last of all lines.
+    """
+    explaining: list[str] = []
+    others: list[str] = []
+    for line in output.splitlines():
+        try:
+            event = json.loads(line)
+        except ValueError:
+            event = None
+        text, level = line, None
+        if isinstance(event, dict) and "event" in event:
+            text, level = str(event["event"]), event.get("level")
+        kept = [part for part in text.splitlines() if part.strip() and not _FRAME.match(part)]
+        (others if level in _CHATTER else explaining).extend(kept)
+    return (explaining or others)[-_LINES:]
 
 
 def server_command(where: Path, options: ServerOptions, port: int) -> list[str]:
@@ -231,7 +221,7 @@ def _environment(where: Path) -> dict[str, str]:
     # The server of this home must not use the address of another server.
     passed = {k: v for k, v in os.environ.items() if k not in {"LEHR_SERVER", "LEHR_TOKEN"}}
     own = {"LEHR_HOME": str(where), "PYTHONUNBUFFERED": "1"}
-    return {**passed, **named_folders(), **own}
+    return {**passed, **last_start.named_folders(), **own}
 
 
 def _port(options: ServerOptions) -> int:
@@ -283,69 +273,3 @@ def _own_addresses() -> str:
 
     own = ", ".join(address for _, address in sorted(ray_ports.addresses().items()))
     return f"It has {own}. For all of them: --host 0.0.0.0"
-
-
-def _record(where: Path, process: ProcessId, options: ServerOptions) -> None:
-    record = {
-        "process": asdict(process),
-        "options": asdict(options),
-        "folders": named_files(options),
-    }
-    write_atomically(where / "up.json", json.dumps(record))
-
-
-def _last_record(where: Path) -> bytes | None:
-    try:
-        return (where / "up.json").read_bytes()
-    except OSError:
-        return None
-
-
-def _restore(where: Path, record: bytes | None) -> None:
-    """Put back the record of the last server that started: its options are those to repeat."""
-    if record is None:
-        (where / "up.json").unlink(missing_ok=True)
-    else:
-        write_atomically(where / "up.json", record.decode())
-
-
-def _recorded(where: Path, process: ProcessId) -> ServerOptions | None:
-    """Return the options of this process, if `lehr up` started it."""
-    try:
-        record = _read_record(where)
-        return _options(record) if ProcessId(**record["process"]) == process else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def recorded_start(where: Path) -> tuple[ServerOptions, dict[str, str]] | None:
-    """Return the options of the last server that `lehr up` started, and its ``named_files``."""
-    try:
-        record = _read_record(where)
-        return _options(record), dict(record.get("folders", {}))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def named_folders() -> dict[str, str]:
-    """Return the variables of this shell that name folders of a server, with absolute paths."""
-    return {name: str(folder()) for name, folder in _FOLDERS.items() if os.environ.get(name)}
-
-
-def named_files(options: ServerOptions) -> dict[str, str]:
-    """Return the variables of this shell without which such a server would not be the same."""
-    found = named_folders()
-    authority = os.environ.get("LEHR_CA")
-    if authority and options.has_tls:
-        found["LEHR_CA"] = authority
-    return found
-
-
-def _read_record(where: Path) -> dict[str, Any]:
-    record: dict[str, Any] = json.loads((where / "up.json").read_bytes())
-    return record
-
-
-def _options(record: dict[str, Any]) -> ServerOptions:
-    options = record["options"]
-    return ServerOptions(**{**options, "more": tuple(options["more"])})

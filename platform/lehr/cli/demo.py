@@ -13,7 +13,6 @@ from lehr.cli.output import (
     JsonOption,
     console,
     notes,
-    own_name,
     print_json,
 )
 from lehr.cli.plan import OverridesArgument, read_spec
@@ -45,8 +44,8 @@ def demo(
 
     JSON: {sweep: SweepDetail}.
     """
-    from lehr.cli.daemon import ServerOptions
-    from lehr.cli.server import bring_up, port_taken
+    from lehr.cli.last_start import ServerOptions
+    from lehr.cli.server import bring_up
     from lehr.cli.watch import watch_until_end
     from lehr.examples import LR_GRID_SMALL
     from lehr.specs import SweepSpec
@@ -57,11 +56,8 @@ def demo(
         raise nothing_recorded(error) from None
     if not isinstance(spec, SweepSpec):
         raise UserError("kind cannot be overridden: the demo is a sweep.")
-    options = ServerOptions()
-    running, fresh = bring_up(options, as_it_stands=True)
+    running, fresh = bring_up(ServerOptions(), as_it_stands=True)
     _say("server", f"{running.url}{'' if fresh else ' (already running)'}")
-    if fresh and (taken := port_taken(options, running)):
-        _say("port", taken)
 
     client = running.client()
     cluster = _wait_for_cluster(client)
@@ -155,13 +151,12 @@ def _next(client: Client, sweep: Sweep, token_hint: str) -> None:
 
     best = next((trial.run.name for trial in sweep.trials if trial.best), sweep.name)
     grid = LR_GRID_IN_TREE if Path(LR_GRID_IN_TREE).exists() else str(LR_GRID)
-    lehr = own_name()
     commands = [
-        (f"{lehr} ls", "all runs"),
-        (f"{lehr} show {best}", "details of the best run"),
-        (f"{lehr} logs {best}", "its output"),
-        (f"{lehr} sweep {grid} --dry-run", "the full grid, for 8 x A100"),
-        (f"{lehr} down", "stop the server and all trainings"),
+        ("lehr ls", "all runs"),
+        (f"lehr show {best}", "details of the best run"),
+        (f"lehr logs {best}", "its output"),
+        (f"lehr sweep {grid} --dry-run", "the full grid, for 8 x A100"),
+        ("lehr down", "stop the server and all trainings"),
     ]
     width = max(len(command) for command, _ in commands)
     out = console()

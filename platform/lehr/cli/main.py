@@ -23,7 +23,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Start": {
         "demo": ("demo", "Train eight small models on real text, rank their learning rates"),
         "up": ("server", "Start the server on this machine, or show its address"),
-        "down": ("server", "Stop the server, its trainings and Ray"),
+        "down": ("shutdown", "Stop the server, its trainings and Ray"),
         "status": ("status", "Show the server, its GPUs, active runs and the queue"),
         "doctor": ("doctor", "Check this machine and suggest fixes"),
     },

@@ -73,20 +73,6 @@ def unicode_safe() -> bool:
     return encoding.lower().replace("-", "") == "utf8"
 
 
-def own_name() -> str:
-    """Return how to call this command: ``lehr``, or its path when it is not on PATH."""
-    import shutil
-    from pathlib import Path
-
-    called = Path(sys.argv[0]).absolute()
-    if called.name != "lehr" or shutil.which("lehr") == str(called):
-        return "lehr"
-    try:
-        return str(called.relative_to(Path.cwd()))
-    except ValueError:
-        return str(called)
-
-
 def print_json(value: BaseModel | list[Any] | dict[str, Any]) -> None:
     """Print one JSON document, as a type of ``lehr.schemas`` where one exists."""
     document = json.dumps(to_jsonable(value), ensure_ascii=False, indent=2, allow_nan=False)

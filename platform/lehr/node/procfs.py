@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import stat
+import time
 from collections.abc import Callable
 from typing import IO, Any
 
@@ -82,6 +83,25 @@ def send(pid: int, number: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def end(pid: int, within_s: float) -> bool:
+    """Send SIGTERM, then SIGKILL after ``within_s``. Return whether it was killed.
+
+    Raises:
+        PermissionError: the process belongs to another user.
+    """
+    started = start_time(pid)
+    if started is None:
+        return False
+    for number, limit_s in ((signal.SIGTERM, within_s), (signal.SIGKILL, 10.0)):
+        send(pid, number)
+        deadline = time.monotonic() + limit_s
+        while start_time(pid) == started and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if start_time(pid) != started:
+            break
+    return number == signal.SIGKILL
 
 
 def parent_death(parent: int, number: int = signal.SIGKILL) -> Callable[[], None]:

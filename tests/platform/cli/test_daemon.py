@@ -1,4 +1,4 @@
-"""`lehr up` waits for a server that works, and gives up on one that does nothing."""
+"""A server is started, stopped by Ctrl-C, and explained when it fails."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 
 from lehr import Client
 from lehr.cli import daemon
-from lehr.cli.daemon import ServerOptions
-from lehr.cli.processes import identify, stop
+from lehr.cli.daemon import did_not_start, explaining_lines
+from lehr.cli.last_start import ServerOptions
 from lehr.cluster import ray_process
 from lehr.errors import LehrError, ServerUnavailable, UserError
 from lehr.node import procfs
@@ -24,38 +24,23 @@ SLEEPS = [sys.executable, "-S", "-c", "import time; time.sleep(600)"]
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(daemon, "START_TIMEOUT_S", 0.0)
-    monkeypatch.setattr(daemon, "_IDLE_S", 0.0)
+    monkeypatch.setattr(daemon, "NOTICE_S", 0.0)
     monkeypatch.setattr(daemon, "server_command", lambda *_: SLEEPS)
-
-
-def test_server_that_works_is_awaited_and_one_that_does_nothing_is_not(
-    tmp_path, impatient, monkeypatch
-):
-    used_s = iter([1.0, 2.0, 3.0, 3.01])
-    monkeypatch.setattr(daemon, "processor_s", lambda pid: next(used_s))
-    messages = []
-    with pytest.raises(LehrError, match="does not answer, and does nothing"):
-        daemon.start(tmp_path / "home", ServerOptions(), messages.append)
-    assert len(messages) == 3
-    assert next(used_s, None) is None
 
 
 def test_ctrl_c_while_the_server_starts_stops_it_and_its_ray(
     tmp_path, impatient, monkeypatch, capsys
 ):
-    pids = []
-    monkeypatch.setattr(daemon, "processor_s", lambda pid: pids.append(pid) or 9.0)
-
     def press(_message):
         with pytest.raises(ServerUnavailable, match="is being started or stopped"):
             Client()
-        monkeypatch.setattr(daemon, "stop", stop_server)
+        monkeypatch.setattr(daemon.procfs, "end", stop_server)
         raise KeyboardInterrupt
 
-    def stop_server(process, *, timeout_s):
+    def stop_server(pid, within_s):
         assert "Stopping the server and Ray" in capsys.readouterr().err
-        stop(process, timeout_s=timeout_s)
+        assert end(pid, 20.0) is False
+        pids.append(pid)
         # What it has started when it ends: a process with the mark of a recorded Ray.
         rays.append(subprocess.Popen(SLEEPS, env={ray_process.MARK: "m"}))
         started = procfs.start_time(rays[0].pid)
@@ -63,11 +48,11 @@ def test_ctrl_c_while_the_server_starts_stops_it_and_its_ray(
         (tmp_path / "ray").mkdir()
         (tmp_path / "ray" / "head.json").write_text(json.dumps(asdict(head)))
 
-    rays = []
+    pids, rays, end = [], [], procfs.end
     monkeypatch.setenv("LEHR_HOME", str(tmp_path))
     with pytest.raises(KeyboardInterrupt), daemon.one_at_a_time(tmp_path):
         daemon.start(tmp_path, ServerOptions(), press)
-    assert identify(pids[0]) is identify(rays[0].pid) is None
+    assert procfs.start_time(pids[0]) is procfs.start_time(rays[0].pid) is None
     assert not (tmp_path / "up.json").exists()
     with pytest.raises(ServerUnavailable, match="no Lehr server is running"):
         Client()
@@ -94,11 +79,9 @@ def test_server_that_fails_is_explained_by_its_error_and_the_cure(tmp_path, monk
     monkeypatch.setattr(daemon, "server_command", lambda *_: [sys.executable, "-c", FAILS])
     with pytest.raises(LehrError, match="it ended with exit code 3") as raised:
         daemon.start(tmp_path / "home", ServerOptions())
-    assert raised.value.hint.splitlines()[1:] == [
-        (
-            "    lehr.errors.HomeUnusable: lehr.db was written by a newer version. "
-            "Install that version again."
-        ),
+    assert raised.value.hint.splitlines()[-3:] == [
+        "    lehr.errors.HomeUnusable: lehr.db was written by a newer version.",
+        "      Install that version again.",
         "    Application startup failed. Exiting.",
     ]
 
@@ -119,3 +102,55 @@ def test_port_that_this_user_may_not_use_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(daemon.socket, "socket", type("S", (socket.socket,), {"bind": bind}))
     with pytest.raises(UserError, match=r"--port 80: this user may not listen there"):
         daemon.start(tmp_path / "home", ServerOptions(port=80))
+
+
+TRACEBACK = """\
+Traceback (most recent call last):
+  File "/x/uvicorn/server.py", line 90, in serve
+    config.load()
+    ^^^^^^^^^^^^^
+ValueError: the first
+  with its cure
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "/x/uvicorn/config.py", line 131, in load
+    load()
+OSError: the second
+"""
+
+
+def event(text, level="info"):
+    return json.dumps({"event": text, "level": level}) + "\n"
+
+
+def test_errors_are_shown_without_the_frames_of_their_tracebacks():
+    lines = explaining_lines(TRACEBACK)
+    assert lines[:2] == ["ValueError: the first", "  with its cure"]
+    assert lines[-1] == "OSError: the second"
+    assert not [line for line in lines if "File" in line or "load()" in line or "^" in line]
+
+
+def test_what_went_well_is_not_shown_beside_an_error():
+    output = event("store opened") + event("cannot listen", "error") + event("server stops")
+    assert explaining_lines(output) == ["cannot listen"]
+    assert explaining_lines(event("store opened") + "lehr: wrong\n  The cure.\n") == [
+        "lehr: wrong",
+        "  The cure.",
+    ]
+
+
+def test_server_without_an_error_is_explained_by_its_last_lines():
+    output = "".join(event(f"step {number}") for number in range(20))
+    assert explaining_lines(output) == [f"step {number}" for number in range(8, 20)]
+
+
+def test_only_the_output_of_this_start_is_shown(tmp_path):
+    log = tmp_path / "server.out"
+    log.write_text("lehr: an earlier failure\n")
+    begin = log.stat().st_size
+    assert did_not_start("it ended", log, begin).hint == f"Its log: {log}"
+    with log.open("a") as file:
+        file.write("lehr: no space\n")
+    assert did_not_start("it ended", log, begin).hint == f"The end of {log}:\n    lehr: no space"

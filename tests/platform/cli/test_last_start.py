@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import shlex
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lehr.cli import daemon, last_start, server
-from lehr.cli.daemon import RunningServer, ServerOptions
-from lehr.cli.processes import ProcessId, stop
+from lehr.cli.daemon import RunningServer
+from lehr.cli.last_start import ServerOptions, Start
 from lehr.cli.shutdown import ShutdownReport
+from lehr.errors import Conflict
+from lehr.node import procfs
 from lehr_testing.cli import call
 from lehr_testing.processes import NOWHERE
 from lehr_testing.server import free_port
@@ -32,23 +33,19 @@ COMMAND = (
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     """Return a home whose server was started with ``CLUSTER``, and has ended."""
-    (tmp_path / "up.json").write_text(
-        json.dumps(
-            {
-                "process": asdict(ProcessId(1, "gone")),
-                "options": asdict(CLUSTER),
-                "folders": {"LEHR_RUNS": SHARED},
-            }
-        )
-    )
+    last_start.write(tmp_path, Start(1, CLUSTER, {"LEHR_RUNS": SHARED}))
     return tmp_path
 
 
 @pytest.fixture
 def starts(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace the start of a server, which these tests do not need."""
-    running = RunningServer(home, "http://10.0.0.1:5347", ProcessId(1, "x"), ServerOptions())
-    monkeypatch.setattr(server, "bring_up", lambda _: (running, True))
+
+    def bring_up(options: ServerOptions) -> tuple[RunningServer, bool]:
+        start = Start(2, options, last_start.named_files(options))
+        return RunningServer(home, "http://10.0.0.1:5347", 2, start), True
+
+    monkeypatch.setattr(server, "bring_up", bring_up)
     monkeypatch.setattr(server, "one_time_login", lambda _: "")
 
 
@@ -57,14 +54,11 @@ def printed(*words: str, home: Path, **env: str) -> str:
     return " ".join(output.split())
 
 
-def test_command_has_all_options_that_are_no_default(home: Path) -> None:
-    assert last_start.up_command(last_start.last_options(home)) == COMMAND
-
-
-def test_command_can_be_pasted_into_a_shell(home: Path) -> None:
-    words = shlex.split(last_start.up_command(last_start.last_options(home)))
-    assert words[:2] == [f"LEHR_RUNS={SHARED}", "lehr"]
-    assert words[-3:] == ["--allowed-host", "a", "--insecure"]
+def test_command_has_all_options_that_are_no_default_for_a_shell(home: Path) -> None:
+    start = last_start.read(home)
+    assert start == Start(1, CLUSTER, {"LEHR_RUNS": SHARED})
+    assert start.command == COMMAND
+    assert shlex.split(start.command)[:2] == [f"LEHR_RUNS={SHARED}", "lehr"]
 
 
 @pytest.mark.parametrize("public_url", ["http://10.0.0.1:5347", "https://lehr.example"])
@@ -74,10 +68,8 @@ def test_authority_is_recorded_for_a_server_that_is_reached_by_tls(
     """Its own workers trust it by this variable; a shell may have it for another server, too."""
     monkeypatch.setenv("LEHR_CA", "/etc/lehr/ca.pem")
     options = ServerOptions(more=("--public-url", public_url))
-    found = last_start.up_command(
-        last_start.non_default_options(options, daemon.named_files(options))
-    )
-    assert ("LEHR_CA=/etc/lehr/ca.pem lehr up" in found) == public_url.startswith("https")
+    command = Start(1, options, last_start.named_files(options)).command
+    assert ("LEHR_CA=/etc/lehr/ca.pem lehr up" in command) == public_url.startswith("https")
 
 
 @pytest.mark.usefixtures("starts")
@@ -92,15 +84,18 @@ def test_up_without_the_options_of_before_names_them_and_the_command(home: Path)
 
 
 @pytest.mark.usefixtures("starts")
-def test_folder_of_runs_that_a_running_server_does_not_use_is_named(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    running, _ = server.bring_up(ServerOptions())
-    monkeypatch.setattr(server, "bring_up", lambda _: (running, False))
-    output = printed("up", home=home, LEHR_RUNS="/other")
-    assert f"! The running server has its runs in {SHARED}. LEHR_RUNS=/other counts only" in output
-    assert "!" not in printed("up", home=home)
-    assert "!" not in printed("up", home=home, LEHR_RUNS=SHARED)
+def test_another_folder_of_runs_is_named(home: Path) -> None:
+    assert f"The last server had LEHR_RUNS='{SHARED}'," in printed("up", home=home, LEHR_RUNS="/b")
+    assert "LEHR_RUNS='" not in printed("up", home=home, LEHR_RUNS=SHARED).partition(" down ")[0]
+
+
+def test_running_server_with_other_options_is_refused_with_its_command(home: Path) -> None:
+    start = last_start.read(home)
+    assert start is not None
+    running = RunningServer(home, "http://10.0.0.1:5347", 1, start)
+    server._check_same(running, CLUSTER)
+    with pytest.raises(Conflict, match=r"was started by .*, without --gpus 4\."):
+        server._check_same(running, replace(CLUSTER, gpus=4))
 
 
 def test_down_prints_the_command_that_starts_it_again(
@@ -116,7 +111,9 @@ def test_start_that_succeeds_is_recorded(home: Path, monkeypatch: pytest.MonkeyP
     options = ServerOptions(port=free_port(), ray_address=NOWHERE)
     running = daemon.start(home, options)
     try:
-        assert running.options == options
-        assert daemon.recorded_start(home) == (options, {"LEHR_RUNS": str(home / "runs")})
+        assert running == daemon.running_server(home)
+        assert last_start.read(home) == Start(
+            running.pid, options, {"LEHR_RUNS": str(home / "runs")}
+        )
     finally:
-        stop(running.process, timeout_s=20)
+        procfs.end(running.pid, 20)

@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from lehr.cli import server
-from lehr.cli.daemon import RunningServer, ServerOptions
-from lehr.cli.processes import ProcessId
-from lehr.cli.server import cores_shared, port_taken
+from lehr.cli.daemon import RunningServer
+from lehr.cli.last_start import ServerOptions
+from lehr.cli.server import cores_shared
 from lehr.errors import Unauthorized
 from lehr.node import gpu_inventory
 from lehr_testing.cli import call
-
-
-@pytest.mark.parametrize(
-    ("options", "url", "printed"),
-    [
-        (ServerOptions(), "http://127.0.0.1:5347", None),
-        (ServerOptions(), "http://127.0.0.1:5349", "5349 (another program uses 5347)"),
-        (ServerOptions(port=6000), "http://127.0.0.1:6000", None),
-        (ServerOptions(more=("--public-url", "http://x:81")), "http://x:81", None),
-        (ServerOptions(), "https://lehr.example", None),
-    ],
-)
-def test_fallback_port_is_explained(options, url, printed):
-    there = RunningServer(Path("home"), url, ProcessId(1, "x"), options)
-    assert port_taken(options, there) == printed
 
 
 @pytest.mark.parametrize(
@@ -70,7 +54,7 @@ class OfTheNetwork:
 def test_login_address_is_printed_also_for_a_server_with_a_public_url(tmp_path, monkeypatch):
     """The token of a home is sent to other machines only where it is given on purpose."""
     url = "http://10.0.0.1:5347"
-    running = RunningServer(tmp_path, url, ProcessId(1, "x"), ServerOptions())
+    running = RunningServer(tmp_path, url, 1, None)
     (tmp_path / "token").write_text("the token of the home")
     monkeypatch.setattr("lehr.client.Client", OfTheNetwork)
     monkeypatch.setattr(server, "bring_up", lambda _: (running, True))

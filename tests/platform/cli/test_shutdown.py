@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from lehr.cli import shutdown
-from lehr.cli.daemon import RunningServer, ServerOptions
-from lehr.cli.processes import identify
+from lehr.cli.daemon import RunningServer
+from lehr.cli.last_start import ServerOptions, Start
 from lehr.control.lifecycle import Desired
 from lehr.node.stop import End, StoppedTrainings
 from lehr.store import Store
@@ -60,11 +60,33 @@ def test_server_is_said_to_be_killed_only_if_it_does_not_end_in_time(
     server = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
     assert server.stdout is not None
     server.stdout.readline()
-    process = identify(server.pid)
-    assert process is not None
-    running = RunningServer(tmp_path, "", process, ServerOptions())
+    running = RunningServer(tmp_path, "", server.pid, Start(server.pid, ServerOptions()))
     monkeypatch.setattr(shutdown, "running_server", lambda _: running)
     monkeypatch.setattr(shutdown, "SERVER_TIMEOUT_S", 1.0 if ignored else shutdown.SERVER_TIMEOUT_S)
     [stopped] = shutdown.take_down(tmp_path, keep_runs=False, timeout_s=1).stopped
     expected = "the server (killed: it did not end within 1 s)" if ignored else "the server"
     assert stopped == expected
+
+
+def ends_shown(capsys: pytest.CaptureFixture[str], *ends: End) -> list[str]:
+    given = {f"run{n}-1": end for n, end in enumerate(ends)}
+    shutdown.show_ends(StoppedTrainings(given).counts, then="The next lehr up")
+    found = capsys.readouterr()
+    return " ".join((found.out + found.err).split()).split(". ")
+
+
+def test_each_way_to_end_is_named_with_what_follows(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = ends_shown(capsys, *End, End.SAVED, End.KILLED)
+    assert lines == [
+        "2 trainings were saved",
+        "The next lehr up resumes them",
+        "1 training was stopped without a report of a save",
+        "The next lehr up resumes it from the last checkpoint",
+        "1 training was over: completed, failed, paused or cancelled",
+        "! 2 trainings were killed: saving took too long",
+        "The next lehr up resumes them from the last checkpoint.",
+    ]
+
+
+def test_nothing_is_printed_of_no_training(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ends_shown(capsys) == [""]
