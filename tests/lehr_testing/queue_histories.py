@@ -8,9 +8,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from lehr.control.locality import Saved
 from lehr.control.queue import Plan, StartRun, plan
-from lehr.control.queue_entries import Active, Waiting
+from lehr.control.queue_entries import Active, Saved, Waiting
 from lehr.control.resources import Gpu, Need, Node, NodeShare, can_ever_place, matching
 
 A100 = "NVIDIA A100-SXM4-80GB"

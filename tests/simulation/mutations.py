@@ -19,12 +19,10 @@ from lehr.control import (
     finalize,
     gpu_board,
     lifecycle,
-    locality,
     nodes,
-    outcome,
     queue,
+    queue_entries,
     reconcile,
-    requests,
     retries,
     rollouts,
     saved_points,
@@ -105,7 +103,7 @@ def _never_closed(original: Any, attempt: Any, *rest: Any, **named: Any) -> Any:
 @contextmanager
 def _running_is_cancelled_at_once() -> Iterator[None]:
     """A transition that the table does not have."""
-    original = requests.transition_for_request
+    original = lifecycle.transition_for_request
     table = {**lifecycle.TRANSITIONS}
     table[RunState.RUNNING] |= {RunState.CANCELLED}
 
@@ -116,7 +114,7 @@ def _running_is_cancelled_at_once() -> Iterator[None]:
 
     with (
         patch.dict(lifecycle.TRANSITIONS, table),
-        patch.object(requests, "transition_for_request", decide),
+        patch.object(lifecycle, "transition_for_request", decide),
     ):
         yield
 
@@ -126,7 +124,7 @@ def _never_resumed(state: RunState, desired: Desired) -> RunState | None:
     return None if found is RunState.QUEUED else found
 
 
-_transition_for_request = requests.transition_for_request
+_transition_for_request = lifecycle.transition_for_request
 
 
 def _append_anywhere(self: Any, writing: Any, item: Any) -> Any:
@@ -142,10 +140,10 @@ def _reserve_nothing(self: Any, run: Any) -> list[Any]:
     return []
 
 
-def _exit_code_decides(**named: Any) -> outcome.Outcome:
-    if named["ended"].code == 0 and named["desired"] is Desired.RUN:
-        return outcome.Outcome(RunState.COMPLETED, "completed")
-    return _outcome(**named)
+def _exit_code_decides(ended: finalize.EndedAttempt) -> finalize.Outcome:
+    if ended.report.code == 0 and ended.situation.wanted is Desired.RUN:
+        return finalize.Outcome(RunState.COMPLETED, "completed")
+    return _outcome(ended)
 
 
 _outcome = finalize.outcome
@@ -206,7 +204,7 @@ MUTATIONS: dict[str, Mutation] = {
         ("transitions", "left_over"), _running_is_cancelled_at_once, plan(people=20.0)
     ),
     "a paused run cannot be resumed": Mutation(
-        ("stuck",), replaced(requests, "transition_for_request", _never_resumed), plan(people=20.0)
+        ("stuck",), replaced(lifecycle, "transition_for_request", _never_resumed), plan(people=20.0)
     ),
     "every budget covers another try": Mutation(
         ("budget",),
@@ -314,7 +312,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "a run is placed wherever a GPU is free": Mutation(
         ("copies",),
-        replaced(gpu_board, "reach", lambda saved, nodes: locality.Reach(frozenset())),
+        replaced(gpu_board, "reach", lambda saved, nodes: queue_entries.Reach(frozenset())),
         plan("trainer_kill", rate=8.0, nodes=(2, 2), storage=True, shared_storage=False),
     ),
 }

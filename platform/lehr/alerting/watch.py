@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lehr.alerting.messages import about_alert, about_end
-from lehr.control.lifecycle import Desired, RunState
-from lehr.control.requests import ALERT
+from lehr.control.lifecycle import ALERT, Desired, RunState
 from lehr.errors import Conflict, NotFound
 from lehr.specs.tracking import AlertActions
 from lehr.store.changes import ChangedRuns

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from lehr import formats
 from lehr.check import Check, Status, clock, space
-from lehr.control.locality import CURE
+from lehr.control.queue_entries import CURE
 from lehr.schemas.cluster import ClusterView, NodeView
 
 _MUST_AGREE: tuple[tuple[str, str, Status], ...] = (

@@ -16,9 +16,8 @@ from lehr.cluster.run_values import situation
 from lehr.control import finalize as control
 from lehr.control.due import heartbeat_decides
 from lehr.control.exits import delivered_parts, sound_exit, with_part
-from lehr.control.lifecycle import RunState
+from lehr.control.lifecycle import RunState, orders
 from lehr.control.liveness import STOPPING, Pace, pace
-from lehr.control.situation import orders
 from lehr.errors import StoreUnavailable, UserError
 from lehr.store import Store
 from lehr.store.tables import Attempt, RunRow

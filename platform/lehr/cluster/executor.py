@@ -17,8 +17,7 @@ from lehr.cluster.node_notes import EXCLUDED
 from lehr.control import nodes, queue, reconcile, rollouts, sweeps
 from lehr.control.exits import listed_exit, synthetic_exit
 from lehr.control.finalize import Finalize
-from lehr.control.lifecycle import RunState
-from lehr.control.requests import StateChange
+from lehr.control.lifecycle import RunState, StateChange
 from lehr.control.retries import internal
 from lehr.control.step import DECISIONS, Action, Fault, QueueOrder, Subject, subject_of
 from lehr.store import Store

@@ -5,10 +5,9 @@ from __future__ import annotations
 from lehr.cluster.heartbeats import HeartbeatTable
 from lehr.cluster.node_notes import readmitted
 from lehr.cluster.run_values import request_message, situation
-from lehr.control.availability import NODE_UNTIL
 from lehr.control.exits import exit_report, finished_report
 from lehr.control.finalize import EndedAttempt
-from lehr.control.lifecycle import RunState
+from lehr.control.lifecycle import NODE_UNTIL, RunState
 from lehr.control.nodes import Ended, avoided, ends_of
 from lehr.control.retries import HEALED_BY_PROGRESS, SPENT, Budgets, healed
 from lehr.control.saved_points import has_progressed, point_to_resume
@@ -34,8 +33,7 @@ def ended_attempt(
     return EndedAttempt(
         run_id=run.id,
         attempt=attempt.number,
-        state=now.state,
-        desired=now.wanted,
+        situation=now,
         report=exit_report(note),
         finished=finished_report(
             attempt.finished or note.get("finished"), program=bool(run.stored.program)
@@ -44,9 +42,6 @@ def ended_attempt(
         spent=spent,
         progressed=progressed,
         resumable=point_to_resume(points, run.resume_from) is not None,
-        over_time_limit=now.over_time_limit,
-        preempted=now.preempted,
-        node_ends=now.node_ends,
         time_limit_s=run.stored.time_limit_s,
         message=request_message(store, run),
         delivered=not attempt.open or bool(note.get("synthetic")),

@@ -12,8 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from lehr.control.liveness import Liveness, Thresholds, liveness, median_step_s
-from lehr.control.reconcile import OpenAttempt, StopLevel
-from lehr.control.starts import Starts
+from lehr.control.reconcile import OpenAttempt, Starts, StopLevel
 
 _HISTORY = 32
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from lehr.cluster.launch_spec import placement_of
-from lehr.control.lifecycle import Desired, RunState
-from lehr.control.locality import Saved
-from lehr.control.situation import Situation
+from lehr.control.lifecycle import Desired, RunState, Situation
+from lehr.control.queue_entries import Saved
 from lehr.store import Store
 from lehr.store.records.checkpoints import THERE
 from lehr.store.tables import CheckpointRow, RunRow

@@ -20,8 +20,6 @@ from dataclasses import dataclass, replace
 
 from lehr.control.queue_entries import Active, Waiting
 
-NODE_UNTIL = "node_until"
-"""The cause of the states of a run that is stopped because its node is not available any more."""
 MARGIN_S = 300.0
 """Time to save: this much before its end, the runs of a node are stopped. And a time limit must end
 this much before: a run starts a moment after the decision, and takes a while to stop at its limit.

@@ -19,10 +19,10 @@ from lehr.control.reconcile import (
     NodeSeen,
     OpenAttempt,
     Timeouts,
+    pause_left_s,
     stop_limits_s,
 )
 from lehr.control.snapshot import Snapshot
-from lehr.control.starts import pause_left_s
 
 AFTER_S = 0.001
 """Limits are passed, not reached."""

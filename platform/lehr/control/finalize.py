@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from lehr.control.error_patterns import Budget
-from lehr.control.lifecycle import Desired, RunState
-from lehr.control.outcome import Outcome, outcome, path
-from lehr.control.retries import HEALED_BY_PROGRESS, SPENT, Budgets, ExitReport, FinishedReport
+from lehr.control.lifecycle import (
+    NODE_UNTIL,
+    PREEMPTED,
+    TRANSITIONS,
+    Desired,
+    RunState,
+    Situation,
+)
+from lehr.control.retries import (
+    HEALED_BY_PROGRESS,
+    SPENT,
+    Budgets,
+    Cause,
+    ExitReport,
+    FinishedReport,
+    classify,
+    has_saved,
+    rough_end,
+)
 from lehr.errors import InternalError
 
 FINALIZE_WAIT_S = 20.0
@@ -21,10 +37,8 @@ class EndedAttempt:
 
     run_id: str
     attempt: int
-    state: RunState
-    """The state of the run."""
-    desired: Desired
-    """What the attempt should do: one that is stopping stops, even if its run was resumed."""
+    situation: Situation
+    """That of the run."""
     report: ExitReport
     finished: FinishedReport | None
     budgets: Budgets
@@ -35,11 +49,6 @@ class EndedAttempt:
     """The attempt has saved a newer checkpoint than the attempts before it."""
     resumable: bool = True
     """The run has a checkpoint, its own or that of its fork."""
-    over_time_limit: bool = False
-    preempted: bool = False
-    """It was stopped for a run of a higher priority, and nobody has requested anything else."""
-    node_ends: bool = False
-    """The same because its node is available only until a time."""
     time_limit_s: float | None = None
     message: str | None = None
     """Message of the request that applies to the run."""
@@ -75,11 +84,12 @@ def finalize(ended: EndedAttempt) -> Finalize | None:
     """
     if not ended.delivered and ended.since_exit_s < FINALIZE_WAIT_S:
         return None
-    decided = _outcome(ended)
-    transitions = path(ended.state, decided.state)
+    decided = outcome(ended)
+    transitions = path(ended.situation.state, decided.state)
     if not transitions:
         raise InternalError(
-            f"run {ended.run_id}: there is no transition from {ended.state} to {decided.state}"
+            f"run {ended.run_id}: there is no transition from {ended.situation.state} "
+            f"to {decided.state}"
         )
     changes: dict[str, int] = {}
     if decided.spends is not Budget.NONE:
@@ -90,7 +100,7 @@ def finalize(ended: EndedAttempt) -> Finalize | None:
     return Finalize(
         ended.run_id,
         ended.attempt,
-        ended.state,
+        ended.situation.state,
         transitions,
         decided.cause,
         decided.message,
@@ -98,19 +108,94 @@ def finalize(ended: EndedAttempt) -> Finalize | None:
     )
 
 
-def _outcome(ended: EndedAttempt) -> Outcome:
-    decided = outcome(
-        desired=ended.desired,
-        time_limit_s=ended.time_limit_s,
-        over_time_limit=ended.over_time_limit,
-        preempted=ended.preempted,
-        node_ends=ended.node_ends,
-        progressed=ended.progressed,
-        resumable=ended.resumable,
-        ended=ended.report,
-        finished=ended.finished,
-        budgets=ended.budgets,
-    )
-    if decided.message is None and decided.state in {RunState.PRUNED, RunState.CANCELLED}:
-        return replace(decided, message=ended.message)
-    return decided
+_STOPPED: dict[Desired, RunState] = {
+    Desired.PAUSE: RunState.PAUSED,
+    Desired.CANCEL: RunState.CANCELLED,
+    Desired.PRUNE: RunState.PRUNED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    state: RunState
+    cause: str
+    message: str | None = None
+    spends: Budget = Budget.NONE
+    """The budget that pays for the next try; NONE when there is no next try."""
+
+
+def outcome(ended: EndedAttempt) -> Outcome:
+    """Return the next state of the run, and why."""
+    now, finished, budgets = ended.situation, ended.finished, ended.budgets
+    desired = now.wanted
+    if finished is not None and finished.outcome == "completed":
+        # The trainer's record decides: a crash at exit does not undo a finished training.
+        return Outcome(RunState.COMPLETED, "completed", rough_end(ended.report))
+    if now.preempted or now.node_ends:
+        if finished is None or finished.outcome != "failed":
+            kept = ended.progressed or has_saved(finished)
+            how = _how_it_stopped(resumable=ended.resumable, saved=kept)
+            return _preempted(how) if now.preempted else _moved(how, budgets, saved=kept)
+        desired = Desired.RUN  # It failed by itself meanwhile: that decides.
+    cause = classify(ended.report, finished)
+    covered = budgets.covers(cause.budget)
+    # Without another try, a run that failed by itself while pausing would only fail again.
+    fails = desired is Desired.PAUSE and finished is not None and finished.outcome == "failed"
+    # The desired state decides, however the process ended while stopping.
+    if desired is not Desired.RUN and (covered or not fails):
+        message = ended.message if desired is not Desired.PAUSE else None
+        if desired is Desired.PAUSE and not has_saved(finished):
+            message = f"it {_how_it_stopped(resumable=ended.resumable, saved=False)}"
+        return Outcome(_STOPPED[desired], desired.value, message)
+    if now.over_time_limit:
+        limit = f" of {ended.time_limit_s:g} s" if ended.time_limit_s is not None else ""
+        saved = ", and saved" if has_saved(finished) else ""
+        return Outcome(RunState.FAILED, "time_limit", f"stopped at its time limit{limit}{saved}")
+    if covered:
+        return Outcome(RunState.QUEUED, cause.name, cause.message, spends=cause.budget)
+    return Outcome(RunState.FAILED, cause.name, _exhausted(cause))
+
+
+def _preempted(how: str) -> Outcome:
+    message = f"it was paused for a run of a higher priority, and {how}"
+    return Outcome(RunState.QUEUED, PREEMPTED, message, spends=Budget.PREEMPTION)
+
+
+def _moved(how: str, budgets: Budgets, *, saved: bool) -> Outcome:
+    message = f"it was stopped at the end of its node, and {how}"
+    if saved:
+        return Outcome(RunState.QUEUED, NODE_UNTIL, message)
+    # A run that never gets further on nodes that end must not begin again for ever.
+    if budgets.covers(Budget.PREEMPTION):
+        return Outcome(RunState.QUEUED, NODE_UNTIL, message, spends=Budget.PREEMPTION)
+    message = "it was stopped at the end of its node without a report of a save"
+    cause = Cause(NODE_UNTIL, Budget.PREEMPTION, message)
+    return Outcome(RunState.FAILED, NODE_UNTIL, _exhausted(cause))
+
+
+def _how_it_stopped(*, resumable: bool, saved: bool) -> str:
+    if saved:
+        return "has saved"
+    again = "resume from its last checkpoint" if resumable else "begin again: it has no checkpoint"
+    return f"ended without a report of a save; it will {again}"
+
+
+def _exhausted(cause: Cause) -> str:
+    if cause.budget in {Budget.NONE, Budget.USER}:
+        return cause.message
+    return f"{cause.message}; no retry is left for this kind of failure ({cause.budget.value})"
+
+
+def path(old: RunState, new: RunState) -> tuple[RunState, ...]:
+    """Return the transitions from one state to another, without the first state; empty if
+    impossible.
+
+    A short run can end before its start was recorded. It goes from ``starting`` by way of
+    ``running`` to ``completed``, since each state is recorded.
+    """
+    if new in TRANSITIONS[old]:
+        return (new,)
+    for between in (RunState.RUNNING, RunState.STOPPING):
+        if between in TRANSITIONS[old] and new in TRANSITIONS[between]:
+            return (between, new)
+    return ()

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
 
-from lehr.control.locality import Reach, Saved, reach
 from lehr.control.pending_reasons import Blocker
-from lehr.control.queue_entries import Active, Waiting, shown_name
+from lehr.control.queue_entries import Active, Reach, Saved, Waiting, reach, shown_name
 from lehr.control.resources import Need, Node, NodeShare, Placement, can_ever_place, matching
 
 _Option = tuple[int, float, str, list[int], int]
@@ -99,7 +98,7 @@ class GpuBoard:
         return self.of_type[key]
 
     def reach(self, run: Waiting) -> Reach:
-        """Return ``locality.reach`` of the run's checkpoints, cached.
+        """Return ``queue_entries.reach`` of the run's checkpoints, cached.
 
         A run is not bound to nodes that cannot hold it, such as a gang or a larger fork: it would
         wait for ever. It starts, and its end gives the reason if it cannot get the checkpoint.

@@ -1,4 +1,5 @@
-"""The life cycle of a run: its states and the allowed transitions.
+"""The life cycle of a run: its states, the allowed transitions, what requests and limits cause, and
+the orders for its attempt.
 
 A transition that is not in ``TRANSITIONS`` cannot be recorded. This package decides transitions;
 ``lehr.store`` records them.
@@ -6,7 +7,15 @@ A transition that is not in ``TRANSITIONS`` cannot be recorded. This package dec
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING, Literal
+
+from lehr_trainer.contract.orders import Orders
+
+if TYPE_CHECKING:
+    from lehr.control.snapshot import OpenRun
 
 
 class RunState(StrEnum):
@@ -72,3 +81,120 @@ ACTIVE = frozenset({RunState.STARTING, RunState.RUNNING, RunState.STOPPING})
 
 def can_transition(old: RunState, new: RunState) -> bool:
     return new in TRANSITIONS[old]
+
+
+ALERT = "alert:"
+"""Prefix of the actor of a request that an alert made; the alert's code follows."""
+TIME_LIMIT = "time_limit"
+"""The cause of a run that stops because it has reached its time limit."""
+PREEMPTED = "preempted"
+"""The cause of the states of a run that is paused for another one."""
+NODE_UNTIL = "node_until"
+"""The cause of the states of a run that is stopped because its node is not available any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateChange:
+    """Change the run's state."""
+
+    run_id: str
+    attempt: int
+    old: RunState
+    new: RunState
+    cause: str
+    message: str | None = None
+
+
+def transition_for_request(state: RunState, desired: Desired) -> RunState | None:
+    """Return the transition that a request causes in this state, if any."""
+    ends = {Desired.CANCEL, Desired.PRUNE}
+    if state is RunState.QUEUED:
+        if desired in ends:
+            return RunState.CANCELLED
+        return RunState.PAUSED if desired is Desired.PAUSE else None
+    if state is RunState.PAUSED:
+        if desired in ends:
+            return RunState.CANCELLED
+        return RunState.QUEUED if desired is Desired.RUN else None
+    if state in {RunState.STARTING, RunState.RUNNING} and desired is not Desired.RUN:
+        return RunState.STOPPING
+    return None
+
+
+def apply_request(run: OpenRun, elapsed_s: float | None) -> StateChange | None:
+    """Return the transition that a request or the time limit causes now, if any.
+
+    ``elapsed_s``: seconds since the start of its newest attempt; None if that has none.
+    """
+    new = transition_for_request(run.state, run.desired)
+    if new is not None:
+        cause = "resume" if new is RunState.QUEUED else run.desired.value
+        return StateChange(run.id, run.attempt, run.state, new, cause, run.message)
+    limit_s = run.time_limit_s
+    over = limit_s is not None and elapsed_s is not None and elapsed_s > limit_s
+    if run.state is RunState.RUNNING and over:
+        words = f"its limit is {limit_s:g} s"
+        return StateChange(run.id, run.attempt, run.state, RunState.STOPPING, TIME_LIMIT, words)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """The state of a run, and what is wanted of it."""
+
+    state: RunState
+    desired: Desired
+    """The state that was requested last."""
+    cause: str | None = None
+    """Why it is in its state."""
+
+    @property
+    def wanted(self) -> Desired:
+        """Return what its attempt should do. A run that is stopping stops, even if it was resumed
+        meanwhile.
+        """
+        stopping = self.state is RunState.STOPPING and not self.over_time_limit
+        return Desired.PAUSE if stopping and self.desired is Desired.RUN else self.desired
+
+    @property
+    def over_time_limit(self) -> bool:
+        """Return whether it stops because of its time limit."""
+        return self.state is RunState.STOPPING and self.cause == TIME_LIMIT
+
+    @property
+    def preempted(self) -> bool:
+        """Return whether it stops for another run, and no request has come since then."""
+        return self._stops_because(PREEMPTED)
+
+    @property
+    def node_ends(self) -> bool:
+        """Return whether it stops since its node ends, and no request has come since then."""
+        return self._stops_because(NODE_UNTIL)
+
+    def _stops_because(self, cause: str) -> bool:
+        stops = self.state is RunState.STOPPING and self.cause == cause
+        return stops and self.desired is Desired.RUN
+
+
+def orders(
+    situation: Situation, checkpoint_seq: int, *, fenced: bool, keep: Collection[str] = ()
+) -> Orders:
+    """Return the orders for an attempt.
+
+    Args:
+        situation: that of its run.
+        checkpoint_seq: how many checkpoints people have requested.
+        fenced: another attempt has followed, or its run is over.
+        keep: paths of the checkpoints that forks wait for.
+    """
+    desired: Literal["run", "pause", "stop"] = "stop"
+    reason = "fenced" if fenced else situation.wanted.value
+    if not fenced and situation.over_time_limit:
+        desired, reason = "pause", TIME_LIMIT
+    elif not fenced and situation.wanted is Desired.PAUSE:
+        desired = "pause"
+    elif not fenced and situation.wanted is Desired.RUN and situation.state.active:
+        desired, reason = "run", ""
+    return Orders(
+        desired=desired, checkpoint_seq=checkpoint_seq, reason=reason, keep=tuple(sorted(keep))
+    )

@@ -49,25 +49,6 @@ def liveness(
     return Liveness.STALLED if since_step_s > limit else Liveness.OK
 
 
-def stalled(
-    *, limit_s: float | None, since_step_s: float | None, since_contact_s: float
-) -> str | None:
-    """Return why an attempt counts as stalled by its spec, if so.
-
-    A step counter that stands still means something only while heartbeats arrive.
-
-    Args:
-        limit_s: ``stall_limit_s`` of its spec; None: it is never ended for that.
-        since_step_s: seconds since its step number last grew; None before its first step.
-        since_contact_s: seconds since its last heartbeat.
-    """
-    if limit_s is None or since_step_s is None or since_step_s <= limit_s:
-        return None
-    if since_contact_s > limit_s:
-        return None
-    return f"no step for {since_step_s:.0f} s: stall_limit_s is {limit_s:g}"
-
-
 def median_step_s(history: Sequence[tuple[float, int]]) -> float | None:
     """Return median seconds per step from (time, step) pairs, oldest first; None from fewer than
     three.

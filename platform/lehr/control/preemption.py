@@ -18,11 +18,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from lehr.control.gpu_board import GpuBoard
-from lehr.control.lifecycle import Desired, RunState
+from lehr.control.lifecycle import Desired, RunState, Situation
 from lehr.control.queue import StartRun
 from lehr.control.queue_entries import Active, Waiting, shown_name
 from lehr.control.resources import Node
-from lehr.control.situation import Situation
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,10 @@ The rules, in order:
    in rule 2. A run that had to wait for a slot of its sweep queues from the moment
    when the slot became free. Otherwise each run of the sweep would be placed before a large waiting
    run, and the GPUs reserved for that run would stay idle until the whole sweep has ended.
-7. A project with a quota holds at most so many GPUs (``quotas.py``). Its other runs reserve
-   nothing.
+7. A project with a quota holds at most so many GPUs. Its runs are counted by priority, then by
+   order of submission. Once one is over the quota, those behind it wait as well: smaller runs would
+   otherwise overtake it for ever. They reserve nothing. A run that needs more than the whole quota
+   waits alone.
 
 Pure: values in, values out.
 """
@@ -31,12 +33,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from lehr.control import pending_reasons
 from lehr.control.gpu_board import GpuBoard
 from lehr.control.queue_entries import Active, Kind, Waiting, shown_name
-from lehr.control.quotas import within_quotas
 from lehr.control.resources import Need, Node, Placement, can_ever_place, matching
+
+if TYPE_CHECKING:
+    from lehr.control.queue_entries import Active, Waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +92,7 @@ def plan(
     possible, why = _possible_now(waiting, board)
     allowed, throttled = _within_sweep_limits(possible, active, exited)
     why.update(throttled)
-    allowed, over = within_quotas(allowed, active, quotas)
+    allowed, over = _within_quotas(allowed, active, quotas)
     why.update(over)
     order = _in_turn(allowed, active, slots)
 
@@ -258,3 +263,31 @@ def _in_turn(
             ahead[run.run_id] = earlier + requested[run.project, run.priority]
             requested[run.project, run.priority] += run.need.gpus
     return sorted(waiting, key=lambda run: (-run.priority, ahead.get(run.run_id, 0), *place(run)))
+
+
+def _within_quotas(
+    waiting: Sequence[Waiting], active: Iterable[Active], quotas: Mapping[str, int]
+) -> tuple[list[Waiting], dict[str, str]]:
+    """Split runs by the quotas of their projects; return the others' reasons."""
+    if not quotas:
+        return list(waiting), {}
+    held: Counter[str] = Counter()
+    for holder in active:
+        held[holder.project] += sum(len(share.gpus) for share in holder.placement)
+    requested: Counter[str] = Counter()
+    full: set[str] = set()
+    allowed, why = [], {}
+    for run in sorted(waiting, key=lambda run: (-run.priority, run.number)):
+        quota, need = quotas.get(run.project), run.need.gpus
+        if quota is None or not need:
+            allowed.append(run)
+        elif need > quota:
+            why[run.run_id] = pending_reasons.above_quota(run.need, run.project, quota)
+        elif run.project in full or held[run.project] + requested[run.project] + need > quota:
+            full.add(run.project)
+            used = held[run.project]
+            why[run.run_id] = pending_reasons.over_quota(run.project, used, quota)
+        else:
+            requested[run.project] += need
+            allowed.append(run)
+    return allowed, why

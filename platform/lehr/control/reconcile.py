@@ -18,10 +18,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from lehr.control.error_patterns import lacks_space
 from lehr.control.lifecycle import Desired
-from lehr.control.liveness import stalled
-from lehr.control.starts import Starts, pause_left_s, start_failure
+from lehr.errors import LehrError, NotFound
 
+START_TRIES = 5
+LONGEST_PAUSE_S = 30.0
 GANG_KILL_S = 30.0
 """After one node's part of a gang ended: time for the others to stop by themselves."""
 
@@ -52,6 +54,22 @@ class NodeSeen:
     answered: bool
     """Its agent has sent its list to the current bridge."""
     attempts: Mapping[str, AttemptPhase] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Starts:
+    """What has become of the start calls of an attempt so far."""
+
+    rejected: int = 0
+    """Calls that an agent rejected. A broken bridge is no fault of the node."""
+    why: str = ""
+    """Why the last one was rejected."""
+    node: str | None = None
+    """The node that rejected it."""
+    since_failed_s: float | None = None
+    """Since a call failed last, for whatever reason; None if none has."""
+    impossible: Exception | None = None
+    """Why no call can be made: the launch spec cannot be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,30 +201,6 @@ class CloseAttempt:
 Action = Launch | Adopt | StopAttempt | MarkLost | RecordExit | CloseAttempt
 
 
-def reconcile(
-    attempts: Sequence[OpenAttempt],
-    nodes: Iterable[NodeSeen],
-    timeouts: Timeouts = Timeouts(),
-    *,
-    membership_known: bool = True,
-) -> list[Action]:
-    """Return the actions to take now.
-
-    Args:
-        attempts: every open attempt in the store.
-        nodes: every node that is or was a member.
-        timeouts: the time limits.
-        membership_known: whether Ray answers. While its head is down the members are unknown, and
-            no node counts as lost.
-    """
-    seen = {node.name: node for node in nodes}
-    actions: list[Action] = []
-    for attempt in attempts:
-        actions.extend(judge(attempt, seen, timeouts, membership_known=membership_known))
-    actions.extend(orphans({attempt.id for attempt in attempts}, seen.values()))
-    return actions
-
-
 def judge(
     attempt: OpenAttempt,
     seen: Mapping[str, NodeSeen],
@@ -252,7 +246,8 @@ def judge(
     broken = len(live) < len(phases) and not (
         attempt.ended_well and attempt.since_ended_s <= timeouts.gang_drain_s
     )
-    of_gang = _stop(attempt, live, _gang_stop_level(attempt), "another node's part ended")
+    gang_level = StopLevel.KILL if attempt.since_ended_s > GANG_KILL_S else StopLevel.TERM
+    of_gang = _stop(attempt, live, gang_level, "another node's part ended")
     actions: list[Action] = []
     if not attempt.current:
         actions += _stop(attempt, live, StopLevel.KILL, "superseded by another attempt")
@@ -270,19 +265,24 @@ def judge(
             "heartbeat: can that node reach this server's address?",
             attempt.nodes[0] if len(attempt.nodes) == 1 else None,
         )
-    elif (why := _stalled(attempt)) is not None:
+    elif (why := stalled(attempt)) is not None:
         actions += _stop(attempt, live, StopLevel.KILL, why)
     elif broken:
         actions += of_gang
     return actions
 
 
-def _stalled(attempt: OpenAttempt) -> str | None:
-    return stalled(
-        limit_s=attempt.stall_limit_s,
-        since_step_s=attempt.since_step_s,
-        since_contact_s=attempt.since_contact_s,
-    )
+def stalled(attempt: OpenAttempt) -> str | None:
+    """Return why an attempt counts as stalled by its spec, if so.
+
+    A step counter that stands still means something only while heartbeats arrive.
+    """
+    limit_s, since_step_s = attempt.stall_limit_s, attempt.since_step_s
+    if limit_s is None or since_step_s is None or since_step_s <= limit_s:
+        return None
+    if attempt.since_contact_s > limit_s:
+        return None
+    return f"no step for {since_step_s:.0f} s: stall_limit_s is {limit_s:g}"
 
 
 def _undispatched(
@@ -346,10 +346,6 @@ def stop_limits_s(attempt: OpenAttempt, timeouts: Timeouts) -> tuple[float, floa
     return term, kill
 
 
-def _gang_stop_level(attempt: OpenAttempt) -> StopLevel:
-    return StopLevel.KILL if attempt.since_ended_s > GANG_KILL_S else StopLevel.TERM
-
-
 def _stop(
     attempt: OpenAttempt, live: tuple[str, ...], stop_level: StopLevel, reason: str
 ) -> list[StopAttempt]:
@@ -375,3 +371,24 @@ def orphans(known: Collection[str], nodes: Iterable[NodeSeen]) -> list[Action]:
         for attempt_id, state in node.attempts.items()
         if state is AttemptPhase.LIVE and attempt_id not in known
     ]
+
+
+def start_failure(starts: Starts) -> tuple[str, str, str | None] | None:
+    """Return cause, message and node at fault if the attempt is not to be started any more."""
+    error = starts.impossible
+    if error is not None:
+        # The only thing that a launch spec names and that can be gone is a secret.
+        cause = "secret_removed" if isinstance(error, NotFound) else "launch_failed"
+        return cause, error.message if isinstance(error, LehrError) else str(error), None
+    if starts.rejected >= START_TRIES and pause_left_s(starts) <= 0.0:
+        words = f"its node did not start it in {START_TRIES} tries: {starts.why}"
+        cause = "disk_full" if lacks_space(starts.why) else "launch_failed"
+        return cause, words, starts.node
+    return None
+
+
+def pause_left_s(starts: Starts) -> float:
+    """Return the seconds until the next call; not positive if it may be made now."""
+    if starts.since_failed_s is None:
+        return 0.0
+    return float(min(LONGEST_PAUSE_S, 2.0**starts.rejected)) - starts.since_failed_s

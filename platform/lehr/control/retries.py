@@ -129,8 +129,6 @@ def classify(ended: ExitReport, finished: FinishedReport | None) -> Cause:
             return Cause("disk_full", Budget.INFRASTRUCTURE, f"a disk is full: {_last_line(ended)}")
         budget, message = _SHIM_REASONS[ended.reason]
         return Cause(ended.reason, budget, _with_step(message, ended))
-    if ended.reason == "lock_lost":
-        return Cause("gpu_busy", *_SHIM_REASONS["gpu_busy"])
     if stopped:
         # It was over by then, so a bad exit afterwards costs nothing.
         return Cause("terminated", Budget.PREEMPTION, f"it was stopped from outside Lehr{saved}")

@@ -15,12 +15,17 @@ from functools import partial
 from typing import Literal, NamedTuple, TypeVar
 
 from lehr.control import nodes, queue, reconcile, rollouts, sweeps
-from lehr.control.availability import NODE_UNTIL, stops, without_ending_nodes
+from lehr.control.availability import stops, without_ending_nodes
 from lehr.control.finalize import EndedAttempt, Finalize, finalize
-from lehr.control.lifecycle import Desired, RunState
-from lehr.control.outcome import PREEMPTED
+from lehr.control.lifecycle import (
+    NODE_UNTIL,
+    PREEMPTED,
+    Desired,
+    RunState,
+    StateChange,
+    apply_request,
+)
 from lehr.control.preemption import preemptions
-from lehr.control.requests import StateChange, apply_request
 from lehr.control.snapshot import OpenRun, Snapshot
 
 T = TypeVar("T")
@@ -122,18 +127,7 @@ def step(snapshot: Snapshot) -> list[Action]:
     known = {one.id for one in snapshot.attempts} | set(snapshot.unreadable_attempts)
 
     def request(run: OpenRun) -> Iterable[Action]:
-        newest = f"{run.id}-{run.attempt}"
-        yield from _some(
-            apply_request(
-                run.id,
-                run.attempt,
-                run.state,
-                run.desired,
-                message=run.message,
-                time_limit_s=run.time_limit_s,
-                elapsed_s=elapsed.get(newest),
-            )
-        )
+        yield from _some(apply_request(run, elapsed.get(f"{run.id}-{run.attempt}")))
 
     def judge(attempt: reconcile.OpenAttempt) -> Iterable[Action]:
         return reconcile.judge(

@@ -11,7 +11,7 @@ from lehr import filesystems
 from lehr.check import Check, clock, space
 from lehr.cluster import ray_ports
 from lehr.cluster.ray_ports import Ports
-from lehr.control.locality import CURE
+from lehr.control.queue_entries import CURE
 from lehr.schemas.cluster import JoinView
 from lehr_trainer.extras import install
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from lehr.control.requests import ALERT
+from lehr.control.lifecycle import ALERT
 from lehr.control.saved_points import kept_because
 from lehr.formats import listed
 from lehr.schemas.checkpoints import CheckpointView

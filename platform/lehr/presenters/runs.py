@@ -11,7 +11,7 @@ from lehr import formats
 from lehr.control.exits import finished_report
 from lehr.control.lifecycle import RunState
 from lehr.control.liveness import Liveness
-from lehr.control.locality import resume_warning, separate_folders
+from lehr.control.queue_entries import resume_warning, separate_folders
 from lehr.control.resources import Need, can_ever_place
 from lehr.control.retries import has_saved
 from lehr.lru import Lru

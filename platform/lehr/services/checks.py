@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lehr.alerting.webhooks import Webhooks
-from lehr.control.locality import CURE, separate_folders
+from lehr.control.queue_entries import CURE, separate_folders
 from lehr.control.resources import Need, likely_meant
 from lehr.curve_files.names import UNITLESS
 from lehr.errors import NotFound, SpecError, SpecProblem
@@ -183,7 +183,7 @@ def _resume_problems(
     """Find runs on several nodes that could never resume, not even on the same nodes.
 
     Only the first node writes checkpoints, and every node reads them. A run on one node is
-    accepted with a warning (``locality.resume_warning``).
+    accepted with a warning (``resume_warning``).
     """
     gangs = [spec for spec in specs if spec.resources.nodes > 1 and not spec.checkpoints.upload]
     for resources in {spec.resources: None for spec in gangs}:

@@ -6,7 +6,7 @@ import pytest
 
 from lehr.cluster.membership import Cluster
 from lehr.cluster.run_values import saved
-from lehr.control.locality import Saved
+from lehr.control.queue_entries import Saved
 from lehr.store.records.checkpoints import CopyReport
 from lehr_testing.dispatching import Bench
 from lehr_testing.stores import begin, next_attempt, run_spec

@@ -11,7 +11,7 @@ import pytest
 from lehr.cli.cluster_checks import troubles
 from lehr.cluster.bridge_client import AgentRefused
 from lehr.cluster.node_notes import excluded
-from lehr.control.starts import START_TRIES
+from lehr.control.reconcile import START_TRIES
 from lehr.node.attempt_dir import AttemptDir
 from lehr.node.shim import Shim
 from lehr.presenters.cluster import cluster_view

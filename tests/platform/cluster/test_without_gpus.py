@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lehr.cluster.membership import Cluster
-from lehr.control.reconcile import MarkLost, OpenAttempt, Timeouts, reconcile
+from lehr.control.reconcile import MarkLost, OpenAttempt, Timeouts, judge
 from lehr.presenters.cluster import cluster_view
 from lehr.store import Store
 
@@ -50,5 +50,6 @@ def test_attempt_on_a_node_that_lost_its_gpus_is_lost_after_its_lease():
         attempt = OpenAttempt(
             "r-1", ("n1",), current=True, dispatched=True, contacted=True, since_contact_s=silent
         )
-        seen = [member.seen() for member in cluster.members().values()]
-        assert [type(action) for action in reconcile([attempt], seen)] == expected
+        seen = {name: member.seen() for name, member in cluster.members().items()}
+        actions = judge(attempt, seen, Timeouts(), membership_known=True)
+        assert [type(action) for action in actions] == expected

@@ -10,21 +10,16 @@ from hypothesis import strategies as st
 
 from lehr.control.availability import (
     MARGIN_S,
-    NODE_UNTIL,
     NodeEnd,
     stops,
     too_short,
     without_ending_nodes,
 )
 from lehr.control.due import due_in_s
-from lehr.control.error_patterns import Budget
-from lehr.control.lifecycle import Desired, RunState
-from lehr.control.outcome import outcome
+from lehr.control.lifecycle import NODE_UNTIL, Desired, RunState, StateChange
 from lehr.control.queue import StartRun
 from lehr.control.queue_entries import Active, Waiting
-from lehr.control.requests import StateChange
 from lehr.control.resources import Gpu, Need, Node, NodeShare
-from lehr.control.retries import Budgets, ExitReport, FinishedReport
 from lehr.control.snapshot import OpenRun, Snapshot
 from lehr.control.step import QueueOrder, step
 
@@ -153,51 +148,3 @@ def test_run_on_a_node_that_ends_is_stopped_once(state):
 
 def test_orphan_without_an_attempt_is_left_to_reconciliation():
     assert stops([Active("r1-2", (NodeShare("n1", (0,)),))], {"n1": NEAR}) == []
-
-
-def moved(finished, *, preemption=0, **how):
-    return outcome(
-        desired=Desired.PAUSE,
-        time_limit_s=None,
-        over_time_limit=False,
-        node_ends=True,
-        ended=ExitReport(code=0),
-        finished=finished,
-        budgets=Budgets(user=0, infrastructure=0, preemption=preemption),
-        **how,
-    )
-
-
-STOPPED = FinishedReport("stopped", step=5)
-UNSAVED = FinishedReport("stopped", step=5, saved=False)
-
-
-@pytest.mark.parametrize(
-    ("finished", "how", "state", "cause"),
-    [
-        (STOPPED, {}, RunState.QUEUED, NODE_UNTIL),
-        (UNSAVED, {"progressed": True}, RunState.QUEUED, NODE_UNTIL),
-        (None, {"progressed": True}, RunState.QUEUED, NODE_UNTIL),
-        (FinishedReport("completed", step=9), {}, RunState.COMPLETED, "completed"),
-        (FinishedReport("failed", cause="nan_loss"), {}, RunState.FAILED, "nan_loss"),
-    ],
-)
-def test_stopped_run_that_saved_is_queued_again_without_spending_a_retry(
-    finished, how, state, cause
-):
-    ended = moved(finished, **how)
-    assert (ended.state, ended.cause, ended.spends) == (state, cause, Budget.NONE)
-
-
-@pytest.mark.parametrize("finished", [None, UNSAVED])
-def test_stopped_run_that_did_not_get_further_spends_a_retry_of_preemption(finished):
-    ended = moved(finished, preemption=1)
-    assert (ended.state, ended.cause) == (RunState.QUEUED, NODE_UNTIL)
-    assert ended.spends is Budget.PREEMPTION
-    assert "ended without a report of a save" in ended.message
-    spent = moved(finished, preemption=0)
-    assert (spent.state, spent.cause, spent.spends) == (RunState.FAILED, NODE_UNTIL, Budget.NONE)
-    assert spent.message == (
-        "it was stopped at the end of its node without a report of a save; no retry is left for "
-        "this kind of failure (preemption)"
-    )

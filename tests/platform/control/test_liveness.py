@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lehr.cluster.heartbeats import HeartbeatTable
-from lehr.control.liveness import Liveness, Thresholds, liveness, median_step_s, stalled
+from lehr.control.liveness import (
+    ACCEPTED_WAIT_S,
+    HEARTBEATS_PER_S,
+    LONGEST_S,
+    REPORTS_PER_S,
+    SENDS_PER_S,
+    Liveness,
+    Thresholds,
+    liveness,
+    median_step_s,
+    pace,
+    report_s,
+    stretched,
+)
+from lehr.control.reconcile import OpenAttempt, stalled
 
 LIMITS = Thresholds(unreachable_s=20, stalled_factor=10, stalled_floor_s=180)
 
@@ -25,6 +41,7 @@ def test_heartbeats_without_steps_are_stalled_relative_to_the_step_time():
     assert look(1, 181, 1.0) is Liveness.STALLED
     assert look(1, 181, 60.0) is Liveness.OK
     assert look(1, 601, 60.0) is Liveness.STALLED
+    assert look(1, 10_000, None) is Liveness.OK
 
 
 def test_step_time_is_a_median_so_one_long_save_does_not_hide_a_stall():
@@ -33,8 +50,7 @@ def test_step_time_is_a_median_so_one_long_save_does_not_hide_a_stall():
     assert median_step_s(history[:2]) is None
 
 
-def test_median_step_time_needs_three_points_and_ignores_repeated_steps():
-    assert median_step_s([(0.0, 0), (10.0, 10), (20.0, 20)]) == pytest.approx(1.0)
+def test_median_step_time_ignores_repeated_steps():
     assert median_step_s([(0.0, 0), (10.0, 10), (15.0, 10), (25.0, 20)]) == pytest.approx(1.0)
 
 
@@ -51,8 +67,9 @@ def test_median_step_time_needs_three_points_and_ignores_repeated_steps():
     ],
 )
 def test_stall_limit_counts_heartbeats_without_a_step(limit, step, contact, is_stalled):
-    found = stalled(limit_s=limit, since_step_s=step, since_contact_s=contact)
-    assert found == ("no step for 62 s: stall_limit_s is 60" if is_stalled else None)
+    seconds = {"stall_limit_s": limit, "since_step_s": step, "since_contact_s": contact}
+    why = stalled(OpenAttempt("r-1", ("n1",), current=True, **seconds))
+    assert why == ("no step for 62 s: stall_limit_s is 60" if is_stalled else None)
 
 
 def test_copy_of_a_checkpoint_is_no_stall_and_its_end_begins_the_count():
@@ -70,6 +87,40 @@ def test_copy_of_a_checkpoint_is_no_stall_and_its_end_begins_the_count():
     assert table.liveness("r-1", LIMITS) is Liveness.STALLED
 
 
-def test_a_run_before_its_first_steps_is_not_stalled():
-    assert look(1, None, None) is Liveness.OK
-    assert look(1, 10_000, None) is Liveness.OK
+def test_1500_workers_are_asked_for_900_requests_a_second():
+    asked = pace(1500)
+    assert (asked.heartbeat_s, asked.send_s) == (5.0, 2.5)
+    assert 1500 / asked.heartbeat_s + 1500 / asked.send_s == 900
+
+
+@given(st.integers(0, 10**9))
+def test_all_workers_together_stay_under_the_budget_as_long_as_none_waits_too_long(senders):
+    asked = pace(senders)
+    assert asked.heartbeat_s == LONGEST_S or senders / asked.heartbeat_s <= HEARTBEATS_PER_S * 1.001
+    assert asked.send_s == LONGEST_S or senders / asked.send_s <= SENDS_PER_S * 1.001
+
+
+@given(st.integers(0, 10**9), st.integers(0, 10**9))
+def test_more_workers_never_send_more_often(one, other):
+    fewer, more = pace(min(one, other)), pace(max(one, other))
+    assert fewer.heartbeat_s <= more.heartbeat_s
+    assert fewer.send_s <= more.send_s
+
+
+@given(st.floats(0.5, LONGEST_S), st.floats(0, 1e9))
+def test_pauses_get_longer_while_requests_wait_for_the_server(pause_s, waited_s):
+    assert stretched(pause_s, 0.0) == pause_s
+    assert pause_s <= stretched(pause_s, waited_s) <= LONGEST_S
+    assert stretched(2.0, ACCEPTED_WAIT_S) == 4.0
+
+
+@given(st.integers(0, 10**9))
+def test_a_late_heartbeat_does_not_make_an_attempt_unreachable(senders):
+    """One may be lost."""
+    assert 2 * pace(senders).heartbeat_s <= Thresholds().unreachable_s
+
+
+@given(st.integers(0, 10**9))
+def test_all_agents_together_stay_under_the_budget_as_long_as_none_waits_too_long(nodes):
+    assert 2.0 <= report_s(nodes) <= LONGEST_S
+    assert report_s(nodes) == LONGEST_S or nodes / report_s(nodes) <= REPORTS_PER_S * 1.001

@@ -6,9 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lehr.control.locality import Saved, reach, resume_warning, separate_folders
 from lehr.control.queue import plan
-from lehr.control.queue_entries import Active, Waiting
+from lehr.control.queue_entries import (
+    Active,
+    Saved,
+    Waiting,
+    reach,
+    resume_warning,
+    separate_folders,
+)
 from lehr.control.resources import Need, NodeShare
 from lehr_testing.properties import examples
 from lehr_testing.queue_histories import A100, can_resume, checkpoints, clusters, needs, node

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lehr.control.error_patterns import Budget
-from lehr.control.lifecycle import Desired, RunState
-from lehr.control.outcome import outcome
 from lehr.control.preemption import preemptions
 from lehr.control.queue import plan
 from lehr.control.queue_entries import Active, Waiting
 from lehr.control.resources import Need, Node, NodeShare
-from lehr.control.retries import Budgets, ExitReport, FinishedReport
 from lehr_testing.properties import examples
 from lehr_testing.queue_histories import node
 
@@ -139,29 +134,3 @@ def test_random_preemptions_are_few_legal_and_worth_it(cluster):
     ending += [Active(one.run_id, one.placement, name=one.run_id) for one in decided.starts]
     later = plan(list(decided.turn), ending, nodes)
     assert preemptions(later.turn, later.starts, ending, nodes) == []
-
-
-@pytest.mark.parametrize(
-    ("desired", "finished", "state", "cause", "spends"),
-    [
-        (Desired.PAUSE, "stopped", RunState.QUEUED, "preempted", Budget.PREEMPTION),
-        (Desired.PAUSE, None, RunState.QUEUED, "preempted", Budget.PREEMPTION),
-        (Desired.PAUSE, "completed", RunState.COMPLETED, "completed", Budget.NONE),
-        (Desired.PAUSE, "failed", RunState.FAILED, "error", Budget.NONE),
-    ],
-)
-def test_preempted_run_is_queued_again_unless_it_ended_by_itself(
-    desired, finished, state, cause, spends
-):
-    found = outcome(
-        desired=desired,
-        time_limit_s=None,
-        over_time_limit=False,
-        preempted=True,
-        ended=ExitReport(code=1 if finished == "failed" else 0),
-        finished=None if finished is None else FinishedReport(finished, "error", "it broke"),
-        budgets=Budgets(user=0, infrastructure=0, preemption=0),
-    )
-    assert (found.state, found.spends) == (state, spends)
-    if cause != "error":
-        assert found.cause == cause

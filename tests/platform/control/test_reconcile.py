@@ -19,11 +19,20 @@ from lehr.control.reconcile import (
     StopAttempt,
     StopLevel,
     Timeouts,
-    reconcile,
+    judge,
+    orphans,
 )
 from lehr_testing.properties import examples
 
 TIMEOUTS = Timeouts()
+
+
+def reconcile(attempts, nodes, *, known: bool = True):
+    """Return what `step` decides on open attempts and on what agents list."""
+    seen = {node.name: node for node in nodes}
+    judged = [judge(one, seen, TIMEOUTS, membership_known=known) for one in attempts]
+    ids = {one.id for one in attempts}
+    return [action for each in (*judged, orphans(ids, seen.values())) for action in each]
 
 
 def attempt(**changes) -> OpenAttempt:
@@ -38,7 +47,7 @@ def node(
 
 
 def decide(one: OpenAttempt, *nodes: NodeSeen, known: bool = True):
-    return reconcile([one], nodes, TIMEOUTS, membership_known=known)
+    return reconcile([one], nodes, known=known)
 
 
 def test_attempt_of_a_lost_node_is_lost_when_its_lease_expires():
@@ -166,11 +175,11 @@ def test_part_of_a_gang_may_save_after_the_other_completed():
     """torchrun's own exit barrier gives up after 300 s: the first rank's last save may take longer."""
     seen = [node(r_1=AttemptPhase.ENDED), node("n2", r_1=AttemptPhase.LIVE)]
     ends = {"nodes": ("n1", "n2"), "since_ended_s": 600.0}
-    assert reconcile([attempt(ended_well=True, **ends)], seen, TIMEOUTS) == []
-    [action] = reconcile([attempt(ended_well=False, **ends)], seen, TIMEOUTS)
+    assert reconcile([attempt(ended_well=True, **ends)], seen) == []
+    [action] = reconcile([attempt(ended_well=False, **ends)], seen)
     assert (action.nodes, action.stop_level) == (("n2",), StopLevel.KILL)
     late = attempt(ended_well=True, **(ends | {"since_ended_s": TIMEOUTS.gang_drain_s + 1}))
-    [action] = reconcile([late], seen, TIMEOUTS)
+    [action] = reconcile([late], seen)
     assert action.stop_level is StopLevel.KILL
 
 
@@ -218,7 +227,7 @@ def test_random_observations_cause_only_justified_actions(open_ones, first, seco
     ]
     by_name = {n.name: n for n in nodes}
     by_id = {one.id: one for one in open_ones}
-    actions = reconcile(open_ones, nodes, TIMEOUTS, membership_known=known)
+    actions = reconcile(open_ones, nodes, known=known)
     for action in actions:
         one = by_id.get(action.attempt_id)
         match action:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from lehr.control.resources import Need, can_ever_place, is_type
+import pytest
+
+from lehr.control.resources import Need, can_ever_place, is_type, likely_meant
 from lehr_testing.queue_histories import A100, H100, node
 
 
@@ -43,3 +45,37 @@ def test_can_ever_place_returns_the_reason():
         f"needs 4 x A100 on each of 2 nodes; this cluster has 8 x {A100} and "
         f"8 x {H100} on 3 nodes, at most 6 on one node"
     )
+
+
+HERE = ["logical GPU"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "meant"),
+    [
+        ("H1000", "H100"),
+        ("V1000", "V100"),
+        ("h10", "H100"),
+        ("RTX409", "RTX 4090"),
+        ("L40SS", "L40S"),
+    ],
+)
+def test_misspelt_gpu_type_gets_a_suggestion(wanted, meant):
+    assert likely_meant(wanted, HERE) == meant
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    ["H100", "a100 80gb", "RTX4090", "4090", "A30", "L40", "RTX 4080", "H20", "MI300X", "logical"],
+)
+def test_known_types_are_accepted_in_every_spelling(wanted):
+    assert likely_meant(wanted, HERE) is None
+
+
+@pytest.mark.parametrize("wanted", ["Rubin CPX", "NVIDIA H1000", "TPU", "V200", "RTX 4090 D"])
+def test_unknown_type_that_may_be_new_is_accepted(wanted):
+    assert likely_meant(wanted, HERE) is None
+
+
+def test_the_inventory_matches_any_cluster():
+    assert likely_meant("H1000", ["NVIDIA H1000 160GB"]) is None

@@ -7,15 +7,9 @@ import re
 import pytest
 
 from lehr.control import retries
-from lehr.control.error_patterns import PATTERNS, Budget
-from lehr.control.lifecycle import Desired, RunState
-from lehr.control.outcome import outcome, path
-from lehr.control.retries import Budgets, ExitReport, FinishedReport, classify
+from lehr.control.error_patterns import PATTERNS, Budget, last_line, raised
+from lehr.control.retries import ExitReport, FinishedReport, classify
 from lehr_testing.failures import MESSAGES
-from lehr_testing.lifecycle import is_move
-
-PLENTY = Budgets(user=9, infrastructure=9, preemption=9)
-NONE_LEFT = Budgets(user=0, infrastructure=0, preemption=0)
 
 BUDGETS = {
     "ecc_error": "infrastructure",
@@ -99,8 +93,6 @@ def test_each_cause_of_the_trainer_has_its_budget(cause, budget):
     finished = FinishedReport("failed", cause, "it says why", step=3)
     found = classify(ExitReport(code=1), finished)
     assert (found.name, found.budget, found.message) == (cause, budget, "it says why")
-    ends = decide(finished=finished)
-    assert ends.state is (RunState.FAILED if budget == "none" else RunState.QUEUED)
 
 
 def test_failure_of_a_program_is_classified_by_its_message_and_quotes_no_log():
@@ -150,120 +142,61 @@ def test_tables_here_have_each_reason_of_the_shim_and_cause_of_the_trainer():
     assert named == BY_THE_TRAINER.keys() - {"error", "anything else"}
 
 
-# --- what becomes of the run ----------------------------------------------------------------------
-
-
-def decide(
-    *, desired=Desired.RUN, over=False, ended=None, finished=None, budgets=PLENTY, limit=None
-):
-    return outcome(
-        desired=desired,
-        time_limit_s=limit,
-        over_time_limit=over,
-        ended=ended if ended is not None else ExitReport(code=1),
-        finished=finished,
-        budgets=budgets,
-    )
-
-
-def test_each_kind_of_failure_uses_only_its_own_budget():
-    killed = ExitReport(signal=9)
-    only_user = Budgets(user=5, infrastructure=0, preemption=5)
-    assert decide(ended=killed).state is RunState.QUEUED
-    assert decide(ended=killed).spends is Budget.INFRASTRUCTURE
-    refused = decide(ended=killed, budgets=only_user)
-    assert refused.state is RunState.FAILED
-    assert "no retry is left" in refused.message
-    code = ExitReport(code=1, log_tail="KeyError: 'x'")
-    assert decide(ended=code, budgets=Budgets(0, 5, 5)).state is RunState.FAILED
-    assert decide(ended=code, budgets=Budgets(1, 0, 0)).spends is Budget.USER
-
-
-@pytest.mark.parametrize(
-    ("ended", "message"),
-    [
-        (ExitReport(code=0), None),
-        (ExitReport(signal=6), "its process ended with signal 6 after it had finished and saved"),
-        (
-            ExitReport(code=1, log_tail="  exitcode  : -6 (pid: 42)"),
-            "its process ended with exit code 1 (a rank's: -6) after it had finished and saved",
-        ),
-        (ExitReport(reason="node_lost"), None),
-    ],
-)
-def test_a_crash_after_finishing_is_reported_but_not_charged(ended, message):
-    found = decide(ended=ended, finished=FinishedReport("completed", step=10), budgets=NONE_LEFT)
-    assert (found.state, found.message, found.spends) == (RunState.COMPLETED, message, Budget.NONE)
-
-
-@pytest.mark.parametrize(
-    ("desired", "state"),
-    [
-        (Desired.CANCEL, RunState.CANCELLED),
-        (Desired.PRUNE, RunState.PRUNED),
-        (Desired.PAUSE, RunState.PAUSED),
-    ],
-)
-def test_requested_stop_decides_the_state_however_the_process_ended(desired, state):
-    for ended, finished in [
-        (ExitReport(code=0), FinishedReport("stopped", step=3)),
-        (ExitReport(signal=9, reason="stopped"), None),
-        (ExitReport(reason="node_lost"), None),
-        (ExitReport(code=1, log_tail="KeyError: 1"), None),
-    ]:
-        assert (
-            decide(desired=desired, ended=ended, finished=finished, budgets=NONE_LEFT).state
-            is state
-        )
-
-
-def test_pause_without_a_save_is_reported_and_a_failed_run_fails():
-    killed = decide(desired=Desired.PAUSE, ended=ExitReport(signal=9, reason="stopped"))
-    assert "last checkpoint" in killed.message
-    nan = decide(
-        desired=Desired.PAUSE, finished=FinishedReport("failed", "nan_loss", "loss is NaN")
-    )
-    assert (nan.state, nan.cause) == (RunState.FAILED, "nan_loss")
-
-
-@pytest.mark.parametrize("command", ["lehr down", "lehr node leave"])
-def test_a_stop_by_a_command_on_its_machine_is_named(command):
-    stopped = ExitReport(code=0, reason="terminated", log_tail=command)
-    saved = decide(finished=FinishedReport("stopped", step=7), ended=stopped)
-    assert (saved.state, saved.spends, saved.cause, saved.message) == (
-        RunState.QUEUED,
-        Budget.PREEMPTION,
-        "terminated",
-        f"it was stopped by {command}, and saved",
-    )
-    assert decide(ended=stopped).message == f"it was stopped by {command}"
-
-
-def test_every_finalization_uses_legal_transitions():
-    for old in (RunState.STARTING, RunState.RUNNING, RunState.STOPPING):
-        for new in RunState:
-            steps = path(old, new)
-            state = old
-            for step in steps:
-                assert is_move(state, step)
-                state = step
-            if steps:
-                assert state is new
-    assert path(RunState.STARTING, RunState.COMPLETED) == (RunState.RUNNING, RunState.COMPLETED)
-    # A preempted run; a run that is stopped for any other reason is never queued again by itself.
-    assert path(RunState.STOPPING, RunState.QUEUED) == (RunState.QUEUED,)
-    for desired in (Desired.PAUSE, Desired.CANCEL, Desired.PRUNE):
-        for end in ("stopped", "failed", "completed"):
-            stopped = decide(desired=desired, finished=FinishedReport(end, "error"))
-            assert stopped.state is not RunState.QUEUED
-
-
 def test_pause_for_storage_doubles_to_a_quarter_of_an_hour_whatever_the_budget():
     pauses = [retries.pause_s("disk_full", failures) for failures in (0, 1, 2, 5, 10, 5000)]
     assert pauses == [30, 30, 60, 480, 960, 960]
     assert retries.pause_s("nccl_timeout", 3) == 0
 
 
-def test_lost_lock_is_classified_as_a_busy_gpu():
-    found = classify(ExitReport(reason="lock_lost"), None)
-    assert (found.name, found.budget) == ("gpu_busy", Budget.INFRASTRUCTURE)
+HEAD = "Traceback (most recent call last):\n"
+BOOM = f'{HEAD}  File "train.py", line 3, in <module>\n    main()\nValueError: boom at step 3\n'
+CHAINED = "\nThe above exception was the direct cause of the following exception:\n\n"
+OTHER = f'{HEAD}  File "a.py", line 1, in f\nOutOfSamples: 12 left\n'
+ROOT = "Root Cause (first observed failure):\n[0]:\n  rank      : 1 (local_rank: 1)\n"
+RANKS = "".join(
+    f"[rank{rank}]: {line}\n"
+    for rank, text in ((1, BOOM), (0, OTHER))
+    for line in text.splitlines()
+)
+RAISED = {
+    "traceback": (f"step 2\n{BOOM}", "ValueError: boom at step 3"),
+    "chained": (f"{BOOM}{CHAINED}{OTHER}", "OutOfSamples: 12 left"),
+    "output after it": (f"{BOOM}[W1129 c10d] not destroyed\nbye\n", "ValueError: boom at step 3"),
+    "coloured": (f"{HEAD}  File\n\x1b[31mKeyError\x1b[0m: 'x'\x07\n", "KeyError: 'x'"),
+    "message on the next line": (f"{HEAD}  File\nRuntimeError: load:\n\tno key\n", "RuntimeError: load: no key"),
+    "cut traceback": ("    loss.backward()\nRuntimeError: no grad\n", "RuntimeError: no grad"),
+    "rank that failed first": (f"{RANKS}{HEAD}  File\nx.ChildFailedError: \n===\n{ROOT}", "ValueError: boom at step 3"),
+    "launcher alone": (f"{HEAD}  File\nx.CalledProcessError: 1\n", "x.CalledProcessError: 1"),
+    "empty line of a rank": (f"[rank0]: {HEAD}[rank0]:\n[rank0]: KeyError: 1\n", "KeyError: 1"),
+    "ignored at the exit": (f"{BOOM}Exception ignored in: <f>\n{OTHER}", "ValueError: boom at step 3"),
+    "in a thread": (f"{BOOM}Exception in thread T:\n{OTHER}{CHAINED}{OTHER}", "ValueError: boom at step 3"),
+    "none": ("step 3\nError rate 0.5\n", None),
+    "nothing": ("", None),
+}  # fmt: skip
+LAST = {
+    "argparse": ("usage: t.py\nt.py: error: unrecognized arguments: --lr\n\n", "t.py: error: unrecognized arguments: --lr"),
+    "progress bar": ("no data\n 10%|# | 1/9\r 90%|## | 8/9 [00:01<00:00, 3.2it/s]\n", "no data"),
+    "warning with its source": ("no data\nx.py:3: UserWarning: old\n  warnings.warn(old)\n", "no data"),
+    "hydra": (
+        ("Could not override 'lrr'.\nKey 'lrr' is not in struct\n    full_key: lrr\n\n"
+        "Set the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.\n"),
+        "Key 'lrr' is not in struct",
+    ),
+    "ignored at the exit": (f"no data\nException ignored in: <f>\n{BOOM}", "no data"),
+    "only in a thread": (f"no data\nException in thread T:\n{BOOM}", "ValueError: boom at step 3"),
+    "ruler": ("no data\n=====\n", "no data"),
+    "nothing": (" \n\r\n", None),
+    "long": ("x" * 5000, "x" * 297 + "..."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", RAISED)
+def test_exception_is_that_of_the_last_traceback_or_of_the_first_rank(case):
+    output, line = RAISED[case]
+    assert raised(output) == line
+
+
+@pytest.mark.parametrize("case", LAST)
+def test_last_line_is_no_progress_bar_and_no_warning(case):
+    output, line = LAST[case]
+    assert last_line(output) == line

@@ -5,14 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from lehr.control.saved_points import has_progressed, point_to_resume
+from lehr.control.saved_points import (
+    copies_to_remove,
+    has_progressed,
+    kept_because,
+    point_to_resume,
+)
+from lehr_trainer.configs.train import CheckpointConfig
 
 
 @dataclass(frozen=True)
 class Point:
     attempt: int
     step: int
+    val_loss: float | None = None
 
     @property
     def path(self) -> str:
@@ -57,3 +66,45 @@ def test_newest_checkpoint_of_the_newest_attempt_is_resumed(points, step):
 )
 def test_attempt_has_progressed_beyond_all_earlier_ones(points, attempt, progressed):
     assert has_progressed(points, attempt) is progressed
+
+
+points = st.builds(
+    Point,
+    attempt=st.integers(1, 3),
+    step=st.integers(1, 12),
+    val_loss=st.none() | st.sampled_from([0.0, 2.0, 3.0, 4.0]),
+)
+policies = st.builds(
+    CheckpointConfig,
+    keep_last=st.integers(2, 4),
+    keep_best=st.booleans(),
+    keep_every=st.integers(0, 5),
+)
+
+
+@settings(deadline=None)
+@given(st.lists(points, unique_by=lambda one: (one.attempt, one.step), max_size=9), policies)
+def test_copy_is_removed_only_if_no_reason_keeps_it(there, policy):
+    gone = copies_to_remove(there, policy, needed=())
+    assert set(gone) == {
+        one.path for one in there if not kept_because(there, policy)[one.attempt, one.step]
+    }
+    assert copies_to_remove(there, policy, needed=gone) == []
+
+
+def test_every_reason_is_named():
+    there = [Point(1, 10, 3.0), Point(1, 20, 2.0), Point(1, 30, 4.0), Point(2, 25), Point(2, 35)]
+    policy = CheckpointConfig(keep_last=2, keep_best=True, keep_every=20)
+    assert [kept_because(there, policy)[one.attempt, one.step] for one in there] == [
+        [],
+        ["the best", "every 20 steps"],
+        [],
+        ["one of the last 2"],
+        ["one of the last 2"],
+    ]
+
+
+def test_reasons_follow_keep_every_and_keep_best():
+    there = [Point(1, step, loss) for step, loss in ((4, 1.0), (6, 3.0), (8, 2.0), (9, 4.0))]
+    policy = CheckpointConfig(keep_last=2, keep_best=False, keep_every=3)
+    assert copies_to_remove(there, policy, needed=()) == [there[0].path]

@@ -8,9 +8,18 @@ import pytest
 
 from lehr.control.due import due_in_s
 from lehr.control.lifecycle import Desired, RunState
-from lehr.control.reconcile import AttemptPhase, Launch, MarkLost, NodeSeen, OpenAttempt
+from lehr.control.reconcile import (
+    START_TRIES,
+    AttemptPhase,
+    Launch,
+    MarkLost,
+    NodeSeen,
+    OpenAttempt,
+    Starts,
+    pause_left_s,
+    start_failure,
+)
 from lehr.control.snapshot import OpenRun, Snapshot
-from lehr.control.starts import START_TRIES, Starts, pause_left_s, start_failure
 from lehr.control.step import settled, step
 from lehr.errors import LehrError, NotFound
 
@@ -57,7 +66,7 @@ def test_node_without_space_for_an_attempt_has_a_full_disk():
     full = Starts(START_TRIES, "[Errno 28] No space left on device", "n1", since_failed_s=30.1)
     failure = start_failure(full)
     assert failure is not None
-    assert failure.cause == "disk_full"
+    assert failure[0] == "disk_full"
 
 
 def test_attempt_that_was_started_after_all_is_not_given_up():
@@ -78,5 +87,5 @@ def test_attempt_without_a_launch_spec_ends_at_once(error, cause, message):
     starts = Starts(impossible=error)
     failure = start_failure(starts)
     assert failure is not None
-    assert (failure.cause, failure.message) == (cause, message)
-    assert actions(starts) == [MarkLost("r-1", cause, failure.message)]
+    assert failure == (cause, message, None)
+    assert actions(starts) == [MarkLost("r-1", cause, message)]

@@ -9,8 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lehr.control import step as control
-from lehr.control.finalize import EndedAttempt, Finalize
-from lehr.control.lifecycle import ACTIVE, ENDED, TRANSITIONS, Desired, RunState
+from lehr.control.finalize import Finalize
+from lehr.control.lifecycle import (
+    ACTIVE,
+    ENDED,
+    TRANSITIONS,
+    Desired,
+    RunState,
+    Situation,
+    StateChange,
+)
 from lehr.control.queue import StartRun
 from lehr.control.queue_entries import Active, Waiting
 from lehr.control.reconcile import (
@@ -20,12 +28,12 @@ from lehr.control.reconcile import (
     OpenAttempt,
     StopAttempt,
 )
-from lehr.control.requests import StateChange
 from lehr.control.resources import Gpu, Need, Node, NodeShare
-from lehr.control.retries import SPENT, Budgets, ExitReport, FinishedReport
+from lehr.control.retries import Budgets, ExitReport, FinishedReport
 from lehr.control.snapshot import OpenRun, Snapshot
 from lehr.control.step import Fault, QueueOrder, Subject, step, subject_of
 from lehr_testing.properties import examples
+from lehr_testing.runs import exit_of
 
 ONE_GPU = Need(1, 1, None)
 queue_plan = control.queue.plan
@@ -38,20 +46,6 @@ def queued(name: str, number: int = 1, **changes) -> OpenRun:
 
 def node(gpus: int = 1, **changes) -> Node:
     return Node("n1", tuple(Gpu(index, "gpu") for index in range(gpus)), **changes)
-
-
-def exit_of(run_id: str, **changes) -> EndedAttempt:
-    ended = EndedAttempt(
-        run_id=run_id,
-        attempt=1,
-        state=RunState.RUNNING,
-        desired=Desired.RUN,
-        report=ExitReport(code=0),
-        finished=FinishedReport("completed"),
-        budgets=Budgets(0, 3, 3),
-        spent=dict.fromkeys(SPENT.values(), 0),
-    )
-    return replace(ended, **changes)
 
 
 def kinds(actions) -> list[str]:
@@ -98,10 +92,10 @@ class _Odd(Exception):
 def test_fault_of_one_run_is_its_own(monkeypatch):
     sound = control.apply_request
 
-    def odd(run_id, *args, **options):
-        if run_id == "odd":
+    def odd(run, elapsed_s):
+        if run.id == "odd":
             raise _Odd
-        return sound(run_id, *args, **options)
+        return sound(run, elapsed_s)
 
     monkeypatch.setattr(control, "apply_request", odd)
     runs = [replace(queued(name), desired=Desired.CANCEL) for name in ("a", "odd", "c")]
@@ -201,8 +195,7 @@ def snapshots(draw) -> Snapshot:
                 exit_of(
                     name,
                     attempt=count,
-                    state=state,
-                    desired=desired,
+                    situation=Situation(state, desired),
                     report=report,
                     finished=FinishedReport(outcome) if outcome else None,
                     budgets=Budgets(*(draw(st.integers(0, 2)) for _ in range(3))),

@@ -15,8 +15,8 @@ from lehr import home as homes
 from lehr.capsules.capsule_store import CapsuleStore
 from lehr.cluster.tokens import AttemptTokens
 from lehr.control.exits import sound_exit
+from lehr.control.finalize import path as transitions_to
 from lehr.control.lifecycle import Desired, RunState
-from lehr.control.outcome import path as transitions_to
 from lehr.specs.run import RunSpec
 from lehr.store.ids import attempt_id
 from lehr.store.maintenance import lost_record
