@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None)
 db = typer.Typer(
-    help="Check, back up, restore, rebuild and upgrade the databases of this machine's server.",
+    help="Check, back up, restore and rebuild the databases of this machine's server.",
     rich_markup_mode=None,
     no_args_is_help=True,
 )
@@ -35,9 +35,9 @@ Home = Annotated[
 
 @db.callback()
 def about() -> None:
-    """Check, back up, restore, rebuild and upgrade the databases of this machine's server.
+    """Check, back up, restore and rebuild the databases of this machine's server.
 
-    check and backup work while the server runs. restore, rebuild and upgrade need it stopped (`lehr
+    check and backup work while the server runs. restore and rebuild need it stopped (`lehr
     down`).
     """
 
@@ -185,7 +185,7 @@ def rebuild(home: Home = None, as_json: JsonOption = False) -> None:
     no other run starts until `lehr db release`.
 
     JSON: {rebuilt: {streams, points, records, malformed, seconds}, record: {runs, living, left_out,
-    by_config, variables: [ids], unknown: [texts]} | null}.
+    variables: [ids], unknown: [texts]} | null}.
     """
     upkeep = _upkeep()
     from lehr.store.maintenance.lost_record import is_lost
@@ -220,11 +220,7 @@ def _print_record(record: dict[str, list[str]]) -> None:
     out.print(f"lehr.db: {formats.counted(len(record['runs']), 'run')}, made of their files")
     for name, text in (
         ("living", "may be training, and count as running"),
-        ("by_config", "started by an older Lehr: name, project, tags and retries are not known"),
-        (
-            "variables",
-            "the values of their env are not known, and a retry lacks them",
-        ),
+        ("variables", "the values of their env are not known, and a retry lacks them"),
         ("left_out", "not recorded: no configuration, or no streams here"),
     ):
         if record[name]:
@@ -268,27 +264,6 @@ def new(home: Home = None, as_json: JsonOption = False) -> None:
         print_json({"home": str(where)})
     else:
         console().print(f"{escaped(str(where / 'lehr.db'))} is new and empty. Start: lehr up")
-
-
-@db.command("upgrade")
-def upgrade(home: Home = None, as_json: JsonOption = False) -> None:
-    """Upgrade the tables of lehr.db to this version. Keeps all rows, and a copy of the old file.
-
-    The server also does this at each start. For this command, it must be stopped.
-
-    JSON: {before, after}: revisions.
-    """
-    upkeep = _upkeep()
-    where = _home(home)
-    _needs_it_down(where, "upgrade")
-    with notes().status("Upgrading"):
-        before, after = upkeep.upgrade(where)
-    if as_json:
-        print_json({"before": before, "after": after})
-    elif before == after:
-        console().print(f"lehr.db is already at revision {after}.")
-    else:
-        console().print(f"lehr.db: from revision {before} to {after}")
 
 
 def _upkeep() -> ModuleType:

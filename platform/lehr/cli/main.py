@@ -69,7 +69,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Maintain": {
         "node": ("node", "List, add, exclude and readmit nodes; join or leave a cluster"),
         "admin": ("admin", "Manage tokens, quotas, secrets, webhooks; list who did what"),
-        "db": ("db", "Check, back up, restore, rebuild and upgrade the databases"),
+        "db": ("db", "Check, back up, restore and rebuild the databases"),
     },
 }
 REPLACED = {

@@ -7,16 +7,21 @@ can be rebuilt; this file cannot.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import JSON, Column, Index, UniqueConstraint
+from sqlalchemy import JSON, Index, UniqueConstraint
 from sqlmodel import Field, SQLModel
 
 from lehr.specs.stored import StoredSpec, StoredSweep
 
 
-class RunRow(SQLModel, table=True):
-    __tablename__ = "runs"
+def _json(default: Callable[[], Any] | None = None) -> Any:
+    return Field(default_factory=default, sa_type=JSON)
+
+
+class _Named(SQLModel):
+    """The columns that runs, sweeps and rollouts have in common."""
 
     number: int | None = Field(default=None, primary_key=True)
     """Counts up in order of submission; breaks ties in the queue."""
@@ -24,12 +29,19 @@ class RunRow(SQLModel, table=True):
     """Short and random, e.g. ``k3f9x2ab``; used by people and in URLs."""
     name: str = Field(index=True)
     project: str = Field(index=True)
-    sweep_id: str | None = Field(default=None, foreign_key="sweeps.id", index=True)
-    spec: dict[str, Any] = Field(sa_column=Column(JSON, nullable=False))
-    """The RunSpec, resolved."""
-    tags: list[str] = Field(default_factory=list, sa_column=Column(JSON, nullable=False))
+    spec: dict[str, Any] = _json()
+    """The RunSpec, SweepSpec or RolloutSpec, resolved."""
+    tags: list[str] = _json(list)
     note: str = Field(default="", sa_column_kwargs={"server_default": ""})
     """Text for people; at first the spec's notes."""
+    archived: bool = False
+    created_at: float
+
+
+class RunRow(_Named, table=True):
+    __tablename__ = "runs"
+
+    sweep_id: str | None = Field(default=None, foreign_key="sweeps.id", index=True)
     priority: int = 0
     state: str = Field(index=True)
     desired: str = "run"
@@ -54,8 +66,6 @@ class RunRow(SQLModel, table=True):
     forked_from: str | None = Field(default=None, index=True)
     resume_from: str | None = None
     """The checkpoint folder that a fork starts from; absolute."""
-    archived: bool = False
-    created_at: float
     queued_at: float
     """When it last entered the queue."""
     started_at: float | None = None
@@ -78,7 +88,7 @@ class ProvenanceRow(SQLModel, table=True):
 
     sha256: str = Field(primary_key=True)
     """The digest of ``data``; see ``lehr.store.records.run_rows``."""
-    data: dict[str, Any] = Field(sa_column=Column(JSON, nullable=False))
+    data: dict[str, Any] = _json()
 
 
 class Attempt(SQLModel, table=True):
@@ -91,9 +101,7 @@ class Attempt(SQLModel, table=True):
     """``<run id>-<number>``."""
     run_id: str = Field(foreign_key="runs.id", index=True)
     number: int
-    placement: list[dict[str, Any]] = Field(
-        default_factory=list, sa_column=Column(JSON, nullable=False)
-    )
+    placement: list[dict[str, Any]] = _json(list)
     """[{"node": name, "gpus": [indices]}], the first node hosts torchrun's rendezvous."""
     token_sha256: str
     """The SHA-256 of the attempt's own token."""
@@ -108,9 +116,9 @@ class Attempt(SQLModel, table=True):
     last_step: int | None = None
     last_step_at: float | None = None
     exited_at: float | None = Field(default=None, index=True)
-    exit: dict[str, Any] | None = Field(default=None, sa_column=Column(JSON))
+    exit: dict[str, Any] | None = Field(default=None, sa_type=JSON)
     """exit.json, or a substitute when the node was lost."""
-    finished: dict[str, Any] | None = Field(default=None, sa_column=Column(JSON))
+    finished: dict[str, Any] | None = Field(default=None, sa_type=JSON)
     """The trainer's ``finished`` record."""
     events_applied: int = 0
     """How many bytes of events.jsonl are applied to this file."""
@@ -151,19 +159,9 @@ class RunRequest(SQLModel, table=True):
     at: float
 
 
-class SweepRow(SQLModel, table=True):
+class SweepRow(_Named, table=True):
     __tablename__ = "sweeps"
 
-    number: int | None = Field(default=None, primary_key=True)
-    id: str = Field(unique=True)
-    name: str = Field(index=True)
-    project: str = Field(index=True)
-    spec: dict[str, Any] = Field(sa_column=Column(JSON, nullable=False))
-    tags: list[str] = Field(default_factory=list, sa_column=Column(JSON, nullable=False))
-    note: str = Field(default="", sa_column_kwargs={"server_default": ""})
-    """Text for people; at first the spec's notes."""
-    created_at: float
-    archived: bool = False
     submitted_by: str = Field(default="user", sa_column_kwargs={"server_default": "user"})
     """Also for trials that the sweep adds by itself."""
     stopped: str | None = None
@@ -187,22 +185,14 @@ class Trial(SQLModel, table=True):
     id: int | None = Field(default=None, primary_key=True)
     sweep_id: str = Field(foreign_key="sweeps.id", index=True)
     number: int
-    parameters: dict[str, Any] = Field(sa_column=Column(JSON, nullable=False))
+    parameters: dict[str, Any] = _json()
     run_id: str = Field(foreign_key="runs.id", index=True)
 
 
-class RolloutRow(SQLModel, table=True):
+class RolloutRow(_Named, table=True):
     __tablename__ = "rollouts"
 
-    number: int | None = Field(default=None, primary_key=True)
-    id: str = Field(unique=True)
-    name: str = Field(index=True)
-    project: str = Field(index=True)
-    spec: dict[str, Any] = Field(sa_column=Column(JSON, nullable=False))
-    tags: list[str] = Field(default_factory=list, sa_column=Column(JSON, nullable=False))
-    note: str = Field(default="", sa_column_kwargs={"server_default": ""})
-    """Text for people; at first the spec's notes."""
-    provenance: dict[str, Any] = Field(default_factory=dict, sa_column=Column(JSON, nullable=False))
+    provenance: dict[str, Any] = _json(dict)
     """Git commit and diff, versions, host, command, at launch; each of its runs gets it."""
     submitted_by: str = Field(default="user", sa_column_kwargs={"server_default": "user"})
     """Each of its runs gets it."""
@@ -210,9 +200,7 @@ class RolloutRow(SQLModel, table=True):
     """passed, failed or cancelled; None while it goes on."""
     reason: str | None = None
     """Why it failed or was cancelled, for people."""
-    created_at: float
     ended_at: float | None = None
-    archived: bool = False
 
 
 class QuotaRow(SQLModel, table=True):
@@ -340,6 +328,16 @@ class NodeNote(SQLModel, table=True):
     at: float
 
 
+class NodeUntil(SQLModel, table=True):
+    """Until when a node is available; nodes without an end have no row."""
+
+    __tablename__ = "node_until"
+
+    node: str = Field(primary_key=True)
+    until: float
+    """Seconds since the epoch."""
+
+
 class AccessTokenRow(SQLModel, table=True):
     """A named token of a person or program. Its value is not stored."""
 
@@ -367,7 +365,7 @@ class OutboxRow(SQLModel, table=True):
     id: int | None = Field(default=None, primary_key=True)
     webhook: str
     """The webhook's name."""
-    body: dict[str, Any] = Field(sa_column=Column(JSON, nullable=False))
+    body: dict[str, Any] = _json()
     created_at: float
     tries: int = 0
     """Tries that failed."""

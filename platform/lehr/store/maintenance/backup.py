@@ -1,4 +1,4 @@
-"""Back up and restore a home's databases, rebuild the index, upgrade the tables.
+"""Back up and restore a home's databases, rebuild the index.
 
 A backup may be taken while the server runs. The others need it stopped: they take the home's
 lock. ``lehr.store.maintenance.integrity`` checks for damage.
@@ -23,8 +23,6 @@ from lehr import home as homes
 from lehr.alerting.webhooks import Webhooks
 from lehr.errors import Conflict, HomeUnusable, LehrError, NotFound, UserError
 from lehr.secret_store import SecretStore
-from lehr.store.changes import Changes
-from lehr.store.database import Database
 from lehr.store.maintenance import capsules, content, lost_record, migrate
 from lehr.store.maintenance.rebuild_record import RebuiltRecord, rebuild_record
 from lehr.store.read_only import open_read_only
@@ -250,17 +248,6 @@ def rebuild(home: Path) -> Rebuilt:
             (records,) = connection.execute("SELECT count(*) FROM records").fetchone()
         content.keep_received(home / "streams.db", received)
     return Rebuilt(streams, points, records, malformed, time.monotonic() - begun, record)
-
-
-def upgrade(home: Path) -> tuple[str | None, str]:
-    """Upgrade ``lehr.db`` to this version's tables. Return the revision before and after."""
-    path = home / "lehr.db"
-    before = migrate.revision(path)
-    if before is None:
-        raise NotFound(f"{home} holds no lehr.db.")
-    with homes.lock(home):
-        Database(path, Changes()).close()
-    return before, migrate.HEAD
 
 
 def _set_aside(home: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
@@ -44,13 +43,7 @@ def needed(database: Path) -> dict[str, list[str]]:
     with closing(open_read_only(database, timeout=30)) as connection:
         connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
         for query in _NEEDED:
-            try:
-                rows = connection.execute(query).fetchall()
-            except sqlite3.OperationalError as error:
-                if "no such" in str(error):  # An older version, without this table or column.
-                    continue
-                raise
-            for digest, subject in rows:
+            for digest, subject in connection.execute(query):
                 if digest == "" or (isinstance(digest, str) and archive.DIGEST.fullmatch(digest)):
                     found[digest].append(subject)
     return dict(found)

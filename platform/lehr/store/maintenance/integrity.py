@@ -137,8 +137,6 @@ def _record(path: Path) -> Iterator[Finding]:
 def _provenance(path: Path) -> Iterator[Finding]:
     """Check that each provenance is what its digest names, and that a run uses it."""
     with closing(_open(path)) as connection:
-        if not _has_table(connection, "provenance"):  # An older version: each run has its own.
-            return
         rows = connection.execute(
             "SELECT sha256, data, EXISTS (SELECT 1 FROM runs WHERE provenance_sha256 = sha256)"
             " FROM provenance"
@@ -154,8 +152,6 @@ def _provenance(path: Path) -> Iterator[Finding]:
 def _rollouts(path: Path) -> Iterator[Finding]:
     """Check that no stage started before all earlier ones passed."""
     with closing(_open(path)) as connection:
-        if not _has_table(connection, "rollout_stages"):  # An older version, without rollouts.
-            return
         stages = connection.execute(
             "SELECT rollout_id, name, outcome, started_at FROM rollout_stages"
             " ORDER BY rollout_id, number"
@@ -217,11 +213,6 @@ def _index(path: Path, replica: Replica) -> Iterator[Finding]:
             yield Finding("note", where, f"cut: {stored:,} of {size:,} bytes were kept")
         elif indexed < stored:
             yield Finding("note", where, f"its last line is torn, at byte {indexed:,}")
-
-
-def _has_table(connection: sqlite3.Connection, name: str) -> bool:
-    known = "SELECT 1 FROM sqlite_master WHERE type='table' AND name=?"
-    return connection.execute(known, (name,)).fetchone() is not None
 
 
 def _open(path: Path) -> sqlite3.Connection:

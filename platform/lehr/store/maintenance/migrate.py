@@ -6,18 +6,27 @@ import logging
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import cast
 
 from sqlalchemy import Engine, text
+from sqlmodel import SQLModel
 
 from lehr.errors import HomeUnusable, InternalError
+from lehr.store import tables
 from lehr.store.read_only import open_read_only
 
+assert tables  # Imported for its tables.
+
+FIRST = "0019"
+"""The revision of version 0.1.0. Only development versions before it had lower ones."""
 HEAD = "0019"
-"""The newest revision in ``migrations/versions``; a test checks that."""
+"""The revision of ``lehr.store.tables``; the newest in ``migrations/versions``."""
 
-REVISIONS = tuple(f"{number:04}" for number in range(1, int(HEAD) + 1))
-"""Every revision, oldest first."""
-
+_TRIGGER = (
+    "CREATE TRIGGER provenance_unused AFTER DELETE ON runs WHEN OLD.provenance_sha256 IS NOT NULL"
+    " BEGIN DELETE FROM provenance WHERE sha256 = OLD.provenance_sha256 AND NOT EXISTS (SELECT 1"
+    " FROM runs WHERE provenance_sha256 = OLD.provenance_sha256); END"
+)
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _log = logging.getLogger("lehr.store")
 
@@ -51,7 +60,13 @@ def revision(path: Path) -> str | None:
             hint="Restore it from a backup: lehr db restore.",
         ) from error
     found = str(row[0]) if row else None
-    if found is not None and found not in REVISIONS:
+    if found is not None and found < FIRST:
+        raise HomeUnusable(
+            f"{path} was written by a version of Lehr before 0.1.0 (revision {found}; this version "
+            f"upgrades from {FIRST} on).",
+            hint="Upgrade it first: lehr db upgrade, of commit 0ecd8175.",
+        )
+    if found is not None and found > HEAD:
         raise HomeUnusable(
             f"{path} was written by a newer version of Lehr (revision {found}; "
             f"this version knows up to {HEAD}).",
@@ -60,27 +75,42 @@ def revision(path: Path) -> str | None:
     return found
 
 
-def upgrade(engine: Engine, path: Path, target: str = "head") -> None:
-    """Apply missing revisions in one transaction, after copying an older file."""
+def upgrade(engine: Engine, path: Path) -> None:
+    """Create the tables in a new file; to an older one, apply the missing revisions.
+
+    Each is one transaction. A copy of an older file is kept beside it.
+    """
     found = revision(path)
-    if found == HEAD:
-        return
-    if found is not None:
+    if found is None:
+        with engine.begin() as connection:
+            SQLModel.metadata.create_all(connection)
+            connection.exec_driver_sql(_TRIGGER)
+            connection.exec_driver_sql(
+                "CREATE TABLE alembic_version (version_num VARCHAR(32) PRIMARY KEY)"
+            )
+            connection.execute(text("INSERT INTO alembic_version VALUES (:head)"), {"head": HEAD})
+    elif found != HEAD:
         _copy_aside(path, found)
-    # Imported here: only a new or an older file needs it, and it takes a while.
+        _apply(engine, path, found)
+        _log.info("%s upgraded from revision %s to %s", path, found, HEAD)
+
+
+def _apply(engine: Engine, path: Path, found: str) -> None:
+    # Imported here: only an older file needs it, and it takes a while.
     from alembic import command
     from alembic.config import Config
 
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     with engine.connect() as connection:
-        # A rebuilt table is dropped in between; that must not delete its child rows.
-        connection.exec_driver_sql("PRAGMA foreign_keys=OFF")
-        connection.rollback()
+        # A rebuilt table is dropped in between; that must not delete its child rows. SQLite ignores
+        # the pragma inside a transaction, so the driver gets it before SQLAlchemy begins one.
+        raw = cast(sqlite3.Connection, connection.connection.dbapi_connection)
+        raw.execute("PRAGMA foreign_keys=OFF")
         try:
             with connection.begin():
                 config.attributes["connection"] = connection
-                command.upgrade(config, target)
+                command.upgrade(config, "head")
                 dangling = connection.execute(text("PRAGMA foreign_key_check")).fetchall()
                 if dangling:
                     raise InternalError(
@@ -88,10 +118,7 @@ def upgrade(engine: Engine, path: Path, target: str = "head") -> None:
                         f"their parent: {dangling[:5]}; nothing was changed"
                     )
         finally:
-            connection.exec_driver_sql("PRAGMA foreign_keys=ON")
-            connection.rollback()
-    if found is not None:
-        _log.info("%s upgraded from revision %s to %s", path, found, HEAD)
+            raw.execute("PRAGMA foreign_keys=ON")
 
 
 def _copy_aside(path: Path, found: str) -> None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from lehr import home as homes
@@ -17,7 +16,6 @@ from lehr.cluster.tokens import AttemptTokens
 from lehr.control.exits import sound_exit
 from lehr.control.finalize import path as transitions_to
 from lehr.control.lifecycle import Desired, RunState
-from lehr.specs.run import RunSpec
 from lehr.store.ids import attempt_id
 from lehr.store.maintenance import lost_record
 from lehr.store.records.run_rows import submission
@@ -32,7 +30,7 @@ from lehr_trainer.files import open_regular
 UNKNOWN = (
     "sweeps and rollouts (their runs are there; no further trial starts)",
     "runs that never started, requests to runs, retries that are used, copies of checkpoints",
-    "people's tokens, the audit, quotas, maintenance windows, excluded nodes",
+    "people's tokens, the audit, quotas, ends of nodes, excluded nodes",
 )
 """What no other file says."""
 _ACTOR = "lehr db rebuild"
@@ -53,8 +51,6 @@ class RebuiltRecord:
     """How they ended is not known: they may be training, and count as running."""
     left_out: list[str] = field(default_factory=list)
     """Nothing says how they are configured, or, without streams here, whose they are."""
-    by_config: list[str] = field(default_factory=list)
-    """An older Lehr started them: name, project, tags and retries are not known."""
     variables: list[str] = field(default_factory=list)
     """They have environment variables, whose values are not known."""
 
@@ -86,7 +82,6 @@ def rebuild_record(home: Path) -> RebuiltRecord:
                 continue
             clock.at = run.created_at
             rebuilt.runs.append(run.id)
-            rebuilt.by_config += [] if run.record else [run.id]
             rebuilt.variables += [run.id] if run.record.get("variables") else []
             _create(store, clock, run, run.spec)
             ended = [_attempt(store, clock, run, number, tokens) for number in run.attempts]
@@ -123,8 +118,7 @@ class _Lost:
                 self.finished[number] = record
         earliest = min((one.time for one in self.started.values()), default=0.0)
         self.created_at = float(self.record.get("created_at") or earliest)
-        ranks = next((one.world_size for one in self.started.values()), 1)
-        self.spec: dict[str, Any] | None = self.record.get("spec") or _by_config(folder, ranks)
+        self.spec: dict[str, Any] | None = self.record.get("spec")
 
     def end(self, number: int) -> tuple[dict[str, Any] | None, dict[str, Any]] | None:
         """Return the exit report and the last record of an attempt; None if it may live."""
@@ -226,20 +220,6 @@ def _complete(replica: Replica, folder: Path) -> None:
                 with open_regular(path) as source, draft.open("wb") as copy:
                     shutil.copyfileobj(source, copy)
                 draft.replace(replica.path(name, path.name))
-
-
-def _by_config(folder: Path, ranks: int) -> dict[str, Any] | None:
-    """Return the spec as far as ``config.yaml`` says; an older Lehr wrote nothing else."""
-    try:
-        with open_regular(folder / layout.CONFIG) as file:
-            text = file.read().decode()
-        code = text.partition("\n")[0].partition("# code: ")[2] or None
-        config = yaml.safe_load(text)
-        kind = "train" if "model" in config else "trainer"
-        given = {"name": folder.name, "resources": {"gpus": ranks}, "code": {"digest": code}}
-        return RunSpec.model_validate({**given, kind: config}).model_dump(mode="json")
-    except (OSError, ValueError, TypeError, yaml.YAMLError):
-        return None
 
 
 def _note(attempt: Path) -> LaunchNote:

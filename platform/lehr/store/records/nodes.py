@@ -4,21 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from sqlmodel import Field, SQLModel, col, func, select
+from sqlmodel import col, func, select
 
 from lehr.store.changes import Change
 from lehr.store.database import Clock, Database
-from lehr.store.tables import Attempt, NodeNote
-
-
-class NodeUntil(SQLModel, table=True):
-    """Until when a node is available; nodes without an end have no row."""
-
-    __tablename__ = "node_until"
-
-    node: str = Field(primary_key=True)
-    until: float
-    """Seconds since the epoch."""
+from lehr.store.tables import Attempt, NodeNote, NodeUntil
 
 
 class Nodes:
