@@ -172,7 +172,6 @@ def _settings(options: argparse.Namespace, where: Path) -> Settings:
         port=options.port,
         public_url=options.public_url,
         allowed_hosts=tuple(options.allowed_host),
-        webhook_hosts=tuple(os.environ.get("LEHR_WEBHOOK_HOSTS", "").replace(",", " ").split()),
         code=_code_policy(),
         trainers=tuple(os.environ.get("LEHR_TRAINERS", "").replace(",", " ").split()),
         gpus=options.gpus,

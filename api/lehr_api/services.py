@@ -113,7 +113,7 @@ def assemble(
         intake=Intake(pieces=settings.appends_waiting, size=settings.append_bytes_waiting),
         code=settings.code,
         trainers=settings.trainers,
-        sender=Sender(store, Webhooks(settings.home), allowed_hosts=settings.webhook_hosts),
+        sender=Sender(store, Webhooks(settings.home)),
         login_links=LoginLinks(),
         ended_logins=EndedLogins(settings.home),
     )

@@ -40,8 +40,6 @@ class Settings:
     """Pieces of streams that may wait to be written; more are rejected with Retry-After."""
     append_bytes_waiting: int = 64 * MEBIBYTE
     """Bytes of these pieces; more are rejected with Retry-After."""
-    webhook_hosts: tuple[str, ...] = ()
-    """Hosts inside the network that webhooks may reach."""
     code: Literal["any", "installed"] = "any"
     """installed: train with the installed trainer only, and accept no code."""
     trainers: tuple[str, ...] = ()

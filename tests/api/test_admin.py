@@ -69,10 +69,8 @@ def test_address_that_is_none_is_refused_without_repeating_it(client):
     assert "secret" not in answer.text
 
 
-def test_test_message_to_an_internal_address_is_refused_with_the_remedy(client):
+def test_test_message_that_nobody_takes_is_undelivered(client):
     client.put("/api/v1/webhooks/local", json={"url": "http://127.0.0.1:9/x"})
     answer = client.post("/api/v1/webhooks/local/test")
-    assert answer.status_code == 502
-    assert answer.json()["code"] == "undelivered"
-    assert "LEHR_WEBHOOK_HOSTS" in answer.json()["hint"]
+    assert (answer.status_code, answer.json()["code"]) == (502, "undelivered")
     assert client.post("/api/v1/webhooks/none/test").status_code == 404

@@ -10,8 +10,7 @@ from pydantic import ConfigDict, Field, SecretStr
 
 from lehr import actor
 from lehr.access import Role
-from lehr.alerting.messages import test_message
-from lehr.alerting.webhooks import Webhook, Webhooks
+from lehr.alerting.webhooks import Webhook, Webhooks, test_message
 from lehr.schemas.admin import (
     AuditPage,
     BudgetView,

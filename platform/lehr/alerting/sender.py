@@ -1,7 +1,7 @@
 """Send the outbox's messages to webhooks.
 
 One thread does it, with at most one message under way to each webhook. So a slow receiver delays
-neither the server nor the messages to others.
+neither the server nor the messages to others. Only admins name addresses, so they may be anywhere.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Collection
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from lehr.alerting.delivery import Undelivered, deliver, post
-from lehr.alerting.messages import for_host
-from lehr.alerting.webhooks import Webhooks
+import httpx
+
+from lehr.alerting.webhooks import Webhooks, for_host
 from lehr.errors import LehrError
 
 if TYPE_CHECKING:
@@ -28,10 +27,48 @@ AGAIN_AFTER_S = (5.0, 30.0, 120.0, 600.0)
 """Waits before a message is sent again."""
 OLDEST_S = 86_400.0
 """A message that waited longer, while the server was down, is out of date."""
+TIMEOUT_S = 10.0
+"""For all of a delivery: the lookup of the host, the connection, and the answer's first lines."""
 TOGETHER = 64
 """Messages that are under way at a time, each to another webhook."""
 _FAULT_S = 5.0
 """Pause after an unexpected fault, e.g. of the database."""
+
+
+class Undelivered(LehrError):
+    """A message did not arrive. ``again``: whether a later try may succeed."""
+
+    code = "undelivered"
+    status = 502
+
+    def __init__(self, message: str, *, again: bool = False) -> None:
+        super().__init__(message)
+        self.again = again
+
+
+async def deliver(url: str, body: dict[str, Any]) -> None:
+    """Post ``body`` as JSON. Takes ``TIMEOUT_S`` at most, whatever the receiver does.
+
+    Raises:
+        Undelivered: no answer, or its status is not 2xx.
+    """
+    host = httpx.URL(url).host
+    client = httpx.AsyncClient(timeout=None, trust_env=False)  # noqa: S113 - one limit for all of it
+    try:
+        # The answer's body has no meaning here and may have no end.
+        async with (
+            asyncio.timeout(TIMEOUT_S),
+            client,
+            client.stream("POST", url, json=body) as answer,
+        ):
+            status = answer.status_code
+    except TimeoutError as error:
+        raise Undelivered(f"{host} did not answer within {TIMEOUT_S:g} s.", again=True) from error
+    except httpx.HTTPError as error:
+        raise Undelivered(f"{host} did not answer: {error}.", again=True) from error
+    if not 200 <= status < 300:
+        again = status == 429 or status >= 500
+        raise Undelivered(f"{host} answered {status}.", again=again)
 
 
 class Sender:
@@ -41,18 +78,17 @@ class Sender:
     its ``id``.
     """
 
-    def __init__(
-        self, store: Store, webhooks: Webhooks, *, allowed_hosts: Collection[str] = ()
-    ) -> None:
+    def __init__(self, store: Store, webhooks: Webhooks) -> None:
         self._store = store
         self._webhooks = webhooks
-        self._allowed = frozenset(allowed_hosts)
         self._new = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._under_way: dict[str, asyncio.Task[None]] = {}
         """By the name of the webhook."""
         self._ended = False
-        self._thread = threading.Thread(target=self._go, name="webhooks", daemon=True)
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._send_all()), name="webhooks", daemon=True
+        )
 
     def start(self) -> None:
         self._thread.start()
@@ -85,10 +121,7 @@ class Sender:
             Undelivered: it did not arrive.
         """
         webhook = self._webhooks.get(name)
-        post(webhook.url, for_host(body, webhook.url), allowed_hosts=self._allowed)
-
-    def _go(self) -> None:
-        asyncio.run(self._send_all())
+        asyncio.run(deliver(webhook.url, for_host(body, webhook.url)))
 
     async def _send_all(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -148,8 +181,7 @@ class Sender:
         name = letter.webhook
         try:
             webhook = self._webhooks.get(name)
-            body = for_host(letter.body, webhook.url)
-            await deliver(webhook.url, body, allowed_hosts=self._allowed)
+            await deliver(webhook.url, for_host(letter.body, webhook.url))
         except Undelivered as error:
             if error.again and letter.tries < len(AGAIN_AFTER_S):
                 return self._store.clock() + AGAIN_AFTER_S[letter.tries]

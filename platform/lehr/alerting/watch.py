@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from lehr.alerting.messages import about_alert, about_end
+from lehr.alerting.webhooks import about_alert, about_end
 from lehr.control.lifecycle import ALERT, Desired, RunState
 from lehr.errors import Conflict, NotFound
 from lehr.specs.tracking import AlertActions
 from lehr.store.changes import ChangedRuns
 
 if TYPE_CHECKING:
+    from lehr.alerting.sender import Sender
     from lehr.analysis.diagnosis import Alert
     from lehr.presenters.runs import RunPresenter
     from lehr.specs.tracking import AlertAction
@@ -24,13 +25,6 @@ GATHER_S = 2.0
 MESSAGE = "webhook:"
 """Prefix of the actor of a message's note; the webhook's name follows."""
 _DESIRED = {"pause": Desired.PAUSE, "stop": Desired.CANCEL}
-
-
-class Messages(Protocol):
-    """Where messages go: ``lehr.alerting.sender.Sender``."""
-
-    def put(self, webhook: str, body: dict[str, Any]) -> None: ...
-    def wake(self) -> None: ...
 
 
 class AlertWatch:
@@ -45,7 +39,7 @@ class AlertWatch:
         self,
         store: Store,
         runs: RunPresenter,
-        messages: Messages,
+        messages: Sender,
         *,
         wake: Callable[[], Any],
         server_url: str,

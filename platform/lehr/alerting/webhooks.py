@@ -1,4 +1,4 @@
-"""Named webhooks of a server: addresses that get messages.
+"""Named webhooks of a server, and the messages about runs that they get.
 
 An address is often a secret, since whoever has it can post. So specs name a webhook; its address is
 in ``<home>/webhooks.json`` (mode 0600), and no answer of the API contains more than its host.
@@ -10,12 +10,21 @@ import json
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from lehr.errors import NotFound, UserError, nearest
 from lehr_trainer.files import write_atomically
 
+if TYPE_CHECKING:
+    from lehr.analysis.diagnosis import Alert
+    from lehr.specs.tracking import AlertAction
+    from lehr.store.tables import RunRow
+
 _FILE = "webhooks.json"
+_DONE = {"pause": "It is being paused, with a checkpoint.", "stop": "It is being cancelled."}
+MOST_CHARACTERS = 1_500
+"""Of a message's text. Chats cut longer messages, or refuse them."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +57,9 @@ class Webhooks:
         """
         found = {webhook.name: webhook for webhook in self.list()}
         if name not in found:
-            close = nearest(name, found)
-            raise NotFound(
-                f"There is no webhook {name!r}.",
-                hint=f"Did you mean {close}?"
-                if close
-                else "Add it: lehr admin webhook add NAME URL",
-            )
+            near = nearest(name, found)
+            hint = f"Did you mean {near}?" if near else "Add it: lehr admin webhook add NAME URL"
+            raise NotFound(f"There is no webhook {name!r}.", hint=hint)
         return found[name]
 
     def put(self, name: str, url: str) -> Webhook:
@@ -97,3 +102,50 @@ class Webhooks:
 
     def _write(self, urls: dict[str, str]) -> None:
         write_atomically(self._path, json.dumps(urls, indent=1), mode=0o600)
+
+
+def about_alert(run: RunRow, alert: Alert, action: AlertAction, *, server: str) -> dict[str, Any]:
+    """Return the message that a run's curves showed something."""
+    done = _DONE.get(action, "")
+    text = f"{run.name} ({run.id}): {alert.seen}. {alert.advice}. {done}".strip()
+    fields = ("code", "step", "seen", "advice", "sure", "cause", "source")
+    seen = {name: getattr(alert, name) for name in fields}
+    key = f"{run.id}:alert:{alert.code}"
+    return _message("alert", key, run, text, server) | {"alert": {**seen, "action": action}}
+
+
+def about_end(run: RunRow, *, server: str) -> dict[str, Any]:
+    """Return the message that a run has ended."""
+    why = f": {run.reason}" if run.reason and run.state != "completed" else "."
+    key = f"{run.id}:end:{run.attempt}"
+    return _message("end", key, run, f"{run.name} ({run.id}) is {run.state}{why}", server)
+
+
+def test_message(name: str) -> dict[str, Any]:
+    """Return the message that shows whether a webhook works."""
+    return {"event": "test", "text": f"Lehr can send messages to the webhook {name}."}
+
+
+def for_host(message: dict[str, Any], url: str) -> dict[str, Any]:
+    """Return the message in the form that the host takes: Discord calls the text ``content``."""
+    host = urlsplit(url).hostname or ""
+    if host == "discord.com" or host.endswith(".discord.com"):
+        return {"content": message["text"]}
+    return message
+
+
+def _message(event: str, key: str, run: RunRow, text: str, server: str) -> dict[str, Any]:
+    url = f"{server}/runs/{run.id}"
+    short = text if len(text) <= MOST_CHARACTERS else f"{text[: MOST_CHARACTERS - 3]}..."
+    return {
+        "id": key,  # The same in a message that is sent twice.
+        "event": event,
+        "text": f"{short} {url}",
+        "run": {
+            "id": run.id,
+            "name": run.name,
+            "project": run.project,
+            "state": run.state,
+            "url": url,
+        },
+    }

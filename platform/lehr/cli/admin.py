@@ -232,8 +232,7 @@ def remove_secret(name: SecretName, as_json: JsonOption = False) -> None:
 def about_webhooks() -> None:
     """Send messages about alerts and ended runs to a chat, or to a program of yours.
 
-    A spec names the webhook: alerts: {webhook: NAME}. Addresses inside the server's network are
-    refused, unless LEHR_WEBHOOK_HOSTS names their hosts when the server starts.
+    A spec names the webhook: alerts: {webhook: NAME}.
     """
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -14,14 +16,39 @@ import pytest
 
 from lehr import killpoints
 from lehr.alerting import sender as module
-from lehr.alerting.delivery import Undelivered
-from lehr.alerting.sender import AGAIN_AFTER_S, Sender
+from lehr.alerting.sender import AGAIN_AFTER_S, Sender, Undelivered, deliver
 from lehr.alerting.webhooks import Webhooks
 from lehr.store import Store
 from lehr.store.records import outbox
 from lehr.store.tables import OutboxRow
 from lehr_testing.stores import fresh_store
 from lehr_testing.waiting import until
+
+
+class Listener(BaseHTTPRequestHandler):
+    """Keeps what is posted; answers with the status of its server."""
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.got.append((self.server.answer, json.loads(body)))
+        self.send_response(self.server.answer)
+        if self.server.answer == 302:
+            self.send_header("Location", f"http://127.0.0.1:{self.server.server_port}/secret")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@contextmanager
+def listening(answer: int = 200) -> Iterator[HTTPServer]:
+    server = HTTPServer(("127.0.0.1", 0), Listener)
+    server.got, server.answer = [], answer
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 class Clock:
@@ -54,7 +81,7 @@ def sent(monkeypatch: pytest.MonkeyPatch, *, again: bool) -> list[str]:
     """Let messages to bad.test fail; return the hosts of all tries, as they happen."""
     tries: list[str] = []
 
-    async def deliver(url: str, body: dict[str, Any], *, allowed_hosts: frozenset[str]) -> None:
+    async def deliver(url: str, body: dict[str, Any]) -> None:
         tries.append(url.split("/")[2])
         if "bad" in url:
             raise Undelivered("no", again=again)
@@ -118,47 +145,32 @@ def test_message_that_waits_when_the_server_stops_is_sent_after_the_next_start(
     tmp_path: Path, clock: Clock
 ) -> None:
     """With a real receiver, which answers 503 until the server is started again."""
-    got: list[tuple[int, dict[str, Any]]] = []
-    answer = 503
-
-    class Receiver(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            got.append((answer, json.loads(body)))
-            self.send_response(answer)
-            self.end_headers()
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    receiver = HTTPServer(("127.0.0.1", 0), Receiver)
-    threading.Thread(target=receiver.serve_forever, daemon=True).start()
-    Webhooks(tmp_path).put("chat", f"http://127.0.0.1:{receiver.server_port}/")
-    try:
+    with listening(503) as receiver:
+        Webhooks(tmp_path).put("chat", f"http://127.0.0.1:{receiver.server_port}/")
         with fresh_store(tmp_path / "home", clock=clock) as store:
-            sender = Sender(store, Webhooks(tmp_path), allowed_hosts=["127.0.0.1"])
+            sender = Sender(store, Webhooks(tmp_path))
             sender.start()
             sender.put("chat", {"id": "r1:end:1", "text": "it ended"})
-            until(lambda: len(got) == 1, within_s=30, what="the first try")
+            until(lambda: len(receiver.got) == 1, within_s=30, what="the first try")
             sender.stop()
-        answer = 200
+        receiver.answer = 200
         clock.now += AGAIN_AFTER_S[0]
         with Store.open(tmp_path / "home", clock=clock) as store:
-            sender = Sender(store, Webhooks(tmp_path), allowed_hosts=["127.0.0.1"])
+            sender = Sender(store, Webhooks(tmp_path))
             sender.start()
             until(lambda: settled(store), within_s=30, what="an empty outbox")
             sender.stop()
-    finally:
-        receiver.shutdown()
-        receiver.server_close()
-    assert [(code, body["id"]) for code, body in got] == [(503, "r1:end:1"), (200, "r1:end:1")]
+    assert [(code, body["id"]) for code, body in receiver.got] == [
+        (503, "r1:end:1"),
+        (200, "r1:end:1"),
+    ]
 
 
 def test_stop_does_not_wait_for_a_receiver_that_never_answers(store: Store, tmp_path: Path) -> None:
     webhooks = Webhooks(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         webhooks.put("silent", f"http://127.0.0.1:{silent.getsockname()[1]}/")
-        sender = Sender(store, webhooks, allowed_hosts=["127.0.0.1"])
+        sender = Sender(store, webhooks)
         sender.start()
         sender.put("silent", {"id": "a"})
         # Kept open: a connection that the receiver closes ends the try.
@@ -188,3 +200,50 @@ def test_message_and_what_it_is_about_are_recorded_together(
     with pytest.raises(KeyboardInterrupt), store.transaction():
         store.outbox.add("good", {})
     assert store.outbox.next() is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "again"), [(500, True), (429, True), (404, False), (302, False)]
+)
+def test_answer_decides_whether_another_try_makes_sense(
+    monkeypatch: pytest.MonkeyPatch, answer: int, again: bool
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")  # Proxies are not used.
+    with listening(answer) as server:
+        url = f"http://localhost:{server.server_port}/x"
+        with pytest.raises(Undelivered, match=str(answer)) as caught:
+            asyncio.run(deliver(url, {"a": 1}))
+    assert server.got == [(answer, {"a": 1})], "a redirect is not followed"
+    assert caught.value.again is again
+
+
+@pytest.mark.parametrize("trickle", [b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\n\r\n"])
+def test_answer_that_never_ends_does_not_hold_the_sender(
+    monkeypatch: pytest.MonkeyPatch, trickle: bytes
+) -> None:
+    """A receiver whose headers, or whose body, come byte by byte for ever."""
+    monkeypatch.setattr(module, "TIMEOUT_S", 1.0)
+    ended = threading.Event()
+
+    def trickling(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(trickle)
+            while not ended.wait(0.1):
+                try:
+                    connection.sendall(b"x")
+                except OSError:
+                    return
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=trickling, args=(server,), daemon=True)
+        thread.start()
+        url = f"http://localhost:{server.getsockname()[1]}/x"
+        if trickle.endswith(b"\r\n\r\n"):
+            asyncio.run(deliver(url, {}))
+        else:
+            with pytest.raises(Undelivered, match="did not answer within 1 s") as caught:
+                asyncio.run(deliver(url, {}))
+            assert caught.value.again
+        ended.set()
+        thread.join(5)

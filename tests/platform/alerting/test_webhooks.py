@@ -1,4 +1,4 @@
-"""Named webhooks: addresses that are stored, checked and never shown."""
+"""Named webhooks: addresses that are stored, checked and never shown; their messages."""
 
 from __future__ import annotations
 
@@ -7,10 +7,27 @@ from pathlib import Path
 
 import pytest
 
-from lehr.alerting.webhooks import Webhooks
+from lehr.alerting.webhooks import (
+    MOST_CHARACTERS,
+    Webhooks,
+    about_alert,
+    about_end,
+    for_host,
+)
+from lehr.analysis.diagnosis import Alert
 from lehr.errors import NotFound, UserError
+from lehr_testing.stores import fresh_store, run_spec
 
 URL = "https://hooks.example.com/services/T0/secret"
+ALERT = Alert(
+    "diverging",
+    120,
+    "the loss rose from 2 to 5",
+    "Try a half of the learning rate",
+    "likely",
+    "the learning rate is too high",
+    "Zhang et al. 2022",
+)
 
 
 def test_webhooks_are_kept_by_name_in_a_file_that_only_its_owner_reads(tmp_path: Path) -> None:
@@ -48,3 +65,33 @@ def test_text_that_is_no_address_is_refused(tmp_path: Path, url: str) -> None:
         Webhooks(tmp_path).put("team", url)
     assert len(url) < 9 or url not in str(caught.value), "it may contain a secret"
     assert not any(tmp_path.iterdir())
+
+
+def test_message_about_an_alert_says_what_was_seen_and_done(tmp_path: Path) -> None:
+    with fresh_store(tmp_path / "home") as store:
+        run = store.runs.create(run_spec("big"))
+    body = about_alert(run, ALERT, "pause", server="https://lehr.test")
+    assert body["text"] == (
+        f"big ({run.id}): the loss rose from 2 to 5. Try a half of the learning rate. "
+        f"It is being paused, with a checkpoint. https://lehr.test/runs/{run.id}"
+    )
+    assert body["alert"] == {
+        "code": "diverging",
+        "step": 120,
+        "seen": ALERT.seen,
+        "advice": ALERT.advice,
+        "sure": "likely",
+        "cause": "the learning rate is too high",
+        "source": "Zhang et al. 2022",
+        "action": "pause",
+    }
+    assert "paused" not in about_alert(run, ALERT, "warn", server="")["text"]
+    long = Alert("nan", 1, "x" * 10_000, "y")
+    assert len(about_alert(run, long, "warn", server="u")["text"]) < MOST_CHARACTERS + 100
+    assert about_end(run, server="u")["text"].startswith(f"big ({run.id}) is queued")
+
+
+def test_discord_gets_the_text_under_its_own_name() -> None:
+    body = {"event": "test", "text": "hello"}
+    assert for_host(body, "https://discord.com/api/webhooks/1/x") == {"content": "hello"}
+    assert for_host(body, "https://notdiscord.com/x") == body
