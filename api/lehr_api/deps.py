@@ -8,10 +8,11 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Header, Path, Query, Request
 
+from lehr.cluster.dispatcher import Dispatcher
 from lehr.services import budget
 from lehr.store import Store
 from lehr.store.tables import RolloutRow, RunRow, SweepRow
-from lehr_api.services import ApiDispatcher, Services
+from lehr_api.services import Services
 
 
 async def services(request: Request) -> Services:
@@ -23,13 +24,13 @@ async def store(request: Request) -> Store:
     return (await services(request)).store
 
 
-async def dispatcher(request: Request) -> ApiDispatcher:
+async def dispatcher(request: Request) -> Dispatcher:
     return (await services(request)).dispatcher
 
 
 ServicesDep = Annotated[Services, Depends(services)]
 StoreDep = Annotated[Store, Depends(store)]
-DispatcherDep = Annotated[ApiDispatcher, Depends(dispatcher)]
+DispatcherDep = Annotated[Dispatcher, Depends(dispatcher)]
 
 
 def _reference(noun: str, example: str) -> Any:

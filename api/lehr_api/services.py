@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import orjson
 from anyio import to_thread
@@ -16,9 +15,8 @@ from lehr.alerting.sender import Sender
 from lehr.alerting.watch import AlertWatch
 from lehr.alerting.webhooks import Webhooks
 from lehr.presenters import Presenter
-from lehr.services import context
 from lehr.services.budget import pause_overrun
-from lehr.services.once import Operation, once
+from lehr.services.context import Context, Operation, once
 from lehr.upkeep import Upkeep
 from lehr.wandb_mirror import state_files
 from lehr_api.backpressure import Intake
@@ -27,47 +25,18 @@ from lehr_api.logins import EndedLogins
 from lehr_api.stream import Hub
 
 if TYPE_CHECKING:
-    from lehr.control.liveness import Liveness
+    from collections.abc import AsyncIterator
+
+    from lehr.cluster.dispatcher import Dispatcher
+    from lehr.presenters.cluster import ClusterPresenter
     from lehr.store import Store
-    from lehr.store.tables import Attempt
     from lehr_api.settings import Settings
 
 
-class ApiDispatcher(context.Dispatching, Protocol):
-    """What the API needs of the dispatcher, besides what the services need of it."""
-
-    def start(self) -> Any: ...
-    def stop(self) -> Any:
-        """Stop dispatching; trainings continue."""
-
-    def on_heartbeat(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
-        """Record a heartbeat. The answer contains the attempt's orders."""
-
-    def heartbeat_from_memory(
-        self, attempt_id: str, payload: dict[str, Any]
-    ) -> dict[str, Any] | None:
-        """Do what ``on_heartbeat`` does without reading the store; None if that is impossible."""
-
-    def on_exit(self, attempt_id: str, payload: dict[str, Any]) -> dict[str, Any]:
-        """Record an exit. The answer lists the bytes that are still missing."""
-
-    def heartbeat_at(self, attempt_id: str) -> float | None:
-        """Return when the attempt's last heartbeat came; None if none has since the start."""
-
-    def since_tick_s(self) -> float: ...
-
-    def liveness(self, attempts: Iterable[Attempt] | None = None) -> dict[str, Liveness]:
-        """Return the liveness by run id, for runs that have a living attempt.
-
-        ``attempts``: only of these; by default of all open ones.
-        """
-
-
 @dataclass
-class Services(context.Context):
+class Services(Context):
     """The context of ``lehr.services``, and what only the API has."""
 
-    dispatcher: ApiDispatcher
     settings: Settings
     hub: Hub
     intake: Intake
@@ -91,8 +60,8 @@ class Services(context.Context):
 def assemble(
     settings: Settings,
     store: Store,
-    dispatcher: ApiDispatcher,
-    cluster_views: context.ClusterViews,
+    dispatcher: Dispatcher,
+    cluster_views: ClusterPresenter,
 ) -> Services:
     presenter = Presenter(
         store,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lehr.services import archive, extend, fork, requests, submit
-from lehr.services.once import once
+from lehr.services import archive, extend, requests, submit
+from lehr.services.context import once
 from lehr.specs import SweepSpec
 from lehr.specs.search import point_key
 from simulation.training import ANOMALIES, STEPS_A_RECORD
@@ -99,7 +99,7 @@ class Verbs:
         self._note(f"fork {run.id} at {step}")
 
         def act() -> str:
-            operation = fork.fork_run(server.context, run, changes, step=step, provenance={})
+            operation = submit.fork_run(server.context, run, changes, step=step, provenance={})
             return str(once(server.store, None, operation, status=201).body["id"])
 
         self.world.people.runs.append(made := server.call(act))

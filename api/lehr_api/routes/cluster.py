@@ -12,8 +12,7 @@ from lehr.access import Role
 from lehr.cluster.ray_head import ray_access
 from lehr.errors import Unauthorized
 from lehr.schemas.cluster import ClusterView, JoinRequest, JoinView, LeaveRequest, LeaveView
-from lehr.services.join import join, leave
-from lehr.services.nodes import exclude_node, readmit_node, set_node_until
+from lehr.services.nodes import exclude_node, join, leave, readmit_node, set_node_until
 from lehr_api import auth
 from lehr_api.auth import needs
 from lehr_api.deps import ServicesDep

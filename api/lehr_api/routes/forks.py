@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from lehr.control.forks import OptimizerState
 from lehr.schemas.runs import RunDetail
-from lehr.services.fork import fork_run
+from lehr.services.submit import fork_run
 from lehr_api.deps import FoundRun, IdempotencyHeader, ServicesDep
 from lehr_api.responses import problem_responses
 from lehr_api.threads import in_submissions

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
 from lehr.schemas.sweeps import SweepDetail
-from lehr.services.seeds import repeat_run
+from lehr.services.extend import repeat_run
 from lehr_api.deps import FoundRun, IdempotencyHeader, ServicesDep
 from lehr_api.responses import problem_responses
 from lehr_trainer.configs.documented import Documented

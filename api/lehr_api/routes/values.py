@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from lehr.schemas.runs import RunValuesView
-from lehr.services.values import values_of_runs
+from lehr.services.compare import values_of_runs
 from lehr_api.deps import ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses

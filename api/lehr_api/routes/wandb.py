@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from lehr.schemas.runs import RunDetail
-from lehr.services.mirror import mirror_run
+from lehr.services.requests import mirror_run
 from lehr.specs.tracking import WandbTracking
 from lehr_api.deps import ChangedRun, ServicesDep
 from lehr_api.etag import TaggedRoute

@@ -22,7 +22,7 @@ from lehr.services import code
 from lehr.specs import RunSpec
 from lehr.specs.overrides import parse_overrides
 from lehr.specs.storage_url import missing_package
-from lehr.wandb_mirror import preflight
+from lehr.wandb_mirror.controller import lack
 from lehr_trainer.configs.corpus import corpora
 from lehr_trainer.configs.train import FilesCorpus
 from lehr_trainer.data.checks import check_data
@@ -214,10 +214,10 @@ def _mirror_problems(specs: Sequence[RunSpec], prefix: str) -> Iterator[SpecProb
     """Find W&B mirrors that this server cannot make."""
     mirrored = [spec.tracking.wandb for spec in specs if spec.tracking.wandb is not None]
     for mode in dict.fromkeys(wandb.mode for wandb in mirrored):
-        lack = preflight.lack(mode)
-        if lack is not None:
+        missing = lack(mode)
+        if missing is not None:
             path = f"{prefix}tracking.wandb.mode"
-            yield SpecProblem(path, f"{path} is {mode}, but {lack[0]}.", lack[1])
+            yield SpecProblem(path, f"{path} is {mode}, but {missing[0]}.", missing[1])
 
 
 def _upload_problems(specs: Sequence[RunSpec], prefix: str) -> Iterator[SpecProblem]:

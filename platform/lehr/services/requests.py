@@ -1,4 +1,4 @@
-"""Requests to runs and groups: cancel, pause, resume, retry, another priority."""
+"""Requests to runs and groups: cancel, pause, resume, retry, priority, notes, tags, a mirror."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ from typing import TYPE_CHECKING
 from lehr import actor
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.retries import RETRY_RESET
-from lehr.errors import Conflict
+from lehr.errors import Conflict, UserError
 from lehr.services.archive import refuse_deleted
 from lehr.services.budget import check_launch
-from lehr.services.once import Operation, Record
+from lehr.services.context import Operation, Record
 from lehr.specs import RunSpec
+from lehr.store.changes import Change
+from lehr.wandb_mirror.controller import lack, request_for
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lehr.schemas.rollouts import RolloutDetail
     from lehr.schemas.runs import RunDetail
     from lehr.schemas.sweeps import SweepDetail
     from lehr.services.context import Context
+    from lehr.specs.tracking import WandbTracking
     from lehr.store import Store
     from lehr.store.tables import RolloutRow, RunRow, SweepRow
 
@@ -158,4 +163,79 @@ def set_priority(context: Context, run: RunRow, priority: int) -> RunDetail:
         )
     changed = context.store.runs.set_priority(run.id, priority, actor=actor.current())
     context.dispatcher.wake()
+    return context.presenter.runs.detail(changed)
+
+
+def mirror_run(context: Context, run: RunRow, settings: WandbTracking) -> RunDetail:
+    """Request a mirror in place of the spec's; with mode ``off``, mirroring ends.
+
+    Raises:
+        UserError: this server cannot make such a mirror.
+        Conflict: the run was deleted.
+    """
+    missing = lack(settings.mode)
+    if missing is not None:
+        raise UserError(f"mode is {settings.mode}, but {missing[0]}.", hint=missing[1])
+    refuse_deleted(context, run)
+    store = context.store
+    request_for(context.home, run.id, settings, at=store.clock())
+    store.notify(Change("run", run.id))
+    return context.presenter.runs.detail(store.runs.get(run.id))
+
+
+def note_run(context: Context, run: RunRow, note: str) -> RunDetail:
+    """Replace the run's note; an empty one removes it."""
+    return context.presenter.runs.detail(context.store.runs.set_note(run.id, note.strip()))
+
+
+def note_sweep(context: Context, sweep: SweepRow, note: str) -> SweepDetail:
+    """Replace the sweep's note; its runs keep theirs."""
+    return context.presenter.sweeps.detail(context.store.sweeps.set_note(sweep.id, note.strip()))
+
+
+def note_rollout(context: Context, rollout: RolloutRow, note: str) -> RolloutDetail:
+    """Replace the rollout's note; its runs keep theirs."""
+    changed = context.store.rollouts.set_note(rollout.id, note.strip())
+    return context.presenter.rollouts.detail(changed)
+
+
+MOST_TAGS = 30
+LONGEST_TAG = 60
+
+
+def checked_tag(tag: str) -> str:
+    """Return the tag if it is valid.
+
+    Raises:
+        ValueError: a filter could not find it.
+    """
+    if not 0 < len(tag) <= LONGEST_TAG or "," in tag or any(letter.isspace() for letter in tag):
+        raise ValueError(f"a tag has 1 to {LONGEST_TAG} characters, and neither spaces nor commas")
+    return tag
+
+
+def replace_tags(context: Context, run: RunRow, tags: Sequence[str]) -> RunDetail:
+    """Replace the run's tags; a tag given twice counts once."""
+    changed = context.store.runs.set_tags(run.id, list(dict.fromkeys(tags)))
+    return context.presenter.runs.detail(changed)
+
+
+def change_tags(
+    context: Context, run: RunRow, *, add: Sequence[str], remove: Sequence[str]
+) -> RunDetail:
+    """Add tags and remove tags; the others stay, also when two requests change them at once.
+
+    Raises:
+        UserError: the run would have too many tags.
+    """
+    store = context.store
+    with store.transaction():
+        wanted = dict.fromkeys([*store.runs.get(run.id).tags, *add])
+        tags = [tag for tag in wanted if tag not in remove]
+        if len(tags) > MOST_TAGS:
+            raise UserError(
+                f"{run.name} would have {len(tags)} tags; a run has at most {MOST_TAGS}.",
+                hint="Remove some in the same request.",
+            )
+        changed = store.runs.set_tags(run.id, tags)
     return context.presenter.runs.detail(changed)

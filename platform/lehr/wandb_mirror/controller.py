@@ -1,33 +1,46 @@
 """The server's side of the mirror: selects runs, keeps the child process, feeds it.
 
 It has its own thread, which reads the store and writes to a pipe. The child cannot affect an API
-request or a training.
+request or a training. W&B manages the key (WANDB_API_KEY, or the netrc of ``wandb login``); Lehr
+checks that it exists, and never reads it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import logging
+import netrc
 import os
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 
 from lehr import home as homes
 from lehr import own_logs
 from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound
+from lehr.presenters import checkpoints
 from lehr.specs.tracking import Tracking, WandbTracking
-from lehr.wandb_mirror import preflight
-from lehr.wandb_mirror.run_facts import run_feed
-from lehr.wandb_mirror.state_files import MirrorProgress, MirrorRequest, Notes, known
-from lehr.wandb_mirror.worker import note_error
+from lehr.wandb_mirror.state_files import (
+    AttemptFeed,
+    Closing,
+    MirrorProgress,
+    MirrorRequest,
+    Notes,
+    RunFeed,
+    known,
+)
+from lehr_trainer.contract.layout import EVENTS
+from lehr_trainer.extras import install
 
 if TYPE_CHECKING:
     from lehr.presenters import Presenter
+    from lehr.schemas.runs import RunDetail
     from lehr.store import Store
     from lehr.store.changes import Change
     from lehr.store.tables import RunRow
@@ -48,6 +61,9 @@ _OF_ONE_RUN = frozenset(
     )
 )
 """Variables that define a process's W&B run; the mirror has many runs, each set by its spec."""
+_BASE_URL = "https://api.wandb.ai"
+_INTERRUPTED = 130
+"""The exit code of a program that was interrupted."""
 
 
 class MirrorController:
@@ -105,8 +121,6 @@ class MirrorController:
             with self._guard:
                 self._changed.add(change.id)
 
-    # ------------------------------------------------------------------------------ the thread
-
     def _keep(self) -> None:
         began = False
         while not self._stopping.is_set():
@@ -128,11 +142,8 @@ class MirrorController:
         for run_id in changed:
             try:
                 self._judge(run_id)
-            except Exception:
-                # The changes of the other runs must not be lost with it.
-                fields = own_logs.of("run", run_id)
-                log.exception("run %s cannot be read for its mirror", run_id, extra=fields)
-                self._look_again(run_id)
+            except Exception:  # noqa: BLE001 - logged; the changes of the others count
+                self._unreadable(run_id)
         if not self._requested:
             if self._child is not None and time.monotonic() - self._wanted_at > _IDLE_S:
                 child, self._child = self._child, None
@@ -201,9 +212,9 @@ class MirrorController:
             self._not_before = time.monotonic() + self._pause
         if time.monotonic() < self._not_before:
             return False
-        lack = preflight.lack("offline")
-        if lack is not None:
-            self._say(". ".join(lack))
+        missing = lack("offline")
+        if missing is not None:
+            self._say(". ".join(missing))
             self._not_before = time.monotonic() + _RESTART_S[1]
             return False
         logs = homes.logs_dir(self._home)
@@ -223,7 +234,7 @@ class MirrorController:
 
     def _say(self, message: str) -> None:
         for run_id in self._requested:
-            note_error(Notes(self._home, run_id), message)
+            Notes(self._home, run_id).fail(message)
 
     def _tell(self, run_id: str) -> None:
         child = self._child
@@ -235,11 +246,13 @@ class MirrorController:
             child.stdin.flush()
         except OSError:
             pass  # It has ended; the next pass notices.
-        except Exception:
-            # One unreadable run must not block the feed of the others.
-            fields = own_logs.of("run", run_id)
-            log.exception("run %s cannot be read for its mirror", run_id, extra=fields)
-            self._look_again(run_id)
+        except Exception:  # noqa: BLE001 - logged; the others are fed
+            self._unreadable(run_id)
+
+    def _unreadable(self, run_id: str) -> None:
+        fields = own_logs.of("run", run_id)
+        log.exception("run %s cannot be read for its mirror", run_id, extra=fields)  # noqa: LOG004 - of its callers' handlers
+        self._look_again(run_id)
 
     def _look_again(self, run_id: str) -> None:
         with self._guard:
@@ -272,3 +285,112 @@ def request_for(home: Path, run_id: str, settings: WandbTracking, *, at: float) 
     notes = Notes(home, run_id)
     notes.write(MirrorRequest(settings=settings, at=at))
     notes.write(MirrorProgress(request_at=at))
+
+
+def lack(mode: Literal["online", "offline", "off"]) -> tuple[str, str] | None:
+    """Return what is missing for a mirror of this mode, and what to do; None when nothing is."""
+    if mode == "off":
+        return None
+    if importlib.util.find_spec("wandb") is None:
+        return (
+            "the package wandb is not installed on the server's machine",
+            f"Install it there: {install('lehr[wandb]')}",
+        )
+    if mode == "online" and not _has_key():
+        return (
+            f"the server has no W&B API key for {_host()}",
+            "Set one on the server (`wandb login` or WANDB_API_KEY), or use mode: offline.",
+        )
+    return None
+
+
+def _has_key() -> bool:
+    if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
+        return True
+    path = Path(os.environ.get("NETRC") or "~/.netrc").expanduser()
+    try:
+        return netrc.netrc(path).authenticators(_host()) is not None
+    except (OSError, netrc.NetrcParseError):
+        return False
+
+
+def _host() -> str:
+    return urlsplit(os.environ.get("WANDB_BASE_URL") or _BASE_URL).hostname or _BASE_URL
+
+
+def run_feed(store: Store, presenter: Presenter, home: Path, run_id: str) -> RunFeed:
+    """Return all that the mirror needs of a run besides its streams."""
+    run = store.runs.get(run_id)
+    attempts = [
+        AttemptFeed(
+            number=attempt.number,
+            size=store.streams.sizes(attempt.id).get(EVENTS, 0),
+            open=attempt.open,
+        )
+        for attempt in store.attempts.of_run(run_id)
+    ]
+    sweep = store.sweeps.get(run.sweep_id).name if run.sweep_id else None
+    feed = RunFeed(
+        run_id=run.id,
+        name=run.name,
+        project=run.project,
+        sweep=sweep,
+        tags=run.tags,
+        notes=run.spec.get("notes") or "",
+        state=run.state,
+        config=_config(run, sweep, store.runs.provenance(run)),
+        attempts=attempts,
+        # Read after the sizes, so it is never older than the streams up to those sizes.
+        spans={span.attempt: span.limit for span in store.series.spans(run_id)},
+    )
+    if not feed.resting:
+        return feed
+    detail = presenter.runs.detail(run)
+    return feed.model_copy(update={"closing": _closing(store, home, run, detail)})
+
+
+def _config(run: RunRow, sweep: str | None, provenance: dict[str, Any]) -> dict[str, Any]:
+    """Return the training's config and its project. Without ``env``, which may contain secrets."""
+    git = provenance.get("git") or {}
+    lehr = {
+        "run": run.id,
+        "sweep": sweep,
+        "project": run.project,
+        "submitted_by": run.submitted_by,
+        "forked_from": run.forked_from,
+        "commit": git.get("commit"),
+        "code": run.stored.code_digest,
+    }
+    return {"train": run.stored.config, "resources": run.stored.resources, "lehr": lehr}
+
+
+def _closing(store: Store, home: Path, run: RunRow, detail: RunDetail) -> Closing:
+    summary: dict[str, Any] = {info.name: info.last for info in store.series.metrics(run.id)}
+    summary |= {
+        "lehr/state": run.state,
+        "lehr/reason": run.reason,
+        "lehr/attempts": run.attempt,
+        "lehr/alerts": detail.alerts,
+        "lehr/device": detail.device,
+        "lehr/parameters": detail.parameters,
+    }
+    return Closing(
+        summary={name: value for name, value in summary.items() if value is not None},
+        checkpoints=[
+            point
+            for point in checkpoints(store, run)
+            if point.removed_at is None or point.copy_state == "there"
+        ],
+        run_directory=str(homes.runs_dir(home) / run.id),
+        exit_code=_exit_code(run, detail),
+    )
+
+
+def _exit_code(run: RunRow, detail: RunDetail) -> int:
+    """Return 0 if the result is valid: completed, pruned, paused so far."""
+    if run.state == RunState.CANCELLED:
+        return _INTERRUPTED
+    if run.state != RunState.FAILED:
+        return 0
+    code = detail.attempts[-1].exit_code if detail.attempts else None
+    return code if code and 0 < code < 256 else 1

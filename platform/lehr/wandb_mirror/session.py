@@ -2,7 +2,7 @@
 
 Every row is written exactly once, in two ways. *Online*, W&B reports how many rows of history it
 has (the ``starting_step`` of a resumed run; ``step`` is 0 there in wandb 0.31). The sequence of
-rows is always the same (``rows``), so the mirror continues with the next one. *Offline*, files
+rows is always the same (``records``), so the mirror continues with the next one. *Offline*, files
 cannot be continued: an unfinished file is dropped and written again from the replica. So a kill at
 any moment loses and duplicates nothing.
 
@@ -13,22 +13,29 @@ again with the rows that count. W&B's server removes no row, so online both stay
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-import threading
-from collections.abc import Callable
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import wandb
+from pydantic import ValidationError
 
 from lehr import home as homes
-from lehr.wandb_mirror import rows
 from lehr.wandb_mirror.state_files import MirrorProgress, MirrorRequest, Notes
-from lehr_trainer.contract.records import Sample
+from lehr_trainer.contract.layout import EVENTS
+from lehr_trainer.contract.records import Evaluation, Metrics, Sample, Warning_, record_adapter
 
 if TYPE_CHECKING:
-    from lehr.wandb_mirror.state_files import AttemptFeed, CheckpointFeed, RunFeed
+    import threading
+    from collections.abc import Callable, Iterator
 
+    from lehr.schemas.checkpoints import CheckpointView
+    from lehr.wandb_mirror.state_files import AttemptFeed, RunFeed
+
+STEP = "step"
+"""The x axis of the rows: optimizer steps. W&B's own ``_step`` counts rows."""
 _LOOK_S = 1.0
 _NOTE_EVERY = 500
 """Number of rows between two writes of the progress."""
@@ -54,59 +61,48 @@ class _Superseded(Exception):
     """Rows were written that no longer count."""
 
 
-class MirrorSession:
-    """Mirror one run until it has ended or is paused.
+def mirror(home: Path, run_id: str, feed: Callable[[], RunFeed], stop: threading.Event) -> None:
+    """Mirror a run until it has ended or is paused, its request has changed, or ``stop`` is set.
 
     Args:
         home: Lehr's home.
+        run_id: of the run.
         feed: the newest message of the server about the run.
         stop: set when this process is to end; an open W&B run is then finished as it is.
+
+    Raises:
+        wandb.Error: W&B rejected a request, or could not be reached at the start.
     """
-
-    def __init__(
-        self, home: Path, run_id: str, feed: Callable[[], RunFeed], stop: threading.Event
-    ) -> None:
-        self._home = home
-        self._feed = feed
-        self._stop = stop
-        self._notes = Notes(home, run_id)
-
-    def keep(self) -> None:
-        """Mirror until the run has ended or is paused, the request has changed, or ``stop`` is set.
-
-        Raises:
-            wandb.Error: W&B rejected a request, or could not be reached at the start.
-        """
-        while True:
-            request = self._notes.request()
-            known = self._notes.progress()
-            if request is None or request.settings.mode == "off":
-                if self._notes.forgotten:
-                    self._notes.forget()  # Closing the W&B run can have written files.
-                return
-            if known and known.state == "done" and known.run_state == self._feed().state:
-                return
-            try:
-                _Writing(self._home, self._notes, request, self._feed, self._stop).keep()
-            except _Superseded:
-                continue
-            if self._stop.is_set() or self._notes.request() == request:
-                return
+    notes = Notes(home, run_id)
+    while True:
+        request = notes.request()
+        known = notes.progress()
+        if request is None or request.settings.mode == "off":
+            if notes.forgotten:
+                notes.forget()  # Closing the W&B run can have written files.
+            return
+        if known and known.state == "done" and known.run_state == feed().state:
+            return
+        try:
+            _Session(homes.replica_dir(home), notes, request, feed, stop).keep()
+        except _Superseded:
+            continue
+        if stop.is_set() or notes.request() == request:
+            return
 
 
-class _Writing:
+class _Session:
     """One opening of the W&B run."""
 
     def __init__(
         self,
-        home: Path,
+        replica: Path,
         notes: Notes,
         request: MirrorRequest,
         feed: Callable[[], RunFeed],
         stop: threading.Event,
     ) -> None:
-        self._home = home
-        self._replica = homes.replica_dir(home)
+        self._replica = replica
         self._notes = notes
         self._request = request
         self._feed = feed
@@ -172,8 +168,8 @@ class _Writing:
             resume=None if self._offline else "allow",
             settings=wandb.Settings(**{k: v for k, v in _QUIET.items() if k in known}),
         )
-        run.define_metric(rows.STEP, hidden=True)
-        run.define_metric("*", step_metric=rows.STEP)
+        run.define_metric(STEP, hidden=True)
+        run.define_metric("*", step_metric=STEP)
         self._notes.write(self.progress)
         return run
 
@@ -191,8 +187,6 @@ class _Writing:
                 return True
             self._notes.write(self.progress)
             self._stop.wait(_LOOK_S)
-
-    # --------------------------------------------------------------------------------- rows
 
     def _catch_up(self, feed: RunFeed) -> None:
         if self._offline:
@@ -212,34 +206,34 @@ class _Writing:
         return self.progress.offsets.get(attempt.number, 0)
 
     def _read(self, attempt: AttemptFeed) -> None:
+        path = self._replica / f"{self._notes.run_id}-{attempt.number}" / EVENTS
         end = self.progress.ends.get(attempt.number, attempt.size)
-        start = self._offset(attempt)
-        for parsed in rows.read(self._replica, self._notes.run_id, attempt.number, start, end):
-            self._on_message(parsed)
-            self.progress.offsets[attempt.number] = parsed.end
+        for offset, record in records(path, self._offset(attempt), end):
+            self._pass_on(attempt.number, record)
+            self.progress.offsets[attempt.number] = offset
             self.progress.records += 1
             if self.progress.records % _NOTE_EVERY == 0:
                 self._notes.write(self.progress)
                 if self._stop.is_set():
                     return
 
-    def _on_message(self, parsed: rows.EventCounts) -> None:
-        what = parsed.what
-        if what is None or not rows.counts(what, self.progress.limits):
+    def _pass_on(self, attempt: int, record: object) -> None:
+        """Send what W&B gets of a record; nothing of one that a resume has superseded."""
+        if not isinstance(record, Metrics | Evaluation | Sample | Warning_):
             return
-        if isinstance(what, rows.HistoryRow):
-            self.progress.rows += 1
-            self._written[what.attempt] = max(what.step, self._written.get(what.attempt, 0))
-            if self.progress.rows > self._rows_at_start:
-                self._run.log(what.values)
+        if (record.step or 0) > self.progress.limits.get(attempt, sys.maxsize):
             return
-        record = what.record
         if isinstance(record, Sample):
-            self._samples.append([record.step, what.attempt, record.prompt, record.text])
-        elif self.progress.rows >= self._rows_at_start and not self._began_late:
-            self._run.alert(title=record.code, text=record.message, level="WARN")
-
-    # ---------------------------------------------------------------------------------- end
+            self._samples.append([record.step, attempt, record.prompt, record.text])
+        elif isinstance(record, Warning_):
+            if self.progress.rows >= self._rows_at_start and not self._began_late:
+                self._run.alert(title=record.code, text=record.message, level="WARN")
+        else:
+            self.progress.rows += 1
+            self._written[attempt] = max(record.step, self._written.get(attempt, 0))
+            if self.progress.rows > self._rows_at_start:
+                row = {"tokens": record.tokens, "attempt": attempt, "_timestamp": record.time}
+                self._run.log({STEP: record.step, **row, **record.values})
 
     def _close(self, feed: RunFeed) -> None:
         closing = feed.closing
@@ -254,7 +248,7 @@ class _Writing:
         self.progress.state, self.progress.run_state = "done", feed.state
         self._notes.write(self.progress)
 
-    def _refer(self, feed: RunFeed, saved: CheckpointFeed, run_directory: str) -> None:
+    def _refer(self, feed: RunFeed, saved: CheckpointView, run_directory: str) -> None:
         """Refer to a checkpoint as an artifact; its files are not uploaded."""
         made = wandb.Artifact(
             f"checkpoint-{feed.run_id}", type="model", metadata=saved.model_dump(mode="json")
@@ -275,3 +269,22 @@ def _limits(feed: RunFeed) -> dict[int, int]:
         for attempt in feed.attempts
         if attempt.number <= newest
     }
+
+
+def records(path: Path, start: int, end: int) -> Iterator[tuple[int, object]]:
+    """Yield the record of each complete line from byte ``start`` to byte ``end``, with the offset
+    of the next line; None for an invalid line.
+
+    W&B numbers rows as they arrive and never removes one, so the sequence of a run's rows must
+    always be the same: attempts in order, each in the order of its stream.
+    """
+    if start >= end:
+        return
+    with path.open("rb") as file:
+        file.seek(start)
+        while start < end and (line := file.readline()).endswith(b"\n"):
+            start += len(line)
+            record = None
+            with contextlib.suppress(ValidationError):
+                record = record_adapter.validate_json(line)
+            yield start, record

@@ -6,6 +6,7 @@ so a reader never sees half of one. Neither contains a key.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from lehr.control.lifecycle import ENDED, RunState
+from lehr.schemas.checkpoints import CheckpointView
 from lehr.schemas.runs import WandbView
 from lehr.specs.tracking import WandbTracking
 from lehr_trainer.contract.layout import EVENTS
@@ -25,18 +27,12 @@ MirrorState = Literal["waiting", "mirroring", "done", "failed"]
 class MirrorRequest(BaseModel):
     """A request to mirror a run, with its settings."""
 
-    model_config = ConfigDict(extra="ignore")
-
     settings: WandbTracking
     at: float
     """Time of the request: a later request starts over."""
 
 
 class MirrorProgress(BaseModel):
-    """The progress of a mirror."""
-
-    model_config = ConfigDict(extra="ignore")
-
     request_at: float
     """The request that it carries out."""
     state: MirrorState = "waiting"
@@ -81,6 +77,17 @@ class Notes:
         elif self.folder.is_dir():
             write_atomically(self.folder / "progress.json", note.model_dump_json())
 
+    def fail(self, message: str) -> None:
+        """Record an error where users see it: one line, without a key."""
+        request = self.request()
+        if request is None:
+            return
+        progress = self.progress() or MirrorProgress(request_at=request.at)
+        secret = os.environ.get("WANDB_API_KEY")
+        text = message.replace(secret, "***") if secret else message
+        progress.state, progress.error = "failed", " ".join(text.split())[:300]
+        self.write(progress)
+
     @property
     def forgotten(self) -> bool:
         """Whether the request was deleted with its run."""
@@ -123,13 +130,9 @@ def view(home: Path, run_id: str, sizes: dict[int, dict[str, int]]) -> WandbView
     )
     return WandbView(
         mode=request.settings.mode,
-        state=progress.state,
-        records=progress.records,
         behind_bytes=behind,
-        url=progress.url,
-        folder=progress.folder,
-        error=progress.error,
         text=_text(request.settings.mode, progress, behind),
+        **progress.model_dump(include={"state", "records", "url", "folder", "error"}),
     )
 
 
@@ -158,26 +161,11 @@ class AttemptFeed(BaseModel):
     """More may arrive."""
 
 
-class CheckpointFeed(BaseModel):
-    """A checkpoint that exists."""
-
-    step: int
-    path: str
-    """Relative to the run directory."""
-    copy_url: str | None = None
-    """URL of its complete copy, if the run's spec requests copies."""
-    size_bytes: int
-    digest: str
-    val_loss: float | None = None
-    best: bool = False
-    latest: bool = False
-
-
 class Closing(BaseModel):
     """The summary of a run that has ended or is paused."""
 
     summary: dict[str, Any]
-    checkpoints: list[CheckpointFeed] = []
+    checkpoints: list[CheckpointView] = []
     run_directory: str
     exit_code: int
 

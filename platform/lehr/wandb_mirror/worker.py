@@ -14,7 +14,7 @@ import traceback
 from pathlib import Path
 
 from lehr.node import own_log
-from lehr.wandb_mirror.state_files import MirrorProgress, Notes, RunFeed
+from lehr.wandb_mirror.state_files import Notes, RunFeed
 
 _AT_ONCE = 32
 """W&B runs that are open at the same time; more have to wait."""
@@ -86,9 +86,9 @@ class MirrorWorker:
 
     def _mirror(self, run_id: str) -> None:
         try:
-            from lehr.wandb_mirror.session import MirrorSession
+            from lehr.wandb_mirror.session import mirror
 
-            MirrorSession(self._home, run_id, lambda: self._newest(run_id), self._stop).keep()
+            mirror(self._home, run_id, lambda: self._newest(run_id), self._stop)
             self._failures.pop(run_id, None)
             self._not_before.pop(run_id, None)
         except Exception as error:  # noqa: BLE001 - whatever W&B raises, other runs continue
@@ -97,19 +97,7 @@ class MirrorWorker:
             pause = min(_AGAIN_S[0] * 2 ** (failures - 1), _AGAIN_S[1])
             self._not_before[run_id] = time.monotonic() + pause
             self._done.pop(run_id, None)
-            note_error(Notes(self._home, run_id), f"{type(error).__name__}: {error}")
-
-
-def note_error(notes: Notes, message: str) -> None:
-    """Record an error where users see it: one line, without a key."""
-    request = notes.request()
-    if request is None:
-        return
-    progress = notes.progress() or MirrorProgress(request_at=request.at)
-    secret = os.environ.get("WANDB_API_KEY")
-    text = message.replace(secret, "***") if secret else message
-    progress.state, progress.error = "failed", " ".join(text.split())[:300]
-    notes.write(progress)
+            Notes(self._home, run_id).fail(f"{type(error).__name__}: {error}")
 
 
 def main() -> None:

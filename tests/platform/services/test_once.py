@@ -1,4 +1,4 @@
-"""A request that is sent twice is recorded once."""
+"""A request that is sent twice is recorded once; each trial of a sweep is made once."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 
 from lehr.errors import Conflict, UserError
 from lehr.schemas.runs import RunDetail
-from lehr.services.context import Context
-from lehr.services.once import Operation, once
-from lehr.services.submit import submit_run
-from lehr_testing.api import RUN_SPEC
+from lehr.services.context import Context, Operation, once
+from lehr.services.submit import launch_sweep, submit_run
+from lehr.specs import sweep_expand
+from lehr_testing.api import RUN_SPEC, SWEEP_SPEC
 
 
 def submission(context: Context, **changes) -> Operation:
@@ -101,3 +101,23 @@ def test_a_replay_shows_what_was_made_as_it_is_now(context):
     context.store.runs.set_tags(first.body["id"], ["later"])
     again = once(context.store, "k", submission(context), status=201)
     assert again.body == {**first.body, "tags": ["later"]}
+
+
+def test_trials_that_were_made_to_check_the_sweep_are_recorded(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sweep may have thousands, and each takes a fraction of a millisecond to validate."""
+    make, made = sweep_expand._trials, []
+
+    def counted(*given):
+        for trial in make(*given):
+            made.append(trial.number)
+            yield trial
+
+    monkeypatch.setattr(sweep_expand, "_trials", counted)
+    operation = launch_sweep(context, SWEEP_SPEC, {}, {})
+    sweep = once(context.store, None, operation, status=201).body["id"]
+    runs = context.store.sweeps.runs(context.store.sweeps.get(sweep).id)
+    assert made == [1, 2, 3] == [int(run.name.rpartition("-")[2]) for run in runs]
+    digest = context.store.sweeps.get(sweep).spec["run"]["code"]["digest"]
+    assert {run.spec["code"]["digest"] for run in runs} == {digest} != {None}

@@ -1,4 +1,4 @@
-"""Retry of a run and of a sweep: both give a queued run with full budgets."""
+"""Retry of a run and of a sweep, and another priority."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import pytest
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.retries import SPENT
 from lehr.errors import Conflict
-from lehr.services.context import Context
-from lehr.services.once import Operation, once
-from lehr.services.requests import retry_run, retry_sweep
+from lehr.services.context import Context, Operation, once
+from lehr.services.requests import retry_run, retry_sweep, set_priority
 from lehr.services.submit import launch_sweep, submit_run
+from lehr.specs import parse_spec
 from lehr.store.tables import RunRow
+from lehr_testing import seeding
 from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, begin, end
 
 
@@ -66,3 +67,28 @@ def test_retry_requires_a_failed_run(context):
     with pytest.raises(Conflict, match="is queued; only a failed run can be retried"):
         retry_run(context, run)
     assert context.dispatcher.woken == 0
+
+
+def submit(context, name):
+    return context.store.runs.create(parse_spec({**RUN_SPEC, "name": name}))
+
+
+def test_priority_of_a_queued_run_decides_its_place_and_is_recorded(context):
+    first, second = submit(context, "first"), submit(context, "second")
+    woken = context.dispatcher.woken
+    assert set_priority(context, second, 5).priority == 5
+    assert context.dispatcher.woken == woken + 1
+    assert context.store.runs.get(first.id).priority == 0
+    changed = context.store.runs.get(second.id)
+    assert (changed.priority, changed.spec["priority"]) == (5, 0)
+    [request] = context.store.requests.of_run(second.id)
+    assert (request.kind, request.message) == ("priority", "5")
+    set_priority(context, changed, 5)
+    assert len(context.store.requests.of_run(second.id)) == 1, "nothing has changed"
+
+
+def test_priority_of_an_ended_run_is_refused(context):
+    run = submit(context, "run")
+    seeding.start(context.store, run).end(RunState.COMPLETED, 1)
+    with pytest.raises(Conflict, match="is completed; the priority of an ended run has no effect"):
+        set_priority(context, context.store.runs.get(run.id), 1)

@@ -10,10 +10,8 @@ from lehr.analysis.sweep_result import sweep_fit
 from lehr.control.lifecycle import RunState
 from lehr.errors import Conflict, UserError
 from lehr.services.archive import archive_run, delete_run
-from lehr.services.context import Context
-from lehr.services.extend import extend_sweep
-from lehr.services.once import once
-from lehr.services.seeds import repeat_run
+from lehr.services.context import Context, once
+from lehr.services.extend import extend_sweep, repeat_run
 from lehr.services.submit import launch_sweep, submit_run
 from lehr.specs import RunSpec
 from lehr.store.tables import RunRow, SweepRow
