@@ -15,6 +15,8 @@ from lehr.analysis.diagnosis.signs import (
     LOSS,
     VAL_LOSS,
     DiagnosedRun,
+    FiniteCurve,
+    Floats,
     Sign,
     last_run,
     least_loss,
@@ -32,6 +34,8 @@ LOW_POINTS = 40
 """Logged points of which nine tenths must be below what text allows."""
 RISES_BY = 0.005
 """Least share of its lowest value by which a validation loss must rise."""
+CLIMBS = 3.5
+"""Standard errors by which it must climb."""
 LEARNT_BY_HEART = 0.7
 """Training loss as a share of the validation's."""
 
@@ -145,19 +149,16 @@ def overfitting(run: DiagnosedRun) -> Iterator[Sign]:
     values = validation.values
     lowest = int(np.argmin(values))
     after = values[lowest + 1 :]
-    if len(after) < LASTS:
+    high = after[-LASTS:]
+    if len(high) < LASTS or median(high) < (1 + RISES_BY) * values[lowest]:
         return
-    # The bends of a smooth curve are its noise. It has a kink at its lowest value, and before it a
-    # curvature that a third difference does not see.
-    before = np.diff(values[:lowest], n=3) / math.sqrt(20)
-    bends = np.concatenate([before, np.diff(after, n=2) / math.sqrt(6)])
-    wobble = 1.4826 * median(np.abs(bends))
+    # A smooth curve makes noise seem larger than it is. The training loss is curved alike, so
+    # what lies between the two is straighter, but has the noise of both: the smaller one counts.
+    wobble = min(_bends(values, lowest), _bends(values - _level_at(training, validation), lowest))
     # The lowest value is low by chance too: the trend is that of the evaluations after it.
-    rose, scatter = trend(validation.steps[lowest + 1 :], after)
-    error = max(scatter, wobble * math.sqrt(12 / len(after)))
-    high, first = after[-LASTS:], median(after[:LASTS])
-    above = high.min() > values[lowest] + 5 * wobble and after[-1] >= first
-    if not (above or rose > 4 * error) or median(high) < (1 + RISES_BY) * values[lowest]:
+    rose, error = trend(validation.steps[lowest + 1 :], after, wobble)
+    above = high.min() > values[lowest] + 5 * wobble and after[-1] >= median(after[:LASTS])
+    if not (above or rose > CLIMBS * error):
         return
     rose = median(high) - values[lowest]
     began = int(validation.steps[lowest])
@@ -180,4 +181,30 @@ def overfitting(run: DiagnosedRun) -> Iterator[Sign]:
         "likely",
         "too many passes over too little data",
         PASSES_SOURCE,
+    )
+
+
+def _bends(values: Floats, lowest: int) -> float:
+    """Return the noise of a smooth curve by its bends.
+
+    It has a kink at its lowest value, and before it a curvature that a third difference does not
+    see.
+    """
+    before = np.diff(values[:lowest], n=3) / math.sqrt(20)
+    bends = np.concatenate([before, np.diff(values[lowest + 1 :], n=2) / math.sqrt(6)])
+    return 1.4826 * median(np.abs(bends))
+
+
+def _level_at(training: FiniteCurve, validation: FiniteCurve) -> Floats:
+    """Return the median training loss within half an interval of each evaluation."""
+    half = np.median(np.diff(validation.steps)) / 2
+    first, last = (
+        np.searchsorted(training.steps, validation.steps + shift, "right")
+        for shift in (-half, half)
+    )
+    return np.array(
+        [
+            median(training.values[begin:end]) if end > begin else math.nan
+            for begin, end in zip(first, last, strict=True)
+        ]
     )

@@ -258,14 +258,17 @@ def last_run(mask: np.ndarray) -> int:
     return int(others[-1]) + 1 if len(others) else 0
 
 
-def trend(steps: NDArray[np.int64], values: Floats) -> tuple[float, float]:
-    """Return the change over the range of steps by a straight line, and its standard error."""
+def trend(steps: NDArray[np.int64], values: Floats, least: float = 0.0) -> tuple[float, float]:
+    """Return the change over the range of steps by a straight line, and its standard error, where
+    the noise of one value is at least ``least``.
+    """
     x = steps.astype(np.float64)
     x = (x - x.mean()) / max(float(x[-1] - x[0]), 1.0)
     spread = float(x @ x)
     slope = float(x @ values) / spread
     residual = values - values.mean() - slope * x
-    return slope, math.sqrt(float(residual @ residual) / max(len(x) - 2, 1) / spread)
+    noise_of_one = math.sqrt(float(residual @ residual) / max(len(x) - 2, 1))
+    return slope, max(noise_of_one, least) / math.sqrt(spread)
 
 
 def robust_trend(series: FiniteCurve) -> tuple[float, float]:
