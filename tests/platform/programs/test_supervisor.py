@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lehr.node.project_copy import described
+from lehr_testing.paths import TESTS
 from lehr_testing.program_attempts import Attempts, prepare_chars
 from lehr_testing.tfevents import scalar, version, write
 from lehr_testing.waiting import until
@@ -231,7 +232,7 @@ def test_records_of_the_real_wandb_are_read_at_the_latest_at_the_end(attempts):
 
 
 def test_script_of_nanogpt_is_recorded_and_saved(attempts):
-    source = Path(__file__).parents[2] / "lehr_testing/programs"
+    source = TESTS / "lehr_testing/programs"
     attempts.write((source / "nano.py").read_text())
     prepare_chars(attempts.root)
     program = {

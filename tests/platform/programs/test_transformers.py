@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from lehr.node.project_copy import described
+from lehr_testing.paths import TESTS
 from lehr_testing.program_attempts import Attempts
 
-SCRIPTS = Path(__file__).parents[2] / "lehr_testing/programs"
+SCRIPTS = TESTS / "lehr_testing/programs"
 
 pytestmark = [
     pytest.mark.nightly,  # test_supervisor.py and test_resume.py have scripts without transformers.
