@@ -93,8 +93,8 @@ bench: $(STAMPS)/dev  ## Measure: makespan beside Ray Tune's, trainer beside bar
 
 docs: $(STAMPS)/dev  ## Renew the reference pages and the goldens of the command line
 	$(BIN)/python docs/generate
-	LEHR_RENEW_GOLDENS=1 $(PYTEST) -q tests/platform/cli/test_goldens.py \
-		tests/platform/cli/test_error_output.py tests/platform/cli/test_live.py
+	LEHR_RENEW_GOLDENS=1 $(PYTEST) -q tests/platform/faces/cli/test_goldens.py \
+		tests/platform/faces/cli/test_error_output.py tests/platform/faces/cli/test_live.py
 
 clean:  ## Remove the virtual environment and caches; runs and data in LEHR_HOME stay
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis tests/javascript/node_modules

@@ -26,8 +26,8 @@ from statistics import fmean, linear_regression
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from lehr.client.runs import Run  # noqa: E402 - the path is set above
-from lehr.node import procfs  # noqa: E402
+from lehr.base import procfs  # noqa: E402
+from lehr.faces.client.runs import Run  # noqa: E402 - the path is set above
 from lehr_testing.faults.fault_server import FaultServer, fault_server  # noqa: E402
 from lehr_testing.faults.process_killer import ProcessKiller  # noqa: E402
 

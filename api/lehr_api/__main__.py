@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Literal
 import structlog
 import uvicorn
 
-from lehr import __version__, home, own_logs
+from lehr import __version__
+from lehr.app.upkeep import Upkeep, give_back, limit_arenas
+from lehr.base import home, own_logs
 from lehr.control.liveness import LONGEST_S
 from lehr.errors import HomeUnusable, LehrError, UserError
-from lehr.upkeep import Upkeep, give_back, limit_arenas
 from lehr_api import logs
 from lehr_api.app import create_app
 from lehr_api.option_checks import check_certificate, check_public_url

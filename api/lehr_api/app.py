@@ -11,8 +11,8 @@ from anyio import to_thread
 from fastapi import FastAPI
 
 from lehr import __version__
+from lehr.base.lru import Lru
 from lehr.errors import NotFound
-from lehr.lru import Lru
 from lehr.schemas.base import Problem
 from lehr_api import dashboard, login, problems, prometheus, routes
 from lehr_api.auth import API

@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 from fastapi.params import Depends
 from starlette.requests import Request, cookie_parser
 
-from lehr import access, node_tokens
-from lehr.access import Role
+from lehr.base import access, node_tokens
+from lehr.base.access import Role
 from lehr.errors import Forbidden, Unauthorized
 from lehr_api.logins import Login
 from lehr_api.problems import CrossOrigin, WrongHost
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from starlette.datastructures import Headers
 
-    from lehr.node_tokens import NodeToken
+    from lehr.base.node_tokens import NodeToken
     from lehr.store.records.access_tokens import AccessTokenRecords
     from lehr.store.tables import AccessTokenRow
     from lehr_api.logins import EndedLogins
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 API = "/api/v1"
 NODE_PATHS = frozenset({f"{API}/cluster/join", f"{API}/cluster/leave"})
-"""Paths that a machine's token opens, and a person's, too (``lehr.node_tokens``)."""
+"""Paths that a machine's token opens, and a person's, too (``lehr.base.node_tokens``)."""
 OPEN_PATHS = frozenset({f"{API}/health", "/login"})
 OPEN_PREFIXES = ("/static/",)
 """Paths that answer without a token. A test walks all routes and compares them with this list."""

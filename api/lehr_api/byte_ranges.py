@@ -12,7 +12,7 @@ from lehr.errors import UserError
 from lehr_api.problems import problem_response
 
 if TYPE_CHECKING:
-    from lehr.services.checkpoints import CheckpointFile
+    from lehr.app.services.checkpoints import CheckpointFile
 
 _RANGE = re.compile(r"bytes=([0-9]{1,18})?-([0-9]{1,18})?")
 

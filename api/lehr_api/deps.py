@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Header, Path, Query, Request
 
+from lehr.app.services import budget
 from lehr.cluster.dispatcher import Dispatcher
-from lehr.services import budget
 from lehr.store import Store
 from lehr.store.tables import RolloutRow, RunRow, SweepRow
 from lehr_api.services import Services

@@ -16,7 +16,7 @@ from anyio import to_thread
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 
-from lehr import access, actor, own_logs
+from lehr.base import access, actor, own_logs
 from lehr.errors import LehrError, StoreUnavailable
 from lehr_api import auth
 from lehr_api.problems import error_response, unexpected_response

@@ -15,7 +15,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.responses import Response
 
 from lehr import __version__
-from lehr import home as homes
+from lehr.base import home as homes
 from lehr.control.lifecycle import RunState
 from lehr_api.deps import ServicesDep
 from lehr_api.responses import text_responses

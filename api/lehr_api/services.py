@@ -11,14 +11,14 @@ import orjson
 from anyio import to_thread
 from starlette.responses import Response
 
-from lehr.alerting.sender import Sender
-from lehr.alerting.watch import AlertWatch
-from lehr.alerting.webhooks import Webhooks
-from lehr.presenters import Presenter
-from lehr.services.budget import pause_overrun
-from lehr.services.context import Context, Operation, once
-from lehr.upkeep import Upkeep
-from lehr.wandb_mirror import state_files
+from lehr.app.alerting.sender import Sender
+from lehr.app.alerting.watch import AlertWatch
+from lehr.app.presenters import Presenter
+from lehr.app.services.budget import pause_overrun
+from lehr.app.services.context import Context, Operation, once
+from lehr.app.upkeep import Upkeep
+from lehr.app.wandb_mirror import state_files
+from lehr.store.webhooks import Webhooks
 from lehr_api.backpressure import Intake
 from lehr_api.login_links import LoginLinks
 from lehr_api.logins import EndedLogins
@@ -27,15 +27,15 @@ from lehr_api.stream import Hub
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from lehr.app.presenters.cluster import ClusterPresenter
     from lehr.cluster.dispatcher import Dispatcher
-    from lehr.presenters.cluster import ClusterPresenter
     from lehr.store import Store
     from lehr_api.settings import Settings
 
 
 @dataclass
 class Services(Context):
-    """The context of ``lehr.services``, and what only the API has."""
+    """The context of ``lehr.app.services``, and what only the API has."""
 
     settings: Settings
     hub: Hub
@@ -91,10 +91,10 @@ def assemble(
 @asynccontextmanager
 async def running(settings: Settings) -> AsyncIterator[Services]:
     """Open the store and start dispatching; close both at the end. Trainings continue."""
+    from lehr.app.presenters.cluster import ClusterPresenter
+    from lehr.app.wandb_mirror.controller import MirrorController
     from lehr.cluster.dispatcher import Dispatcher
-    from lehr.presenters.cluster import ClusterPresenter
     from lehr.store import Store
-    from lehr.wandb_mirror.controller import MirrorController
 
     store = await to_thread.run_sync(Store.open, settings.home)
     try:

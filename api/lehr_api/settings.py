@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from lehr.capsules.archive import LARGEST
-from lehr.home import is_loopback
+from lehr.base.home import is_loopback
+from lehr.code.archive import LARGEST
 
 MEBIBYTE = 1 << 20
 

@@ -22,7 +22,7 @@ from lehr_api.problems import Busy
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable
 
-    from lehr.presenters import Presenter
+    from lehr.app.presenters import Presenter
     from lehr.schemas.cluster import ClusterView
     from lehr.store import Change, Store
 

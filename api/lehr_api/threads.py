@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar
 
-from lehr.stopped import Stopped
+from lehr.base.stopped import Stopped
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
-from lehr.cli import main
+from lehr.faces.cli import main
 from lehr_trainer.configs.fields import alternatives
 
 _EXIT_CODES = {
@@ -91,7 +91,7 @@ def page() -> str:
     for heading, group in main.COMMANDS.items():
         lines += [f"## {heading}", ""]
         for name, (module, _) in group.items():
-            app = importlib.import_module(f"lehr.cli.{module}").app
+            app = importlib.import_module(f"lehr.faces.cli.{module}").app
             lines += _command(f"lehr {name}", typer.main.get_group(app).commands[name])
     return "\n".join(lines).rstrip() + "\n"
 

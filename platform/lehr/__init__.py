@@ -7,7 +7,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lehr.client import Client as Client
+    from lehr.faces.client import Client as Client
 
 __version__ = "0.1.0"
 __all__ = ["Client", "__version__"]
@@ -15,7 +15,7 @@ __all__ = ["Client", "__version__"]
 
 def __getattr__(name: str) -> Any:
     if name == "Client":
-        from lehr.client import Client
+        from lehr.faces.client import Client
 
         return Client
     msg = f"module 'lehr' has no attribute {name!r}"

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from lehr.access import Role
+from lehr.base.access import Role
 from lehr.errors import StoreUnavailable
 from lehr.store.records import access_tokens
 from lehr_api import auth

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from lehr.checkpoints.copies import Copy, Folder
-from lehr.client.checkpoints import download
-from lehr.client.transport import Transport
 from lehr.errors import Conflict, NotFound
+from lehr.faces.client.checkpoints import download
+from lehr.faces.client.transport import Transport
 from lehr.specs import load_spec
 from lehr_testing.api import (
     RUN_SPEC,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lehr.capsules import archive
-from lehr.capsules.archive import SourceFile
+from lehr.code import archive
+from lehr.code.archive import SourceFile
 from lehr.control.lifecycle import RunState
 from lehr_testing import specs
 from lehr_testing.api import api_client, attempt_token, begin, end

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from lehr import home as homes
+from lehr.base import home as homes
 from lehr.control.forks import choose, fork_spec
 from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound, SpecError

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lehr.store import Store
-from lehr.store.maintenance import backup, integrity
+from lehr.store.upkeep import backup, integrity
 from lehr_testing import hostile
 from lehr_testing.api import api_client, attempt_token, begin, finished, line, started
 from lehr_testing.stores import run_spec

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 from starlette.testclient import TestClient
 
-from lehr.cluster.tokens import AttemptTokens
+from lehr.app.presenters.cluster import ClusterPresenter
+from lehr.base.attempt_tokens import AttemptTokens
 from lehr.control.exits import ExitNote, LastWord
 from lehr.control.lifecycle import RunState
-from lehr.presenters.cluster import ClusterPresenter
 from lehr.store import Store
-from lehr.store.maintenance import backup, integrity
+from lehr.store.upkeep import backup, integrity
 from lehr_api.app import create_app
 from lehr_api.routes import attempts
 from lehr_api.services import assemble

@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from lehr import node_tokens
-from lehr.client.problems import problem_error
+from lehr.base import node_tokens
 from lehr.cluster.ray_head import RayAccess, ray_access
 from lehr.control.nodes import LEFT
 from lehr.errors import Conflict, RayStarting
+from lehr.faces.client.problems import problem_error
 from lehr.schemas.cluster import ClusterView
 from lehr_api.routes import cluster as routes
 from lehr_testing.api import TOKEN

@@ -10,7 +10,7 @@ from http.cookies import SimpleCookie
 
 import pytest
 
-from lehr.access import Role
+from lehr.base.access import Role
 from lehr.errors import StoreUnavailable, Unauthorized
 from lehr_api import auth, login_links
 from lehr_api.login_links import MOST_EACH, LoginLinks

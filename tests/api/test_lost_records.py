@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lehr import home as homes
+from lehr.base import home as homes
 from lehr.control.lifecycle import RunState
-from lehr.store.maintenance.integrity import check
+from lehr.store.upkeep.integrity import check
 from lehr_testing.api import begin, end, finished, ingest, line, metrics, started, submit
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lehr.client import Client
+from lehr.faces.client import Client
 from lehr_testing import rollouts
 from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, TOKEN, served
 from lehr_testing.cli import call

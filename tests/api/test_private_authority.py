@@ -10,10 +10,10 @@ from dataclasses import replace
 
 import pytest
 
-from lehr import node_tokens
-from lehr.joining import drain
-from lehr.joining.keeper import NodeKeeper
-from lehr.joining.record import JoinRecord
+from lehr.base import node_tokens
+from lehr.faces.join import drain
+from lehr.faces.join.keeper import NodeKeeper
+from lehr.faces.join.record import JoinRecord
 from lehr.node.agent import clean_environment
 from lehr.schemas.cluster import JoinView
 from lehr_testing.api import RUN_SPEC

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lehr.cli.group_table import sweep_eta
+from lehr.faces.cli.group_table import sweep_eta
 from lehr.schemas.sweeps import SweepDetail
 from lehr_testing.api import RUN_SPEC, api_client, begin, end, finished, ingest, line, metrics
 

@@ -121,7 +121,7 @@ def test_bad_names_are_refused_without_quoting_a_value(api, secrets, message):
 
 
 def test_only_the_launch_has_the_value(bench):
-    from lehr.secret_store import SecretStore
+    from lehr.store.secret_store import SecretStore
 
     secrets = SecretStore(bench.home)
     secrets.set("hf-read", VALUE, by="user", at=0.0)

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from lehr import own_logs
-from lehr.cluster.tokens import AttemptTokens
+from lehr.base import own_logs
+from lehr.base.attempt_tokens import AttemptTokens
 from lehr_api import logs
 from lehr_testing.processes import Process
 from lehr_testing.stores import fresh_store, line, run_spec

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from lehr import Client
-from lehr.client import sweeps as client_sweeps
+from lehr.app.presenters.sweeps import BEST, PAGE
 from lehr.control.lifecycle import RunState
-from lehr.presenters.sweeps import BEST, PAGE
+from lehr.faces.client import sweeps as client_sweeps
 from lehr_testing.api import (
     SWEEP_SPEC,
     TOKEN,

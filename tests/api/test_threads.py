@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from lehr.app.services import checkpoints as checkpoint_service
+from lehr.app.services import logs as log_service
 from lehr.errors import NotFound
-from lehr.services import checkpoints as checkpoint_service
-from lehr.services import logs as log_service
 from lehr_api.threads import LONG_READS, SUBMISSIONS, VERIFICATIONS, WORKERS
 from lehr_testing import seeding
 from lehr_testing.api import TOKEN, attempt_token, begin, served
@@ -132,8 +132,8 @@ def test_submissions_that_take_long_leave_threads_to_others(tmp_path, monkeypatc
         *("transfers.transfer_rate", "rollouts.launch_rollout"),
     ):
         monkeypatch.setattr(f"lehr_api.routes.{name}", slow)
-    monkeypatch.setattr("lehr.services.submit.check", slow)
-    monkeypatch.setattr("lehr.services.submit.submit_run", slow)
+    monkeypatch.setattr("lehr.app.services.submit.check", slow)
+    monkeypatch.setattr("lehr.app.services.submit.submit_run", slow)
     person = {"Authorization": f"Bearer {TOKEN}"}
     # One client: each has a context of TLS, which takes longer to make than the test.
     several = httpx.Limits(max_connections=None)

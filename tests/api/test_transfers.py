@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from lehr.client import Client
 from lehr.control.lifecycle import RunState
 from lehr.errors import SpecError, UserError
+from lehr.faces.client import Client
 from lehr.specs import RunSpec, load_spec
 from lehr_testing import cli, seeding
 from lehr_testing.api import TOKEN, served

@@ -127,8 +127,8 @@ def serve(home: Path, port: int, nodes: int) -> None:
     """The real application and dispatcher; only the connection to Ray is missing."""
     import uvicorn
 
+    from lehr.app.presenters.cluster import ClusterPresenter
     from lehr.cluster import dispatcher as module
-    from lehr.presenters.cluster import ClusterPresenter
     from lehr.store import Store
     from lehr_api.app import create_app
     from lehr_api.services import assemble

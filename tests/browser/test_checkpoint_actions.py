@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import expect
 
+from lehr.base.home import runs_dir
 from lehr.control.lifecycle import RunState
-from lehr.home import runs_dir
 from lehr.store.tables import RunRow
 from lehr_testing import seeding
 from lehr_testing.buckets import make_checkpoint

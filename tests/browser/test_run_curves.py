@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import expect
 
-from lehr.presenters.streams import flops_per_token
+from lehr.app.presenters.streams import flops_per_token
 from lehr_testing import seeding
 
 from .conftest import Lehr, Visit, World

@@ -7,8 +7,8 @@ import re
 import pytest
 from playwright.sync_api import Route, expect
 
+from lehr.base.home import runs_dir
 from lehr.control.lifecycle import RunState
-from lehr.home import runs_dir
 from lehr_testing import seeding
 
 from .conftest import Lehr, Visit, World

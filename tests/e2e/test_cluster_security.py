@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lehr import home as homes
+from lehr.base import home as homes
+from lehr.base import procfs
 from lehr.cluster import ray_head
-from lehr.node import procfs
 from lehr_testing.fakes import command
 from lehr_testing.waiting import until
 

@@ -10,7 +10,8 @@ from contextlib import suppress
 
 import pytest
 
-from lehr import Client, home
+from lehr import Client
+from lehr.base import home
 from lehr_testing.server import Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

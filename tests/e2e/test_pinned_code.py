@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 import lehr_trainer
-from lehr.client import Run
+from lehr.faces.client import Run
 from lehr_testing.fakes import paced
 from lehr_testing.faults.networked import nodes_in_use
 from lehr_testing.faults.second_node import SecondNode

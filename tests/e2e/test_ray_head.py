@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from lehr.base import procfs
 from lehr.cluster import ray_head, ray_process
-from lehr.node import procfs
 from lehr_testing.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]

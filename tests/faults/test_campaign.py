@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from lehr.client.runs import Run
+from lehr.faces.client.runs import Run
 from lehr_testing.faults.fault_server import FaultServer, fault_server
 from lehr_testing.faults.process_killer import ProcessKiller
 from lehr_testing.waiting import until

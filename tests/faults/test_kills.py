@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from lehr import home as homes
+from lehr.base import home as homes
+from lehr.base import procfs
 from lehr.cluster import ray_head
 from lehr.errors import HomeUnusable
-from lehr.node import procfs
 from lehr.store import Store
 from lehr_testing.fakes import FakeServer, fake_server, gone
 from lehr_testing.server import alive, marked_processes

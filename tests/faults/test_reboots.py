@@ -10,8 +10,8 @@ import shutil
 
 import pytest
 
-from lehr import home as homes
-from lehr.node import procfs
+from lehr.base import home as homes
+from lehr.base import procfs
 from lehr_testing.fakes import FakeServer
 from lehr_testing.faults.fault_server import FaultServer
 from lehr_testing.faults.machine import machine

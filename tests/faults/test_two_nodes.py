@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lehr.node import procfs
+from lehr.base import procfs
 from lehr.node.attempt_dir import AttemptDir
 from lehr_testing.fakes import FakeServer, fake_server, gone
 from lehr_testing.faults.networked import joined_node

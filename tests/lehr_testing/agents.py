@@ -44,7 +44,7 @@ async def agent(home: Path, *options: str, **environment: str) -> AsyncIterator[
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("LEHR_")}
     parameters = StdioServerParameters(
         command=sys.executable,
-        args=["-m", "lehr.cli.main", "mcp", *options],
+        args=["-m", "lehr.faces.cli.main", "mcp", *options],
         env={**inherited, "LEHR_HOME": str(home), **environment},
     )
     try:

@@ -13,7 +13,7 @@ from unittest import mock
 
 import pytest
 
-from lehr.cli import main, output
+from lehr.faces.cli import main, output
 
 
 @dataclass(frozen=True)

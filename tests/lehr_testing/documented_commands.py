@@ -14,7 +14,7 @@ import typer
 from pydantic import ValidationError
 
 from lehr import schemas
-from lehr.cli import main
+from lehr.faces.cli import main
 from lehr.schemas.base import View
 
 
@@ -32,7 +32,7 @@ def documented() -> dict[str, dict[str, Any]]:
             found[name] = {"help": about, "options": options}
 
     for name, module in main.MODULES.items():
-        app = import_module(f"lehr.cli.{module}").app
+        app = import_module(f"lehr.faces.cli.{module}").app
         add(name, typer.main.get_group(app).commands[name])
     return found
 

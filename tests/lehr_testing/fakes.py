@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from lehr.base import procfs
 from lehr.cluster import ray_head
-from lehr.node import procfs
 from lehr.node.attempt_dir import AttemptDir
 from lehr_testing import specs
 from lehr_testing.server import Server, alive, rank_pids

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from lehr import formats
-from lehr.client import transport
+from lehr.base import formats
 from lehr.control.lifecycle import RunState
+from lehr.faces.client import transport
 from lehr_testing import cli, goldens, rollouts, seeding
 from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, TOKEN
 

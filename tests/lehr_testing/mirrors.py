@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lehr.wandb_mirror.controller import MirrorController
+from lehr.app.wandb_mirror.controller import MirrorController
 from lehr_testing.api import RUN_SPEC, Api, api_client
 from lehr_testing.waiting import until
 

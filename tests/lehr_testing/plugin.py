@@ -30,7 +30,7 @@ OURS = re.compile(r"LEHR_RENEW_GOLDENS|LEHR_TEST_.*|LEHR_FAULTS_.*")
 CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 
 MAY_SKIP = {
-    "tests/platform/cli/test_completion.py::*": "zsh and fish need not be installed",
+    "tests/platform/faces/cli/test_completion.py::*": "zsh and fish need not be installed",
     "tests/gpu/*": "kernels that not every GPU has",
     "tests/faults/*": "network and pid namespaces and mounts need privileges",
     "tests/trainer/*::test_a_full_disk_*": "mounting a small disk needs root",

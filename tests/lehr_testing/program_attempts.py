@@ -76,7 +76,7 @@ class Attempts:
             "PYTHONSAFEPATH": "1",
             **(beside or {}),
         }
-        command = [sys.executable, "-P", "-m", "lehr.programs", str(self.attempt)]
+        command = [sys.executable, "-P", "-m", "lehr.node.programs", str(self.attempt)]
         return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
 
     def train(self, **trainer: Any) -> int:

@@ -8,8 +8,8 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from lehr.store.maintenance import migrate
 from lehr.store.streams import index
+from lehr.store.upkeep import migrate
 from lehr_testing.faults.hosts import Host
 from lehr_testing.paths import ROOT
 
@@ -44,7 +44,7 @@ def next_release(folder: Path, version: str) -> Path:
     _replace(
         tree / "platform/lehr/__init__.py", '__version__ = "0.1.0"', f'__version__ = "{version}"'
     )
-    maintenance = tree / "platform/lehr/store/maintenance"
+    maintenance = tree / "platform/lehr/store/upkeep"
     _replace(maintenance / "migrate.py", f'HEAD = "{migrate.HEAD}"', f'HEAD = "{NEW_REVISION}"')
     (maintenance / f"migrations/versions/{NEW_REVISION}_next_release.py").write_text(_MIGRATION)
     _replace(

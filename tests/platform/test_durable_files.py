@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from lehr import home as homes
-from lehr.alerting.webhooks import Webhooks
-from lehr.cluster.tokens import AttemptTokens
-from lehr.node import procfs
-from lehr.secret_store import SecretStore
+from lehr.base import home as homes
+from lehr.base import procfs
+from lehr.base.attempt_tokens import AttemptTokens
+from lehr.store.secret_store import SecretStore
+from lehr.store.webhooks import Webhooks
 
 WRITES = {
     "secrets.json": lambda home: SecretStore(home).set("key", "value", by="owner", at=1.0),

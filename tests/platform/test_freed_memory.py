@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lehr.upkeep import give_back
+from lehr.app.upkeep import give_back
 
 BLOCK = 100_000
 """Below glibc's limit for blocks that go back by themselves."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from lehr.own_logs import rotate
+from lehr.base.own_logs import rotate
 from lehr_testing.waiting import until
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lehr.names import goal_of
+from lehr.base.names import goal_of
 
 GOALS = {
     "minimize": "val/loss loss/val Loss/train evalLoss val/cross_entropy eval/nll test_ppl "

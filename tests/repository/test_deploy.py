@@ -160,7 +160,7 @@ def test_each_command_is_valid_for_its_program(place: str, monkeypatch) -> None:
         scripts.cli.commands[words[1]].make_context(words[1], words[2:])
     else:
         assert program == "lehr", f"{place}: nobody checks {words}"
-        from lehr.cli import main
+        from lehr.faces.cli import main
 
         monkeypatch.setenv("LEHR_JOIN_TOKEN", "given in the environment")
         command = typer.main.get_command(main.root)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from lehr.cli import main
+from lehr.faces.cli import main
 from lehr.specs import RolloutSpec, RunSpec, SweepSpec, load_spec
 from lehr_testing.paths import ROOT
 from lehr_trainer.configs.fields import leaf_paths, place
@@ -248,7 +248,7 @@ def commands(text: str) -> list[list[str]]:
 
 def command(words: list[str]):
     """Return the command that the words call, and the remaining words."""
-    app = importlib.import_module(f"lehr.cli.{main.MODULES[words[0]]}").app
+    app = importlib.import_module(f"lehr.faces.cli.{main.MODULES[words[0]]}").app
     found, rest = typer.main.get_group(app).commands[words[0]], words[1:]
     while getattr(found, "commands", None):
         assert rest, f"lehr {' '.join(words)}: which of {', '.join(found.commands)}?"

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import lehr_trainer.configs as parts
-from lehr.cli.main import MODULES
+from lehr.faces.cli.main import MODULES
 from lehr_testing.paths import ROOT
 
 SERVERS = {"torch", "ray", "pandas", "plotly", "sqlmodel", "fastapi", "numpy", "pyarrow", "optuna"}
@@ -42,7 +42,7 @@ for step in json.loads(sys.argv[1]):
     if isinstance(step, str):
         importlib.import_module(step)
     else:
-        from lehr.cli import main
+        from lehr.faces.cli import main
         sys.argv = ["lehr", *step]
         try:
             with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
@@ -77,7 +77,7 @@ def too_much(loaded: dict[str, set[str]], step: str | list[str], forbidden: set[
 def client(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     """Steps are ordered from fewest to most modules; loaded modules stay loaded."""
     helps = [[name, "--help"] for name in MODULES]
-    steps = ["lehr.home", ["--help"], *helps, *TALKING, "lehr", "lehr.client"]
+    steps = ["lehr.base.home", ["--help"], *helps, *TALKING, "lehr", "lehr.faces.client"]
     return loaded_after(steps, tmp_path_factory.mktemp("home"))
 
 
@@ -96,7 +96,7 @@ def trainer(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
 def test_the_home_and_the_overall_help_load_neither_client_nor_server(
     client: dict[str, set[str]],
 ) -> None:
-    assert too_much(client, "lehr.home", SERVERS | CLIENTS) == []
+    assert too_much(client, "lehr.base.home", SERVERS | CLIENTS) == []
     assert "typer" in client['["--help"]']
     assert too_much(client, ["--help"], SERVERS | CLIENTS) == []
 
@@ -115,8 +115,8 @@ def test_client_commands_and_plan_load_no_trainer_and_no_database(
 
 
 def test_the_client_loads_no_server(client: dict[str, set[str]]) -> None:
-    assert {"lehr.client", "httpx"} <= client['"lehr.client"']
-    assert too_much(client, "lehr.client", SERVERS | {"lehr_api"}) == []
+    assert {"lehr.faces.client", "httpx"} <= client['"lehr.faces.client"']
+    assert too_much(client, "lehr.faces.client", SERVERS | {"lehr_api"}) == []
 
 
 def test_a_config_validates_without_torch(trainer: dict[str, set[str]]) -> None:

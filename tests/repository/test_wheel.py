@@ -64,7 +64,9 @@ def test_the_wheel_states_the_version_the_licence_and_the_command(installed: Pat
     [found] = metadata.distributions(name="lehr", path=[str(installed)])
     assert found.version == metadata.version("lehr")
     assert any(path.name == "LICENSE" for path in found.files or [])
-    assert [(entry.name, entry.value) for entry in found.entry_points] == [("lehr", "lehr.cli:run")]
+    assert [(entry.name, entry.value) for entry in found.entry_points] == [
+        ("lehr", "lehr.faces.cli:run")
+    ]
 
 
 USES = """
@@ -84,7 +86,7 @@ from lehr_api.settings import Settings
 create_app(Settings(home=Path("home"), token="t"))  # Reads its templates and static files.
 
 sys.argv = ["lehr", "spec", "presets"]
-from lehr.cli.main import run
+from lehr.faces.cli.main import run
 run()
 """
 

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from lehr.capsules import archive
-from lehr.capsules.archive import SourceFile
-from lehr.secret_store import SecretStore
+from lehr.code import archive
+from lehr.code.archive import SourceFile
+from lehr.store.secret_store import SecretStore
 from lehr_api import auth, logs
 from lehr_testing import api as setup
 from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, TOKEN, attempt_token

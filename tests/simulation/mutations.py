@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest.mock import patch
 
+from lehr.app.services import extend
 from lehr.cluster import dispatcher, executor, loader, run_cache
 from lehr.control import (
     availability,
@@ -30,7 +31,6 @@ from lehr.control import (
 )
 from lehr.control.gpu_board import GpuBoard
 from lehr.control.lifecycle import Desired, RunState
-from lehr.services import extend
 from lehr.store.database import Database
 from lehr.store.records import checkpoints, runs, transitions
 from lehr.store.streams import appender, replica, replication

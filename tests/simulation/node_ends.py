@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lehr.app.services.nodes import set_node_until
 from lehr.control.availability import MARGIN_S
-from lehr.services.nodes import set_node_until
 
 if TYPE_CHECKING:
     from lehr.control.queue import StartRun

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lehr.app.services import requests
+from lehr.app.services.context import once
 from lehr.control.lifecycle import ACTIVE, Desired, RunState
 from lehr.errors import LehrError
-from lehr.services import requests
-from lehr.services.context import once
 from lehr.specs import expand, parse_spec
 from lehr.specs.sweep import SweepSpec
 from simulation.server import Down

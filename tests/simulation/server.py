@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from lehr.app.presenters import Presenter
+from lehr.app.presenters.cluster import ClusterPresenter
+from lehr.app.services.context import Context
 from lehr.cluster.dispatcher import TICK_S, Dispatcher
 from lehr.errors import LehrError, StoreUnavailable
-from lehr.presenters import Presenter
-from lehr.presenters.cluster import ClusterPresenter
-from lehr.services.context import Context
 from lehr.store import Store
 from simulation.bridge import Bridge
 from simulation.power import DatabaseDisk, Disk

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from lehr import killpoints
+from lehr.app.services import code
+from lehr.base import killpoints
 from lehr.cluster import inbox, run_cache
-from lehr.services import code
 from lehr.store import Store, ids
 from lehr.store import store as store_module
 from lehr.store.database import Wal

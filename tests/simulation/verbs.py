@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lehr.services import archive, extend, requests, submit
-from lehr.services.context import once
+from lehr.app.services import archive, extend, requests, submit
+from lehr.app.services.context import once
 from lehr.specs import SweepSpec
 from lehr.specs.search import point_key
 from simulation.training import ANOMALIES, STEPS_A_RECORD

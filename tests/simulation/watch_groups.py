@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lehr import home as homes
+from lehr.base import home as homes
 from lehr.control.lifecycle import RunState
 from lehr.control.queue import StartRun
 from lehr.errors import NotFound

@@ -9,7 +9,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from lehr.new_trainer import PartKind, write_project
+from lehr.specs.new_trainer import PartKind, write_project
 from lehr_testing.assembled import begin, recorded
 from lehr_testing.optimizers import OPTIMIZERS, settings
 from lehr_trainer import parts

@@ -1,6 +1,6 @@
 """Files that appear whole, and stay through a power cut. Standard library only.
 
-``lehr.node.procfs`` has its own: processes of a node start without this package.
+``lehr.base.procfs`` has its own: processes of a node start without this package.
 """
 
 from __future__ import annotations

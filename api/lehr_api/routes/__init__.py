@@ -12,7 +12,7 @@ import pkgutil
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
 
-from lehr.access import Role
+from lehr.base.access import Role
 from lehr_api.auth import needs, policy_of
 
 router = APIRouter()

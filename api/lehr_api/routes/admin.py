@@ -8,9 +8,10 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import ConfigDict, Field, SecretStr
 
-from lehr import actor
-from lehr.access import Role
-from lehr.alerting.webhooks import Webhook, Webhooks, test_message
+from lehr.app.services import access
+from lehr.app.services.budget import budget
+from lehr.base import actor
+from lehr.base.access import Role
 from lehr.schemas.admin import (
     AuditPage,
     BudgetView,
@@ -25,9 +26,8 @@ from lehr.schemas.admin import (
     WebhooksView,
     WebhookView,
 )
-from lehr.secret_store import SecretStore
-from lehr.services import access
-from lehr.services.budget import budget
+from lehr.store.secret_store import SecretStore
+from lehr.store.webhooks import Webhook, Webhooks, test_message
 from lehr_api import auth
 from lehr_api.auth import needs
 from lehr_api.deps import Cursor, Limit, ServicesDep

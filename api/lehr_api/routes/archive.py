@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
+from lehr.app.services import archive as archiving
+from lehr.app.services import archive as deleting
 from lehr.schemas.runs import Deletion, RunDetail
 from lehr.schemas.sweeps import SweepDeletion, SweepDetail
-from lehr.services import archive as archiving
-from lehr.services import archive as deleting
 from lehr_api.deps import ChangedRun, ChangedSweep, FoundRun, FoundSweep, ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses

@@ -15,10 +15,10 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request
 from pydantic import Field
 from starlette.responses import FileResponse, JSONResponse, Response
 
+from lehr.app.services import code as capsules
+from lehr.app.services.checkpoints import record_copies
 from lehr.control.reconcile import StopLevel
 from lehr.errors import OffsetMismatch, UserError
-from lehr.services import code as capsules
-from lehr.services.checkpoints import record_copies
 from lehr.store.records.checkpoints import CopyReport
 from lehr_api.auth import needs
 from lehr_api.deps import AttemptId, DispatcherDep, ServicesDep, StoreDep

@@ -8,14 +8,14 @@ from fastapi import APIRouter, Header, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from lehr import presenters
+from lehr.app import presenters
+from lehr.app.services import checkpoints as service
 from lehr.schemas.checkpoints import (
     CheckpointDeletion,
     CheckpointFiles,
     CheckpointVerdict,
     CheckpointView,
 )
-from lehr.services import checkpoints as service
 from lehr_api.byte_ranges import file_response
 from lehr_api.deps import ChangedRun, FoundRun, ServicesDep, StoreDep
 from lehr_api.etag import TaggedRoute

@@ -7,8 +7,8 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import ConfigDict, Field
 
+from lehr.app.services import submit as submitting
 from lehr.schemas.runs import SubmissionCheck, SubmissionKind
-from lehr.services import submit as submitting
 from lehr_api.deps import ServicesDep
 from lehr_api.responses import problem_responses
 from lehr_api.threads import in_submissions

@@ -8,11 +8,11 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request
 from pydantic import BaseModel, ConfigDict, Field
 
-from lehr.access import Role
+from lehr.app.services.nodes import exclude_node, join, leave, readmit_node, set_node_until
+from lehr.base.access import Role
 from lehr.cluster.ray_head import ray_access
 from lehr.errors import Unauthorized
 from lehr.schemas.cluster import ClusterView, JoinRequest, JoinView, LeaveRequest, LeaveView
-from lehr.services.nodes import exclude_node, join, leave, readmit_node, set_node_until
 from lehr_api import auth
 from lehr_api.auth import needs
 from lehr_api.deps import ServicesDep

@@ -9,9 +9,9 @@ from anyio import to_thread
 from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import FileResponse
 
-from lehr.access import Role
+from lehr.app.services import code as service
+from lehr.base.access import Role
 from lehr.schemas.code import CapsuleView, CodeDiff
-from lehr.services import code as service
 from lehr_api.auth import needs
 from lehr_api.deps import ServicesDep
 from lehr_api.problems import TooLarge

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from lehr.app.services.compare import CompareAxis, compare_runs
 from lehr.schemas.comparisons import ComparisonView, DifferenceView, RunResultView
-from lehr.services.compare import CompareAxis, compare_runs
 from lehr_api.deps import ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from fastapi import APIRouter, Response
 
-from lehr import presenters
+from lehr.app import presenters
 from lehr.schemas.streams import EventView, SampleView
 from lehr_api.deps import FoundRun, StoreDep
 from lehr_api.etag import TaggedRoute

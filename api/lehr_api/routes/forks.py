@@ -8,9 +8,9 @@ from fastapi import APIRouter
 from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
+from lehr.app.services.submit import fork_run
 from lehr.control.forks import OptimizerState
 from lehr.schemas.runs import RunDetail
-from lehr.services.submit import fork_run
 from lehr_api.deps import FoundRun, IdempotencyHeader, ServicesDep
 from lehr_api.responses import problem_responses
 from lehr_api.threads import in_submissions

@@ -8,7 +8,7 @@ import sqlite3
 from fastapi import APIRouter
 
 from lehr import __version__
-from lehr.access import Role
+from lehr.base.access import Role
 from lehr.schemas.base import Health
 from lehr_api.auth import needs
 from lehr_api.responses import problem_responses

@@ -8,9 +8,9 @@ from fastapi import APIRouter, Path, Query
 from fastapi.responses import StreamingResponse
 from starlette.requests import Request
 
-from lehr.presenters.streams import log_stream
+from lehr.app.presenters.streams import log_stream
+from lehr.app.services import logs as service
 from lehr.schemas.streams import LogChunk, LogHits, LogStream
-from lehr.services import logs as service
 from lehr_api.deps import FoundRun, StoreDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses, text_responses

@@ -9,9 +9,9 @@ from fastapi import APIRouter, Query
 from pydantic import Field, TypeAdapter
 from starlette.responses import Response
 
-from lehr.presenters.streams import metric_info, series_view
+from lehr.app.presenters.streams import metric_info, series_view
+from lehr.app.services.many_runs import curves_of_runs, find_runs, refuse_too_many
 from lehr.schemas.streams import MetricInfo, MetricsOfRun, Series
-from lehr.services.many_runs import curves_of_runs, find_runs, refuse_too_many
 from lehr.store import Store
 from lehr.store.tables import RunRow
 from lehr_api.deps import FoundRun, StoreDep

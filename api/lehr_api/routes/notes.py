@@ -5,10 +5,10 @@ from __future__ import annotations
 from fastapi import APIRouter
 from pydantic import ConfigDict, Field
 
+from lehr.app.services.requests import note_rollout, note_run, note_sweep
 from lehr.schemas.rollouts import RolloutDetail
 from lehr.schemas.runs import RunDetail
 from lehr.schemas.sweeps import SweepDetail
-from lehr.services.requests import note_rollout, note_run, note_sweep
 from lehr.specs.run import LONGEST_NOTE
 from lehr_api.deps import ChangedRollout, ChangedRun, ChangedSweep, ServicesDep
 from lehr_api.responses import problem_responses

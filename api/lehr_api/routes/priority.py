@@ -5,8 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter
 from pydantic import ConfigDict, Field
 
+from lehr.app.services.requests import set_priority
 from lehr.schemas.runs import RunDetail
-from lehr.services.requests import set_priority
 from lehr_api.deps import ChangedRun, ServicesDep
 from lehr_api.responses import problem_responses
 from lehr_trainer.configs.documented import Documented

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 from starlette.responses import HTMLResponse
 
-from lehr.services.report import report_rollout, report_run, report_sweep
+from lehr.app.services.report import report_rollout, report_run, report_sweep
 from lehr_api.deps import FoundRollout, FoundRun, FoundSweep, ServicesDep
 from lehr_api.responses import text_responses
 from lehr_api.threads import in_long_reads

@@ -7,11 +7,11 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.responses import Response
 
+from lehr.app.services.archive import archive_rollout, unarchive_rollout
+from lehr.app.services.requests import cancel_rollout
+from lehr.app.services.submit import launch_rollout
 from lehr.schemas.base import Page
 from lehr.schemas.rollouts import RolloutDetail, RolloutView
-from lehr.services.archive import archive_rollout, unarchive_rollout
-from lehr.services.requests import cancel_rollout
-from lehr.services.submit import launch_rollout
 from lehr_api.deps import ChangedRollout, FoundRollout, IdempotencyHeader, ListQueryDep, ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses

@@ -8,12 +8,12 @@ from fastapi import APIRouter, Query
 from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
+from lehr.app.services import submit as submitting
+from lehr.app.services.checkpoints import order_checkpoint
+from lehr.app.services.requests import cancel_run, pause_run, resume_run, retry_run
 from lehr.control.lifecycle import RunState
 from lehr.schemas.base import Page
 from lehr.schemas.runs import RunDetail, RunView
-from lehr.services import submit as submitting
-from lehr.services.checkpoints import order_checkpoint
-from lehr.services.requests import cancel_run, pause_run, resume_run, retry_run
 from lehr.specs import dump_yaml
 from lehr_api.deps import ChangedRun, FoundRun, IdempotencyHeader, ListQueryDep, ServicesDep
 from lehr_api.etag import TaggedRoute

@@ -8,8 +8,8 @@ from fastapi import APIRouter
 from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
+from lehr.app.services.extend import repeat_run
 from lehr.schemas.sweeps import SweepDetail
-from lehr.services.extend import repeat_run
 from lehr_api.deps import FoundRun, IdempotencyHeader, ServicesDep
 from lehr_api.responses import problem_responses
 from lehr_trainer.configs.documented import Documented

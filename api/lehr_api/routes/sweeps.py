@@ -8,13 +8,13 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
+from lehr.app.presenters.sweeps import PAGE
+from lehr.app.services.extend import extend_sweep
+from lehr.app.services.requests import cancel_sweep, retry_sweep
+from lehr.app.services.submit import launch_sweep
 from lehr.control.lifecycle import RunState
-from lehr.presenters.sweeps import PAGE
 from lehr.schemas.base import Page
 from lehr.schemas.sweeps import SweepDetail, SweepView
-from lehr.services.extend import extend_sweep
-from lehr.services.requests import cancel_sweep, retry_sweep
-from lehr.services.submit import launch_sweep
 from lehr_api.deps import (
     ChangedSweep,
     Cursor,

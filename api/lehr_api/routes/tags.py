@@ -7,9 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter
 from pydantic import AfterValidator, ConfigDict, Field, WithJsonSchema
 
+from lehr.app.services import requests as tagging
+from lehr.app.services.requests import LONGEST_TAG, MOST_TAGS, checked_tag
 from lehr.schemas.runs import RunDetail
-from lehr.services import requests as tagging
-from lehr.services.requests import LONGEST_TAG, MOST_TAGS, checked_tag
 from lehr_api.deps import ChangedRun, ServicesDep
 from lehr_api.responses import problem_responses
 from lehr_trainer.configs.documented import Documented

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter
 from pydantic import ConfigDict, Field
 
-from lehr.access import Role
+from lehr.app.services.transfer import transfer_rate
+from lehr.base.access import Role
 from lehr.schemas.transfers import TransferView
-from lehr.services.transfer import transfer_rate
 from lehr_api.auth import needs
 from lehr_api.deps import FoundSweep, ServicesDep
 from lehr_api.etag import TaggedRoute

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from lehr.app.services.compare import values_of_runs
 from lehr.schemas.runs import RunValuesView
-from lehr.services.compare import values_of_runs
 from lehr_api.deps import ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
+from lehr.app.services.requests import mirror_run
 from lehr.schemas.runs import RunDetail
-from lehr.services.requests import mirror_run
 from lehr.specs.tracking import WandbTracking
 from lehr_api.deps import ChangedRun, ServicesDep
 from lehr_api.etag import TaggedRoute

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lehr.analysis.curve import Curve
-from lehr.formats import listed
+from lehr.base.formats import listed
 from lehr.schemas.comparisons import BatchesVerdict
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from lehr.analysis.curve import Curve
 from lehr.analysis.groups import GroupDifference, SeededRun, gaps, grouped, means, noise_note
 from lehr.analysis.held_out import HeldOut, is_measured
 from lehr.analysis.noise import pooled_noise
-from lehr.names import ARGUMENTS, SEED, Goal, is_neutral_argument, is_seed
+from lehr.base.names import ARGUMENTS, SEED, Goal, is_neutral_argument, is_seed
 from lehr.schemas.comparisons import BatchesVerdict
 
 _MISSING = "—"

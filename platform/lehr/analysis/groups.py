@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
-from lehr import formats
 from lehr.analysis.noise import Noise, is_value
 from lehr.analysis.significance import Group, Significance, judge, mean_note
-from lehr.names import Goal
+from lehr.base import formats
+from lehr.base.names import Goal
 
 _FEW = 8
 """A metric with at most so many values, all of them whole numbers, has a group for each."""

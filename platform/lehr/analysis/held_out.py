@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from lehr.formats import listed
+from lehr.base.formats import listed
 from lehr.schemas.comparisons import HeldOutVerdict
 
 _SHOWN = 8

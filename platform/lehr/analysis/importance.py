@@ -12,7 +12,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from lehr.analysis.sweep_result import is_number, outcome
-from lehr.names import is_seed
+from lehr.base.names import is_seed
 
 if TYPE_CHECKING:
     from lehr.schemas.sweeps import SweepDetail

@@ -20,7 +20,7 @@ from typing import Literal
 from lehr.analysis.lr_posterior import Posterior, RateResult, posterior
 from lehr.analysis.noise import Noise, is_value, pooled_noise
 from lehr.analysis.significance import within_noise
-from lehr.formats import scientific
+from lehr.base.formats import scientific
 
 COST = 0.01
 """Loss above the best that counts as little, in the metric's units (nats)."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from lehr.analysis.lr_fit import LrFit, Range
 from lehr.analysis.lr_rules import DEFAULT, RULES, Published, Quantity, Rule, Setting, usual
-from lehr.formats import scientific
+from lehr.base.formats import scientific
 
 DOUBTS: dict[Quantity, float] = {"width": 0.25, "depth": 0.25, "batch": 0.2, "tokens": 0.16}
 """Standard deviation of each quantity's power. For tokens: half of the published 0.32."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lehr.analysis.lr_fit import rounded
-from lehr.names import is_seed
+from lehr.base.names import is_seed
 from lehr.schemas.sweeps import NextTrials
 
 if TYPE_CHECKING:

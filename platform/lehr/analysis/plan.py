@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lehr import formats
 from lehr.analysis.batch_size import UsualBatch, usual_batches
 from lehr.analysis.plan_fit import (
     USABLE_MEMORY,
@@ -28,6 +27,7 @@ from lehr.analysis.replaced_parts import (
     replaced_model,
     still_known,
 )
+from lehr.base import formats
 from lehr.errors import PlanRefused
 from lehr.specs.run import Resources, RunSpec
 from lehr.specs.stages import PlannedStage

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lehr.analysis.gates import expected
 from lehr.analysis.plan import RolloutPlan, RunPlan, SweepPlan
-from lehr.names import is_type
+from lehr.base.names import is_type
 from lehr.specs import RolloutSpec
 from lehr.specs.stages import left_out
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Literal
 
 from lehr.analysis.noise import BEYOND, Noise, is_value, pooled_noise
-from lehr.names import Goal
+from lehr.base.names import Goal
 
 Verdict = Literal["differs", "within_noise", "unknown", "diverged"]
 

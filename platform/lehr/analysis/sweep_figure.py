@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lehr import formats
 from lehr.analysis.figure import STRIP, Axis, Band, Figure, FigurePoints, Mark, Role, Symbol
 from lehr.analysis.lr_fit import LrFit
 from lehr.analysis.sweep_result import is_number, outcome, parameter_choice, sweep_fit
-from lehr.names import is_seed
+from lehr.base import formats
+from lehr.base.names import is_seed
 
 if TYPE_CHECKING:
     from lehr.schemas.sweeps import SweepDetail, TrialView

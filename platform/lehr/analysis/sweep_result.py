@@ -7,11 +7,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Literal, TypeGuard
 
-from lehr import formats
 from lehr.analysis.lr_fit import USED, LrFit, Range, fit_learning_rate, rates_below
 from lehr.analysis.noise import Noise, is_value
 from lehr.analysis.significance import Group, mean_text
-from lehr.names import is_rate, is_seed
+from lehr.base import formats
+from lehr.base.names import is_rate, is_seed
 
 if TYPE_CHECKING:
     from lehr.schemas.sweeps import SweepDetail, TrialView

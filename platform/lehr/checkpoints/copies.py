@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Self
 
+from lehr.base.stopped import Stopped, never
 from lehr.checkpoints.copy_files import PIECE, files_at, folder_below
-from lehr.stopped import Stopped, never
 from lehr_trainer.contract import layout
 from lehr_trainer.contract.manifest import FileEntry, Manifest, parse_manifest, read_limited
 from lehr_trainer.errors import BadCheckpoint

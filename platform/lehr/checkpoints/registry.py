@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from lehr.base.stopped import Stopped, never
 from lehr.checkpoints.copies import Copy, Folder, Known, verify_folder
 from lehr.checkpoints.copy_files import FolderFiles
 from lehr.control.saved_points import copies_at
@@ -19,7 +20,6 @@ from lehr.schemas.checkpoints import (
     PlaceVerdict,
 )
 from lehr.specs.storage_url import short
-from lehr.stopped import Stopped, never
 from lehr.store.records.checkpoints import THERE
 from lehr_trainer.contract import layout
 from lehr_trainer.errors import BadCheckpoint

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from lehr import killpoints
+from lehr.base import killpoints
 from lehr.cluster.executor import finalize
 from lehr.cluster.exits import ended_attempt
 from lehr.cluster.heartbeats import HeartbeatTable

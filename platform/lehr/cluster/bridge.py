@@ -37,7 +37,7 @@ from typing import Any, TextIO
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from lehr import killpoints
+from lehr.base import killpoints
 from lehr.cluster.membership import RayNode, current_nodes
 from lehr.control.liveness import report_s
 from lehr.node import own_log

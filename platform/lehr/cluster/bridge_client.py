@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from lehr import home as homes
+from lehr.base import home as homes
 from lehr.cluster import ray_head, ray_process
 from lehr.errors import LehrError
 from lehr.node import exit_report

@@ -18,8 +18,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lehr import actor
-from lehr import home as homes
+from lehr.base import actor
+from lehr.base import home as homes
+from lehr.base.attempt_tokens import AttemptTokens
 from lehr.cluster.alarm import GATHER_S, Alarm
 from lehr.cluster.attempt_protocol import AttemptProtocol
 from lehr.cluster.bridge_client import BridgeClient
@@ -33,7 +34,6 @@ from lehr.cluster.launcher import Launcher
 from lehr.cluster.loader import SnapshotLoader
 from lehr.cluster.membership import Cluster, Member
 from lehr.cluster.node_notes import EXCLUDED, excluded
-from lehr.cluster.tokens import AttemptTokens
 from lehr.control.due import due_in_s
 from lehr.control.liveness import Liveness, Thresholds
 from lehr.control.reconcile import Timeouts
@@ -41,9 +41,9 @@ from lehr.control.resources import Need, Node, can_ever_place
 from lehr.control.step import Action, settled, step
 from lehr.errors import NotFound, StoreUnavailable, nearest
 from lehr.node import gpu_inventory
-from lehr.secret_store import SecretStore
 from lehr.specs.run import Resources
 from lehr.store import Change, Store
+from lehr.store.secret_store import SecretStore
 from lehr.store.tables import Attempt
 
 log = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from lehr import own_logs
 from lehr.analysis.gate_evidence import Judgement
+from lehr.base import own_logs
 from lehr.cluster.isolation import Isolation
 from lehr.cluster.launcher import Launcher
 from lehr.cluster.membership import Cluster

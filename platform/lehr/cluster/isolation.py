@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from lehr import own_logs
+from lehr.base import own_logs
 from lehr.control.step import Subject
 from lehr.errors import StoreUnavailable
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from lehr import home as homes
+from lehr.base import home as homes
 from lehr.cluster.membership import Member
 from lehr.errors import StoreUnavailable
 from lehr_trainer.files import write_atomically

@@ -12,13 +12,13 @@ import yaml
 from lehr.cluster.ray_ports import RENDEZVOUS
 from lehr.control.resources import NodeShare, Placement
 from lehr.node.torchrun import Gang
-from lehr.secret_store import SecretStore
 from lehr.store.records.checkpoints import THERE
+from lehr.store.secret_store import SecretStore
 from lehr.store.tables import Attempt, CheckpointRow, RunRow
 from lehr_trainer.contract import layout, protocol
 from lehr_trainer.contract.orders import LaunchNote, Orders
 
-PROGRAMS = "lehr.programs"
+PROGRAMS = "lehr.node.programs"
 """The module that supervises a program of the user's own."""
 
 

@@ -11,7 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lehr import killpoints, own_logs
+from lehr.base import killpoints, own_logs
+from lehr.base.attempt_tokens import AttemptTokens
 from lehr.cluster.alarm import GATHER_S, Alarm
 from lehr.cluster.bridge_client import AgentRefused, BridgeClient
 from lehr.cluster.heartbeats import HeartbeatTable
@@ -22,7 +23,6 @@ from lehr.cluster.launch_spec import (
     placement_of,
 )
 from lehr.cluster.membership import Cluster
-from lehr.cluster.tokens import AttemptTokens
 from lehr.control import reconcile as rc
 from lehr.control.resources import Placement
 from lehr.errors import LehrError

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from lehr import home as homes
+from lehr.base import home as homes
 from lehr.cluster.exits import ended_attempt
 from lehr.cluster.group_loader import GroupLoader
 from lehr.cluster.heartbeats import HeartbeatTable

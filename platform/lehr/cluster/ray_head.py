@@ -17,11 +17,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from lehr import home as homes
+from lehr.base import home as homes
+from lehr.base import procfs
 from lehr.cluster import ray_ports, ray_process
 from lehr.cluster.ray_process import RayProcess
 from lehr.errors import Conflict, RayStarting
-from lehr.node import gpu_inventory, procfs, runs_folder
+from lehr.node import gpu_inventory, runs_folder
 from lehr_trainer.files import ensure_secret
 
 

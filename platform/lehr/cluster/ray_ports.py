@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lehr import home
+from lehr.base import home
 
 DEFAULT_BASE = 6379
 SPAN = 121

@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lehr.base import procfs
 from lehr.errors import InternalError
-from lehr.node import procfs
 
 MARK = "LEHR_RAY_HEAD"
 """Environment variable of all processes of one Ray node."""
@@ -133,7 +133,7 @@ def start(
     """
     log_path.parent.mkdir(parents=True, exist_ok=True)
     log_path.write_bytes(b"")
-    # Appended to, so that it can be emptied while Ray writes (lehr.own_logs).
+    # Appended to, so that it can be emptied while Ray writes (lehr.base.own_logs).
     with log_path.open("ab") as log:
         process = subprocess.Popen(
             command_line,

@@ -6,11 +6,11 @@ import threading
 from collections.abc import Callable, Sequence
 
 from lehr.analysis.held_out import is_measured
+from lehr.base.lru import Lru
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.search import TrialReport
 from lehr.control.sweeps import OpenSweep, TrialState, needs_reports, pause_of_pruning_s
 from lehr.errors import NotFound
-from lehr.lru import Lru
 from lehr.specs.sweep import SweepSpec
 from lehr.store import Change, Store
 from lehr.store.records.sweep_progress import TrialProgress

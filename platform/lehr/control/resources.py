@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from lehr.names import is_type
+from lehr.base.names import is_type
 from lehr_trainer.planning.hardware import GPUS
 
 CPUS_A_RUN = 16

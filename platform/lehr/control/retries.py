@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from lehr.base.formats import signal_name
 from lehr.control.error_patterns import PATTERNS, Budget, lacks_space, raised
 from lehr.control.lifecycle import Desired
-from lehr.formats import signal_name
 
 SPENT: Final[Mapping[Budget, str]] = {
     Budget.USER: "user_failures",

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
-from lehr.names import Goal
+from lehr.base.names import Goal
 from lehr.specs.search import AshaPruning, HyperbandPruning, MedianPruning, Pruning, Range, Space
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from itertools import islice
 from typing import Any
 
 from lehr.analysis.held_out import HeldOut
+from lehr.base.names import PROGRAM_SEED, SEED
 from lehr.control.lifecycle import ENDED, Desired, RunState
 from lehr.control.search import Prune, SearchTrial, TrialReport, ask, prune
 from lehr.errors import SpecError
-from lehr.names import PROGRAM_SEED, SEED
 from lehr.specs.run import RunSpec
 from lehr.specs.search import Pruning, point_key, random_points
 from lehr.specs.sweep import SweepSpec

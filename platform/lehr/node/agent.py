@@ -21,16 +21,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-from lehr import filesystems, killpoints
+from lehr.base import filesystems, killpoints, procfs
+from lehr.base.trees import remove_tree
 from lehr.node import attempt_dir as secrets_of
-from lehr.node import facts, own_log, procfs, runs_folder, stop
+from lehr.node import facts, own_log, runs_folder, stop
 from lehr.node.attempt_dir import AttemptDir
 from lehr.node.gpu_inventory import GpuInfo, gpu_problem, node_gpus
 from lehr.node.gpu_lock import lock_path
 from lehr.node.gpu_sample import GpuSampler
 from lehr.node.host_sample import HostSampler
 from lehr.node.runs_folder import folder_id
-from lehr.trees import remove_tree
 
 PROTOCOL = 4
 """2 has ``report``, 3 has ``runs_folder``, 4 keeps secrets apart from the launch spec.

@@ -9,7 +9,8 @@ import os
 import re
 from typing import Any
 
-from lehr.node import code_cache, environments, procfs, project_copy
+from lehr.base import procfs
+from lehr.code import code_cache, environments, project_copy
 from lehr.node.attempt_dir import AttemptDir
 
 

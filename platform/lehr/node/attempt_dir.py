@@ -29,8 +29,8 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lehr.node import procfs
-from lehr.node.procfs import read_json, write_json
+from lehr.base import procfs
+from lehr.base.procfs import read_json, write_json
 
 STOP_LEVELS = ("order", "term", "kill")
 

@@ -2,7 +2,7 @@
 
 import os
 
-from lehr.node import procfs
+from lehr.base import procfs
 from lehr.node.attempt_dir import AttemptDir
 
 

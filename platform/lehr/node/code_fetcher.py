@@ -16,10 +16,9 @@ import time
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
-from lehr import killpoints
-from lehr.capsules import archive
-from lehr.capsules.archive import BadArchive
-from lehr.node import code_cache
+from lehr.base import killpoints
+from lehr.code import archive, code_cache
+from lehr.code.archive import BadArchive
 from lehr.node.attempt_dir import AttemptDir
 from lehr.node.http_client import Outage, ServerConnection
 

@@ -24,8 +24,8 @@ from collections.abc import Callable
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
-from lehr import killpoints
-from lehr.node import code_cache, environments, procfs
+from lehr.base import killpoints, procfs
+from lehr.code import code_cache, environments
 from lehr.node.attempt_dir import AttemptDir
 
 KEEP_S = 14 * 86_400.0

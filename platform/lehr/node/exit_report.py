@@ -5,7 +5,7 @@ import os
 import time
 from typing import Any
 
-from lehr.node import procfs
+from lehr.base import procfs
 
 _TAIL_BYTES = 6_000
 _LOGS = 3

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from lehr.base import procfs
 from lehr.errors import UserError
-from lehr.node import procfs
 
 LOGICAL = "logical GPU"
 LOGICAL_VARIABLE = "LEHR_LOGICAL_GPUS"

@@ -11,7 +11,8 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 
-from lehr.node import procfs, subprocesses
+from lehr.base import procfs
+from lehr.node import subprocesses
 from lehr.node.attempt_dir import AttemptDir
 
 RECORD = "processes.json"

@@ -23,14 +23,12 @@ from typing import Any
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
-from lehr import killpoints
+from lehr.base import killpoints, procfs
+from lehr.code import code_cache, environments
 from lehr.node import (
     attempt_code,
     attempt_dir,
-    code_cache,
-    environments,
     exit_report,
-    procfs,
     subprocesses,
     torchrun,
     trainer_process,

@@ -22,8 +22,8 @@ from typing import Any
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
-from lehr import killpoints
-from lehr.node import own_log, procfs, torchrun
+from lehr.base import killpoints, procfs
+from lehr.node import own_log, torchrun
 from lehr.node.attempt_dir import AttemptDir
 from lehr.node.http_client import Outage, Rejected, ServerConnection
 

@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from lehr import home
+from lehr.base import home
 from lehr.node.attempt_dir import AttemptDir
 
 DRAINING = "draining"

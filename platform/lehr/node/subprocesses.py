@@ -6,8 +6,8 @@ Importing ``subprocess`` would cost a third of a shim's start-up time.
 import os
 import signal
 
-from lehr.node import procfs
-from lehr.node.procfs import parent_death
+from lehr.base import procfs
+from lehr.base.procfs import parent_death
 
 _started: set[int] = set()
 """Children whose exit codes are not read yet."""

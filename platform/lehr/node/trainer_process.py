@@ -7,7 +7,8 @@ import os
 import sys
 from typing import Any
 
-from lehr.node import attempt_code, procfs, subprocesses, torchrun
+from lehr.base import procfs
+from lehr.node import attempt_code, subprocesses, torchrun
 from lehr.node.attempt_dir import AttemptDir
 from lehr.node.gpu_lock import VARIABLE
 

@@ -22,7 +22,8 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from lehr.node import own_log, procfs
+from lehr.base import procfs
+from lehr.node import own_log
 from lehr.node.attempt_dir import AttemptDir
 from lehr.node.http_client import Outage, Rejected, ServerConnection
 from lehr_trainer.contract import layout

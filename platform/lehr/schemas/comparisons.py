@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from lehr.names import Goal
+from lehr.base.names import Goal
 from lehr.schemas.base import Measured, View
 
 BatchesVerdict = Literal["same", "different", "unknown"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from lehr import formats
+from lehr.base import formats
 from lehr.schemas.base import Measured, View
 from lehr.schemas.streams import AlertView
 

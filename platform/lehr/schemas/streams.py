@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import computed_field
 
-from lehr.names import Goal
+from lehr.base.names import Goal
 from lehr.schemas.base import Measured, View
 from lehr.specs.gates import AlertCode
 

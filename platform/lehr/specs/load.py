@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from lehr import examples
 from lehr.errors import SpecError, SpecProblem, nearest
+from lehr.specs import examples
 from lehr.specs.overrides import Overrides, parse_overrides, replace_length, set_path
 from lehr.specs.problems import Origin, check_plain, show, translate
 from lehr.specs.rollout import RolloutSpec

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lehr.names import ARGUMENTS, seed_path
+from lehr.base.names import ARGUMENTS, seed_path
 from lehr_trainer.configs.train import CheckpointConfig
 
 

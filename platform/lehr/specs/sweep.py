@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from lehr.names import PROGRAM_SEED, SEED, Goal, goal_of, seed_path
+from lehr.base.names import PROGRAM_SEED, SEED, Goal, goal_of, seed_path
 from lehr.specs.run import LONGEST_NOTE, Name, RunSpec
 from lehr.specs.search import Pruning, Range, Space, random_points
 from lehr_trainer.configs.train import Config

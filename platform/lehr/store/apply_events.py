@@ -18,7 +18,7 @@ from sqlalchemy import bindparam, select, update
 from sqlalchemy.exc import OperationalError
 from sqlmodel import Session, col
 
-from lehr import own_logs
+from lehr.base import own_logs
 from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound, StoreUnavailable
 from lehr.store.database import Clock, Database

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from lehr import own_logs
+from lehr.base import own_logs
 
 if TYPE_CHECKING:
     from lehr.store.store import Store

@@ -20,11 +20,11 @@ from sqlalchemy import Engine, QueuePool, StaticPool, create_engine, event
 from sqlalchemy.exc import DatabaseError, IntegrityError
 from sqlmodel import Session
 
-from lehr import killpoints
+from lehr.base import killpoints
 from lehr.errors import InternalError, StoreUnavailable
 from lehr.store.changes import Change, Changes
-from lehr.store.maintenance import migrate
 from lehr.store.read_only import open_read_only
+from lehr.store.upkeep import migrate
 
 WAL_LIMIT = 64 << 20
 """Bytes of a log from which on it is emptied."""
@@ -129,7 +129,7 @@ class Database:
 
         With ``durable=False`` the commit is not flushed to disk at once. That is for rows that
         may be lost in a power cut, such as heartbeats. ``what`` names the transaction for
-        ``lehr.killpoints``.
+        ``lehr.base.killpoints``.
 
         Raises:
             StoreUnavailable: the database rejected the write; nothing of the block was recorded.

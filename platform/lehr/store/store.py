@@ -11,14 +11,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Self
 
-from lehr import home as homes
-from lehr.capsules.capsule_store import CapsuleStore
+from lehr.base import home as homes
+from lehr.base.filesystems import refuse_network_filesystem
+from lehr.code.capsule_store import CapsuleStore
 from lehr.errors import HomeUnusable, InternalError
-from lehr.filesystems import refuse_network_filesystem
 from lehr.store.apply_events import EventApplier
 from lehr.store.changes import Change, Changes
 from lehr.store.database import WAL_LIMIT, Clock, Database, Wal
-from lehr.store.maintenance import lost_record
 from lehr.store.records.access_tokens import AccessTokenRecords, AuditRecords
 from lehr.store.records.attempts import Attempts
 from lehr.store.records.checkpoints import Checkpoints
@@ -40,9 +39,10 @@ from lehr.store.streams.reindex import open_index
 from lehr.store.streams.replica import Replica
 from lehr.store.streams.replication import Streams
 from lehr.store.streams.series import SeriesReader
+from lehr.store.upkeep import lost_record
 
 RESTORING = ".restoring"
-"""A folder in the home while a backup is put in place; see ``lehr.store.maintenance.backup``."""
+"""A folder in the home while a backup is put in place; see ``lehr.store.upkeep.backup``."""
 
 _log = logging.getLogger("lehr.store")
 _open_homes: set[Path] = set()

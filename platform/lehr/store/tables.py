@@ -345,7 +345,7 @@ class AccessTokenRow(SQLModel, table=True):
 
     name: str = Field(primary_key=True)
     role: str
-    """lehr.access.Role."""
+    """lehr.base.access.Role."""
     sha256: str = Field(unique=True)
     """The SHA-256 of the token."""
     created_at: float

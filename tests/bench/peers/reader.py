@@ -17,7 +17,7 @@ METRICS = [f"train/metric_{n}" for n in range(50)]
 
 
 def lehr(address: str, setup: dict[str, str]) -> tuple[Callable[[], int], Callable[[], int]]:
-    from lehr.client import Client
+    from lehr.faces.client import Client
 
     client = Client(address, token=setup["token"])
 

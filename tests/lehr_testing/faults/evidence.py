@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from lehr.node import gpu_lock, procfs
+from lehr.base import procfs
+from lehr.node import gpu_lock
 from lehr.node.attempt_dir import AttemptDir
 from lehr_testing.faults.history import Ack, AttemptRow, History, Launch, Move, RunRow, Stream
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lehr import killpoints
-from lehr.client import Client
-from lehr.client.runs import Run
+from lehr.base import killpoints
 from lehr.errors import Conflict, NotFound, ServerUnavailable, StoreUnavailable
+from lehr.faces.client import Client
+from lehr.faces.client.runs import Run
 from lehr_testing.fakes import FakeServer, fake_server
 from lehr_testing.faults.evidence import gather, next_number
 from lehr_testing.faults.history import Ack, check

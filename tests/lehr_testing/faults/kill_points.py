@@ -1,4 +1,4 @@
-"""The named points of ``lehr.killpoints``, by the scenario that reaches each."""
+"""The named points of ``lehr.base.killpoints``, by the scenario that reaches each."""
 
 from __future__ import annotations
 

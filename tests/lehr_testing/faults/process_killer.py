@@ -9,8 +9,8 @@ import threading
 import time
 from collections.abc import Callable
 
+from lehr.base import procfs
 from lehr.errors import LehrError
-from lehr.node import procfs
 from lehr_testing.fakes import command
 from lehr_testing.faults.fault_server import FaultServer
 from lehr_testing.server import marked_processes, rank_pids

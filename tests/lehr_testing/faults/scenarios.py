@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lehr.client.rollouts import Rollout
+from lehr.faces.client.rollouts import Rollout
 from lehr_testing.faults.fault_server import FaultServer
 from lehr_testing.waiting import until
 

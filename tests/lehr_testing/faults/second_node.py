@@ -9,10 +9,9 @@ import signal
 import subprocess
 import sys
 
-from lehr import home as homes
-from lehr import killpoints
+from lehr.base import home as homes
+from lehr.base import killpoints, procfs
 from lehr.cluster import ray_head
-from lehr.node import procfs
 from lehr_testing.faults.machine import Machine
 from lehr_testing.faults.network import Namespace
 from lehr_testing.server import Server

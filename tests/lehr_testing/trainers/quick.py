@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from lehr import home as homes
+from lehr.base import home as homes
 from lehr.control.lifecycle import RunState
 from lehr_testing import seeding
 

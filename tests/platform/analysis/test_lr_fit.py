@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lehr.analysis.lr_fit import COST, USED, fit_learning_rate, rates_below
 from lehr.analysis.noise import Noise
-from lehr.formats import scientific
+from lehr.base.formats import scientific
 from lehr_testing.properties import examples
 
 GRID = [1e-4, 2e-4, 4e-4, 8e-4, 1.6e-3, 3.2e-3, 6.4e-3, 1.28e-2]

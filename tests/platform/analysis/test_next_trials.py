@@ -10,8 +10,8 @@ import pytest
 from lehr.analysis.lr_fit import fit_learning_rate
 from lehr.analysis.next_trials import next_seeds, next_trials, untried
 from lehr.analysis.sweep_result import sweep_fit
-from lehr.presenters.advice import with_advice
-from lehr.presenters.ranking import SweepVerdict
+from lehr.app.presenters.advice import with_advice
+from lehr.app.presenters.ranking import SweepVerdict
 from lehr.schemas.runs import RunView
 from lehr.schemas.sweeps import SweepDetail, TrialView
 from lehr.specs.overrides import parse_overrides

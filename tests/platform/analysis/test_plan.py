@@ -6,10 +6,10 @@ import pytest
 
 from lehr.analysis.plan import RolloutPlan, model_name, plan_run, plan_sweep
 from lehr.analysis.plan_time import Measured
-from lehr.cli.plan_text import plan_text
-from lehr.examples import LR_GRID, LR_GRID_SMALL
-from lehr.formats import millions
+from lehr.base.formats import millions
+from lehr.faces.cli.plan_text import plan_text
 from lehr.specs import RunSpec, SweepSpec, expand, load_spec, stages
+from lehr.specs.examples import LR_GRID, LR_GRID_SMALL
 from lehr_testing.paths import DATA, ROOT
 from lehr_trainer.configs.train import LengthStage
 from lehr_trainer.planning.counts import flops_per_token

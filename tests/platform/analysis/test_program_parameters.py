@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from lehr import formats
 from lehr.analysis.compare import ComparedRun, compare, differences
-from lehr.names import is_rate, is_seed
-from lehr.presenters.ranking import TrialStatus, rank
+from lehr.app.presenters.ranking import TrialStatus, rank
+from lehr.base import formats
+from lehr.base.names import is_rate, is_seed
 from lehr.specs import RunSpec, SweepSpec, load_spec
 from lehr.specs.program import Program
 from lehr.specs.stored import StoredSpec

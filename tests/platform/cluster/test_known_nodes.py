@@ -7,11 +7,11 @@ import time
 
 import pytest
 
+from lehr.app.presenters.cluster import ClusterPresenter
 from lehr.cluster.dispatcher import Dispatcher
 from lehr.cluster.known_nodes import KEPT_S, MUST_JOIN, NOT_BACK, WRITE_S, KnownNodes
 from lehr.cluster.membership import Member
 from lehr.control.nodes import LEFT
-from lehr.presenters.cluster import ClusterPresenter
 from lehr.specs import Resources, parse_spec
 from lehr.store import Store
 from lehr_testing.api import RUN_SPEC

@@ -10,10 +10,11 @@ import sys
 
 import pytest
 
+from lehr.base import procfs
+from lehr.base.attempt_tokens import AttemptTokens, sha256
 from lehr.cluster.membership import current_nodes
-from lehr.cluster.tokens import AttemptTokens, sha256
 from lehr.errors import UserError
-from lehr.node import exit_report, gpu_inventory, procfs, torchrun
+from lehr.node import exit_report, gpu_inventory, torchrun
 from lehr.node.attempt_dir import AttemptDir
 from lehr.node.gpu_lock import acquire_all, is_free, lock_path
 from lehr_testing.waiting import until

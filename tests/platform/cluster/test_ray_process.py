@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
+from lehr.base import procfs
 from lehr.cluster import ray_process
-from lehr.node import procfs
 
 
 def test_node_that_cannot_be_recorded_is_ended(tmp_path):

@@ -8,13 +8,13 @@ from itertools import pairwise
 
 import pytest
 
-from lehr.cli.cluster_checks import troubles
+from lehr.app.presenters.cluster import cluster_view
 from lehr.cluster.bridge_client import AgentRefused
 from lehr.cluster.node_notes import excluded
 from lehr.control.reconcile import START_TRIES
+from lehr.faces.cli.cluster_checks import troubles
 from lehr.node.attempt_dir import AttemptDir
 from lehr.node.shim import Shim
-from lehr.presenters.cluster import cluster_view
 from lehr_testing.dispatching import Bench
 from lehr_testing.stores import begin, line, run_spec
 

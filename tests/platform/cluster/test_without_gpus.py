@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from lehr.app.presenters.cluster import cluster_view
 from lehr.cluster.membership import Cluster
 from lehr.control.reconcile import MarkLost, OpenAttempt, Timeouts, judge
-from lehr.presenters.cluster import cluster_view
 from lehr.store import Store
 
 HELLO = {"attempts": {}, "gpus": [], "cpus": 2}

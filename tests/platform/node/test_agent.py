@@ -6,8 +6,7 @@ import errno
 
 import pytest
 
-from lehr import filesystems
-from lehr.node import procfs
+from lehr.base import filesystems, procfs
 from lehr.node.agent import Agent, NetworkFolder
 from lehr.node.attempt_dir import SECRETS_FILE
 

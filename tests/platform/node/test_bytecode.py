@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lehr.node import code_cache, project_copy
+from lehr.code import code_cache, project_copy
 
 
 def imported(folder: Path) -> tuple[str, str]:

@@ -15,10 +15,10 @@ from threading import Event, Thread
 
 import pytest
 
-from lehr import killpoints
-from lehr.capsules import archive
-from lehr.capsules.archive import BadArchive, SourceFile
-from lehr.node import code_cache, code_fetcher, procfs
+from lehr.base import killpoints, procfs
+from lehr.code import archive, code_cache
+from lehr.code.archive import BadArchive, SourceFile
+from lehr.node import code_fetcher
 from lehr.node.attempt_dir import AttemptDir
 from lehr_testing.faults import kill_points
 from lehr_testing.faults.disks import small_disk

@@ -9,12 +9,12 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from lehr.app.presenters.cluster import cluster_view
 from lehr.cluster.membership import Cluster
 from lehr.node import agent as agents
 from lehr.node.attempt_dir import AttemptDir
 from lehr.node.gpu_inventory import LOGICAL, GpuInfo
 from lehr.node.gpu_sample import FRESH_S, GpuSampler, sample
-from lehr.presenters.cluster import cluster_view
 from lehr.store import Store
 from lehr_testing.waiting import until
 from lehr_trainer.runtime.system_samples import VARIABLE, SystemSamples

@@ -12,16 +12,17 @@ from typing import Any
 
 import pytest
 
+from lehr.analysis.curve_files.text import csv_points
+from lehr.base import procfs
 from lehr.control.exits import sound_exit
-from lehr.curve_files.text import csv_points
-from lehr.node import exit_report, procfs, shipper
+from lehr.node import exit_report, shipper
 from lehr.node.agent import Agent
 from lehr.node.attempt_dir import AttemptDir
+from lehr.node.programs.keeper import Keeper
+from lehr.node.programs.log_tail import LogTail
+from lehr.node.programs.program_dir import ProgramDir, read_program
+from lehr.node.programs.recorder import Recorder
 from lehr.node.shipper import Shipper
-from lehr.programs.keeper import Keeper
-from lehr.programs.log_tail import LogTail
-from lehr.programs.program_dir import ProgramDir, read_program
-from lehr.programs.recorder import Recorder
 from lehr.specs.program import Program
 from lehr_testing import hostile
 from lehr_trainer.contract.orders import read_orders

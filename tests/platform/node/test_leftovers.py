@@ -37,7 +37,8 @@ PROGRAM = """
 """
 SHIM = """
     import json, os, sys, time
-    from lehr.node import procfs, subprocesses
+    from lehr.base import procfs
+    from lehr.node import subprocesses
     from lehr.node.attempt_dir import AttemptDir
     from lehr.node.shim import SIGNALS, Shim
     import signal
@@ -80,7 +81,8 @@ HIDDEN = """
 """
 KILLED_SHIM = """
     import os, sys, time
-    from lehr.node import leftovers, procfs, subprocesses
+    from lehr.node import leftovers, subprocesses
+    from lehr.base import procfs
     from lehr.node.attempt_dir import AttemptDir
 
     folder, program = sys.argv[1:]
@@ -175,7 +177,8 @@ def test_processes_with_a_cleared_environment_are_found_when_the_shim_was_killed
 def test_children_that_end_are_reaped_and_keep_their_exit_code():
     text = """
         import os, sys, time
-        from lehr.node import procfs, subprocesses
+        from lehr.base import procfs
+        from lehr.node import subprocesses
         procfs.adopt_orphans()
         orphans = "import os\\nfor _ in range(20):\\n if os.fork() == 0:\\n  os.fork() or os._exit(0); os._exit(0)"
         command = [sys.executable, "-c", orphans + "\\nraise SystemExit(7)"]

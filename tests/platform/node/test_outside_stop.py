@@ -12,7 +12,8 @@ import pytest
 
 SHIM = """
     import json, os, signal, sys, time
-    from lehr.node import procfs, subprocesses, trainer_process
+    from lehr.base import procfs
+    from lehr.node import subprocesses, trainer_process
     from lehr.node.attempt_dir import AttemptDir
     from lehr.node.shim import SIGNALS, Shim
 

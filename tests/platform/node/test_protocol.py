@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from lehr.capsules import archive
-from lehr.capsules.archive import SourceFile
-from lehr.capsules.collect import trainer_sources
-from lehr.node import attempt_code, code_cache
+from lehr.code import archive, code_cache
+from lehr.code.archive import SourceFile
+from lehr.code.collect import trainer_sources
+from lehr.node import attempt_code
 from lehr.node.attempt_dir import AttemptDir
 from lehr.node.shim import Shim
 from lehr_trainer.contract import protocol as own

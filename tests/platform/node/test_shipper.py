@@ -6,7 +6,8 @@ import json
 import time
 from pathlib import Path
 
-from lehr.node import procfs, shipper
+from lehr.base import procfs
+from lehr.node import shipper
 from lehr.node.attempt_dir import AttemptDir
 from lehr.node.shipper import REJECTED_S, Shipper
 from lehr.node.torchrun import Gang

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from lehr.base import procfs
 from lehr.node import agent as agents
-from lehr.node import procfs
 from lehr.node.agent import Agent
 from lehr.node.attempt_dir import AttemptDir
 from lehr.node.gpu_lock import is_free

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from lehr import home
-from lehr.joining.drain import agents, drain_agents
+from lehr.base import home
+from lehr.faces.join.drain import agents, drain_agents
 from lehr.node.agent import Agent
 from lehr.node.stop import count_trainings, stop_all
 from lehr_testing.waiting import until
 
 SHIM = """
 import json, os, signal, sys
-from lehr.node import procfs
+from lehr.base import procfs
 from lehr.node.attempt_dir import AttemptDir
 
 entry, stubborn = AttemptDir(sys.argv[1]), sys.argv[2] == "stubborn"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from lehr.checkpoints.copies import Copy
 from lehr.node.attempt_dir import AttemptDir
+from lehr.node.programs.saves import keep, saved_in
 from lehr.node.uploader import Uploader
-from lehr.programs.saves import keep, saved_in
 from lehr_testing.scripted_http import Scripted, reply
 from lehr_trainer.contract import layout
 

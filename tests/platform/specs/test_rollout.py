@@ -7,8 +7,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from lehr.errors import SpecError
-from lehr.examples import FOLDER, ROLLOUT_LLAMA_1B, ROLLOUT_SMALL
 from lehr.specs import RolloutSpec, RunSpec, json_schema, load_spec, stages
+from lehr.specs.examples import FOLDER, ROLLOUT_LLAMA_1B, ROLLOUT_SMALL
 from lehr.specs.stages import left_out
 from lehr_testing.paths import ROOT
 from lehr_testing.properties import examples

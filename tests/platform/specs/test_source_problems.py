@@ -4,9 +4,8 @@ from textwrap import dedent
 
 import pytest
 
-from lehr import examples
 from lehr.errors import SpecError
-from lehr.specs import load_spec
+from lehr.specs import examples, load_spec
 from lehr_testing.spec_texts import RUN, SWEEP, fields, message
 from lehr_trainer.configs.train import AdamWConfig
 

@@ -11,7 +11,7 @@ import pytest
 
 from lehr.errors import StoreUnavailable
 from lehr.store import Store
-from lehr.store.maintenance.integrity import check
+from lehr.store.upkeep.integrity import check
 from lehr_testing.paths import TESTING
 from lehr_testing.store_writer import source
 from lehr_testing.stores import (

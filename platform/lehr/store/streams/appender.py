@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from lehr import killpoints, own_logs
+from lehr.base import killpoints, own_logs
 from lehr.errors import InternalError, LehrError, OffsetMismatch, StoreUnavailable, UserError
 from lehr.store.database import Wal
 from lehr.store.streams import limits

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lehr import own_logs
-from lehr.lru import Lru
+from lehr.base import own_logs
+from lehr.base.lru import Lru
 from lehr.store.ids import split_attempt_id
 from lehr.store.streams import compaction, index, limits, points
 from lehr.store.streams.parse import Parsed, parse_lines

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from lehr.base.stopped import Stopped, never
 from lehr.errors import UserError
-from lehr.stopped import Stopped, never
 from lehr.store.records.attempts import Attempts
 from lehr.store.streams.index import Readers
 from lehr.store.streams.replica import Replica, is_events

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from lehr import own_logs
+from lehr.base import own_logs
 from lehr.store.ids import attempt_id as id_of
 from lehr.store.streams import index
 from lehr.store.streams.indexer import IndexedStream, Indexer

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from lehr.base.lru import Lru
 from lehr.errors import Fenced, NotFound, UserError, nearest
-from lehr.lru import Lru
 from lehr.store.changes import Change
 from lehr.store.database import Clock, Database
 from lehr.store.ids import run_of

@@ -10,8 +10,8 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
+from lehr.base.lru import Lru
 from lehr.errors import NotFound, nearest
-from lehr.lru import Lru
 from lehr.store.streams import index, points, series_query
 from lehr.store.streams.index import Readers, run_number
 from lehr.store.streams.points import Points, Span

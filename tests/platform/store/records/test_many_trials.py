@@ -14,9 +14,9 @@ from lehr.control.lifecycle import Desired, RunState
 from lehr.specs import expand
 from lehr.specs.sweep import SweepSpec
 from lehr.store import Change, Store, ids
-from lehr.store.maintenance.integrity import check
 from lehr.store.records.run_rows import provenance_digest
 from lehr.store.tables import SweepRow
+from lehr.store.upkeep.integrity import check
 from lehr_testing.statements import transactions, written_statements
 from lehr_testing.stores import begin, fresh_store, memory_folder, run_spec
 

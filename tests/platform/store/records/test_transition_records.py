@@ -178,7 +178,7 @@ def test_each_write_has_a_kill_point_of_its_name(
 ) -> None:
     run = store.runs.create(run_spec())
     reached: list[str] = []
-    monkeypatch.setattr("lehr.killpoints.reached", reached.append)
+    monkeypatch.setattr("lehr.base.killpoints.reached", reached.append)
     begin(store, run.id)
     store.requests.order_checkpoint(run.id)
     store.requests.set_desired(run.id, Desired.PAUSE, actor="ada")

@@ -20,9 +20,9 @@ from sqlmodel import col
 from lehr.control.lifecycle import Desired, RunState
 from lehr.errors import Conflict, InternalError, NotFound, StoreUnavailable
 from lehr.store import Store
-from lehr.store.maintenance.integrity import check
 from lehr.store.records.requests import cancel_runs
 from lehr.store.tables import RunRow
+from lehr.store.upkeep.integrity import check
 from lehr_testing.lifecycle import MOVES, is_move
 from lehr_testing.properties import examples
 from lehr_testing.stores import begin, fresh_store, memory_folder, new_attempt, run_spec

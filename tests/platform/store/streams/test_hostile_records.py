@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lehr.store import Store
-from lehr.store.maintenance import backup, integrity
 from lehr.store.streams import reindex
 from lehr.store.streams.indexer import Indexer
+from lehr.store.upkeep import backup, integrity
 from lehr_testing import hostile
 from lehr_testing.properties import examples
 from lehr_testing.stores import (

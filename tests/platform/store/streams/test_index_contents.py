@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from lehr.errors import OffsetMismatch
 from lehr.store import Store
-from lehr.store.maintenance.integrity import check
 from lehr.store.streams import compaction, index
+from lehr.store.upkeep.integrity import check
 from lehr_testing.properties import examples
 from lehr_testing.stores import (
     crashed_copy,

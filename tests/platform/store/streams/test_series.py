@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from lehr.app.presenters.streams import series_view
 from lehr.errors import NotFound, UserError
-from lehr.presenters.streams import series_view
 from lehr.store import Store
 from lehr_testing.stores import (
     ingest,

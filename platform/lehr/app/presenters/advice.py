@@ -1,0 +1,53 @@
+"""Notes on a finished sweep beside its ranking: the fit, the trials to add, the unknown noise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lehr.analysis.lr_fit import to_try
+from lehr.analysis.next_trials import next_seeds, next_trials, untried
+from lehr.analysis.sweep_result import lower_rates, parameter_choice, sweep_fit
+from lehr.app.presenters.seeds import lead
+from lehr.base.names import seed_path
+
+if TYPE_CHECKING:
+    from lehr.app.presenters.ranking import SweepVerdict
+    from lehr.base.names import Goal
+    from lehr.schemas.sweeps import SweepDetail
+
+
+def with_advice(
+    detail: SweepDetail, verdict: SweepVerdict, goal: Goal, hours: float | None = None
+) -> SweepDetail:
+    """Add the notes of its verdict, and the trials to try next.
+
+    Args:
+        detail: a finished sweep with all its trials.
+        verdict: its ranking.
+        goal: of its metric.
+        hours: GPU-hours of one trial so far.
+    """
+    parameter = parameter_choice(detail)
+    fit = sweep_fit(detail, parameter)
+    if fit is not None:
+        rates = untried(detail, fit.next_rates, parameter)
+        if rates != fit.next_rates:
+            fit = replace(fit, next_rates=rates, cost_after=None)
+        more = next_seeds(detail, fit.next_seeds) or next_trials(detail, rates, parameter)
+        if more is not None:
+            fit = replace(fit, trials=more.trials)
+        notes = fit.notes(None if more is None else more.command, hours)
+        return detail.model_copy(update={"notes": [*detail.notes, *notes], "next_trials": more})
+    lower = untried(detail, lower_rates(detail, parameter), parameter)
+    if lower:
+        more = next_trials(detail, lower, parameter)
+        advice = to_try(lower, more.command if more is not None else None)
+        notes = [*detail.notes, f"All trials diverged. {advice}"]
+        return detail.model_copy(update={"notes": notes, "next_trials": more})
+    program = (detail.spec.get("run") or {}).get("trainer")
+    repeatable = program is None or seed_path(program["args"]) is not None
+    leads = lead(verdict.points, None, detail.metric, goal, repeatable=repeatable)
+    if detail.noise is not None or leads is None:
+        return detail
+    return detail.model_copy(update={"notes": [*detail.notes, leads.sentence]})

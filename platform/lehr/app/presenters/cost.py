@@ -1,0 +1,196 @@
+"""Cost of runs, sweeps and rollouts, beside what a plan expects."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lehr.analysis.cost import gpu_hours, priced_gpu
+from lehr.analysis.plan import plan_run
+from lehr.base.lru import Lru
+from lehr.errors import LehrError
+from lehr.schemas.runs import CostView
+from lehr.specs.run import RunSpec
+from lehr_trainer.planning.published import usual_mfu
+
+if TYPE_CHECKING:
+    from lehr.specs.stages import PlannedStage
+    from lehr.store import Store
+    from lehr.store.tables import RunRow
+    from lehr_trainer.planning.hardware import GpuType
+
+_PLANNED = 64
+"""Trials of a sweep that are planned one by one; a larger sweep is planned by that many of them."""
+
+
+class Costs:
+    """Computes costs. Keeps planned GPU-hours, which do not change."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._planned: Lru[tuple[str, int, str | None], float | None] = Lru(1_000)
+        self._stages: Lru[tuple[str, int, str], float | None] = Lru(1_000)
+
+    def of_runs(
+        self, key: str, run_ids: Sequence[str], *, device: str | None, gpu_type: str | None
+    ) -> CostView | None:
+        """Return what these runs used together; None before the first attempt.
+
+        Args:
+            key: id of the run or sweep, under which the planned hours are kept.
+            run_ids: the runs.
+            device: the GPU that a trainer of theirs saw, if any.
+            gpu_type: the kind that their spec requests, if any.
+        """
+        times = self._store.attempts.times(run_ids)
+        if not times:
+            return None
+        gpu = priced_gpu(device, gpu_type)
+        return _view(
+            gpu_hours(times, self._store.clock()),
+            len(times),
+            gpu,
+            self._plan(key, run_ids, gpu.kind) if gpu is not None else None,
+        )
+
+    def of_stages(self, key: str, stages: Sequence[StageUse]) -> list[CostView]:
+        """Return what the stages of a rollout used, beside the plan of all their runs.
+
+        A stage that has not begun is planned on the kind of GPU that it requests, else on the one
+        that another stage used. A stage without GPUs costs nothing.
+
+        Args:
+            key: id of the rollout, under which the planned hours are kept.
+            stages: all of its stages.
+        """
+        now = self._store.clock()
+        seen = next((use.device for use in stages if use.gpus and use.device is not None), None)
+        found = []
+        for use in stages:
+            times = self._store.attempts.times(use.run_ids) if use.run_ids else []
+            gpu = priced_gpu(use.device or (None if use.gpu_type else seen), use.gpu_type)
+            planned: float | None = None
+            if not use.gpus:
+                gpu, planned = None, 0.0
+            elif gpu is not None:
+                planned = self._plan_stage((key, use.stage.number, gpu.kind), use.stage)
+            found.append(_view(gpu_hours(times, now), len(times), gpu, planned))
+        return found
+
+    def _plan_stage(self, key: tuple[str, int, str], stage: PlannedStage) -> float | None:
+        known = self._stages.get(key)
+        if known is None:
+            known = stage_hours(stage, key[2])
+            self._stages.put(key, known)
+        return known
+
+    def _plan(self, key: str, run_ids: Sequence[str], kind: str) -> float | None:
+        """Return the GPU-hours that a plan expects of them on that kind of GPU."""
+        found = (key, len(run_ids), kind)
+        known = self._planned.get(found)
+        if known is not None:
+            return known
+        every = max(1, len(run_ids) // _PLANNED)
+        rows = self._store.runs.by_ids(list(itertools.islice(run_ids, 0, None, every)))
+        hours = [_planned_hours(row, kind) for row in rows]
+        total = sum(one for one in hours if one is not None)
+        if not hours or None in hours:
+            return None
+        planned = total * len(run_ids) / len(hours)
+        self._planned.put(found, planned)
+        return planned
+
+
+@dataclass(frozen=True)
+class StageUse:
+    """A stage of a rollout, and what ran of it."""
+
+    stage: PlannedStage
+    run_ids: tuple[str, ...]
+    device: str | None
+    """That one of its trainers saw."""
+
+    @property
+    def gpus(self) -> int:
+        return self.stage.train.resources.gpus
+
+    @property
+    def gpu_type(self) -> str | None:
+        return self.stage.train.resources.gpu_type
+
+
+def stage_hours(stage: PlannedStage, kind: str) -> float | None:
+    """Return the GPU-hours that a plan expects of all runs of a stage; None if it is unknown."""
+    total = 0.0
+    for role in stage.roles:
+        spec = stage.runs.get(role, stage.runs[stage.whole])
+        hours = hours_on(spec, kind)
+        if hours is None:
+            return None
+        steps = spec.own.steps
+        total += hours * ((steps - stage.middle) / steps if role == "resumed" else 1.0)
+    return total
+
+
+def together(views: Sequence[CostView]) -> CostView | None:
+    """Add up the costs of stages; None before the first attempt."""
+    if not any(view.attempts for view in views):
+        return None
+    kinds = {view.gpu for view in views if view.gpu_hours or view.planned_gpu_hours}
+    one = next((view for view in views if view.gpu is not None and kinds == {view.gpu}), None)
+    return CostView(
+        gpu_hours=sum(view.gpu_hours for view in views),
+        attempts=sum(view.attempts for view in views),
+        gpu=one.gpu if one is not None else None,
+        dollars_per_gpu_hour=one.dollars_per_gpu_hour if one is not None else None,
+        dollars=_sum([0.0 if not view.gpu_hours else view.dollars for view in views]),
+        planned_gpu_hours=_sum([view.planned_gpu_hours for view in views]),
+        planned_dollars=_sum(
+            [0.0 if view.planned_gpu_hours == 0 else view.planned_dollars for view in views]
+        ),
+        planned_basis="; ".join(dict.fromkeys(v.planned_basis for v in views if v.planned_basis))
+        or None,
+    )
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def _view(used: float, attempts: int, gpu: GpuType | None, planned: float | None) -> CostView:
+    price = gpu.dollars_per_hour if gpu is not None else None
+    return CostView(
+        gpu_hours=used,
+        attempts=attempts,
+        gpu=gpu.kind if gpu is not None else None,
+        dollars_per_gpu_hour=price,
+        dollars=None if price is None else used * price,
+        planned_gpu_hours=planned,
+        planned_dollars=None if price is None or planned is None else planned * price,
+        planned_basis=_basis(gpu.kind) if gpu is not None and planned else None,
+    )
+
+
+def _basis(kind: str) -> str:
+    """Describe how planned GPU-hours on this kind of GPU are obtained."""
+    usual = usual_mfu(kind)
+    return f"at {100 * usual.share:.0f} % MFU ({usual.source})"
+
+
+def _planned_hours(run: RunRow, kind: str) -> float | None:
+    try:
+        spec = RunSpec.model_validate(run.spec)
+    except (ValueError, LehrError):
+        return None  # A spec of an earlier version.
+    return hours_on(spec, kind)
+
+
+def hours_on(spec: RunSpec, kind: str) -> float | None:
+    """Return the GPU-hours that a plan expects of a run on this kind of GPU; None: unknown."""
+    if spec.resources.gpus == 0:
+        return 0.0
+    resources = spec.resources.model_copy(update={"gpu_type": kind})
+    return plan_run(spec.model_copy(update={"resources": resources})).gpu_hours

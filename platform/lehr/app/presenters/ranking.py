@@ -1,0 +1,213 @@
+"""Rank the trials of a sweep. Pure: values in, verdict out.
+
+A loss at step 300 and a loss at step 1,000 are not comparable, so trials are compared at one step:
+the last that at least half of the training or completed trials, and at least two, have reached.
+Trials that have not reached it have no rank, and neither has a non-finite loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lehr.analysis.held_out import HeldOut
+from lehr.analysis.noise import is_value
+from lehr.app.presenters.seeds import Point, name
+from lehr.app.presenters.seeds import points as by_seeds
+from lehr.base import formats
+from lehr.base.names import Goal, is_rate, is_seed
+
+_NAMED = 3
+GAVE_UP = frozenset({"failed", "cancelled", "pruned"})
+ValueAt = Callable[[str, int], float | None]
+"""(run id, step) -> the metric's value there, if any."""
+
+
+@dataclass(frozen=True)
+class TrialStatus:
+    """The newest value of the sweep's metric of a trial's run."""
+
+    run_id: str
+    parameters: Mapping[str, Any]
+    state: str
+    value: float | None = None
+    step: int | None = None
+    cause: str | None = None
+    repeats: str | None = None
+    """The run that this one repeats with another seed, where it is not a trial itself."""
+
+    @property
+    def diverged(self) -> bool:
+        unusable = self.value is not None and not is_value(self.value)
+        return self.cause == "nan_loss" or unusable
+
+
+@dataclass(frozen=True)
+class SweepVerdict:
+    """``ranks`` and ``values`` (at ``step``) contain only ranked runs."""
+
+    step: int | None
+    ranks: Mapping[str, int]
+    values: Mapping[str, float]
+
+    points: Sequence[Point] = ()
+    """The trials by their parameters, without seeds."""
+
+    held_out: HeldOut | None = None
+    """For the runs with a value; None where the metric is not measured on a held-out set."""
+
+    @property
+    def best(self) -> str | None:
+        return next((run_id for run_id, rank in self.ranks.items() if rank == 1), None)
+
+
+def rank(
+    standings: Sequence[TrialStatus],
+    goal: Goal,
+    value_at: ValueAt,
+    held_out: Mapping[str, str | None] | None = None,
+    repetitions: Sequence[TrialStatus] = (),
+) -> SweepVerdict:
+    """Rank trials at equal step; equal values share a rank, and the first of them is the best.
+
+    Points with several seeds are ranked by their means: each trial has its point's rank, and the
+    best trial of the best point is the best. Values of different held-out sets are not ranked.
+
+    Args:
+        standings: of the trials, in the sweep's order.
+        goal: of the sweep's metric.
+        value_at: reads a value at another step.
+        held_out: by run, the digest of the set that the metric was measured on; None for a metric
+            that is not measured on a held-out set.
+        repetitions: further seeds of trials. They count for their point once they have a value at
+            the step where trials are compared, or diverged: one that still runs, failed or was
+            cancelled changes nothing, and neither does one of another held-out set.
+    """
+    with_steps = [one for one in standings if one.step is not None]
+    # A trial that was stopped early must not limit the others to its last step.
+    racing = [one for one in with_steps if one.state not in GAVE_UP] or with_steps
+    step = common_step([one.step for one in racing if one.step is not None])
+    if step is None:
+        return SweepVerdict(None, {}, {})
+    values = _values(standings, step, value_at)
+    sets = None
+    if held_out is not None:
+        sets = HeldOut.of({run_id: held_out.get(run_id) for run_id in values})
+        if sets.verdict == "different":
+            return SweepVerdict(step, {}, values, held_out=sets)
+    repeated = _values(repetitions, step, value_at)
+    members = list(standings)
+    for one in repetitions:
+        if one.run_id not in repeated:
+            members += [one] if one.diverged else []
+        elif not held_out or held_out.get(one.run_id) == held_out.get(one.repeats or ""):
+            values[one.run_id] = repeated[one.run_id]
+            members.append(one)
+    points = by_seeds([(one.run_id, one.parameters) for one in members], values, goal)
+    ranks = _ranks(points, values, goal, {one.run_id for one in repetitions})
+    return SweepVerdict(step, ranks, values, points, sets)
+
+
+def _values(standings: Sequence[TrialStatus], step: int, value_at: ValueAt) -> dict[str, float]:
+    """Return the finite values at a step, of the runs that have reached it."""
+    reached = [one for one in standings if one.step is not None and one.step >= step]
+    read = {
+        one.run_id: one.value if one.step == step else value_at(one.run_id, step) for one in reached
+    }
+    return {run_id: v for run_id, v in read.items() if v is not None and is_value(v)}
+
+
+def _ranks(
+    points: Sequence[Point], values: Mapping[str, float], goal: Goal, repetitions: Collection[str]
+) -> dict[str, int]:
+    """Return the ranks in their order; of a point, trials come before their repetitions."""
+    sign = 1 if goal == "minimize" else -1
+    ranked = [
+        (point.rank, run_id in repetitions, sign * values[run_id], run_id)
+        for point in points
+        if point.rank is not None
+        for run_id in point.run_ids
+    ]
+    return {run_id: place for place, _, _, run_id in sorted(ranked, key=lambda one: one[:3])}
+
+
+def common_step(steps: Sequence[int]) -> int | None:
+    """Return the last step that at least half of them have reached, and at least two if there are
+    two: one value alone has nothing to be compared with.
+    """
+    if not steps:
+        return None
+    enough = max(min(2, len(steps)), (len(steps) + 1) // 2)
+    return sorted(steps, reverse=True)[enough - 1]
+
+
+def notes(
+    standings: Sequence[TrialStatus],
+    verdict: SweepVerdict,
+    *,
+    metric: str,
+    tried: Mapping[str, Sequence[Any]],
+    unit: str = "step",
+) -> list[str]:
+    """Return notes on the result. ``tried``: each parameter's values."""
+    found: list[str] = []
+    best = next((one for one in standings if one.run_id == verdict.best), None)
+    if best is not None:
+        found += _edges(best, tried)
+    if verdict.step is not None:
+        behind = [
+            one
+            for one in standings
+            if one.run_id not in verdict.ranks and _lives(one) and (one.step or 0) < verdict.step
+        ]
+        if behind:
+            where = f"step {verdict.step:,}" if unit == "step" else f"{verdict.step:,} tokens"
+            found.append(f"Ranked at {where}; {_trials(len(behind))} not at that step yet.")
+    diverged = [one for one in standings if one.value is not None and not is_value(one.value)]
+    if diverged:
+        found.append(f"{metric} is not finite in {_trials(len(diverged))}: {_named(diverged)}.")
+    failed = [one for one in standings if one.state == "failed"]
+    if failed:
+        found.append(f"{_trials(len(failed))} failed: {_named(failed)}.")
+    if len(verdict.ranks) == 1 < len(standings):
+        found.append("Only one trial has a rank, so there is nothing to compare it with yet.")
+    return found
+
+
+def _edges(best: TrialStatus, tried: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Report each number whose best value is the smallest or largest that was tried.
+
+    Seeds have no order: a larger one is not expected to be better. Of two values one always is the
+    best; only of rates it is known that others beyond it are worth a trial.
+    """
+    found = []
+    for path, values in tried.items():
+        if is_seed(path):
+            continue
+        if not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
+            continue
+        numbers = sorted(set(values))
+        value = best.parameters.get(path)
+        if len(numbers) < (2 if is_rate(path) else 3) or value not in {numbers[0], numbers[-1]}:
+            continue
+        side, further = ("smallest", "smaller") if value == numbers[0] else ("largest", "larger")
+        found.append(
+            f"The best is at the edge of the values tried: {path} {formats.parameter(value, path)} "
+            f"is the {side}; a {further} one may be better."
+        )
+    return found
+
+
+def _lives(one: TrialStatus) -> bool:
+    return one.state != "completed" and one.state not in GAVE_UP
+
+
+def _trials(count: int) -> str:
+    return f"{count} trial{'' if count == 1 else 's'}"
+
+
+def _named(standings: Sequence[TrialStatus]) -> str:
+    more = len(standings) - _NAMED
+    rest = [f"and {more} more"] if more > 0 else []
+    return "; ".join([*(name(one.parameters) for one in standings[:_NAMED]), *rest])

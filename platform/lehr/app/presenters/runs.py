@@ -1,0 +1,359 @@
+"""Views of runs. Everything is read for many runs at once."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lehr.app.presenters.alerts import Alerts
+from lehr.app.presenters.cost import Costs
+from lehr.app.presenters.events import TrainerSummary
+from lehr.app.presenters.streams import flops_per_token, latest_values, losses
+from lehr.base import formats
+from lehr.base.lru import Lru
+from lehr.control.exits import finished_report
+from lehr.control.lifecycle import RunState
+from lehr.control.liveness import Liveness
+from lehr.control.queue_entries import resume_warning, separate_folders
+from lehr.control.resources import Need, can_ever_place
+from lehr.control.retries import has_saved
+from lehr.schemas.runs import (
+    AttemptView,
+    GpuRef,
+    Latest,
+    LatestOfRun,
+    RunDetail,
+    RunView,
+    WandbView,
+)
+from lehr.schemas.streams import AlertView
+from lehr.store.tables import RunRow
+
+if TYPE_CHECKING:
+    from lehr.analysis.diagnosis import Alert
+    from lehr.control.resources import Node
+    from lehr.store import Store
+    from lehr.store.streams.values import LatestValue
+    from lehr.store.tables import Attempt
+
+CORE_METRICS = (
+    "train/loss",
+    "val/loss",
+    "val/bits_per_byte",
+    "train/lr",
+    "train/grad_norm",
+    "tokens_per_s",
+    "mfu",
+    "step_time_s",
+    "data_wait_s",
+    "data/epoch",
+    "memory/allocated_bytes",
+    "memory/peak_bytes",
+    "memory/rss_bytes",
+)
+"""Metrics that a list of runs shows; ``/metrics`` has all."""
+TREND_POINTS = 24
+_COLUMNS = sorted(RunView.model_fields.keys() & RunRow.model_fields.keys())
+"""Fields that are shown as the row has them."""
+_SUMMARIES_KEPT = 5_000
+"""Several times what the longest page of runs shows. The rest is read again."""
+LivenessByRun = Callable[["Collection[Attempt]"], Mapping[str, Liveness]]
+"""By run id: the liveness of those of these attempts that live."""
+HeartbeatTimes = Callable[[str], float | None]
+"""By an attempt's id: when its last heartbeat came."""
+MirrorViews = Callable[[str, dict[int, dict[str, int]]], WandbView | None]
+"""By a run's id and its streams' sizes, by attempt and name; None for a run without a mirror."""
+
+
+class RunPresenter:
+    """Makes views of runs. Caches the summaries of ended runs, which no longer change."""
+
+    def __init__(
+        self,
+        store: Store,
+        liveness: LivenessByRun,
+        mirror_view: MirrorViews,
+        heartbeat_at: HeartbeatTimes,
+        nodes: Callable[[], Sequence[Node]],
+    ) -> None:
+        self._store = store
+        self._nodes = nodes
+        self._heartbeat_at = heartbeat_at
+        self._liveness = liveness
+        self._mirror_view = mirror_view
+        self._summaries: Lru[tuple[str, int], TrainerSummary] = Lru(_SUMMARIES_KEPT)
+        self._alerts = Alerts(store)
+        self._costs = Costs(store)
+
+    def views(self, runs: Sequence[RunRow]) -> list[RunView]:
+        """Return the views in the same order."""
+        return [RunView(**fields) for fields in self._fields(runs)]
+
+    def detail(self, run: RunRow) -> RunDetail:
+        [fields] = self._fields([run], read_curves=True)
+        attempts = self._store.attempts.of_run(run.id)
+        streams = {
+            attempt.number: self._store.streams.of_attempt(attempt.id) for attempt in attempts
+        }
+        sizes = {
+            number: {stream.name: stream.size for stream in of_attempt}
+            for number, of_attempt in streams.items()
+        }
+        return RunDetail(
+            **fields,
+            spec=run.spec,
+            logged_config=self._store.events.configs([run.id])[run.id],
+            held_out=self._load_summary(run).held_out if run.attempt else None,
+            provenance=self._store.runs.provenance(run),
+            attempts=[
+                attempt_view(attempt, sizes[attempt.number], self._heartbeat_at(attempt.id))
+                for attempt in attempts
+            ],
+            wandb=self._mirror_view(run.id, sizes),
+            diagnosis=_explained(self.alerts(run)),
+            cost=self._costs.of_runs(
+                run.id,
+                [run.id],
+                device=fields["device"],
+                gpu_type=run.stored.gpu_type,
+            ),
+            warnings=[
+                *([] if RunState(run.state).ended else self._start_warnings(run)),
+                *(
+                    sentence
+                    for attempt in attempts
+                    for sentence in losses(
+                        attempt.number,
+                        self._store.streams.gaps(attempt.id),
+                        streams[attempt.number],
+                    )
+                ),
+            ],
+        )
+
+    def _start_warnings(self, run: RunRow) -> list[str]:
+        fork = self._store.runs.provenance(run).get("fork") or {}
+        return [*([fork["warning"]] if "warning" in fork else []), *self.node_warnings(run.spec)]
+
+    def node_warnings(self, spec: Mapping[str, Any]) -> list[str]:
+        """Return what the nodes lack for runs of this spec: such GPUs, a shared folder of runs."""
+        need, nodes = Need(**spec["resources"]), self._nodes()
+        warnings = []
+        if nodes and can_ever_place(need, nodes) is not None:
+            warnings.append(f"{need.unmet[0].upper()}{need.unmet[1:]}. Until then it waits.")
+        uploads = bool(spec.get("checkpoints", {}).get("upload"))
+        names = [] if uploads else separate_folders(need, nodes)
+        return [*warnings, resume_warning(names)] if names else warnings
+
+    def diagnose(self, run: RunRow) -> bool:
+        """Diagnose a run, for all later views. Return whether there was anything new."""
+        [before] = self._fields([run])
+        [after] = self._fields([run], read_curves=True)
+        return bool(before["alerts"] != after["alerts"])
+
+    def alerts(self, run: RunRow) -> tuple[Alert, ...]:
+        """Return its alerts, each with the step at which it began."""
+        attempt = self._store.attempts.newest([run.id]).get(run.id)
+        latest = self._store.series.latest([run.id], CORE_METRICS).get(run.id, {})
+        return self._alerts.of_run(run, _step(attempt, latest), read_curves=True)
+
+    def known_alerts(self, runs: Sequence[RunRow]) -> dict[str, list[AlertView]]:
+        """Return the explained alerts of runs by their ids, as lists show them: without reading
+        the curves of ended runs.
+        """
+        return {
+            run.id: _explained(self._alerts.of_run(run, None, read_curves=False)) for run in runs
+        }
+
+    def latest(self, run_ids: Iterable[str]) -> dict[str, dict[str, Latest]]:
+        values = self._store.series.latest(list(run_ids), CORE_METRICS)
+        return {run_id: latest_values(latest) for run_id, latest in values.items()}
+
+    def newest(self, run_ids: Sequence[str]) -> list[LatestOfRun]:
+        """Return what listeners get when the metrics of these runs grow."""
+        recorded_at = self._store.series.recorded_at(run_ids)
+        return [
+            LatestOfRun(run_id=run_id, latest=latest, recorded_at=recorded_at.get(run_id))
+            for run_id, latest in self.latest(run_ids).items()
+        ]
+
+    def _fields(self, runs: Sequence[RunRow], *, read_curves: bool = False) -> list[dict[str, Any]]:
+        store = self._store
+        tried = [run.id for run in runs if run.attempt]
+        live = [run.id for run in runs if RunState(run.state).active]
+        attempts = store.attempts.newest(tried)
+        latest = store.series.latest(tried, CORE_METRICS)
+        recorded_at = store.series.recorded_at(tried)
+        trends = store.series.trend(tried, "train/loss", TREND_POINTS)
+        newest = [attempts[run_id] for run_id in live if run_id in attempts]
+        liveness = self._liveness(newest) if newest else {}
+        step_times = store.series.trend(live, "step_time_s", TREND_POINTS)
+        trials = store.sweeps.trials_of_runs([run.id for run in runs if run.sweep_id is not None])
+        rollouts = store.rollouts.of_runs([run.id for run in runs if run.sweep_id is None])
+        summary = {run.id: self._load_summary(run) for run in runs if run.attempt}
+        return [
+            {
+                **_run_fields(
+                    run,
+                    attempts.get(run.id),
+                    latest.get(run.id, {}),
+                    _median(step_times.get(run.id, [])),
+                    summary.get(run.id, TrainerSummary()),
+                    liveness.get(run.id, Liveness.OK),
+                ),
+                "recorded_at": recorded_at.get(run.id),
+                "trend": trends.get(run.id, []),
+                "parameters_varied": trials[run.id].parameters if run.id in trials else {},
+                "rollout_id": rollouts.get(run.id),
+                "alerts": [
+                    *self._diagnosed(
+                        run, attempts.get(run.id), latest.get(run.id, {}), read_curves=read_curves
+                    ),
+                    *(summary[run.id].warnings if run.id in summary else ()),
+                ],
+            }
+            for run in runs
+        ]
+
+    def _diagnosed(
+        self,
+        run: RunRow,
+        attempt: Attempt | None,
+        latest: dict[str, LatestValue],
+        *,
+        read_curves: bool,
+    ) -> list[str]:
+        step = _step(attempt, latest) if latest else None
+        read_curves = read_curves or RunState(run.state).active
+        messages = [
+            alert.message for alert in self._alerts.of_run(run, step, read_curves=read_curves)
+        ]
+        loss = latest.get("val/loss")
+        if loss is not None and not math.isfinite(loss.value):
+            messages.append(f"val/loss is {loss.value} at step {loss.step:,}")
+        return messages
+
+    def _load_summary(self, run: RunRow) -> TrainerSummary:
+        key = (run.id, run.attempt)
+        known = self._summaries.get(key)
+        if known is not None:
+            return known
+        summary = TrainerSummary.of(
+            [
+                stored.record
+                for stored in self._store.events.newest(
+                    run.id, {"started", "warning", "notice"}, attempt=run.attempt
+                ).records
+            ]
+        )
+        if RunState(run.state).ended:
+            self._summaries.put(key, summary)
+        return summary
+
+
+def attempt_view(
+    attempt: Attempt, sizes: dict[str, int], heartbeat_at: float | None = None
+) -> AttemptView:
+    """Return the view. ``heartbeat_at``: its last heartbeat, if it is newer than the recorded."""
+    finished, exited = attempt.finished or {}, attempt.exit or {}
+    return AttemptView(
+        id=attempt.id,
+        number=attempt.number,
+        placement=_gpus(attempt),
+        resume_from=attempt.resume_from,
+        open=attempt.open,
+        created_at=attempt.created_at,
+        dispatched_at=attempt.dispatched_at,
+        last_heartbeat_at=heartbeat_at or attempt.last_heartbeat_at,
+        exited_at=attempt.exited_at,
+        exit_code=exited.get("code"),
+        signal=formats.signal_name(number) if (number := exited.get("signal")) else None,
+        outcome=finished.get("outcome"),
+        cause=finished.get("cause") or exited.get("reason"),
+        message=finished.get("message") or exited.get("detail"),
+        streams=sizes,
+    )
+
+
+def _run_fields(
+    run: RunRow,
+    attempt: Attempt | None,
+    latest: dict[str, LatestValue],
+    step_time_s: float | None,
+    summary: TrainerSummary,
+    liveness: Liveness,
+) -> dict[str, Any]:
+    state = RunState(run.state)
+    train, resources = run.spec.get("train"), run.stored.resources
+    total = run.stored.total_steps
+    step = _step(attempt, latest)
+    moving = (
+        state is RunState.RUNNING
+        and liveness is Liveness.OK
+        and step_time_s is not None
+        and step is not None
+    )
+    before_first_step = state.active and (attempt is None or attempt.last_step is None)
+    return {
+        **{name: getattr(run, name) for name in _COLUMNS},
+        "reason": run.reason or (summary.notice if before_first_step else None),
+        "gpus": resources["gpus"],
+        "nodes": resources["nodes"],
+        "gpu_type": resources["gpu_type"],
+        "device": _device(summary.device, resources["gpus"]),
+        # A run that waits has none: its last attempt no longer holds those.
+        "placement": _gpus(attempt) if attempt and (state.active or state.ended) else [],
+        "step": step,
+        "total_steps": total or 0,
+        "tokens_per_step": run.stored.tokens_per_step,
+        "extra_tokens": run.stored.extra_tokens,
+        "parameters": summary.parameters,
+        "flops_per_token": flops_per_token(train) if train else None,
+        "latest": latest_values(latest),
+        "eta_s": _eta_s(total, step, step_time_s) if moving else None,
+        "liveness": (liveness if state.active else Liveness.OK).value,
+        "training_over": _training_over(run, attempt) if state.active else None,
+    }
+
+
+def _training_over(run: RunRow, attempt: Attempt | None) -> str | None:
+    if attempt is None or not attempt.finished or attempt.exited_at is not None:
+        return None
+    ended = finished_report(attempt.finished, program=bool(run.stored.program))
+    ends = {"completed": "has completed", "stopped": "has stopped"}
+    how = ends.get(attempt.finished["outcome"], "has failed") + " and saved" * has_saved(ended)
+    step = f"{attempt.finished['step']:,}"
+    return f"its training {how} at step {step}; its node has not reported its end yet"
+
+
+def _eta_s(total: int | None, step: int | None, step_time_s: float | None) -> float | None:
+    return None if total is None else max(0, total - (step or 0)) * (step_time_s or 0.0)
+
+
+def _device(summary: str | None, gpus: int) -> str | None:
+    """Return the device. A rank on a CPU holds a logical GPU, unless its run requests none."""
+    return "cpu (logical GPU)" if summary == "cpu" and gpus else summary
+
+
+def _step(attempt: Attempt | None, latest: dict[str, LatestValue]) -> int | None:
+    """Return the newest attempt's step; before its first, the last step of the run."""
+    if attempt is not None and attempt.last_step is not None:
+        return attempt.last_step
+    return max((value.step for value in latest.values()), default=None)
+
+
+def _gpus(attempt: Attempt) -> list[GpuRef]:
+    return [
+        GpuRef(node=share["node"], gpu=gpu) for share in attempt.placement for gpu in share["gpus"]
+    ]
+
+
+def _explained(alerts: Iterable[Alert]) -> list[AlertView]:
+    return [AlertView.model_validate(alert, from_attributes=True) for alert in alerts]
+
+
+def _median(values: Sequence[float]) -> float | None:
+    finite = [value for value in values if math.isfinite(value)]
+    return statistics.median(finite) if finite else None

@@ -1,0 +1,398 @@
+"""Views of sweeps: their trials, ranked, with notes on the result."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from lehr.analysis.cost import gpu_hours
+from lehr.analysis.held_out import is_measured
+from lehr.analysis.noise import pooled_noise
+from lehr.app.presenters.advice import with_advice
+from lehr.app.presenters.cost import Costs
+from lehr.app.presenters.ranking import SweepVerdict, TrialStatus, notes, rank
+from lehr.app.presenters.seeds import noise as between_seeds
+from lehr.app.presenters.seeds import noise_band
+from lehr.app.presenters.seeds import notes as seed_notes
+from lehr.base.names import is_rate, is_seed
+from lehr.control import sweeps as decisions
+from lehr.control.lifecycle import RunState
+from lehr.schemas.runs import RunView
+from lehr.schemas.sweeps import (
+    NoiseView,
+    PointView,
+    StandingView,
+    SweepDetail,
+    SweepView,
+    TrialView,
+)
+from lehr.specs.sweep import STARTUP_TRIALS, SweepSpec
+
+if TYPE_CHECKING:
+    from lehr.app.presenters.runs import RunPresenter
+    from lehr.store import Store
+    from lehr.store.records.sweeps import TrialOutline
+    from lehr.store.streams.values import LatestValue
+    from lehr.store.tables import SweepRow
+
+
+PAGE = 100
+_OTHERS = 50
+"""Sweeps that may know the noise of another one, the newest."""
+"""Default number of trials in an answer."""
+BEST = 10
+"""Number of best trials in each answer."""
+
+
+@dataclass(frozen=True)
+class _Judged:
+    trials: list[TrialOutline]
+    repetitions: list[TrialOutline]
+    """Their runs in other sweeps with other seeds; they count for the points of the trials."""
+    standings: list[TrialStatus]
+    """Trials whose batches differ are compared at equal tokens."""
+    verdict: SweepVerdict
+    newest: dict[str, LatestValue]
+    """Each run's newest value of the metric."""
+    tokens_per_step: int | None
+    """None where the trials' differ, so that they are compared at equal tokens."""
+    held_out: dict[str, str | None]
+    """Digests by run; none where the metric is not measured on a held-out set."""
+    held_out_note: str | None
+
+
+class SweepPresenter:
+    """Makes views of sweeps."""
+
+    def __init__(self, store: Store, runs: RunPresenter) -> None:
+        self._store = store
+        self._runs = runs
+        self._costs = Costs(store)
+
+    def views(self, sweeps: Sequence[SweepRow]) -> list[SweepView]:
+        """Return the views in the same order."""
+        return [SweepView(**_fields(sweep, self._judge(sweep))) for sweep in sweeps]
+
+    def detail(
+        self,
+        sweep: SweepRow,
+        *,
+        limit: int = PAGE,
+        cursor: str | None = None,
+        states: Collection[str] | None = None,
+        run_ids: Collection[str] | None = None,
+    ) -> SweepDetail:
+        """Return the sweep with a page of its trials.
+
+        Args:
+            sweep: the sweep.
+            limit: the number of trials of a page.
+            cursor: ``next_cursor`` of the page before.
+            states: only trials whose run is in one of these states.
+            run_ids: only trials of these runs, and the standings of all.
+        """
+        judged = self._judge(sweep)
+        found = judged.trials
+        if states is not None:
+            found = [trial for trial in found if trial.state in states]
+        if run_ids is not None:
+            found = [trial for trial in found if trial.run_id in run_ids]
+        left = [trial for trial in found if trial.number > int(cursor or 0)]
+        page = left[:limit]
+        ranks = judged.verdict.ranks
+        ranked = [trial for trial in judged.trials if trial.run_id in ranks]
+        best = sorted(ranked, key=lambda trial: ranks[trial.run_id])[:BEST]
+        shown = dict.fromkeys(trial.run_id for trial in [*page, *best, *judged.repetitions])
+        rows = self._store.runs.by_ids(shown)
+        views = {view.id: view for view in self._runs.views(rows)}
+        return self._whole(sweep, judged, outlined=False).model_copy(
+            update={
+                "trials": _trial_views(judged, views, page),
+                "next_cursor": str(page[-1].number) if len(left) > limit else None,
+                "trials_total": len(found),
+                "best_trials": _trial_views(judged, views, best),
+                "repetitions": _trial_views(judged, views, judged.repetitions),
+                "standings": _standings(judged, judged.trials) if run_ids is not None else [],
+                **self._progress_of(judged.trials),
+                "cost": self._costs.of_runs(
+                    sweep.id,
+                    [trial.run_id for trial in judged.trials],
+                    device=next((v.device for v in views.values() if v.device is not None), None),
+                    gpu_type=sweep.stored.run.gpu_type,
+                ),
+            }
+        )
+
+    def outline(self, sweep: SweepRow) -> SweepDetail:
+        """Return the sweep with all of its trials; of their runs, only what figures show."""
+        return self._whole(sweep, self._judge(sweep), outlined=True)
+
+    def _whole(self, sweep: SweepRow, judged: _Judged, *, outlined: bool) -> SweepDetail:
+        metric = sweep.stored.metric
+        verdict = judged.verdict
+        noise = between_seeds(verdict.points)
+        several = any(len(point.run_ids) > 1 for point in verdict.points)
+        fields = _fields(sweep, judged)
+        # Until the sweep ends, trials are compared at an early step: too early for a fit.
+        fitted = fields["state"] == "finished" and fields["parameters"]
+        outlined = outlined or bool(fitted)
+        detail = SweepDetail(
+            **fields,
+            points=[
+                PointView(
+                    parameters=dict(point.parameters),
+                    run_ids=list(point.run_ids),
+                    mean=point.mean,
+                    spread=point.spread,
+                    rank=point.rank,
+                )
+                for point in verdict.points
+                if several
+            ],
+            noise=noise.deviation if noise else None,
+            noise_band=noise_band(verdict.points, noise),
+            noise_elsewhere=self._noise_elsewhere(sweep) if fitted and not noise else None,
+            spec=sweep.spec,
+            trials=_outline_views(judged, judged.trials) if outlined else [],
+            repetitions=_outline_views(judged, judged.repetitions) if outlined else [],
+            warnings=(
+                []
+                if all(RunState(trial.state).ended for trial in judged.trials)
+                else self._runs.node_warnings(sweep.spec["run"])
+            ),
+            notes=[
+                *([judged.held_out_note] if judged.held_out_note else []),
+                *_progress(sweep, judged),
+                *notes(
+                    judged.standings,
+                    verdict,
+                    metric=metric,
+                    tried=_tried(judged.trials),
+                    unit="step" if judged.tokens_per_step else "tokens",
+                ),
+                *seed_notes(verdict.points, noise, metric, sweep.stored.goal),
+            ],
+        )
+        if not fitted:
+            return detail
+        run_ids = [trial.run_id for trial in judged.trials]
+        hours = gpu_hours(self._store.attempts.times(run_ids), self._store.clock())
+        return with_advice(detail, verdict, sweep.stored.goal, hours / len(run_ids))
+
+    def _noise_elsewhere(self, sweep: SweepRow) -> NoiseView | None:
+        """Return the noise between seeds in other sweeps of the same training."""
+        kind = _same_training(sweep.spec["run"])
+        noise = pooled_noise(
+            point.values
+            for other in self._store.sweeps.beside(sweep, _OTHERS)
+            if _same_training(other.spec["run"]) == kind
+            for point in self._judge(other).verdict.points
+        )
+        return None if noise is None else NoiseView(**asdict(noise))
+
+    def _progress_of(self, trials: Sequence[TrialOutline]) -> dict[str, Any]:
+        # Until the newest attempt has made a step, the previous attempt's last step counts.
+        before = [trial.run_id for trial in trials if trial.attempt and trial.last_step is None]
+        latest = self._runs.latest(before)
+        steps = [
+            trial.last_step
+            if trial.last_step is not None
+            else max((value.step for value in latest.get(trial.run_id, {}).values()), default=0)
+            for trial in trials
+        ]
+        known = [trial.total_steps for trial in trials if trial.total_steps is not None]
+        return {
+            "steps_made": sum(steps),
+            "steps_done": sum(
+                step if trial.ended_at is None or trial.total_steps is None else trial.total_steps
+                for trial, step in zip(trials, steps, strict=True)
+            ),
+            "steps_total": sum(known) if len(known) == len(trials) else 0,
+            "started_at": min(
+                (trial.started_at for trial in trials if trial.started_at is not None),
+                default=None,
+            ),
+            "ended_at": max(
+                (trial.ended_at for trial in trials if trial.ended_at is not None), default=None
+            ),
+        }
+
+    def trials_remaining(self, sweep: SweepRow) -> int:
+        """Return how many points TPE has yet to choose."""
+        return _trials_remaining(sweep, self._store.sweeps.trial_count(sweep.id))
+
+    def _judge(self, sweep: SweepRow) -> _Judged:
+        trials = self._store.sweeps.outlines(sweep.id)
+        repetitions = self._store.sweeps.repetitions(trials)
+        metric = sweep.stored.metric
+        both = [*trials, *repetitions]
+        latest = self._store.series.latest([one.run_id for one in both], [metric])
+        newest = {run_id: found[metric] for run_id, found in latest.items() if metric in found}
+        rates = {one.run_id: one.tokens_per_step for one in both}
+        alike = len({rates[trial.run_id] for trial in trials}) <= 1
+        statuses = [
+            TrialStatus(
+                run_id=one.run_id,
+                parameters=one.parameters,
+                state=one.state,
+                value=last.value if (last := newest.get(one.run_id)) else None,
+                step=last.step * (1 if alike else rates[one.run_id]) if last else None,
+                cause=one.cause,
+                repeats=one.repeats,
+            )
+            for one in both
+        ]
+        standings = statuses[: len(trials)]
+
+        def value_at(run_id: str, step: int) -> float | None:
+            if alike:
+                found = self._store.series.read(run_id, metric, exact=True, first=step, last=step)
+            else:  # The newest value within that many tokens.
+                last = step // rates[run_id]
+                found = self._store.series.read(run_id, metric, exact=True, last=last)
+            return found.y[-1] if found.y else None
+
+        goal = sweep.stored.goal
+        steps = {run_id: last.step for run_id, last in newest.items()}
+        held_out = self._store.events.held_out(steps) if is_measured(metric) else None
+        verdict = rank(standings, goal, value_at, held_out, statuses[len(trials) :])
+        note = None
+        # Trials are alike in what they record: where none has a digest, a comparison says so.
+        if verdict.held_out is not None and verdict.held_out.sets:
+            names = {trial.run_id: f"trial {trial.number}" for trial in trials}
+            note = verdict.held_out.note(metric, names, "trials")
+        rate = rates[trials[0].run_id] if trials and alike else None
+        return _Judged(trials, repetitions, standings, verdict, newest, rate, held_out or {}, note)
+
+
+def _fields(sweep: SweepRow, judged: _Judged) -> dict[str, Any]:
+    verdict = judged.verdict
+    best = next((point for point in verdict.points if verdict.best in point.run_ids), None)
+    counts = Counter(status.state for status in judged.standings)
+    trials_remaining = _trials_remaining(sweep, len(judged.trials))
+    return {
+        "id": sweep.id,
+        "name": sweep.name,
+        "project": sweep.project,
+        "tags": sweep.tags,
+        "note": sweep.note,
+        "method": sweep.stored.method,
+        "metric": sweep.stored.metric,
+        "goal": sweep.stored.goal,
+        "parameters": list(_tried(judged.trials)),
+        "counts": dict(counts),
+        "trials_remaining": trials_remaining,
+        "stopped": sweep.stopped,
+        "state": _state(counts, trials_remaining),
+        "best_run_id": verdict.best,
+        "best_value": best.mean if best else None,
+        "compared_at_step": verdict.step if judged.tokens_per_step else None,
+        "compared_at_tokens": _in_tokens(judged),
+        "best_parameters": dict(best.parameters) if best else None,
+        "held_out": verdict.held_out.verdict if verdict.held_out else None,
+        "held_out_note": judged.held_out_note,
+        "created_at": sweep.created_at,
+        "archived": sweep.archived,
+    }
+
+
+def _in_tokens(judged: _Judged) -> int | None:
+    step = judged.verdict.step
+    return None if step is None else step * (judged.tokens_per_step or 1)
+
+
+def _trial_views(
+    judged: _Judged, runs: Mapping[str, RunView], trials: Sequence[TrialOutline]
+) -> list[TrialView]:
+    return [
+        TrialView(
+            parameters=trial.parameters,
+            run=runs[trial.run_id],
+            held_out=judged.held_out.get(trial.run_id),
+            **vars(standing),
+        )
+        for trial, standing in zip(trials, _standings(judged, trials), strict=True)
+    ]
+
+
+def _standings(judged: _Judged, trials: Sequence[TrialOutline]) -> list[StandingView]:
+    verdict = judged.verdict
+    return [
+        StandingView(
+            number=trial.number,
+            value=last.value if (last := judged.newest.get(trial.run_id)) else None,
+            step=last.step if last else None,
+            compared_value=verdict.values.get(trial.run_id),
+            rank=verdict.ranks.get(trial.run_id),
+            best=trial.run_id == verdict.best,
+        )
+        for trial in trials
+    ]
+
+
+def _outline_views(judged: _Judged, trials: Sequence[TrialOutline]) -> list[TrialView]:
+    runs = {
+        trial.run_id: RunView(
+            id=trial.run_id,
+            name=trial.name,
+            project=trial.project,
+            state=trial.state,
+            cause=trial.cause,
+            total_steps=trial.total_steps or 0,
+            tokens_per_step=trial.tokens_per_step,
+            created_at=trial.created_at,
+        )
+        for trial in trials
+    }
+    return _trial_views(judged, runs, trials)
+
+
+def _trials_remaining(sweep: SweepRow, there: int) -> int:
+    if sweep.stored.method != "tpe" or sweep.stopped is not None:
+        return 0
+    return decisions.trials_remaining(SweepSpec.model_validate(sweep.spec), there)
+
+
+def _progress(sweep: SweepRow, judged: _Judged) -> list[str]:
+    """Return the progress of the sweep, if its trials do not show all of it."""
+    if sweep.stopped is not None:
+        return [f"Stopped: {sweep.stopped}"]
+    trials_remaining = _trials_remaining(sweep, len(judged.trials))
+    points = int(sweep.spec.get("trials") or 0)
+    if trials_remaining:
+        chosen = f"TPE has yet to choose {trials_remaining} of {points} points."
+        return [f"{chosen} The first {STARTUP_TRIALS} were drawn at random."]
+    if sweep.stored.method == "tpe" and points <= STARTUP_TRIALS:
+        chosen = f"TPE chooses from results from point {STARTUP_TRIALS + 1} on."
+        return [f"All {points} points were drawn at random: {chosen}"]
+    return []
+
+
+def _state(
+    counts: Counter[str], trials_remaining: int
+) -> Literal["waiting", "running", "finished"]:
+    if all(RunState(state).ended for state in counts):
+        return "running" if trials_remaining else "finished"
+    return "waiting" if set(counts) <= {RunState.QUEUED, RunState.PAUSED} else "running"
+
+
+def _tried(trials: Sequence[TrialOutline]) -> dict[str, list[Any]]:
+    """Return the value of each trial, by parameter."""
+    tried: dict[str, list[Any]] = {}
+    for trial in trials:
+        for path, value in trial.parameters.items():
+            tried.setdefault(path, []).append(value)
+    return tried
+
+
+def _same_training(run: dict[str, Any]) -> dict[str, Any]:
+    """Return what is trained, without learning rate and seed."""
+
+    def kept(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {k: kept(v) for k, v in value.items() if not is_rate(k) and not is_seed(k)}
+
+    return {part: kept(run.get(part)) for part in ("train", "trainer")}

@@ -1,0 +1,285 @@
+"""Checks before a submission is recorded.
+
+A submission that cannot work is rejected as a whole, with every reason that is known now. What can
+only be known later (a corpus on another node) is not checked. A GPU type that no node has yet is a
+warning: such a node may join.
+"""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lehr.analysis.curve_files.names import UNITLESS
+from lehr.app.services import code
+from lehr.app.wandb_mirror.controller import lack
+from lehr.control.queue_entries import CURE, separate_folders
+from lehr.control.resources import Need, likely_meant
+from lehr.errors import NotFound, SpecError, SpecProblem
+from lehr.specs import RunSpec
+from lehr.specs.overrides import parse_overrides
+from lehr.specs.storage_url import missing_package
+from lehr.store.secret_store import SecretStore, unknown
+from lehr.store.webhooks import Webhooks
+from lehr_trainer.configs.corpus import corpora
+from lehr_trainer.configs.train import FilesCorpus
+from lehr_trainer.data.checks import check_data
+from lehr_trainer.data.corpus_size import check_size
+from lehr_trainer.data.first_file import GaveUp, Looks
+from lehr_trainer.errors import TrainerError
+from lehr_trainer.extras import install
+
+if TYPE_CHECKING:
+    from lehr.app.services.context import Context
+    from lehr.specs import PlannedStage
+    from lehr.specs.overrides import Overrides
+
+Trials = list[tuple[dict[str, Any], RunSpec]]
+_CORPUS = "train.data.corpus"
+
+
+def check_run(context: Context, spec: RunSpec, *, code_sent: bool = True) -> None:
+    """Raise SpecError when this cluster can never run it, or its corpus is missing.
+
+    ``code_sent``: its capsule is here; else its files are not checked.
+    """
+    _refuse(_problems(context, [spec], prefix="", code_sent=code_sent))
+
+
+def check_sweep(
+    context: Context, trials: Trials, *, code_sent: bool = True, metric: str | None = None
+) -> None:
+    """Check every trial; a problem that several trials share is reported once.
+
+    ``metric``: what the trials of a new sweep are ranked by.
+    """
+    specs = [spec for _, spec in trials]
+    problems = _problems(context, specs, prefix="run.", code_sent=code_sent)
+    _refuse([*_unit_problems(specs, metric), *problems])
+
+
+def check_rollout(
+    context: Context, planned: Sequence[PlannedStage], *, code_sent: bool = True
+) -> None:
+    """Check every stage, so that the last one can work before the first starts."""
+    specs = [spec for stage in planned for spec in stage.runs.values()]
+    _refuse(_problems(context, specs, prefix="run.", code_sent=code_sent))
+
+
+def refuse_relative_paths(overrides: Overrides) -> None:
+    """Refuse relative paths in overrides: the server's current folder is not the user's.
+
+    Raises:
+        SpecError: an override has a relative path.
+    """
+    for path, value, _ in parse_overrides(overrides):
+        if (
+            ".data.corpus." in f".{path}"
+            and path.endswith("corpus.paths")
+            and isinstance(value, list)
+        ):
+            _refuse(p for item in value for p in _path_problems(str(item), path, None))
+
+
+def _refuse(problems: Iterable[SpecProblem]) -> None:
+    found = list(dict.fromkeys(problems))
+    if found:
+        raise SpecError(found)
+
+
+def _problems(
+    context: Context, specs: Sequence[RunSpec], *, prefix: str, code_sent: bool
+) -> Iterator[SpecProblem]:
+    """Find all problems; ``prefix`` is the path of a run's fields in the submitted spec."""
+    yield from _placement_problems(context, specs, prefix)
+    yield from _gpu_type_problems(context, specs, prefix)
+    yield from _resume_problems(context, specs, prefix)
+    yield from _mirror_problems(specs, prefix)
+    yield from _upload_problems(specs, prefix)
+    yield from _webhook_problems(context, specs, prefix)
+    yield from _secret_problems(context, specs, prefix)
+    yield from code.problems(context, specs, prefix, sent=code_sent)
+    looks = Looks() if context.one_machine else None
+    missing = list(_corpus_problems(specs, prefix, looks))
+    yield from missing
+    if looks is not None and not missing:
+        yield from _data_problems(specs, prefix, looks)
+
+
+def _unit_problems(specs: Sequence[RunSpec], metric: str | None) -> Iterator[SpecProblem]:
+    programs = [spec.trainer for spec in specs if spec.trainer is not None]
+    if metric is None or UNITLESS.get(metric) != metric:
+        return
+    if any(metric not in map(UNITLESS.get, program.factors) for program in programs):
+        yield SpecProblem(
+            "metric.name",
+            f"metric.name: {metric!r} of a script has no known unit: it is recorded as "
+            f"program/{metric}.",
+            f"Name program/{metric}, or declare the unit: trainer.factors: {{{metric}: 0.01}} for "
+            "percent.",
+        )
+
+
+def _placement_problems(
+    context: Context, specs: Sequence[RunSpec], prefix: str
+) -> Iterator[SpecProblem]:
+    for resources in {spec.resources: None for spec in specs}:
+        reason = context.dispatcher.can_ever_place(resources)
+        if reason is not None:
+            path = f"{prefix}resources.gpus"
+            yield SpecProblem(path, f"{path}: {reason}.", _hint_without_gpus(context))
+
+
+def _secret_problems(
+    context: Context, specs: Sequence[RunSpec], prefix: str
+) -> Iterator[SpecProblem]:
+    wanted = {(variable, name): None for spec in specs for variable, name in spec.secrets.items()}
+    if not wanted:
+        return
+    known = {one.name: one for one in SecretStore(context.home).all()}
+    for variable, name in wanted:
+        if name not in known:
+            path = f"{prefix}secrets.{variable}"
+            error = unknown(name, known)
+            yield SpecProblem(path, f"{path}: {error}", error.hint)
+
+
+def _hint_without_gpus(context: Context) -> str | None:
+    """Return a hint how a cluster without GPUs gets some."""
+    cluster = context.cluster_views.cluster()
+    if cluster.message is None or any(node.gpus for node in cluster.nodes):
+        return None
+    return f"{cluster.message[0].upper()}{cluster.message[1:]}"
+
+
+def _gpu_type_problems(
+    context: Context, specs: Sequence[RunSpec], prefix: str
+) -> Iterator[SpecProblem]:
+    """Find likely misspellings of GPU types.
+
+    A type that no node has is accepted, since such a node may join.
+    """
+    wanted = {spec.resources.gpu_type: None for spec in specs if spec.resources.gpu_type}
+    if not wanted:
+        return
+    there = {gpu.name for node in context.cluster_views.cluster().nodes for gpu in node.gpus}
+    for kind in wanted:
+        meant = likely_meant(kind or "", there)
+        if meant is not None:
+            path = f"{prefix}resources.gpu_type"
+            yield SpecProblem(
+                path,
+                f"{path}: no node has a GPU of type {kind!r}, and none of that name is known.",
+                f"Did you mean {meant}? For a GPU that this version does not list, give the name "
+                f"that nvidia-smi shows: NVIDIA {kind}.",
+            )
+
+
+def _resume_problems(
+    context: Context, specs: Sequence[RunSpec], prefix: str
+) -> Iterator[SpecProblem]:
+    """Find runs on several nodes that could never resume, not even on the same nodes.
+
+    Only the first node writes checkpoints, and every node reads them. A run on one node is
+    accepted with a warning (``resume_warning``).
+    """
+    gangs = [spec for spec in specs if spec.resources.nodes > 1 and not spec.checkpoints.upload]
+    for resources in {spec.resources: None for spec in gangs}:
+        names = separate_folders(Need(**resources.model_dump()), context.dispatcher.nodes())
+        if names:
+            path = f"{prefix}resources.nodes"
+            yield SpecProblem(
+                path,
+                f"{path}: {resources.nodes} nodes requested, but the nodes ({', '.join(names)}) do "
+                "not share the folder of runs. Only the first would have the run's checkpoints, so "
+                "it could never resume.",
+                CURE,
+            )
+
+
+def _webhook_problems(
+    context: Context, specs: Sequence[RunSpec], prefix: str
+) -> Iterator[SpecProblem]:
+    for name in dict.fromkeys(spec.alerts.webhook for spec in specs if spec.alerts.webhook):
+        path = f"{prefix}alerts.webhook"
+        try:
+            Webhooks(context.home).get(name)
+        except NotFound as error:
+            yield SpecProblem(path, f"{path}: {error.message}", error.hint)
+
+
+def _mirror_problems(specs: Sequence[RunSpec], prefix: str) -> Iterator[SpecProblem]:
+    """Find W&B mirrors that this server cannot make."""
+    mirrored = [spec.tracking.wandb for spec in specs if spec.tracking.wandb is not None]
+    for mode in dict.fromkeys(wandb.mode for wandb in mirrored):
+        missing = lack(mode)
+        if missing is not None:
+            path = f"{prefix}tracking.wandb.mode"
+            yield SpecProblem(path, f"{path} is {mode}, but {missing[0]}.", missing[1])
+
+
+def _upload_problems(specs: Sequence[RunSpec], prefix: str) -> Iterator[SpecProblem]:
+    """Find storage for copies of checkpoints that this server has no client for."""
+    for url in dict.fromkeys(spec.checkpoints.upload for spec in specs):
+        package = missing_package(url) if url else None
+        if package is not None:
+            path = f"{prefix}checkpoints.upload"
+            message = f"{path}: {url} cannot be opened on the server: a package is missing."
+            yield SpecProblem(
+                path, message, f"Install it there and on the nodes: {install(package)}"
+            )
+
+
+def _corpus_problems(
+    specs: Sequence[RunSpec], prefix: str, looks: Looks | None
+) -> Iterator[SpecProblem]:
+    fields = (
+        (path, f"{field}.paths")
+        for spec in specs
+        if spec.train is not None
+        for field, corpus in corpora(spec.own.data.corpus, f"{prefix}{_CORPUS}").items()
+        if isinstance(corpus, FilesCorpus)
+        for path in corpus.paths
+    )
+    for path, field in dict.fromkeys(fields):
+        yield from _path_problems(path, field, looks)
+
+
+def _path_problems(path: str, field: str, looks: Looks | None) -> Iterator[SpecProblem]:
+    """Check a corpus path; with ``looks`` also its files, since trainings run on this machine."""
+    if not Path(path).is_absolute():
+        yield SpecProblem(
+            field,
+            f"{field}: {path} is a relative path, which the server cannot resolve.",
+            "Give an absolute path. The command line and the client resolve paths themselves.",
+        )
+    elif "\0" in path:
+        yield SpecProblem(field, f"{field}: a path cannot hold a NUL character.")
+    elif looks is not None and not _may_match(path, looks):
+        matched = "no file matches" if glob.has_magic(path) else "there is no"
+        yield SpecProblem(field, f"{field}: {matched} {path} on the server's machine.")
+
+
+def _may_match(path: str, looks: Looks) -> bool:
+    try:
+        return looks.matches(path)
+    except GaveUp:
+        return True
+
+
+def _data_problems(specs: Sequence[RunSpec], prefix: str, looks: Looks) -> Iterator[SpecProblem]:
+    """Run the trainer's own checks: is a folder empty, is the tokenizer missing or too large?"""
+    own = [spec.own for spec in specs if spec.train is not None]
+    # Trials of a sweep often have the same data.
+    for one in {
+        repr((x.data, x.model.vocab_size, x.validation.share, x.batch.sequence_length)): x
+        for x in own
+    }.values():
+        try:
+            check_data(one.data, one.model.vocab_size, looks)
+            check_size(one.data, one.validation, one.batch.sequence_length, looks)
+        except TrainerError as error:
+            end = "" if str(error).endswith("?") else "."
+            yield SpecProblem(f"{prefix}train.data", f"{prefix}train.{error}{end}")

@@ -1,0 +1,330 @@
+"""Compare runs: how they differ, and whether the difference in outcome is more than noise."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from typing import TYPE_CHECKING, Any, Literal
+
+from lehr.analysis.batches import DIGEST
+from lehr.analysis.compare import ComparedRun, RunOutcome, compared_metric, flatten
+from lehr.analysis.compare import compare as compare_curves
+from lehr.analysis.compare import note as metric_note
+from lehr.analysis.curve import Curve
+from lehr.analysis.groups import GroupedRun, UnknownKey, group_names, spread
+from lehr.analysis.held_out import is_measured
+from lehr.app.presenters.runs import CORE_METRICS
+from lehr.app.presenters.streams import flops_per_token
+from lehr.app.services.many_runs import find_runs, specs_with_configs
+from lehr.base.names import Goal, goal_of
+from lehr.control.lifecycle import RunState
+from lehr.errors import NotFound, UserError, nearest
+from lehr.schemas.comparisons import (
+    ComparisonView,
+    DifferenceView,
+    GapView,
+    RunGroupView,
+    RunResultView,
+)
+from lehr.schemas.runs import RunValuesView
+from lehr.specs.sweep import Metric
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lehr.app.services.context import Context
+    from lehr.store import Store
+    from lehr.store.streams.values import MetricSummary
+    from lehr.store.tables import RunRow
+
+CompareAxis = Literal["step", "tokens", "time", "flops"]
+ComparedPoints = list[tuple[float, float]]
+
+
+def compare_runs(
+    context: Context, refs: Sequence[str], *, metric: str, x_axis: CompareAxis, by: str = ""
+) -> ComparisonView:
+    """Compare configs, and ``metric`` where all runs have it. The first run is the baseline.
+
+    Without a ``metric`` it is ``val/loss``, or one that all runs have, which a note then names.
+    ``by`` is what the runs are grouped by: paths of the config, metrics, ``tag``, ``tag:NAME`` or
+    ``project``, with commas between them.
+
+    Raises:
+        NotFound: there is no such run, or none of the runs has the metric or what ``by`` names.
+        UserError: there are fewer than two different runs.
+    """
+    store = context.store
+    runs = list({one.id: one for one in find_runs(store, refs)}.values())
+    if len(runs) < 2:
+        given = ", ".join(f"{run.name} ({run.id})" for run in runs) or "none"
+        raise UserError(f"a comparison needs two different runs; given: {given}.")
+    infos = [store.series.metrics(run.id) for run in runs]
+    logged = [[one.name for one in known] for known in infos]
+    chosen = None
+    if metric:
+        _refuse_unknown(metric, infos)
+    else:
+        metric = compared_metric(logged, CORE_METRICS)
+        chosen = metric_note(metric, logged)
+    curves = _curves(store, runs, infos, metric, x_axis)
+    held_out = store.events.held_out(run.id for run in runs)
+    specs = specs_with_configs(store, runs, shared=True)
+    compared = [
+        ComparedRun(
+            run.id,
+            run.name,
+            spec,
+            curve,
+            evaluated=any(is_measured(info.name) for info in names),
+            held_out=held_out[run.id],
+            digests=_digests(store, run, names),
+            own_spec=run.spec,
+            without=f"no value ({run.state})" if RunState(run.state).ended else "no value yet",
+        )
+        for run, spec, names, curve in zip(runs, specs, infos, curves, strict=True)
+    ]
+    goal = _goal(store, runs, metric)
+    result = compare_curves(compared, metric=metric, goal=goal)
+    return ComparisonView(
+        runs=[run.id for run in runs],
+        metric=metric,
+        goal=goal,
+        x_axis=x_axis,
+        common_x=result.common_x,
+        results=[
+            RunResultView(
+                run_id=run.id,
+                name=run.name,
+                state=run.state,
+                x=one.x,
+                value=one.value,
+                delta=one.delta,
+                incomparable=one.incomparable,
+                held_out=held_out[run.id],
+                batches=one.batches.verdict,
+                batches_differ_from=one.batches.differs_from,
+                tokens_per_s=_median(store, run, names, "tokens_per_s"),
+                step_time_s=_median(store, run, names, "step_time_s"),
+                mfu=_median(store, run, names, "mfu"),
+                memory_bytes=_memory(names),
+            )
+            for run, names, one in zip(runs, infos, result.results, strict=True)
+        ],
+        differences=[
+            DifferenceView(path=one.path, values=list(one.values), factor=one.factor)
+            for one in result.differences
+        ],
+        noise=result.noise,
+        noise_note=result.noise_note,
+        groups=_groups(runs, specs, infos, result.results, by) if by else [],
+        means=list(result.means),
+        gaps=[
+            GapView(base_ids=list(gap.base_ids), run_ids=list(gap.run_ids), **vars(gap.found))
+            for gap in result.gaps
+        ],
+        held_out=result.held_out.verdict,
+        held_out_note=result.held_out_note,
+        batches=result.batches,
+        batches_note=result.batches_note,
+        notes=[*([chosen] if chosen else []), *result.notes],
+    )
+
+
+def _goal(store: Store, runs: Sequence[RunRow], metric: str) -> Goal | None:
+    """Return the goal that a sweep of these runs declares, else that of the metric's name."""
+    for sweep_id in dict.fromkeys(run.sweep_id for run in runs if run.sweep_id is not None):
+        declared = Metric.model_validate(store.sweeps.get(sweep_id).spec["metric"])
+        if declared.name == metric:
+            return declared.goal
+    return goal_of(metric)
+
+
+def _curves(
+    store: Store,
+    runs: Sequence[RunRow],
+    infos: Sequence[Sequence[MetricSummary]],
+    metric: str,
+    x_axis: CompareAxis,
+) -> list[ComparedPoints]:
+    """Read each run's first point, its last, and its last up to where all runs have points.
+
+    A run without the metric has no points; its config can still be compared.
+    """
+    drawn = [
+        _points(store, run, metric, x_axis) if any(one.name == metric for one in names) else []
+        for run, names in zip(runs, infos, strict=True)
+    ]
+    common = min((points[-1][0] for points in drawn if points), default=None)
+    curves = []
+    for run, points in zip(runs, drawn, strict=True):
+        if not points or common is None or not points[0][0] < common < points[-1][0]:
+            curves.append(points)
+            continue
+        # Of a reduced curve only the last point is certainly a logged point at its x.
+        until = _points(store, run, metric, x_axis, last=common, most=2)
+        curves.append([points[0], until[-1], points[-1]])
+    return curves
+
+
+def _points(
+    store: Store,
+    run: RunRow,
+    metric: str,
+    x_axis: CompareAxis,
+    *,
+    last: float | None = None,
+    most: int = 500,
+) -> ComparedPoints:
+    """Read a curve. FLOPs are tokens times the cost of one. It is empty without a known cost, and
+    for a program that declares no tokens: then each step counts as one.
+    """
+    cost = None if x_axis == "tokens" and run.stored.tokens_per_step <= 1 else 1.0
+    if x_axis == "flops":
+        train = run.spec.get("train")
+        cost = flops_per_token(train) if train else None
+    if cost is None:
+        return []
+    series = store.series.read(
+        run.id,
+        metric,
+        x_axis="tokens" if x_axis == "flops" else x_axis,
+        points=most,
+        # Half a token more, so that rounding does not leave out the last point.
+        last=None if last is None else last / cost + (0.5 if x_axis == "flops" else 0.0),
+    )
+    return [(at * cost, value) for at, value in zip(series.x, series.y, strict=True)]
+
+
+def _groups(
+    runs: Sequence[RunRow],
+    specs: Sequence[Mapping[str, Any]],
+    infos: Sequence[Sequence[MetricSummary]],
+    outcomes: Sequence[RunOutcome],
+    by: str,
+) -> list[RunGroupView]:
+    names = groups_of(runs, specs, [{one.name: one.last for one in known} for known in infos], by)
+    found = []
+    for name in dict.fromkeys(names):
+        members = [one for one, its in zip(outcomes, names, strict=True) if its == name]
+        count, mean, deviation = spread(None if one.incomparable else one.value for one in members)
+        ids = [one.run_id for one in members]
+        found.append(
+            RunGroupView(name=name, run_ids=ids, count=count, mean=mean, deviation=deviation)
+        )
+    return found
+
+
+def groups_of(
+    runs: Sequence[RunRow],
+    specs: Sequence[Mapping[str, Any]],
+    metrics: Sequence[Mapping[str, float]],
+    by: str,
+) -> list[str]:
+    """Return the name of each run's group.
+
+    Args:
+        runs: to be grouped.
+        specs: of each run.
+        metrics: newest values of each run.
+        by: paths of the config, metrics, ``tag``, ``tag:NAME`` or ``project``, with commas.
+
+    Raises:
+        NotFound: none of the runs has what ``by`` names.
+    """
+    grouped = [
+        GroupedRun(run.id, flatten(spec), run.project, run.tags, values)
+        for run, spec, values in zip(runs, specs, metrics, strict=True)
+    ]
+    try:
+        return group_names(grouped, by)
+    except UnknownKey as unknown:
+        known = {path for run in grouped for path in (*run.config, *run.metrics)}
+        near = nearest(str(unknown), [*known, *(path.rpartition(".")[2] for path in known)])
+        raise NotFound(
+            f"by: none of these runs has a config path or a metric {str(unknown)!r}.",
+            hint=f"Did you mean {near}?" if near else "Use a path of the config, such as lr.",
+        ) from None
+
+
+def _digests(store: Store, run: RunRow, known: Sequence[MetricSummary]) -> Curve:
+    """Read the digest of each logged step; reduced ones could not be compared."""
+    if not any(one.name == DIGEST for one in known):
+        return Curve((), ())
+    series = store.series.read(run.id, DIGEST, exact=True)
+    return Curve(series.step, series.y)
+
+
+def _refuse_unknown(metric: str, infos: Sequence[Sequence[MetricSummary]]) -> None:
+    """Raise NotFound for a metric that no run has, unless trainers log it later."""
+    names = sorted({one.name for known in infos for one in known})
+    if metric in names or metric in CORE_METRICS or not names:
+        return
+    near = nearest(metric, names)
+    raise NotFound(
+        f"none of these runs has a metric {metric!r}.",
+        hint=f"Did you mean {near}?" if near else f"They have {', '.join(names)}.",
+    )
+
+
+def _median(store: Store, run: RunRow, known: Sequence[MetricSummary], name: str) -> float | None:
+    """Return a metric's median over the run; None if the run has no such metric."""
+    if not any(one.name == name for one in known):
+        return None
+    values = [y for y in store.series.read(run.id, name).y if math.isfinite(y)]
+    return statistics.median(values) if values else None
+
+
+def _memory(known: Sequence[MetricSummary]) -> float | None:
+    most = {one.name: one.maximum for one in known}
+    return most.get("memory/peak_bytes") or most.get("memory/rss_bytes")
+
+
+_IDENTITY = ("name", "notes", "tags", "project", "kind")
+"""Fields that a run's view has anyway."""
+
+
+def values_of_runs(
+    context: Context,
+    refs: Sequence[str],
+    metrics: Sequence[str] = (),
+    *,
+    names: bool = False,
+    by: str = "",
+) -> RunValuesView:
+    """Return the configs of these runs by dotted path, and their newest values of ``metrics``.
+
+    With ``names``, also the names of all metrics that any of them has logged; with ``by``, the
+    name of each run's group, as ``groups_of`` makes them.
+
+    Raises:
+        NotFound: there is no such run, or none of them has what ``by`` names.
+    """
+    store = context.store
+    runs = list({one.id: one for one in find_runs(store, refs)}.values())
+    ids = [run.id for run in runs]
+    specs = specs_with_configs(store, runs)
+    flat = [
+        {path: value for path, value in flatten(spec).items() if path not in _IDENTITY}
+        for spec in specs
+    ]
+    same: dict[str, Any] = {}
+    differing: dict[str, list[Any]] = {}
+    for path in dict.fromkeys(path for values in flat for path in values):
+        column = [values.get(path) for values in flat]
+        if len({json.dumps(value, sort_keys=True) for value in column}) == 1:
+            same[path] = column[0]
+        else:
+            differing[path] = column
+    every = names or by
+    latest = store.series.latest(ids, None if every else metrics) if every or metrics else {}
+    newest = [{name: at.value for name, at in latest.get(run_id, {}).items()} for run_id in ids]
+    return RunValuesView(
+        runs=ids,
+        same=same,
+        differing=differing,
+        metrics={name: [values.get(name) for values in newest] for name in metrics},
+        metric_names=sorted({name for values in newest for name in values}) if names else [],
+        groups=groups_of(runs, specs, newest, by) if by else [],
+    )

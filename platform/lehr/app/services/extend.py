@@ -1,0 +1,286 @@
+"""More trials: of a sweep, also a finished one, or of one run with other seeds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lehr.analysis.compare import compared_metric
+from lehr.app.presenters.runs import CORE_METRICS
+from lehr.app.services import budget, checks
+from lehr.app.services.archive import refuse_deleted
+from lehr.app.services.budget import check_launch
+from lehr.app.services.context import Operation, Record
+from lehr.base import actor
+from lehr.base.names import PROGRAM_SEED, SEED, seed_path
+from lehr.errors import Conflict, InternalError, UserError, nearest
+from lehr.specs import RunSpec, SweepSpec
+from lehr.specs.load import load_spec
+from lehr.specs.search import point_key
+from lehr.specs.sweep import Values
+from lehr.specs.sweep_expand import trials_at, value_trials
+from lehr.store.records.trial_rows import TrialRows
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lehr.app.services.context import Context
+    from lehr.schemas.sweeps import SweepDetail
+    from lehr.store import Store
+    from lehr.store.tables import RunRow, SweepRow
+
+
+def extend_sweep(
+    context: Context,
+    sweep: SweepRow,
+    *,
+    parameters: Mapping[str, Sequence[Any]] | None = None,
+    points: Sequence[Mapping[str, Any]] | None = None,
+    trials: int | None = None,
+) -> Operation[SweepDetail]:
+    """Add trials to a sweep; which argument to use depends on its method.
+
+    Args:
+        context: the objects that the services use.
+        sweep: the sweep to extend.
+        parameters: for a grid: further values.
+        points: for a list: further trials.
+        trials: for a search: the number of further trials.
+    """
+    store = context.store
+    if trials is not None:  # Its search adds them later, for the one who launched it.
+        budget.refuse_others(context, sweep)
+
+    def draft() -> _Draft:
+        before = store.sweeps.get(sweep.id).spec
+        known = [trial.parameters for trial in store.sweeps.trials(sweep.id)]
+        spec = extended(
+            SweepSpec.model_validate(before), parameters=parameters, points=points, trials=trials
+        )
+        added = _added(spec, known)
+        checks.check_sweep(context, [*added, *value_trials(spec)])
+        specs = [trial for _, trial in added]
+        budget.check_launch(context, specs, share=max((trials or 0) / max(len(specs), 1), 1.0))
+        return _Draft(before, len(known), spec, TrialRows(added))
+
+    def prepare() -> Record:
+        drafted = draft()
+
+        def record() -> str:
+            # If the sweep changed meanwhile, it is drafted again, now where nothing can change it.
+            if not drafted.add(store, sweep.id) and not draft().add(store, sweep.id):
+                raise InternalError(f"{sweep.name} ({sweep.id}) could not be extended")
+            return sweep.id
+
+        return record
+
+    return Operation(
+        f"extension of {sweep.id}",
+        {"parameters": parameters, "points": points, "trials": trials},
+        prepare,
+        lambda sweep_id: context.presenter.sweeps.detail(store.sweeps.get(sweep_id)),
+    )
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """An extension, made for a sweep as it was."""
+
+    before: dict[str, Any]
+    """The sweep's spec."""
+    known: int
+    """The number of its trials."""
+    spec: SweepSpec
+    rows: TrialRows
+
+    def add(self, store: Store, sweep_id: str) -> bool:
+        """Record it; return False if the sweep has changed."""
+        if store.sweeps.get(sweep_id).spec != self.before:
+            return False
+        return store.sweep_progress.add_trials(
+            sweep_id, self.rows, known=self.known, actor=actor.current(), spec=self.spec
+        )
+
+
+def _added(spec: SweepSpec, known: Sequence[Mapping[str, Any]]) -> checks.Trials:
+    """Return the trials of ``spec`` that are not among ``known``."""
+    there = {point_key(point) for point in known}
+    fresh = [point for point in spec.all_points() if point_key(point) not in there]
+    return trials_at(spec, fresh, first=len(known) + 1)
+
+
+def extended(
+    spec: SweepSpec,
+    *,
+    parameters: Mapping[str, Sequence[Any]] | None = None,
+    points: Sequence[Mapping[str, Any]] | None = None,
+    trials: int | None = None,
+) -> SweepSpec:
+    """Return the spec with these values, points or trials added.
+
+    Seeds of a grid or a list are added by their path among the ``parameters``.
+
+    Raises:
+        UserError: the sweep's method cannot use them, or there are none.
+        SpecError: a value does not fit.
+    """
+    seeds: list[Any] = []
+    if parameters is not None and spec.seeds is not None and spec.method in {"grid", "list"}:
+        seeds = list(parameters.get(spec.seed_path, ()))
+        parameters = {path: them for path, them in parameters.items() if path != spec.seed_path}
+        if seeds and not parameters:
+            parameters = None
+    given = {"parameters": parameters, "points": points, "trials": trials}
+    field = {"grid": "parameters", "list": "points"}.get(spec.method, "trials")
+    for name, value in given.items():
+        if value is not None and name != field:
+            raise UserError(
+                f"{name} cannot be added to {spec.name}: its method is {spec.method}.",
+                hint=f"Give {field}.",
+            )
+    if not given[field] and not seeds:
+        raise UserError(f"nothing to add to {spec.name}.", hint=f"Give {field}.")
+    data = spec.model_dump(mode="json", exclude_unset=True)
+    if parameters is not None:
+        for path, values in parameters.items():
+            if path not in spec.parameters:
+                near = nearest(path, spec.parameters)
+                raise UserError(
+                    f"{path} is not a parameter of {spec.name}.",
+                    hint=f"Did you mean {near}?"
+                    if near
+                    else f"Its parameters: {', '.join(spec.paths)}.",
+                )
+            data["parameters"][path]["values"] += list(values)
+    if seeds:
+        data["seeds"] += seeds
+    if points is not None:
+        data["points"] += [dict(point) for point in points]
+    if trials is not None:
+        if trials < 1:
+            raise UserError(f"trials is {trials}; it must be at least 1.")
+        data["trials"] = (spec.trials or 0) + trials
+    made = load_spec(data)
+    assert isinstance(made, SweepSpec)
+    return made
+
+
+MOST = 20
+_SUFFIX = "-seeds"
+_LONGEST = 95
+"""Characters of the sweep's name; those of its runs have a number more."""
+
+
+def repeat_run(
+    context: Context, run: RunRow, *, n: int, provenance: dict[str, Any]
+) -> Operation[SweepDetail]:
+    """Return the operation that records ``n`` runs of the same spec with new seeds.
+
+    Args:
+        context: the objects that the services use.
+        run: the run to repeat; it does not change.
+        n: number of runs, 1 to 20.
+        provenance: where the request comes from.
+
+    Raises:
+        UserError: ``n`` is out of its range.
+        Conflict: the run was deleted or archived, or it is a fork.
+    """
+    if not 1 <= n <= MOST:
+        raise UserError(f"n is {n}; it must be 1 to {MOST}.", hint=f"lehr seeds {run.name} --n 3")
+
+    def draft() -> tuple[SweepSpec, TrialRows]:
+        spec = _sweep(context, run, n)
+        trials = trials_at(spec, list(spec.all_points()))
+        checks.check_sweep(context, trials)
+        check_launch(context, [trial for _, trial in trials])
+        return spec, TrialRows(trials)
+
+    def prepare() -> Record:
+        _refuse(context, run)
+        drafted, rows = draft()
+
+        def record() -> str:
+            _refuse(context, run)
+            made, its = drafted, rows
+            # Another request may have taken the seeds meanwhile.
+            if _sweep(context, run, n) != drafted:
+                made, its = draft()
+            origin = {**provenance, "seeds_of": {"run": run.id, "name": run.name}}
+            return context.store.sweeps.create(
+                made, its, actor=actor.current(), provenance=origin, seeds_of=_first(context, run)
+            ).id
+
+        return record
+
+    return Operation(
+        f"seeds of {run.id}",
+        {"n": n, "provenance": provenance},
+        prepare,
+        lambda sweep_id: context.presenter.sweeps.detail(context.store.sweeps.get(sweep_id)),
+    )
+
+
+def _refuse(context: Context, run: RunRow) -> None:
+    refuse_deleted(context, run)
+    if run.stored.seed is None:
+        raise Conflict(
+            f"{run.name} ({run.id}) has no argument that is a seed.",
+            hint="Submit it with one, such as trainer.args.seed=0, and repeat that run.",
+        )
+    if context.store.runs.get(run.id).archived:
+        raise Conflict(
+            f"{run.name} ({run.id}) is archived.",
+            hint=f"Show it again: lehr archive {run.name} --undo",
+        )
+    if run.forked_from is not None:
+        raise Conflict(
+            f"{run.name} ({run.id}) is a fork: it started from a checkpoint, whose seed cannot "
+            "change.",
+            hint=f"Repeat the run that it was forked from: lehr seeds {run.forked_from}",
+        )
+
+
+def _sweep(context: Context, run: RunRow, n: int) -> SweepSpec:
+    spec = RunSpec.model_validate(run.spec)
+    name = f"{run.name[: _LONGEST - len(_SUFFIX)]}{_SUFFIX}"
+    fresh = _unused(_seeds_there(context, _first(context, run)), n)
+    path = SEED if spec.trainer is None else seed_path(spec.trainer.args) or PROGRAM_SEED
+    logged = [one.name for one in context.store.series.metrics(run.id)]
+    metric = {"name": compared_metric([logged], CORE_METRICS)}
+    if run.sweep_id is not None:
+        metric = context.store.sweeps.get(run.sweep_id).spec["metric"]
+    return SweepSpec.model_validate(
+        {
+            "name": name,
+            "project": run.project,
+            "tags": list(spec.tags),
+            "notes": f"The spec of {run.name} ({run.id}) with other seeds.",
+            "metric": metric,
+            "parameters": {path: Values(values=fresh).model_dump()},
+            "run": spec.model_dump(mode="json", exclude_unset=True),
+        }
+    )
+
+
+def _first(context: Context, run: RunRow) -> str:
+    """Return the id of the run that was repeated first: of a repetition, the one it repeats."""
+    sweep = context.store.sweeps.get(run.sweep_id) if run.sweep_id else None
+    return (sweep.seeds_of if sweep else None) or run.id
+
+
+def _seeds_there(context: Context, run_id: str) -> set[int]:
+    """Return the seeds of the run, of the trials beside it, and of its earlier repetitions."""
+    run, sweeps = context.store.runs.get(run_id), context.store.sweeps
+    beside = [sweep_id for _, sweep_id in sweeps.seeds_of([run_id])]
+    beside += [run.sweep_id] if run.sweep_id else []
+    runs = [run, *(one for sweep_id in beside for one in sweeps.runs(sweep_id))]
+    return {seed for one in runs if (seed := one.stored.seed) is not None}
+
+
+def _unused(there: set[int], n: int) -> list[int]:
+    """Return the ``n`` smallest seeds that are not taken."""
+    found = [seed for seed in range(len(there) + n) if seed not in there][:n]
+    if len(found) < n:
+        raise InternalError(f"no {n} seeds are left")
+    return found

@@ -1,0 +1,122 @@
+"""Many runs side by side: found by what a user typed, and their curves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from lehr.app.presenters.streams import series_view
+from lehr.base.names import ARGUMENTS, is_neutral_argument
+from lehr.errors import NotFound, UserError
+
+if TYPE_CHECKING:
+    from lehr.schemas.streams import Series
+    from lehr.store import Store
+    from lehr.store.streams.values import SeriesAxis
+    from lehr.store.tables import RunRow
+
+
+def find_runs(store: Store, refs: Iterable[str]) -> list[RunRow]:
+    """Find a run for each different ref, in their order. An id comes before a name, as in ``find``.
+
+    Raises:
+        NotFound: there is no such run.
+    """
+    different = list(dict.fromkeys(refs))
+    known = {run.id: run for run in store.runs.by_ids(different)}
+    return [known.get(ref) or store.runs.find(ref) for ref in different]
+
+
+def specs_with_configs(
+    store: Store, runs: Sequence[RunRow], *, shared: bool = False
+) -> list[dict[str, Any]]:
+    """Return the specs, those of programs with what they gave as their config among their
+    arguments. Names that change no loss are left out; ``shared``: and those that a run lacks.
+    """
+    configs = store.events.configs(run.id for run in runs if run.stored.program)
+    args = [run.stored.program.get("args", {}) for run in runs]
+    names = [{*configs.get(run.id, {}), *given} for run, given in zip(runs, args, strict=True)]
+    wanted = {
+        name
+        for name in (set.intersection if shared else set.union)(*names)
+        if not is_neutral_argument(f"{ARGUMENTS}{name}")
+    }
+    specs = {run.id: run.spec for run in runs}
+    for run, given in zip(runs, args, strict=True):
+        logged = {n: value for n, value in configs.get(run.id, {}).items() if n in wanted}
+        if logged:
+            specs[run.id] = run.spec | {"trainer": run.stored.program | {"args": logged | given}}
+    return [*specs.values()]
+
+
+MOST_POINTS = 2_000_000
+"""Of one answer: about 60 MB, and several times that while it is made."""
+
+
+def curves_of_runs(
+    store: Store,
+    refs: Sequence[str],
+    names: Sequence[str],
+    *,
+    firsts: Sequence[float] = (),
+    x_axis: SeriesAxis = "step",
+    points: int = 500,
+    last: float | None = None,
+    smoothing: float | None = None,
+    with_superseded: bool = False,
+) -> list[Series]:
+    """Return the curves of these metrics, downsampled, in the order of runs and metrics.
+
+    A run without one of the metrics has no curve of it. ``firsts`` is where the curves begin: one
+    x for all runs, or one for each.
+
+    Raises:
+        NotFound: there is no such run.
+        UserError: ``firsts`` has neither one value nor one for each run, or the answer would have
+            more than ``MOST_POINTS``.
+    """
+    if len(firsts) not in {0, 1, len(refs)}:
+        raise UserError(
+            f"from has {len(firsts)} values for {len(refs)} runs: give one, or one for each run."
+        )
+    begins: list[float | None] = [*firsts] if firsts else [None]
+    starts = dict(zip(refs, begins * len(refs) if len(begins) == 1 else begins, strict=True))
+    read = partial(
+        store.series.read,
+        x_axis=x_axis,
+        points=points,
+        last=last,
+        smoothing=smoothing,
+        with_superseded=with_superseded,
+    )
+    found: list[Series] = []
+    total = 0
+    for run, first in zip(find_runs(store, starts), starts.values(), strict=True):
+        for name in dict.fromkeys(names):
+            with suppress(NotFound):  # The run has no such metric.
+                found.append(series_view(read(run.id, name, first=first)))
+                total += len(found[-1].x)
+                if total > MOST_POINTS:
+                    raise _too_many("Ask for fewer runs, metrics or points at once.")
+    return found
+
+
+def refuse_too_many(store: Store, run_id: str, names: Sequence[str]) -> None:
+    """Refuse to read more exact points than one answer may have; one metric is always read.
+
+    Raises:
+        UserError: these metrics have more.
+    """
+    wanted = set(names)
+    if len(wanted) > 1:
+        total = sum(one.points for one in store.series.metrics(run_id) if one.name in wanted)
+        if total > MOST_POINTS:
+            raise _too_many(
+                f"These have {total:,}. Ask for fewer metrics at once, or export the run."
+            )
+
+
+def _too_many(hint: str) -> UserError:
+    return UserError(f"the answer would have more than {MOST_POINTS:,} points.", hint=hint)

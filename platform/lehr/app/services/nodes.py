@@ -1,0 +1,169 @@
+"""Nodes: let machines join and leave, exclude and readmit them, set their ends."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections import Counter
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from lehr.base import home, node_tokens
+from lehr.control.nodes import LEFT
+from lehr.errors import NotFound, RayStarting, UserError, nearest
+from lehr.schemas.cluster import ClusterView, JoinView, LeaveView
+
+if TYPE_CHECKING:
+    from lehr.app.services.context import Context
+    from lehr.cluster.ray_head import RayAccess
+    from lehr.schemas.cluster import ClusterView
+
+FARTHEST_S = 2 * 366 * 86_400.0
+
+
+def exclude_node(context: Context, name: str, reason: str) -> ClusterView:
+    """Place nothing more on the node; running attempts go on.
+
+    Raises:
+        NotFound: the cluster has no such node.
+    """
+    context.dispatcher.exclude_node(name, reason)
+    return context.cluster_views.cluster()
+
+
+def readmit_node(context: Context, name: str) -> ClusterView:
+    """Give the node work again; its earlier failures no longer count.
+
+    Raises:
+        NotFound: the cluster has no such node.
+    """
+    context.dispatcher.readmit_node(name)
+    return context.cluster_views.cluster()
+
+
+def set_node_until(context: Context, name: str, until: float | None) -> ClusterView:
+    """Record until when the node is available; None: it has no end.
+
+    Raises:
+        NotFound: the cluster has no such node.
+        UserError: the time is over, or too far away.
+    """
+    check_until(context, until)
+    known = [node.name for node in context.dispatcher.nodes()]
+    if name not in known:
+        near = nearest(name, known)
+        raise NotFound(
+            f"The cluster has no node {name[:200]!r}.",
+            hint=f"Did you mean {near}?" if near else f"It has: {', '.join(known) or 'none'}.",
+        )
+    context.store.nodes.set_until(name, until)
+    context.dispatcher.wake()
+    return context.cluster_views.cluster()
+
+
+def check_until(context: Context, until: float | None) -> None:
+    """Raise UserError if a node cannot be available until this time."""
+    now = context.store.clock()
+    if until is not None and not now < until < now + FARTHEST_S:
+        raise UserError(
+            f"until is {until:.0f}; it must be after now ({now:.0f}) and within two years, in "
+            "seconds since the epoch.",
+            hint="To place nothing more on a node from now on: lehr node exclude NODE",
+        )
+
+
+def join(
+    context: Context,
+    node: str,
+    *,
+    readmit: bool,
+    check: bool,
+    until: float | None,
+    secret: str,
+    server_url: str,
+    ray: RayAccess,
+) -> JoinView:
+    """Return what the machine needs.
+
+    Args:
+        context: of the server.
+        node: the name that the machine will have.
+        readmit: whether a node that had left gets work again.
+        check: whether the machine only looks: then it gets no secrets, and nothing changes.
+        until: until when the machine is available; None: as declared before.
+        secret: the home's token.
+        server_url: where shippers reach this server.
+        ray: the address and token of Ray.
+
+    Raises:
+        RayStarting: Ray is not up yet.
+        UserError: ``until`` is over, or too far away.
+    """
+    check_until(context, until)
+    view = context.cluster_views.cluster()
+    if view.state != "up":
+        # A machine that joins a head whose own node is missing would wait for a minute, and fail.
+        why = f" ({view.message})" if view.message else ""
+        raise RayStarting(f"Ray is still starting{why}.", hint="Try again in a few seconds.")
+    known = next((one for one in view.nodes if one.name == node), None)
+    if readmit and not check and known is not None and known.excluded == LEFT:
+        context.dispatcher.readmit_node(node)
+    if readmit and not check:
+        _record_until(context, node, until)
+    folders = [one.runs_folder for one in view.nodes if one.alive and one.name != node]
+    return JoinView(
+        node=node,
+        node_token="" if check else node_tokens.node_token(secret, node),
+        server_url=server_url,
+        ray_address=ray.address,
+        ray_token=None if check else ray.token,
+        ray_session=ray.session,
+        versions={
+            **_of_nodes(view, but=node),
+            "python": platform.python_version(),
+            "ray": version("ray"),
+            "lehr": version("lehr"),
+        },
+        runs_dir=str(home.runs_dir(context.home)),
+        runs_folder=next((folder for folder in folders if folder), None),
+        time=time.time(),
+        is_member=known is not None and known.alive,
+        name_in_use=known.address if known is not None and known.alive else None,
+    )
+
+
+def _record_until(context: Context, node: str, until: float | None) -> None:
+    """Record the end of a machine that joins; forget an earlier end that is over."""
+    before = context.store.nodes.until().get(node)
+    if until is not None or (before is not None and before <= context.store.clock()):
+        context.store.nodes.set_until(node, until)
+
+
+def leave(context: Context, node: str) -> LeaveView:
+    """Place nothing more on the node until it joins again. Its runs continue."""
+    runs = {
+        gpu.run_id: gpu.run_name
+        for one in context.cluster_views.cluster().nodes
+        if one.name == node
+        for gpu in one.gpus
+        if gpu.run_id is not None and gpu.run_name is not None
+    }
+    try:
+        context.dispatcher.exclude_node(node, LEFT)
+    except NotFound:
+        return LeaveView(node=node, excluded=False)
+    return LeaveView(node=node, excluded=True, runs=runs)
+
+
+def _of_nodes(view: ClusterView, *, but: str) -> dict[str, str]:
+    """Return the versions of torch and NCCL that most nodes have."""
+    found = {}
+    for name in ("torch", "nccl"):
+        counted = Counter(
+            node.versions[name]
+            for node in view.nodes
+            if node.alive and node.name != but and name in node.versions
+        )
+        if counted:
+            found[name] = counted.most_common(1)[0][0]
+    return found

@@ -1,0 +1,114 @@
+"""Write a report of a run, sweep or rollout: one HTML page that needs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from lehr.app import presenters
+from lehr.app.presenters.figures import drawn_sweep
+from lehr.app.presenters.streams import series_view
+from lehr.app.report import sweeps
+from lehr.app.report.document import render
+from lehr.app.report.rollouts import rollout_report
+from lehr.app.report.runs import CURVES, LOSSES, run_report
+from lehr.app.report.sweeps import sweep_report
+from lehr.errors import NotFound
+from lehr.schemas.streams import Series
+
+if TYPE_CHECKING:
+    from lehr.app.services.context import Context
+    from lehr.schemas.streams import AlertView
+    from lehr.store.tables import RolloutRow, RunRow, SweepRow
+
+_POINTS = 300
+"""Points of a curve of a run; those of several runs share them."""
+_FEWEST = 60
+
+
+def report_run(context: Context, run: RunRow) -> str:
+    """Return the page of a run, whatever its state."""
+    series = {name: one for name in CURVES if (one := _series(context, run.id, name, _POINTS))}
+    document = run_report(
+        context.presenter.runs.detail(run),
+        series,
+        presenters.checkpoints(context.store, run),
+        deleted=context.store.runs.is_deleted(run.id),
+        made_at=context.store.clock(),
+        version=version("lehr"),
+    )
+    return render(document)
+
+
+def report_sweep(context: Context, sweep: SweepRow) -> str:
+    """Return the page of a sweep, whatever its state. Of a long one it has the first and best
+    trials.
+    """
+    presenter = context.presenter.sweeps
+    detail = presenter.detail(sweep, limit=sweeps.LISTED)
+    listed = {trial.number: trial for trial in [*detail.trials, *detail.best_trials]}
+    detail = detail.model_copy(update={"trials": list(listed.values())})
+    figure = drawn_sweep(presenter.outline(sweep), None) if listed else None
+    ordered = sorted(
+        detail.trials, key=lambda trial: (trial.rank is None, trial.rank or 0, trial.number)
+    )
+    # In the sweep's order, so that neighbours in the legend are neighbours in the grid.
+    drawn = sorted(ordered[: sweeps.DRAWN], key=lambda trial: trial.number)
+    labels = [(sweeps.label(trial), trial.run.id) for trial in drawn]
+    document = sweep_report(
+        detail,
+        figure,
+        _curves(context, labels, dict.fromkeys([sweep.stored.metric, "train/loss"])),
+        _provenance(context, [trial.run.id for trial in drawn]),
+        _diagnosed(context, [trial.run.id for trial in detail.seeded]),
+        made_at=context.store.clock(),
+        version=version("lehr"),
+    )
+    return render(document)
+
+
+def report_rollout(context: Context, rollout: RolloutRow) -> str:
+    """Return the page of a rollout, whatever its state."""
+    detail = context.presenter.rollouts.detail(rollout)
+    runs = [
+        (f"{stage.title}, {one.role}", one.run.id) for stage in detail.stages for one in stage.runs
+    ]
+    document = rollout_report(
+        detail,
+        _curves(context, runs, LOSSES),
+        _provenance(context, [run_id for _, run_id in runs]),
+        _diagnosed(context, [run_id for _, run_id in runs]),
+        made_at=context.store.clock(),
+        version=version("lehr"),
+    )
+    return render(document)
+
+
+def _curves(
+    context: Context, runs: Sequence[tuple[str, str]], metrics: Iterable[str]
+) -> dict[str, list[tuple[str, Series]]]:
+    points = max(_FEWEST, _POINTS * 4 // max(len(runs), 4))
+    found = {}
+    for metric in metrics:
+        pairs = [(label, _series(context, run_id, metric, points)) for label, run_id in runs]
+        found[metric] = [(label, one) for label, one in pairs if one is not None]
+    return found
+
+
+def _series(context: Context, run_id: str, name: str, points: int) -> Series | None:
+    try:
+        read = context.store.series.read(run_id, name, points=points)
+    except NotFound:
+        return None
+    return series_view(read) if read.x else None
+
+
+def _provenance(context: Context, run_ids: Sequence[str]) -> dict[str, Any]:
+    """Return the provenance of the first of these runs; those of one launch share it."""
+    rows = context.store.runs.by_ids(run_ids[:1])
+    return context.store.runs.provenance(rows[0]) if rows else {}
+
+
+def _diagnosed(context: Context, run_ids: Sequence[str]) -> dict[str, list[AlertView]]:
+    return context.presenter.runs.known_alerts(context.store.runs.by_ids(run_ids))

@@ -1,0 +1,287 @@
+"""Submit or fork a run, launch a sweep or a rollout. Everything is recorded, or nothing.
+
+``check`` refuses what these refuse, by their own ``prepare``, and records nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from lehr.app.services import checks, code
+from lehr.app.services.budget import check_launch
+from lehr.app.services.context import Operation, Record, V
+from lehr.base import actor
+from lehr.base import home as homes
+from lehr.checkpoints.registry import CheckpointLocations
+from lehr.control import forks
+from lehr.errors import Conflict, UserError
+from lehr.schemas.runs import SubmissionCheck, SubmissionKind
+from lehr.specs import RolloutSpec, RunSpec, SweepSpec, load_spec, stages
+from lehr.specs.load import Spec, load_with_trials
+from lehr.specs.sweep_expand import value_trials
+from lehr.store.records.checkpoints import THERE
+from lehr.store.records.trial_rows import TrialRows
+
+if TYPE_CHECKING:
+    from lehr.app.services.context import Context
+    from lehr.schemas.rollouts import RolloutDetail
+    from lehr.schemas.runs import RunDetail
+    from lehr.schemas.sweeps import SweepDetail
+    from lehr.specs.overrides import Overrides
+    from lehr.store.tables import RunRow
+
+Plain = dict[str, Any]
+AnySpec = TypeVar("AnySpec", RunSpec, SweepSpec, RolloutSpec)
+
+
+@dataclass(frozen=True)
+class SpecOperation(Operation[V]):
+    spec: Spec
+
+
+def check(
+    context: Context,
+    kind: SubmissionKind,
+    spec: Plain,
+    overrides: Overrides,
+    *,
+    code_sent: bool = True,
+) -> SubmissionCheck:
+    """Check a submission as if it were recorded, and record nothing.
+
+    ``code_sent``: the server has the capsule that the spec names. Without it, the capsule is sent
+    only with the submission, and its files are not checked.
+
+    Raises:
+        UserError: the submission would be refused, with this error.
+    """
+    made: SpecOperation[Any]
+    if kind == "run":
+        made = submit_run(context, spec, overrides, {}, code_sent=code_sent)
+    elif kind == "sweep":
+        made = launch_sweep(context, spec, overrides, {}, code_sent=code_sent)
+    else:
+        made = launch_rollout(context, spec, overrides, {}, code_sent=code_sent)
+    loaded = made.spec
+    run = loaded if isinstance(loaded, RunSpec) else loaded.run
+    if not code_sent:
+        code.refuse_unsent(context, run)
+    made.prepare()
+    # A rollout shows no warnings when it is launched.
+    plain = run.model_dump(mode="json", include={"resources", "checkpoints"})
+    warnings = [] if kind == "rollout" else context.presenter.runs.node_warnings(plain)
+    return SubmissionCheck(kind=kind, name=loaded.name, warnings=warnings)
+
+
+def submit_run(
+    context: Context,
+    spec: Plain,
+    overrides: Overrides,
+    provenance: Plain,
+    *,
+    code_sent: bool = True,
+) -> SpecOperation[RunDetail]:
+    """Return the operation that records a run and queues it.
+
+    Raises:
+        SpecError: with every problem of the spec.
+    """
+    loaded = _read(context, spec, overrides, RunSpec)
+
+    def prepare() -> Record:
+        checks.check_run(context, loaded, code_sent=code_sent)
+        check_launch(context, [loaded])
+        return lambda: (
+            context.store.runs.create(loaded, actor=actor.current(), provenance=provenance).id
+        )
+
+    return SpecOperation(
+        "runs",
+        _request(spec, overrides, provenance),
+        prepare,
+        lambda run_id: context.presenter.runs.detail(context.store.runs.get(run_id)),
+        loaded,
+    )
+
+
+def launch_sweep(
+    context: Context,
+    spec: Plain,
+    overrides: Overrides,
+    provenance: Plain,
+    *,
+    code_sent: bool = True,
+) -> SpecOperation[SweepDetail]:
+    """Return the operation that records a sweep with all its runs and queues them.
+
+    Raises:
+        SpecError: with every problem of the spec.
+    """
+    checks.refuse_relative_paths(overrides)
+    read = load_with_trials(spec, overrides)
+    loaded = _pinned(context, read.spec, SweepSpec)
+
+    def prepare() -> Record:
+        trials = code.pin_trials(loaded, read.trials)
+        every = [*trials, *value_trials(loaded)]
+        metric = loaded.metric.name
+        checks.check_sweep(context, every, code_sent=code_sent, metric=metric)
+        specs = [spec for _, spec in trials]
+        check_launch(context, specs, share=loaded.trial_count / max(len(specs), 1))
+        rows = TrialRows(trials)
+        sweeps = context.store.sweeps
+        return lambda: sweeps.create(loaded, rows, actor=actor.current(), provenance=provenance).id
+
+    return SpecOperation(
+        "sweeps",
+        _request(spec, overrides, provenance),
+        prepare,
+        lambda sweep_id: context.presenter.sweeps.detail(context.store.sweeps.get(sweep_id)),
+        loaded,
+    )
+
+
+def launch_rollout(
+    context: Context,
+    spec: Plain,
+    overrides: Overrides,
+    provenance: Plain,
+    *,
+    code_sent: bool = True,
+) -> SpecOperation[RolloutDetail]:
+    """Return the operation that records a rollout; the dispatcher starts its stages.
+
+    Raises:
+        SpecError: with every problem of the spec.
+    """
+    loaded = _read(context, spec, overrides, RolloutSpec)
+    planned = stages(loaded)
+
+    def prepare() -> Record:
+        checks.check_rollout(context, planned, code_sent=code_sent)
+        check_launch(context, [stage.train for stage in planned])
+        names = [stage.name for stage in planned]
+        rollouts = context.store.rollouts
+        return lambda: (
+            rollouts.create(loaded, names, actor=actor.current(), provenance=provenance).id
+        )
+
+    return SpecOperation(
+        "rollouts",
+        _request(spec, overrides, provenance),
+        prepare,
+        lambda rollout_id: context.presenter.rollouts.detail(
+            context.store.rollouts.get(rollout_id)
+        ),
+        loaded,
+    )
+
+
+def _read(context: Context, spec: Plain, overrides: Overrides, kind: type[AnySpec]) -> AnySpec:
+    checks.refuse_relative_paths(overrides)
+    return _pinned(context, load_spec(spec, overrides), kind)
+
+
+def _pinned(context: Context, spec: Spec, kind: type[AnySpec]) -> AnySpec:
+    loaded = code.pin(context, spec)
+    if not isinstance(loaded, kind):
+        raise UserError(
+            f"this is the spec of a {loaded.kind}.", hint=f"Send it to /api/v1/{loaded.kind}s."
+        )
+    return loaded
+
+
+def _request(spec: Plain, overrides: Overrides, provenance: Plain) -> Plain:
+    return {"spec": spec, "overrides": overrides, "provenance": provenance}
+
+
+def fork_run(
+    context: Context,
+    run: RunRow,
+    changes: Overrides,
+    *,
+    step: int | None,
+    optimizer_state: forks.OptimizerState = "keep",
+    provenance: dict[str, Any],
+) -> Operation[RunDetail]:
+    """Record a run that starts from a checkpoint of ``run``, and queue it.
+
+    Optimizer (unless its state is to be fresh), data order and step count continue from the
+    checkpoint; ``run`` does not change.
+
+    Args:
+        context: the objects that the services use.
+        run: the run to fork.
+        changes: values by dotted path, laid over its spec.
+        step: the checkpoint's step; None: the newest checkpoint.
+        optimizer_state: fresh starts the optimizer without the checkpoint's state.
+        provenance: where the request comes from.
+
+    Raises:
+        NotFound: there is no such checkpoint.
+        SpecError: with every problem of the changed spec.
+        Conflict: the checkpoint is not in the folder of this run's checkpoints.
+    """
+    store = context.store
+    point = forks.choose(run.name, store.checkpoints.of_run(run.id), step)
+    checks.refuse_relative_paths(changes)
+    spec = forks.fork_spec(run.spec, changes, step=point.step, optimizer_state=optimizer_state)
+    pinned = code.pin(context, spec)
+    assert isinstance(pinned, RunSpec)
+    spec = pinned
+    locations = CheckpointLocations(homes.runs_dir(context.home), run, point)
+    locations.require_own()
+    origin = {
+        "run": run.id,
+        "name": run.name,
+        "attempt": point.attempt,
+        "step": point.step,
+        "digest": point.digest,
+        "changes": changes,
+    }
+    warning = forks.reheating(RunSpec.model_validate(run.spec), spec, point.step)
+    if warning is not None:
+        origin["warning"] = warning
+
+    def prepare() -> Record:
+        if point.copy_state != THERE:
+            _refuse_missing(context, run, locations)
+        checks.check_run(context, spec)
+        check_launch(context, [spec])
+        return record
+
+    def record() -> str:
+        # Checked again inside the transaction, where no deletion can interfere.
+        forks.choose(run.name, store.checkpoints.of_run(run.id), point.step)
+        made = store.runs.create(
+            spec,
+            actor=actor.current(),
+            provenance={**provenance, "fork": origin},
+            resume_from=str(locations.folder),
+            forked_from=run.id,
+        )
+        return made.id
+
+    request = {
+        "step": step,
+        "changes": changes,
+        "optimizer_state": optimizer_state,
+        "provenance": provenance,
+    }
+    return Operation(
+        f"fork of {run.id}",
+        request,
+        prepare,
+        lambda run_id: context.presenter.runs.detail(store.runs.get(run_id)),
+    )
+
+
+def _refuse_missing(context: Context, run: RunRow, locations: CheckpointLocations) -> None:
+    """Refuse missing files on one machine; with more machines the trainer checks."""
+    if context.one_machine and not (locations.folder / "manifest.json").is_file():
+        raise Conflict(
+            f"the files of {run.name}'s checkpoint at step {locations.row.step:,} are gone: "
+            f"there is no {locations.folder}.",
+            hint=f"Its other checkpoints: lehr checkpoints ls {run.name}",
+        )

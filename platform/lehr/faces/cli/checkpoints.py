@@ -1,0 +1,325 @@
+"""``lehr checkpoints``: list, save, verify, download, export and delete checkpoints of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, Self
+
+import typer
+
+from lehr.base import formats
+from lehr.errors import NotFound, UserError
+from lehr.faces.cli.connect import Ref, connect
+from lehr.faces.cli.output import (
+    JsonOption,
+    YesOption,
+    console,
+    escaped,
+    is_terminal,
+    notes,
+    print_json,
+    print_result,
+    say,
+    table,
+)
+from lehr.faces.cli.run_actions import confirm
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from lehr.faces.client import Run
+    from lehr.schemas.checkpoints import CheckpointView
+
+app = typer.Typer(rich_markup_mode=None)
+checkpoints = typer.Typer(
+    help="Save, list, verify, download, export or delete checkpoints of a run.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+app.add_typer(checkpoints, name="checkpoints")
+
+StepOption = Annotated[int | None, typer.Option("--step", min=0, help="Step of the checkpoint.")]
+AttemptOption = Annotated[
+    int | None,
+    typer.Option(
+        "--attempt",
+        min=1,
+        help="Attempt that saved it. Default: the newest that saved at this step.",
+    ),
+]
+
+
+@checkpoints.callback()
+def about() -> None:
+    """Save, list, verify, download, export or delete checkpoints of a run.
+
+    With `checkpoints: {upload: s3://bucket/prefix}` in its spec, each is copied as it is written.
+    """
+
+
+@checkpoints.command("ls")
+def ls(
+    ref: Ref,
+    every: Annotated[
+        bool, typer.Option("--all", "-a", help="Include deleted checkpoints.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List a run's checkpoints.
+
+    Shows the step, size, val/loss and location of each, and why it is kept.
+
+    JSON: {run, checkpoints: [CheckpointView]}.
+    """
+    run = connect().run(ref)
+    found = [one for one in run.checkpoints() if every or is_there(one)]
+    if as_json:
+        print_json({"run": run.id, "checkpoints": found})
+        return
+    if not found:
+        notes().print(f"{run.name} ({run.id}) has no checkpoint.", markup=False)
+        return
+    rows = table(
+        *("step", "attempt", "size", "val/loss", "saved", "", "copy", "kept as"),
+        right=("step", "attempt", "size", "val/loss"),
+    )
+    for one in found:
+        marks = [word for word, so in (("latest", one.latest), ("best", one.best)) if so]
+        rows.add_row(
+            formats.count(one.step),
+            str(one.attempt),
+            formats.size(one.size_bytes),
+            formats.loss(one.val_loss),
+            formats.ago(one.created_at),
+            ", ".join(marks) if is_there(one) else "gone",
+            escaped(_copy(one)),
+            escaped(", ".join(one.kept)),
+        )
+    console().print(rows)
+    for one in found:
+        if one.copy_error:
+            notes().print(f"step {one.step:,}: {one.copy_error}", markup=False)
+
+
+@checkpoints.command("save")
+def save(ref: Ref, as_json: JsonOption = False) -> None:
+    """Save a checkpoint of a running run after its current step. JSON: {run: RunDetail}."""
+    run = connect().run(ref).checkpoint()
+    if as_json:
+        print_json({"run": run.detail})
+        return
+    console().print(f"{run.name} ({run.id}) will save after its current step.", markup=False)
+    notes().print(f"  List it: lehr checkpoints ls {run.id}", markup=False)
+
+
+@checkpoints.command("verify")
+def verify(
+    ref: Ref, step: StepOption = None, attempt: AttemptOption = None, as_json: JsonOption = False
+) -> None:
+    """Read checkpoints and check their digests.
+
+    Reads them completely, in every location.
+
+    Without --step, reads all checkpoints of the run. Exit code 1 if one is damaged or incomplete.
+
+    JSON: {run, ok, checkpoints: [CheckpointVerdict]}.
+    """
+    run = connect().run(ref)
+    selected: list[tuple[int, int | None]] = [(step, attempt)] if step is not None else []
+    if step is None:
+        selected += [(one.step, one.attempt) for one in run.checkpoints() if is_there(one)]
+    if not selected:
+        raise NotFound(f"{run.name} ({run.id}) has no checkpoint.")
+    verdicts = []
+    for at, number in selected:
+        with notes().status(f"Reading step {at:,}"):
+            verdict = run.verify_checkpoint(at, attempt=number)
+        verdicts.append(verdict)
+        if as_json:
+            continue
+        for place in verdict.places:
+            mark = "whole" if place.ok else "[red]damaged[/]"
+            console().print(
+                f"step {at:,}  {mark}  {escaped(place.place)}\n  {escaped(place.message)}"
+            )
+        if not verdict.places:
+            console().print(f"step {at:,}  [red]in no location that the server can reach[/]")
+    ok = all(verdict.ok for verdict in verdicts)
+    if as_json:
+        print_json({"run": run.id, "ok": ok, "checkpoints": verdicts})
+    if not ok:
+        raise typer.Exit(1)
+
+
+@checkpoints.command("download")
+def download(
+    ref: Ref,
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder to create. It must not exist yet.")
+    ],
+    step: StepOption = None,
+    attempt: AttemptOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Download a checkpoint into a folder and check every digest. Continues an interrupted
+    download.
+
+    Without --step, downloads the newest checkpoint.
+
+    JSON: {downloaded: {run, step, path, bytes}}.
+    """
+    run = connect().run(ref)
+    at = newest(run).step if step is None else step
+    with _DownloadBar(f"step {at:,}", quiet=as_json) as bar:
+        run.download_checkpoint(at, folder, attempt=attempt, progress=bar)
+    size = bar.done
+    if as_json:
+        downloaded = {"run": run.id, "step": at, "path": str(folder), "bytes": size}
+        print_json({"downloaded": downloaded})
+    else:
+        console().print(
+            f"{escaped(str(folder))}: step {at:,} of {escaped(run.name)}, {formats.size(size)}"
+        )
+
+
+@checkpoints.command("export")
+def export(
+    ref: Ref,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to create.")],
+    step: Annotated[
+        str, typer.Option("--step", metavar="N|best|last", help="Step of the checkpoint.")
+    ] = "last",
+    attempt: AttemptOption = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="Path of the run's tokenizer on this machine. none: leave it out. "
+            "Default: as in the run's config.",
+        ),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an earlier export.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Export a model for `transformers`.
+
+    Writes weights, config, tokenizer and a model card.
+
+    Downloads the weights and converts them on this machine, which needs `lehr[trainer]`. DIR
+    appears once it is complete.
+
+    JSON: {exported: {run, path, bytes}}; ``bytes`` is the size of DIR.
+    """
+    at = parse_step(step)
+    run = connect().run(ref)
+    with _DownloadBar("weights", quiet=as_json) as bar:
+        run.export_model(
+            folder,
+            at,
+            attempt=attempt,
+            tokenizer=tokenizer,
+            overwrite=overwrite,
+            progress=bar,
+        )
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    print_result(
+        {"exported": {"run": run.id, "path": str(folder), "bytes": size}},
+        f"{escaped(str(folder))}: model of {escaped(run.name)}, {formats.size(size)}",
+        as_json=as_json,
+    )
+
+
+def parse_step(text: str) -> int | Literal["best", "last"]:
+    """Parse --step.
+
+    Raises:
+        UserError: it is no step.
+    """
+    if text == "best":
+        return "best"
+    if text == "last":
+        return "last"
+    if not text.isdecimal():
+        raise UserError(f"--step {text!r} is not a step: give a number, best or last.")
+    return int(text)
+
+
+class _DownloadBar:
+    """A progress bar on a terminal; counts bytes anywhere."""
+
+    def __init__(self, title: str, *, quiet: bool) -> None:
+        self.done = 0
+        self._title = title
+        self._bar: Progress | None = None
+        if is_terminal() and not quiet:
+            from rich.progress import DownloadColumn, Progress, TransferSpeedColumn
+
+            columns = (*Progress.get_default_columns(), DownloadColumn(), TransferSpeedColumn())
+            self._bar = Progress(*columns, console=notes(), transient=True)
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.start()
+            self._task = self._bar.add_task(self._title, total=None)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __call__(self, done: int, total: int) -> None:
+        self.done = done
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, total=total)
+
+
+@checkpoints.command("rm")
+def rm(
+    ref: Ref,
+    step: Annotated[int, typer.Option("--step", min=0, help="Step of the checkpoint.")],
+    attempt: AttemptOption = None,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete one checkpoint and its copy. Shows first how much space it frees.
+
+    JSON: {deleted: CheckpointDeletion}.
+    """
+    run = connect().run(ref)
+    if not yes:
+        weighed = run.checkpoint_deletion(step, attempt=attempt)
+        for text in [*weighed.places, *weighed.notes]:
+            say(f"  {text}")
+        frees = formats.size(weighed.bytes)
+        confirm(f"Delete step {step:,} of {run.name} ({run.id}) for good? It frees {frees}.")
+    freed = run.delete_checkpoint(step, attempt=attempt)
+    print_result(
+        {"deleted": freed},
+        f"step {step:,} of {escaped(run.name)}: {formats.size(freed.bytes)} freed",
+        as_json=as_json,
+    )
+
+
+def is_there(one: CheckpointView) -> bool:
+    """Return whether its files or its copy exist."""
+    return one.removed_at is None or one.copy_state == "there"
+
+
+def newest(run: Run) -> CheckpointView:
+    """Return the newest checkpoint.
+
+    Raises:
+        NotFound: there is none.
+    """
+    for one in run.checkpoints():
+        if one.latest:
+            return one
+    raise NotFound(f"{run.name} ({run.id}) has no checkpoint.")
+
+
+def _copy(one: CheckpointView) -> str:
+    if one.copy_url is None or one.copy_state is None:
+        return formats.NOTHING
+    return one.copy_url if one.copy_state == "there" else f"{one.copy_state}: {one.copy_url}"

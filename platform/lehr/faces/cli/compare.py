@@ -1,0 +1,260 @@
+"""``lehr compare``: runs side by side, at equal step, tokens, time or FLOPs."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from lehr.analysis.significance import PLUS_MINUS
+from lehr.base import formats
+from lehr.errors import UserError
+from lehr.faces.cli.connect import connect
+from lehr.faces.cli.output import (
+    JsonOption,
+    console,
+    escaped,
+    fitting,
+    notes,
+    print_json,
+    state_text,
+    table,
+    warn,
+)
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from lehr.faces.client import Client
+    from lehr.schemas.comparisons import ComparisonView, DifferenceView, RunResultView
+
+app = typer.Typer(rich_markup_mode=None)
+_AXES = {
+    "step": lambda x: f"step {x:,.0f}",
+    "tokens": lambda x: f"{formats.millions(round(x))} tokens",
+    "time": lambda x: f"{formats.duration(x)} of training",
+    "flops": lambda x: f"{formats.si(x)} FLOPs",
+}
+_LONGEST = 28
+_DECIMALS = 1e-4
+"""Smaller differences have no digit among four decimals."""
+_NOTES = 8
+
+
+@app.command("compare")
+def compare(
+    refs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="REF REF...",
+            help="Runs by id, unique prefix of an id, or name (if several have it: the one that "
+            "trained; if several did, they are listed). A sweep means all its runs. The first is "
+            "the baseline.",
+        ),
+    ],
+    x: Annotated[
+        Literal["step", "tokens", "time", "flops"],
+        typer.Option("--x", help="Axis on which the runs are compared."),
+    ] = "step",
+    metric: Annotated[
+        str,
+        typer.Option(
+            "--metric",
+            "-m",
+            help="Metric to compare. Default: val/loss; where not all runs have it, one that "
+            "they have.",
+        ),
+    ] = "",
+    by: Annotated[
+        str,
+        typer.Option(
+            "--by",
+            help="Group the runs by a path of the config, a metric, tag or project; several with "
+            "commas. val/loss makes groups of equal size, val/loss<2.5 the runs below and above.",
+        ),
+    ] = "",
+    factors: Annotated[
+        bool, typer.Option("--factors", help="Show only differences that may change the outcome.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare runs: their configs, a metric at equal step (or by --x), batches, speed and memory.
+
+    Warns when runs were evaluated on different held-out sets (a metric under val/ then has no
+    delta), and when they differ in more than one factor. Runs that differ only in their seed are
+    one group; a difference between groups is compared with the noise between seeds.
+
+    JSON: {comparison: ComparisonView}.
+    """
+    client = connect()
+    with notes().status("Reading the runs"):
+        ids = _run_ids(client, refs)
+        if len(ids) < 2:
+            raise UserError(
+                f"a comparison needs at least two runs; got {len(ids)}.",
+                hint="lehr compare BASELINE OTHER...   The last runs: lehr ls",
+            )
+        found = client.compare(*ids, metric=metric, x=x, by=by)
+    if as_json:
+        print_json({"comparison": found})
+        return
+    out = console()
+    if found.held_out_note:
+        warn(found.held_out_note)
+    out.print(_headline(found))
+    spare = ["highest memory", "median MFU", "median tok/s", "id", "state"]
+    out.print(fitting(_standings(found), out, fold="run", spare=spare))
+    out.print(f"  differences are from {escaped(found.results[0].name)}, the baseline", style="dim")
+    if found.groups:
+        out.print()
+        out.print(fitting(_groups(found), out, fold="group"))
+    shown = [one for one in found.differences if one.factor or not (factors or one.path == "name")]
+    out.print()
+    if shown:
+        out.print(_differences(shown, len(found.runs)))
+        out.print("  [dim]* may change the outcome[/]")
+    else:
+        out.print("Their configs are the same.")
+    batches = f"batches: {escaped(found.batches_note)}"
+    out.print(f"\n[dim]{batches}[/]" if found.batches == "unknown" else f"\n{batches}")
+    out.print(_noise(found))
+    for mean in found.means[:_NOTES]:
+        out.print(escaped(mean))
+    for gap in found.gaps[:_NOTES]:
+        out.print(escaped(gap.sentence))
+    if len(found.gaps) > _NOTES:
+        out.print(f"  and {len(found.gaps) - _NOTES} more: add --json", style="dim")
+    if found.means or any(gap.half_width is not None for gap in found.gaps):
+        out.print(PLUS_MINUS, style="dim")
+    others = [note for note in found.notes if note != found.held_out_note]
+    for note in others[:_NOTES]:
+        warn(note)
+    if len(others) > _NOTES:
+        out.print(f"  and {len(others) - _NOTES} more: add --json", style="dim")
+
+
+def _run_ids(client: Client, refs: list[str]) -> list[str]:
+    """Return the ids of the runs to compare; those of a sweep are its trials, best first."""
+    from lehr.faces.client import Sweep
+
+    ids: list[str] = []
+    for ref in refs:
+        found = client.find(ref, "compare")
+        ids += (
+            [trial.run.id for trial in found.results()] if isinstance(found, Sweep) else [found.id]
+        )
+    return list(dict.fromkeys(ids))
+
+
+def _headline(found: ComparisonView) -> str:
+    metric = escaped(found.metric)
+    if found.common_x is None:
+        return f"[bold]{metric}[/]: no value to compare"
+    at = _AXES[found.x_axis](found.common_x)
+    whole = all(one.value is not None for one in found.results)
+    number = len(found.runs)
+    every = "both runs" if number == 2 else f"all {number} runs"
+    runs = every if whole else "every run with a value"
+    return f"[bold]{metric} at {at}[/], the last point that {runs} reached"
+
+
+def _standings(found: ComparisonView) -> Table:
+    has_mfu = any(one.mfu is not None for one in found.results)
+    figures = ["median tok/s", *(["median MFU"] if has_mfu else []), "highest memory"]
+    columns = ["#", "run", "id", "state", escaped(found.metric), "delta", "", *figures]
+    rows = table(*columns, right=("#", escaped(found.metric), "delta", *figures))
+    results = [one.value for one in found.results]
+    values = [value for value in results if value is not None and math.isfinite(value)]
+    choose = {"minimize": min, "maximize": max, None: None}[found.goal]
+    best = choose(values) if choose and values and found.held_out_note is None else None
+    base = found.results[0]
+    remarks = _remarks(found)
+    for number, one in enumerate(found.results, start=1):
+        trials = [
+            str(number),
+            escaped(one.name),
+            one.run_id,
+            state_text(one.state),
+            formats.loss(one.value),
+            "baseline" if one is base else signed(one.delta),
+            _remark(one, remarks),
+            _beside(one.tokens_per_s, base.tokens_per_s, formats.si(one.tokens_per_s), one is base),
+        ]
+        trials += [formats.share(one.mfu)] if has_mfu else []
+        memory = formats.size(one.memory_bytes)
+        trials += [_beside(one.memory_bytes, base.memory_bytes, memory, one is base)]
+        rows.add_row(*trials, style="bold" if best is not None and one.value == best else None)
+    return rows
+
+
+def _groups(found: ComparisonView) -> Table:
+    metric = escaped(found.metric)
+    rows = table("group", "runs", metric, "±", "delta", right=("runs", metric, "±", "delta"))
+    base = found.groups[0]
+    for one in found.groups:
+        delta = None if one.mean is None or base.mean is None else one.mean - base.mean
+        every = one.count == len(one.run_ids)
+        rows.add_row(
+            escaped(one.name),
+            str(one.count) if every else f"{one.count} of {len(one.run_ids)}",
+            formats.loss(one.mean),
+            formats.loss(one.deviation),
+            "first group" if one is base else signed(delta),
+        )
+    return rows
+
+
+def signed(value: float | None) -> str:
+    """Format a difference: +0.0123; one that four decimals would hide as +1.2e-6."""
+    if value is None:
+        return formats.NOTHING
+    hidden = value and math.isfinite(value) and abs(value) < _DECIMALS
+    if not hidden:
+        return f"{value:+.4f}"
+    return f"{'+' if value > 0 else ''}{formats.scientific(value, 2)}"
+
+
+def _remarks(found: ComparisonView) -> dict[str, str]:
+    """Return the remark beside the delta of a run, by id."""
+    remarks = {}
+    for gap in found.gaps:
+        remarks.update(dict.fromkeys(gap.base_ids[1:], "other seed"))
+        if gap.verdict == "within_noise":
+            remarks.update(dict.fromkeys(gap.run_ids, "within noise"))
+    return remarks
+
+
+def _remark(one: RunResultView, remarks: dict[str, str]) -> str:
+    if one.incomparable:
+        return f"[yellow]{escaped(one.incomparable)}[/]"
+    return f"[dim]{remarks.get(one.run_id, '')}[/]"
+
+
+def _beside(value: float | None, base: float | None, text: str, is_base: bool) -> str:
+    """Append the difference from the baseline in percent."""
+    if is_base or not value or not base:
+        return text
+    change = round((value / base - 1) * 100)
+    return f"{text} [dim]{change:+d} %[/]" if change else text
+
+
+def _differences(shown: list[DifferenceView], runs: int) -> Table:
+    rows = table("", "what differs", *(str(number + 1) for number in range(runs)))
+    for one in shown:
+        values = [escaped(text) for text in _texts(one.values, one.path)]
+        rows.add_row("*" if one.factor else "", escaped(one.path), *values)
+    return rows
+
+
+def _texts(values: list[Any], path: str) -> list[str]:
+    return [
+        text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+        for text in formats.learning_rates(["null" if v is None else v for v in values], path)
+    ]
+
+
+def _noise(found: ComparisonView) -> str:
+    if found.noise is None:
+        return f"[dim]noise between seeds: unknown; {found.noise_note}[/]"
+    return f"noise between seeds: {found.noise:.2g} (standard deviation of {escaped(found.metric)})"

@@ -1,0 +1,251 @@
+"""``lehr data``: prepare token shards before a run needs GPUs, and list them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from lehr.base import formats, home
+from lehr.errors import UserError
+from lehr.faces.cli.output import (
+    JsonOption,
+    after_ctrl_c,
+    console,
+    escaped,
+    fitting,
+    notes,
+    print_json,
+    table,
+)
+from lehr.faces.cli.plan import OverridesArgument, SpecFile, read_spec
+from lehr_trainer import extras
+
+if TYPE_CHECKING:
+    from lehr.specs import RunSpec, Spec
+    from lehr_trainer.configs.train import TrainConfig
+
+app = typer.Typer(rich_markup_mode=None)
+data = typer.Typer(
+    help="Prepare token shards of a corpus before training, and list them.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+app.add_typer(data, name="data")
+
+
+@data.callback()
+def about() -> None:
+    """Prepare token shards of a corpus before training, and list them."""
+
+
+@data.command("prepare")
+def prepare(
+    file: SpecFile, overrides: OverridesArgument = None, as_json: JsonOption = False
+) -> None:
+    """Prepare the corpus of a run, sweep or rollout on this machine. Reuses a prepared corpus.
+
+    JSON: {prepared: [summary of each preparation]}.
+    """
+    summaries = [
+        prepare_corpus(config, quiet=as_json) for config in corpora(read_spec(file, overrides))
+    ]
+    if as_json:
+        print_json({"prepared": summaries})
+    else:
+        for text in summaries:
+            console().print(text, markup=False)
+
+
+@data.command("ls")
+def ls(as_json: JsonOption = False) -> None:
+    """List the prepared corpora of this machine, the newest first.
+
+    A folder can be removed while no run uses it: the next run that needs it prepares it again.
+
+    JSON: {folder: PATH, prepared: [{folder, corpus, tokenizer, tokens, size_bytes, written_at,
+    finished}]}.
+    """
+    folder = home.data_dir()
+    found = prepared_corpora(folder)
+    if as_json:
+        print_json({"folder": str(folder), "prepared": [one.json() for one in found]})
+        return
+    if not found:
+        notes().print(f"No corpus is prepared in {folder}.", markup=False)
+        return
+    out = console()
+    rows = table("folder", "corpus", "tokenizer", "tokens", "size", "age", right=("tokens", "size"))
+    for one in found:
+        rows.add_row(
+            one.folder,
+            escaped(one.corpus) if one.finished else "not finished",
+            escaped(one.tokenizer),
+            formats.millions(one.tokens),
+            formats.size(one.size_bytes),
+            formats.ago(one.written_at),
+        )
+    out.print(fitting(rows, out, fold="corpus", spare=["age", "tokenizer"]))
+    notes().print(f"They are in {folder}.", markup=False, style="dim")
+
+
+def corpora(spec: Spec) -> list[TrainConfig]:
+    """One config for each different corpus, tokenizer and held-out set of a spec."""
+    runs = _runs(spec)
+    found: dict[str, TrainConfig] = {}
+    for run in runs:
+        train = run.own
+        key = json.dumps(
+            [train.data.model_dump(mode="json"), train.validation.share, train.model.vocab_size]
+        )
+        found.setdefault(key, train)
+    return list(found.values())
+
+
+def _runs(spec: Spec) -> list[RunSpec]:
+    from lehr.specs import expand, stages
+
+    if spec.kind == "run":
+        return [spec]
+    if spec.kind == "sweep":
+        return [run for _, run in expand(spec)]
+    return [stage.train for stage in stages(spec)]
+
+
+def prepare_corpus(config: TrainConfig, *, quiet: bool = False) -> str:
+    """Run the trainer's preparation with a progress bar. Return its last message.
+
+    Raises:
+        UserError: the corpus or the tokenizer is wrong.
+        ModuleNotFoundError: the trainer is not installed.
+    """
+    extras.need("tokenizers")
+    after_ctrl_c("The corpus is not ready. What is finished is kept: run the same command again.")
+    with tempfile.TemporaryDirectory(prefix="lehr-") as folder:
+        path = Path(folder) / "config.yaml"
+        path.write_text(config.model_dump_json())
+        command = [sys.executable, "-P", "-m", "lehr_trainer.data", "prepare", "--notices"]
+        process = subprocess.Popen(
+            [*command, str(path)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "LEHR_DATA": str(home.data_dir())},
+        )
+        try:
+            assert process.stdout is not None
+            _follow(process.stdout, quiet=quiet)
+            _, errors = process.communicate()
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+    if process.returncode != 0:
+        last = errors.strip().splitlines()[-1] if errors.strip() else f"exit {process.returncode}"
+        raise UserError(last.removeprefix("error: "))
+    return errors.strip()
+
+
+def _follow(lines: Any, *, quiet: bool) -> None:
+    """Show progress: a bar on a terminal, lines of text in a pipe, nothing with --json."""
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+    out = notes()
+    if quiet or not out.is_terminal:
+        before = None
+        for line in lines:
+            notice = json.loads(line)
+            if not quiet and notice["phase"] != before:
+                out.print(f"{notice['phase']}: {notice['message']}", markup=False)
+            before = notice["phase"]
+        return
+    with Progress(
+        TextColumn("{task.fields[phase]}", markup=False),
+        BarColumn(bar_width=24),
+        TaskProgressColumn(),
+        TextColumn("{task.description}", markup=False),
+        console=out,
+        transient=True,
+    ) as progress:
+        task = progress.add_task("", total=None, phase="corpus")
+        for line in lines:
+            notice = json.loads(line)
+            done = notice.get("done")
+            progress.update(
+                task,
+                description=notice["message"],
+                phase=notice["phase"],
+                total=None if done is None else 1.0,
+                completed=done or 0.0,
+            )
+
+
+_MOST_NAMES = 3
+
+
+@dataclass(frozen=True)
+class PreparedCorpus:
+    """A folder of token shards."""
+
+    folder: str
+    corpus: str
+    """Where its text came from; empty if the folder is not finished."""
+    tokenizer: str
+    tokens: int | None
+    """Training tokens; None if the folder is not finished."""
+    size_bytes: int
+    written_at: float
+
+    @property
+    def finished(self) -> bool:
+        return self.tokens is not None
+
+    def json(self) -> dict[str, Any]:
+        return {**asdict(self), "finished": self.finished}
+
+
+def prepared_corpora(folder: Path) -> list[PreparedCorpus]:
+    """List what ``folder`` has, the newest first, without folders of other things."""
+    if not folder.is_dir():
+        return []
+    return sorted(_read(folder), key=lambda one: -one.written_at)
+
+
+def _read(folder: Path) -> Iterator[PreparedCorpus]:
+    for path in folder.iterdir():
+        manifest = path / "manifest.json"
+        try:
+            if path.suffix == ".partial" and path.is_dir():
+                yield PreparedCorpus(path.name, "", "", None, _size(path), path.stat().st_mtime)
+            elif manifest.is_file():
+                found = json.loads(manifest.read_text())
+                yield PreparedCorpus(
+                    path.name,
+                    _described(found["corpus"]),
+                    found["tokenizer"],
+                    sum(shard["tokens"] for shard in found["train"]),
+                    _size(path),
+                    manifest.stat().st_mtime,
+                )
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # It is being removed, or is not Lehr's.
+
+
+def _size(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.iterdir() if file.is_file())
+
+
+def _described(corpus: dict[str, Any]) -> str:
+    """Describe a corpus by its kind and what else identifies it to people."""
+    files = [Path(one).name for one in corpus.get("files", [])]
+    more = f" and {len(files) - _MOST_NAMES} more" if len(files) > _MOST_NAMES else ""
+    names = ", ".join(files[:_MOST_NAMES]) + more
+    return " ".join(filter(None, [str(corpus["kind"]), names or str(corpus.get("dataset", ""))]))

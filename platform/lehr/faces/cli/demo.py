@@ -1,0 +1,170 @@
+"""``lehr demo``: all of Lehr once, on real text, ending with a ranked table."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lehr.errors import LehrError, NotFound, SpecError, UserError
+from lehr.faces.cli.launch import launch, nothing_recorded
+from lehr.faces.cli.output import (
+    JsonOption,
+    console,
+    notes,
+    print_json,
+)
+from lehr.faces.cli.plan import OverridesArgument, read_spec
+
+if TYPE_CHECKING:
+    from lehr.faces.client import Client, Sweep
+    from lehr.schemas.cluster import ClusterView
+    from lehr.specs import SweepSpec
+
+app = typer.Typer(rich_markup_mode=None)
+
+LR_GRID_IN_TREE = "sweeps/lr_grid.yaml"
+_CLUSTER_TIMEOUT_S = 120.0
+
+
+@app.command("demo")
+def demo(
+    overrides: OverridesArgument = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Train again, even if the sweep has already run.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Start the server, prepare a corpus, train eight learning rates, rank them.
+
+    Reuses a running server, a prepared corpus and a finished sweep. Takes the same overrides as
+    `lehr sweep`. A short demo: lehr demo run.train.steps=50. Exit code 1 if a trial failed.
+
+    JSON: {sweep: SweepDetail}.
+    """
+    from lehr.faces.cli.last_start import ServerOptions
+    from lehr.faces.cli.server import bring_up
+    from lehr.faces.cli.watch import watch_until_end
+    from lehr.specs import SweepSpec
+    from lehr.specs.examples import LR_GRID_SMALL
+
+    try:
+        spec = read_spec(str(LR_GRID_SMALL), overrides)
+    except SpecError as error:
+        raise nothing_recorded(error) from None
+    if not isinstance(spec, SweepSpec):
+        raise UserError("kind cannot be overridden: the demo is a sweep.")
+    running, fresh = bring_up(ServerOptions(), as_it_stands=True)
+    _say("server", f"{running.url}{'' if fresh else ' (already running)'}")
+
+    client = running.client()
+    cluster = _wait_for_cluster(client)
+    _say("cluster", _what(cluster))
+
+    _say("corpus", _prepare(spec))
+
+    sweep = None if again else _earlier(client, spec)
+    known = sweep is not None
+    if sweep is None:
+        sweep = launch(client, client.sweep, spec)
+    rates = spec.trial_count
+    ended = " (already run; to train again: lehr demo --again)" if known and sweep.ended else ""
+    _say("sweep", f"{spec.name}: {rates} learning rates, one trial a GPU{ended}")
+    notes().print()
+
+    healthy = watch_until_end(client, sweep, quiet=as_json)
+    if as_json:
+        print_json({"sweep": sweep.detail})
+    else:
+        _next(client, sweep, running.token_hint)
+    if not healthy:
+        raise typer.Exit(1)
+
+
+def _wait_for_cluster(client: Client) -> ClusterView:
+    """Wait until the cluster has a GPU; Ray takes about ten seconds.
+
+    Raises:
+        LehrError: it did not start; with the reason.
+    """
+    deadline = time.monotonic() + _CLUSTER_TIMEOUT_S
+    with notes().status("Starting the cluster"):
+        while True:
+            cluster = client.cluster()
+            if cluster.state == "up" and cluster.gpus_total:
+                return cluster
+            if cluster.state == "up" and cluster.message:
+                raise LehrError(f"the cluster has no GPUs: {cluster.message}.")
+            if time.monotonic() > deadline:
+                raise LehrError(
+                    f"the cluster is {cluster.state} after {_CLUSTER_TIMEOUT_S:.0f} s"
+                    f"{f': {cluster.message}' if cluster.message else ''}.",
+                    hint="Check this machine: lehr doctor        Status: lehr status",
+                )
+            time.sleep(0.3)
+
+
+def _what(cluster: ClusterView) -> str:
+    names = [gpu.name for node in cluster.nodes for gpu in node.gpus]
+    kinds = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+    logical = all(node.logical for node in cluster.nodes)
+    return f"{kinds}{' (training runs on the CPU)' if logical else ''}"
+
+
+def _prepare(spec: SweepSpec) -> str:
+    from lehr.faces.cli.data import corpora, prepare_corpus
+
+    corpus_text = ""
+    for config in corpora(spec):
+        corpus_text = prepare_corpus(config)
+    first = corpus_text.splitlines()[0] if corpus_text else ""
+    own = spec.run.own.data.corpus.kind == "stdlib"
+    return f"Python's standard library: {first}" if own else first
+
+
+def _earlier(client: Client, spec: SweepSpec) -> Sweep | None:
+    """Find an earlier launch of the same sweep of which no trial has failed."""
+    from lehr.specs import SweepSpec
+
+    try:
+        sweep = client.find_sweep(spec.name)
+    except NotFound:
+        return None
+    ended_badly = [c.run for c in sweep.trials if c.run.state in {"failed", "cancelled", "pruned"}]
+    lost = any(run.cause != "nan_loss" for run in ended_badly)
+    if lost or _without_digest(SweepSpec.model_validate(sweep.detail.spec)) != spec:
+        return None
+    return sweep
+
+
+def _without_digest(spec: SweepSpec) -> SweepSpec:
+    """Return the spec as it was before its code was pinned at submission."""
+    code = spec.run.code.model_copy(update={"digest": None})
+    return spec.model_copy(update={"run": spec.run.model_copy(update={"code": code})})
+
+
+def _next(client: Client, sweep: Sweep, token_hint: str) -> None:
+    from lehr.faces.cli.server import one_time_login
+    from lehr.specs.examples import LR_GRID
+
+    best = next((trial.run.name for trial in sweep.trials if trial.best), sweep.name)
+    grid = LR_GRID_IN_TREE if Path(LR_GRID_IN_TREE).exists() else str(LR_GRID)
+    commands = [
+        ("lehr ls", "all runs"),
+        (f"lehr show {best}", "details of the best run"),
+        (f"lehr logs {best}", "its output"),
+        (f"lehr sweep {grid} --dry-run", "the full grid, for 8 x A100"),
+        ("lehr down", "stop the server and all trainings"),
+    ]
+    width = max(len(command) for command, _ in commands)
+    out = console()
+    out.print(f"\n  dashboard  {client.server}   ({token_hint})")
+    out.print(f"  log in     {one_time_login(client)}", soft_wrap=True)
+    for index, (command, what) in enumerate(commands):
+        out.print(f"  {'next' if index == 0 else '':<9}  {command:<{width}}   [dim]{what}[/]")
+
+
+def _say(what: str, text: str) -> None:
+    notes().print(f"  {what:<9}  {text}", markup=False)

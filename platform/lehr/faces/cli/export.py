@@ -1,0 +1,97 @@
+"""``lehr export`` and ``lehr report``: write metrics, or a report, to a file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from lehr.base import formats
+from lehr.errors import NotFound, UserError
+from lehr.faces.cli.connect import Ref, connect
+from lehr.faces.cli.output import JsonOption, console, escaped, escaped_json, notes, print_json
+
+app = typer.Typer(rich_markup_mode=None)
+_SUFFIXES = {".jsonl", ".json", ".ndjson", ".parquet"}
+
+
+@app.command("export")
+def export(
+    ref: Ref,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Output file. Default: standard output.")
+    ] = None,
+    form: Annotated[
+        Literal["jsonl", "parquet"] | None,
+        typer.Option("--format", "-f", help="Format. Default: from the file's suffix, else jsonl."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Export every point of every metric of a run: one row per step, one column per metric.
+
+    JSON: {exported: {run, path, format, bytes}}; needs -o.
+    """
+    if form is None and output is not None and output.suffix not in _SUFFIXES:
+        raise UserError(
+            f"{output} has the suffix {output.suffix or 'none'}; "
+            "metrics are written as .jsonl or .parquet.",
+            hint="For this name, add --format jsonl.   Weights: lehr checkpoints export RUN FOLDER",
+        )
+    chosen = form or ("parquet" if output is not None and output.suffix == ".parquet" else "jsonl")
+    if output is None and (as_json or (chosen == "parquet" and sys.stdout.isatty())):
+        raise UserError(
+            "Parquet on a terminal and --json need an output file.", hint="Add -o FILE."
+        )
+    run = connect().run(ref)
+    if not run.metrics():
+        raise NotFound(
+            f"run {run.name} ({run.id}) has no metrics, so there is nothing to export.",
+            hint=f"Its state: lehr show {run.id}",
+        )
+    with notes().status(f"Reading {escaped(run.name)}"):
+        data = run.export(chosen)
+    if output is None:
+        if chosen == "jsonl":
+            data = escaped_json(data.decode()).encode()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return
+    try:
+        output.write_bytes(data)
+    except OSError as error:
+        raise UserError(f"{output} cannot be written: {error.strerror}.") from error
+    if as_json:
+        exported = {"run": run.id, "path": str(output), "format": chosen, "bytes": len(data)}
+        print_json({"exported": exported})
+    else:
+        console().print(f"{escaped(str(output))}: {formats.size(len(data))} of {escaped(run.name)}")
+
+
+@app.command("report")
+def report(
+    ref: Ref,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Output file. Default: NAME-report.html."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a report of a run, sweep or rollout: one HTML file to send to somebody or to print.
+
+    The file contains verdicts with their intervals, figures, config, code, alerts and cost. It
+    needs no network. Values of `env` are hidden.
+
+    JSON: {report: {id, name, path, bytes}}.
+    """
+    found = connect().find_any(ref)
+    target = output if output is not None else Path(f"{found.name}-report.html")
+    with notes().status(f"Reading {escaped(found.name)}"):
+        found.report(target)
+    size = target.stat().st_size
+    if as_json:
+        made = {"id": found.id, "name": found.name, "path": str(target), "bytes": size}
+        print_json({"report": made})
+    else:
+        console().print(f"{escaped(str(target))}: {formats.size(size)}, {escaped(found.name)}")

@@ -1,0 +1,311 @@
+"""Sweeps and rollouts as tables: trials by rank, stages and gates with their evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from lehr.base import formats
+from lehr.faces.cli.output import escaped, state_text, table, unicode_safe
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
+    from lehr.schemas.rollouts import GateView, RolloutDetail, RolloutView, StageView
+    from lehr.schemas.runs import RunView
+    from lehr.schemas.sweeps import SweepDetail, TrialView
+
+DONE = frozenset({"completed", "failed", "cancelled", "pruned"})
+_WAITING = frozenset({"queued", "paused"})
+_BAR = 8
+_BEST = "best of all"
+"""The column that marks the best; it has no heading."""
+_WIDE, _WIDEST = 100, 120
+"""Terminal width from which the display shows losses, bars and longer curves."""
+_LEAST_STATE = 12
+SPARE = ("trend", "MFU", "tok/s", "GPU")
+"""Columns of ``trials_table`` that narrow terminals leave out, the first one first."""
+
+
+def trials_table(sweep: SweepDetail) -> Table:
+    """Return a table with one row per trial, by rank: values, metric, curve, speed and state."""
+    trials = sorted(sweep.seeded, key=_rank)
+    columns = {
+        "#": [str(trial.rank or formats.NOTHING) for trial in trials],
+        "run": [escaped(trial.run.name) for trial in trials],
+        **_values(sweep, trials),
+        "trend": [_trend(trial, 8) for trial in trials],
+        **_speed(trials, mfu=True),
+        "GPU": _places(trials),
+    }
+    return _table(trials, columns, [_state(trial) for trial in trials])
+
+
+def live_table(sweep: SweepDetail, *, width: int) -> Table:
+    """Return the same in ``width`` characters: one line per trial, with its progress."""
+    trials = sweep.trials
+    wide, widest = width >= _WIDE, width >= _WIDEST
+    columns = {
+        "#": [str(trial.number) for trial in trials],
+        **_values(sweep, trials),
+        **(
+            {"loss": [formats.loss(_latest(trial, "train/loss")) for trial in trials]}
+            if wide
+            else {}
+        ),
+        "trend": [_trend(trial, 16 if widest else 8) for trial in trials],
+        **_speed(trials, mfu=wide),
+        "GPU": _places(trials),
+        "done": [_done(trial.run, bar=wide) for trial in trials],
+    }
+    used = sum(
+        max(_length(text) for text in [_head(name), *texts]) + 2 for name, texts in columns.items()
+    )
+    states = [_cut(_state(trial), max(width - used, _LEAST_STATE)) for trial in trials]
+    return _table(trials, columns, states)
+
+
+def _table(
+    trials: Sequence[TrialView],
+    columns: dict[str, list[str]],
+    states: Sequence[str | Text],
+) -> Table:
+    left = {"run", _BEST, "trend", "GPU"}
+    rows = table()
+    for name in columns:
+        justify: Literal["left", "right"] = "left" if name in left else "right"
+        rows.add_column(_head(name), justify=justify, no_wrap=True)
+    # On a narrow terminal the texts are shortened, not the figures.
+    rows.add_column("state", overflow="fold")
+    for index, trial in enumerate(trials):
+        row = [texts[index] for texts in columns.values()]
+        rows.add_row(*row, states[index], style="bold" if trial.best else None)
+    return rows
+
+
+def _head(name: str) -> str:
+    return "" if name == _BEST else escaped(name)
+
+
+def _values(sweep: SweepDetail, trials: Sequence[TrialView]) -> dict[str, list[str]]:
+    """Return the swept values, the metric and the mark of the best."""
+    columns = {}
+    for name, path in zip(formats.short_paths(sweep.parameters), sweep.parameters, strict=True):
+        values = [trial.parameters.get(path, formats.NOTHING) for trial in trials]
+        columns[name] = [escaped(text) for text in formats.learning_rates(values, path)]
+    columns[sweep.metric] = [formats.loss(trial.value) for trial in trials]
+    columns[_BEST] = ["best" if trial.best else "" for trial in trials]
+    return columns
+
+
+def _speed(trials: Sequence[TrialView], *, mfu: bool) -> dict[str, list[str]]:
+    columns = {"tok/s": [formats.si(_latest(trial, "tokens_per_s")) for trial in trials]}
+    if mfu and any("mfu" in trial.run.latest for trial in trials):
+        columns["MFU"] = [formats.share(_latest(trial, "mfu")) for trial in trials]
+    return columns
+
+
+def _places(trials: Sequence[TrialView]) -> list[str]:
+    several_nodes = len({gpu.node for trial in trials for gpu in trial.run.placement}) > 1
+    return [_place(trial, several_nodes) for trial in trials]
+
+
+def _latest(trial: TrialView, name: str) -> float | None:
+    found = trial.run.latest.get(name)
+    return None if found is None else found.value
+
+
+def _trend(trial: TrialView, width: int) -> str:
+    return formats.sparkline(trial.run.trend, width, unicode=unicode_safe())
+
+
+def _length(markup: str) -> int:
+    from rich.text import Text
+
+    return Text.from_markup(markup).cell_len
+
+
+def _cut(markup: str, width: int) -> Text:
+    from rich.text import Text
+
+    text = Text.from_markup(markup)
+    text.truncate(width, overflow="ellipsis")
+    return text
+
+
+def headline(sweep: SweepDetail) -> str:
+    """Return one line: ``lr-grid   running 7 · done 1 · waiting 0   step 412/1,000   ETA 21 m``."""
+    counts = sweep.counts
+    running = sum(n for state, n in counts.items() if state not in DONE | _WAITING)
+    parts = [f"running {running}"] if running else []
+    parts += [f"done {counts.get('completed', 0)}"]
+    parts += [f"waiting {n}" for n in [sum(counts.get(s, 0) for s in _WAITING)] if n]
+    parts += [f"{s} {counts[s]}" for s in ("failed", "cancelled", "pruned") if counts.get(s)]
+    text = f"[bold]{sweep.name}[/]   {' · '.join(parts)}"
+    totals = {trial.run.total_steps for trial in sweep.trials}
+    if len(totals) == 1 and sweep.state != "finished":
+        there, total = max(sum(counts.values()), 1), totals.pop()
+        of = f"/{total:,}" if total else ""
+        text += f"   step {sweep.steps_made // there:,}{of}"
+    eta = sweep_eta(sweep)
+    if eta is not None:
+        text += f"   ETA {formats.duration(eta)}"
+    return text
+
+
+def sweep_eta(sweep: SweepDetail) -> float | None:
+    """Return seconds to the end of the last run; None if it cannot be estimated.
+
+    Assumes that waiting runs take as long as the running ones, on as many places.
+    """
+    if sweep.state == "finished":
+        return None
+    active = [trial.run for trial in sweep.trials if trial.run.state in {"running", "starting"}]
+    known = [run for run in active if run.eta_s is not None and run.started_at is not None]
+    if not known:
+        return None
+    longest = max(run.eta_s or 0.0 for run in known)
+    waiting = sweep.counts.get("queued", 0)
+    if not waiting:
+        return longest
+    whole = [_whole_s(run) for run in known]
+    waves = -(-waiting // len(active))
+    return longest + waves * sum(whole) / len(whole)
+
+
+def _whole_s(run: RunView) -> float:
+    """Return seconds from its first step to its last: estimated, or measured once it has ended."""
+    if not run.total_steps:
+        return 0.0
+    share = (run.step or 0) / run.total_steps
+    if share < 1:
+        return (run.eta_s or 0.0) / (1 - share)
+    step = run.latest.get("step_time_s")
+    return 0.0 if step is None else step.value * run.total_steps
+
+
+def _rank(trial: TrialView) -> tuple[bool, int, int]:
+    return (trial.rank is None, trial.rank or 0, trial.number)
+
+
+def _done(run: RunView, *, bar: bool) -> str:
+    if not run.total_steps:
+        return formats.NOTHING if run.step is None else f"step {run.step:,}"
+    share = min((run.step or 0) / run.total_steps, 1.0)
+    text = f"{share * 100:.0f} %"
+    if not bar:
+        return text
+    full = round(share * _BAR)
+    whole, empty = ("━", "─") if unicode_safe() else ("#", "-")
+    return f"[green]{whole * full}[/][dim]{empty * (_BAR - full)}[/] {text:>5}"
+
+
+def _place(trial: TrialView, several_nodes: bool) -> str:
+    places = trial.run.placement
+    if not places or trial.run.state in DONE | _WAITING:
+        return ""
+    if several_nodes:
+        return ",".join(f"{gpu.node}:{gpu.gpu}" for gpu in places)
+    return ",".join(str(gpu.gpu) for gpu in places)
+
+
+def _state(trial: TrialView) -> str:
+    run = trial.run
+    if run.state == "queued":
+        return state_text("queued", run.pending_reason)
+    if run.state in {"starting", "running"} and not run.step:
+        return state_text(run.state, run.reason)
+    if run.state in {"running", "stopping"}:
+        liveness = f", {run.liveness}" if run.liveness != "ok" else ""
+        return f"{state_text(run.state)} {formats.count(run.step)}{liveness}"
+    if run.state == "completed":
+        return state_text("completed")
+    return state_text(run.state, run.reason)
+
+
+_STYLES = {
+    "passed": "green",
+    "failed": "red",
+    "running": "bold",
+    "cancelled": "yellow",
+    "waiting": "dim",
+    "skipped": "dim",
+    "off": "dim",
+    "not_judged": "yellow",
+}
+
+
+def styled(state: str) -> str:
+    """Return the state of a stage or gate in its colour, as markup."""
+    text = state.replace("_", " ")
+    style = _STYLES.get(state)
+    return f"[{style}]{text}[/]" if style else text
+
+
+def rollout_headline(rollout: RolloutView) -> str:
+    """Return one line: ``llama-1b   running at one_gpu   cpu passed > one_gpu running > ...``."""
+    arrow = " → " if unicode_safe() else " > "
+    line = arrow.join(f"{name} {styled(state)}" for name, state in rollout.progress.items())
+    at = f" at {rollout.stage}" if rollout.stage and rollout.state != "passed" else ""
+    return f"[bold]{escaped(rollout.name)}[/]   {styled(rollout.state)}{at}   {line}"
+
+
+def gates_table(rollout: RolloutDetail, *, begun_only: bool = False) -> Table:
+    """Return a table with one row per gate; ``begun_only`` omits stages that have not started."""
+    rows = table("stage", "gate", "verdict")
+    rows.add_column("seen", overflow="fold")
+    rows.add_column("expected", overflow="fold")
+    for stage in rollout.stages:
+        if begun_only and stage.state in {"waiting", "skipped"}:
+            continue
+        for index, gate in enumerate(stage.gates):
+            rows.add_row(
+                escaped(stage.title) if index == 0 else "",
+                escaped(gate.title),
+                styled(gate.state),
+                escaped(gate.seen or formats.NOTHING),
+                escaped(gate.expected),
+                style="bold" if gate.state == "failed" else None,
+            )
+    return rows
+
+
+def stages_table(rollout: RolloutDetail) -> Table:
+    """Return a table with one row per stage: what it is, its progress, its duration."""
+    rows = table("#", "stage", "state", "GPUs", "steps", "gates", "GPU time", right=("#", "GPUs"))
+    rows.add_column("runs", overflow="fold")
+    for stage in rollout.stages:
+        rows.add_row(
+            str(stage.number),
+            escaped(stage.title),
+            styled(stage.state),
+            str(stage.gpus),
+            _steps(stage),
+            _judged(stage.gates),
+            formats.duration(stage.gpu_seconds) if stage.gpu_seconds is not None else "",
+            escaped(", ".join(one.run.name for one in stage.runs)),
+        )
+    return rows
+
+
+def why(rollout: RolloutDetail) -> str | None:
+    """Return why the rollout stopped, or what it does now."""
+    if rollout.reason is not None:
+        return rollout.reason
+    return next((s.reason for s in rollout.stages if s.state == "running" and s.reason), None)
+
+
+def _steps(stage: StageView) -> str:
+    main = next((one.run for one in stage.runs if one.role == "train"), None)
+    return f"{formats.count(main.step if main else 0)}/{formats.count(stage.steps)}"
+
+
+def _judged(gates: list[GateView]) -> str:
+    enabled = [gate for gate in gates if gate.state != "off"]
+    passed = sum(gate.state == "passed" for gate in enabled)
+    parts = [f"{passed} of {len(enabled)} passed"]
+    for state in ("failed", "not_judged"):
+        number = sum(gate.state == state for gate in enabled)
+        parts += [f"{number} {state.replace('_', ' ')}"] if number else []
+    return ", ".join(parts)

@@ -1,0 +1,209 @@
+"""``lehr ls``: list runs, sweeps and rollouts, newest first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lehr.base import formats
+from lehr.faces.cli.connect import connect
+from lehr.faces.cli.group_table import styled
+from lehr.faces.cli.output import (
+    JsonOption,
+    console,
+    escaped,
+    notes,
+    print_fitting,
+    print_json,
+    state_text,
+    table,
+    unicode_safe,
+)
+
+if TYPE_CHECKING:
+    from lehr.faces.client import Run, Sweep
+    from lehr.schemas.rollouts import RolloutView
+    from lehr.schemas.runs import RunView
+    from lehr.schemas.sweeps import SweepView
+
+app = typer.Typer(rich_markup_mode=None)
+_TRAINS = frozenset({"running", "starting"})
+
+
+@app.command("ls")
+def ls(
+    search: Annotated[
+        str | None, typer.Argument(help="Show only names that contain this text.")
+    ] = None,
+    project: Annotated[
+        str | None, typer.Option("--project", "-p", help="Only runs in this project.")
+    ] = None,
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--state", "-s", help="Only runs in this state, e.g. running. May be repeated."
+        ),
+    ] = None,
+    tag: Annotated[str | None, typer.Option("--tag", "-t", help="Only runs with this tag.")] = None,
+    note: Annotated[
+        str | None, typer.Option("--note", help="Only entries whose note contains this text.")
+    ] = None,
+    sweep: Annotated[str | None, typer.Option("--sweep", help="Only runs of this sweep.")] = None,
+    sweeps: Annotated[bool, typer.Option("--sweeps", help="List sweeps instead of runs.")] = False,
+    rollouts: Annotated[
+        bool, typer.Option("--rollouts", help="List rollouts instead of runs.")
+    ] = False,
+    archived: Annotated[bool, typer.Option("--archived", help="List archived runs.")] = False,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, help="Maximum number of rows.")
+    ] = 30,
+    as_json: JsonOption = False,
+) -> None:
+    """List runs, newest first.
+
+    JSON: {runs: [RunView]}, with --sweeps {sweeps: [SweepView]}, with --rollouts {rollouts:
+    [RolloutView]}.
+    """
+    client = connect()
+    if rollouts:
+        views = [one.view for one in client.rollouts(project=project, note=note, limit=limit)]
+        views = [view for view in views if search is None or search in view.name]
+        if as_json:
+            print_json({"rollouts": views})
+        elif views:
+            _print_rollouts(views)
+        elif search or project or note:
+            notes().print("No rollout matches. All rollouts: lehr ls --rollouts")
+        else:
+            notes().print("No rollouts. Create one: lehr rollout sweeps/rollout_small.yaml")
+        return
+    if sweeps:
+        found = [sweep_.view for sweep_ in client.sweeps(project=project, note=note, limit=limit)]
+        if search:
+            found = [view for view in found if search in view.name]
+        if as_json:
+            print_json({"sweeps": found})
+        elif found:
+            _print_sweeps(found)
+        elif search or project or note:
+            notes().print("No sweep matches. All sweeps: lehr ls --sweeps")
+        else:
+            notes().print("No sweeps. The first one: lehr demo, or lehr sweep sweeps/lr_grid.yaml")
+        return
+    of_sweep = client.find_sweep(sweep) if sweep is not None else None
+
+    def matching(*, archived: bool, limit: int) -> list[Run]:
+        return client.runs(
+            project=project,
+            states=state,
+            tag=tag,
+            sweep=None if of_sweep is None else of_sweep.id,
+            search=search,
+            note=note,
+            archived=archived,
+            limit=limit,
+        )
+
+    runs = [run.view for run in matching(archived=archived, limit=limit + 1)]
+    if as_json:
+        print_json({"runs": runs[:limit]})
+        return
+    if not runs:
+        filtered = bool(project or state or tag or sweep or search or note)
+        others = bool(matching(archived=not archived, limit=1))
+        notes().print(_why_none(filtered=filtered, archived=archived, others=others))
+        return
+    _print_runs(runs[:limit], of_sweep)
+    if len(runs) > limit:
+        notes().print(f"[dim]More exist. Show them: lehr ls -n {limit * 4}[/]")
+
+
+def _why_none(*, filtered: bool, archived: bool, others: bool) -> str:
+    """Explain an empty list. ``others``: the list is not empty without (or with) --archived."""
+    if others and archived:
+        return "None of these runs is archived. Leave out --archived to list them."
+    if others:
+        return "All of these runs are archived. Show them: add --archived"
+    if filtered:
+        return "No run matches. All runs: lehr ls"
+    return "No runs. Create some: lehr demo, or lehr spec new"
+
+
+def _print_runs(runs: list[RunView], sweep: Sweep | None) -> None:
+    """Print a table of runs; of one sweep, also the values that it tries."""
+    swept = sweep.view.parameters if sweep is not None else []
+    points = {trial.run.id: trial.parameters for trial in sweep.trials} if sweep is not None else {}
+    has_mfu = any("mfu" in run.latest for run in runs)
+    several = len({run.project for run in runs}) > 1
+    columns = ["id", "name", *(["project"] if several else []), *formats.short_paths(swept)]
+    columns += ["state", "step", "loss", "trend", "val", "tok/s"]
+    columns += ["MFU"] if has_mfu else []
+    trains = any(run.state in _TRAINS for run in runs)
+    failed = any(run.state == "failed" for run in runs)
+    columns += [*(["ETA"] if trains else []), "age", *(["reason"] if failed else [])]
+    right = ("step", "loss", "val", "tok/s", "MFU", "ETA", "age")
+    rows = table(*columns, right=right)
+    for run in runs:
+        latest = {name: value.value for name, value in run.latest.items()}
+        trials = [
+            run.id,
+            run.name,
+            *([run.project] if several else []),
+            *(escaped(formats.parameter(points.get(run.id, {}).get(path), path)) for path in swept),
+            state_text(run.state),
+            _steps(run),
+            formats.loss(latest.get("train/loss")),
+            formats.sparkline(run.trend, unicode=unicode_safe()),
+            formats.loss(latest.get("val/loss")),
+            formats.si(latest.get("tokens_per_s")),
+        ]
+        trials += [formats.share(latest.get("mfu"))] if has_mfu else []
+        eta = formats.duration(run.eta_s) if run.state in _TRAINS else ""
+        trials += [*([eta] if trains else []), formats.ago(run.created_at).removesuffix(" ago")]
+        why = run.reason if run.state == "failed" and run.reason else ""
+        trials += [escaped(why)] if failed else []
+        rows.add_row(*trials)
+    fold = "reason" if failed else "name"
+    print_fitting(rows, fold=fold, spare=["trend", "MFU", "tok/s", "project", "age", "ETA"])
+
+
+def _steps(run: RunView) -> str:
+    step = formats.count(run.step)
+    return f"{step}/{run.total_steps:,}" if run.total_steps else step
+
+
+def _print_sweeps(sweeps: list[SweepView]) -> None:
+    rows = table("id", "name", "state", "runs", "over", "best", "at", "age", right=("age",))
+    for sweep in sweeps:
+        best = sweep.best_parameters or {}
+        runs = ", ".join(f"{number} {state}" for state, number in sweep.counts.items() if number)
+        rows.add_row(
+            sweep.id,
+            sweep.name,
+            sweep.state,
+            runs,
+            ", ".join(formats.short_paths(sweep.parameters)),
+            formats.loss(sweep.best_value),
+            "different held-out sets"
+            if sweep.held_out == "different"
+            else escaped(", ".join(formats.parameter(v, path) for path, v in best.items()))
+            or formats.NOTHING,
+            formats.ago(sweep.created_at).removesuffix(" ago"),
+        )
+    print_fitting(rows, fold="name", spare=["age", "over", "state"])
+
+
+def _print_rollouts(rollouts: list[RolloutView]) -> None:
+    rows = table("id", "name", "state", "stage", "age", right=("age",))
+    rows.add_column("why", overflow="fold")
+    for one in rollouts:
+        rows.add_row(
+            one.id,
+            one.name,
+            styled(one.state),
+            one.stage or "",
+            formats.ago(one.created_at).removesuffix(" ago"),
+            escaped(one.reason or ""),
+        )
+    console().print(rows)

@@ -1,0 +1,275 @@
+"""``lehr plan``: estimate what a run, a sweep or a rollout needs. Works without a server."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lehr.base import formats
+from lehr.errors import UserError
+from lehr.faces.cli.connect import connect
+from lehr.faces.cli.output import JsonOption, console, print_json, warn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from lehr.specs import RunSpec, Spec
+    from lehr_trainer.configs.train import TrainConfig
+
+    Check = Callable[[Spec], list[str]]
+    """Has the server check a spec; returns its warnings."""
+
+app = typer.Typer(rich_markup_mode=None)
+
+SpecFile = Annotated[
+    str, typer.Argument(metavar="FILE", help="YAML or JSON file, or - for standard input.")
+]
+OverridesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[PATH=VALUE]...", help="Change a field of the spec, e.g. train.optimizer.lr=1e-3"
+    ),
+]
+Price = Annotated[
+    float | None,
+    typer.Option(
+        "--price", min=0, max=1_000_000, help="Dollars per GPU-hour, to compute the cost."
+    ),
+]
+
+
+@app.command("plan")
+def plan(
+    file: SpecFile,
+    overrides: OverridesArgument = None,
+    price: Price = None,
+    trace: Annotated[
+        bool,
+        typer.Option(
+            "--trace",
+            help="Also trace the memory of one training step. Takes some seconds, needs no GPU.",
+        ),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Estimate memory, time and cost of a run, sweep or rollout, without launching it.
+
+    A run without a gpu_type is planned for the GPUs of the cluster, if these are all of one kind.
+
+    Exit code 3 if the plan cannot work, e.g. a run does not fit in a GPU.
+
+    JSON: {kind: "run", name, plan} or {kind: "sweep", name, method, parameters, metric, goal,
+    places, later, seconds, gpu_hours, dollars, trials: [{number, parameters, and a plan's keys}]}
+    or {kind: "rollout", name, left_out, stages: [{number, name, title, judged_at_step, changes,
+    runs: [{role, name, steps}], gates: [{name, enabled, expected, at_least, at_most, unit}], and a
+    plan's keys}]}. A plan: {model, parameter_count, embedding_parameters, tokens_per_step, steps,
+    tokens, corpus_tokens, tokens_per_parameter,
+    usual_batches: [{tokens, source, reference, domain}], flops, gpus,
+    nodes, gpu_type, micro_batch, accumulation, largest_micro_batch, memory_bytes, gpu_memory_bytes,
+    memory_stages: [{shape, overhead_bytes, phases}],
+    checkpoint_copy_bytes, checkpoints: {size_bytes, saves, kept, keeps_best}, replaced_parts,
+    not_counted, fits, fits_in, free_nodes, seconds, gpu_hours, dollars, basis}; an unknown value is
+    null. ``free_nodes`` names the nodes on which it could start now. ``corpus_tokens`` has the
+    tokens of each corpus of a mix.
+    ``usual_batches`` are published recommendations for such a run. ``replaced_parts`` states what
+    is known of the parts that the project replaces; ``fits`` is then null.
+    ``not_counted`` states what ``memory_bytes`` does not count of this run, e.g. CUDA graphs.
+    ``largest_micro_batch`` is the largest micro-batch that fits in memory and divides a rank's
+    share of the batch.
+    ``checkpoint_copy_bytes`` is the host memory that a background save needs on rank 0;
+    it is 0 if saves block training. ``checkpoints`` are the regular ones on disk; one more is there
+    while it replaces another. ``phases`` has, for each phase of a step, the bytes of
+    parameters, gradients, optimizer, activations, temporaries and their total. With --trace a run
+    has trace: {device, ranks, notes, checkpoint_copy_bytes, stages: [{shape, traced, planned,
+    difference_percent}]}, with phases in traced and planned; ``difference_percent`` compares
+    the largest totals of both.
+    """
+    spec = read_spec(file, overrides)
+    if trace and spec.kind != "run":
+        raise UserError(
+            f"--trace takes a run, and {file} is a {spec.kind}.",
+            hint="Plan one of its runs as a file of its own, or leave out --trace.",
+        )
+    show_plan(spec, price=price, as_json=as_json, trace=trace, each_trial=True)
+
+
+def read_spec(file: str, overrides: list[str] | None) -> Spec:
+    """Read the spec from a file, or from standard input when the file is ``-``."""
+    import sys
+
+    from lehr.specs import load_spec
+
+    if file == "-":
+        return load_spec(f"{sys.stdin.read()}\n", overrides or [])
+    # Always a path, never YAML text.
+    from pathlib import Path
+
+    return load_spec(Path(file), overrides or [])
+
+
+def show_plan(
+    spec: Spec,
+    *,
+    price: float | None = None,
+    as_json: bool = False,
+    trace: bool = False,
+    each_trial: bool = False,
+    check: Check | None = None,
+) -> None:
+    """Print the plan of a run, sweep or rollout, then fail if it cannot work.
+
+    Args:
+        spec: what is planned.
+        price: dollars per GPU-hour.
+        as_json: print the documented JSON.
+        trace: also trace the memory of a step, of a run.
+        each_trial: also print the table of a sweep's trials.
+        check: called before anything is printed; its warnings follow the plan.
+
+    Raises:
+        PlanRefused: a run does not fit in the requested GPU.
+    """
+    from lehr.analysis.plan import RunPlan, SweepPlan
+    from lehr.analysis.plan_json import spec_json
+    from lehr.faces.cli.built_model import built_model
+    from lehr.faces.cli.plan_text import plan_text, trials_table
+    from lehr.faces.cli.plan_trace import show_trace, traced
+    from lehr.faces.client.plan_server import PlanServer
+
+    if _of_program(spec, as_json=as_json, trace=trace, check=check):
+        return
+    server = PlanServer(connect)
+    plan, refused = server.plan(spec, price=price, built=built_model)
+    warnings = check(spec) if check is not None and refused is None else []
+    found = traced(spec) if trace and spec.kind == "run" else None
+    if as_json:
+        answer = spec_json(spec, plan, server.cluster)
+        print_json(answer if found is None else {**answer, "trace": found})
+    else:
+        console().print(plan_text(spec, plan, server.cluster))
+        print_data(_runs(spec))
+        print_warnings(warnings)
+        if found is not None and isinstance(plan, RunPlan):
+            show_trace(found, plan)
+        if isinstance(plan, SweepPlan) and each_trial:
+            console().print()
+            console().print(trials_table(plan))
+    if refused is not None:
+        raise refused
+
+
+def _runs(spec: Spec) -> list[RunSpec]:
+    from lehr.specs import expand, stages
+
+    if spec.kind == "run":
+        return [spec]
+    if spec.kind == "sweep":
+        return [run for _, run in expand(spec)]
+    return [stage.train for stage in stages(spec)]
+
+
+def _of_program(spec: Spec, *, as_json: bool, trace: bool, check: Check | None) -> bool:
+    """Print that a program of the user's own has no plan; return False for Lehr's trainer."""
+    from lehr.specs import expand
+
+    run = None if spec.kind == "rollout" else spec if spec.kind == "run" else spec.run
+    if run is None or run.trainer is None:
+        return False
+    if trace:
+        run.own  # noqa: B018 - raises, with the reason
+    warnings = check(spec) if check is not None else []
+    gpus = run.resources.gpus
+    where = formats.counted(gpus, "GPU") if gpus else "the CPU"
+    steps = "steps not known," if run.steps is None else f"{run.steps:,} steps"
+    text = (
+        f"{run.trainer.entry}, {steps} on {where}. The model of a program of your "
+        "own is not known, so neither memory nor time is planned."
+    )
+    answer: dict[str, Any] = {"kind": spec.kind, "name": spec.name}
+    if spec.kind == "sweep":
+        text = f"{spec.trial_count:,} trials, each: {text}"
+        answer["trials"] = [{"parameters": point, "plan": None} for point, _ in expand(spec)]
+    else:
+        answer["plan"] = None
+    if as_json:
+        print_json(answer)
+    else:
+        console().print(text)
+        print_warnings(warnings)
+    return True
+
+
+def print_warnings(warnings: Iterable[str]) -> None:
+    for warning in warnings:
+        warn(warning)
+
+
+def of_another_kind(file: str, spec: Spec, wanted: str) -> UserError:
+    """Return the error for a file that another command launches."""
+    verb = "submit" if spec.kind == "run" else spec.kind
+    ask = "Submit" if spec.kind == "run" else "Launch"
+    return UserError(
+        f"{file} is a {spec.kind}, not a {wanted}.", hint=f"{ask} it with: lehr {verb} {file}"
+    )
+
+
+def print_data(specs: Iterable[RunSpec]) -> None:
+    """Print each held-out set that is prepared on this machine, many passes over a corpus, and each
+    problem, once.
+
+    A path may exist where the runs train, so nothing is refused.
+    """
+    from lehr_trainer.data.checks import files_read
+    from lehr_trainer.data.first_file import Looks
+    from lehr_trainer.errors import BadData
+
+    runs = [spec for spec in specs if spec.train is not None]
+    trains = {repr((t.data, t.validation, t.total_tokens)): t for t in (r.own for r in runs)}
+    with suppress(BadData):  # It is one of the problems.
+        read = [files_read(train.data.corpus, Looks()) for train in trains.values()]
+        for text in dict.fromkeys(filter(None, read)):
+            console().print(f"  files    {text}", highlight=False, markup=False)
+    known = [_of_prepared(train) for train in trains.values()]
+    for text in dict.fromkeys(scored for scored, _ in known if scored):
+        console().print(f"  scored   {text}", highlight=False)
+    for text in [*dict.fromkeys(passes for _, passes in known if passes), *data_problems(runs)]:
+        warn(text)
+
+
+def _of_prepared(train: TrainConfig) -> tuple[str | None, str | None]:
+    """Return what an evaluation scores, and a warning of many passes, where data are prepared."""
+    from lehr.analysis.batches import passes_note
+    from lehr.base import home
+    from lehr_trainer.errors import TrainerError
+
+    try:
+        from lehr_trainer.data.prepared_sample import prepared_sample, prepared_tokens
+
+        given = train.data, train.validation, home.data_dir()
+        sample, tokens = prepared_sample(*given), prepared_tokens(*given)
+    except (ImportError, OSError, TrainerError):
+        return None, None  # Of a trainer that is not installed here, or data that are elsewhere.
+    scored = None if sample is None else sample.describe(train.validation.tokens)
+    return scored, passes_note(train.total_tokens / tokens if tokens else None)
+
+
+def data_problems(specs: Iterable[RunSpec]) -> list[str]:
+    from lehr_trainer.data.checks import check_data
+    from lehr_trainer.data.corpus_size import check_size
+    from lehr_trainer.data.first_file import Looks
+    from lehr_trainer.errors import BadData, TrainerError
+
+    found: dict[str, None] = {}
+    for spec in specs:
+        if spec.train is None:
+            continue
+        try:
+            check_data(spec.own.data, spec.own.model.vocab_size)
+            check_size(spec.own.data, spec.own.validation, spec.own.batch.sequence_length, Looks())
+        except BadData as error:
+            found[f"train.{error} (looked for on this machine)"] = None
+        except TrainerError as error:
+            found[f"train.{error}"] = None
+    return list(found)

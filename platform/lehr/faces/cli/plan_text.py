@@ -1,0 +1,367 @@
+"""Format a plan as text, with what the server can add to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lehr.analysis.gates import TITLES, expected
+from lehr.analysis.plan import RolloutPlan, RunPlan, SweepPlan
+from lehr.analysis.plan_json import free_nodes, stage_runs
+from lehr.base import formats
+from lehr.faces.cli.output import escaped, table
+from lehr.faces.client.plan_server import places
+from lehr.specs import RolloutSpec
+from lehr.specs.stages import left_out
+from lehr.specs.sweep import STARTUP_TRIALS
+from lehr_trainer.planning.hardware import GPUS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rich.table import Table
+
+    from lehr.schemas.cluster import ClusterView
+    from lehr.specs import Spec
+
+_NAMED = 4
+"""Names of nodes in a line, at most."""
+
+
+def plan_text(
+    spec: Spec, plan: RunPlan | SweepPlan | RolloutPlan, cluster: ClusterView | None
+) -> str:
+    """Return the plan as markup: the same lines for a run, for all trials and for each stage."""
+    if isinstance(plan, SweepPlan):
+        return "\n".join(_sweep_lines(plan, cluster))
+    if isinstance(plan, RolloutPlan):
+        assert isinstance(spec, RolloutSpec)
+        return "\n".join(_rollout_lines(spec, plan, cluster))
+    return "\n".join([f"[bold]{escaped(spec.name)}[/]", *_run_lines(plan, cluster)])
+
+
+def _run_lines(plan: RunPlan, cluster: ClusterView | None) -> list[str]:
+    place = f"{_gpus(plan.gpus, plan, cluster)}{plan.on_nodes}"
+    details = [_micro_batch_line(plan), *_phase_lines(plan)]
+    return [
+        *_need_lines([plan], details=details),
+        _line("place", f"{place}{_now(plan, cluster)}"),
+        _time_line(plan.seconds, plan.gpu_hours, plan.dollars, plan.basis),
+    ]
+
+
+def _need_lines(
+    plans: list[RunPlan], *, each: str = "", share: float = 1.0, details: Sequence[str] = ()
+) -> list[str]:
+    """Return the lines of what runs need but for their GPUs; ``details`` follow the memory."""
+    return [
+        *_model_lines(plans),
+        _tokens_line(plans, each=each),
+        *_batch_lines(plans),
+        *_corpus_lines(plans),
+        *_replaced_lines(plans),
+        _memory_line(plans),
+        *details,
+        *_not_counted_lines(plans),
+        *_host_lines(plans, each=each),
+        *_disk_lines(plans, each=each, share=share),
+    ]
+
+
+def _sweep_lines(plan: SweepPlan, cluster: ClusterView | None) -> list[str]:
+    plans = [trial for _, trial in plan.trials]
+    over = f"{plan.method} over {escaped(', '.join(plan.paths))}"
+    size = formats.counted(len(plans) + plan.later, "trial")
+    if plan.later:
+        size += f" (the first {len(plans)} drawn at random, the others from results)"
+    elif plan.method == "tpe":
+        size += f" (all drawn at random: TPE chooses from point {STARTUP_TRIALS + 1} on)"
+    return [
+        f"[bold]{escaped(plan.name)}[/]  {over}, {size}, {escaped(plan.metric)} {plan.goal}d",
+        *_need_lines(plans, each=" a trial", share=plan.share),
+        _line("place", _places(plan, plans[0], cluster)),
+        _time_line(plan.seconds, plan.gpu_hours, plan.dollars, plans[0].basis),
+    ]
+
+
+def _rollout_lines(
+    spec: RolloutSpec, plan: RolloutPlan, cluster: ClusterView | None
+) -> Iterator[str]:
+    count = formats.counted(len(plan.stages), "stage")
+    yield f"[bold]{escaped(spec.name)}[/]  a rollout in {count}; a failed gate stops it"
+    for stage, need in plan.stages:
+        yield ""
+        yield f"{stage.number}  [bold]{escaped(stage.title)}[/]  [dim]{stage.name}[/]"
+        yield from _run_lines(need, cluster)
+        extra = [run for run in stage_runs(stage) if run["role"] != "train"]
+        if extra:
+            steps = " + ".join(f"{run['steps']:,}" for run in extra)
+            yield _line("", f"and {steps} steps to verify an exact resume")
+        if stage.last:
+            yield _line("", f"judged at step {stage.judge_after:,}, while the run continues")
+        width = max(len(TITLES[name]) for name in stage.gates)
+        for number, (name, gate) in enumerate(stage.gates.items()):
+            text = escaped(expected(name, stage).text) if gate.enabled else "off"
+            label = "" if number else "gates"
+            yield f"  {label:<8} [dim]{TITLES[name]:<{width}}[/]  {text}"
+    for left, why in left_out(spec).items():
+        yield ""
+        yield f"[dim]{left} is left out: {escaped(why)}[/]"
+
+
+def trials_table(plan: SweepPlan) -> Table:
+    """Return a table of the trials and their needs."""
+    names = formats.short_paths(plan.paths)
+    rows = table(
+        "#", *names, "GPUs", "memory", "tokens", "time", right=("#", *names, "memory", "tokens")
+    )
+    columns = [
+        [
+            escaped(text)
+            for text in formats.learning_rates(
+                [point.get(path, formats.NOTHING) for point, _ in plan.trials]
+            )
+        ]
+        for path in plan.paths
+    ]
+    for index, (_, trial) in enumerate(plan.trials):
+        rows.add_row(
+            str(index + 1),
+            *(column[index] for column in columns),
+            f"{trial.gpus} x {escaped(trial.gpu_type or 'any')}",
+            formats.size(trial.memory.peak),
+            formats.millions(trial.tokens),
+            formats.duration(trial.seconds),
+        )
+    return rows
+
+
+# --- details that only a server has; plans work without them ---------------------------
+
+
+def missing_gpus(plan: RunPlan, cluster: ClusterView | None) -> str | None:
+    """Describe what the cluster lacks for one such run."""
+    if cluster is None or places(plan.resources, cluster):
+        return None
+    nodes = [node for node in cluster.nodes if node.no_runs is None and node.gpus]
+    closed = [node for node in cluster.nodes if node.no_runs is not None and node.gpus]
+    away = "".join(f"; no runs on {escaped(f'{n.name}: {n.no_runs}')}" for n in closed[:_NAMED])
+    if not nodes:
+        none = "no node with GPUs gets runs now" if closed else "this cluster has no GPU"
+        return f"waits: {none}{away}"
+    kinds = escaped(", ".join(sorted({gpu.name for node in nodes for gpu in node.gpus})))
+    text = f"waits: this cluster has {sum(len(node.gpus) for node in nodes)} x {kinds}"
+    if len(nodes) == 1:
+        return (f"{text} on one node" if plan.resources.nodes > 1 else text) + away
+    most = max(nodes, key=lambda node: len(node.gpus))
+    at_most = f"at most {len(most.gpus)} on one node ({escaped(most.name)})"
+    return f"{text} on {len(nodes)} nodes, {at_most}{away}"
+
+
+def _now(plan: RunPlan, cluster: ClusterView | None) -> str:
+    """Return where such a run could start now, or why it would wait; empty if that is unknown."""
+    missing = missing_gpus(plan, cluster)
+    if missing is not None:
+        return f"; {missing}"
+    free = free_nodes(plan, cluster)
+    if free is None:
+        return ""
+    if free:
+        more = len(free) - _NAMED
+        names = ", ".join(free[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+        return f"; free now: {escaped(names)}"
+    nodes, each = plan.resources.nodes, formats.counted(plan.gpus // plan.resources.nodes, "GPU")
+    few = "no node has" if nodes == 1 else f"fewer than {nodes} nodes have"
+    return f"; waits: {few} {each} free now"
+
+
+# --- lines ----------------------------------------------------------------------------------
+
+
+def _line(name: str, text: str, verdict: str = "") -> str:
+    return f"  {name:<8} {text:<44}  {verdict}".rstrip()
+
+
+def _model_lines(plans: list[RunPlan]) -> list[str]:
+    lines = []
+    for name, plan in {plan.model: plan for plan in plans}.items():
+        tied = "tied embedding" if plan.tied else "embedding"
+        embedding = formats.millions(plan.parameters.embedding)
+        total = formats.millions(plan.parameters.total)
+        lines.append(_line("model", f"{name}   {total} parameters ({embedding} {tied})"))
+    return lines
+
+
+def _tokens_line(plans: list[RunPlan], *, each: str) -> str:
+    steps = sorted({plan.steps for plan in plans})
+    batches = sorted({plan.tokens_per_step for plan in plans})
+    totals = sorted({plan.tokens for plan in plans})
+    ratios = sorted({plan.tokens_per_parameter for plan in plans})
+    return _line(
+        "tokens",
+        f"{_range([formats.count(n) for n in batches])} a step x "
+        f"{_range([formats.count(n) for n in steps])} steps = "
+        f"{_range([formats.millions(n) for n in totals])}{each}",
+        f"{_range(list(dict.fromkeys(formats.si(n) for n in ratios)))} a parameter",
+    )
+
+
+def _batch_lines(plans: list[RunPlan]) -> list[str]:
+    """Return a line of the usual batch sizes; empty where no publication covers the run."""
+    by_source: dict[str, list[float]] = {}
+    for plan in plans:
+        for one in plan.usual_batches:
+            by_source.setdefault(one.source, []).append(one.tokens)
+    texts = [
+        f"{_range(list(dict.fromkeys(formats.millions(round(n)) for n in sorted(tokens))))} "
+        f"({source})"
+        for source, tokens in by_source.items()
+    ]
+    return [_line("batch", f"usual tokens a step: {', '.join(texts)}")] if texts else []
+
+
+def _corpus_lines(plans: list[RunPlan]) -> list[str]:
+    """Return a line for each corpus of a mix: its tokens, and its share of all."""
+    lines = []
+    for name in dict.fromkeys(name for plan in plans for name in plan.shares):
+        there = [plan for plan in plans if name in plan.shares]
+        tokens = sorted({plan.corpus_tokens[name] for plan in there})
+        shares = sorted({plan.shares[name] for plan in there})
+        text = f"{escaped(name)}   {_range([formats.millions(n) for n in tokens])} tokens"
+        of_all = _range([f"{share:.1%}" for share in shares])
+        lines.append(_line("", f"{text}, {of_all} of training"))
+    return lines
+
+
+def _replaced_lines(plans: list[RunPlan]) -> list[str]:
+    """Return a line for each part that the project replaces; empty for Lehr's own parts."""
+    texts = dict.fromkeys(text for plan in plans for text in plan.replaced_parts)
+    return [_line("parts", escaped(text)) for text in texts]
+
+
+def _not_counted_lines(plans: list[RunPlan]) -> list[str]:
+    texts = dict.fromkeys(text for plan in plans for text in plan.not_counted)
+    return [_line("", escaped(f"not counted: {text}")) for text in texts]
+
+
+def _memory_line(plans: list[RunPlan]) -> str:
+    most = max(plans, key=lambda plan: plan.memory.peak)
+    need = most.memory.peak
+    if most.gpu is not None:
+        room = most.gpu.memory_bytes
+        verdict = "fits" if most.fits else "[red]does not fit[/]"
+        if most.fits is None:
+            verdict = "as with Lehr's own parts"
+        text = f"{formats.size(need).removesuffix(' GB')} of {room / 1e9:.0f} GB a GPU (plan)"
+        return _line("memory", text, verdict)
+    if most.gpu_type is not None:
+        known = ", ".join(dict.fromkeys(gpu.kind for gpu in GPUS))
+        return _line(
+            "memory",
+            f"{formats.size(need)} a GPU (plan)",
+            f"{escaped(most.gpu_type)} is not known. Known: {known}",
+        )
+    verdict = (
+        f"fits a GPU of {most.least_memory_bytes / 1e9:.0f} GB" if most.least_memory_bytes else ""
+    )
+    return _line("memory", f"{formats.size(need)} a GPU (plan)", verdict)
+
+
+def _micro_batch_line(plan: RunPlan) -> str:
+    size = f"micro-batch {plan.micro_batch}"
+    if plan.accumulation > 1:
+        size += f", accumulated {plan.accumulation} times"
+    most = plan.largest_micro_batch
+    if plan.gpu is None or most is None:
+        return _line("", size)
+    most_text = "" if most == plan.micro_batch else f"up to {most} fits"
+    return _line("", size, most_text)
+
+
+def _phase_lines(plan: RunPlan) -> list[str]:
+    """Return two lines for each stage of the training: the most memory in each phase of a step."""
+    lines = []
+    for stage in plan.memory_stages:
+        most = stage.stages
+        built = formats.size(stage.phases["resting"].parameters + stage.overhead)
+        first = [f"built {built}"]
+        first += [f"{name} {formats.size(most[name])}" for name in ("forward", "loss", "backward")]
+        second = [f"{name} {formats.size(most[name])}" for name in ("optimizer", "evaluation")]
+        second += [f"save {formats.size(most['resting'])}"]
+        batch, length = stage.shape
+        lines.append(_line("", escaped(f"[{batch}, {length}]: {', '.join(first)},")))
+        lines.append(_line("", ", ".join(second)))
+    return lines
+
+
+def _host_lines(plans: list[RunPlan], *, each: str) -> list[str]:
+    """Return lines about the host copy of asynchronous saves; empty where all saves block."""
+    most = max(plan.memory.checkpoint_copy for plan in plans)
+    if not most:
+        return []
+    text = f"{formats.size(most)} of RAM{each} for saves (plan)"
+    return [_line("host", text, "rank 0 alone")]
+
+
+def _disk_lines(plans: list[RunPlan], *, each: str, share: float = 1.0) -> list[str]:
+    """Return lines about checkpoints on disk; ``share``: all runs over the planned ones."""
+    every = [plan.checkpoints for plan in plans]
+    saves, kept = sorted({one.saves for one in every}), sorted({one.kept for one in every})
+    size = formats.size(max(one.size_bytes for one in every))
+    written = formats.size(share * sum(one.saves * one.size_bytes for one in every))
+    held = formats.size(share * sum(one.kept * one.size_bytes for one in every))
+    numbers = f"{_range([*map(str, saves)])} saved, {_range([*map(str, kept)])} kept"
+    notes = [
+        f"as much is copied to, and kept in, {place}"
+        for place in {p.upload for p in plans}
+        if place
+    ]
+    if max(saves) > 1 and not any(one.keeps_best for one in every):
+        notes.append("none but the last is at an evaluated step: no best is kept")
+    text = f"checkpoints of {size}{each}: {numbers} (plan)"
+    first = _line("disk", text, f"in all {written} written, {held} kept")
+    return [first, *(_line("", escaped(note)) for note in notes)]
+
+
+def _places(plan: SweepPlan, first: RunPlan, cluster: ClusterView | None) -> str:
+    now = _now(first, cluster)
+    trials = len(plan.trials)
+    missing = missing_gpus(first, cluster)
+    if missing or first.resources.nodes > 1:
+        each = f"{trials} trials, {_gpus(first.gpus, first, cluster)}{first.on_nodes} each"
+        return f"{each}{now}" if missing else f"{each}, {_together(plan)}{now}"
+    gpus = _gpus(plan.places * first.gpus, first, cluster)
+    return f"{trials} trials on {gpus}, {_together(plan)}{now}"
+
+
+def _together(plan: SweepPlan) -> str:
+    if plan.waves == 1:
+        return "all at once"
+    return f"{plan.places} at a time, in {plan.waves} waves"
+
+
+def _gpus(number: int, plan: RunPlan, cluster: ClusterView | None) -> str:
+    if plan.gpu_type is not None:
+        return f"{number} x {escaped(plan.gpu_type)}"
+    if not number:
+        return "a node's CPU, no GPU"
+    plural = "s" if number != 1 else ""
+    if cluster is not None and cluster.nodes and all(node.logical for node in cluster.nodes):
+        return f"{number} logical GPU{plural} (CPU)"
+    return f"{number} GPU{plural} of any kind"
+
+
+def _time_line(
+    seconds: float | None, gpu_hours: float | None, dollars: float | None, basis: str
+) -> str:
+    if seconds is None:
+        return _line("time", escaped(basis))
+    text = f"about {formats.duration(seconds)}"
+    if gpu_hours is not None and gpu_hours >= 0.05:
+        text += f", {gpu_hours:.1f} GPU-hours"
+    if dollars is not None and dollars >= 0.01:
+        text += f", ${dollars:,.2f}"
+    return _line("time", text, basis)
+
+
+def _range(values: list[str]) -> str:
+    return values[0] if len(values) == 1 else f"{values[0]} to {values[-1]}"

@@ -1,0 +1,118 @@
+"""``lehr plan --trace``: the plan's formula beside a trace of the trainer's own step."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+from lehr.base import formats
+from lehr.errors import LehrError, UserError
+from lehr.faces.cli.built_model import project_path
+from lehr.faces.cli.output import console, escaped, table
+from lehr_trainer import extras
+
+if TYPE_CHECKING:
+    from lehr.analysis.plan import RunPlan
+    from lehr.specs import RunSpec
+
+_KINDS = {
+    "parameters": "parameters",
+    "gradients": "gradients",
+    "optimizer": "optimizer state",
+    "activations": "activations",
+    "temporaries": "temporaries",
+}
+
+
+def traced(spec: RunSpec) -> dict[str, Any]:
+    """Trace a step of one rank in a process of the trainer; return its JSON.
+
+    Raises:
+        UserError: the config cannot be traced.
+        LehrError: the trainer failed.
+        ModuleNotFoundError: it is not installed.
+    """
+    extras.need("torch")
+    done = subprocess.run(
+        [
+            *(sys.executable, "-P", "-m", "lehr_trainer"),
+            *("trace", "-", f"--ranks={spec.resources.ranks}"),
+        ],
+        input=spec.own.model_dump_json(),
+        env=_environment(spec),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    last = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]
+    if done.returncode == 2:
+        raise UserError(last.removeprefix("error: "))
+    if done.returncode != 0:
+        raise LehrError(f"the trace failed: {last}")
+    found: dict[str, Any] = json.loads(done.stdout)
+    for stage in found["stages"]:
+        most = {name: max(moment["total"] for moment in stage[name].values()) for name in _FIGURES}
+        stage["difference_percent"] = _percent(most["planned"], most["traced"])
+    return found
+
+
+def _environment(spec: RunSpec) -> dict[str, str] | None:
+    if spec.own.parts is None:
+        return None
+    return {**os.environ, "PYTHONPATH": project_path(spec)}
+
+
+_FIGURES = ("traced", "planned")
+
+
+def show_trace(found: dict[str, Any], plan: RunPlan) -> None:
+    """Print formula and trace by phase, and by kind in the phase of most memory."""
+    device = found["device"].upper()
+    target = "CPU" if plan.memory.on_cpu else "CUDA"
+    titles = (f"formula, {target}", f"formula, {device}", f"trace, {device}", "difference")
+    for stage, own in zip(found["stages"], plan.memory_stages, strict=True):
+        rows = table("", *titles, right=titles)
+        lines = [
+            (name, own.phases[name].total, stage["planned"][name]["total"], moment["total"])
+            for name, moment in stage["traced"].items()
+        ]
+        peak = max(stage["traced"], key=lambda name: stage["traced"][name]["total"])
+        there, planned = stage["traced"][peak], stage["planned"][peak]
+        lines += [
+            (f"{title} in {peak}", getattr(own.phases[peak], kind), planned[kind], there[kind])
+            for kind, title in _KINDS.items()
+        ]
+        for title, of_target, formula, trace in lines:
+            figures = [formats.size(number) for number in (of_target, formula, trace)]
+            rows.add_row(escaped(title), *figures, f"{_percent(formula, trace):+.1f} %")
+        batch, length = stage["shape"]
+        out = console()
+        out.print()
+        out.print(
+            f"Memory of a rank, micro-batch \\[{batch}, {length}]; most in each phase", style="bold"
+        )
+        out.print(rows)
+    notes = "; ".join(found["notes"])
+    out = console()
+    out.print(
+        f"Trace: the trainer's own step on fake {device} tensors, counted by torch's MemTracker"
+        f"{f' ({notes})' if notes else ''}.",
+        markup=False,
+        style="dim",
+    )
+    out.print(
+        f"Formula, {device}: what the plan computes for what was traced; the difference is that "
+        f"to the trace. Formula, {target}: for the run itself, without "
+        f"{formats.size(plan.memory.overhead)} of CUDA context and fragmentation.",
+        markup=False,
+        style="dim",
+    )
+
+
+def _percent(planned: int, traced: int) -> float:
+    if not traced:
+        return 0.0 if not planned else 100.0
+    return round(100 * (planned / traced - 1), 2)

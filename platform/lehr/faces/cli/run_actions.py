@@ -1,0 +1,211 @@
+"""``lehr cancel``, ``pause``, ``retry``, ``extend`` and others: actions on runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lehr.base import formats
+from lehr.control.lifecycle import RunState
+from lehr.errors import UserError
+from lehr.faces.cli.connect import ActRef, Ref, connect
+from lehr.faces.cli.group_table import rollout_headline
+from lehr.faces.cli.output import (
+    JsonOption,
+    YesOption,
+    console,
+    escaped,
+    notes,
+    print_json,
+    print_result,
+    say,
+    without_controls,
+)
+from lehr.schemas.sweeps import SweepDeletion
+
+if TYPE_CHECKING:
+    from lehr.faces.client import Run, Sweep
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command("cancel")
+def cancel(
+    ref: ActRef,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Stop a run, sweep or rollout for good, without saving. To save a run first: `lehr pause`.
+
+    JSON: {run: RunDetail}, {sweep: SweepDetail} or {rollout: RolloutDetail}.
+    """
+    from lehr.faces.client import Rollout, Sweep
+
+    target = connect().find_any(ref, "cancel")
+    if isinstance(target, Rollout):
+        target.cancel()
+        print_result({"rollout": target.detail}, rollout_headline(target.detail), as_json=as_json)
+        return
+    if isinstance(target, Sweep):
+        counts = target.view.counts.items()
+        open_runs = sum(count for state, count in counts if not RunState(state).ended)
+        if not yes and not as_json and open_runs > 1:
+            confirm(f"Cancel {open_runs} runs of sweep {target.name}?")
+        target.cancel()
+        print_result(
+            {"sweep": target.detail},
+            f"{target.name}: {open_runs} runs are being cancelled.",
+            as_json=as_json,
+        )
+        return
+    _report(target.cancel(), as_json)
+
+
+@app.command("pause")
+def pause(ref: ActRef, as_json: JsonOption = False) -> None:
+    """Save a run, then free its GPUs. JSON: {run: RunDetail}."""
+    _report(connect().run(ref, "pause").pause(), as_json)
+
+
+@app.command("resume")
+def resume(ref: ActRef, as_json: JsonOption = False) -> None:
+    """Queue a paused run again. It resumes from its checkpoint. JSON: {run: RunDetail}."""
+    _report(connect().run(ref, "resume").resume(), as_json)
+
+
+@app.command("retry")
+def retry(ref: ActRef, as_json: JsonOption = False) -> None:
+    """Queue a failed run again, or all failed trials of a sweep. They resume from checkpoints.
+
+    Trials that never ran because the sweep was stopped are queued too.
+
+    JSON: {run: RunDetail} or {sweep: SweepDetail}.
+    """
+    from lehr.faces.client import Sweep
+
+    target = connect().find(ref, "retry")
+    if isinstance(target, Sweep):
+        _report_sweep(target.retry(), as_json)
+    else:
+        _report(target.retry(), as_json)
+
+
+@app.command("extend")
+def extend(
+    ref: Ref,
+    more: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="WHAT...",
+            help="What to add. To a grid: PATH=[VALUES, ...]. To a list: points=[{PATH: VALUE}]. "
+            "To a grid or list with several seeds: train.seed=[SEEDS, ...]. To a search: trials=N, "
+            "for N more trials.",
+        ),
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Add trials to a sweep, even after it has finished. JSON: {sweep: SweepDetail}."""
+    from lehr.specs.overrides import parse_overrides
+
+    additions = {path: value for path, value, _ in parse_overrides(more)}
+    sweep = connect().find_sweep(ref)
+    points, trials = additions.pop("points", None), additions.pop("trials", None)
+    for path, value in additions.items():
+        if not isinstance(value, list):
+            raise UserError(f"{path} is {value!r}; it must be a list.", hint=f"{path}=[{value}]")
+    if points is not None and not isinstance(points, list):
+        raise UserError("points must be a list.", hint="points=[{train.optimizer.lr: 1e-3}]")
+    if trials is not None and (isinstance(trials, bool) or not isinstance(trials, int)):
+        raise UserError(f"trials is {trials!r}; it must be a whole number.")
+    _report_sweep(sweep.extend(additions or None, points=points, trials=trials), as_json)
+
+
+def confirm(question: str) -> None:
+    """Ask for confirmation on the terminal; end the command on a no.
+
+    Raises:
+        UserError: stdin is not a terminal.
+    """
+    import sys
+
+    if not sys.stdin.isatty():
+        raise UserError(
+            "confirmation required, but stdin is not a terminal.", hint="Re-run with --yes."
+        )
+    try:
+        agreed = typer.confirm(without_controls(question), err=True)
+    except typer.Abort:  # Ctrl-C or Ctrl-D.
+        raise KeyboardInterrupt from None
+    if not agreed:
+        notes().print("Cancelled. Nothing was changed.")
+        raise typer.Exit(0)
+
+
+def _report_sweep(sweep: Sweep, as_json: bool) -> None:
+    if as_json:
+        print_json({"sweep": sweep.detail})
+        return
+    counts = ", ".join(f"{count} {state}" for state, count in sweep.view.counts.items())
+    console().print(f"{sweep.name}: {counts}")
+
+
+def _report(run: Run, as_json: bool) -> None:
+    if as_json:
+        print_json({"run": run.detail})
+        return
+    desired = run.view.desired
+    request = {"cancel": "will be cancelled", "pause": "will be paused"}.get(desired)
+    if run.state in {"cancelled", "paused"}:
+        request = "will be queued again" if (run.state, desired) == ("paused", "run") else None
+    state = run.state if request is None else f"{run.state}, {request}"
+    console().print(f"{run.name} ({run.id}): {state}")
+
+
+@app.command("archive")
+def archive(
+    ref: ActRef,
+    undo: Annotated[bool, typer.Option("--undo", help="Show it in lists again.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Hide an ended run, a rollout, or a sweep and its runs from lists. Nothing is deleted.
+
+    JSON: {run: RunDetail}, {sweep: SweepDetail} or {rollout: RolloutDetail}.
+    """
+    if undo:
+        group = connect().find_any(ref).unarchive()
+        text = "is no longer archived."
+    else:
+        group = connect().find_any(ref, "archive").archive()
+        text = f"is archived. Undo: lehr archive {group.id} --undo"
+    text = f"{escaped(group.name)} ({group.id}) {text}"
+    print_result({group.noun: group.detail}, text, as_json=as_json)
+
+
+@app.command("delete")
+def delete(
+    ref: ActRef,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete checkpoints, metrics and logs of an ended run, or of all runs of a sweep, for good.
+
+    Shows first how much space it frees, including copies in storage. Spec, provenance and state
+    changes are kept; the run is archived. JSON: {deleted: Deletion} or {deleted: SweepDeletion}.
+    """
+    run = connect().find(ref, "delete")
+    if not yes:
+        weighed = run.deletion()
+        frees = f"{formats.size(weighed.bytes)}, {weighed.checkpoints} checkpoints"
+        if isinstance(weighed, SweepDeletion):
+            frees += f" of {weighed.runs} runs"
+        for note in weighed.notes:
+            say(f"  {note}")
+        confirm(f"Delete {run.name} ({run.id}) for good? It frees {frees}.")
+    with notes().status(f"Deleting {escaped(run.name)}"):
+        freed = run.delete()
+    print_result(
+        {"deleted": freed},
+        f"{escaped(run.name)} ({run.id}): {formats.size(freed.bytes)} freed; its record is kept.",
+        as_json=as_json,
+    )

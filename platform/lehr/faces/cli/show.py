@@ -1,0 +1,242 @@
+"""``lehr show``: all details of a run, a sweep or a rollout."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from lehr.base import formats
+from lehr.faces.cli.alerts import print_alert
+from lehr.faces.cli.connect import Ref, connect
+from lehr.faces.cli.group_table import (
+    SPARE,
+    gates_table,
+    headline,
+    rollout_headline,
+    stages_table,
+    trials_table,
+    why,
+)
+from lehr.faces.cli.output import (
+    JsonOption,
+    console,
+    escaped,
+    fitting,
+    print_json,
+    table,
+    warn,
+)
+from lehr.faces.cli.watch import run_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lehr.faces.client import Rollout, Run, Sweep
+    from lehr.schemas.runs import RunDetail, WandbView
+    from lehr.schemas.streams import EventView
+
+app = typer.Typer(rich_markup_mode=None)
+_LAST_EVENTS = 12
+_AT_WORK = frozenset({"starting", "running", "stopping"})
+
+
+@app.command("show")
+def show(ref: Ref, as_json: JsonOption = False) -> None:
+    """Show all details of a run, sweep or rollout.
+
+    JSON: {sweep: SweepDetail, importance: {path: share}}, {rollout: RolloutDetail} or
+    {run: RunDetail, checkpoints: [...], events: [...]}.
+    """
+    from lehr.faces.client import Rollout, Sweep
+
+    found = connect().find_any(ref)
+    if isinstance(found, Rollout):
+        if as_json:
+            print_json({"rollout": found.detail})
+        else:
+            _print_rollout(found)
+        return
+    if isinstance(found, Sweep):
+        if as_json:
+            print_json({"sweep": found.detail, "importance": found.importance()})
+        else:
+            _print_sweep(found)
+        return
+    if as_json:
+        print_json(
+            {
+                "run": found.detail,
+                "checkpoints": found.checkpoints(),
+                "events": found.events(),
+            }
+        )
+    else:
+        _print_run(found)
+
+
+def _print_sweep(sweep: Sweep) -> None:
+    view = sweep.detail
+    out = console()
+    out.print(headline(view))
+    where = ", ".join(view.parameters)
+    out.print(f"  {view.id}   {view.method} over {where}   {view.metric}, {view.goal}", style="dim")
+    _print_note(view.note)
+    if view.held_out_note:
+        warn(view.held_out_note)
+    for warning in view.warnings:
+        warn(warning)
+    out.print()
+    out.print(fitting(trials_table(view), out, fold="state", spare=SPARE))
+    for note in view.notes:
+        if note != view.held_out_note:
+            out.print(f"  {note}", markup=False)
+    shares = sweep.importance() if len(view.parameters) > 1 else {}
+    if shares:
+        names = formats.short_paths(list(shares))
+        parts = (f"{n} {formats.share(s)}" for n, s in zip(names, shares.values(), strict=True))
+        out.print(f"  importance: {', '.join(parts)}", markup=False)
+    if view.cost is not None:
+        out.print(f"  {view.cost.text}", markup=False)
+    out.print(f"  {sweep.url}", style="dim")
+
+
+def _print_note(note: str) -> None:
+    """Print the text that people wrote, indented."""
+    for line in note.splitlines():
+        console().print(f"  {escaped(line)}")
+
+
+def _print_rollout(rollout: Rollout) -> None:
+    view = rollout.detail
+    out = console()
+    out.print(rollout_headline(view))
+    text = why(view)
+    if text is not None:
+        out.print(f"  {text}", markup=False)
+    _print_note(view.note)
+    out.print()
+    out.print(stages_table(view))
+    out.print()
+    out.print(gates_table(view))
+    for note in view.notes:
+        out.print(f"  {note}", markup=False)
+    if view.cost is not None:
+        out.print(f"  {view.cost.text}", markup=False)
+    out.print(f"  {rollout.url}", style="dim")
+
+
+def _print_run(run: Run) -> None:
+    from lehr.schemas.streams import unexplained
+
+    view = run.detail
+    out = console()
+    out.print(run_lines(view))
+    out.print()
+    facts = table("", "")
+    facts.show_header = False
+    for name, value in _facts(view):
+        facts.add_row(f"[dim]{name}[/]", escaped(value))
+    out.print(facts)
+    if view.alerts or view.warnings:
+        out.print()
+    for text in (*view.warnings, *unexplained(view.alerts, view.diagnosis)):
+        warn(text)
+    for alert in view.diagnosis:
+        print_alert(alert)
+    checkpoints = [point for point in run.checkpoints() if point.removed_at is None]
+    if checkpoints:
+        out.print("\ncheckpoints")
+        rows = table("step", "val/loss", "", "size", "path", right=("step", "val/loss", "size"))
+        for point in checkpoints:
+            marks = [
+                word for word, is_it in (("best", point.best), ("latest", point.latest)) if is_it
+            ]
+            rows.add_row(
+                formats.count(point.step),
+                formats.loss(point.val_loss),
+                ", ".join(marks),
+                formats.size(point.size_bytes),
+                escaped(point.path),
+            )
+        out.print(rows)
+    events = run.events()
+    if events:
+        shown = relevant_events(events)
+        out.print(
+            "\nevents" if len(shown) == len(events) else f"\n{len(shown)} of {len(events)} events"
+        )
+        rows = table("when", "attempt", "step", "what", right=("attempt", "step"))
+        for event in shown:
+            step = "" if event.step is None else formats.count(event.step)
+            rows.add_row(formats.ago(event.at), str(event.attempt), step, escaped(event.message))
+        out.print(fitting(rows, out, fold="what"))
+    out.print(f"\n  {run.url}", style="dim")
+    out.print(
+        f"  Output: lehr logs {view.id}        All details: lehr show {view.id} --json",
+        style="dim",
+    )
+
+
+def relevant_events(events: Sequence[EventView]) -> list[EventView]:
+    """Select the newest events and, however old, why attempts were lost or failed.
+
+    Deleted checkpoints are left out: the list of checkpoints shows them, and they would push a lost
+    attempt out of sight within a minute. For the same reason other events come before checkpoints.
+    """
+    worth = [e for e in events if e.kind != "checkpoint_removed"]
+    by_worth = sorted(range(len(worth)), key=lambda i: (worth[i].kind != "checkpoint", i))
+    recent = {*by_worth[-_LAST_EVENTS:]}
+    return [e for i, e in enumerate(worth) if i in recent or _ended_badly(e)]
+
+
+def _ended_badly(event: EventView) -> bool:
+    if event.kind != "transition":
+        return False
+    begun_again = event.data["to"] == "queued" and event.data["from"] in _AT_WORK
+    return begun_again or event.data["to"] == "failed"
+
+
+def mirror_text(mirror: WandbView | None) -> str:
+    """Return the state of a mirror, with its page or its folder for ``wandb sync``."""
+    if mirror is None:
+        return ""
+    where = mirror.url or mirror.folder or ""
+    return mirror.text if where in mirror.text else f"{mirror.text}   {where}"
+
+
+def _facts(view: RunDetail) -> list[tuple[str, str]]:
+    from lehr.specs.stored import StoredSpec
+
+    latest = {name: value.value for name, value in view.latest.items()}
+    rss = latest.get("memory/rss_bytes")
+    git = view.provenance.get("git") or {}
+    commit = str(git.get("commit") or "")[:12]
+    seed = StoredSpec(view.spec).seed
+    gpus = f"{view.gpus} x {view.gpu_type or 'any GPU'}" if view.gpus else "none: a node's CPU"
+    places = ", ".join(f"{gpu.node}:{gpu.gpu}" for gpu in view.placement)
+    facts = [
+        ("project", view.project),
+        ("tags", ", ".join(view.tags)),
+        ("note", view.note),
+        ("model", f"{formats.millions(view.parameters)} parameters" if view.parameters else ""),
+        # A program need not declare its tokens: then each step counts as one.
+        ("tokens", f"{view.tokens_per_step:,} a step" if view.tokens_per_step > 1 else ""),
+        ("config", formats.listed([f"{k}={v}" for k, v in view.logged_config.items()], 12)),
+        ("seed", "" if seed is None else str(seed)),
+        ("validation", view.held_out or ""),
+        (
+            "varied",
+            ", ".join(f"{k}={formats.parameter(v, k)}" for k, v in view.parameters_varied.items()),
+        ),
+        ("resources", f"{gpus}{f' on {places}' if places else ''}"),
+        ("device", view.device or ""),
+        ("peak memory", formats.size(latest.get("memory/peak_bytes"))),
+        ("last memory", "" if "memory/peak_bytes" in latest else formats.size(rss)),
+        ("attempts", str(view.attempt)),
+        ("cost", view.cost.text if view.cost else ""),
+        ("W&B", mirror_text(view.wandb)),
+        ("submitted", f"{formats.ago(view.created_at)} by {view.submitted_by}"),
+        ("commit", f"{commit}{' + changes' if git.get('dirty') else ''}" if commit else ""),
+    ]
+    return [(name, value) for name, value in facts if value and value != formats.NOTHING]

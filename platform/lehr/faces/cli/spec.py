@@ -1,0 +1,172 @@
+"""``lehr spec``: specs and projects to begin with, model presets, JSON Schemas for editors."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from lehr.base import formats
+from lehr.errors import UserError
+from lehr.faces.cli.output import JsonOption, console, escaped, print_fitting, print_json, table
+
+app = typer.Typer(rich_markup_mode=None)
+group = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+app.add_typer(group, name="spec")
+
+
+class ReplacedPart(StrEnum):
+    MODEL = "model"
+    LOSS = "loss"
+    OPTIMIZER = "optimizer"
+
+
+class SpecKind(StrEnum):
+    RUN = "run"
+    SWEEP = "sweep"
+    ROLLOUT = "rollout"
+
+
+_LAUNCH = {SpecKind.RUN: "submit", SpecKind.SWEEP: "sweep", SpecKind.ROLLOUT: "rollout"}
+
+
+@group.callback()
+def about() -> None:
+    """Write a spec to begin with, or a small project that changes a part of Lehr's trainer.
+
+    Both train without changes. Also: model presets, and JSON Schemas for editors.
+    """
+
+
+@group.command("new")
+def new(
+    kind: Annotated[SpecKind, typer.Argument(help="The kind of the spec.")] = SpecKind.RUN,
+    file: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="The new file. Default: the kind, as in run.yaml."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a small spec with comments that trains within minutes.
+
+    JSON: {file: PATH}.
+    """
+    from lehr.specs.examples import example
+
+    path = file or Path(f"{kind.value}.yaml")
+    try:
+        with path.open("x") as output:
+            output.write(example(kind.value))
+    except FileExistsError:
+        raise UserError(
+            f"{path} exists already.", hint=f"lehr spec new {kind.value} -o OTHER.yaml"
+        ) from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}.") from None
+    if as_json:
+        print_json({"file": str(path)})
+        return
+    out = console()
+    name = escaped(str(path))
+    out.print(f"{name} is written.")
+    out.print(f"  Plan it: lehr plan {name}", style="dim", soft_wrap=True)
+    out.print(f"  Train it: lehr {_LAUNCH[kind]} {name} --watch", style="dim", soft_wrap=True)
+
+
+@group.command("trainer")
+def trainer(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder for the files.")],
+    part: Annotated[
+        ReplacedPart, typer.Option("--part", help="The part of Lehr's trainer to replace.")
+    ] = ReplacedPart.MODEL,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a project that replaces a part of the trainer.
+
+    It has a file with that part, and a spec that trains with it.
+
+    JSON: {folder: PATH, files: [NAME]}.
+    """
+    from lehr.specs.new_trainer import write_project
+
+    files = write_project(folder, part.value)
+    if as_json:
+        print_json({"folder": str(folder), "files": files})
+        return
+    out = console()
+    out.print(f"{escaped(str(folder))} has {' and '.join(files)}.")
+    spec = escaped(str(folder / "run.yaml"))
+    out.print(f"  Plan it: lehr plan {spec}", style="dim", soft_wrap=True)
+    out.print(f"  Train it: lehr submit {spec} --watch", style="dim", soft_wrap=True)
+
+
+@group.command("schema")
+def schema(
+    kind: Annotated[SpecKind, typer.Argument(help="Kind of file.")],
+    as_json: JsonOption = False,  # noqa: ARG001 - taken like everywhere; it is JSON either way
+) -> None:
+    """Print the JSON Schema of a run, sweep or rollout file, for editors that check YAML.
+
+    Save it (lehr spec schema sweep > sweep.schema.json) and begin the YAML with
+    "# yaml-language-server: $schema=sweep.schema.json".
+    """
+    from lehr.specs import json_schema
+
+    print_json(json_schema(kind.value))
+
+
+@group.command("presets")
+def presets(as_json: JsonOption = False) -> None:
+    """List model presets and their sizes. Use one as `model: NAME` in a spec.
+
+    JSON: {presets: [{name, summary, parameters, embedding_parameters, flops_per_token, values}]}.
+    """
+    from pydantic import TypeAdapter
+
+    from lehr_trainer.configs.presets import MODEL_PRESETS
+    from lehr_trainer.configs.train import ModelConfig
+    from lehr_trainer.planning.counts import flops_per_token, parameter_counts
+
+    adapter: TypeAdapter[ModelConfig] = TypeAdapter(ModelConfig)
+    found: list[dict[str, Any]] = []
+    for name, preset in MODEL_PRESETS.items():
+        model = adapter.validate_python(preset.values)
+        counts = parameter_counts(model)
+        length = min(2048, model.max_sequence_length)
+        found.append(
+            {
+                "name": name,
+                "summary": preset.summary,
+                "parameters": counts.total,
+                "embedding_parameters": counts.embedding,
+                "sequence_length": length,
+                "flops_per_token": flops_per_token(model, length),
+                "values": model.model_dump(mode="json"),
+            }
+        )
+    if as_json:
+        print_json({"presets": found})
+        return
+    rows = table(
+        "preset",
+        "parameters",
+        "embedding",
+        "layers",
+        "hidden",
+        "FLOPs/token",
+        "what it is",
+        right=("parameters", "embedding", "layers", "hidden", "FLOPs/token"),
+    )
+    for preset_ in found:
+        rows.add_row(
+            preset_["name"],
+            formats.count(preset_["parameters"]),
+            formats.millions(preset_["embedding_parameters"]),
+            str(preset_["values"]["num_hidden_layers"]),
+            str(preset_["values"]["hidden_size"]),
+            f"{formats.si(preset_['flops_per_token'])} at {preset_['sequence_length']:,}",
+            preset_["summary"],
+        )
+    print_fitting(rows, fold="what it is", spare=["embedding", "hidden", "layers"])

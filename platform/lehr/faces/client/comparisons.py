@@ -1,0 +1,112 @@
+"""``Comparison``: a comparison of runs as Python objects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from pydantic import PrivateAttr, TypeAdapter
+
+from lehr.base.formats import loss
+from lehr.errors import UserError
+from lehr.faces.client.frames import comparison_frame, import_pandas, need_plotly
+from lehr.schemas.comparisons import ComparisonView
+from lehr.schemas.runs import RunView
+from lehr.schemas.streams import Series
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from lehr.faces.client.transport import Transport
+
+_POINTS = 500
+
+
+class Identified(Protocol):
+    """A run of either client."""
+
+    @property
+    def id(self) -> str: ...
+
+
+class Comparison(ComparisonView):
+    """Differences between runs, and their metric at equal step, tokens, time or FLOPs.
+
+    ``notes`` lists limits of the comparison. If the runs were evaluated on different held-out sets,
+    that comes first, and a metric under ``val/`` has no delta.
+    """
+
+    _transport: Transport = PrivateAttr()
+
+    @classmethod
+    def read(cls, transport: Transport, answer: bytes) -> Self:
+        return cls.model_validate_json(answer, context=transport)
+
+    def model_post_init(self, context: Any) -> None:
+        self._transport = context
+
+    def frame(self) -> pd.DataFrame:
+        """Return a pandas frame: one row per run, the baseline first, with what may change the
+        outcome.
+        """
+        import_pandas("frame()")
+        return comparison_frame(self)
+
+    def curves(self) -> list[Series]:
+        """Return the metric of each run over the comparison's x axis, in the runs' order."""
+        found = []
+        for run_id in self.runs:
+            axis = "tokens" if self.x_axis == "flops" else self.x_axis
+            params = {"name": self.metric, "x": axis, "points": _POINTS}
+            answer = self._transport.get(f"/runs/{run_id}/series", params)
+            [series] = TypeAdapter(list[Series]).validate_json(answer)
+            if self.x_axis == "flops":
+                series = self._by_flops(series)
+            found.append(series)
+        return found
+
+    def plot(self) -> Any:
+        """Plot the metric of each run over the comparison's x axis with Plotly."""
+        need_plotly("plot()")
+        from lehr.analysis.figure import curves_figure
+        from lehr.analysis.plotly_figure import plotly_figure
+
+        names = [one.name or one.run_id for one in self.results]
+        curves = curves_figure(self.metric, list(zip(names, self.curves(), strict=True)))
+        return plotly_figure([curves], self.held_out_note or "").update_xaxes(
+            title_text=self.x_axis
+        )
+
+    def _by_flops(self, series: Series) -> Series:
+        answer = self._transport.get(f"/runs/{series.run_id}")
+        per_token = RunView.model_validate_json(answer).flops_per_token
+        if per_token is None:
+            raise UserError(
+                f"{series.run_id}: its FLOPs per token changed during the run.",
+                hint="Compare by tokens: x='tokens'",
+            )
+        return series.model_copy(update={"x": [tokens * per_token for tokens in series.x]})
+
+    def __repr__(self) -> str:
+        at = "" if self.common_x is None else f" at {self.x_axis} {self.common_x:,.6g}"
+        text = f"{len(self.runs)} runs by {self.metric}{at}"
+        return f"<Comparison of {text}: {self.held_out_note or self._deltas()}>"
+
+    __str__ = __repr__
+
+    def _deltas(self) -> str:
+        base, *others = self.results
+        parts = [f"{base.name or base.run_id} {loss(base.value)}"]
+        for one in others:
+            delta = "" if one.delta is None else f" ({one.delta:+.4g})"
+            parts.append(f"{one.name or one.run_id} {loss(one.value)}{delta}")
+        return ", ".join(parts)
+
+    def _repr_html_(self) -> str:
+        from lehr.faces.client.notebook import comparison_html
+
+        return comparison_html(self)
+
+
+def ids(runs: Sequence[str | Identified]) -> list[str]:
+    return [run if isinstance(run, str) else run.id for run in runs]

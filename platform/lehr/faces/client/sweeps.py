@@ -1,0 +1,316 @@
+"""``Sweep``: one sweep of a server, with its trials and their ranking."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from pydantic import BaseModel
+
+from lehr.errors import Conflict, NotFound, nearest
+from lehr.faces.client.checkpoints import LONG_S
+from lehr.faces.client.frames import import_pandas, need_plotly, trials_frame
+from lehr.faces.client.runs import Run
+from lehr.faces.client.server_object import ObjectMethods
+from lehr.schemas.sweeps import SweepDeletion, SweepDetail, SweepFigure, SweepView, TrialView
+from lehr.schemas.transfers import TransferView
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from lehr.specs import RolloutSpec, RunSpec
+    from lehr.specs.overrides import Overrides
+
+
+PAGE = 1000
+"""Trials of one answer: the most that the server gives."""
+WATCHED = ("starting", "running", "stopping", "failed")
+"""States of the runs that a view of a longer sweep has while it is waited for."""
+
+
+class Sweep(ObjectMethods[SweepView]):
+    """A sweep as last read; ``refresh()`` reads it again.
+
+    Only the first trials are read at once. The others are read when they are used.
+    """
+
+    _places = "sweeps"
+
+    def _detail_of(self, answer: bytes) -> SweepDetail:
+        return SweepDetail.model_validate_json(answer)
+
+    @property
+    def state(self) -> str:
+        return self.view.state
+
+    @property
+    def ended(self) -> bool:
+        return self.view.state == "finished"
+
+    @property
+    def detail(self) -> SweepDetail:
+        """Return the view with all of its trials, spec and notes."""
+        view = self._whole
+        if view.next_cursor is None:
+            return view
+        trials = list(view.trials)
+        cursor: str | None = view.next_cursor
+        while cursor is not None:
+            page = self._read(cursor=cursor)
+            trials += page.trials
+            cursor = page.next_cursor
+        self.view = view.model_copy(update={"trials": trials, "next_cursor": None})
+        return self.view
+
+    @property
+    def trials(self) -> list[TrialView]:
+        """Return the trials in the sweep's order."""
+        return self.detail.trials
+
+    @property
+    def notes(self) -> list[str]:
+        """Return notes on the result: the best is at the edge of the values tried, ..."""
+        return self._whole.notes
+
+    def results(self) -> list[TrialView]:
+        """Return the trials, best first; those without a rank come last, in the sweep's order."""
+        return sorted(
+            self.trials, key=lambda trial: (trial.rank is None, trial.rank or 0, trial.number)
+        )
+
+    def runs(self) -> list[Run]:
+        """Return the runs, one per trial, in the sweep's order."""
+        return [Run(self._transport, trial.run) for trial in self.trials]
+
+    def best(self) -> Run:
+        """Return the best run, by the sweep's metric at equal step.
+
+        Raises:
+            Conflict: its trials were evaluated on different held-out sets, so they have no ranking.
+            NotFound: no run has a finite value yet.
+        """
+        view = self._whole
+        if view.held_out == "different":
+            raise Conflict(
+                f"sweep {self.name} has no best run. {view.held_out_note}",
+                hint="Every trial's value and held-out set: frame()",
+            )
+        for trial in view.best_trials:
+            if trial.best:
+                return Run(self._transport, trial.run)
+        raise NotFound(
+            f"no run of sweep {self.name} has a finite {self.view.metric} yet.",
+            hint="wait() returns once all its runs have ended.",
+        )
+
+    def refresh(self) -> Self:
+        self.view = self._read()
+        return self
+
+    @property
+    def _whole(self) -> SweepDetail:
+        """Return the view of the whole sweep, with the trials that were read."""
+        if not isinstance(self.view, SweepDetail):
+            self.refresh()
+        assert isinstance(self.view, SweepDetail)
+        return self.view
+
+    def _read(
+        self, *, cursor: str | None = None, states: Sequence[str] | None = None
+    ) -> SweepDetail:
+        params = {"limit": PAGE, "cursor": cursor, "state": states}
+        return SweepDetail.model_validate_json(self._transport.get(f"/sweeps/{self.id}", params))
+
+    def cancel(self) -> Self:
+        """Stop all its runs, without saving."""
+        return self._act("cancel")
+
+    def retry(self, *, idempotency_key: str | None = None) -> Self:
+        """Queue its failed trials again, and those that never ran because it was stopped."""
+        return self._act("retry", key=idempotency_key or uuid.uuid4().hex)
+
+    def archive(self) -> Self:
+        """Hide it and its runs from lists, once all have ended. Nothing is deleted."""
+        return self._act("archive")
+
+    def deletion(self) -> SweepDeletion:
+        """Return what ``delete`` would free."""
+        return SweepDeletion.model_validate_json(self._transport.get(f"/sweeps/{self.id}/deletion"))
+
+    def delete(self) -> SweepDeletion:
+        """Delete its runs' checkpoints, metrics, logs and files, for good. The record stays."""
+        answer = self._transport.delete(f"/sweeps/{self.id}", within_s=LONG_S)
+        return SweepDeletion.model_validate_json(answer)
+
+    def extend(
+        self,
+        parameters: Mapping[str, Sequence[Any]] | None = None,
+        *,
+        points: Sequence[Mapping[str, Any]] | None = None,
+        trials: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Self:
+        """Add trials, also after it has finished.
+
+        Args:
+            parameters: for a grid, more values by dotted path.
+            points: for a list, more points, each with its values by dotted path.
+            trials: for a search, the number of points to add.
+            idempotency_key: identifies this request, so that repeating it is safe.
+        """
+        more = {"parameters": parameters, "points": points, "trials": trials}
+        body = {name: v for name, v in more.items() if v is not None}
+        return self._act("extend", body, key=idempotency_key or uuid.uuid4().hex)
+
+    def transfer(
+        self,
+        spec: Path | str | dict[str, Any] | RunSpec | RolloutSpec,
+        overrides: Overrides = (),
+        *,
+        rule: str | None = None,
+    ) -> TransferView:
+        """Return the learning rate for a larger training, with its interval and its reasons.
+
+        ``yaml`` of the answer is the spec with that rate. Nothing is recorded.
+
+        Args:
+            spec: the run or rollout that needs a rate: the path of a file, YAML text, a dict or
+                a spec.
+            overrides: values by dotted path that replace those of ``spec``.
+            rule: name of a rule; by default the one with the least regret on published runs.
+
+        Raises:
+            SpecError: the spec is not valid.
+            UserError: the sweep has no verdict on a learning rate, or no rule reaches the target.
+        """
+        from lehr.specs import load_spec
+
+        given = (
+            spec.model_dump(mode="json", exclude_unset=True) | {"kind": spec.kind}
+            if isinstance(spec, BaseModel)
+            else spec
+        )
+        loaded = load_spec(given, overrides)
+        body = {
+            "spec": {"kind": loaded.kind, **loaded.model_dump(mode="json", exclude_unset=True)},
+            "rule": rule,
+        }
+        answer = self._transport.post(f"/sweeps/{self.id}/transfer", body)
+        return TransferView.model_validate_json(answer)
+
+    def mirror(
+        self,
+        mode: Literal["online", "offline", "off"] = "online",
+        *,
+        project: str | None = None,
+        entity: str | None = None,
+        tags: Sequence[str] = (),
+    ) -> Self:
+        """Mirror its runs to Weights & Biases, as one group. The server does it.
+
+        Raises:
+            UserError: the server lacks the package wandb, or a key for ``online``.
+        """
+        for run in self.runs():
+            run.mirror(mode, project=project, entity=entity, tags=tags)
+        return self.refresh()
+
+    def wait(
+        self,
+        *,
+        timeout_s: float | None = None,
+        progress: Callable[[SweepDetail], None] | None = None,
+    ) -> Self:
+        """Wait until all its runs have ended. Interrupting only stops the waiting, never the runs.
+
+        Args:
+            timeout_s: give up after this time.
+            progress: called with each new view. Of a sweep of more than 1,000 trials, a view has
+                the trials that train or failed. Without it, a notebook shows a live table, a
+                terminal a bar on stderr.
+
+        Raises:
+            TimeoutError: it had not finished in time.
+        """
+        watched = _Watched(self, self._read)
+        self._until_ended(watched, lambda: watched.view, timeout_s, progress)
+        return self.refresh() if watched.partly else self
+
+    def frame(self) -> pd.DataFrame:
+        """Return a pandas frame: one row per trial, of a live sweep with its newest values."""
+        import_pandas("frame()")
+        if not self.ended:
+            self.refresh()
+        return trials_frame(self.trials, self.view.metric)
+
+    def importance(self) -> dict[str, float]:
+        """Return how much each varied parameter decides the metric, the largest share first.
+
+        The shares are those of Optuna's PED-ANOVA. Empty for fewer than ten compared trials,
+        fewer than five for each parameter, or a single parameter.
+        """
+        answer = self._transport.get(f"/sweeps/{self.id}/figure")
+        return SweepFigure.model_validate_json(answer).importance
+
+    def plot(self, parameter: str | None = None) -> Any:
+        """Plot the metric against a swept parameter (the learning rate by default), with its fit.
+
+        Raises:
+            NotFound: the sweep does not vary ``parameter``.
+        """
+        need_plotly("plot()")
+        from lehr.analysis.plotly_figure import plotly_figure
+        from lehr.analysis.sweep_figure import sweep_figure
+        from lehr.analysis.sweep_result import parameter_choice, sweep_verdict
+
+        detail = self.refresh().detail
+        if parameter is not None and parameter not in detail.parameters:
+            near = nearest(parameter, detail.parameters)
+            raise NotFound(
+                f"sweep {self.name} does not vary {parameter!r}.",
+                hint=f"Did you mean {near}?" if near else f"It varies: {detail.parameters}",
+            )
+        chosen = parameter_choice(detail, parameter)
+        return plotly_figure([sweep_figure(detail, chosen)], sweep_verdict(detail, chosen))
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{count} {state}" for state, count in self.view.counts.items() if count)
+        return f"<Sweep {self.id} {self.name}: {self.state} ({counts})>"
+
+    def _repr_html_(self) -> str:
+        from lehr.faces.client.notebook import sweep_html
+
+        return sweep_html(self._whole, self.url)
+
+
+class _Watched:
+    """A sweep that is read again and again: of a long one, only the trials that matter now."""
+
+    def __init__(self, sweep: Sweep, read: Callable[..., SweepDetail]) -> None:
+        self._sweep = sweep
+        self._read = read
+        self._view: SweepDetail | None = None
+        self.partly = False
+        """Whether the views leave out trials."""
+
+    @property
+    def view(self) -> SweepDetail:
+        assert self._view is not None
+        return self._view
+
+    @property
+    def state(self) -> str:
+        return self.view.state
+
+    @property
+    def ended(self) -> bool:
+        return self.view.state == "finished"
+
+    def refresh(self) -> Self:
+        self.partly = sum(self._sweep.view.counts.values()) > PAGE
+        self._view = self._read(states=WATCHED if self.partly else None)
+        if not self.partly:
+            self._sweep.view = self._view
+        return self

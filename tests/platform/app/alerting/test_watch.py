@@ -1,0 +1,156 @@
+"""Alerts act on runs: what the spec says, once, with a record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lehr.app.alerting.watch import AlertWatch
+from lehr.control.lifecycle import RunState
+from lehr_testing.api import RUN_SPEC, api_client, begin, end, finished, ingest, metrics, started
+from lehr_testing.waiting import until
+
+URL = "https://hooks.example.com/x"
+PLAUSIBLE = {"train/loss": 5.0}
+"""No alert: a loss that falls to a tenth of a nat would be too low for text."""
+
+
+class Outbox:
+    def __init__(self) -> None:
+        self.got: list[tuple[str, dict[str, Any]]] = []
+
+    def put(self, webhook: str, body: dict[str, Any]) -> None:
+        self.got.append((webhook, body))
+
+    def wake(self) -> None:
+        pass
+
+
+@pytest.fixture
+def api(tmp_path: Path):
+    with api_client(tmp_path / "home") as (api, client):
+        client.put("/api/v1/webhooks/team", json={"url": URL})
+        yield api, client
+
+
+def watch_of(api_, outbox: Outbox) -> AlertWatch:
+    services = api_.services
+    return AlertWatch(
+        services.store,
+        services.presenter.runs,
+        outbox,
+        wake=api_.dispatcher.wake,
+        server_url="https://lehr.test",
+    )
+
+
+def training(api_, client, **alerts: Any) -> str:
+    """Submit a run and let its loss become nan; return its id."""
+    spec = {**RUN_SPEC, "alerts": alerts}
+    answer = client.post("/api/v1/runs", json={"spec": spec})
+    assert answer.status_code == 201, answer.text
+    run_id = answer.json()["id"]
+    attempt = begin(api_.store, run_id)
+    lines = started() + metrics(1, 30, **PLAUSIBLE) + metrics(31, 33, **{"train/loss": "NaN"})
+    ingest(api_.store, attempt, lines)
+    assert api_.store.runs.get(run_id).state == RunState.RUNNING
+    return run_id
+
+
+def happened(client, run_id: str) -> list[tuple[str, str]]:
+    events = client.get(f"/api/v1/runs/{run_id}/events").json()
+    return [(one["data"]["action"], one["message"]) for one in events if one["kind"] == "alert"]
+
+
+@pytest.mark.parametrize(
+    ("action", "desired"),
+    [("note", "run"), ("warn", "run"), ("pause", "pause"), ("stop", "cancel")],
+)
+def test_alert_does_what_the_spec_says_and_is_recorded(api, action: str, desired: str) -> None:
+    api_, client = api
+    run_id = training(api_, client, actions={"nan": action}, webhook="team")
+    outbox = Outbox()
+    woken = api_.dispatcher.woken
+    watch_of(api_, outbox).act(run_id)
+    assert api_.store.runs.get(run_id).desired == desired
+    assert (api_.dispatcher.woken > woken) == (desired != "run")
+    [(done, message)] = happened(client, run_id)
+    assert (done, message) == (desired if desired != "run" else action, message)
+    assert "nan at step 31: the loss became nan" in message
+    sent = [(name, body["event"], body["alert"]["action"]) for name, body in outbox.got]
+    assert sent == ([] if action == "note" else [("team", "alert", action)])
+
+
+def test_alert_acts_once_also_after_a_resume_and_a_restart_of_the_server(api) -> None:
+    api_, client = api
+    run_id = training(api_, client, actions={"nan": "pause"}, webhook="team")
+    outbox = Outbox()
+    watch = watch_of(api_, outbox)
+    watch.act(run_id)
+    watch.act(run_id)
+    client.post(f"/api/v1/runs/{run_id}/resume")
+    watch.act(run_id)
+    watch_of(api_, outbox).act(run_id)
+    assert api_.store.runs.get(run_id).desired == "run"
+    assert len(happened(client, run_id)) == len(outbox.got) == 1
+
+
+def test_ended_run_is_not_stopped_and_its_end_is_sent_once(api) -> None:
+    api_, client = api
+    run_id = training(api_, client, actions={"nan": "stop"}, webhook="team")
+    ingest(api_.store, f"{run_id}-1", finished(33, "failed"))
+    end(api_.store, run_id, RunState.FAILED, "the loss became nan")
+    outbox = Outbox()
+    for _ in range(2):
+        watch_of(api_, outbox).act(run_id)
+    assert [body["event"] for _, body in outbox.got] == ["alert", "end"]
+    assert "is failed: the loss became nan" in outbox.got[1][1]["text"]
+    assert [done for done, _ in happened(client, run_id)] == ["warn"]
+
+
+def test_healthy_run_is_left_alone(api) -> None:
+    api_, client = api
+    run_id = client.post("/api/v1/runs", json={"spec": RUN_SPEC}).json()["id"]
+    outbox = Outbox()
+    watch = watch_of(api_, outbox)
+    watch.act(run_id)  # Queued: without curves.
+    ingest(api_.store, begin(api_.store, run_id), started() + metrics(1, 30, **PLAUSIBLE))
+    watch.act(run_id)
+    assert happened(client, run_id) == outbox.got == []
+
+
+def test_thread_acts_on_runs_as_their_metrics_arrive(api, monkeypatch) -> None:
+    api_, client = api
+    monkeypatch.setattr("lehr.app.alerting.watch.GATHER_S", 0.01)
+    watch = watch_of(api_, Outbox())
+    watch.start()
+    try:
+        run_id = training(api_, client, actions={"nan": "stop"})
+        until(
+            lambda: api_.store.runs.get(run_id).desired == "cancel",
+            within_s=30,
+            what="the alert's action",
+        )
+    finally:
+        watch.stop()
+
+
+def test_spec_with_an_unknown_webhook_is_refused_with_the_nearest_name(api) -> None:
+    _, client = api
+    spec = {**RUN_SPEC, "alerts": {"webhook": "taem"}}
+    answer = client.post("/api/v1/runs", json={"spec": spec})
+    assert answer.status_code == 422
+    [problem] = answer.json()["problems"]
+    assert problem["path"] == "alerts.webhook"
+    assert "Did you mean team?" in problem["hint"]
+    assert client.get("/api/v1/runs").json()["total"] == 0
+
+
+def test_misspelt_alert_is_refused_with_the_nearest_name(api) -> None:
+    _, client = api
+    spec = {**RUN_SPEC, "alerts": {"actions": {"divergin": "stop"}}}
+    answer = client.post("/api/v1/runs", json={"spec": spec})
+    assert answer.status_code == 422
+    assert "diverging" in answer.text

@@ -1,0 +1,150 @@
+"""The queue as presented, and the remedy for a cluster without GPUs."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from sqlalchemy import event
+
+from lehr.app.presenters.cluster import ClusterPresenter
+from lehr.cluster.membership import Cluster
+from lehr.specs import parse_spec
+from lehr.store import Store
+from lehr_testing import seeding
+from lehr_testing.api import RUN_SPEC
+from lehr_testing.stores import begin
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store.open(tmp_path / "home") as opened:
+        yield opened
+
+
+def submit(store, name, **changes):
+    return store.runs.create(parse_spec({**RUN_SPEC, "name": name, **changes})).id
+
+
+def test_queue_follows_the_dispatchers_order_with_new_runs_last(store):
+    first, second = submit(store, "first"), submit(store, "second")
+    submit(store, "new")
+    submit(store, "urgent", priority=5)
+    order = [second, "gone", first]
+    presenter = ClusterPresenter(store, Cluster({}), lambda: order, embedded=True)
+    queue = presenter.queue()
+    assert [entry.name for entry in queue] == ["second", "first", "urgent", "new"]
+    assert [entry.position for entry in queue] == [1, 2, 3, 4]
+    assert queue[-1].reason == "was submitted just now"
+
+
+def test_queue_has_the_expected_start_and_what_it_rests_on(store):
+    cluster = cluster_of_gpus(1)
+    spec = seeding.run_spec("running", steps=100)
+    attempt = seeding.start(store, store.runs.create(spec))
+    attempt.train(range(1, 41))
+    waits = store.runs.create(seeding.run_spec("waits", steps=100))
+    last = store.runs.create(seeding.run_spec("last", steps=100))
+    presenter = ClusterPresenter(store, cluster, lambda: (waits.id, last.id), embedded=True)
+    before = time.time()
+    first, second = presenter.queue()
+    # Steps of 2.1 s, of which 60 are left.
+    assert first.expected_start == pytest.approx(before + 60 * 2.1, abs=40)
+    assert re.fullmatch(r"running ends: 60 steps left at 2\.\d+ s", first.expected_because)
+    assert second.expected_start is None
+    assert second.expected_because == "no time of a step is measured of waits"
+
+
+def cluster_of_gpus(count, names=("A100",)):
+    cluster = Cluster({})
+    cluster.set_state("up", None)
+    nodes = [
+        {"name": f"n{n}", "ray_id": f"r{n}", "address": "a", "gpus": count, "alive": True}
+        for n in range(1, len(names) + 1)
+    ]
+    cluster.on_news({"news": "members", "nodes": nodes})
+    for node, name in zip(nodes, names, strict=True):
+        gpus = [{"index": i, "name": name, "memory_bytes": None} for i in range(count)]
+        hello = {"attempts": {}, "gpus": gpus}
+        cluster.on_news({"news": "node", "name": node["name"], "hello": hello})
+    return cluster
+
+
+def test_gpus_that_no_run_can_get_are_not_free_and_say_why(store):
+    cluster = cluster_of_gpus(2, names=["A100"] * 6)
+    presenter = ClusterPresenter(store, cluster, lambda: (), embedded=True)
+    assert presenter.cluster().gpus_free == 12
+    begin(store, submit(store, "holds"), placement=[{"node": "n1", "gpus": [0]}])
+    begin(store, submit(store, "silent"), placement=[{"node": "n2", "gpus": [0]}])
+    cluster.on_news({"news": "node", "name": "n2", "error": "it is lost"})
+    cluster.on_news({"news": "node", "name": "n3", "attempts": {}, "draining": True})
+    store.nodes.note("n4", "excluded", "its fans", actor="user")
+    store.nodes.set_until("n5", time.time() + 60)
+    store.nodes.set_until("n6", time.time() + 3600)
+    view = presenter.cluster()
+    why = {node.name: node.no_runs for node in view.nodes}
+    assert why.pop("n5").startswith("is available until 2")
+    assert why == {
+        "n1": None,
+        "n2": "does not answer",
+        "n3": "cannot be used: it is leaving the cluster",
+        "n4": "excluded: its fans",
+        "n6": None,
+    }
+    assert (view.gpus_free, view.gpus_busy) == (1 + 2, 2)
+    assert view.model_dump()["gpus_free"] == 3
+    cluster.on_news({"news": "node", "name": "n4", "error": "it is lost, too"})
+    assert presenter.cluster().nodes[3].no_runs == "does not answer; excluded: its fans"
+
+
+def test_use_of_a_machine_is_that_of_the_newest_report(store):
+    cluster = cluster_of_gpus(1)
+    presenter = ClusterPresenter(store, cluster, lambda: (), embedded=True)
+    assert presenter.cluster().nodes[0].free_bytes == {}
+    now = {"disk_bytes": 100.0, "disk_used_bytes": 30.0, "cpu_utilization": 0.5, "ram_bytes": 9}
+    cluster.on_news({"news": "node", "name": "n1", "attempts": {}, "host_now": now})
+    [node] = presenter.cluster().nodes
+    assert node.free_bytes == {"LEHR_RUNS": 70}
+    assert (node.cpu_utilization, node.ram_used_bytes, node.ram_bytes) == (0.5, None, 9)
+    cluster.on_news({"news": "node", "name": "n1", "error": "it is lost"})
+    assert presenter.cluster().nodes[0].cpu_utilization is None
+
+
+@pytest.mark.parametrize(
+    ("embedded", "cure"), [(True, "lehr up --gpus 8"), (False, "ray start --num-gpus N")]
+)
+def test_message_of_a_cluster_without_gpus_names_the_remedy(store, embedded, cure):
+    cluster = Cluster({})
+    cluster.set_state("up", None)
+    cluster.on_news({"news": "members", "nodes": []})
+    view = ClusterPresenter(store, cluster, lambda: (), embedded=embedded).cluster()
+    assert cure in (view.message or "")
+
+
+def test_names_of_holders_are_read_in_one_query(store):
+    gpus = [{"index": index, "name": "logical GPU", "memory_bytes": None} for index in range(8)]
+    cluster = Cluster({})
+    cluster.set_state("up", None)
+    node = {"name": "n1", "ray_id": "r", "address": "a", "gpus": 8, "alive": True}
+    cluster.on_news({"news": "members", "nodes": [node]})
+    cluster.on_news({"news": "node", "name": "n1", "hello": {"attempts": {}, "gpus": gpus}})
+    presenter = ClusterPresenter(store, cluster, lambda: (), embedded=True)
+    queries: list[str] = []
+    event.listen(
+        store.db._readers,
+        "before_cursor_execute",
+        lambda *given: queries.append(given[2]) if given[2].startswith("SELECT") else None,
+    )
+
+    def names_and_queries() -> tuple[list[str], int]:
+        queries.clear()
+        [shown] = presenter.cluster().nodes
+        return [gpu.run_name for gpu in shown.gpus if gpu.run_name is not None], len(queries)
+
+    begin(store, submit(store, "r0"), placement=[{"node": "n1", "gpus": [0]}])
+    names, few = names_and_queries()
+    assert names == ["r0"]
+    for index in range(1, 8):
+        begin(store, submit(store, f"r{index}"), placement=[{"node": "n1", "gpus": [index]}])
+    assert names_and_queries() == ([f"r{index}" for index in range(8)], few)

@@ -1,0 +1,115 @@
+"""Cost of runs and sweeps in the answers of the API, from recorded times of attempts."""
+
+from pathlib import Path
+
+import pytest
+
+from lehr.analysis.plan import plan_run
+from lehr.app.presenters import cost
+from lehr.app.report import parts
+from lehr.specs import RolloutSpec, RunSpec
+from lehr.specs.stages import stages
+from lehr_testing import seeding
+from lehr_testing.api import SWEEP_SPEC, api_client, begin, ingest, line
+from lehr_testing.seeded_rollouts import Seeded
+
+H100 = "NVIDIA H100 80GB HBM3"
+
+
+@pytest.fixture
+def api(tmp_path: Path):
+    with api_client(tmp_path / "home") as (api, client):
+        yield api, client
+
+
+def trained(api_, run_id: str, began: float, ended: float | None, *, device: str = H100) -> None:
+    """Record an attempt of one GPU with these times."""
+    attempt = begin(api_.store, run_id)
+    ingest(api_.store, attempt, line("started", step=0, device=device, world_size=1, parameters=9))
+    api_.store.attempts.update(attempt, dispatched_at=began, exited_at=ended)
+
+
+def test_sweep_costs_the_gpu_hours_of_all_its_runs_at_the_price_of_the_gpu_that_trained(api):
+    api_, client = api
+    sweep = client.post("/api/v1/sweeps", json={"spec": SWEEP_SPEC}).json()
+    assert sweep["cost"] is None
+    runs = [trial["run"]["id"] for trial in sweep["trials"]]
+    trained(api_, runs[0], 0.0, 7200.0)
+    trained(api_, runs[1], 1000.0, 2800.0)
+    found = client.get(f"/api/v1/sweeps/{sweep['id']}").json()["cost"]
+    assert found["gpu_hours"] == pytest.approx(2.5)
+    assert (found["attempts"], found["gpu"], found["dollars_per_gpu_hour"]) == (2, "H100", 3.0)
+    assert found["dollars"] == pytest.approx(7.5)
+    one = client.get(f"/api/v1/runs/{runs[0]}").json()
+    assert one["cost"]["gpu_hours"] == pytest.approx(2.0)
+    spec = RunSpec.model_validate(one["spec"])
+    resources = spec.resources.model_copy(update={"gpu_type": "H100"})
+    hours = plan_run(spec.model_copy(update={"resources": resources})).gpu_hours
+    assert one["cost"]["planned_gpu_hours"] == pytest.approx(hours)
+    assert found["planned_gpu_hours"] == pytest.approx(len(runs) * hours)
+    for face in (one["cost"], found):
+        assert face["planned_basis"] == "at 42 % MFU (published runs on H100 reach 35 to 44 %)"
+    assert client.get(f"/api/v1/runs/{runs[2]}").json()["cost"] is None
+
+
+@pytest.mark.parametrize(("device", "basis"), [
+    (H100, "at 42 % MFU (published runs on H100 reach 35 to 44 %)"),
+    ("NVIDIA L4", "at 35 % MFU (assumed: no published run on this GPU is known)"),
+])  # fmt: skip
+def test_every_face_says_how_the_planned_cost_was_obtained(api, device, basis):
+    api_, client = api
+    sweep = client.post("/api/v1/sweeps", json={"spec": SWEEP_SPEC}).json()
+    run = sweep["trials"][0]["run"]["id"]
+    trained(api_, run, 0.0, 7200.0, device=device)
+    for kind, ref in (("runs", run), ("sweeps", sweep["id"])):
+        view = cost.CostView.model_validate(client.get(f"/api/v1/{kind}/{ref}").json()["cost"])
+        assert view.planned_basis == basis
+        assert view.text.endswith(basis)
+        assert parts.cost(view)[0][1].endswith(basis)
+
+
+def test_large_sweep_is_planned_by_some_of_its_trials(api, monkeypatch):
+    api_, client = api
+    sweep = client.post("/api/v1/sweeps", json={"spec": SWEEP_SPEC}).json()
+    trained(api_, sweep["trials"][0]["run"]["id"], 0.0, 7200.0)
+    whole = client.get(f"/api/v1/sweeps/{sweep['id']}").json()["cost"]["planned_gpu_hours"]
+    monkeypatch.setattr(cost, "_PLANNED", 1)
+    runs = [trial["run"]["id"] for trial in sweep["trials"]]
+    part = cost.Costs(api_.store).of_runs("s", runs, device=H100, gpu_type=None)
+    assert part is not None
+    assert part.planned_gpu_hours == pytest.approx(whole)  # Its trials cost the same.
+
+
+def of_rollout(client, rollout_id):
+    answer = client.get(f"/api/v1/rollouts/{rollout_id}")
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_rollout_costs_the_gpu_hours_of_its_stages_beside_the_plan_of_all_its_runs(api):
+    api_, client = api
+    seeded = Seeded(api_.store)
+    rollout = seeded.rollout.id
+    assert of_rollout(client, rollout)["cost"] is None
+    on_cpu = seeded.submit("cpu")
+    seeding.start(api_.store, on_cpu, gpus=())
+    seeded.judge("cpu", on_cpu)
+    assert api_.store.rollout_progress.pass_stage(rollout, seeded.planned["cpu"].number)
+    trained(api_, seeded.submit("one_gpu").id, 0.0, 1800.0)
+    trained(api_, seeded.submit("one_gpu", "whole").id, 0.0, 7200.0)
+    found = of_rollout(client, rollout)
+    by_name = {stage["name"]: stage for stage in found["stages"]}
+    assert by_name["one_gpu"]["cost"]["dollars"] == pytest.approx(2.5 * 3.0)
+    assert by_name["one_gpu"]["gpu_seconds"] == pytest.approx(2.5 * 3600)
+    assert by_name["all"]["cost"] is None
+    whole = found["cost"]
+    assert (whole["gpu_hours"], whole["dollars"]) == pytest.approx((2.5, 7.5))
+    assert (whole["gpu"], whole["dollars_per_gpu_hour"], whole["attempts"]) == ("H100", 3.0, 3)
+    spec = RolloutSpec.model_validate(found["spec"])
+    expected = 0.0
+    for stage in stages(spec):
+        hours = [cost.stage_hours(stage, "H100")]
+        assert None not in hours
+        expected += sum(hours)
+    assert whole["planned_gpu_hours"] == pytest.approx(expected)
+    assert whole["planned_dollars"] == pytest.approx(3.0 * expected)

@@ -1,0 +1,115 @@
+"""Many runs side by side: their values, groups and curves."""
+
+from __future__ import annotations
+
+import pytest
+
+from lehr.app.services.compare import compare_runs, values_of_runs
+from lehr.app.services.context import Context
+from lehr.app.services.many_runs import curves_of_runs
+from lehr.errors import NotFound, UserError
+from lehr_testing import seeding, stores
+
+
+def test_configs_are_parted_into_what_is_the_same_and_what_differs(context: Context):
+    first = context.store.runs.create(seeding.run_spec("first", lr=1e-3))
+    second = context.store.runs.create(seeding.run_spec("second", lr=3e-3, tags=["x"]))
+    found = values_of_runs(context, [first.id, "second", first.id])
+    assert found.runs == [first.id, second.id]
+    assert found.differing["train.optimizer.lr"] == [1e-3, 3e-3]
+    assert not {"name", "tags"} & (found.differing.keys() | found.same.keys())
+    assert found.same["train.steps"] == seeding.STEPS
+    assert not found.differing.keys() & found.same.keys()
+
+
+def test_config_that_programs_logged_counts_as_their_arguments(context: Context):
+    """Except for names that change no loss, and where they are compared, those that some lack."""
+    for name, rate, more in (("first", 1e-3, {"width": 8}), ("second", 3e-3, {})):
+        program = {"trainer": {"script": "train.py", "args": {"seed": 1}}, "train": None}
+        run = context.store.runs.create(stores.run_spec(name, **program))
+        logged = {"lr": rate, "seed": 2, "output_dir": name, **more}  # Of depth: no change.
+        attempt = stores.begin(context.store, run.id)
+        old, new = (
+            stores.line("config", values={"lr": 0, "depth": 2}),
+            stores.line("config", values=logged),
+        )
+        stores.ingest(context.store, attempt.id, old, new, stores.metrics(1, val_loss=2.0))
+    found = values_of_runs(context, ["first", "second"])
+    paths = ("trainer.args.lr", "trainer.args.width")
+    assert [found.differing[path] for path in paths] == [[1e-3, 3e-3], [8, None]]
+    assert found.same["trainer.args.depth"] == 2
+    assert (found.same["trainer.args.seed"], "trainer.args.output_dir" in found.differing) == (
+        1,
+        False,
+    )
+    compared = compare_runs(context, ["first", "second"], metric="", x_axis="step", by="lr")
+    assert [(one.path, one.factor) for one in compared.differences] == [
+        ("name", False),
+        ("trainer.args.lr", True),
+    ]
+    assert [group.count for group in compared.groups] == [1, 1]
+    assert compared.common_x == 1
+    assert compare_runs(context, ["first", "second"], metric="", x_axis="tokens").common_x is None
+
+
+def test_newest_values_of_any_metric_are_returned(context: Context):
+    run = context.store.runs.create(seeding.run_spec("trained"))
+    waiting = context.store.runs.create(seeding.run_spec("waiting"))
+    seeding.start(context.store, run).train(range(1, 6))
+    found = values_of_runs(context, [run.id, waiting.id], ["data/epoch", "no/such"])
+    assert found.metrics == {"data/epoch": [5 / 12_000, None], "no/such": [None, None]}
+    by_metric = values_of_runs(context, [run.id, waiting.id], by="data/epoch<1, project")
+    assert by_metric.groups == ["data/epoch below 1 · default", "no data/epoch · default"]
+    with pytest.raises(NotFound, match="none of these runs has a config path or a metric 'epocs'"):
+        values_of_runs(context, [run.id], by="epocs")
+
+
+def test_an_unknown_run_is_named(context: Context):
+    with pytest.raises(NotFound, match="nosuch"):
+        values_of_runs(context, ["nosuch"])
+
+
+def test_config_that_programs_logged_parts_no_seeds(context: Context):
+    for seed, name in enumerate(("first", "second")):
+        program = {"trainer": {"script": "train.py", "args": {"seed": seed}}, "train": None}
+        run = context.store.runs.create(stores.run_spec(name, **program))
+        attempt = stores.begin(context.store, run.id)
+        logged = stores.line("config", values={"host": name})
+        stores.ingest(context.store, attempt.id, logged, stores.metrics(1, val_loss=2.0 + seed))
+    compared = compare_runs(context, ["first", "second"], metric="val/loss", x_axis="step", by="")
+    assert compared.noise == pytest.approx(0.5**0.5)
+    assert "trainer.args.host" in {one.path for one in compared.differences if one.factor}
+
+
+@pytest.fixture
+def two(context: Context) -> list[str]:
+    runs = [context.store.runs.create(seeding.run_spec(name)) for name in ("short", "long")]
+    for run, steps in zip(runs, (5, 40), strict=True):
+        seeding.start(context.store, run).train(range(1, steps + 1))
+    return [run.id for run in runs]
+
+
+def test_one_begin_counts_for_all_runs_or_each_has_its_own(context: Context, two: list[str]):
+    def steps(*firsts: float) -> list[list[int]]:
+        found = curves_of_runs(context.store, two, ["train/loss"], firsts=firsts)
+        return [one.step for one in found]
+
+    assert steps(4) == [[4, 5], list(range(4, 41))]
+    assert steps(4, 39) == [[4, 5], [39, 40]]
+    assert steps() == [list(range(1, 6)), list(range(1, 41))]
+
+
+def test_curves_come_by_run_and_metric_and_missing_metrics_are_left_out(
+    context: Context, two: list[str]
+):
+    found = curves_of_runs(context.store, two[::-1], ["train/lr", "no/such", "train/loss"])
+    assert [(one.run_id, one.name) for one in found] == [
+        (run, name) for run in two[::-1] for name in ("train/lr", "train/loss")
+    ]
+
+
+def test_begins_that_match_no_runs_and_unknown_runs_are_refused(context: Context, two: list[str]):
+    with pytest.raises(UserError, match="2 values for 3 runs"):
+        curves_of_runs(context.store, [*two, two[0]], ["train/loss"], firsts=[1, 2])
+    with pytest.raises(NotFound, match="nosuch"):
+        curves_of_runs(context.store, [two[0], "nosuch"], ["train/loss"])

@@ -1,0 +1,370 @@
+"""The mirror in W&B, offline: its files contain each record of the run once."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from lehr.app.presenters import Presenter
+from lehr.app.wandb_mirror.controller import MirrorController
+from lehr.app.wandb_mirror.state_files import AttemptFeed, MirrorRequest, Notes, RunFeed
+from lehr.app.wandb_mirror.worker import MirrorWorker
+from lehr.control.lifecycle import RunState
+from lehr.errors import SpecError
+from lehr.specs.tracking import WandbTracking
+from lehr_testing import mirrors, stores
+from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, begin, end, finished, ingest, line, started
+from lehr_testing.mirrors import assert_equal_series, mirrored_home, mirroring, until_mirrored
+from lehr_testing.stores import fresh_store, metrics, run_spec
+from lehr_testing.waiting import until
+from lehr_testing.wandb_files import offline_runs
+from lehr_trainer import extras
+
+OFFLINE = {"tracking": {"wandb": {"mode": "offline", "tags": ["extra"], "job_type": "train"}}}
+
+
+@pytest.fixture(scope="module")
+def mirrored_api(tmp_path_factory):
+    """A server whose mirror runs for the whole module: its process takes seconds to start."""
+    home = tmp_path_factory.mktemp("home")
+    with mirrored_home(home, WANDB_API_KEY=None) as api, mirroring(api):
+        yield api
+
+
+@pytest.fixture
+def api(tmp_path):
+    with mirrored_home(tmp_path / "home", WANDB_API_KEY=None) as api:
+        yield api
+
+
+def submitted(api, **changes):
+    return mirrors.submitted(api, OFFLINE, **changes)
+
+
+def steps(first, last, **values):
+    return b"".join(
+        line(
+            "metrics",
+            step=step,
+            tokens=step * 256,
+            values={"train/loss": 10.0 / step, **{k: v(step) for k, v in values.items()}},
+        )
+        for step in range(first, last + 1)
+    )
+
+
+def files(api, run_id):
+    return offline_runs(Notes(api.settings.home, run_id).folder)
+
+
+def test_mirror_has_history_config_summary_samples_and_checkpoints(mirrored_api):
+    api = mirrored_api
+    run_id = submitted(api, tags=["mine"], project="baseline", notes="why")
+    attempt = begin(api.store, run_id)
+    ingest(api.store, attempt, started())
+    ingest(api.store, attempt, line("warning", code="loss_spike", message="it rose", step=3))
+    begun = Notes(api.settings.home, run_id).progress
+    until(begun, within_s=60, what="the mirror to begin")
+    ingest(api.store, attempt, steps(1, 10, odd=lambda s: "NaN" if s == 4 else "Infinity"))
+    ingest(api.store, attempt, line("evaluation", step=10, tokens=9, values={"val/loss": 1.25}))
+    ingest(api.store, attempt, line("sample", step=10, prompt="I am", text="told"))
+    ingest(
+        api.store,
+        attempt,
+        line(
+            "checkpoint",
+            step=10,
+            path="attempt-1/checkpoints/step-00000010",
+            size_bytes=7,
+            digest="d" * 64,
+            val_loss=1.25,
+        ),
+    )
+    ingest(api.store, attempt, line("sample", step=10, prompt="You", text="are"))
+    ingest(api.store, attempt, finished(10))
+    end(api.store, run_id)
+    status = until_mirrored(api, run_id)
+    [mirrored] = files(api, run_id)
+    assert_equal_series(api, run_id, mirrored.series)
+    assert status["text"] == f"offline, {status['records']} of {status['records']} records"
+    assert status["records"] == len(api.store.streams.read(attempt, "events.jsonl").splitlines())
+    assert status["folder"] == str(mirrored.path.parent)
+    run = mirrored.run
+    assert (run.run_id, run.display_name, run.project) == (run_id, "one", "baseline")
+    assert (run.notes, run.job_type, list(run.tags)) == ("why", "train", ["mine", "extra"])
+    assert mirrored.config["train"]["optimizer"]["lr"] == 3e-4
+    assert mirrored.config["lehr"]["run"] == run_id
+    digest = api.store.runs.get(run_id).spec["code"]["digest"]
+    assert digest
+    assert mirrored.config["lehr"]["code"] == digest
+    assert mirrored.summary["val/loss"] == 1.25
+    assert mirrored.summary["odd"] == "Infinity"
+    assert mirrored.summary["lehr/state"] == "completed"
+    assert mirrored.table("samples") == {
+        "columns": ["step", "attempt", "prompt", "text"],
+        "data": [[10, 1, "I am", "told"], [10, 1, "You", "are"]],
+    }
+    [checkpoint] = [a for a in mirrored.artifacts if a.type == "model"]
+    [entry] = checkpoint.manifest.contents
+    assert entry.ref == f"lehr://{run_id}/attempt-1/checkpoints/step-00000010"
+    assert not entry.local_path
+    assert set(checkpoint.aliases) == {"step-10", "best", "latest"}
+    assert [alert.text for alert in mirrored.alerts] == ["it rose"]
+    assert mirrored.exit_code == 0
+    axis = {metric.glob_name: metric.step_metric for metric in mirrored.metrics}
+    assert axis["*"] == "step"
+
+
+def test_a_resumed_run_is_one_wandb_run_with_the_points_that_count(mirrored_api):
+    api = mirrored_api
+    run_id = submitted(api)
+    first = begin(api.store, run_id)
+    ingest(api.store, first, started() + steps(1, 8))
+    until(
+        lambda: (p := Notes(api.settings.home, run_id).progress()) and p.rows == 8,
+        within_s=60,
+        what="eight rows",
+    )
+    assert api.store.transitions.apply(
+        run_id,
+        old=RunState.RUNNING,
+        new=RunState.QUEUED,
+        attempt=1,
+        cause="node_lost",
+        actor="dispatcher",
+    )
+    api.store.attempts.close(first)
+    second = begin(api.store, run_id, 2)
+    ingest(api.store, second, started(2) + line("resumed", step=5, checkpoint="attempt-1/x"))
+    ingest(api.store, second, steps(6, 12, other=lambda s: s * 0.5) + finished(12))
+    end(api.store, run_id)
+    until_mirrored(api, run_id)
+    [mirrored] = files(api, run_id)
+    assert mirrored.run.run_id == run_id
+    assert_equal_series(api, run_id, mirrored.series)
+    assert [row["attempt"] for row in mirrored.rows] == [1] * 5 + [2] * 7
+
+
+def test_killed_mirror_continues_without_gap_or_duplicate(api):
+    run_id = submitted(api)
+    attempt = begin(api.store, run_id)
+    ingest(api.store, attempt, started() + steps(1, 50))
+    with mirroring(api) as controller:
+        until(
+            lambda: (p := Notes(api.settings.home, run_id).progress()) and p.rows == 50,
+            within_s=60,
+            what="fifty rows",
+        )
+        killed = controller.pid
+        os.kill(killed, signal.SIGKILL)
+        ingest(api.store, attempt, steps(51, 90))
+        # Neither the run nor the API notices.
+        assert api.client.get(f"/api/v1/runs/{run_id}").json()["state"] == "running"
+        until(lambda: controller.pid not in {None, killed}, within_s=60, what="another process")
+        ingest(api.store, attempt, finished(90))
+        end(api.store, run_id)
+        until_mirrored(api, run_id)
+    [mirrored] = files(api, run_id)
+    assert len(mirrored.rows) == 90
+    assert_equal_series(api, run_id, mirrored.series)
+
+
+def test_ended_runs_are_mirrored_on_request_and_grouped_by_sweep(mirrored_api):
+    api = mirrored_api
+    answer = api.client.post("/api/v1/sweeps", json={"spec": SWEEP_SPEC})
+    run_id = answer.json()["trials"][1]["run"]["id"]
+    attempt = begin(api.store, run_id)
+    ingest(api.store, attempt, started() + steps(1, 4))
+    ingest(api.store, attempt, line("warning", code="x", message="long ago"))
+    ingest(api.store, attempt, finished(4, "failed", cause="nan_loss", message="NaN at 4"))
+    end(api.store, run_id, RunState.FAILED, "NaN at 4")
+    assert api.client.get(f"/api/v1/runs/{run_id}").json()["wandb"] is None
+    request = {"mode": "offline", "project": "elsewhere"}
+    answer = api.client.post(f"/api/v1/runs/{run_id}/wandb", json=request)
+    assert answer.json()["wandb"]["text"] == "offline, not started"
+    until_mirrored(api, run_id)
+    again = {"mode": "offline", "project": "again"}
+    api.client.post(f"/api/v1/runs/{run_id}/wandb", json=again)
+    until_mirrored(api, run_id)
+    [mirrored] = files(api, run_id)
+    assert (mirrored.run.project, mirrored.run.run_group) == ("again", "grid")
+    assert mirrored.alerts == []
+    assert mirrored.exit_code == 1
+    assert mirrored.summary["lehr/reason"] == "NaN at 4"
+    assert_equal_series(api, run_id, mirrored.series)
+
+
+def test_missing_package_or_key_is_reported_before_anything_is_recorded(api, monkeypatch, tmp_path):
+    monkeypatch.setenv("NETRC", str(tmp_path / "none"))
+    online = {**RUN_SPEC, "tracking": {"wandb": {}}}
+    answer = api.client.post("/api/v1/runs", json={"spec": online}).json()
+    assert answer["problems"][0]["path"] == "tracking.wandb.mode"
+    assert "the server has no W&B API key for api.wandb.ai" in answer["detail"]
+    (tmp_path / "netrc").write_text("machine api.wandb.ai login user password " + "0" * 40)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    assert api.client.post("/api/v1/runs", json={"spec": online}).status_code == 201
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name: None if name == "wandb" else find(name)
+    )
+    sweep = {**SWEEP_SPEC, "run": {**SWEEP_SPEC["run"], **OFFLINE}}
+    for path, spec in (("runs", {**RUN_SPEC, **OFFLINE}), ("sweeps", sweep)):
+        answer = api.client.post(f"/api/v1/{path}", json={"spec": spec})
+        assert answer.status_code == 422
+        assert "the package wandb is not installed" in answer.text
+        assert extras.install("lehr[wandb]") in answer.text
+    assert len(api.store.runs.page().items) == 1
+
+
+def test_failing_mirror_shows_the_reason_and_the_run_continues(api, monkeypatch):
+    # A W&B server that is not there: the port is closed.
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("WANDB_INIT_TIMEOUT", "5")
+    run_id = submitted(api, tracking={"wandb": {"mode": "online"}})
+    attempt = begin(api.store, run_id)
+    ingest(api.store, attempt, started() + steps(1, 3))
+    with mirroring(api):
+        status = until(
+            lambda: (
+                (w := api.client.get(f"/api/v1/runs/{run_id}").json()["wandb"]) and w["error"] and w
+            ),
+            within_s=120,
+            what="an error",
+        )
+        # Records of the training are accepted while the mirror fails.
+        assert api.store.runs.get(run_id).state == "running"
+        ingest(api.store, attempt, steps(4, 6) + finished(6))
+        exit_ = {"exit": {"code": 0}, "sizes": api.store.streams.sizes(attempt), "node_rank": 0}
+        assert api.dispatcher.on_exit(attempt, exit_)["closed"]
+        shown = api.client.get(f"/api/v1/runs/{run_id}/series", params={"name": "train/loss"})
+        assert shown.json()[0]["step"] == [1, 2, 3, 4, 5, 6]
+    assert status["state"] == "failed"
+    assert status["error"] in status["text"]
+    assert "0" * 40 not in api.client.get(f"/api/v1/runs/{run_id}").text
+    assert api.store.runs.get(run_id).state == "completed"
+
+
+def test_deleting_a_run_deletes_its_offline_files(mirrored_api):
+    api = mirrored_api
+    run_id = submitted(api)
+    attempt = begin(api.store, run_id)
+    ingest(api.store, attempt, started() + steps(1, 2) + finished(2))
+    end(api.store, run_id)
+    until_mirrored(api, run_id)
+    assert api.client.delete(f"/api/v1/runs/{run_id}").status_code == 200
+    folder = Notes(api.settings.home, run_id).folder
+    until(lambda: not folder.exists(), within_s=30, what="the files to go")
+
+
+def test_the_key_does_not_reach_a_trainer(monkeypatch):
+    from lehr.node.agent import clean_environment
+
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    monkeypatch.setenv("HF_HOME", "/data")
+    environment = clean_environment()
+    assert environment["HF_HOME"] == "/data"
+    assert "WANDB_API_KEY" not in environment
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({"tracking": {"wandb": {"api_key": "hush"}}}, "tracking.wandb: api_key"),
+        ({"tracking": {"wandb": {"entity": "a1" * 20}}}, "looks like a W&B key"),
+        ({"env": {"WANDB_API_KEY": "hush"}}, "env: WANDB_API_KEY"),
+    ],
+)
+def test_key_in_a_spec_is_rejected_and_not_repeated(change, status):
+    from lehr.specs import parse_spec
+
+    with pytest.raises(SpecError, match=status) as caught:
+        parse_spec({**RUN_SPEC, **change})
+    assert "hush" not in str(caught.value)
+    assert "a1a1" not in str(caught.value)
+
+
+def feed(run_id: str, state: str = "completed") -> RunFeed:
+    attempts = [AttemptFeed(number=1, size=10, open=False)]
+    return RunFeed(run_id=run_id, name="a", project="p", state=state, config={}, attempts=attempts)
+
+
+@pytest.fixture
+def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A worker whose sessions end when they may."""
+    mirrored: list[RunFeed] = []
+    may_end = threading.Event()
+
+    def mirror(home, run_id, newest, stop) -> None:
+        mirrored.append(newest())
+        assert may_end.wait(20)
+
+    monkeypatch.setitem(
+        sys.modules, "lehr.app.wandb_mirror.session", SimpleNamespace(mirror=mirror)
+    )
+    made = MirrorWorker(tmp_path)
+
+    def turn() -> None:
+        made._start_due()
+        for thread in made._threads.values():
+            thread.join(20 if may_end.is_set() else 0.0)
+
+    yield made, mirrored, may_end, turn
+    may_end.set()
+
+
+def test_feeds_of_mirrored_runs_are_dropped(worker) -> None:
+    made, mirrored, may_end, turn = worker
+    may_end.set()
+    for number in range(20):
+        made._feeds[f"r{number}"] = feed(f"r{number}")
+        turn()
+        turn()
+    assert len(mirrored) == 20
+    assert (made._feeds, made._done, made._not_before, made._failures) == ({}, {}, {}, {})
+
+
+def test_steps_of_a_run_without_a_mirror_are_not_looked_at(tmp_path: Path) -> None:
+    wandb = WandbTracking(mode="offline")
+    with fresh_store(tmp_path / "home") as store:
+        controller = MirrorController(store, Presenter(store), store.home)
+        store.subscribe(controller._on_change)
+        plain = store.runs.create(run_spec())
+        mirrored = store.runs.create(run_spec(tracking={"wandb": wandb.model_dump()}))
+        for run in (plain, mirrored):
+            attempt = stores.begin(store, run.id)
+            controller._judge(run.id)
+            controller._changed.clear()
+            stores.ingest(store, attempt.id, stores.line("started"), metrics(1, train_loss=1.0))
+            assert controller._changed == ({mirrored.id} if run is mirrored else set())
+            store.event_applier.apply(attempt.id)  # It runs now.
+            assert run.id in controller._changed
+            controller._changed.clear()
+            stores.ingest(store, attempt.id, metrics(2, train_loss=1.0))
+            store.event_applier.apply(attempt.id)
+            assert controller._changed == ({mirrored.id} if run is mirrored else set())
+
+
+def test_mirror_of_a_deleted_run_is_not_requested_again(tmp_path: Path) -> None:
+    wandb = WandbTracking(mode="offline")
+    with fresh_store(tmp_path / "home") as store:
+        controller = MirrorController(store, Presenter(store), store.home)
+        run = store.runs.create(run_spec(tracking={"wandb": wandb.model_dump()}))
+        stores.begin(store, run.id)
+        controller._judge(run.id)
+        notes = Notes(store.home, run.id)
+        assert isinstance(notes.request(), MirrorRequest)
+        assert controller._requested == {run.id}
+        end(store, run.id, RunState.FAILED)
+        store.runs.mark_deleted(run.id)
+        for _ in range(2):
+            controller._judge(run.id)
+            assert controller._requested == controller._judged == set()
+            assert not notes.folder.exists()

@@ -1,0 +1,92 @@
+"""What ``lehr down`` counts as saved, by the record. The stop itself: e2e/test_restarts.py."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lehr.control.lifecycle import Desired
+from lehr.faces.cli import shutdown
+from lehr.faces.cli.daemon import RunningServer
+from lehr.faces.cli.last_start import ServerOptions, Start
+from lehr.node.stop import End, StoppedTrainings
+from lehr.store import Store
+from lehr_testing import seeding
+
+
+@pytest.fixture
+def ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Return the runs of a home by what a person requests of them; all have saved by their own
+    report, and Ray is recorded.
+    """
+    with Store.open(tmp_path) as store:
+        runs = {}
+        for desired in Desired:
+            run = store.runs.create(seeding.run_spec(desired.value))
+            seeding.start(store, run)
+            if desired is Desired.PRUNE:
+                store.requests.prune(run.id, 1, "behind the others")
+            elif desired is not Desired.RUN:
+                store.requests.set_desired(run.id, desired, actor="user")
+            runs[desired.value] = run.id
+    stopped = StoppedTrainings({f"{run}-1": End.SAVED for run in runs.values()})
+    monkeypatch.setattr(shutdown, "stop_all", lambda *_, **__: stopped)
+    monkeypatch.setattr(shutdown.ray_head, "recorded", lambda _: object())
+    monkeypatch.setattr(shutdown.ray_head, "stop", lambda _: False)
+    return runs
+
+
+def test_training_whose_request_had_not_reached_it_is_not_counted_as_saved(
+    ended: dict[str, str], tmp_path: Path
+) -> None:
+    report = shutdown.take_down(tmp_path, keep_runs=False, timeout_s=1)
+    assert report.trainings.ends == {
+        f"{run}-1": End.SAVED if desired == "run" else End.OVER for desired, run in ended.items()
+    }
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_server_is_said_to_be_killed_only_if_it_does_not_end_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ignored: bool
+) -> None:
+    program = (
+        "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(60)"
+    )
+    if not ignored:
+        program = program.replace("SIG_IGN", "SIG_DFL")
+    server = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE)
+    assert server.stdout is not None
+    server.stdout.readline()
+    running = RunningServer(tmp_path, "", server.pid, Start(server.pid, ServerOptions()))
+    monkeypatch.setattr(shutdown, "running_server", lambda _: running)
+    monkeypatch.setattr(shutdown, "SERVER_TIMEOUT_S", 1.0 if ignored else shutdown.SERVER_TIMEOUT_S)
+    [stopped] = shutdown.take_down(tmp_path, keep_runs=False, timeout_s=1).stopped
+    expected = "the server (killed: it did not end within 1 s)" if ignored else "the server"
+    assert stopped == expected
+
+
+def ends_shown(capsys: pytest.CaptureFixture[str], *ends: End) -> list[str]:
+    given = {f"run{n}-1": end for n, end in enumerate(ends)}
+    shutdown.show_ends(StoppedTrainings(given).counts, then="The next lehr up")
+    found = capsys.readouterr()
+    return " ".join((found.out + found.err).split()).split(". ")
+
+
+def test_each_way_to_end_is_named_with_what_follows(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = ends_shown(capsys, *End, End.SAVED, End.KILLED)
+    assert lines == [
+        "2 trainings were saved",
+        "The next lehr up resumes them",
+        "1 training was stopped without a report of a save",
+        "The next lehr up resumes it from the last checkpoint",
+        "1 training was over: completed, failed, paused or cancelled",
+        "! 2 trainings were killed: saving took too long",
+        "The next lehr up resumes them from the last checkpoint.",
+    ]
+
+
+def test_nothing_is_printed_of_no_training(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ends_shown(capsys) == [""]

@@ -1,0 +1,153 @@
+"""Models of a server's runs become folders that transformers loads."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from lehr import Client
+from lehr.checkpoints.copies import Copy, Folder
+from lehr.errors import Conflict, NotFound, UserError
+from lehr.specs import load_spec
+from lehr.store.records.checkpoints import CopyReport
+from lehr_testing.api import RUN_SPEC, TOKEN, begin, ingest, line, served, started
+from lehr_testing.cli import call
+from lehr_testing.exports import CONFIG, save
+from lehr_trainer.configs.train import TrainConfig
+
+
+@pytest.fixture
+def server(tmp_path: Path):
+    with served(tmp_path / "home") as pair:
+        yield pair
+
+
+def trained(api, train=CONFIG, losses=((5, 2.5), (10, 3.0))):
+    """A run with a checkpoint for each (step, val/loss); returns it and its models by step."""
+    upload = f"file://{api.settings.home}/shared"
+    spec = {**RUN_SPEC, "train": train, "checkpoints": {"upload": upload}}
+    provenance = {"git": {"commit": "c" * 40, "dirty": False}, "host": "secret-host"}
+    run = api.store.runs.create(load_spec(spec), provenance=provenance)
+    attempt = begin(api.store, run.id)
+    ingest(api.store, attempt, started())
+    models = {}
+    for step, loss in losses:
+        path = f"attempt-1/checkpoints/step-{step:08d}"
+        folder = api.settings.home / "runs" / run.id / path
+        models[step] = save(folder, TrainConfig.model_validate(train), step, step, val_loss=loss)
+        digest = hashlib.sha256((folder / "manifest.json").read_bytes()).hexdigest()
+        record = {"path": path, "size_bytes": 10, "digest": digest, "val_loss": loss}
+        ingest(api.store, attempt, line("checkpoint", step=step, reason="interval", **record))
+        url = f"{upload}/{run.id}/{path}"
+        with Folder(folder) as held:
+            Copy(url).write(held)
+        api.store.checkpoints.note_copies(run.id, [CopyReport(path, url, "there")])
+    return run, models
+
+
+def test_command_exports_the_best_checkpoint_from_its_copy(server, tmp_path: Path) -> None:
+    api, address = server
+    run, models = trained(api)
+    shutil.rmtree(api.settings.home / "runs" / run.id)  # The node's disk is gone.
+    access = {"LEHR_SERVER": address, "LEHR_TOKEN": TOKEN}
+    arguments = ["checkpoints", "export", "one", "out", "--step", "best", "--json"]
+    done = call(*arguments, cwd=tmp_path, **access)
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "out"
+    # tests/trainer/export shows that transformers loads such a folder.
+    for name, weight in load_file(out / "model.safetensors").items():
+        assert weight.equal(models[5].state_dict()[name.removeprefix("model.")]), name
+    size = sum(path.stat().st_size for path in out.iterdir())
+    assert json.loads(done.stdout)["exported"] == {"run": run.id, "path": "out", "bytes": size}
+    card = (out / "README.md").read_text()
+    for fact in (run.id, "c" * 40, "**2.5000**, of these weights, at step 5"):
+        assert fact in card
+    assert "secret-host" not in card
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "out"]
+
+    again = call(*arguments[:-1], cwd=tmp_path, **access)
+    assert again.returncode != 0
+    assert "is not empty" in again.stderr
+    assert "--overwrite" in again.stderr
+    wrong = call("checkpoints", "export", "one", "x", "--step", "newest", cwd=tmp_path, **access)
+    assert "--step 'newest' is not a step: give a number, best or last." in wrong.stderr
+
+
+def test_commands_verify_and_download_a_checkpoint(server, tmp_path: Path) -> None:
+    api, address = server
+    run, _ = trained(api)
+    access = {"LEHR_SERVER": address, "LEHR_TOKEN": TOKEN}
+    saved = api.settings.home / "runs" / run.id / "attempt-1/checkpoints/step-00000010"
+    done = call("checkpoints", "download", "one", "out", "--json", cwd=tmp_path, **access)
+    size = sum(path.stat().st_size for path in saved.iterdir() if path.name != "manifest.json")
+    expected = {"run": run.id, "step": 10, "path": "out", "bytes": size}
+    assert json.loads(done.stdout)["downloaded"] == expected
+    for path in saved.iterdir():
+        assert (tmp_path / "out" / path.name).read_bytes() == path.read_bytes()
+
+    verify = ["checkpoints", "verify", "one", "--step", "10"]
+    whole = call(*verify, cwd=tmp_path, **access)
+    assert (whole.returncode, whole.stdout.count("step 10  whole")) == (0, 2), whole.stderr
+    (saved / "model.safetensors").write_bytes(b"")
+    damaged = call(*verify, cwd=tmp_path, **access)
+    assert (damaged.returncode, damaged.stdout.count("step 10  damaged")) == (1, 1), damaged.stderr
+
+
+def test_error_of_the_trainer_is_the_error_of_the_client(server, tmp_path: Path) -> None:
+    api, address = server
+    missing = str(tmp_path / "gone.json")
+    data = {"corpus": {"kind": "stdlib"}, "tokenizer": missing}
+    with pytest.MonkeyPatch.context() as patch:
+        # The file was there when the run was submitted.
+        patch.setattr("lehr_trainer.data.checks.check_tokenizer", lambda _name: None)
+        run, _ = trained(api, {**CONFIG, "data": data}, losses=((5, None),))
+    with (
+        Client(address, TOKEN) as client,
+        pytest.raises(UserError, match="--tokenizer PATH") as caught,
+    ):
+        client.run(run.id).export_model(tmp_path / "out")
+    assert missing in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
+
+
+def test_what_cannot_be_exported_is_refused_before_anything_is_converted(
+    server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, address = server
+    run, _ = trained(api, losses=((5, None), (10, None)))
+    monkeypatch.setattr("lehr.faces.client.model_export._convert", None)
+    with Client(address, TOKEN) as client:
+        found = client.run(run.id)
+        with pytest.raises(NotFound, match="no best checkpoint") as caught:
+            found.export_model(tmp_path / "out", "best")
+        assert "steps 5, 10" in str(caught.value.hint)
+        with pytest.raises(NotFound, match="step 7"):
+            found.export_model(tmp_path / "out", 7)
+        with pytest.raises(Conflict, match="is not empty"):
+            found.export_model(api.settings.home)
+        for place in ("runs", "shared"):
+            shutil.rmtree(api.settings.home / place / run.id)
+        with pytest.raises(Conflict, match="cannot be read"):
+            found.export_model(tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["home"]
+
+
+def test_only_the_model_s_files_are_downloaded(
+    server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, address = server
+    run, _ = trained(api)
+    found: list[list[str]] = []
+
+    def convert(folder: Path, *_: object, **__: object) -> None:
+        found.append(sorted(path.name for path in folder.iterdir()))
+
+    monkeypatch.setattr("lehr.faces.client.model_export._convert", convert)
+    with Client(address, TOKEN) as client:
+        client.run(run.id).export_model(tmp_path / "out", 5)
+    assert found == [["manifest.json", "model.safetensors", "state.json"]]

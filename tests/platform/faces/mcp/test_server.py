@@ -1,0 +1,187 @@
+"""``lehr mcp`` as an agent sees it: the SDK's client over pipes, a real API behind a socket."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lehr.control.lifecycle import RunState
+from lehr.faces.mcp.server import LAUNCHES, READS, STOPS
+from lehr.specs import parse_spec
+from lehr_testing.agents import Refused, agent
+from lehr_testing.api import (
+    RUN_SPEC,
+    SWEEP_SPEC,
+    TOKEN,
+    Api,
+    begin,
+    end,
+    evaluation,
+    finished,
+    ingest,
+    line,
+    metrics,
+    served,
+    started,
+)
+from lehr_testing.cli import call
+from lehr_testing.paths import ROOT
+
+HOUR = 3600.0
+ONE_HOUR = {"time_limit_s": HOUR}
+
+
+@pytest.fixture(scope="module")
+def lehr(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Api, str]]:
+    with served(tmp_path_factory.mktemp("server") / "home") as (api, address):
+        yield api, address
+
+
+@pytest.fixture
+def start(lehr, tmp_path: Path):
+    def run(*options: str, token: str = TOKEN):
+        return agent(tmp_path / "agent", *options, LEHR_SERVER=lehr[1], LEHR_TOKEN=token)
+
+    return run
+
+
+def budget(api: Api) -> str:
+    """Return the token of an agent with a budget of three GPU-hours."""
+    tokens = api.store.access_tokens
+    if tokens.of_name("agent") is None:
+        tokens.create("agent", "researcher", "lehr_agent", None, 3.0)
+    return "lehr_agent"
+
+
+def spec(name: str, **changes: Any) -> str:
+    return json.dumps({**RUN_SPEC, "name": name, **changes})
+
+
+def failed_run(api: Api, name: str) -> str:
+    store = api.store
+    run_id = store.runs.create(parse_spec({**RUN_SPEC, "name": name})).id
+    attempt = begin(store, run_id)
+    ingest(store, attempt, started() + metrics(1, 40) + evaluation(40, 3.25))
+    message = "ValueError: shard 3 is shorter than its index says"
+    ingest(store, attempt, f"step 40\n{message}\n".encode(), "rank-0.log")
+    ingest(store, attempt, finished(40, "failed", cause="bad_data", message=message))
+    ingest(store, attempt, line("metrics", step=41, tokens=1, values={"train/loss": "NaN"}))
+    end(store, run_id, RunState.FAILED, message)
+    return run_id
+
+
+async def test_read_only_agent_sees_everything_and_has_no_tool_that_launches(lehr, start) -> None:
+    run_id = failed_run(lehr[0], "broken")
+    long = lehr[0].store.runs.create(parse_spec({**RUN_SPEC, "name": "long"})).id
+    ingest(lehr[0].store, begin(lehr[0].store, long), started() + metrics(1, 1000))
+    async with start() as ask:
+        assert await ask.tools() == set(READS)
+        assert "read-only" in ask.client.instructions
+        assert (await ask("overview"))["cluster"]["gpus_total"] == 8
+        listed = await ask("list_runs", state=["failed"])
+        assert [one["name"] for one in listed["runs"]] == ["broken"]
+        found = await ask("diagnose", ref="broken")
+        assert "shard 3" in found["end"]
+        [alert] = [one for one in found["alerts"] if one["code"] == "nan"]
+        # NaN is one by definition, so it has no source.
+        assert alert.keys() == {"code", "step", "seen", "advice", "sure", "cause"}
+        shown = await ask("show_run", ref=run_id)
+        assert shown["cause"] == "failed"
+        assert shown["train"]["steps"] == 100
+        hits = await ask("search_logs", ref="broken", text="SHARD")
+        assert [one["offset"] for one in hits["lines"]] == [8]
+        assert (await ask("logs", ref="broken", lines=1))["lines"][-1].startswith("ValueError")
+        assert (await ask("events", ref="broken", limit=1))["earlier"] > 1
+        assert await ask.read("lehr://runs/broken/config")
+        assert json.loads(await ask.read("lehr://schema/sweep"))["title"] == "Lehr sweep"
+        assert json.loads(await ask.read("lehr://runs/broken"))["cause"] == "failed"
+        # A curve is reduced to a few points, and read closer on request.
+        known = await ask("metrics", ref="long", matching="loss")
+        assert [one["name"] for one in known["metrics"]] == ["train/loss"]
+        [curve] = (await ask("history", ref="long", names=["train/loss"]))["curves"]
+        assert curve["logged_points"] == 1000
+        assert len(curve["value"]) <= 40
+        near = {"first": 500, "last": 510}
+        [close] = (await ask("history", ref="long", names=["train/loss"], **near))["curves"]
+        assert close["step"] == list(range(500, 511))
+        with pytest.raises(Refused, match="Did you mean train/loss"):
+            await ask("history", ref="long", names=["train/los"])
+
+
+async def test_launch_is_refused_by_the_budget_and_repeated_by_its_request_id(lehr, start) -> None:
+    store = lehr[0].store
+    async with start("--may-launch", token=budget(lehr[0])) as ask:
+        assert await ask.tools() == {*READS, "budget", *LAUNCHES, *STOPS}
+        with pytest.raises(Refused, match=r"(?s)cannot be planned.*time_limit_s"):
+            await ask("submit_run", request_id="a", spec=spec("unplanned"))
+        with pytest.raises(Refused, match="this is the spec of a run"):
+            await ask("launch_sweep", request_id="a", spec=spec("run"))
+        typo = {"train.optimizer.learning_rate": 1}
+        with pytest.raises(Refused, match=r"Did you mean train\.optimizer\.lr"):
+            await ask("submit_run", request_id="a", spec=spec("typo", **ONE_HOUR), overrides=typo)
+        first = await ask("submit_run", request_id="a", spec=spec("mine", **ONE_HOUR))
+        assert first["budget"]["left"] == 2.0
+        rates = {"train.optimizer.lr": {"values": [1e-4, 1e-3, 1e-2]}}
+        run = {**SWEEP_SPEC["run"], **ONE_HOUR}
+        grid = {**SWEEP_SPEC, "parameters": rates, "run": run}
+        with pytest.raises(
+            Refused, match=r"over the budget of the token 'agent': this needs 3\.00"
+        ):
+            await ask("launch_sweep", request_id="b", spec=json.dumps(grid))
+    # The same request answers with the same run, also in another process.
+    async with start("--may-launch", token=budget(lehr[0])) as ask:
+        again = await ask("submit_run", request_id="a", spec=spec("mine", **ONE_HOUR))
+        assert again["launched"]["id"] == first["launched"]["id"]
+        with pytest.raises(Refused, match="'mcp:agent:a' was used for another request"):
+            await ask("submit_run", request_id="a", spec=spec("other", **ONE_HOUR))
+        rates["train.optimizer.lr"]["values"] = [1e-4]
+        made = await ask("launch_sweep", request_id="b", spec=json.dumps(grid))
+        more = {"request_id": "c", "ref": made["launched"]["id"]}
+        for _ in range(2):
+            added = await ask("extend_sweep", parameters={"train.optimizer.lr": [1e-2]}, **more)
+        assert added["budget"]["left"] == 0.0
+        with pytest.raises(Refused, match="over the budget"):
+            await ask("repeat_seeds", request_id="d", ref="mine", n=1)
+        with pytest.raises(Refused, match="no checkpoint"):
+            await ask("fork", request_id="e", ref="mine")
+        with pytest.raises(Refused, match="changes only what it submitted"):
+            await ask("cancel", ref="long")
+        assert (await ask("pause", ref="mine"))["paused"]["requested"] == "pause"
+        assert (await ask("resume", ref="mine"))["launched"]["name"] == "mine"
+        assert (await ask("cancel", ref=made["launched"]["id"]))["cancelled"]["name"] == "grid"
+        assert (await ask("budget"))["budget"]["promised"] > 0
+    names = [run.name for run in store.runs.page().items]
+    assert names.count("mine") == 1
+    assert {"other", "unplanned", "typo"}.isdisjoint(names)
+
+
+def test_json_shows_the_tools_and_a_token_without_a_budget_may_not_launch(
+    lehr, tmp_path: Path
+) -> None:
+    def mcp(*options: str, token: str = TOKEN):
+        return call("mcp", *options, cwd=tmp_path, LEHR_SERVER=lehr[1], LEHR_TOKEN=token,
+                    LEHR_HOME=str(tmp_path / "agent"))  # fmt: skip
+
+    shown = json.loads(mcp("--may-launch", "--json", token=budget(lehr[0])).stdout)["mcp"]
+    assert shown["budget"]["gpu_hours"] == 3.0
+    assert "submit_run" in shown["tools"]
+    assert json.loads(mcp("--json").stdout)["mcp"]["budget"] is None
+    refused = mcp("--may-launch")
+    assert refused.returncode == 2
+    assert "--may-launch needs a token with a budget" in refused.stderr
+
+
+def test_documented_tools_are_those_that_exist() -> None:
+    rows = re.findall(
+        r"^\| (read|launch|stop|account) \| (.+) \|$",
+        (ROOT / "docs/mcp.md").read_text(),
+        re.MULTILINE,
+    )
+    found = {kind: set(re.findall(r"`(\w+)`", tools)) for kind, tools in rows}
+    expected = {"read": READS, "launch": LAUNCHES, "stop": STOPS, "account": ("budget",)}
+    assert found == {kind: set(tools) for kind, tools in expected.items()}

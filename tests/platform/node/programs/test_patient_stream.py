@@ -1,0 +1,82 @@
+"""Records that wait for space on the disk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lehr.node.programs import recorder
+from lehr.node.programs.recorder import PatientStream
+from lehr_trainer.contract.records import Metrics, Warning_
+from lehr_trainer.errors import DiskFull
+from lehr_trainer.runtime.event_stream import EventStream
+
+
+class Disk(EventStream):
+    """A stream whose disk is full while ``full`` is set."""
+
+    full = False
+
+    def write(self, record):
+        if self.full:
+            raise DiskFull("no space left")
+        super().write(record)
+
+
+@pytest.fixture
+def disk(tmp_path: Path):
+    with Disk(tmp_path / "events.jsonl") as disk:
+        yield disk
+
+
+def metrics(step: int) -> Metrics:
+    return Metrics(time=1.0, step=step, tokens=step, values={"loss": 1.0})
+
+
+def steps(disk: Disk) -> list[int]:
+    assert disk.path is not None
+    return [json.loads(line)["step"] for line in disk.path.read_text().splitlines()]
+
+
+def test_records_are_written_in_order_when_there_is_space_again(disk):
+    stream = PatientStream(disk)
+    stream.write(metrics(1))
+    disk.full = True
+    for step in (2, 3):
+        stream.write(metrics(step))
+    assert not stream.flush()
+    assert steps(disk) == [1]
+    disk.full = False
+    stream.write(metrics(4))
+    assert stream.flush()
+    assert steps(disk) == [1, 2, 3, 4]
+
+
+def test_when_too_many_wait_metrics_are_thinned_out_and_the_loss_is_recorded(disk, monkeypatch):
+    monkeypatch.setattr(recorder, "_MOST", 100)
+    stream = PatientStream(disk)
+    disk.full = True
+    stream.write(Warning_(time=1.0, code="c", message="m", step=0))
+    for step in range(1, 1001):
+        stream.write(metrics(step))
+    disk.full = False
+    assert stream.flush()
+    found = steps(disk)
+    assert len(found) <= 102
+    assert found[0] == 0  # Only metrics are given up.
+    assert found[-2:] == [1000, 1000]
+    assert disk.path is not None
+    last = json.loads(disk.path.read_text().splitlines()[-1])
+    assert last["code"] == "records_lost"
+    assert last["message"].startswith(f"{1002 - len(found):,} records are lost")
+
+
+def test_a_disk_that_stays_full_is_an_error_at_the_end(disk, monkeypatch):
+    monkeypatch.setattr(recorder, "_LAST_S", 0.0)
+    stream = PatientStream(disk)
+    disk.full = True
+    stream.write(metrics(1))
+    with pytest.raises(DiskFull):
+        stream.finish()
