@@ -1,27 +1,35 @@
-"""A run's checkpoints over HTTP: verify, download, delete."""
+"""A run's checkpoints over HTTP: download them, export their models for ``transformers``."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import shutil
-from collections.abc import Callable, Collection
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Collection, Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
-from lehr.errors import Conflict, ServerUnavailable, UserError
+from lehr import __version__
+from lehr.errors import Conflict, LehrError, NotFound, ServerUnavailable, UserError
 from lehr.schemas.checkpoints import (
-    CheckpointDeletion,
     CheckpointFiles,
-    CheckpointVerdict,
+    CheckpointView,
     FileView,
 )
+from lehr.schemas.runs import RunDetail
 from lehr_trainer.contract.layout import file_kind
+from lehr_trainer.extras import install
 
 if TYPE_CHECKING:
     from lehr.faces.client.transport import Transport
+
 
 LONG_S = 3600.0
 """Reading 15 GB from slow storage takes minutes."""
@@ -31,25 +39,6 @@ _PIECE = 1 << 20
 
 DownloadProgress = Callable[[int, int], None]
 """Bytes so far, and total bytes."""
-
-
-def verify(transport: Transport, run_id: str, step: int, attempt: int | None) -> CheckpointVerdict:
-    answer = transport.post(
-        f"{_path(run_id, step)}/verify", params={"attempt": attempt}, within_s=LONG_S
-    )
-    return CheckpointVerdict.model_validate_json(answer)
-
-
-def deletion(
-    transport: Transport, run_id: str, step: int, attempt: int | None
-) -> CheckpointDeletion:
-    answer = transport.get(f"{_path(run_id, step)}/deletion", {"attempt": attempt})
-    return CheckpointDeletion.model_validate_json(answer)
-
-
-def delete(transport: Transport, run_id: str, step: int, attempt: int | None) -> CheckpointDeletion:
-    answer = transport.delete(_path(run_id, step), {"attempt": attempt}, within_s=LONG_S)
-    return CheckpointDeletion.model_validate_json(answer)
 
 
 def download(
@@ -145,3 +134,120 @@ def _file(
 
 def _path(run_id: str, step: int) -> str:
     return f"/runs/{run_id}/checkpoints/{step}"
+
+
+Step = int | Literal["best", "last"]
+_KINDS = frozenset({"model", "state"})
+_EXPORT = (sys.executable, "-P", "-m", "lehr_trainer", "export")
+
+
+def export_model(
+    transport: Transport,
+    run: RunDetail,
+    known: Sequence[CheckpointView],
+    folder: Path,
+    step: Step,
+    *,
+    attempt: int | None = None,
+    tokenizer: str | None = None,
+    overwrite: bool = False,
+    progress: DownloadProgress | None = None,
+) -> Path:
+    """Export a checkpoint of ``run``, one of the ``known``, to ``folder``.
+
+    Raises:
+        NotFound: there is no such checkpoint.
+        Conflict: ``folder`` is not empty, or the checkpoint cannot be read.
+        UserError: the model or its tokenizer cannot be exported.
+    """
+    if find_spec("torch") is None:
+        raise LehrError(
+            "the trainer is not installed on this machine, so it cannot export models.",
+            hint=f"Install it: {install('lehr[trainer]')}",
+        )
+    folder = folder.absolute()
+    if not overwrite and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise Conflict(
+            f"{folder} is not empty.",
+            hint="Choose a new folder, or replace an earlier export with --overwrite "
+            "(overwrite=True).",
+        )
+    if not isinstance(step, int):
+        chosen = choose(run, known, step)
+        step, attempt = chosen.step, attempt or chosen.attempt
+    draft = folder.with_name(f".{folder.name}-step-{step}")
+    shutil.rmtree(draft, ignore_errors=True)
+    download(transport, run.id, step, draft, attempt=attempt, kinds=_KINDS, progress=progress)
+    options = [f"--tokenizer={tokenizer}"] if tokenizer is not None else []
+    options += ["--overwrite"] * overwrite
+    try:
+        _convert(draft, folder, _facts(run), options)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return folder
+
+
+def choose(
+    run: RunDetail, known: Sequence[CheckpointView], which: Literal["best", "last"]
+) -> CheckpointView:
+    """Return the best or the newest checkpoint.
+
+    Raises:
+        NotFound: there is none.
+    """
+    there = [one for one in known if one.removed_at is None or one.copy_state == "there"]
+    found = [one for one in there if (one.best if which == "best" else one.latest)]
+    if not found:
+        steps = ", ".join(f"{one.step:,}" for one in there)
+        raise NotFound(
+            f"{run.name} ({run.id}) has no {which} checkpoint.",
+            hint=f"It has the steps {steps}." if steps else "It has none at all.",
+        )
+    return found[0]
+
+
+def _facts(run: RunDetail) -> dict[str, Any]:
+    """Collect the facts of the model card; neither host nor user, since it is published."""
+    git = run.provenance.get("git") or {}
+    return {
+        "run": {
+            "id": run.id,
+            "name": run.name,
+            "project": run.project,
+            "forked_from": run.forked_from,
+        },
+        "lehr_version": __version__,
+        "provenance": {"git": {"commit": git.get("commit"), "dirty": git.get("dirty")}},
+    }
+
+
+def _convert(
+    checkpoint: Path,
+    folder: Path,
+    facts: dict[str, Any],
+    options: Sequence[str],
+) -> None:
+    with (
+        tempfile.TemporaryDirectory(prefix="lehr-export-") as scratch,
+        tempfile.TemporaryFile() as errors,
+    ):
+        file = Path(scratch) / "facts.json"
+        file.write_text(json.dumps(facts), encoding="utf-8")
+        process = subprocess.Popen(
+            [*_EXPORT, str(checkpoint), str(folder), f"--facts={file}", *options],
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+        )
+        try:
+            process.wait()
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+        errors.seek(0)
+        lines = errors.read().decode("utf-8", "replace").splitlines()
+    last = lines[-1] if lines else f"exit {process.returncode}"
+    if process.returncode == 2:
+        raise UserError(last.removeprefix("export: ") + ".")
+    if process.returncode != 0:
+        raise LehrError(f"the export failed: {last}")

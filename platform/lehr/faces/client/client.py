@@ -6,23 +6,19 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import quote, urlsplit
-
-from pydantic import BaseModel
 
 from lehr.base import home
 from lehr.errors import ServerUnavailable
 from lehr.faces.client import problems
 from lehr.faces.client.admin import AdminMethods
-from lehr.faces.client.capsules import checkout, with_capsule
-from lehr.faces.client.cluster import ClusterMethods
 from lehr.faces.client.comparisons import Comparison, Identified, ids
-from lehr.faces.client.refs import PAGE, RefMethods
+from lehr.faces.client.refs import RefMethods
 from lehr.faces.client.rollouts import Rollout
 from lehr.faces.client.runs import Run
 from lehr.faces.client.server_object import recorded
-from lehr.faces.client.submission import load, plain
+from lehr.faces.client.submission import checkout, load, plain, with_capsule
 from lehr.faces.client.submission import provenance as gather_provenance
 from lehr.faces.client.sweeps import Sweep
 from lehr.faces.client.transport import StreamEvent, Transport
@@ -36,10 +32,8 @@ from lehr.specs.overrides import Overrides
 if TYPE_CHECKING:
     from lehr.specs import RolloutSpec, RunSpec, Spec, SweepSpec
 
-V = TypeVar("V", bound=BaseModel)
 
-
-class Client(RefMethods, AdminMethods, ClusterMethods):
+class Client(RefMethods, AdminMethods):
     """A Lehr server, as Python objects.
 
     ::
@@ -162,7 +156,7 @@ class Client(RefMethods, AdminMethods, ClusterMethods):
             "note": note,
             "archived": archived,
         }
-        views = self._pages("/runs", Page[RunView], params, limit)
+        views = self.transport.pages("/runs", Page[RunView], params, limit)
         return [Run(self.transport, view) for view in views]
 
     def compare(
@@ -211,7 +205,9 @@ class Client(RefMethods, AdminMethods, ClusterMethods):
         self, *, project: str | None = None, note: str | None = None, limit: int | None = None
     ) -> list[Sweep]:
         """Return sweeps, newest first: all that match, or at most ``limit``."""
-        views = self._pages("/sweeps", Page[SweepView], {"project": project, "note": note}, limit)
+        views = self.transport.pages(
+            "/sweeps", Page[SweepView], {"project": project, "note": note}, limit
+        )
         return [Sweep(self.transport, view) for view in views]
 
     # --- rollouts --------------------------------------------------------------------------
@@ -239,9 +235,8 @@ class Client(RefMethods, AdminMethods, ClusterMethods):
         self, *, project: str | None = None, note: str | None = None, limit: int | None = None
     ) -> list[Rollout]:
         """Return rollouts, newest first: all that match, or at most ``limit``."""
-        views = self._pages(
-            "/rollouts", Page[RolloutView], {"project": project, "note": note}, limit
-        )
+        params = {"project": project, "note": note}
+        views = self.transport.pages("/rollouts", Page[RolloutView], params, limit)
         return [Rollout(self.transport, view) for view in views]
 
     # --- the rest --------------------------------------------------------------------------
@@ -302,21 +297,6 @@ class Client(RefMethods, AdminMethods, ClusterMethods):
             "provenance": dict(gather_provenance(folder) if provenance is None else provenance),
         }
         return recorded(self.transport, f"/{kind}s", body, key)
-
-    def _pages(
-        self, path: str, page: type[Page[V]], params: dict[str, Any], limit: int | None
-    ) -> list[V]:
-        found: list[V] = []
-        cursor: str | None = None
-        while limit is None or len(found) < limit:
-            size = PAGE if limit is None else min(PAGE, limit - len(found))
-            answer = self.transport.get(path, {**params, "limit": size, "cursor": cursor})
-            read = page.model_validate_json(answer)
-            found += read.items
-            cursor = read.next_cursor
-            if cursor is None:
-                break
-        return found
 
 
 def _is_port_here(server: str, own: str) -> bool:

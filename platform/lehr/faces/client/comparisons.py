@@ -9,7 +9,7 @@ from pydantic import PrivateAttr, TypeAdapter
 
 from lehr.base.formats import loss
 from lehr.errors import UserError
-from lehr.faces.client.frames import comparison_frame, import_pandas, need_plotly
+from lehr.faces.client.notebook import comparison_frame, import_pandas, need_plotly
 from lehr.schemas.comparisons import ComparisonView
 from lehr.schemas.runs import RunView
 from lehr.schemas.streams import Series

@@ -1,7 +1,7 @@
-"""Small HTML tables of runs, sweeps and rollouts for notebooks, live while the client waits.
+"""What notebooks show: pandas frames, and small HTML tables that are live while the client waits.
 
-All text of users is escaped. There is no script, so a trusted and an untrusted notebook show
-the same.
+pandas is imported late, since the light install lacks it. All text of users is escaped. There is
+no script, so a trusted and an untrusted notebook show the same.
 """
 
 from __future__ import annotations
@@ -13,12 +13,136 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from lehr.base import formats
+from lehr.errors import UserError
+from lehr_trainer.extras import install
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import ModuleType
+
+    import pandas as pd
+
     from lehr.schemas.comparisons import ComparisonView
-    from lehr.schemas.rollouts import GateView, RolloutDetail, StageView
+    from lehr.schemas.rollouts import RolloutDetail, StageView
     from lehr.schemas.runs import RunView
+    from lehr.schemas.streams import Series
     from lehr.schemas.sweeps import SweepDetail, TrialView
+
+
+def import_pandas(what: str) -> ModuleType:
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise UserError(
+            f"{what} needs pandas, which is not installed.",
+            hint=f"Install it: {install('lehr[notebook]')}",
+        ) from error
+    return pd
+
+
+def need_plotly(what: str) -> None:
+    """Raise UserError if figures cannot be made."""
+    try:
+        import plotly  # noqa: F401 - only whether it is there
+    except ImportError as error:
+        raise UserError(
+            f"{what} needs plotly, which is not installed.",
+            hint=f"Install it: {install('lehr[notebook]')}",
+        ) from error
+
+
+def series_frame(series: Sequence[Series]) -> pd.DataFrame:
+    """Return one row per step: a column ``step`` and one per metric, NaN where a value is
+    missing.
+    """
+    import pandas as pd
+
+    columns = {one.name: pd.Series(one.y, index=one.step, dtype="float64") for one in series}
+    frame = pd.DataFrame(columns).sort_index()
+    frame.index = frame.index.astype("int64").rename("step")
+    return frame.reset_index()
+
+
+def trials_frame(trials: Sequence[TrialView], metric: str) -> pd.DataFrame:
+    """Return one row per trial, in the sweep's order: its values, its result, its run."""
+    import pandas as pd
+
+    rows: list[dict[str, Any]] = [
+        {
+            **trial.parameters,
+            metric: trial.value,
+            "step": trial.step,
+            "rank": trial.rank,
+            "held_out": trial.held_out,
+            "state": trial.run.state,
+            "tokens_per_s": _latest(trial.run, "tokens_per_s"),
+            "mfu": _latest(trial.run, "mfu"),
+            "run": trial.run.id,
+        }
+        for trial in trials
+    ]
+    index = pd.Index([trial.number for trial in trials], name="trial")
+    frame = pd.DataFrame(rows, index=index)
+    # Integers with gaps stay integers.
+    return frame.astype({"step": "Int64", "rank": "Int64"}) if rows else frame
+
+
+def gates_frame(stages: Sequence[StageView]) -> pd.DataFrame:
+    """Return one row per gate, stage by stage: the expected and the observed value, and the
+    verdict.
+    """
+    import pandas as pd
+
+    rows = [
+        {
+            "stage": stage.name,
+            "gate": gate.name,
+            "state": gate.state,
+            "value": gate.value,
+            "at_least": gate.at_least,
+            "at_most": gate.at_most,
+            "unit": gate.unit,
+            "expected": gate.expected,
+            "seen": gate.seen,
+            "run": gate.run_id,
+            "step": gate.step,
+        }
+        for stage in stages
+        for gate in stage.gates
+    ]
+    frame = pd.DataFrame(rows)
+    kinds = {"value": "Float64", "at_least": "Float64", "at_most": "Float64", "step": "Int64"}
+    return frame.astype(kinds) if rows else frame
+
+
+def comparison_frame(found: ComparisonView) -> pd.DataFrame:
+    """Return one row per run, the baseline first: its value and figures, its group if they were
+    grouped, and each factor that differs.
+    """
+    import pandas as pd
+
+    factors = [difference for difference in found.differences if difference.factor]
+    group_of = {run_id: group.name for group in found.groups for run_id in group.run_ids}
+    rows: list[dict[str, Any]] = [
+        {
+            "run": one.run_id,
+            "name": one.name,
+            **({"group": group_of[one.run_id]} if group_of else {}),
+            "state": one.state,
+            found.x_axis: one.x,
+            found.metric: one.value,
+            "delta": one.delta,
+            "held_out": one.held_out,
+            "batches": one.batches,
+            "tokens_per_s": one.tokens_per_s,
+            "mfu": one.mfu,
+            "memory_bytes": one.memory_bytes,
+            **{difference.path: difference.values[number] for difference in factors},  # noqa: PD011
+        }
+        for number, one in enumerate(found.results)
+    ]
+    return pd.DataFrame(rows)
+
 
 _CELL = "padding:2px 10px;text-align:{};font-variant-numeric:tabular-nums"
 
@@ -31,77 +155,75 @@ def run_html(run: RunView, url: str) -> str:
         ("trend", formats.sparkline(run.trend, width=len(run.trend)) or formats.NOTHING),
         ("time left", formats.duration(run.eta_s)),
     ]
-    head = _title(run.name, url, run.id)
-    body = "".join(f"<tr>{_td(name)}{_td(value, 'right')}</tr>" for name, value in rows)
-    return f"{head}<table>{body}</table>"
+    return _title(run.name, url, run.id) + _table((), [[_td(n), _right(v)] for n, v in rows])
 
 
 def sweep_html(sweep: SweepDetail, url: str) -> str:
     counts = " · ".join(f"{count} {state}" for state, count in sweep.counts.items() if count)
-    names = ["trial", *sweep.parameters, sweep.metric, "trend", "tok/s", "MFU", "state"]
-    head = _heads(*names)
-    body = "".join(_trial_row(trial, sweep.parameters) for trial in sweep.trials)
+    heads = ["trial", *sweep.parameters, sweep.metric, "trend", "tok/s", "MFU", "state"]
     left_out = sum(sweep.counts.values()) - len(sweep.trials)
     more = [f"{left_out:,} more trials are not shown here."] if left_out > 0 else []
-    notes = "".join(
-        f"<li>{escape(note)}</li>" for note in [*more, *sweep.notes] if note != sweep.held_out_note
-    )
     return (
-        f"{_title(sweep.name, url, counts)}{_first(sweep.held_out_note)}"
-        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        f"{f'<ul>{notes}</ul>' if notes else ''}"
+        _title(sweep.name, url, counts)
+        + _first(sweep.held_out_note)
+        + _table(heads, [_trial_row(trial, sweep.parameters) for trial in sweep.trials])
+        + _notes([*more, *sweep.notes], sweep.held_out_note)
     )
 
 
 def rollout_html(rollout: RolloutDetail, url: str) -> str:
     """Draw a table with a row per gate, stage after stage."""
     line = " → ".join(f"{name} {state}" for name, state in rollout.progress.items())
-    head = _heads("stage", "gate", "expected", "seen", "verdict")
-    body = "".join(
-        _gate_row(stage, gate, first=index == 0)
+    rows = [
+        [
+            _td("" if index else f"{stage.title}: {stage.state}", bold=not index),
+            _td(gate.title),
+            _td(gate.expected),
+            _td(gate.seen or formats.NOTHING),
+            _td(gate.state.replace("_", " "), bold=gate.state == "failed"),
+        ]
         for stage in rollout.stages
         for index, gate in enumerate(stage.gates)
-    )
-    items = [*([rollout.reason] if rollout.reason else []), *rollout.notes]
-    notes = "".join(f"<li>{escape(note)}</li>" for note in items)
-    return (
-        f"{_title(rollout.name, url, line)}<table><thead><tr>{head}</tr></thead>"
-        f"<tbody>{body}</tbody></table>{f'<ul>{notes}</ul>' if notes else ''}"
-    )
+    ]
+    notes = [*([rollout.reason] if rollout.reason else []), *rollout.notes]
+    heads = ("stage", "gate", "expected", "seen", "verdict")
+    return _title(rollout.name, url, line) + _table(heads, rows) + _notes(notes)
 
 
-def comparison_html(found: ComparisonView) -> str:
+def comparison_html(comparison: ComparisonView) -> str:
     """Draw the compared runs, then their differences, then the notes."""
-    at = "" if found.common_x is None else f" at {found.x_axis} {found.common_x:,.6g}"
-    head = _heads("run", f"{found.metric}{at}", "delta", "median tok/s", "median MFU", "state")
-    body = "".join(
-        f"<tr>{_td(one.name or one.run_id)}{_td(formats.loss(one.value), 'right')}"
-        f"{_td(one.incomparable or formats.loss(one.delta), 'right')}"
-        f"{_td(formats.si(one.tokens_per_s), 'right')}{_td(formats.share(one.mfu), 'right')}"
-        f"{_td(one.state)}</tr>"
-        for one in found.results
+    at = (
+        "" if comparison.common_x is None else f" at {comparison.x_axis} {comparison.common_x:,.6g}"
     )
-    names = [one.name or one.run_id for one in found.results]
-    differences = "".join(
-        f"<tr>{_td(one.path)}{''.join(_td(text, 'right') for text in texts)}</tr>"
-        for one in found.differences
-        if one.factor
-        for texts in [[formats.parameter(value, one.path) for value in one.values]]
-    )
-    notes = "".join(
-        f"<li>{escape(note)}</li>"
-        for note in (
-            *found.means,
-            *(gap.sentence for gap in found.gaps),
-            f"Batches: {found.batches_note}",
-            *found.notes,
-        )
-        if note != found.held_out_note
-    )
+    heads = ("run", f"{comparison.metric}{at}", "delta", "median tok/s", "median MFU", "state")
+    rows = [
+        [
+            _td(result.name or result.run_id),
+            _right(formats.loss(result.value)),
+            _right(result.incomparable or formats.loss(result.delta)),
+            _right(formats.si(result.tokens_per_s)),
+            _right(formats.share(result.mfu)),
+            _td(result.state),
+        ]
+        for result in comparison.results
+    ]
+    factors = [difference for difference in comparison.differences if difference.factor]
+    differences = [
+        [_td(d.path), *(_right(formats.parameter(value, d.path)) for value in d.values)]  # noqa: PD011
+        for d in factors
+    ]
+    names = [result.name or result.run_id for result in comparison.results]
+    notes = [
+        *comparison.means,
+        *(gap.sentence for gap in comparison.gaps),
+        f"Batches: {comparison.batches_note}",
+        *comparison.notes,
+    ]
     return (
-        f"{_first(found.held_out_note)}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        f"<table><thead><tr>{_heads('what differs', *names)}</tr></thead>"
-        f"<tbody>{differences}</tbody></table><ul>{notes}</ul>"
+        _first(comparison.held_out_note)
+        + _table(heads, rows)
+        + _table(["what differs", *names], differences)
+        + _notes(notes, comparison.held_out_note)
     )
 
 
@@ -117,34 +239,29 @@ def live_display() -> Callable[[str], None] | None:
     return lambda html: handle.update(display.HTML(html))
 
 
-def _trial_row(trial: TrialView, parameters: list[str]) -> str:
+def _trial_row(trial: TrialView, parameters: list[str]) -> list[str]:
     run = trial.run
-    value = f"{formats.loss(trial.value)}{' best' if trial.best else ''}"
-    columns = [
-        _td(str(trial.number), "right"),
-        *(_td(formats.parameter(trial.parameters.get(path), path), "right") for path in parameters),
-        _td(value, "right", bold=trial.best),
+    return [
+        _right(str(trial.number)),
+        *(_right(formats.parameter(trial.parameters.get(path), path)) for path in parameters),
+        _right(f"{formats.loss(trial.value)}{' best' if trial.best else ''}", bold=trial.best),
         _td(formats.sparkline(run.trend, width=len(run.trend)) or formats.NOTHING),
-        _td(formats.si(_latest(run, "tokens_per_s")), "right"),
-        _td(formats.share(_latest(run, "mfu")), "right"),
+        _right(formats.si(_latest(run, "tokens_per_s"))),
+        _right(formats.share(_latest(run, "mfu"))),
         _td(_state(run)),
     ]
-    return f"<tr>{''.join(columns)}</tr>"
 
 
-def _gate_row(stage: StageView, gate: GateView, *, first: bool) -> str:
-    columns = [
-        _td(f"{stage.title}: {stage.state}" if first else "", bold=first),
-        _td(gate.title),
-        _td(gate.expected),
-        _td(gate.seen or formats.NOTHING),
-        _td(gate.state.replace("_", " "), bold=gate.state == "failed"),
-    ]
-    return f"<tr>{''.join(columns)}</tr>"
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    head = "".join(f'<th style="{_CELL.format("left")}">{escape(name)}</th>' for name in heads)
+    body = "".join(f"<tr>{''.join(cells)}</tr>" for cells in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _heads(*names: str) -> str:
-    return "".join(f'<th style="{_CELL.format("left")}">{escape(name)}</th>' for name in names)
+def _notes(notes: Sequence[str], shown: str | None = None) -> str:
+    """Draw the notes as a list, but for the one that is shown elsewhere."""
+    items = "".join(f"<li>{escape(note)}</li>" for note in notes if note != shown)
+    return f"<ul>{items}</ul>" if items else ""
 
 
 def _title(name: str, url: str, beside: str) -> str:
@@ -159,6 +276,10 @@ def _first(note: str | None) -> str:
 def _td(text: str, align: str = "left", *, bold: bool = False) -> str:
     shown = f"<b>{escape(text)}</b>" if bold else escape(text)
     return f'<td style="{_CELL.format(align)}">{shown}</td>'
+
+
+def _right(text: str, *, bold: bool = False) -> str:
+    return _td(text, "right", bold=bold)
 
 
 def _state(run: RunView) -> str:

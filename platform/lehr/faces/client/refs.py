@@ -15,6 +15,7 @@ from lehr.errors import Conflict, NotFound
 from lehr.faces.client.rollouts import Rollout
 from lehr.faces.client.runs import Run
 from lehr.faces.client.sweeps import Sweep
+from lehr.faces.client.transport import PAGE
 from lehr.schemas.base import Page
 from lehr.schemas.rollouts import RolloutDetail, RolloutView
 from lehr.schemas.runs import RunDetail, RunView
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from lehr.faces.client.transport import Transport
 
 Act = Literal["cancel", "pause", "resume", "retry", "archive", "delete", "compare", "seeds"]
-PAGE = 200
 _OVER = {*map(str, ENDED), "passed"}
 
 

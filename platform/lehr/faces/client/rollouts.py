@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from lehr.errors import NotFound, nearest
-from lehr.faces.client.frames import gates_frame, import_pandas
+from lehr.faces.client.notebook import gates_frame, import_pandas
 from lehr.faces.client.runs import Run
 from lehr.faces.client.server_object import ObjectMethods
 from lehr.schemas.rollouts import GateView, RolloutDetail, RolloutView, StageView
@@ -15,18 +14,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Rollout(ObjectMethods[RolloutView]):
+class Rollout(ObjectMethods[RolloutView, RolloutDetail]):
     """A rollout as last read; ``refresh()`` reads it again."""
 
-    _places = "rollouts"
-
-    def _detail_of(self, answer: bytes) -> RolloutDetail:
-        return RolloutDetail.model_validate_json(answer)
-
-    @property
-    def state(self) -> str:
-        """running, passed, failed or cancelled."""
-        return self.view.state
+    _detail_type = RolloutDetail
 
     @property
     def ended(self) -> bool:
@@ -36,14 +27,6 @@ class Rollout(ObjectMethods[RolloutView]):
     def reason(self) -> str | None:
         """Return why it stopped."""
         return self.view.reason
-
-    @property
-    def detail(self) -> RolloutDetail:
-        """Return the view with its stages, spec and notes."""
-        if not isinstance(self.view, RolloutDetail):
-            self.refresh()
-        assert isinstance(self.view, RolloutDetail)
-        return self.view
 
     @property
     def stages(self) -> list[StageView]:
@@ -89,33 +72,6 @@ class Rollout(ObjectMethods[RolloutView]):
             f"rollout {self.name} has not reached its last stage.",
             hint=self.reason or f"It is at stage {self.view.stage}.",
         )
-
-    def cancel(self) -> Self:
-        """Start no more runs, and stop the current one without saving."""
-        return self._act("cancel")
-
-    def archive(self) -> Self:
-        """Hide it from lists, once it has ended. Its runs stay listed."""
-        return self._act("archive")
-
-    def wait(
-        self,
-        *,
-        timeout_s: float | None = None,
-        progress: Callable[[RolloutDetail], None] | None = None,
-    ) -> Self:
-        """Wait until it has ended. Interrupting only stops the waiting, never a run.
-
-        Args:
-            timeout_s: give up after this time.
-            progress: called with each new view. Without it, a notebook shows a live table, a
-                terminal a bar on stderr.
-
-        Raises:
-            TimeoutError: it had not ended in time.
-        """
-        self._until_ended(self, lambda: self.detail, timeout_s, progress)
-        return self
 
     def frame(self) -> pd.DataFrame:
         """Return a pandas frame: one row per gate of each stage."""

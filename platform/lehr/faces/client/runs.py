@@ -2,27 +2,120 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from lehr.faces.client.capsules import with_current_code
-from lehr.faces.client.run_checkpoints import RunCheckpointMethods
-from lehr.faces.client.run_logs import RunLogMethods
-from lehr.faces.client.run_metrics import RunMetricMethods
+from lehr.faces.client import checkpoints
+from lehr.faces.client.checkpoints import LONG_S, DownloadProgress
+from lehr.faces.client.run_data import RunData
 from lehr.faces.client.server_object import recorded
-from lehr.schemas.runs import Deletion, RunDetail, RunView
+from lehr.faces.client.submission import with_current_code
+from lehr.schemas.checkpoints import CheckpointDeletion, CheckpointVerdict, CheckpointView
+from lehr.schemas.runs import Deletion, RunDetail
 from lehr.schemas.sweeps import SweepDetail
 
 if TYPE_CHECKING:
     from lehr.faces.client.sweeps import Sweep
 
 
-class Run(RunMetricMethods, RunLogMethods, RunCheckpointMethods):
+class Run(RunData):
     """A run as last read; ``refresh()`` reads it again."""
 
-    def cancel(self) -> Self:
-        """Stop it without saving."""
-        return self._act("cancel")
+    def checkpoints(self) -> list[CheckpointView]:
+        """Return its checkpoints by step; deleted ones stay listed, with ``removed_at``."""
+        return self._list("/checkpoints", CheckpointView)
+
+    def verify_checkpoint(self, step: int, *, attempt: int | None = None) -> CheckpointVerdict:
+        """Have the server read a checkpoint completely, in every location, and check its
+        digests.
+        """
+        answer = self._transport.post(
+            f"{self._path}/checkpoints/{step}/verify", params={"attempt": attempt}, within_s=LONG_S
+        )
+        return CheckpointVerdict.model_validate_json(answer)
+
+    def download_checkpoint(
+        self,
+        step: int,
+        folder: Path | str,
+        *,
+        attempt: int | None = None,
+        progress: DownloadProgress | None = None,
+    ) -> Path:
+        """Download a checkpoint into a new folder and check every digest.
+
+        Args:
+            step: step of the checkpoint.
+            folder: folder for its files.
+            attempt: number of the attempt. Default: the newest that saved at this step.
+            progress: called with the bytes so far, and the total.
+
+        Raises:
+            NotFound: there is no checkpoint at that step; the nearest is named.
+            Conflict: the folder exists, or no location of the checkpoint can be read.
+        """
+        target = Path(folder)
+        checkpoints.download(
+            self._transport, self.id, step, target, attempt=attempt, progress=progress
+        )
+        return target
+
+    def export_model(
+        self,
+        folder: Path | str,
+        step: int | Literal["best", "last"] = "last",
+        *,
+        attempt: int | None = None,
+        tokenizer: str | None = None,
+        overwrite: bool = False,
+        progress: DownloadProgress | None = None,
+    ) -> Path:
+        """Write the model of a checkpoint to a folder that ``transformers`` loads.
+
+        The folder gets weights, config, tokenizer and a model card with the run's provenance. It
+        appears once it is complete. The weights are downloaded from the run's directory or its
+        copy, and converted on this machine, which needs ``lehr[trainer]``.
+
+        Args:
+            folder: folder to make.
+            step: step of the checkpoint; ``best`` has the lowest val/loss.
+            attempt: number of the attempt. Default: the newest that saved at this step.
+            tokenizer: where the run's tokenizer is on this machine, if not where the run found it;
+                ``none`` leaves it out.
+            overwrite: replace an earlier export.
+            progress: called with the bytes downloaded so far, and the total.
+
+        Raises:
+            NotFound: there is no such checkpoint.
+            Conflict: the folder is not empty, or no location of the checkpoint can be read.
+            UserError: the model or its tokenizer cannot be exported.
+        """
+        return checkpoints.export_model(
+            self._transport,
+            self.detail,
+            self.checkpoints(),
+            Path(folder),
+            step,
+            attempt=attempt,
+            tokenizer=tokenizer,
+            overwrite=overwrite,
+            progress=progress,
+        )
+
+    def checkpoint_deletion(self, step: int, *, attempt: int | None = None) -> CheckpointDeletion:
+        """Return what ``delete_checkpoint`` would free."""
+        path = f"{self._path}/checkpoints/{step}/deletion"
+        return CheckpointDeletion.model_validate_json(
+            self._transport.get(path, {"attempt": attempt})
+        )
+
+    def delete_checkpoint(self, step: int, *, attempt: int | None = None) -> CheckpointDeletion:
+        """Delete one checkpoint and its copy, unless a run still needs it."""
+        answer = self._transport.delete(
+            f"{self._path}/checkpoints/{step}", {"attempt": attempt}, within_s=LONG_S
+        )
+        return CheckpointDeletion.model_validate_json(answer)
 
     def pause(self) -> Self:
         """Save a checkpoint, stop, and free the GPUs; ``resume`` continues from there."""
@@ -41,31 +134,19 @@ class Run(RunMetricMethods, RunLogMethods, RunCheckpointMethods):
         Args:
             priority: from -100 to 100. Specs have 0 unless they say otherwise.
         """
-        answer = self._transport.put(f"{self._path}/priority", {"priority": priority})
-        self.view = self._detail_of(answer)
-        return self
+        return self._update(self._transport.put(f"{self._path}/priority", {"priority": priority}))
 
     def checkpoint(self) -> Self:
         """Save a checkpoint at the next step."""
         return self._act("checkpoint")
 
-    def archive(self) -> Self:
-        """Hide it from lists, once it has ended. Nothing is deleted."""
-        return self._act("archive")
-
     def tag(self, *tags: str) -> Self:
         """Add tags and keep the existing ones."""
-        return self._change_tags(add=tags)
+        return self._act("tags", {"add": list(tags)})
 
     def untag(self, *tags: str) -> Self:
         """Remove tags; a missing tag is no error."""
-        return self._change_tags(remove=tags)
-
-    def _change_tags(self, **change: Sequence[str]) -> Self:
-        body = {name: list(tags) for name, tags in change.items()}
-        answer = self._transport.post(f"/runs/{self.id}/tags", body)
-        self.view = RunDetail.model_validate_json(answer)
-        return self
+        return self._act("tags", {"remove": list(tags)})
 
     def deletion(self) -> Deletion:
         """Return what ``delete`` would free."""
@@ -165,27 +246,4 @@ class Run(RunMetricMethods, RunLogMethods, RunCheckpointMethods):
             UserError: the server lacks the package wandb, or a key for ``online``.
         """
         body = {"mode": mode, "project": project, "entity": entity, "group": group}
-        answer = self._transport.post(
-            f"/runs/{self.id}/wandb", {**body, "job_type": job_type, "tags": list(tags)}
-        )
-        self.view = RunDetail.model_validate_json(answer)
-        return self
-
-    def wait(
-        self,
-        *,
-        timeout_s: float | None = None,
-        progress: Callable[[RunView], None] | None = None,
-    ) -> Self:
-        """Wait until it has ended. Interrupting only stops the waiting, never the run.
-
-        Args:
-            timeout_s: give up after this time.
-            progress: called with each new view. Without it, a notebook shows a live table, a
-                terminal a bar on stderr.
-
-        Raises:
-            TimeoutError: it had not ended in time.
-        """
-        self._until_ended(self, lambda: self.view, timeout_s, progress)
-        return self
+        return self._act("wandb", {**body, "job_type": job_type, "tags": list(tags)})

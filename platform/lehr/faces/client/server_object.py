@@ -1,40 +1,33 @@
-"""What the client's runs, sweeps and rollouts have in common."""
+"""What the client's runs, sweeps and rollouts have in common, and waiting for them."""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
+import time
 import uuid
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
-from lehr.base.formats import ago
-from lehr.errors import LehrError, UserError
-from lehr.faces.client.transport import save
-from lehr.faces.client.waiting import Wait, Waitable, until_ended
-from lehr.faces.client.waiting import progress as shown_progress
+from lehr.base import formats
+from lehr.errors import LehrError, ServerUnavailable, UserError
+from lehr.faces.client.notebook import live_display, rollout_html, run_html, sweep_html
+from lehr.faces.client.transport import TIMEOUT_S, save
+from lehr.schemas.rollouts import RolloutDetail, RolloutView
+from lehr.schemas.runs import RunDetail, RunView
+from lehr.schemas.sweeps import SweepDetail, SweepView
 
 if TYPE_CHECKING:
     from lehr.faces.client.transport import Transport
 
-
-class Named(Protocol):
-    """A view of a run, a sweep or a rollout."""
-
-    id: str
-    name: str
-    note: str
-    created_at: float
-
-    @property
-    def state(self) -> str: ...
-
-
-View = TypeVar("View", bound=Named)
-V = TypeVar("V")
+View = TypeVar("View", bound=RunView | SweepView | RolloutView)
+Detail = TypeVar("Detail", bound=RunDetail | SweepDetail | RolloutDetail)
 _ASK_S = 5.0
 """Limit for an answer after Ctrl-C."""
+_PAUSE_S = 1.0
 
 
 def goes_on(name: str, identity: str) -> str:
@@ -66,19 +59,14 @@ def recorded(transport: Transport, path: str, body: Mapping[str, Any], key: str 
         raise KeyboardInterrupt(goes_on(made["name"], made["id"])) from None
 
 
-class ObjectMethods(Generic[View]):
+class ObjectMethods(Generic[View, Detail]):
     """An object of a server as last read."""
 
-    _places: ClassVar[str]
-    """Its collection in addresses: runs, sweeps or rollouts."""
+    _detail_type: ClassVar[type[Any]]
 
     def __init__(self, transport: Transport, view: View) -> None:
         self._transport = transport
         self.view = view
-
-    def _detail_of(self, answer: bytes) -> View:
-        """Parse the server's answer."""
-        raise NotImplementedError
 
     @property
     def id(self) -> str:
@@ -89,6 +77,22 @@ class ObjectMethods(Generic[View]):
         return self.view.name
 
     @property
+    def state(self) -> str:
+        return self.view.state
+
+    @property
+    def ended(self) -> bool:
+        raise NotImplementedError
+
+    @property
+    def detail(self) -> Detail:
+        """Return the view with all that is known of it, such as its spec."""
+        if not isinstance(self.view, self._detail_type):
+            self.refresh()
+        detail: Any = self.view
+        return detail  # type: ignore[no-any-return]
+
+    @property
     def noun(self) -> str:
         """Return ``run``, ``sweep`` or ``rollout``."""
         return type(self).__name__.lower()
@@ -96,7 +100,7 @@ class ObjectMethods(Generic[View]):
     @property
     def described(self) -> str:
         """Return kind, state and age: run, completed, 50 m ago."""
-        return f"{self.noun}, {self.view.state}, {ago(self.view.created_at)}"
+        return f"{self.noun}, {self.view.state}, {formats.ago(self.view.created_at)}"
 
     @property
     def note(self) -> str:
@@ -106,12 +110,19 @@ class ObjectMethods(Generic[View]):
     @property
     def url(self) -> str:
         """Return the URL of its page on the dashboard."""
-        return f"{self._transport.server}/{self._places}/{self.id}"
+        return f"{self._transport.server}{self._path}"
 
     def refresh(self) -> Self:
         """Read it again."""
-        self.view = self._detail_of(self._transport.get(self._path))
-        return self
+        return self._update(self._transport.get(self._path))
+
+    def cancel(self) -> Self:
+        """Stop it without saving: a run, or all runs of a sweep or rollout."""
+        return self._act("cancel")
+
+    def archive(self) -> Self:
+        """Hide it from lists, once it has ended; a sweep with its runs. Nothing is deleted."""
+        return self._act("archive")
 
     def unarchive(self) -> Self:
         """Show it in lists again."""
@@ -119,9 +130,7 @@ class ObjectMethods(Generic[View]):
 
     def set_note(self, note: str) -> Self:
         """Replace its note; an empty text removes it. Runs of a sweep or rollout keep theirs."""
-        answer = self._transport.put(f"{self._path}/note", {"note": note})
-        self.view = self._detail_of(answer)
-        return self
+        return self._update(self._transport.put(f"{self._path}/note", {"note": note}))
 
     def report(self, path: Path | str) -> Path:
         """Write a report to a file, as one HTML page that needs no network; return its path.
@@ -133,25 +142,131 @@ class ObjectMethods(Generic[View]):
         """
         return save(self._transport.get(f"{self._path}/report"), path)
 
-    def _until_ended(
+    def wait(
         self,
-        watched: Waitable,
-        view: Callable[[], V],
-        timeout_s: float | None,
-        progress: Callable[[V], None] | None,
-    ) -> None:
-        """Wait until it has ended; without ``progress`` show each view in notebook or terminal."""
-        waiting = Wait(f"{self.noun} {self.name} ({self.id})", timeout_s)
-        own = shown_progress(self.noun, self.name, self.url)
-        until_ended(watched, waiting, nullcontext(progress) if progress else own, view)
+        *,
+        timeout_s: float | None = None,
+        progress: Callable[[Detail], None] | None = None,
+    ) -> Self:
+        """Wait until it has ended. Interrupting only stops the waiting, never a run.
+
+        Args:
+            timeout_s: give up after this time.
+            progress: called with each new view; of a sweep of more than 1,000 trials, with those
+                that train or failed. Without it, a notebook shows a live table, a terminal a bar
+                on stderr.
+
+        Raises:
+            TimeoutError: it had not ended in time.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        answered_at: float | None = None
+        own = _progress(self.noun, self.name, self.url)
+        with nullcontext(progress) if progress else own as show:
+            while True:
+                try:
+                    view = self._watched()
+                except ServerUnavailable:
+                    # A server that restarts must not end a wait of hours.
+                    if answered_at is None or time.monotonic() - answered_at > TIMEOUT_S:
+                        raise
+                else:
+                    answered_at = time.monotonic()
+                    show(view)
+                if self.ended:
+                    return self
+                left = _PAUSE_S if deadline is None else deadline - time.monotonic()
+                if left <= 0:
+                    what = f"{self.noun} {self.name} ({self.id})"
+                    raise TimeoutError(f"{what} was {self.state} after {timeout_s:g} s")
+                time.sleep(min(_PAUSE_S, left))
+
+    def _watched(self) -> Detail:
+        """Read it again; return the view that a wait shows."""
+        return self.refresh().detail
 
     @property
     def _path(self) -> str:
-        return f"/{self._places}/{self.id}"
+        return f"/{self.noun}s/{self.id}"
+
+    def _update(self, answer: bytes) -> Self:
+        self.view = self._detail_type.model_validate_json(answer)
+        return self
 
     def _act(
         self, verb: str, body: dict[str, Any] | None = None, *, key: str | None = None
     ) -> Self:
-        answer = self._transport.post(f"{self._path}/{verb}", body, idempotency_key=key)
-        self.view = self._detail_of(answer)
-        return self
+        return self._update(self._transport.post(f"{self._path}/{verb}", body, idempotency_key=key))
+
+
+State = tuple[float, float | None, str]
+"""Steps done, total steps (None if not known), and a text beside them."""
+
+
+@contextmanager
+def _progress(noun: str, name: str, url: str) -> Iterator[Callable[[Any], None]]:
+    """Yield a function to be called with each new view of a run, sweep or rollout."""
+    html, state = _DRAWN[noun]
+    display = live_display()
+    if display is not None:
+        yield lambda view: display(html(view, url))
+        return
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        yield lambda _view: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    # Markup is off: names and reasons are free text.
+    with Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[words]}", markup=False),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+    ) as progress:
+        task = progress.add_task(name, total=None, words="")
+
+        def show(view: Any) -> None:
+            done, total, words = state(view)
+            progress.update(task, completed=done, total=total, words=words)
+
+        yield show
+
+
+def _rollout(rollout: RolloutDetail) -> State:
+    """Return how many gates were judged, of all that are switched on."""
+    states = [gate.state for stage in rollout.stages for gate in stage.gates]
+    enabled = [state for state in states if state != "off"]
+    judged = sum(state not in {"waiting", "skipped"} for state in enabled)
+    doing = next((s.reason for s in rollout.stages if s.state == "running" and s.reason), None)
+    why = rollout.reason or doing
+    words = "  ".join([rollout.stage or "", rollout.state, *([why] if why else [])]).strip()
+    return judged, len(enabled), words
+
+
+def _run(run: RunView) -> State:
+    loss, speed = run.latest.get("train/loss"), run.latest.get("tokens_per_s")
+    of = f" of {run.total_steps:,}" if run.total_steps else ""
+    words = [f"{run.step or 0:,}{of}"]
+    words += [f"loss {formats.loss(loss.value)}"] if loss else []
+    words += [f"{formats.si(speed.value)} tok/s"] if speed else []
+    why = run.reason or run.pending_reason
+    text = "  ".join([run.state, *words, *([why] if why else [])])
+    return run.step or 0, run.total_steps or None, text
+
+
+def _sweep(sweep: SweepDetail) -> State:
+    """Return the steps over all its runs; an ended run counts as complete."""
+    counts = ", ".join(f"{count} {state}" for state, count in sweep.counts.items() if count)
+    best = f"  best {sweep.metric} {formats.loss(sweep.best_value)}" if sweep.best_value else ""
+    if sweep.held_out == "different":
+        best = f"  no best: {sweep.metric} was measured on different held-out sets"
+    return sweep.steps_done, sweep.steps_total or None, f"{counts}{best}"
+
+
+_DRAWN: dict[str, tuple[Callable[[Any, str], str], Callable[[Any], State]]] = {
+    "run": (run_html, _run),
+    "sweep": (sweep_html, _sweep),
+    "rollout": (rollout_html, _rollout),
+}

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import BaseModel
-
 from lehr.errors import Conflict, NotFound, nearest
 from lehr.faces.client.checkpoints import LONG_S
-from lehr.faces.client.frames import import_pandas, need_plotly, trials_frame
+from lehr.faces.client.notebook import import_pandas, need_plotly, trials_frame
 from lehr.faces.client.runs import Run
 from lehr.faces.client.server_object import ObjectMethods
+from lehr.faces.client.submission import load, plain
 from lehr.schemas.sweeps import SweepDeletion, SweepDetail, SweepFigure, SweepView, TrialView
 from lehr.schemas.transfers import TransferView
 
@@ -30,20 +29,13 @@ WATCHED = ("starting", "running", "stopping", "failed")
 """States of the runs that a view of a longer sweep has while it is waited for."""
 
 
-class Sweep(ObjectMethods[SweepView]):
+class Sweep(ObjectMethods[SweepView, SweepDetail]):
     """A sweep as last read; ``refresh()`` reads it again.
 
     Only the first trials are read at once. The others are read when they are used.
     """
 
-    _places = "sweeps"
-
-    def _detail_of(self, answer: bytes) -> SweepDetail:
-        return SweepDetail.model_validate_json(answer)
-
-    @property
-    def state(self) -> str:
-        return self.view.state
+    _detail_type = SweepDetail
 
     @property
     def ended(self) -> bool:
@@ -112,10 +104,7 @@ class Sweep(ObjectMethods[SweepView]):
     @property
     def _whole(self) -> SweepDetail:
         """Return the view of the whole sweep, with the trials that were read."""
-        if not isinstance(self.view, SweepDetail):
-            self.refresh()
-        assert isinstance(self.view, SweepDetail)
-        return self.view
+        return super().detail
 
     def _read(
         self, *, cursor: str | None = None, states: Sequence[str] | None = None
@@ -123,17 +112,9 @@ class Sweep(ObjectMethods[SweepView]):
         params = {"limit": PAGE, "cursor": cursor, "state": states}
         return SweepDetail.model_validate_json(self._transport.get(f"/sweeps/{self.id}", params))
 
-    def cancel(self) -> Self:
-        """Stop all its runs, without saving."""
-        return self._act("cancel")
-
     def retry(self, *, idempotency_key: str | None = None) -> Self:
         """Queue its failed trials again, and those that never ran because it was stopped."""
         return self._act("retry", key=idempotency_key or uuid.uuid4().hex)
-
-    def archive(self) -> Self:
-        """Hide it and its runs from lists, once all have ended. Nothing is deleted."""
-        return self._act("archive")
 
     def deletion(self) -> SweepDeletion:
         """Return what ``delete`` would free."""
@@ -185,18 +166,8 @@ class Sweep(ObjectMethods[SweepView]):
             SpecError: the spec is not valid.
             UserError: the sweep has no verdict on a learning rate, or no rule reaches the target.
         """
-        from lehr.specs import load_spec
-
-        given = (
-            spec.model_dump(mode="json", exclude_unset=True) | {"kind": spec.kind}
-            if isinstance(spec, BaseModel)
-            else spec
-        )
-        loaded = load_spec(given, overrides)
-        body = {
-            "spec": {"kind": loaded.kind, **loaded.model_dump(mode="json", exclude_unset=True)},
-            "rule": rule,
-        }
+        loaded, _ = load(spec, overrides)
+        body = {"spec": plain(loaded), "rule": rule}
         answer = self._transport.post(f"/sweeps/{self.id}/transfer", body)
         return TransferView.model_validate_json(answer)
 
@@ -217,26 +188,12 @@ class Sweep(ObjectMethods[SweepView]):
             run.mirror(mode, project=project, entity=entity, tags=tags)
         return self.refresh()
 
-    def wait(
-        self,
-        *,
-        timeout_s: float | None = None,
-        progress: Callable[[SweepDetail], None] | None = None,
-    ) -> Self:
-        """Wait until all its runs have ended. Interrupting only stops the waiting, never the runs.
-
-        Args:
-            timeout_s: give up after this time.
-            progress: called with each new view. Of a sweep of more than 1,000 trials, a view has
-                the trials that train or failed. Without it, a notebook shows a live table, a
-                terminal a bar on stderr.
-
-        Raises:
-            TimeoutError: it had not finished in time.
-        """
-        watched = _Watched(self, self._read)
-        self._until_ended(watched, lambda: watched.view, timeout_s, progress)
-        return self.refresh() if watched.partly else self
+    def _watched(self) -> SweepDetail:
+        partly = sum(self.view.counts.values()) > PAGE
+        detail = self._read(states=WATCHED if partly else None)
+        # Whoever asks for trials later gets all of them.
+        self.view = SweepView(**detail.model_dump()) if partly else detail
+        return detail
 
     def frame(self) -> pd.DataFrame:
         """Return a pandas frame: one row per trial, of a live sweep with its newest values."""
@@ -283,34 +240,3 @@ class Sweep(ObjectMethods[SweepView]):
         from lehr.faces.client.notebook import sweep_html
 
         return sweep_html(self._whole, self.url)
-
-
-class _Watched:
-    """A sweep that is read again and again: of a long one, only the trials that matter now."""
-
-    def __init__(self, sweep: Sweep, read: Callable[..., SweepDetail]) -> None:
-        self._sweep = sweep
-        self._read = read
-        self._view: SweepDetail | None = None
-        self.partly = False
-        """Whether the views leave out trials."""
-
-    @property
-    def view(self) -> SweepDetail:
-        assert self._view is not None
-        return self._view
-
-    @property
-    def state(self) -> str:
-        return self.view.state
-
-    @property
-    def ended(self) -> bool:
-        return self.view.state == "finished"
-
-    def refresh(self) -> Self:
-        self.partly = sum(self._sweep.view.counts.values()) > PAGE
-        self._view = self._read(states=WATCHED if self.partly else None)
-        if not self.partly:
-            self._sweep.view = self._view
-        return self

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from lehr import __version__
 from lehr.errors import ServerUnavailable, UserError
 from lehr.faces.client import problems
 from lehr.faces.client.problems import problem_error
+from lehr.schemas.base import Page
 
 if TYPE_CHECKING:
     import ssl
@@ -41,6 +42,9 @@ broken.
 _NO_SUCH_HOST = "no such host"
 
 Params = Mapping[str, Any]
+V = TypeVar("V")
+PAGE = 200
+"""Items that one answer of a list has, at most."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +138,20 @@ class Transport:
 
     def put(self, path: str, body: Mapping[str, Any]) -> bytes:
         return self._send("PUT", path, json=body, again=True).content
+
+    def pages(self, path: str, page: type[Page[V]], params: Params, limit: int | None) -> list[V]:
+        """Return all items of a list that has pages, or at most ``limit``."""
+        items: list[V] = []
+        cursor: str | None = None
+        while limit is None or len(items) < limit:
+            size = PAGE if limit is None else min(PAGE, limit - len(items))
+            answer = self.get(path, {**params, "limit": size, "cursor": cursor})
+            read = page.model_validate_json(answer)
+            items += read.items
+            cursor = read.next_cursor
+            if cursor is None:
+                break
+        return items
 
     def upload(self, path: str, file: IO[bytes], size: int) -> bytes:
         """Send a file of ``size`` bytes as the body of a PUT."""

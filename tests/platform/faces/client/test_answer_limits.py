@@ -6,7 +6,7 @@ import pytest
 from lehr import Client
 from lehr.app.services import many_runs
 from lehr.errors import LehrError
-from lehr.faces.client import run_metrics
+from lehr.faces.client import run_data
 from lehr.faces.client.transport import Transport
 from lehr_testing.api import RUN_SPEC, TOKEN, begin, evaluation, ingest, metrics, served, started
 
@@ -45,13 +45,13 @@ def test_an_answer_has_a_limit_of_points_and_the_client_asks_again(server, clien
     with pytest.raises(LehrError, match="more than 350 points") as refused:
         run.history(*names[:2], "val/loss")
     assert "Ask for fewer metrics" in (refused.value.hint or "")
-    monkeypatch.setattr(run_metrics, "_POINTS_A_PART", 350)
+    monkeypatch.setattr(run_data, "_POINTS_A_PART", 350)
     asked.clear()
     assert run.history().equals(whole)
     assert len([path for path in asked if path.endswith("/series")]) > 1
     monkeypatch.setattr(many_runs, "MOST_POINTS", 10)
     assert len(run.history(names[0])) == 300, "one metric can always be read"
-    monkeypatch.setattr(run_metrics, "_NAMES_A_PART", 1)
+    monkeypatch.setattr(run_data, "_NAMES_A_PART", 1)
     asked.clear()
     assert [one.name for one in run.series(*names, points=5)] == names
     assert len(asked) == len(names)

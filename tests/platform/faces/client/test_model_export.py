@@ -120,7 +120,7 @@ def test_what_cannot_be_exported_is_refused_before_anything_is_converted(
 ) -> None:
     api, address = server
     run, _ = trained(api, losses=((5, None), (10, None)))
-    monkeypatch.setattr("lehr.faces.client.model_export._convert", None)
+    monkeypatch.setattr("lehr.faces.client.checkpoints._convert", None)
     with Client(address, TOKEN) as client:
         found = client.run(run.id)
         with pytest.raises(NotFound, match="no best checkpoint") as caught:
@@ -147,7 +147,7 @@ def test_only_the_model_s_files_are_downloaded(
     def convert(folder: Path, *_: object, **__: object) -> None:
         found.append(sorted(path.name for path in folder.iterdir()))
 
-    monkeypatch.setattr("lehr.faces.client.model_export._convert", convert)
+    monkeypatch.setattr("lehr.faces.client.checkpoints._convert", convert)
     with Client(address, TOKEN) as client:
         client.run(run.id).export_model(tmp_path / "out", 5)
     assert found == [["manifest.json", "model.safetensors", "state.json"]]

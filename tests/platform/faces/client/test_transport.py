@@ -159,7 +159,7 @@ def test_missing_pandas_is_a_clear_error_only_for_frames():
     code = """
 import sys
 sys.modules["pandas"] = None
-from lehr.faces.client.frames import import_pandas
+from lehr.faces.client.notebook import import_pandas
 from lehr.errors import UserError
 try:
     import_pandas("history()")
