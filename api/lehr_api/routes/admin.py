@@ -12,7 +12,7 @@ from lehr.app.services import access
 from lehr.app.services.budget import budget
 from lehr.base import actor
 from lehr.base.access import Role
-from lehr.schemas.admin import (
+from lehr.schemas.cluster import (
     AuditPage,
     BudgetView,
     CreatedToken,

@@ -11,7 +11,7 @@ from starlette.responses import FileResponse
 
 from lehr.app.services import code as service
 from lehr.base.access import Role
-from lehr.schemas.code import CapsuleView, CodeDiff
+from lehr.schemas.checkpoints import CapsuleView, CodeDiff
 from lehr_api.auth import needs
 from lehr_api.deps import ServicesDep
 from lehr_api.problems import TooLarge

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 
 from lehr.app.services.transfer import transfer_rate
 from lehr.base.access import Role
-from lehr.schemas.transfers import TransferView
+from lehr.schemas.sweeps import TransferView
 from lehr_api.auth import needs
 from lehr_api.deps import FoundSweep, ServicesDep
 from lehr_api.etag import TaggedRoute

@@ -11,17 +11,17 @@ from __future__ import annotations
 import bisect
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
-from lehr.analysis.batches import Agreement, agreement, batches_note
+from lehr.analysis.batches import Agreement, HeldOut, agreement, batches_note, is_measured
 from lehr.analysis.curve import Curve
-from lehr.analysis.groups import GroupDifference, SeededRun, gaps, grouped, means, noise_note
-from lehr.analysis.held_out import HeldOut, is_measured
+from lehr.analysis.groups import SeededRun, gaps, grouped, means, noise_note
 from lehr.analysis.noise import pooled_noise
 from lehr.base.names import ARGUMENTS, SEED, Goal, is_neutral_argument, is_seed
-from lehr.schemas.comparisons import BatchesVerdict
+from lehr.schemas.base import SameData
+from lehr.schemas.comparisons import ComparisonView, DifferenceView, RunResultView
 
 _MISSING = "—"
 _NOT_FACTORS = (
@@ -81,17 +81,6 @@ _CHANGE_BATCHES = (SEED, "train.data", "train.batch", "train.validation", "train
 
 
 @dataclass(frozen=True)
-class Difference:
-    """One dotted path and its value in each run, in the runs' order."""
-
-    path: str
-    values: tuple[Any, ...]
-    """A run without the path has "—"."""
-    factor: bool
-    """It may change the outcome, and is not the seed."""
-
-
-@dataclass(frozen=True)
 class ComparedRun:
     id: str
     name: str
@@ -107,50 +96,11 @@ class ComparedRun:
     """Digest of each step's batch; empty where its trainer logged none."""
     own_spec: Mapping[str, Any] | None = None
     """The spec without what was logged, such as the name of a host; None if it is the same."""
+    state: str = ""
     without: str = "no value yet"
     """What to state where it has no value."""
-
-
-@dataclass(frozen=True)
-class RunOutcome:
-    """A run's value of the metric at the last x that all compared runs with values have."""
-
-    run_id: str
-    x: float | None
-    """x of the value: the run's last point at the common x or close before it."""
-    value: float | None
-    delta: float | None
-    """value minus the baseline's; None where they were measured on different held-out sets."""
-    incomparable: str | None = None
-    """Why it has no value or no delta."""
-    batches: Agreement = field(default=Agreement())
-    """Whether it trained on the baseline's batches."""
-
-
-@dataclass(frozen=True)
-class ComparisonResult:
-    differences: tuple[Difference, ...]
-    common_x: float | None
-    """The last x that every run with values reached."""
-    results: tuple[RunOutcome, ...]
-    """In the runs' order; the first run is the baseline."""
-    noise: float | None
-    """Standard deviation of the metric between runs that differ only in their seed, if any do."""
-    noise_note: str = ""
-    """Why it is not known."""
-    gaps: tuple[GroupDifference, ...] = ()
-    """The baseline's group against each other group of runs that differ only in their seed."""
-    means: tuple[str, ...] = ()
-    """The mean of each group with several seeds, as a sentence."""
-    held_out: HeldOut = field(default=HeldOut())
-    """The held-out sets of the runs that were evaluated, whatever metric is compared."""
-    held_out_note: str | None = None
-    """The verdict on the held-out sets for this metric; also the first of the notes."""
-    batches: BatchesVerdict = "unknown"
-    """Whether all runs trained on the same batches, at the steps that they logged."""
-    batches_note: str = ""
-    """The same as a sentence."""
-    notes: tuple[str, ...] = field(default=())
+    figures: Mapping[str, float | None] = field(default_factory=dict)
+    """What else is shown of it: speed, MFU and memory, by the fields of ``RunResultView``."""
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -165,62 +115,66 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def differences(specs: Sequence[Mapping[str, Any]]) -> list[Difference]:
+def differences(specs: Sequence[Mapping[str, Any]]) -> list[DifferenceView]:
     """Return every path whose value differs between the specs, in order of path."""
     flat = [flatten(spec) for spec in specs]
     paths = sorted({path for values in flat for path in values})
     found = []
     for path in paths:
-        values = tuple(one.get(path, _MISSING) for one in flat)
+        values = [one.get(path, _MISSING) for one in flat]
         if any(value != values[0] for value in values[1:]):
             factor = _is_factor(path) and not _comes_with(path, values, flat)
-            found.append(Difference(path, values, factor))
+            found.append(DifferenceView(path=path, values=values, factor=factor))
     return found
 
 
 def compare(
-    runs: Sequence[ComparedRun], *, metric: str = "val/loss", goal: Goal | None = "minimize"
-) -> ComparisonResult:
-    """Compare runs; the first is the baseline. ``goal`` is the metric's, None if it is not known.
+    runs: Sequence[ComparedRun],
+    *,
+    metric: str = "val/loss",
+    goal: Goal | None = "minimize",
+    x_axis: Literal["step", "tokens", "time", "flops"] = "step",
+) -> ComparisonView:
+    """Compare runs; the first is the baseline.
+
+    Args:
+        runs: with their curves over ``x_axis``.
+        metric: that of the curves.
+        goal: the metric's; None if it is not known.
+        x_axis: where values are compared.
 
     Raises:
         ValueError: fewer than two runs.
     """
     if len(runs) < 2:
         raise ValueError(f"a comparison needs two runs; {len(runs)} given")
-    found = differences([run.spec for run in runs])
     held_out = HeldOut.of({run.id: run.held_out for run in runs if run.evaluated})
     note = None
     if is_measured(metric):
         note = held_out.note(metric, {run.id: run.name for run in runs})
     common = _common_x(runs)
     agreements = [agreement(runs[0].digests, run.digests) for run in runs]
-    results = [
-        replace(one, batches=batches)
-        for one, batches in zip(
-            _standings(runs, common, held_out if is_measured(metric) else HeldOut()),
-            agreements,
-            strict=True,
-        )
-    ]
+    results = _results(runs, common, held_out if is_measured(metric) else HeldOut(), agreements)
     groups = grouped(_members(runs, results, by_set=is_measured(metric)))
     noise = pooled_noise([group.finite for group in groups])
-    return ComparisonResult(
-        differences=tuple(found),
+    others = list(zip((run.name for run in runs[1:]), agreements[1:], strict=True))
+    return ComparisonView(
+        runs=[run.id for run in runs],
+        metric=metric,
+        goal=goal,
+        x_axis=x_axis,
         common_x=common,
-        results=tuple(results),
+        results=results,
+        differences=differences([run.spec for run in runs]),
         noise=None if noise is None else noise.deviation,
         noise_note=noise_note(groups) if noise is None else "",
         gaps=gaps(groups, noise, metric, goal),
         means=means(groups, metric),
-        held_out=held_out,
+        held_out=held_out.verdict,
         held_out_note=note,
         batches=_batches_verdict(agreements[1:]),
-        batches_note=batches_note(
-            [(run.name, one) for run, one in zip(runs[1:], agreements[1:], strict=True)],
-            runs[0].name,
-        ),
-        notes=(*([note] if note else []), *_notes(runs, results)),
+        batches_note=batches_note(others, runs[0].name),
+        notes=[*([note] if note else []), *_notes(runs, results)],
     )
 
 
@@ -237,7 +191,7 @@ def _is_own_seed(path: str) -> bool:
     return path == SEED or (path.startswith(ARGUMENTS) and is_seed(path))
 
 
-def _changes_batches(difference: Difference) -> bool:
+def _changes_batches(difference: DifferenceView) -> bool:
     if _is_own_seed(difference.path):
         return True
     if not difference.factor:
@@ -248,7 +202,7 @@ def _changes_batches(difference: Difference) -> bool:
     )
 
 
-def _comes_with(path: str, values: tuple[Any, ...], flat: Sequence[Mapping[str, Any]]) -> bool:
+def _comes_with(path: str, values: Sequence[Any], flat: Sequence[Mapping[str, Any]]) -> bool:
     """Return whether a field exists only in one variant (adamw's ``fused``): then only the
     variant is a factor.
     """
@@ -268,30 +222,40 @@ def _common_x(runs: Sequence[ComparedRun]) -> float | None:
     return common if all(curve[0][0] <= common for curve in curves) else None
 
 
-def _standings(
-    runs: Sequence[ComparedRun], common: float | None, held_out: HeldOut
-) -> list[RunOutcome]:
-    found: list[RunOutcome] = []
-    for run in runs:
+def _results(
+    runs: Sequence[ComparedRun],
+    common: float | None,
+    held_out: HeldOut,
+    agreements: Sequence[Agreement],
+) -> list[RunResultView]:
+    results: list[RunResultView] = []
+    for run, batches in zip(runs, agreements, strict=True):
+        result = RunResultView(
+            run_id=run.id,
+            name=run.name,
+            state=run.state,
+            held_out=run.held_out,
+            batches=batches.verdict,
+            batches_differ_from=batches.differs_from,
+            **run.figures,
+        )
+        results.append(result)
         if common is None or not run.curve:
-            why = "no value where the others have one" if run.curve else run.without
-            found.append(RunOutcome(run.id, None, None, None, why))
+            result.incomparable = "no value where the others have one" if run.curve else run.without
             continue
-        at = bisect.bisect_right([x for x, _ in run.curve], common) - 1
-        x, value = run.curve[at]
+        x, value = run.curve[bisect.bisect_right([x for x, _ in run.curve], common) - 1]
         if x < _NEAR * common:
-            why = f"its last value until then is at {x:,.0f}"
-            found.append(RunOutcome(run.id, None, None, None, why))
+            result.incomparable = f"its last value until then is at {x:,.0f}"
             continue
+        result.x, result.value = x, value
         if held_out.differ(runs[0].id, run.id):
-            found.append(RunOutcome(run.id, x, value, None, "another held-out set"))
-            continue
-        base = found[0].value if found else value
-        found.append(RunOutcome(run.id, x, value, None if base is None else value - base))
-    return found
+            result.incomparable = "another held-out set"
+        elif (base := results[0].value) is not None:
+            result.delta = value - base
+    return results
 
 
-def _batches_verdict(agreements: Sequence[Agreement]) -> BatchesVerdict:
+def _batches_verdict(agreements: Sequence[Agreement]) -> SameData:
     verdicts = {one.verdict for one in agreements}
     if "different" in verdicts:
         return "different"
@@ -299,7 +263,7 @@ def _batches_verdict(agreements: Sequence[Agreement]) -> BatchesVerdict:
 
 
 def _members(
-    runs: Sequence[ComparedRun], results: Sequence[RunOutcome], *, by_set: bool
+    runs: Sequence[ComparedRun], results: Sequence[RunResultView], *, by_set: bool
 ) -> Iterable[SeededRun]:
     """Return the runs as members of groups: of equal factors (and held-out set, if ``by_set``)."""
     made = []
@@ -323,13 +287,13 @@ def _members(
 
 def _notes(
     runs: Sequence[ComparedRun],
-    results: Sequence[RunOutcome],
+    results: Sequence[RunResultView],
 ) -> Iterable[str]:
     base = runs[0]
     for run, outcome in zip(runs[1:], results[1:], strict=True):
         found = differences([base.spec, run.spec])
         factors = [d for d in found if d.factor]
-        step = outcome.batches.differs_from
+        step = outcome.batches_differ_from
         if step is not None and not any(map(_changes_batches, found)):
             yield (
                 f"{base.name} and {run.name} trained on different batches from step {step:,} on, "

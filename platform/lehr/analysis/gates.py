@@ -8,30 +8,90 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
+from typing import Any, Literal
 
 from lehr.analysis.curve import Curve
-from lehr.analysis.gate_evidence import Evidence, Expected, GateResult, Judgement
+from lehr.analysis.diagnosis import Alert
 from lehr.analysis.replaced_parts import changes_memory, not_ours, replaced_model
-from lehr.specs.gates import (
-    ExactResume,
-    FallingLoss,
-    FirstLoss,
-    GateName,
-    Memory,
-    Mfu,
-    NoAlerts,
-)
+from lehr.specs.gates import ExactResume, FallingLoss, FirstLoss, GateName, Memory, Mfu, NoAlerts
 from lehr.specs.stages import PlannedStage
 from lehr_trainer.planning.first_loss import predicted_first_loss
 from lehr_trainer.planning.hardware import find_gpu
 from lehr_trainer.planning.memory import training_memory
 
+GateResult = Literal["passed", "failed", "not_judged"]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The last checkpoints of a whole run and of one resumed from its middle."""
+
+    resumed_id: str
+    step: int
+    whole: Mapping[str, str] = field(default_factory=dict)
+    """SHA-256 by file name, of weights and optimizer."""
+    resumed: Mapping[str, str] = field(default_factory=dict)
+    problem: str | None = None
+    """Why they cannot be compared: a run failed, or a manifest cannot be read."""
+    failed: bool = False
+    """Whether that problem is the resumed run's own failure."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a stage's runs have shown so far."""
+
+    run_id: str
+    """State of ``train``."""
+    curves: Mapping[str, Curve]
+    """By metric, up to the step at which the stage is judged."""
+    alerts: Sequence[Alert] = ()
+    device: str | None = None
+    """E.g. "cpu (logical GPU)" or "NVIDIA H100 80GB HBM3"."""
+    complete: bool = False
+    """The run has ended or reached the step at which it is judged: no further evidence counts."""
+    cause: str | None = None
+    """Why it failed, for programs: out_of_memory, nan_loss, ..."""
+    pair: Pair | None = None
+    """Set once both of its runs have ended."""
+
+    def curve(self, name: str) -> Curve:
+        """Return the curve of a metric; empty if it was not logged."""
+        return self.curves.get(name, Curve((), ()))
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What is known before the stage has run."""
+
+    text: str
+    at_least: float | None = None
+    at_most: float | None = None
+    unit: str | None = None
+
+
+@dataclass(frozen=True)
+class Judgement:
+    gate: GateName
+    verdict: GateResult
+    seen: str
+    value: float | None = None
+    step: int | None = None
+    _: KW_ONLY
+    expected: Expected
+    run_id: str | None = None
+
+
+_Say = Callable[..., Judgement]
+"""Makes the judgement of a gate from a verdict, what was seen, its value and its step."""
+
 GB = 1e9
 _LAST_SHARE = 10
 """The loss at the end is the median of the last tenth of the steps, at least three."""
+_NO_LOSS = "no loss was logged"
 _LEAST_POINTS = 6
 """With fewer steps, a fall is not significant."""
 
@@ -56,7 +116,11 @@ def judge(name: GateName, stage: PlannedStage, evidence: Evidence) -> Judgement 
     gate = stage.gates[name]
     if not gate.enabled:
         return None
-    return _JUDGES[name](gate, stage, evidence)
+    expectation = expected(name, stage)
+    if isinstance(gate, Memory):
+        expectation = _expect_memory(gate, stage, evidence.device)
+    say = partial(Judgement, name, expected=expectation, run_id=evidence.run_id)
+    return _JUDGES[name](gate, evidence, expectation, say)
 
 
 # --- first loss ----------------------------------------------------------------------------
@@ -76,29 +140,20 @@ def _expect_first_loss(gate: FirstLoss, stage: PlannedStage) -> Expected:
     return Expected(text, value - gate.within, value + gate.within, "nats")
 
 
-def _judge_first_loss(gate: FirstLoss, stage: PlannedStage, evidence: Evidence) -> Judgement | None:
-    expectation = _expect_first_loss(gate, stage)
-    curve = evidence.curves.get("train/loss")
-    if curve is None or not len(curve):
-        return _nothing_seen("first_loss", expectation, evidence, "no loss was logged")
+def _judge_first_loss(
+    _gate: FirstLoss, evidence: Evidence, expectation: Expected, say: _Say
+) -> Judgement | None:
+    curve = evidence.curve("train/loss")
+    if not len(curve):
+        return say("failed", _NO_LOSS) if evidence.complete else None
     step, value = curve.steps[0], curve.values[0]
     if step > 1:
         seen = f"its first loss is logged at step {step:,} (diagnostics.log_every)"
-        return Judgement("first_loss", "not_judged", expectation, seen, run_id=evidence.run_id)
-    if expectation.at_least is None or expectation.at_most is None:
-        seen = f"{value:.2f} nats at step 1"
-        return Judgement(
-            "first_loss", "not_judged", expectation, seen, value, evidence.run_id, step
-        )
-    return Judgement(
-        "first_loss",
-        _verdict(expectation.at_least <= value <= expectation.at_most),
-        expectation,
-        f"{value:.2f} nats at step 1",
-        value,
-        evidence.run_id,
-        step,
-    )
+        return say("not_judged", seen)
+    verdict: GateResult = "not_judged"
+    if expectation.at_least is not None and expectation.at_most is not None:
+        verdict = _verdict(expectation.at_least <= value <= expectation.at_most)
+    return say(verdict, f"{value:.2f} nats at step 1", value, step)
 
 
 # --- falling loss --------------------------------------------------------------------------
@@ -110,22 +165,19 @@ def _expect_falling_loss(gate: FallingLoss, stage: PlannedStage) -> Expected:
 
 
 def _judge_falling_loss(
-    gate: FallingLoss, stage: PlannedStage, evidence: Evidence
+    gate: FallingLoss, evidence: Evidence, expectation: Expected, say: _Say
 ) -> Judgement | None:
-    expectation = _expect_falling_loss(gate, stage)
-    curve = evidence.curves.get("train/loss")
-    if curve is None or not len(curve):
-        return _nothing_seen("falling_loss", expectation, evidence, "no loss was logged")
-    lost = next((s for s, v in _points(curve) if not math.isfinite(v)), None)
-    if lost is not None:
-        value = curve.values[list(curve.steps).index(lost)]
-        seen = f"the loss became {value} at step {lost:,}"
-        return Judgement("falling_loss", "failed", expectation, seen, None, evidence.run_id, lost)
+    curve = evidence.curve("train/loss")
+    if not len(curve):
+        return say("failed", _NO_LOSS) if evidence.complete else None
+    for step, value in _points(curve):
+        if not math.isfinite(value):
+            return say("failed", f"the loss became {value} at step {step:,}", None, step)
     if not evidence.complete:
         return None
     if len(curve) < _LEAST_POINTS:
         seen = f"only {len(curve)} of its steps were logged; {_LEAST_POINTS} are needed"
-        return Judgement("falling_loss", "not_judged", expectation, seen, run_id=evidence.run_id)
+        return say("not_judged", seen)
     first = curve.values[0]
     last = statistics.median(curve.values[-max(3, len(curve) // _LAST_SHARE) :])
     limit = first * (1 - gate.by)
@@ -134,15 +186,8 @@ def _judge_falling_loss(
         f"{last:.3f} nats by step {curve.steps[-1]:,}, {abs(1 - last / first) * 100:.1f} % {way} "
         f"the first {first:.3f}"
     )
-    return Judgement(
-        "falling_loss",
-        _verdict(last <= limit),
-        replace(expectation, at_most=limit),
-        seen,
-        last,
-        evidence.run_id,
-        curve.steps[-1],
-    )
+    judgement = say(_verdict(last <= limit), seen, last, curve.steps[-1])
+    return replace(judgement, expected=replace(expectation, at_most=limit))
 
 
 # --- no alert ------------------------------------------------------------------------------
@@ -153,58 +198,43 @@ def _expect_no_alerts(gate: NoAlerts, stage: PlannedStage) -> Expected:  # noqa:
     return Expected(f"the diagnosis of its curves finds nothing wrong{ignored}")
 
 
-def _judge_no_alerts(gate: NoAlerts, stage: PlannedStage, evidence: Evidence) -> Judgement | None:
-    expectation = _expect_no_alerts(gate, stage)
-    found = [one for one in evidence.alerts if one.code not in gate.ignore]
-    # Curves often show a sign that disappears again. So, except for NaN, alerts count only at the
-    # end.
-    alert = next((one for one in found if evidence.complete or one.code == "nan"), None)
-    if alert is not None:
-        return Judgement(
-            "no_alerts", "failed", expectation, alert.message, None, evidence.run_id, alert.step
-        )
-    curve = evidence.curves.get("train/loss")
-    if curve is None or not len(curve):
-        return _nothing_seen("no_alerts", expectation, evidence, "no loss was logged")
+def _judge_no_alerts(
+    gate: NoAlerts, evidence: Evidence, _expectation: Expected, say: _Say
+) -> Judgement | None:
+    for alert in evidence.alerts:
+        # Curves often show a sign that disappears again. So, except for NaN, alerts count only at
+        # the end.
+        if alert.code not in gate.ignore and (evidence.complete or alert.code == "nan"):
+            return say("failed", alert.message, None, alert.step)
     if not evidence.complete:
         return None
-    seen = f"none in {len(curve):,} logged steps"
-    return Judgement(
-        "no_alerts", "passed", expectation, seen, None, evidence.run_id, curve.steps[-1]
-    )
+    curve = evidence.curve("train/loss")
+    if not len(curve):
+        return say("failed", _NO_LOSS)
+    return say("passed", f"none in {len(curve):,} logged steps", None, curve.steps[-1])
 
 
 # --- memory --------------------------------------------------------------------------------
 
 
 def _expect_memory(gate: Memory, stage: PlannedStage, device: str | None = None) -> Expected:
-    resources = stage.train.resources
+    train, resources = stage.train.own, stage.train.resources
     if resources.gpus == 0 or (device is not None and device.startswith("cpu")):
         if gate.at_most_gb is None:
             return Expected("a CPU run holds no GPU memory", unit="GB")
         return Expected(
             f"at most {gate.at_most_gb:g} GB of the process", at_most=gate.at_most_gb, unit="GB"
         )
-    if changes_memory(stage.train.own):
-        return _expect_memory_of_parts(gate, stage, device)
-    planned = training_memory(stage.train.own, resources.ranks).peak / GB
-    limit = planned * (1 + gate.over_plan)
-    text = f"at most {limit:.1f} GB: {gate.over_plan * 100:g} % over the planned {planned:.1f} GB"
+    text, limits = "", []
+    if changes_memory(train):
+        # What holds without a plan: the limits of the card, and of the gate itself.
+        text = f"not planned, because {not_ours(train)}"
+    else:
+        planned = training_memory(train, resources.ranks).peak / GB
+        limits.append(planned * (1 + gate.over_plan))
+        over = f"{gate.over_plan * 100:g} % over the planned {planned:.1f} GB"
+        text = f"at most {limits[0]:.1f} GB: {over}"
     card = find_gpu(device or resources.gpu_type or "")
-    if card is not None:
-        size = card.memory_bytes / GB
-        limit = min(limit, gate.of_card * size)
-        text += f"; {gate.of_card * 100:g} % of the card's {size:.0f} GB reserved"
-    if gate.at_most_gb is not None:
-        text += f"; {gate.at_most_gb:g} GB"
-        limit = min(limit, gate.at_most_gb)
-    return Expected(text, at_most=limit, unit="GB")
-
-
-def _expect_memory_of_parts(gate: Memory, stage: PlannedStage, device: str | None) -> Expected:
-    """Return the limits that hold without a plan: those of the card, and of the gate itself."""
-    text, limits = f"not planned, because {not_ours(stage.train.own)}", []
-    card = find_gpu(device or stage.train.resources.gpu_type or "")
     if card is not None:
         size = card.memory_bytes / GB
         limits.append(gate.of_card * size)
@@ -215,35 +245,31 @@ def _expect_memory_of_parts(gate: Memory, stage: PlannedStage, device: str | Non
     return Expected(text, at_most=min(limits, default=None), unit="GB")
 
 
-def _judge_memory(gate: Memory, stage: PlannedStage, evidence: Evidence) -> Judgement | None:
-    expectation = _expect_memory(gate, stage, evidence.device)
+def _judge_memory(
+    gate: Memory, evidence: Evidence, expectation: Expected, say: _Say
+) -> Judgement | None:
     if evidence.cause == "out_of_memory":
-        seen = "the GPU ran out of memory"
-        return Judgement("memory", "failed", expectation, seen, run_id=evidence.run_id)
+        return say("failed", "the GPU ran out of memory")
     on_cpu = (evidence.device or "").startswith("cpu")
     peak = _highest(evidence, "memory/rss_bytes" if on_cpu else "memory/peak_bytes")
-    if peak is None:
-        if not evidence.complete:
-            return None
-        seen = "its trainer logged no memory"
-        return Judgement("memory", "not_judged", expectation, seen, run_id=evidence.run_id)
-    if expectation.at_most is None:
-        if not evidence.complete:
-            return None
+    too_much = False
+    seen = "its trainer logged no memory"
+    if peak is not None and expectation.at_most is None:
         what = "process held {:.1f} GB of the machine's" if on_cpu else "GPU held {:.1f} GB of"
-        text = f"the {what.format(peak)} memory"
-        return Judgement("memory", "not_judged", expectation, text, run_id=evidence.run_id)
-    reserved = None if on_cpu else _highest(evidence, "memory/reserved_bytes")
-    card = None if on_cpu else find_gpu(evidence.device or "")
-    too_much = expectation.at_most is not None and peak > expectation.at_most
-    held = reserved if reserved is not None else peak
-    if card is not None and held > gate.of_card * card.memory_bytes / GB:
-        too_much = True
+        seen = f"the {what.format(peak)} memory"
+    elif peak is not None and expectation.at_most is not None:
+        reserved = None if on_cpu else _highest(evidence, "memory/reserved_bytes")
+        card = None if on_cpu else find_gpu(evidence.device or "")
+        held = reserved if reserved is not None else peak
+        of_card = math.inf if card is None else gate.of_card * card.memory_bytes / GB
+        too_much = peak > expectation.at_most or held > of_card
+        seen = f"{peak:.1f} GB" if on_cpu else f"peak {peak:.1f} GB"
+        seen += f", {reserved:.1f} GB reserved" if reserved is not None else ""
     if not too_much and not evidence.complete:
         return None
-    seen = f"peak {peak:.1f} GB" if not on_cpu else f"{peak:.1f} GB"
-    seen += f", {reserved:.1f} GB reserved" if reserved is not None else ""
-    return Judgement("memory", _verdict(not too_much), expectation, seen, peak, evidence.run_id)
+    if peak is None or expectation.at_most is None:
+        return say("not_judged", seen)
+    return say(_verdict(not too_much), seen, peak)
 
 
 # --- MFU -----------------------------------------------------------------------------------
@@ -258,30 +284,23 @@ def _expect_mfu(gate: Mfu, stage: PlannedStage) -> Expected:
     return Expected(text, at_least=gate.at_least, unit="share")
 
 
-def _judge_mfu(gate: Mfu, stage: PlannedStage, evidence: Evidence) -> Judgement | None:
-    expectation = _expect_mfu(gate, stage)
+def _judge_mfu(
+    gate: Mfu, evidence: Evidence, _expectation: Expected, say: _Say
+) -> Judgement | None:
     if not evidence.complete:
         return None
-    curve = evidence.curves.get("mfu")
-    if curve is None:
+    curve = evidence.curve("mfu")
+    if not len(curve):
         seen = f"no peak is known of {evidence.device or 'its device'}, so there is no MFU"
-        return Judgement("mfu", "not_judged", expectation, seen, run_id=evidence.run_id)
+        return say("not_judged", seen)
     # The first steps contain compilation and cold caches.
     later = [v for s, v in _points(curve) if 2 * s > curve.steps[-1] and math.isfinite(v)]
     if not later:
-        seen = "no MFU was logged in its second half"
-        return Judgement("mfu", "not_judged", expectation, seen, run_id=evidence.run_id)
+        return say("not_judged", "no MFU was logged in its second half")
     value = statistics.median(later)
-    return Judgement(
-        "mfu",
-        _verdict(value >= gate.at_least),
-        expectation,
-        f"{value * 100:.1f} %, the median of steps {curve.steps[-len(later)]:,} to "
-        f"{curve.steps[-1]:,}",
-        value,
-        evidence.run_id,
-        curve.steps[-1],
-    )
+    steps = f"{curve.steps[-len(later)]:,} to {curve.steps[-1]:,}"
+    seen = f"{value * 100:.1f} %, the median of steps {steps}"
+    return say(_verdict(value >= gate.at_least), seen, value, curve.steps[-1])
 
 
 # --- bit-exact resume ----------------------------------------------------------------------
@@ -296,46 +315,29 @@ def _expect_exact_resume(gate: ExactResume, stage: PlannedStage) -> Expected:  #
 
 
 def _judge_exact_resume(
-    gate: ExactResume, stage: PlannedStage, evidence: Evidence
+    _gate: ExactResume, evidence: Evidence, _expectation: Expected, say: _Say
 ) -> Judgement | None:
-    expectation = _expect_exact_resume(gate, stage)
     pair = evidence.pair
     if pair is None:
         return None
-
-    def judgement(verdict: GateResult, seen: str) -> Judgement:
-        return Judgement(
-            "exact_resume", verdict, expectation, seen, run_id=pair.resumed_id, step=pair.step
-        )
-
+    say = partial(say, run_id=pair.resumed_id, step=pair.step)
     if pair.problem is not None:
-        return judgement("failed" if pair.failed else "not_judged", pair.problem)
+        return say("failed" if pair.failed else "not_judged", pair.problem)
     names = sorted(pair.whole.keys() | pair.resumed.keys())
     if not names:
-        return judgement("not_judged", "their checkpoints hold no file of tensors to compare")
+        return say("not_judged", "their checkpoints hold no file of tensors to compare")
     other = [name for name in names if pair.whole.get(name) != pair.resumed.get(name)]
     if other:
-        return judgement(
-            "failed", f"{len(other)} of {len(names)} files differ: {', '.join(other[:4])}"
-        )
-    return judgement("passed", f"all {len(names)} files are equal")
+        return say("failed", f"{len(other)} of {len(names)} files differ: {', '.join(other[:4])}")
+    return say("passed", f"all {len(names)} files are equal")
 
 
 # --- shared --------------------------------------------------------------------------------
 
 
-def _nothing_seen(
-    gate: GateName, expectation: Expected, evidence: Evidence, seen: str
-) -> Judgement | None:
-    """Fail a run that has ended without evidence."""
-    if not evidence.complete:
-        return None
-    return Judgement(gate, "failed", expectation, seen, run_id=evidence.run_id)
-
-
 def _highest(evidence: Evidence, name: str) -> float | None:
-    curve = evidence.curves.get(name)
-    return max(curve.values) / GB if curve is not None and len(curve) else None
+    highest = max(evidence.curve(name).values, default=None)
+    return None if highest is None else highest / GB
 
 
 def _points(curve: Curve) -> zip[tuple[int, float]]:
@@ -354,7 +356,7 @@ _EXPECTED: dict[GateName, Callable[[Any, PlannedStage], Expected]] = {
     "mfu": _expect_mfu,
     "exact_resume": _expect_exact_resume,
 }
-_JUDGES: dict[GateName, Callable[[Any, PlannedStage, Evidence], Judgement | None]] = {
+_JUDGES: dict[GateName, Callable[[Any, Evidence, Expected, _Say], Judgement | None]] = {
     "first_loss": _judge_first_loss,
     "falling_loss": _judge_falling_loss,
     "no_alerts": _judge_no_alerts,

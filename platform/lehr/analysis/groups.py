@@ -11,9 +11,10 @@ from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any
 
 from lehr.analysis.noise import Noise, is_value
-from lehr.analysis.significance import Group, Significance, judge, mean_note
+from lehr.analysis.significance import Group, judge, mean_note
 from lehr.base import formats
 from lehr.base.names import Goal
+from lehr.schemas.comparisons import GapView
 
 _FEW = 8
 """A metric with at most so many values, all of them whole numbers, has a group for each."""
@@ -167,7 +168,7 @@ class SeedGroup:
     """Of its first run with a value."""
     values: Mapping[Any, float]
     """By seed. A repetition of a seed counts once: it shows nothing about other seeds."""
-    run_ids: tuple[str, ...]
+    run_ids: list[str]
     seeds: int
     """Different ones, also of runs without a value."""
     incomparable: bool
@@ -180,15 +181,6 @@ class SeedGroup:
     @property
     def finite(self) -> list[float]:
         return [value for value in self.values.values() if is_value(value)]
-
-
-@dataclass(frozen=True)
-class GroupDifference:
-    """The difference between two groups."""
-
-    base_ids: tuple[str, ...]
-    run_ids: tuple[str, ...]
-    found: Significance
 
 
 def grouped(members: Iterable[SeededRun]) -> list[SeedGroup]:
@@ -206,7 +198,7 @@ def grouped(members: Iterable[SeededRun]) -> list[SeedGroup]:
             SeedGroup(
                 next((m.name for m in group if m.value is not None), group[0].name),
                 values,
-                tuple(member.run_id for member in group),
+                [member.run_id for member in group],
                 len({repr(member.seed) for member in group}),
                 all(member.incomparable for member in group),
             )
@@ -221,15 +213,15 @@ def noise_note(groups: Sequence[SeedGroup]) -> str:
     return "of the runs that differ only in their seed, no two have a finite value to compare"
 
 
-def means(groups: Sequence[SeedGroup], metric: str) -> tuple[str, ...]:
+def means(groups: Sequence[SeedGroup], metric: str) -> list[str]:
     """Return the mean of each group with several seeds, as a sentence."""
     found = (mean_note(group.group, metric) for group in groups)
-    return tuple(sentence for sentence in found if sentence is not None)
+    return [sentence for sentence in found if sentence is not None]
 
 
 def gaps(
     groups: Sequence[SeedGroup], noise: Noise | None, metric: str, goal: Goal | None
-) -> tuple[GroupDifference, ...]:
+) -> list[GapView]:
     """Compare the first group with each other one, but for those of other held-out sets.
 
     Args:
@@ -239,7 +231,7 @@ def gaps(
         goal: of the metric; None where it is not known.
     """
     if not groups or not groups[0].values:
-        return ()
+        return []
     base, *others = groups
     found = []
     for other in others:
@@ -254,5 +246,6 @@ def gaps(
             noise=noise if few else None,
             measure=None if None in base.values else f"lehr seeds {base.run_ids[0]} --n 3",
         )
-        found.append(GroupDifference(base.run_ids, other.run_ids, judged))
-    return tuple(found)
+        ids = {"base_ids": base.run_ids, "run_ids": other.run_ids}
+        found.append(GapView(**ids, **vars(judged)))
+    return found

@@ -174,11 +174,8 @@ def _text(sweep: SweepDetail, trial: TrialView) -> str:
 
 
 def _others(trial: TrialView, parameter: str) -> str:
-    return ", ".join(
-        f"{path.rpartition('.')[2]} {formats.parameter(value, path)}"
-        for path, value in trial.parameters.items()
-        if path != parameter and not is_seed(path)
-    )
+    others = {p: v for p, v in trial.parameters.items() if p != parameter and not is_seed(p)}
+    return formats.point(others)
 
 
 def _order(value: Any) -> tuple[int, float, str]:

@@ -1,11 +1,11 @@
-"""The result of a sweep, as a sentence and as a fit: which value is best, and how certain that
-is.
-"""
+"""The result of a sweep: the best value, how certain it is, and which parameter decides most."""
 
 from __future__ import annotations
 
+import json
 import math
-from typing import TYPE_CHECKING, Literal, TypeGuard
+import warnings
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 from lehr.analysis.lr_fit import USED, LrFit, Range, fit_learning_rate, rates_below
 from lehr.analysis.noise import Noise, is_value
@@ -94,10 +94,7 @@ def sweep_verdict(sweep: SweepDetail, parameter: str) -> str:
         return f"No trial is best. {sweep.held_out_note}"
     if sweep.best_parameters is None or sweep.best_value is None:
         return _without_best(sweep)
-    at = ", ".join(
-        f"{path.rpartition('.')[2]} {formats.parameter(value, path)}"
-        for path, value in sweep.best_parameters.items()
-    )
+    at = formats.point(sweep.best_parameters)
     if all(is_seed(path) for path in sweep.parameters):
         parts = [_of_seeds(sweep)]
     else:
@@ -183,3 +180,66 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 def is_finite(value: float | None) -> bool:
     return value is not None and is_value(value)
+
+
+ENOUGH = 10
+"""Of fewer trials the shares would be chance: Optuna advises at least 5 in the better part."""
+FOR_EACH = 5
+"""So many trials for each parameter as well. A parameter that decides nine tenths of four had a
+share of 43 % with 12 random points, and of 73 % with 24."""
+BETTER = 0.5
+"""Optuna's default is the best tenth: two trials of a small sweep. In a grid of five rates and two
+weight decays, of which only the rate had an effect, its share was 52 % then."""
+
+
+def parameter_importance(sweep: SweepDetail) -> dict[str, float]:
+    """Return each varied parameter's share, the largest first; empty where there is too little.
+
+    Seeds are no parameter: what they change is noise.
+    """
+    ranked = [trial for trial in sweep.trials if outcome(trial) == "ranked"]
+    varied = [
+        path
+        for path in sweep.parameters
+        if not is_seed(path) and len({_key(trial.parameters.get(path)) for trial in ranked}) > 1
+    ]
+    if len(varied) < 2 or len(ranked) < max(ENOUGH, FOR_EACH * len(varied)):
+        return {}
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    places = {
+        path: _distribution([trial.parameters.get(path) for trial in ranked]) for path in varied
+    }
+    study = optuna.create_study(direction=sweep.goal)
+    for trial in ranked:
+        given = {path: _place(trial.parameters.get(path), places[path]) for path in varied}
+        study.add_trial(
+            optuna.trial.create_trial(
+                params=given, distributions=places, value=trial.compared_value
+            )
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=BETTER)
+    found = optuna.importance.get_param_importances(study, evaluator=evaluator)
+    return dict(sorted(found.items(), key=lambda one: -one[1]))
+
+
+def _key(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _distribution(values: list[Any]) -> Any:
+    """Return where a parameter may lie. Values that recur, as in a grid, are compared singly."""
+    import optuna
+
+    keys = {_key(value) for value in values}
+    if all(is_number(value) for value in values) and len(keys) > len(values) / 2:
+        low, high = float(min(values)), float(max(values))
+        return optuna.distributions.FloatDistribution(low, high, log=low > 0 and high / low > 10)
+    return optuna.distributions.CategoricalDistribution(sorted(keys))
+
+
+def _place(value: Any, distribution: Any) -> Any:
+    return float(value) if hasattr(distribution, "low") else _key(value)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lehr.base.names import is_rate
@@ -122,6 +122,13 @@ def parameter(value: Any, path: str = "") -> str:
     if value and (is_rate(path) or not _ORDINARY[0] <= abs(value) < _ORDINARY[1]):
         return scientific(value)
     return f"{value:g}"
+
+
+def point(parameters: Mapping[str, Any]) -> str:
+    """Name a point of a sweep by its parameters: ``lr 1.0e-3, width 64``."""
+    return ", ".join(
+        f"{path.rpartition('.')[2]} {parameter(value, path)}" for path, value in parameters.items()
+    )
 
 
 def scientific(value: float, digits: int = 4) -> str:

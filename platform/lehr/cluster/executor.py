@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from lehr.analysis.gate_evidence import Judgement
+from lehr.analysis.gates import Judgement
 from lehr.base import own_logs
 from lehr.cluster.isolation import Isolation
 from lehr.cluster.launcher import Launcher

@@ -10,7 +10,7 @@ from typing import cast
 
 from lehr.analysis.curve import Curve
 from lehr.analysis.diagnosis import EXACT, JUDGED, diagnose
-from lehr.analysis.gate_evidence import Evidence, Pair
+from lehr.analysis.gates import Evidence, Pair
 from lehr.checkpoints.registry import CheckpointLocations
 from lehr.control.lifecycle import RunState
 from lehr.control.rollouts import (

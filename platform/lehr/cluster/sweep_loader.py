@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 
-from lehr.analysis.held_out import is_measured
+from lehr.analysis.batches import is_measured
 from lehr.base.lru import Lru
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.search import TrialReport

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from lehr.analysis.gate_evidence import Evidence, Judgement
-from lehr.analysis.gates import TITLES, judge
+from lehr.analysis.gates import TITLES, Evidence, Judgement, judge
 from lehr.control.forks import fork_spec
 from lehr.control.lifecycle import RunState
 from lehr.errors import SpecError

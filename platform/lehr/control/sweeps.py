@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
-from lehr.analysis.held_out import HeldOut
+from lehr.analysis.batches import HeldOut
 from lehr.base.names import PROGRAM_SEED, SEED
 from lehr.control.lifecycle import ENDED, Desired, RunState
 from lehr.control.search import Prune, SearchTrial, TrialReport, ask, prune

@@ -12,6 +12,8 @@ T = TypeVar("T")
 NON_FINITE = "NaN and infinities are sent as strings"
 Measured = Annotated[float, NON_FINITE]
 """A number that a training produced, so it may be NaN or infinite."""
+SameData = Literal["same", "different", "unknown"]
+"""Whether runs had the same batches, or the same held-out set; unknown: some recorded no digest."""
 
 
 class View(Documented):

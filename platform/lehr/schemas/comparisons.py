@@ -5,12 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from lehr.base.names import Goal
-from lehr.schemas.base import Measured, View
-
-BatchesVerdict = Literal["same", "different", "unknown"]
-"""Whether runs trained on the same batches."""
-HeldOutVerdict = Literal["same", "different", "unknown"]
-"""Whether runs were evaluated on the same held-out set."""
+from lehr.schemas.base import Measured, SameData, View
 
 
 class DifferenceView(View):
@@ -36,7 +31,7 @@ class RunResultView(View):
     """
     held_out: str | None = None
     """Digest of the held-out set of its last evaluation; null where none was recorded."""
-    batches: BatchesVerdict = "unknown"
+    batches: SameData = "unknown"
     """Whether it trained on the baseline's batches, at the steps that both logged."""
     batches_differ_from: int | None = None
     """First logged step at which its batch is not the baseline's; null where there is none."""
@@ -106,13 +101,13 @@ class ComparisonView(View):
     """The groups that ``by`` requests, in the order of their first runs."""
     means: list[str] = []
     """The mean of each group with several seeds, as a sentence."""
-    held_out: HeldOutVerdict = "unknown"
+    held_out: SameData = "unknown"
     """Whether the runs that were evaluated used one held-out set. If ``different``, no metric
     under ``val/`` is comparable between the sets. ``unknown``: some recorded no digest.
     """
     held_out_note: str | None = None
     """The same as a sentence, where it matters for ``metric``; also the first of the notes."""
-    batches: BatchesVerdict = "unknown"
+    batches: SameData = "unknown"
     """Whether all runs trained on the batches of the baseline, by the digests that trainers log
     (``data/digest``). ``unknown``: some logged none at the baseline's steps.
     """

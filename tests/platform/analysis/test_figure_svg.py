@@ -11,8 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lehr.analysis import figure_svg as svg
-from lehr.analysis.colours import stroke
-from lehr.analysis.figure import Axis, Band, Figure, FigurePoints, Mark
+from lehr.analysis.figure import Axis, Band, Figure, FigurePoints, Mark, stroke
 from lehr_testing.html import PageCheck
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from lehr.analysis.curve import Curve
 from lehr.analysis.diagnosis import Alert
-from lehr.analysis.gate_evidence import Evidence, Pair
-from lehr.analysis.gates import expected, judge
+from lehr.analysis.gates import Evidence, Pair, expected, judge
 from lehr.specs import stages
 from lehr_testing.rollouts import H100, spec
 from lehr_trainer.configs.train import TrainConfig

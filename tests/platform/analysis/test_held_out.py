@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lehr.analysis.held_out import HeldOut
+from lehr.analysis.batches import HeldOut
 
 NAMES = {"r1": "docs", "r2": "few-tokens", "r3": "old"}
 

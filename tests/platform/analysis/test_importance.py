@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from lehr.analysis.importance import ENOUGH, parameter_importance
+from lehr.analysis.sweep_result import ENOUGH, parameter_importance
 from lehr.schemas.sweeps import SweepDetail
 
 from .test_sweep_figure import LR, sweep, trial

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lehr.analysis.plan_kind import SIZES, differences, traits
+from lehr.analysis.plan_time import SIZES, differences, traits
 from lehr.specs import RunSpec, load_spec
 from lehr_testing.paths import DATA
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from lehr.analysis.figure import curves_figure, run_figures
-from lehr.analysis.plotly_figure import plotly_figure
+from lehr.analysis.figure import curves_figure, plotly_figure, run_figures
 from lehr.analysis.sweep_figure import sweep_figure
 from lehr.schemas.streams import Series
 

@@ -37,7 +37,7 @@ def test_runs_of_a_program_that_differ_in_the_seed_alone_are_one_group(name):
     runs = [run(f"r{n}", 3.0 + n / 10, args={name: n, "lr": 0.1}) for n in range(3)]
     result = compare(runs, metric="eval_loss")
     assert [one.path for one in result.differences if one.factor] == []
-    assert result.notes == ()
+    assert result.notes == []
     assert result.noise == pytest.approx(0.1)
     [mean] = result.means
     assert mean.endswith("(mean of 3 seeds).")

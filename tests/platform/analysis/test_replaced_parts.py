@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from lehr.analysis.curve import Curve
-from lehr.analysis.gate_evidence import Evidence
-from lehr.analysis.gates import expected, judge
+from lehr.analysis.gates import Evidence, expected, judge
 from lehr.analysis.plan import plan_run
 from lehr.analysis.replaced_parts import BuiltModel, not_ours, still_known
 from lehr.control.forks import fork_spec

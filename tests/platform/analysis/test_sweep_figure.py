@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lehr.analysis import colours
+from lehr.analysis import figure as colours
 from lehr.analysis.figure import Figure, FigurePoints
 from lehr.analysis.sweep_figure import sweep_figure
 from lehr.analysis.sweep_result import outcome, parameter_choice, sweep_verdict

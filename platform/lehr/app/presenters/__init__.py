@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lehr.app.presenters.alerts import BackgroundDiagnosis
-from lehr.app.presenters.events import checkpoints, events, samples
 from lehr.app.presenters.rollouts import RolloutPresenter
 from lehr.app.presenters.runs import HeartbeatTimes, LivenessByRun, MirrorViews, RunPresenter
+from lehr.app.presenters.streams import checkpoints, events, samples
 from lehr.app.presenters.sweeps import SweepPresenter
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lehr.analysis.lr_fit import to_try
 from lehr.analysis.next_trials import next_seeds, next_trials, untried
 from lehr.analysis.sweep_result import lower_rates, parameter_choice, sweep_fit
-from lehr.app.presenters.seeds import lead
+from lehr.app.presenters.ranking import lead
 from lehr.base.names import seed_path
 
 if TYPE_CHECKING:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lehr.analysis import figure_svg
-from lehr.analysis.importance import parameter_importance
 from lehr.analysis.sweep_figure import sweep_figure
-from lehr.analysis.sweep_result import parameter_choice, sweep_fit, sweep_verdict
+from lehr.analysis.sweep_result import (
+    parameter_choice,
+    parameter_importance,
+    sweep_fit,
+    sweep_verdict,
+)
 from lehr.errors import NotFound, nearest
 from lehr.schemas.sweeps import SweepFigure
 

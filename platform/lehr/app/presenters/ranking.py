@@ -1,4 +1,4 @@
-"""Rank the trials of a sweep. Pure: values in, verdict out.
+"""Rank the trials of a sweep, and the points of its seeds. Pure: values in, verdict out.
 
 A loss at step 300 and a loss at step 1,000 are not comparable, so trials are compared at one step:
 the last that at least half of the training or completed trials, and at least two, have reached.
@@ -7,16 +7,143 @@ Trials that have not reached it have no rank, and neither has a non-finite loss.
 
 from __future__ import annotations
 
+import json
+import math
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from lehr.analysis.held_out import HeldOut
-from lehr.analysis.noise import is_value
-from lehr.app.presenters.seeds import Point, name
-from lehr.app.presenters.seeds import points as by_seeds
+from lehr.analysis.batches import HeldOut
+from lehr.analysis.noise import Noise, is_value, pooled_deviation, pooled_noise
+from lehr.analysis.significance import PLUS_MINUS, Group, Significance, band, judge, within_noise
 from lehr.base import formats
 from lehr.base.names import Goal, is_rate, is_seed
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of the space, over its seeds."""
+
+    parameters: Mapping[str, Any]
+    """Without the seed."""
+    run_ids: tuple[str, ...]
+    values: tuple[float, ...] = ()
+    """Of its seeds, where all of them have a finite value; else empty."""
+    rank: int | None = None
+
+    @property
+    def mean(self) -> float | None:
+        return math.fsum(self.values) / len(self.values) if self.values else None
+
+    @property
+    def spread(self) -> float | None:
+        """Sample standard deviation between its seeds; None for a single one."""
+        return pooled_deviation([self.values])
+
+
+def points_of(
+    trials: Sequence[tuple[str, Mapping[str, Any]]], values: Mapping[str, float], goal: str
+) -> list[Point]:
+    """Return the sweep's points in its order, ranked by the mean over their seeds.
+
+    Args:
+        trials: run id and parameters of each.
+        values: the metric where trials are compared, finite, by run id.
+        goal: minimize or maximize.
+    """
+    groups: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
+    for run_id, parameters in trials:
+        varied = {path: value for path, value in parameters.items() if not is_seed(path)}
+        key = json.dumps(varied, sort_keys=True, default=repr)
+        groups.setdefault(key, []).append((run_id, varied))
+    found = [_point(members, values) for members in groups.values()]
+    sign = 1 if goal == "minimize" else -1
+    means = sorted(sign * point.mean for point in found if point.mean is not None)
+    return [
+        point
+        if point.mean is None
+        else replace(point, rank=1 + bisect_left(means, sign * point.mean))
+        for point in found
+    ]
+
+
+def _point(members: Sequence[tuple[str, Mapping[str, Any]]], values: Mapping[str, float]) -> Point:
+    run_ids = tuple(run_id for run_id, _ in members)
+    known = [values[run_id] for run_id in run_ids if run_id in values]
+    if len(known) < len(run_ids):
+        return Point(members[0][1], run_ids)
+    return Point(members[0][1], run_ids, tuple(known))
+
+
+def noise_between_seeds(found: Sequence[Point]) -> Noise | None:
+    """None if no point has several seeds."""
+    return pooled_noise([point.values for point in found])
+
+
+def noise_band(found: Sequence[Point], spread: Noise | None) -> float | None:
+    """Return the difference below which two points' means cannot be distinguished: half of the
+    95 % interval, with the smallest number of seeds that a point has.
+    """
+    if spread is None:
+        return None
+    seeds = min(len(point.values) for point in found if len(point.values) > 1)
+    return band(spread, (seeds, seeds))
+
+
+def lead(
+    found: Sequence[Point],
+    spread: Noise | None,
+    metric: str,
+    goal: Goal,
+    *,
+    repeatable: bool = True,
+) -> Significance | None:
+    """Compare the best point with the next; None if there is no other. Without a ``spread`` the
+    sentence names the command that measures it, if the runs are ``repeatable`` with another seed.
+    """
+    ordered = _ordered(found)
+    if len(ordered) < 2:
+        return None
+    first, second = ordered[:2]
+    return judge(
+        Group(formats.point(second.parameters), second.values),
+        Group(formats.point(first.parameters), first.values),
+        goal=goal,
+        metric=metric,
+        noise=spread,
+        measure=f"lehr seeds {first.run_ids[0]} --n 3" if repeatable else None,
+    )
+
+
+def seed_notes(found: Sequence[Point], spread: Noise | None, metric: str, goal: Goal) -> list[str]:
+    """Compare the best point with the others, by the noise between seeds."""
+    if spread is None:
+        return []
+    differ = f"differ by {spread.deviation:.3g} in {metric} (standard deviation)"
+    sentences = [f"Seeds of one point {differ}."]
+    leads = lead(found, spread, metric, goal)
+    if leads is None:
+        return sentences
+    sentences.append(f"{leads.sentence} {PLUS_MINUS}")
+    first, _, *others = _ordered(found)
+    tied = sum(
+        within_noise(_gap(first, point), spread, (len(first.values), len(point.values)))
+        for point in others
+    )
+    if leads.verdict == "within_noise" and tied:
+        more = f"{tied} more {'point is' if tied == 1 else 'points are'}"
+        sentences.append(f"{more} within seed noise of the best.")
+    return sentences
+
+
+def _ordered(found: Sequence[Point]) -> list[Point]:
+    return sorted((p for p in found if p.mean is not None), key=lambda point: point.rank or 0)
+
+
+def _gap(first: Point, other: Point) -> float:
+    return (other.mean or 0.0) - (first.mean or 0.0)
+
 
 _NAMED = 3
 GAVE_UP = frozenset({"failed", "cancelled", "pruned"})
@@ -104,7 +231,7 @@ def rank(
         elif not held_out or held_out.get(one.run_id) == held_out.get(one.repeats or ""):
             values[one.run_id] = repeated[one.run_id]
             members.append(one)
-    points = by_seeds([(one.run_id, one.parameters) for one in members], values, goal)
+    points = points_of([(one.run_id, one.parameters) for one in members], values, goal)
     ranks = _ranks(points, values, goal, {one.run_id for one in repetitions})
     return SweepVerdict(step, ranks, values, points, sets)
 
@@ -210,4 +337,4 @@ def _trials(count: int) -> str:
 def _named(standings: Sequence[TrialStatus]) -> str:
     more = len(standings) - _NAMED
     rest = [f"and {more} more"] if more > 0 else []
-    return "; ".join([*(name(one.parameters) for one in standings[:_NAMED]), *rest])
+    return "; ".join([*(formats.point(one.parameters) for one in standings[:_NAMED]), *rest])

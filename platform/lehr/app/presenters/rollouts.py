@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from lehr.analysis.gate_evidence import Expected
-from lehr.analysis.gates import TITLES, expected
+from lehr.analysis.gates import TITLES, Expected, expected
 from lehr.analysis.plan import model_name
 from lehr.app.presenters.cost import Costs, StageUse, together
 from lehr.base import formats

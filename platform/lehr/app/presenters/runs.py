@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lehr.app.presenters.alerts import Alerts
 from lehr.app.presenters.cost import Costs
-from lehr.app.presenters.events import TrainerSummary
-from lehr.app.presenters.streams import flops_per_token, latest_values, losses
+from lehr.app.presenters.streams import TrainerSummary, flops_per_token, latest_values, losses
 from lehr.base import formats
 from lehr.base.lru import Lru
 from lehr.control.exits import finished_report

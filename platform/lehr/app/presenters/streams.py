@@ -1,24 +1,33 @@
-"""Metrics, series and logs: the store's values as the API's schemas."""
+"""Metrics, series, logs and the history of a run: the store's values as the API's schemas."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import TypeAdapter
 
+from lehr.base.formats import listed
 from lehr.base.names import goal_of
+from lehr.control.lifecycle import ALERT
+from lehr.control.saved_points import kept_because
+from lehr.schemas.checkpoints import CheckpointView
 from lehr.schemas.runs import Latest
-from lehr.schemas.streams import LogChunk, LogStream, MetricInfo, Series
+from lehr.schemas.streams import EventView, LogChunk, LogStream, MetricInfo, SampleView, Series
+from lehr.store.records.checkpoints import THERE
 from lehr_trainer.configs.train import ModelConfig
+from lehr_trainer.contract import layout, records
+from lehr_trainer.contract.records import Notice, Started, Warning_
 from lehr_trainer.planning import counts
 
 if TYPE_CHECKING:
-    from lehr.store import Gap
+    from lehr.store import Gap, Store, StoredRecord
     from lehr.store.streams.replication import StreamInfo
     from lehr.store.streams.values import LatestValue, LogFile, LogText, MetricSummary, SeriesData
+    from lehr.store.tables import Attempt, CheckpointRow, RunRequest, RunRow, Transition
 
 
 def metric_info(metric: MetricSummary) -> MetricInfo:
@@ -73,3 +82,201 @@ def flops_per_token(train: Mapping[str, Any]) -> float | None:
 @lru_cache(maxsize=1024)
 def _flops(model: str, sequence_length: int) -> float:
     return counts.flops_per_token(_model.validate_json(model), sequence_length)
+
+
+RECORD_KINDS = frozenset(
+    {
+        "started",
+        "resumed",
+        "checkpoint",
+        "checkpoint_removed",
+        "evaluation",
+        "warning",
+        "notice",
+        "stopping",
+        "finished",
+    }
+)
+
+
+def events(store: Store, run: RunRow) -> tuple[list[EventView], bool]:
+    """Return the events, oldest first, and whether they are all; if not, old records are left out.
+
+    Clocks of workers and server may differ; within an attempt the order is kept.
+    """
+    found = [_moved(move) for move in store.transitions.of_run(run.id)]
+    found += [_asked(request) for request in store.requests.of_run(run.id)]
+    newest = store.events.newest(run.id, RECORD_KINDS)
+    found += [_view(stored) for stored in newest.records]
+    # Stable: equal times keep the order of the attempt's records.
+    return sorted(found, key=lambda event: event.at), newest.whole
+
+
+def samples(store: Store, run: RunRow) -> tuple[list[SampleView], bool]:
+    """Return the samples, oldest first, and whether they are all; if not, old ones are left out."""
+    newest = store.events.newest(run.id, {"sample"})
+    return [
+        SampleView(
+            step=record.step,
+            attempt=attempt,
+            prompt=record.prompt,
+            text=record.text,
+            at=record.time,
+        )
+        for attempt, record in newest.records
+        if isinstance(record, records.Sample)
+    ], newest.whole
+
+
+def checkpoints(store: Store, run: RunRow) -> list[CheckpointView]:
+    """Return checkpoints by step; removed ones stay listed, with the time."""
+    rows = store.checkpoints.of_run(run.id, removed=True)
+    attempts = store.attempts.of_run(run.id)
+    if run.stored.program:
+        _score(store, run, rows, attempts)
+    existing = [row for row in rows if row.removed_at is None or row.copy_state == THERE]
+    newest = max(existing, key=lambda row: (row.attempt, row.step), default=None)
+    scored = [row for row in existing if row.val_loss is not None and row.val_loss == row.val_loss]
+    best = min(scored, key=lambda row: row.val_loss or 0.0, default=None)
+    nodes = {a.number: a.placement[0]["node"] for a in attempts if a.placement}
+    policy = run.stored.checkpoint_policy
+    needed = store.checkpoints.needed_by_forks(run.id)
+    kept = kept_because(existing, policy)
+    return [
+        CheckpointView(
+            **row.model_dump(exclude={"id"}),
+            best=row is best,
+            latest=row is newest,
+            node=nodes.get(row.attempt),
+            kept=[
+                *kept.get((row.attempt, row.step), []),
+                *(["a fork waits to start from it"] if row.path in needed else []),
+            ],
+        )
+        for row in rows
+    ]
+
+
+def _score(store: Store, run: RunRow, rows: list[CheckpointRow], attempts: list[Attempt]) -> None:
+    """Give each checkpoint of a program the val/loss that it has logged at its step, if that is of
+    the same attempt or of one that continues from it.
+    """
+    if "val/loss" not in store.series.latest([run.id], ["val/loss"])[run.id]:
+        return
+    logged = store.series.read(run.id, "val/loss", exact=True)
+    losses = dict(zip(logged.step, logged.y, strict=True))
+    starts = {a.number: (layout.checkpoint_at(a.resume_from or "") or (0, 0))[1] for a in attempts}
+    for row in rows:
+        later = [step for number, step in starts.items() if number > row.attempt]
+        if row.step <= min(later, default=row.step):
+            row.val_loss = losses.get(row.step)
+
+
+def _moved(move: Transition) -> EventView:
+    what = f"{move.old} -> {move.new}" if move.old else move.new
+    why = move.message or move.cause.replace("_", " ")
+    return EventView(
+        at=move.at,
+        kind="transition",
+        message=f"{what}: {why}",
+        attempt=move.attempt,
+        data={"from": move.old, "to": move.new, "cause": move.cause, "actor": move.actor},
+    )
+
+
+def _asked(request: RunRequest) -> EventView:
+    if request.actor.startswith(ALERT):
+        return EventView(
+            at=request.at,
+            kind="alert",
+            message=f"{request.message} ({request.kind})",
+            attempt=request.attempt,
+            data={"action": request.kind, "code": request.actor.removeprefix(ALERT)},
+        )
+    said_so = f": {request.message}" if request.message else ""
+    return EventView(
+        at=request.at,
+        kind="request",
+        message=f"{request.actor} requested {request.kind}{said_so}",
+        attempt=request.attempt,
+        data={"request": request.kind, "actor": request.actor},
+    )
+
+
+def _view(stored: StoredRecord) -> EventView:
+    record = stored.record
+    # Through JSON, where non-finite numbers become their names.
+    data: dict[str, Any] = json.loads(record.model_dump_json(exclude={"time", "kind"}))
+    return EventView(
+        at=record.time,
+        kind=record.kind,
+        message=_words(record),
+        attempt=stored.attempt,
+        step=getattr(record, "step", None),
+        data=data,
+    )
+
+
+def _words(record: records.AnyRecord) -> str:
+    match record:
+        case records.Started():
+            ranks = f"{record.world_size} rank{'' if record.world_size == 1 else 's'}"
+            return f"training started on {record.device}, {ranks}"
+        case records.Resumed():
+            skipped = (
+                f"; skipped {len(record.skipped)} that did not verify" if record.skipped else ""
+            )
+            changed = f"; changed since then: {', '.join(record.changed)}" if record.changed else ""
+            return f"resumes from step {record.step:,} ({record.checkpoint}{skipped}){changed}"
+        case records.Checkpoint():
+            loss = f", val/loss {record.val_loss:.4g}" if record.val_loss is not None else ""
+            return f"checkpoint at step {record.step:,} ({record.reason}{loss})"
+        case records.CheckpointRemoved():
+            return f"checkpoint of step {record.step:,} removed ({record.reason})"
+        case records.Evaluation():
+            if not record.values:
+                return f"evaluates on the held-out set {(record.validation_digest or '')[:8]}"
+            return listed([f"{name} {value:.4g}" for name, value in record.values.items()])
+        case records.Warning_() | records.Notice():
+            return record.message
+        case records.Stopping():
+            return f"stops at step {record.step:,}: {record.reason}"
+        case records.Finished():
+            why = f": {record.message}" if record.message else ""
+            return f"{record.outcome} at step {record.step:,}{why}"
+        case _:
+            return record.kind
+
+
+@dataclass(frozen=True)
+class TrainerSummary:
+    """The parts of a trainer's records that a list shows."""
+
+    device: str | None = None
+    parameters: int | None = None
+    warnings: tuple[str, ...] = ()
+    """The newest of each kind of warning."""
+    held_out: str | None = None
+    """What an evaluation scores."""
+    notice: str | None = None
+    """What it does before its first step: prepares data, compiles."""
+
+    @classmethod
+    def of(cls, records: Iterable[Any]) -> Self:
+        """Return the summary of records of one attempt, in their order."""
+        device: str | None = None
+        parameters: int | None = None
+        held_out: str | None = None
+        warnings: dict[str, str] = {}
+        notice: str | None = None
+        for record in records:
+            if isinstance(record, Started):
+                device = record.device
+                parameters = record.parameters or None
+                held_out = record.held_out
+            elif isinstance(record, Warning_):
+                warnings[record.code] = record.message
+            elif isinstance(record, Notice):
+                share = f" ({record.done:.0%})" if record.done is not None else ""
+                notice = f"{record.message}{share}"
+        return cls(device, parameters, tuple(warnings.values()), held_out, notice)

@@ -7,15 +7,20 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from lehr.analysis.batches import is_measured
 from lehr.analysis.cost import gpu_hours
-from lehr.analysis.held_out import is_measured
 from lehr.analysis.noise import pooled_noise
 from lehr.app.presenters.advice import with_advice
 from lehr.app.presenters.cost import Costs
-from lehr.app.presenters.ranking import SweepVerdict, TrialStatus, notes, rank
-from lehr.app.presenters.seeds import noise as between_seeds
-from lehr.app.presenters.seeds import noise_band
-from lehr.app.presenters.seeds import notes as seed_notes
+from lehr.app.presenters.ranking import (
+    SweepVerdict,
+    TrialStatus,
+    noise_band,
+    noise_between_seeds,
+    notes,
+    rank,
+    seed_notes,
+)
 from lehr.base.names import is_rate, is_seed
 from lehr.control import sweeps as decisions
 from lehr.control.lifecycle import RunState
@@ -132,7 +137,7 @@ class SweepPresenter:
     def _whole(self, sweep: SweepRow, judged: _Judged, *, outlined: bool) -> SweepDetail:
         metric = sweep.stored.metric
         verdict = judged.verdict
-        noise = between_seeds(verdict.points)
+        noise = noise_between_seeds(verdict.points)
         several = any(len(point.run_ids) > 1 for point in verdict.points)
         fields = _fields(sweep, judged)
         # Until the sweep ends, trials are compared at an early step: too early for a fit.

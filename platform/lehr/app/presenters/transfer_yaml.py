@@ -10,7 +10,7 @@ import yaml
 from lehr.base.formats import amount, scientific
 
 if TYPE_CHECKING:
-    from lehr.schemas.transfers import TransferView
+    from lehr.schemas.sweeps import TransferView
     from lehr.specs import RolloutSpec, RunSpec
 
 _WIDTH = 98

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lehr.base.access import NAME, RESERVED, Role
 from lehr.errors import UserError, nearest
-from lehr.schemas.admin import AuditEntry, AuditPage, CreatedToken, TokensView, TokenView
+from lehr.schemas.cluster import AuditEntry, AuditPage, CreatedToken, TokensView, TokenView
 
 if TYPE_CHECKING:
     from lehr.app.services.context import Context

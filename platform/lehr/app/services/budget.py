@@ -16,7 +16,7 @@ from lehr.app.presenters.cost import hours_on
 from lehr.base import actor, formats
 from lehr.control.lifecycle import Desired, RunState
 from lehr.errors import Conflict, Forbidden
-from lehr.schemas.admin import BudgetView
+from lehr.schemas.cluster import BudgetView
 from lehr.specs import RunSpec
 from lehr_trainer.planning.hardware import find_gpu
 

@@ -20,7 +20,7 @@ from lehr.code.collect import (
 )
 from lehr.errors import NotFound, SpecError, SpecProblem, StoreUnavailable, UserError
 from lehr.node.attempt_code import FILE, LONGEST, problem
-from lehr.schemas.code import CapsuleFile, CapsuleView, CodeDiff, FileChange
+from lehr.schemas.checkpoints import CapsuleFile, CapsuleView, CodeDiff, FileChange
 from lehr.specs import RolloutSpec, RunSpec, Spec, SweepSpec
 from lehr.specs.sweep_expand import TrialSpec
 from lehr.store.streams import limits

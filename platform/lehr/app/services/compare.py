@@ -7,26 +7,19 @@ import math
 import statistics
 from typing import TYPE_CHECKING, Any, Literal
 
-from lehr.analysis.batches import DIGEST
-from lehr.analysis.compare import ComparedRun, RunOutcome, compared_metric, flatten
+from lehr.analysis.batches import DIGEST, is_measured
+from lehr.analysis.compare import ComparedRun, compared_metric, flatten
 from lehr.analysis.compare import compare as compare_curves
 from lehr.analysis.compare import note as metric_note
 from lehr.analysis.curve import Curve
 from lehr.analysis.groups import GroupedRun, UnknownKey, group_names, spread
-from lehr.analysis.held_out import is_measured
 from lehr.app.presenters.runs import CORE_METRICS
 from lehr.app.presenters.streams import flops_per_token
 from lehr.app.services.many_runs import find_runs, specs_with_configs
 from lehr.base.names import Goal, goal_of
 from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound, UserError, nearest
-from lehr.schemas.comparisons import (
-    ComparisonView,
-    DifferenceView,
-    GapView,
-    RunGroupView,
-    RunResultView,
-)
+from lehr.schemas.comparisons import ComparisonView, RunGroupView, RunResultView
 from lehr.schemas.runs import RunValuesView
 from lehr.specs.sweep import Metric
 
@@ -40,6 +33,7 @@ if TYPE_CHECKING:
 
 CompareAxis = Literal["step", "tokens", "time", "flops"]
 ComparedPoints = list[tuple[float, float]]
+_SPEEDS = ("tokens_per_s", "step_time_s", "mfu")
 
 
 def compare_runs(
@@ -81,55 +75,21 @@ def compare_runs(
             held_out=held_out[run.id],
             digests=_digests(store, run, names),
             own_spec=run.spec,
+            state=run.state,
             without=f"no value ({run.state})" if RunState(run.state).ended else "no value yet",
+            figures={
+                **{name: _median(store, run, names, name) for name in _SPEEDS},
+                "memory_bytes": _memory(names),
+            },
         )
         for run, spec, names, curve in zip(runs, specs, infos, curves, strict=True)
     ]
-    goal = _goal(store, runs, metric)
-    result = compare_curves(compared, metric=metric, goal=goal)
-    return ComparisonView(
-        runs=[run.id for run in runs],
-        metric=metric,
-        goal=goal,
-        x_axis=x_axis,
-        common_x=result.common_x,
-        results=[
-            RunResultView(
-                run_id=run.id,
-                name=run.name,
-                state=run.state,
-                x=one.x,
-                value=one.value,
-                delta=one.delta,
-                incomparable=one.incomparable,
-                held_out=held_out[run.id],
-                batches=one.batches.verdict,
-                batches_differ_from=one.batches.differs_from,
-                tokens_per_s=_median(store, run, names, "tokens_per_s"),
-                step_time_s=_median(store, run, names, "step_time_s"),
-                mfu=_median(store, run, names, "mfu"),
-                memory_bytes=_memory(names),
-            )
-            for run, names, one in zip(runs, infos, result.results, strict=True)
-        ],
-        differences=[
-            DifferenceView(path=one.path, values=list(one.values), factor=one.factor)
-            for one in result.differences
-        ],
-        noise=result.noise,
-        noise_note=result.noise_note,
-        groups=_groups(runs, specs, infos, result.results, by) if by else [],
-        means=list(result.means),
-        gaps=[
-            GapView(base_ids=list(gap.base_ids), run_ids=list(gap.run_ids), **vars(gap.found))
-            for gap in result.gaps
-        ],
-        held_out=result.held_out.verdict,
-        held_out_note=result.held_out_note,
-        batches=result.batches,
-        batches_note=result.batches_note,
-        notes=[*([chosen] if chosen else []), *result.notes],
-    )
+    view = compare_curves(compared, metric=metric, goal=_goal(store, runs, metric), x_axis=x_axis)
+    if by:
+        view.groups = _groups(runs, specs, infos, view.results, by)
+    if chosen:
+        view.notes.insert(0, chosen)
+    return view
 
 
 def _goal(store: Store, runs: Sequence[RunRow], metric: str) -> Goal | None:
@@ -201,7 +161,7 @@ def _groups(
     runs: Sequence[RunRow],
     specs: Sequence[Mapping[str, Any]],
     infos: Sequence[Sequence[MetricSummary]],
-    outcomes: Sequence[RunOutcome],
+    outcomes: Sequence[RunResultView],
     by: str,
 ) -> list[RunGroupView]:
     names = groups_of(runs, specs, [{one.name: one.last for one in known} for known in infos], by)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from lehr.app import presenters
 from lehr.app.presenters.figures import drawn_sweep
 from lehr.app.presenters.streams import series_view
-from lehr.app.report import sweeps
+from lehr.app.report import reports
 from lehr.app.report.document import render
-from lehr.app.report.rollouts import rollout_report
-from lehr.app.report.runs import CURVES, LOSSES, run_report
-from lehr.app.report.sweeps import sweep_report
+from lehr.app.report.reports import CURVES, LOSSES, rollout_report, run_report, sweep_report
+from lehr.base import formats
 from lehr.errors import NotFound
 from lehr.schemas.streams import Series
 
@@ -35,10 +33,8 @@ def report_run(context: Context, run: RunRow) -> str:
         series,
         presenters.checkpoints(context.store, run),
         deleted=context.store.runs.is_deleted(run.id),
-        made_at=context.store.clock(),
-        version=version("lehr"),
     )
-    return render(document)
+    return render(document, context.store.clock())
 
 
 def report_sweep(context: Context, sweep: SweepRow) -> str:
@@ -46,7 +42,7 @@ def report_sweep(context: Context, sweep: SweepRow) -> str:
     trials.
     """
     presenter = context.presenter.sweeps
-    detail = presenter.detail(sweep, limit=sweeps.LISTED)
+    detail = presenter.detail(sweep, limit=reports.LISTED)
     listed = {trial.number: trial for trial in [*detail.trials, *detail.best_trials]}
     detail = detail.model_copy(update={"trials": list(listed.values())})
     figure = drawn_sweep(presenter.outline(sweep), None) if listed else None
@@ -54,18 +50,16 @@ def report_sweep(context: Context, sweep: SweepRow) -> str:
         detail.trials, key=lambda trial: (trial.rank is None, trial.rank or 0, trial.number)
     )
     # In the sweep's order, so that neighbours in the legend are neighbours in the grid.
-    drawn = sorted(ordered[: sweeps.DRAWN], key=lambda trial: trial.number)
-    labels = [(sweeps.label(trial), trial.run.id) for trial in drawn]
+    drawn = sorted(ordered[: reports.DRAWN], key=lambda trial: trial.number)
+    labels = [(formats.point(trial.parameters), trial.run.id) for trial in drawn]
     document = sweep_report(
         detail,
         figure,
         _curves(context, labels, dict.fromkeys([sweep.stored.metric, "train/loss"])),
         _provenance(context, [trial.run.id for trial in drawn]),
         _diagnosed(context, [trial.run.id for trial in detail.seeded]),
-        made_at=context.store.clock(),
-        version=version("lehr"),
     )
-    return render(document)
+    return render(document, context.store.clock())
 
 
 def report_rollout(context: Context, rollout: RolloutRow) -> str:
@@ -79,10 +73,8 @@ def report_rollout(context: Context, rollout: RolloutRow) -> str:
         _curves(context, runs, LOSSES),
         _provenance(context, [run_id for _, run_id in runs]),
         _diagnosed(context, [run_id for _, run_id in runs]),
-        made_at=context.store.clock(),
-        version=version("lehr"),
     )
-    return render(document)
+    return render(document, context.store.clock())
 
 
 def _curves(

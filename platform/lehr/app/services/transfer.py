@@ -12,7 +12,7 @@ from lehr.analysis.sweep_result import lower_rates, outcome, sweep_fit
 from lehr.app.presenters.transfer_yaml import carried_yaml
 from lehr.base.names import is_rate, is_seed
 from lehr.errors import UserError, nearest
-from lehr.schemas.transfers import ChangeView, RuleView, TransferView, UsualView
+from lehr.schemas.sweeps import ChangeView, RuleView, TransferView, UsualView
 from lehr.specs import RolloutSpec, RunSpec, SweepSpec, load_spec
 
 if TYPE_CHECKING:

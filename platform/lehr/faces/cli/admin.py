@@ -22,7 +22,7 @@ from lehr.faces.cli.output import (
     print_result,
     table,
 )
-from lehr.schemas.admin import AuditEntry, CreatedToken, TokenView
+from lehr.schemas.cluster import AuditEntry, CreatedToken, TokenView
 
 T = TypeVar("T")
 app = typer.Typer(rich_markup_mode=None)

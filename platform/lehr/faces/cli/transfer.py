@@ -14,7 +14,7 @@ from lehr.faces.cli.output import JsonOption, console, escaped, print_json, tabl
 from lehr.faces.cli.plan import OverridesArgument, read_spec
 
 if TYPE_CHECKING:
-    from lehr.schemas.transfers import TransferView
+    from lehr.schemas.sweeps import TransferView
 
 app = typer.Typer(rich_markup_mode=None)
 

@@ -7,12 +7,16 @@ from urllib.parse import quote
 
 from pydantic import TypeAdapter
 
-from lehr.schemas.admin import (
+from lehr.schemas.cluster import (
     AuditEntry,
     AuditPage,
     BudgetView,
+    ClusterView,
     CreatedToken,
+    JoinView,
+    LeaveView,
     LoginLink,
+    QueueEntry,
     QuotasView,
     QuotaView,
     SecretsView,
@@ -22,7 +26,6 @@ from lehr.schemas.admin import (
     WebhooksView,
     WebhookView,
 )
-from lehr.schemas.cluster import ClusterView, JoinView, LeaveView, QueueEntry
 
 if TYPE_CHECKING:
     from lehr.faces.client.transport import Transport

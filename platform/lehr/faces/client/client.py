@@ -23,7 +23,7 @@ from lehr.faces.client.submission import provenance as gather_provenance
 from lehr.faces.client.sweeps import Sweep
 from lehr.faces.client.transport import StreamEvent, Transport
 from lehr.schemas.base import Health, Page
-from lehr.schemas.code import CapsuleView, CodeDiff
+from lehr.schemas.checkpoints import CapsuleView, CodeDiff
 from lehr.schemas.rollouts import RolloutDetail, RolloutView
 from lehr.schemas.runs import RunDetail, RunView, SubmissionCheck
 from lehr.schemas.sweeps import SweepDetail, SweepView

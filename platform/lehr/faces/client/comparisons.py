@@ -68,8 +68,7 @@ class Comparison(ComparisonView):
     def plot(self) -> Any:
         """Plot the metric of each run over the comparison's x axis with Plotly."""
         need_plotly("plot()")
-        from lehr.analysis.figure import curves_figure
-        from lehr.analysis.plotly_figure import plotly_figure
+        from lehr.analysis.figure import curves_figure, plotly_figure
 
         names = [one.name or one.run_id for one in self.results]
         curves = curves_figure(self.metric, list(zip(names, self.curves(), strict=True)))

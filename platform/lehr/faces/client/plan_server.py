@@ -20,8 +20,7 @@ from lehr.analysis.plan import (
     refuse_if_impossible,
     refuse_without_space,
 )
-from lehr.analysis.plan_kind import SIZES, differences, traits
-from lehr.analysis.plan_time import Measured
+from lehr.analysis.plan_time import SIZES, Measured, differences, traits
 from lehr.base.names import is_type
 from lehr.control.resources import cpu_places
 from lehr.errors import LehrError, PlanRefused

@@ -174,8 +174,7 @@ class RunData(ObjectMethods[RunView, RunDetail]):
             NotFound: the run has no metric of that name, or none at all yet.
         """
         need_plotly("plot()")
-        from lehr.analysis.figure import run_figures
-        from lehr.analysis.plotly_figure import plotly_figure
+        from lehr.analysis.figure import plotly_figure, run_figures
 
         selected = names or self._losses()
         series = self.series(*selected, x=x, points=1000, smoothing=smoothing)

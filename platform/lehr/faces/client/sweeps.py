@@ -13,8 +13,14 @@ from lehr.faces.client.notebook import import_pandas, need_plotly, trials_frame
 from lehr.faces.client.runs import Run
 from lehr.faces.client.server_object import ObjectMethods
 from lehr.faces.client.submission import load, plain
-from lehr.schemas.sweeps import SweepDeletion, SweepDetail, SweepFigure, SweepView, TrialView
-from lehr.schemas.transfers import TransferView
+from lehr.schemas.sweeps import (
+    SweepDeletion,
+    SweepDetail,
+    SweepFigure,
+    SweepView,
+    TransferView,
+    TrialView,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -218,7 +224,7 @@ class Sweep(ObjectMethods[SweepView, SweepDetail]):
             NotFound: the sweep does not vary ``parameter``.
         """
         need_plotly("plot()")
-        from lehr.analysis.plotly_figure import plotly_figure
+        from lehr.analysis.figure import plotly_figure
         from lehr.analysis.sweep_figure import sweep_figure
         from lehr.analysis.sweep_result import parameter_choice, sweep_verdict
 

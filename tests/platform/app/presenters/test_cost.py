@@ -6,7 +6,7 @@ import pytest
 
 from lehr.analysis.plan import plan_run
 from lehr.app.presenters import cost
-from lehr.app.report import parts
+from lehr.app.report import document
 from lehr.specs import RolloutSpec, RunSpec
 from lehr.specs.stages import stages
 from lehr_testing import seeding
@@ -65,7 +65,7 @@ def test_every_face_says_how_the_planned_cost_was_obtained(api, device, basis):
         view = cost.CostView.model_validate(client.get(f"/api/v1/{kind}/{ref}").json()["cost"])
         assert view.planned_basis == basis
         assert view.text.endswith(basis)
-        assert parts.cost(view)[0][1].endswith(basis)
+        assert document.cost(view)[0][1].endswith(basis)
 
 
 def test_large_sweep_is_planned_by_some_of_its_trials(api, monkeypatch):

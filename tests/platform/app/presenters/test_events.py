@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lehr.app.presenters.events import checkpoints, events
+from lehr.app.presenters.streams import checkpoints, events
 from lehr.store.streams.events import Events
 from lehr_testing.api import RUN_SPEC, api_client
 from lehr_testing.api import begin as begin_attempt

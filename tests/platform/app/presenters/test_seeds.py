@@ -8,8 +8,15 @@ import statistics
 import pytest
 
 from lehr.analysis.sweep_figure import sweep_figure
-from lehr.app.presenters.ranking import TrialStatus, rank
-from lehr.app.presenters.seeds import lead, noise, noise_band, notes, points
+from lehr.app.presenters.ranking import (
+    TrialStatus,
+    lead,
+    noise_band,
+    noise_between_seeds,
+    points_of,
+    rank,
+    seed_notes,
+)
 from lehr_testing.api import api_client, begin, ingest, line
 
 LR = "train.optimizer.lr"
@@ -51,22 +58,22 @@ def test_point_with_a_diverged_or_missing_seed_has_no_rank():
 
 def test_note_compares_the_lead_with_the_pooled_noise():
     found = judged().points
-    estimate = noise(found)
+    estimate = noise_between_seeds(found)
     assert estimate is not None
     pooled = math.sqrt(statistics.fmean(statistics.variance(v) for v in LOSSES.values()))
     assert estimate.deviation == pytest.approx(pooled)
     assert estimate.freedom == 6
     t = 2.446912  # 97.5 % of Student's t with six degrees of freedom.
     assert noise_band(found, estimate) == pytest.approx(t * pooled * math.sqrt(2 / 3))
-    said, note = notes(found, estimate, "val/loss", "minimize")
+    said, note = seed_notes(found, estimate, "val/loss", "minimize")
     assert said == "Seeds of one point differ by 0.109 in val/loss (standard deviation)."
     assert note.startswith(
         "lr 1.0e-1 looks better than lr 1.0e-2 by 0.01 ± 0.22, within seed noise"
     )
     clear = judged({1e-3: [3.0, 3.01], 1e-2: [2.0, 2.01]}).points
-    [_, note] = notes(clear, noise(clear), "val/loss", "minimize")
+    [_, note] = seed_notes(clear, noise_between_seeds(clear), "val/loss", "minimize")
     assert note.startswith("lr 1.0e-2 is better than lr 1.0e-3 by 1.000 ±")
-    assert notes(points([], {}, "minimize"), None, "val/loss", "minimize") == []
+    assert seed_notes(points_of([], {}, "minimize"), None, "val/loss", "minimize") == []
 
 
 def test_one_seed_for_each_point_names_the_command_that_measures_the_noise():

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from lehr.app.report import sweeps
+from lehr.app.report import reports
 from lehr.app.services.archive import delete_run
 from lehr.app.services.context import Context
 from lehr.app.services.report import report_rollout, report_run, report_sweep
@@ -165,7 +165,7 @@ def test_a_sweep_that_waits_and_one_without_numbers_have_a_report(context: Conte
 def test_a_long_sweep_has_its_first_and_best_trials(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweeps, "LISTED", 3)
+    monkeypatch.setattr(reports, "LISTED", 3)
     rates = [1e-4 * (n + 1) for n in range(30)]
     sweep, runs = seeding.create_sweep(context.store, seeding.lr_sweep("long", rates))
     attempt = seeding.start(context.store, runs[-1])

@@ -13,7 +13,7 @@ from lehr.app.services.context import Context
 from lehr.app.services.transfer import transfer_rate
 from lehr.control.lifecycle import RunState
 from lehr.errors import SpecError, UserError
-from lehr.schemas.transfers import TransferView
+from lehr.schemas.sweeps import TransferView
 from lehr.specs import RolloutSpec, RunSpec, SweepSpec, load_spec, parse_spec
 from lehr.store.tables import SweepRow
 from lehr_testing import rollouts, seeding

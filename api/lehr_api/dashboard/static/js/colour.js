@@ -6,7 +6,7 @@
  * failure, is as large as possible for trichromats and colour-blind people, with a contrast of 3:1 to the page and no
  * grey.
  * A colour of the dark theme has about the hue of its twin.
- * lehr/analysis/colours.py has the same rule for figures in notebooks.
+ * lehr/analysis/figure.py has the same rule for figures in notebooks.
  */
 
 const LIGHT = [
