@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from lehr.analysis import figure_svg
-from lehr.app.presenters.figures import drawn_sweep
+from lehr.analysis.sweep_figure import drawn_sweep
 from lehr.schemas.sweeps import SweepFigure
 from lehr_api.deps import FoundSweep, ServicesDep
 from lehr_api.etag import TaggedRoute

@@ -9,11 +9,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from lehr.analysis import figure_svg
 from lehr.analysis.figure import STRIP, Axis, Band, Figure, FigurePoints, Mark, Role, Symbol
 from lehr.analysis.lr_fit import LrFit
-from lehr.analysis.sweep_result import is_number, outcome, parameter_choice, sweep_fit
+from lehr.analysis.sweep_result import (
+    is_number,
+    outcome,
+    parameter_choice,
+    parameter_importance,
+    sweep_fit,
+    sweep_verdict,
+)
 from lehr.base import formats
 from lehr.base.names import is_seed
+from lehr.schemas.sweeps import SweepFigure
 
 if TYPE_CHECKING:
     from lehr.schemas.sweeps import SweepDetail, TrialView
@@ -21,11 +30,52 @@ if TYPE_CHECKING:
 _MOST_TICKS = 12
 
 
+def drawn_sweep(
+    detail: SweepDetail,
+    parameter: str | None,
+    *,
+    width: int = figure_svg.WIDTH,
+    height: int = figure_svg.HEIGHT,
+    links: bool = False,
+) -> SweepFigure:
+    """Draw the sweep's metric against ``parameter``, or against the one that matters most.
+
+    Args:
+        detail: with all trials.
+        parameter: on the x axis.
+        width: of the drawing, in pixels.
+        height: of the drawing, in pixels.
+        links: whether a point leads to the page of its run.
+
+    Raises:
+        NotFound: the sweep does not vary ``parameter``.
+    """
+    chosen = parameter_choice(detail, parameter)
+    fit = sweep_fit(detail, chosen)
+    # Intervals are drawn beside the notes; a bound is not.
+    shown = {fit.range_note()} if fit is not None and fit.bound is None else set()
+    if detail.held_out == "different":
+        shown.add(detail.held_out_note)
+    return SweepFigure(
+        parameter=chosen,
+        verdict=sweep_verdict(detail, chosen),
+        notes=[note for note in detail.notes if note not in shown],
+        svg=figure_svg.draw(
+            sweep_figure(detail, chosen),
+            f"{detail.metric} of {detail.name} against {chosen}",
+            width=width,
+            height=height,
+            links=links,
+        ),
+        importance=parameter_importance(detail),
+    )
+
+
 def sweep_figure(sweep: SweepDetail, parameter: str | None = None) -> Figure:
     """Draw the sweep's metric against ``parameter``, by default a learning rate if there is one.
 
     Raises:
-        KeyError: the sweep does not vary it.
+        NotFound: the sweep does not vary it.
     """
     parameter = parameter_choice(sweep, parameter)
     trials = [trial for trial in sweep.seeded if parameter in trial.parameters]

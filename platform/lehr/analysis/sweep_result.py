@@ -12,6 +12,7 @@ from lehr.analysis.noise import Noise, is_value
 from lehr.analysis.significance import Group, mean_text
 from lehr.base import formats
 from lehr.base.names import is_rate, is_seed
+from lehr.errors import NotFound, nearest
 
 if TYPE_CHECKING:
     from lehr.schemas.sweeps import SweepDetail, TrialView
@@ -22,11 +23,16 @@ def parameter_choice(sweep: SweepDetail, requested: str | None = None) -> str:
     the first.
 
     Raises:
-        KeyError: the sweep does not vary the requested one.
+        NotFound: the sweep does not vary the requested one.
     """
     if requested is not None:
         if requested not in sweep.parameters:
-            raise KeyError(requested)
+            near = nearest(requested, sweep.parameters)
+            varied = f"It varies {', '.join(sweep.parameters)}."
+            raise NotFound(
+                f"the sweep {sweep.name} does not vary {requested!r}.",
+                hint=f"Did you mean {near}?" if near else varied,
+            )
         return requested
     rates = [path for path in sweep.parameters if is_rate(path)]
     return (rates or sweep.parameters)[0]

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import math
 import re
+from itertools import product
 from typing import Any
 
 import pytest
 
 from lehr.analysis import figure as colours
 from lehr.analysis.figure import Figure, FigurePoints
-from lehr.analysis.sweep_figure import sweep_figure
-from lehr.analysis.sweep_result import outcome, parameter_choice, sweep_verdict
+from lehr.analysis.sweep_figure import drawn_sweep, sweep_figure
+from lehr.analysis.sweep_result import (
+    ENOUGH,
+    outcome,
+    parameter_importance,
+    sweep_verdict,
+)
+from lehr.app.presenters import Presenter
+from lehr.errors import NotFound
 from lehr.schemas.runs import RunView
 from lehr.schemas.sweeps import SweepDetail, TrialView
+from lehr.specs import expand, parse_spec
+from lehr.store import Store
+from lehr_testing.api import SWEEP_SPEC
 from lehr_testing.paths import ROOT
 
 LR = "train.optimizer.lr"
@@ -208,11 +219,6 @@ def test_figure_without_values_has_a_note():
     assert sweep_figure(grid).points == []
 
 
-def test_a_parameter_that_does_not_vary_is_refused():
-    with pytest.raises(KeyError):
-        parameter_choice(sweep(parabola([1e-3, 2e-3])), "train.seed")
-
-
 def test_values_of_different_held_out_sets_are_not_joined_by_a_line():
     trials = [
         trial(n, 3.0 - n / 10, parameters={LR: rate, "train.seed": seed})
@@ -235,3 +241,97 @@ def test_run_colours_match_the_dashboard():
     script = (ROOT / "api/lehr_api/dashboard/static/js/colour.js").read_text()
     light = script.partition("const LIGHT")[2].partition("]")[0]
     assert tuple(re.findall("#[0-9a-f]{6}", light)) == colours.PALETTE
+
+
+@pytest.fixture
+def detail(tmp_path):
+    spec = parse_spec(SWEEP_SPEC)
+    with Store.open(tmp_path / "home") as store:
+        yield Presenter(store).sweeps.detail(store.sweeps.create(spec, expand(spec)))
+
+
+def test_figure_has_the_varied_parameter_as_its_axis(detail):
+    assert drawn_sweep(detail, None) == drawn_sweep(detail, LR)
+    assert drawn_sweep(detail, None).parameter == LR
+
+
+def test_constant_parameter_is_rejected_with_the_nearest_varied_one(detail):
+    with pytest.raises(NotFound) as caught:
+        drawn_sweep(detail, "train.optimizer.rl")
+    assert caught.value.hint == f"Did you mean {LR}?"
+
+
+def test_notes_do_not_repeat_the_verdict(detail):
+    other = detail.model_copy(
+        update={"held_out": "different", "held_out_note": "two sets", "notes": ["two sets", "else"]}
+    )
+    assert drawn_sweep(other, None).notes == ["else"]
+    assert drawn_sweep(other.model_copy(update={"held_out": "same"}), None).notes == [
+        "two sets",
+        "else",
+    ]
+
+
+DECAY, NAME, SEED = "train.optimizer.weight_decay", "train.optimizer.name", "train.seed"
+
+
+def grid(rates: int = 5) -> SweepDetail:
+    """The rate decides nearly all, the weight decay and the seed nothing."""
+    places = [
+        (10 ** (-4 + rate / 2), decay, name, seed)
+        for rate in range(rates)
+        for decay in (0.0, 0.1)
+        for name in ("adamw", "muon")
+        for seed in (0, 1)
+    ]
+    return sweep(
+        [
+            trial(
+                n,
+                3 + math.log10(lr / 1e-3) ** 2 + (0.2 if name == "muon" else 0.0) + seed / 1000,
+                parameters={LR: lr, DECAY: decay, NAME: name, SEED: seed},
+            )
+            for n, (lr, decay, name, seed) in enumerate(places)
+        ]
+    )
+
+
+def test_the_parameter_that_decides_has_the_largest_share():
+    found = parameter_importance(grid())
+    assert next(iter(found)) == LR
+    assert set(found) == {LR, DECAY, NAME}
+    assert found[DECAY] < 0.1 < found[LR]
+    assert sum(found.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("goal", ["minimize", "maximize"])
+@pytest.mark.parametrize("decays", [(0.0, 0.3), (0.0, 0.1, 0.3)])
+def test_a_parameter_without_effect_has_next_to_none_in_a_small_grid(decays, goal) -> None:
+    rates = [1e-3, 3e-3, 1e-2, 3e-2, 1e-1]
+    losses = [3.291, 2.612, 2.510, 2.608, 2.766]  # As measured; the decay changes the third digit.
+    trials = [
+        trial(n, loss + decay / 100, parameters={DECAY: decay, LR: lr})
+        for n, (decay, (lr, loss)) in enumerate(product(decays, zip(rates, losses, strict=True)))
+    ]
+    made = sweep(trials)
+    if goal == "maximize":
+        turned = [one.model_copy(update={"compared_value": -one.compared_value}) for one in trials]
+        made = made.model_copy(update={"trials": turned, "goal": "maximize"})
+    assert parameter_importance(made)[LR] > 0.85
+
+
+def test_parameters_of_a_search_need_more_trials_the_more_they_are() -> None:
+    points = [
+        {LR: 10 ** (-n / 5), DECAY: n / 40, "train.model.rope_theta": 1e4 + n} for n in range(15)
+    ]
+    trials = [trial(n, 3.0 + n, parameters=point) for n, point in enumerate(points)]
+    assert len(parameter_importance(sweep(trials))) == 3
+    assert parameter_importance(sweep(trials[:14])) == {}
+
+
+def test_few_trials_and_a_single_parameter_have_no_shares():
+    assert parameter_importance(grid(rates=1)) == {}
+    one = [trial(n, 3.0 + n, parameters={LR: 10**-n}) for n in range(ENOUGH + 2)]
+    assert parameter_importance(sweep(one)) == {}
+    few = [trial(n, 3.0 + n, parameters={LR: 10**-n, DECAY: n / 10}) for n in range(ENOUGH - 1)]
+    assert parameter_importance(sweep(few)) == {}

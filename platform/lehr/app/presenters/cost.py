@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lehr.analysis.cost import gpu_hours, priced_gpu
 from lehr.analysis.plan import plan_run
 from lehr.base.lru import Lru
 from lehr.errors import LehrError
 from lehr.schemas.runs import CostView
 from lehr.specs.run import RunSpec
+from lehr_trainer.planning.hardware import find_gpu, gpu_of_kind
 from lehr_trainer.planning.published import usual_mfu
 
 if TYPE_CHECKING:
@@ -194,3 +194,27 @@ def hours_on(spec: RunSpec, kind: str) -> float | None:
         return 0.0
     resources = spec.resources.model_copy(update={"gpu_type": kind})
     return plan_run(spec.model_copy(update={"resources": resources})).gpu_hours
+
+
+def gpu_hours(attempts: Iterable[tuple[int, float, float | None]], now: float) -> float:
+    """Add up the GPU-hours of attempts.
+
+    Args:
+        attempts: for each its number of GPUs and the times, in seconds, at which it began and
+            ended. One that lives has no end, and is counted until ``now``.
+        now: the time.
+    """
+    return sum(
+        gpus * max((now if ended is None else ended) - began, 0.0) / 3600
+        for gpus, began, ended in attempts
+    )
+
+
+def priced_gpu(device: str | None, gpu_type: str | None) -> GpuType | None:
+    """Return the GPU whose price counts: the one that a trainer saw, else the requested one.
+
+    None if it is not in the table of GPUs. A trainer on a CPU costs nothing that is known here.
+    """
+    if device is not None:
+        return find_gpu(device)
+    return None if gpu_type is None else gpu_of_kind(gpu_type)

@@ -8,10 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from lehr.analysis.batches import is_measured
-from lehr.analysis.cost import gpu_hours
 from lehr.analysis.noise import pooled_noise
 from lehr.app.presenters.advice import with_advice
-from lehr.app.presenters.cost import Costs
+from lehr.app.presenters.cost import Costs, gpu_hours
 from lehr.app.presenters.ranking import (
     SweepVerdict,
     TrialStatus,

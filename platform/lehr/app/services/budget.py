@@ -11,8 +11,7 @@ import contextlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from lehr.analysis.cost import gpu_hours
-from lehr.app.presenters.cost import hours_on
+from lehr.app.presenters.cost import gpu_hours, hours_on
 from lehr.base import actor, formats
 from lehr.control.lifecycle import Desired, RunState
 from lehr.errors import Conflict, Forbidden

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from lehr.analysis.sweep_figure import drawn_sweep
 from lehr.app import presenters
-from lehr.app.presenters.figures import drawn_sweep
 from lehr.app.presenters.streams import series_view
 from lehr.app.report import reports
 from lehr.app.report.document import render

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from lehr.errors import Conflict, NotFound, nearest
+from lehr.errors import Conflict, NotFound
 from lehr.faces.client.checkpoints import LONG_S
 from lehr.faces.client.notebook import import_pandas, need_plotly, trials_frame
 from lehr.faces.client.runs import Run
@@ -229,12 +229,6 @@ class Sweep(ObjectMethods[SweepView, SweepDetail]):
         from lehr.analysis.sweep_result import parameter_choice, sweep_verdict
 
         detail = self.refresh().detail
-        if parameter is not None and parameter not in detail.parameters:
-            near = nearest(parameter, detail.parameters)
-            raise NotFound(
-                f"sweep {self.name} does not vary {parameter!r}.",
-                hint=f"Did you mean {near}?" if near else f"It varies: {detail.parameters}",
-            )
         chosen = parameter_choice(detail, parameter)
         return plotly_figure([sweep_figure(detail, chosen)], sweep_verdict(detail, chosen))
 

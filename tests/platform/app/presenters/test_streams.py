@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 
 from lehr.app.presenters import streams
+from lehr.app.presenters.streams import checkpoints, events
+from lehr.store.streams.events import Events
 from lehr.store.streams.values import LatestValue, LogFile, LogText, MetricSummary, SeriesData
+from lehr_testing.api import RUN_SPEC, api_client
+from lehr_testing.api import begin as begin_attempt
+from lehr_testing.stores import (
+    begin,
+    fresh_store,
+    ingest,
+    line,
+    metrics,
+    next_attempt,
+    run_spec,
+)
 
 SERIES = SeriesData(
     run_id="k3f9x2ab",
@@ -55,3 +69,65 @@ def test_latest_values_are_presented_by_metric():
         "train/loss": (3.0, 9),
         "mfu": (0.4, 8),
     }
+
+
+def test_resumption_names_the_versions_that_changed_since_the_checkpoint(tmp_path: Path) -> None:
+    with fresh_store(tmp_path / "home") as store:
+        run = store.runs.create(run_spec())
+        attempt = begin(store, run.id)
+        same = {"step": 4, "checkpoint": "attempt-1/c"}
+        other = {**same, "step": 8, "changed": ["torch 2.12 -> 2.13", "numpy 1 -> 2"]}
+        ingest(store, attempt.id, line("resumed", **same), line("resumed", **other))
+        messages = [event.message for event in events(store, run)[0] if event.kind == "resumed"]
+    assert messages == [
+        "resumes from step 4 (attempt-1/c)",
+        "resumes from step 8 (attempt-1/c); changed since then: torch 2.12 -> 2.13, numpy 1 -> 2",
+    ]
+
+
+def test_checkpoint_of_a_program_has_the_loss_that_it_logged_at_that_step(tmp_path: Path) -> None:
+    program = {"trainer": {"script": "train.py", "steps": 9}, "train": None}
+    path = "attempt-{}/checkpoints/step-{:08d}".format
+    with fresh_store(tmp_path / "home") as store:
+        run = store.runs.create(run_spec(**program))
+        first = begin(store, run.id)
+        again = line("resumed", step=4, checkpoint=path(1, 4))
+        for number, steps in ((1, (2, 4, 6)), (2, (6, 8))):
+            attempt = first if number == 1 else next_attempt(store, run.id)
+            store.attempts.update(attempt.id, resume_from=path(1, 4) if number > 1 else None)
+            saved = {"size_bytes": 1, "digest": "d"}
+            points = [line("checkpoint", step=n, path=path(number, n), **saved) for n in steps]
+            logged = [metrics(n, val_loss=n / number) for n in steps if n < 8]
+            ingest(store, attempt.id, line("started"), *[again][: number - 1], *logged, *points)
+            store.event_applier.apply(attempt.id)
+        found = [(c.attempt, c.step, c.val_loss, c.best) for c in checkpoints(store, run)]
+    assert sorted(found) == [
+        (1, 2, 2.0, True),
+        (1, 4, 4.0, False),
+        (1, 6, None, False),  # What attempt 2 logged at step 6 is of other weights.
+        (2, 6, 3.0, False),
+        (2, 8, None, False),
+    ]
+
+
+def test_records_beyond_the_limit_are_left_out_oldest_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with api_client(tmp_path) as (api, client):
+        run = client.post("/api/v1/runs", json={"spec": RUN_SPEC}).json()["id"]
+        attempt = begin_attempt(api.store, run)
+        written = [line("sample", step=n, prompt="p", text="x" * 1_000) for n in range(20)]
+        warned = [line("warning", code="odd", message="y" * 1_000, step=n) for n in range(20)]
+        ingest(api.store, attempt, *written, *warned)
+        for path, steps in (("samples", "step"), ("events", "step")):
+            url = f"/api/v1/runs/{run}/{path}"
+            monkeypatch.setattr(Events.newest, "__kwdefaults__", {"attempt": None, "size": 1 << 23})
+            whole = client.get(url)
+            assert "lehr-left-out" not in whole.headers
+            monkeypatch.setattr(Events.newest, "__kwdefaults__", {"attempt": None, "size": 10_000})
+            part = client.get(url)
+            assert part.headers["lehr-left-out"] == "older"
+            found = [one[steps] for one in part.json() if one[steps] is not None]
+            assert found == list(range(20))[-len(found) :]
+            assert 7 <= len(found) <= 9
+            assert [one[steps] for one in whole.json() if one[steps] is not None] == list(range(20))
