@@ -100,12 +100,12 @@ def token_of(attempt_id: str) -> str:
 
 def prepare(home: Path, attempts: int) -> list[str]:
     """Record runs with one live attempt each; return the attempts' ids."""
-    from lehr.specs import parse_spec
+    from lehr.specs import load_spec
     from lehr.store import Store
     from lehr_testing.specs import run, text_corpus
 
     corpus = text_corpus(home.parent / f"{home.name}-corpus")
-    spec = parse_spec(run(corpus, "live", steps=1_000_000))
+    spec = load_spec(run(corpus, "live", steps=1_000_000))
     found = []
     with Store.open(home) as store:
         for number in range(attempts):

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from lehr.control.lifecycle import RunState
-from lehr.specs import SweepSpec, parse_spec
+from lehr.specs import SweepSpec, load_spec
 from lehr_testing import seeding
 from lehr_testing.api import begin, end, ingest, line, metrics, started
 
@@ -23,7 +23,7 @@ TABS = ("curves", "samples", "checkpoints", "logs", "config", "events", "system"
 def program_sweep() -> SweepSpec:
     """A sweep of a user's program: any text may be a metric, a parameter or a value."""
     trainer = {"script": "train.py", "args": {"text": "a"}, "steps": 200}
-    spec = parse_spec(
+    spec = load_spec(
         {
             "kind": "sweep",
             "name": "grid",

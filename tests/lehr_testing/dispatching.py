@@ -15,7 +15,7 @@ import pytest
 from lehr.cluster.bridge_client import AgentRefused
 from lehr.cluster.dispatcher import Dispatcher
 from lehr.control.liveness import Thresholds
-from lehr.specs import parse_spec
+from lehr.specs import load_spec
 from lehr.store import Store
 from lehr_testing.specs import run as run_spec
 from lehr_testing.specs import text_corpus
@@ -95,7 +95,7 @@ class Bench:
     def waiting(self, name: str = "one", **changes: Any) -> str:
         """Queue a run; return its id."""
         spec = run_spec(self.corpus, name, steps=1000) | changes
-        return self.store.runs.create(parse_spec(spec)).id
+        return self.store.runs.create(load_spec(spec)).id
 
     def running(self, name: str = "one", **changes: Any) -> tuple[str, str]:
         """Start a run; return its id and that of its attempt."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from lehr.analysis.gates import expected
 from lehr.control.lifecycle import RunState
-from lehr.specs import RolloutSpec, parse_spec, stages
+from lehr.specs import RolloutSpec, load_spec, stages
 from lehr.store import Store
 from lehr.store.tables import GateVerdict, RolloutRow, RunRow
 from lehr_testing import seeding
@@ -26,7 +26,7 @@ class Seeded:
     """A rollout whose stages are submitted, trained and judged by hand."""
 
     def __init__(self, store: Store, name: str = "llama-1b") -> None:
-        spec = parse_spec({**SPEC, "name": name})
+        spec = load_spec({**SPEC, "name": name})
         assert isinstance(spec, RolloutSpec)
         self.store = store
         self.planned = {stage.name: stage for stage in stages(spec)}

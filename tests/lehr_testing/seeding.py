@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lehr.control.lifecycle import RunState
-from lehr.specs import RunSpec, SweepSpec, expand, parse_spec
+from lehr.specs import RunSpec, SweepSpec, expand, load_spec
 from lehr.store import Store
 from lehr.store.tables import RunRow, SweepRow
 from lehr_trainer.contract import records
@@ -37,7 +37,7 @@ def train(*, steps: int = STEPS, lr: float = 3e-4, **changes: Any) -> dict[str, 
 
 def run_spec(name: str, *, gpus: int = 1, **changes: Any) -> RunSpec:
     top = {key: changes.pop(key) for key in ("tags", "project", "priority") if key in changes}
-    spec = parse_spec(
+    spec = load_spec(
         {"kind": "run", "name": name, "train": train(**changes), "resources": {"gpus": gpus}, **top}
     )
     assert isinstance(spec, RunSpec)
@@ -45,7 +45,7 @@ def run_spec(name: str, *, gpus: int = 1, **changes: Any) -> RunSpec:
 
 
 def lr_sweep(name: str, rates: Sequence[float], *, steps: int = STEPS, **more: Any) -> SweepSpec:
-    spec = parse_spec(
+    spec = load_spec(
         {
             "kind": "sweep",
             "name": name,

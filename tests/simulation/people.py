@@ -8,7 +8,7 @@ from lehr.app.services import requests
 from lehr.app.services.context import once
 from lehr.control.lifecycle import ACTIVE, Desired, RunState
 from lehr.errors import LehrError
-from lehr.specs import expand, parse_spec
+from lehr.specs import expand, load_spec
 from lehr.specs.sweep import SweepSpec
 from simulation.server import Down
 from simulation.training import STEPS_A_RECORD
@@ -128,7 +128,7 @@ class People:
         return spec
 
     def _submit_run(self) -> None:
-        spec = parse_spec(self._run_spec())
+        spec = load_spec(self._run_spec())
         run = self.world.server.call(lambda: self.world.server.store.runs.create(spec))
         self.runs.append(run.id)
         resources = spec.resources
@@ -160,7 +160,7 @@ class People:
             raw["pruning"] = {"name": "median", "min_steps": STEPS_A_RECORD}
         if rng.random() < 0.2:
             raw["max_failed"] = 2
-        spec = parse_spec(raw)
+        spec = load_spec(raw)
         assert isinstance(spec, SweepSpec)
         trials_ = expand(spec)
         sweep = self.world.server.call(lambda: self.world.server.store.sweeps.create(spec, trials_))

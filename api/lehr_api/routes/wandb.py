@@ -6,7 +6,7 @@ from fastapi import APIRouter
 
 from lehr.app.services.requests import mirror_run
 from lehr.schemas.runs import RunDetail
-from lehr.specs.tracking import WandbTracking
+from lehr.specs.run import WandbTracking
 from lehr_api.deps import ChangedRun, ServicesDep
 from lehr_api.etag import TaggedRoute
 from lehr_api.responses import problem_responses

@@ -18,7 +18,7 @@ from lehr.code.environments import LOCK_FILE, needed
 from lehr.code.script_files import script_files
 from lehr.code.secret_files import likely_secret
 from lehr.errors import SpecError, SpecProblem, nearest
-from lehr.specs.code import Code, compiled, from_root
+from lehr.specs.program import Code, compiled, from_root
 from lehr_trainer.contract import layout
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from lehr.base.formats import counted, size
 from lehr.code.collect import NEVER
 from lehr.code.project_copy import described
 from lehr.errors import SpecError, SpecProblem
-from lehr.specs.code import Code, from_root
+from lehr.specs.program import Code, from_root
 
 _SHOWN = 4
 _MOST = 10_000

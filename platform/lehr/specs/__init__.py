@@ -4,7 +4,7 @@
 ``stages`` those of a rollout. ``json_schema`` describes the files for editors.
 """
 
-from lehr.specs.load import Spec, load_spec, parse_spec
+from lehr.specs.load import Spec, load_spec
 from lehr.specs.rollout import RolloutSpec
 from lehr.specs.run import Resources, Retries, RunSpec
 from lehr.specs.schema import json_schema
@@ -27,7 +27,6 @@ __all__ = [
     "expand",
     "json_schema",
     "load_spec",
-    "parse_spec",
     "read_yaml",
     "stages",
 ]

@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
 from lehr_trainer.configs.train import Config, Fraction
 
 AlertCode = Literal[
-    "nan",
-    "too_good",
-    "diverging",
-    "spikes",
-    "oscillating",
-    "stagnant",
-    "low_lr",
-    "high_lr",
-    "exploding",
-    "exploding_part",
-    "dead_part",
-    "overfitting",
-    "memorization",
-    "implausible",
-    "data_wait",
-    "slowdown",
-    "memory_creep",
-    "repeated_batches",
-    "other_data",
-    "lost_records",
-]
+    "nan", "too_good", "diverging", "spikes", "oscillating", "stagnant", "low_lr", "high_lr",
+    "exploding", "exploding_part", "dead_part", "overfitting", "memorization", "implausible",
+    "data_wait", "slowdown", "memory_creep", "repeated_batches", "other_data", "lost_records",
+]  # fmt: skip
 """Names of the alerts; ``lehr.analysis.diagnosis`` has a rule for each."""
 
 
@@ -103,23 +86,6 @@ class Mfu(Switched):
     """
 
 
-class Gates(Config):
-    """The gates of a stage: the next stage starts only after all have passed."""
-
-    first_loss: FirstLoss = FirstLoss()
-    falling_loss: FallingLoss = FallingLoss()
-    no_alerts: NoAlerts = NoAlerts()
-    memory: Memory = Memory()
-    mfu: Mfu = Mfu()
-    exact_resume: ExactResume = ExactResume()
-
-
-class CpuGates(Gates):
-    """The gates of the CPU stage. Waiting for data is no alert there."""
-
-    no_alerts: CpuNoAlerts = CpuNoAlerts()
-
-
 class LastGates(Config):
     """The gates of the real run. It is judged while it runs, so it is not run twice."""
 
@@ -130,19 +96,24 @@ class LastGates(Config):
     mfu: Mfu = Mfu()
 
 
+class Gates(LastGates):
+    """The gates of a stage: the next stage starts only after all have passed."""
+
+    exact_resume: ExactResume = ExactResume()
+
+
+class CpuGates(Gates):
+    """The gates of the CPU stage. Waiting for data is no alert there."""
+
+    no_alerts: CpuNoAlerts = CpuNoAlerts()
+
+
 Gate = FirstLoss | FallingLoss | NoAlerts | Memory | Mfu | ExactResume
 GateName = Literal["first_loss", "falling_loss", "no_alerts", "memory", "mfu", "exact_resume"]
-GATES: tuple[GateName, ...] = (
-    "first_loss",
-    "falling_loss",
-    "no_alerts",
-    "memory",
-    "mfu",
-    "exact_resume",
-)
+GATES: tuple[GateName, ...] = get_args(GateName)
 """In display order. ``exact_resume`` is judged last, because it needs more runs."""
 
 
-def gates_of(gates: Gates | LastGates) -> dict[GateName, Gate]:
+def gates_of(gates: LastGates) -> dict[GateName, Gate]:
     """Return the gates by name, in order, including those that are switched off."""
     return {name: getattr(gates, name) for name in GATES if name in type(gates).model_fields}

@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from lehr.errors import SpecError, SpecProblem, nearest
 from lehr.specs import examples
@@ -79,15 +79,6 @@ def load_with_trials(source: Path | str | dict[str, Any], overrides: Overrides =
     return _validate(data, kind, origin)
 
 
-def parse_spec(data: dict[str, Any]) -> Spec:
-    """Validate a run, sweep or rollout given as plain data, as the API receives it.
-
-    Raises:
-        SpecError: with every problem found.
-    """
-    return load_spec(data)
-
-
 def _validate(data: dict[str, Any], kind: str, origin: Origin) -> Loaded:
     root = KINDS[kind]
     problems = check_plain(data, root, origin)
@@ -97,23 +88,15 @@ def _validate(data: dict[str, Any], kind: str, origin: Origin) -> Loaded:
     try:
         spec = root.model_validate(data)
     except ValidationError as error:
-        found = translate(error, _as_model(root), origin)
+        found = translate(error, root, origin)
         problems += [problem for problem in found if problem.path not in reported]
     if isinstance(spec, SweepSpec) and not problems:
         problems, trials = check_trials(spec, origin)
     if isinstance(spec, RolloutSpec) and not problems:
         problems += stage_problems(spec, origin)
     if problems or spec is None:
-        raise SpecError(_ordered(problems))
+        raise SpecError(sorted(problems, key=lambda one: (one.line or 0, one.column or 0)))
     return Loaded(spec, trials)
-
-
-def _as_model(root: type[Spec]) -> type[BaseModel]:
-    return root
-
-
-def _ordered(problems: Iterable[SpecProblem]) -> list[SpecProblem]:
-    return sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0))
 
 
 def _read_file(path: Path) -> YamlDocument:

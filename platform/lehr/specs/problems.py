@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
@@ -192,6 +192,18 @@ def _translate(
     at = _named_in(message, path, root)
     place_ = f"{shown}: " if shown else ""
     return problem(f"{place_}{message}{'' if message.endswith('.') else '.'}", at=at)
+
+
+def the_cause(path: str, values: Iterable[str]) -> str | None:
+    """Return the path of the only value that a problem at ``path`` can come from, if it is one."""
+    related = [
+        value
+        for value in values
+        if value == path or path.startswith(f"{value}.") or value.startswith(f"{path}.")
+    ]
+    if path in related:
+        return path
+    return related[0] if len(related) == 1 else None
 
 
 def check_plain(data: Any, root: type[BaseModel], origin: Origin) -> list[SpecProblem]:

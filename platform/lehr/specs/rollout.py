@@ -19,8 +19,27 @@ STAGES: tuple[StageName, ...] = ("cpu", "one_gpu", "two_gpus", "all")
 """In order."""
 
 
-Steps = Annotated[int, Field(ge=2)]
-"""A run with fewer steps has no middle checkpoint to resume from."""
+Gpus = Annotated[
+    int,
+    Field(ge=0, le=1024, description="Number of GPUs over all nodes; 0: train on the CPU."),
+]
+Steps = Annotated[
+    int,
+    Field(
+        ge=2,  # With fewer there is no middle checkpoint to resume from.
+        description="Optimizer steps, at most those of the run. The schedule is shortened in "
+        "proportion.",
+    ),
+]
+Scale = Annotated[
+    Literal["tiny", "run"],
+    Field(
+        description="run: the run's model, and its batch on each GPU. tiny: the same kind of model "
+        "with two narrow layers, at most [8, 256] tokens, fp32, not compiled: any CPU trains it in "
+        "minutes. AdamW's learning rate rises as the width shrinks (muP). Data, tokenizer, "
+        "optimizer and seed are those of the run in both cases."
+    ),
+]
 
 
 class Stage(Config):
@@ -28,42 +47,26 @@ class Stage(Config):
 
     enabled: bool = True
     """false: leave the stage out."""
-    gpus: Annotated[int, Field(ge=0, le=1024)] = 1
-    """Number of GPUs over all nodes; 0: train on the CPU."""
+    gpus: Gpus = 1
     nodes: Annotated[int, Field(ge=1, le=128)] = 1
     """Nodes. Each has the same number of GPUs."""
     steps: Steps = 250
-    """Optimizer steps, at most those of the run. The schedule is shortened in proportion."""
-    scale: Literal["tiny", "run"] = "run"
-    """run: the run's model, and its batch on each GPU. tiny: the same kind of model with two
-    narrow layers, at most [8, 256] tokens, fp32, not compiled: any CPU trains it in minutes.
-    AdamW's learning rate rises as the width shrinks (muP). Data, tokenizer, optimizer and seed
-    are those of the run in both cases.
-    """
+    scale: Scale = "run"
     set: dict[str, Any] = {}
     """Values by dotted path that replace those of the run, e.g. ``train.batch.sequences: 64``."""
     gates: Gates = Gates()
 
 
 class CpuStage(Stage):
-    gpus: Annotated[int, Field(ge=0, le=1024)] = 0
-    """Number of GPUs over all nodes; 0: train on the CPU."""
+    gpus: Gpus = 0
     steps: Steps = 60
-    """Optimizer steps, at most those of the run. The schedule is shortened in proportion."""
-    scale: Literal["tiny", "run"] = "tiny"
-    """run: the run's model, and its batch on each GPU. tiny: the same kind of model with two
-    narrow layers, at most [8, 256] tokens, fp32, not compiled: any CPU trains it in minutes.
-    AdamW's learning rate rises as the width shrinks (muP). Data, tokenizer, optimizer and seed
-    are those of the run in both cases.
-    """
+    scale: Scale = "tiny"
     gates: CpuGates = CpuGates()
 
 
 class TwoGpuStage(Stage):
-    gpus: Annotated[int, Field(ge=0, le=1024)] = 2
-    """Number of GPUs over all nodes; 0: train on the CPU."""
+    gpus: Gpus = 2
     steps: Steps = 100
-    """Optimizer steps, at most those of the run. The schedule is shortened in proportion."""
 
 
 class LastStage(Config):

@@ -214,7 +214,9 @@ def random_points(space: Space, seed: int) -> Iterator[dict[str, Any]]:
 
 def point_key(parameters: Mapping[str, Any]) -> str:
     """Return a key that is equal for equal points; 1 and 1.0 are one value."""
-    return json.dumps({path: _plain(value) for path, value in parameters.items()}, sort_keys=True)
+    return json.dumps(
+        {path: _plain(value) for path, value in parameters.items()}, sort_keys=True, default=repr
+    )
 
 
 def _plain(value: Any) -> Any:

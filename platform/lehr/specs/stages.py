@@ -11,10 +11,10 @@ from pydantic import ValidationError
 from lehr.errors import SpecError, SpecProblem
 from lehr.specs.gates import ExactResume, Gate, GateName, gates_of
 from lehr.specs.overrides import replace_length, set_path
-from lehr.specs.problems import Origin, translate
+from lehr.specs.problems import Origin, the_cause, translate
 from lehr.specs.rollout import STAGES, LastStage, RolloutSpec, Stage, StageName
 from lehr.specs.run import RunSpec
-from lehr.specs.synonyms import nearest_path
+from lehr.specs.sweep_expand import unknown_path
 from lehr.specs.yaml12 import YamlDocument
 from lehr_trainer.configs.fields import place
 from lehr_trainer.configs.train import LlamaConfig, TrainConfig
@@ -305,10 +305,7 @@ def _path_problems(name: StageName, stage: Stage, origin: Origin) -> list[SpecPr
             message = f"{path} cannot be set here: {_NOT_SET[path]}."
             problems.append(origin.problem(at, message, at_key=True))
         elif place(RunSpec, path) is None and not path.endswith("model.preset"):
-            near = nearest_path(RunSpec, path.removeprefix("run."))
-            hint = f"Did you mean {near}?" if near else "Paths begin with train or resources."
-            message = f"{path} is not in the spec of a run."
-            problems.append(origin.problem(at, message, hint, at_key=True))
+            problems.append(unknown_path(path, at, origin, "train or resources"))
     return problems
 
 
@@ -319,13 +316,7 @@ def _in_stage(
     given = list(stage.set) if isinstance(stage, Stage) else []
     found = []
     for problem in translate(error, RunSpec, Origin(YamlDocument(data=None))):
-        blamed = [
-            path
-            for path in given
-            if path == problem.path
-            or problem.path.startswith(f"{path}.")
-            or path.startswith(f"{problem.path}.")
-        ]
-        at = f"stages.{name}.set.{blamed[0]}" if len(blamed) == 1 else f"stages.{name}"
+        blamed = the_cause(problem.path, given)
+        at = f"stages.{name}" if blamed is None else f"stages.{name}.set.{blamed}"
         found.append(origin.problem(at, f"stage {name}: {problem.message}", problem.hint))
     return list(dict.fromkeys(found))

@@ -11,20 +11,17 @@ from typing import Any
 from pydantic import ValidationError
 
 from lehr.errors import SpecError, SpecProblem
-from lehr.specs.comparability import budget_problems, metric_problems
-from lehr.specs.methods import method_problems, pruning_problems
+from lehr.specs.methods import budget_problems, method_problems, metric_problems, pruning_problems
 from lehr.specs.overrides import replace_length, set_path
-from lehr.specs.problems import Origin, show, translate
+from lehr.specs.problems import Origin, show, the_cause, translate
 from lehr.specs.run import RunSpec
-from lehr.specs.search import Range
+from lehr.specs.search import Range, point_key
 from lehr.specs.sweep import SweepSpec, Values
 from lehr.specs.synonyms import nearest_path
 from lehr.specs.yaml12 import YamlDocument
 from lehr_trainer.configs.fields import place
 
 MAX_TRIALS = 10_000
-MAX_BYTES = 64 << 20
-"""Of the runs of a sweep, as they were submitted."""
 TrialSpec = tuple[dict[str, Any], RunSpec]
 """The values of a point, and the spec of its run."""
 _NOT_SWEPT = {
@@ -106,15 +103,9 @@ def check_trials(sweep: SweepSpec, origin: Origin) -> tuple[list[SpecProblem], l
         message = f"the parameters make {count:,} trials; at most {MAX_TRIALS:,}."
         at = "parameters" if sweep.parameters else "points"
         return [origin.problem(at, message)], []
-    size = _largest_trial(sweep)
-    if size * count > MAX_BYTES:
-        message = (
-            f"run is too large for {count:,} trials: up to {size:,} bytes each, and at most "
-            f"{MAX_BYTES:,} for all trials together. Shorten notes, env or lists of files."
-        )
-        return [origin.problem("run", message)], []
     problems = _repeated_values(sweep, origin)
-    seen = _Seen(sweep)
+    seen: dict[str, _Trial] = {}
+    """The trials so far by their whole run, besides its name."""
     made: list[TrialSpec] = []
     points = list(sweep.all_points())
     for trial in _trials(sweep, points):
@@ -124,13 +115,11 @@ def check_trials(sweep: SweepSpec, origin: Origin) -> tuple[list[SpecProblem], l
             problems += _in_trial(error, trial, sweep, origin)
             continue
         made.append((trial.parameters, run))
-        first = seen.add(trial, run)
-        if first is not None and not problems:
+        first = seen.setdefault(run.model_dump_json(exclude={"name"}), trial)
+        if first is not trial and not problems:
             problems.append(
                 origin.problem(
-                    "parameters"
-                    if sweep.parameters
-                    else f"points.{(trial.number - 1) // sweep.seed_count}",
+                    "parameters" if sweep.parameters else _point_at(trial, sweep),
                     f"trials {first.number} and {trial.number} are the same run: "
                     f"{_point(first.parameters)} and {_point(trial.parameters)}.",
                 )
@@ -144,55 +133,6 @@ def check_trials(sweep: SweepSpec, origin: Origin) -> tuple[list[SpecProblem], l
         problems += budget_problems(sweep, made, origin)
         problems += pruning_problems(sweep, [run.steps for _, run in made], origin)
     return list(dict.fromkeys(problems)), made
-
-
-def _largest_trial(sweep: SweepSpec) -> int:
-    """Return how many bytes the largest run may take; each trial is recorded with its own."""
-    values = [p.values for p in sweep.parameters.values() if isinstance(p, Values)]
-    swept = sum(max(map(_json_size, one)) for one in values if one)
-    points = max(map(_json_size, sweep.points or [{}]))
-    return len(sweep.run.model_dump_json(exclude_unset=True).encode()) + swept + points
-
-
-def _json_size(value: Any) -> int:
-    return len(json.dumps(value, default=str))
-
-
-class _Seen:
-    """The trials so far, to find one whose run is the same.
-
-    Trials differ at swept paths only. So whole runs are compared only where these values are equal.
-    """
-
-    def __init__(self, sweep: SweepSpec) -> None:
-        self._paths = [path.split(".") for path in sweep.paths]
-        self._alone: dict[str, tuple[_Trial, RunSpec] | None] = {}
-        """By the values at the swept paths: the only trial with them; None if there are more."""
-        self._compared: dict[str, _Trial] = {}
-        """By the whole run."""
-
-    def add(self, trial: _Trial, run: RunSpec) -> _Trial | None:
-        """Add a trial. Return the earlier one that has the same run, if there is one."""
-        values = repr([_value(run, path) for path in self._paths])
-        if values not in self._alone:
-            self._alone[values] = (trial, run)
-            return None
-        alone, self._alone[values] = self._alone[values], None
-        if alone is not None:
-            self._compared[_whole(alone[1])] = alone[0]
-        first = self._compared.setdefault(_whole(run), trial)
-        return None if first is trial else first
-
-
-def _whole(run: RunSpec) -> str:
-    return run.model_dump_json(exclude={"name"})
-
-
-def _value(run: RunSpec, path: Sequence[str]) -> object:
-    found: Any = run
-    for name in path:
-        found = found.get(name) if isinstance(found, dict) else getattr(found, name, None)
-    return found
 
 
 def _single_values(sweep: SweepSpec, points: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -244,15 +184,15 @@ def _path_problem(path: str, at: str, origin: Origin) -> Iterator[SpecProblem]:
             at_key=True,
         )
     elif place(RunSpec, path) is None:
-        near = nearest_path(RunSpec, path.removeprefix("run."))
-        if near is None:
-            hint = (
-                "Paths begin with train, resources, retries, priority, time_limit_s, env "
-                "or tracking."
-            )
-        else:
-            hint = f"Did you mean {near}?"
-        yield origin.problem(at, f"{path} is not in the spec of a run.", hint, at_key=True)
+        begin = "train, resources, retries, priority, time_limit_s, env or tracking"
+        yield unknown_path(path, at, origin, begin)
+
+
+def unknown_path(path: str, at: str, origin: Origin, begin: str) -> SpecProblem:
+    """Return the problem of a path, written at ``at``, that no run has; others ``begin`` with."""
+    near = nearest_path(RunSpec, path.removeprefix("run."))
+    hint = f"Did you mean {near}?" if near else f"Paths begin with {begin}."
+    return origin.problem(at, f"{path} is not in the spec of a run.", hint, at_key=True)
 
 
 def _repeated_values(sweep: SweepSpec, origin: Origin) -> list[SpecProblem]:
@@ -266,9 +206,7 @@ def _repeated_values(sweep: SweepSpec, origin: Origin) -> list[SpecProblem]:
     for at, values in lists.items():
         seen: set[str] = set()
         for index, value in enumerate(values):
-            # 1 and 1.0 are one value; true and 1 are not.
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            key = json.dumps(float(value) if number else value, sort_keys=True, default=repr)
+            key = point_key({at: value})
             if key in seen:
                 problems.append(origin.problem(f"{at}.{index}", f"{at} has {show(value)} twice."))
             seen.add(key)
@@ -280,20 +218,12 @@ def _in_trial(
 ) -> Iterator[SpecProblem]:
     """Place a trial's problems at the values that caused them."""
     for problem in translate(error, RunSpec, Origin(YamlDocument(data=None))):
-        blamed = [path for path in trial.parameters if path == problem.path] or [
-            path
-            for path in trial.parameters
-            if problem.path.startswith(f"{path}.") or path.startswith(f"{problem.path}.")
-        ]
-        if len(blamed) == 1:
-            at = _place_of(blamed[0], trial, sweep)
+        blamed = the_cause(problem.path, trial.parameters)
+        if blamed is not None:
+            at = _place_of(blamed, trial, sweep)
             yield origin.problem(at, problem.message, problem.hint)
         else:
-            at = (
-                f"points.{(trial.number - 1) // sweep.seed_count}"
-                if sweep.method == "list"
-                else "parameters"
-            )
+            at = _point_at(trial, sweep) if sweep.method == "list" else "parameters"
             yield origin.problem(at, f"{_point(trial.parameters)}: {problem.message}", problem.hint)
 
 
@@ -307,7 +237,11 @@ def _place_of(path: str, trial: _Trial, sweep: SweepSpec) -> str:
         return f"parameters.{path}"
     if path == sweep.seed_path and sweep.seeds is not None:
         return f"seeds.{sweep.seeds.index(value)}"
-    return f"points.{(trial.number - 1) // sweep.seed_count}.{path}"
+    return f"{_point_at(trial, sweep)}.{path}"
+
+
+def _point_at(trial: _Trial, sweep: SweepSpec) -> str:
+    return f"points.{(trial.number - 1) // sweep.seed_count}"
 
 
 def _point(parameters: dict[str, Any]) -> str:

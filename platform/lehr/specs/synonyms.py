@@ -15,63 +15,27 @@ from lehr.errors import nearest
 from lehr_trainer.configs.fields import field_names, join, leaf_paths, models, place, step
 
 _IN_TRAIN: dict[str, tuple[str, ...]] = {
-    "batch.sequences": (
-        "batch_size",
-        "global_batch_size",
-        "train_batch_size",
-        "total_batch_size",
-    ),
+    "batch.sequences": ("batch_size", "global_batch_size", "train_batch_size", "total_batch_size"),
     "batch.micro_batch": (
-        "micro_batch_size",
-        "device_batch_size",
-        "local_batch_size",
-        "per_device_train_batch_size",
-        "grad_accum",
-        "grad_accumulation_steps",
-        "gradient_accumulation",
-        "gradient_accumulation_steps",
-        "grad_accum_steps",
-        "accumulate_grad_batches",
+        "micro_batch_size", "device_batch_size", "local_batch_size", "per_device_train_batch_size",
+        "grad_accum", "grad_accumulation_steps", "gradient_accumulation",
+        "gradient_accumulation_steps", "grad_accum_steps", "accumulate_grad_batches",
         "accumulation_steps",
     ),
     "batch.sequence_length": (
-        "seq_len",
-        "seq_length",
-        "seqlen",
-        "block_size",
-        "context_length",
-        "ctx_len",
-        "max_seq_len",
+        "seq_len", "seq_length", "seqlen", "block_size", "context_length", "ctx_len", "max_seq_len",
         "max_seq_length",
     ),
     "steps": (
-        "max_steps",
-        "num_steps",
-        "max_iters",
-        "iterations",
-        "num_iterations",
-        "train_steps",
-        "training_steps",
-        "total_steps",
-        "epochs",
-        "num_epochs",
-        "max_epochs",
-        "num_train_epochs",
+        "max_steps", "num_steps", "max_iters", "iterations", "num_iterations", "train_steps",
+        "training_steps", "total_steps", "epochs", "num_epochs", "max_epochs", "num_train_epochs",
     ),
     "tokens": (
-        "total_tokens",
-        "train_tokens",
-        "training_tokens",
-        "num_tokens",
-        "num_train_tokens",
-        "token_budget",
-        "target_tokens",
+        "total_tokens", "train_tokens", "training_tokens", "num_tokens", "num_train_tokens",
+        "token_budget", "target_tokens",
     ),
     "tokens_per_parameter": (
-        "tokens_per_param",
-        "param_data_ratio",
-        "target_param_data_ratio",
-        "data_param_ratio",
+        "tokens_per_param", "param_data_ratio", "target_param_data_ratio", "data_param_ratio",
     ),
     "seed": ("random_seed", "manual_seed"),
     "optimizer.lr": ("learning_rate", "max_lr", "peak_lr", "base_lr"),
@@ -84,46 +48,26 @@ _IN_TRAIN: dict[str, tuple[str, ...]] = {
     "schedule.warmup_steps": ("warmup", "warmup_iters", "num_warmup_steps"),
     "schedule.min_lr_ratio": ("min_lr", "min_learning_rate", "final_lr", "lr_min"),
     "grad_clip": (
-        "max_grad_norm",
-        "gradient_clipping",
-        "gradient_clip_val",
-        "clip_grad_norm",
-        "grad_clip_norm",
-        "max_norm",
+        "max_grad_norm", "gradient_clipping", "gradient_clip_val", "clip_grad_norm",
+        "grad_clip_norm", "max_norm",
     ),
     "precision.compute": (
-        "dtype",
-        "bf16",
-        "fp16",
-        "torch_dtype",
-        "mixed_precision",
-        "amp",
-        "autocast",
+        "dtype", "bf16", "fp16", "torch_dtype", "mixed_precision", "amp", "autocast",
     ),
     "precision.fp8": ("fp8", "float8"),
     "checkpoint.every": (
-        "save_steps",
-        "save_every",
-        "save_interval",
-        "checkpoint_interval",
-        "checkpoint_every",
+        "save_steps", "save_every", "save_interval", "checkpoint_interval", "checkpoint_every",
         "ckpt_interval",
     ),
     "checkpoint.keep_last": ("save_total_limit", "keep_latest_k"),
     "validation.every": (
-        "eval_steps",
-        "eval_interval",
-        "eval_every",
-        "val_check_interval",
-        "val_every",
+        "eval_steps", "eval_interval", "eval_every", "val_check_interval", "val_every",
         "validate_every",
     ),
     "validation.tokens": ("eval_iters", "eval_tokens", "val_tokens", "eval_batches"),
     "diagnostics.log_every": ("logging_steps", "log_interval", "log_freq", "log_every_n_steps"),
     "activation_checkpointing": (
-        "gradient_checkpointing",
-        "activation_checkpointing",
-        "activation_checkpoint",
+        "gradient_checkpointing", "activation_checkpointing", "activation_checkpoint",
         "checkpoint_activations",
     ),
     "compile": ("torch_compile", "compile_model"),
@@ -139,7 +83,7 @@ _IN_TRAIN: dict[str, tuple[str, ...]] = {
     "model.tie_embeddings": ("tie_word_embeddings", "weight_tying", "tied_embeddings"),
     "model.norm_eps": ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon"),
     "model.vocab_size": ("n_vocab", "padded_vocab_size"),
-}
+}  # fmt: skip
 _IN_RUN: dict[str, tuple[str, ...]] = {
     "resources.gpus": ("n_gpus", "num_gpus", "ngpus", "devices", "world_size", "nproc_per_node"),
     "resources.nodes": ("num_nodes", "nnodes", "n_nodes"),
@@ -159,28 +103,17 @@ _OF_A_SWEEP: dict[str, tuple[str, ...]] = {
 }
 
 
-def _by_name() -> dict[str, tuple[str, ...]]:
-    """Map each foreign name to the paths that it may mean, for every root."""
-    found: dict[str, tuple[str, ...]] = {}
-    for path, names in _OF_A_SWEEP.items():
-        found.update(dict.fromkeys(names, (path,)))
-    for path, names in _IN_RUN.items():
-        found.update(dict.fromkeys(names, (path, f"run.{path}")))
-    for path, names in _IN_TRAIN.items():
-        found.update(dict.fromkeys(names, (path, f"train.{path}", f"run.train.{path}")))
-    return found
-
-
-_BY_NAME = _by_name()
-
-
-def candidates(name: str) -> tuple[str, ...]:
-    """Return the paths that another tool's ``name`` may mean; empty for an unknown name.
-
-    ``n_layers`` is ``train.model.num_hidden_layers`` in a run. The root is unknown here, so the
-    path is returned as it is and relative to ``train.`` and ``run.train.``.
-    """
-    return _BY_NAME.get(name.lower().replace("-", "_"), ())
+_BY_NAME = {
+    name: [f"{prefix}{path}" for prefix in prefixes]
+    for table, prefixes in (
+        (_OF_A_SWEEP, [""]),
+        (_IN_RUN, ["", "run."]),
+        (_IN_TRAIN, ["", "train.", "run.train."]),
+    )
+    for path, names in table.items()
+    for name in names
+}
+"""The paths that a foreign name may mean, whatever the root of the spec."""
 
 
 VALUES: dict[str, tuple[str, ...]] = {
@@ -201,7 +134,8 @@ def meant_value(word: str, valid: Collection[str]) -> str | None:
 
 def synonym(root: type[BaseModel], name: str) -> str | None:
     """Return the path under ``root`` of the field that other tools call ``name``, if any."""
-    return next((path for path in candidates(name) if place(root, path)), None)
+    paths = _BY_NAME.get(name.lower().replace("-", "_"), [])
+    return next((path for path in paths if place(root, path)), None)
 
 
 def nearest_path(root: type[BaseModel], path: str) -> str | None:

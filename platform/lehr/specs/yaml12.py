@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import yaml
-from yaml import events as ev
 
 from lehr.errors import SpecError, SpecProblem
 from lehr_trainer.configs.fields import join
@@ -25,17 +23,17 @@ MAX_DEPTH = 32
 MAX_VALUES = 100_000
 INT64 = 2**63
 
-_NULL = re.compile(r"(?:~|null|Null|NULL|)")
-_BOOL = re.compile(r"(?:true|True|TRUE|false|False|FALSE)")
-_INT = re.compile(r"[-+]?[0-9]+")
-_OCTAL = re.compile(r"0o[0-7]+")
-_HEX = re.compile(r"0x[0-9a-fA-F]+")
-_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-_INFINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)")
-_NAN = re.compile(r"\.(?:nan|NaN|NAN)")
-
 _TAG = "tag:yaml.org,2002:"
-_PLAIN_TAGS = frozenset({"!", *(f"{_TAG}{kind}" for kind in ("str", "seq", "map"))})
+_SCALARS = {
+    "null": re.compile(r"(?:~|null|Null|NULL|)\Z"),
+    "bool": re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z"),
+    "int": re.compile(r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)\Z"),
+    "float": re.compile(
+        r"(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
+        r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z"
+    ),
+}
+"""The plain texts of each type in YAML 1.2's core schema; the rest is text."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,27 @@ def read_yaml(text: str, source: str | None = None) -> YamlDocument:
     Raises:
         SpecError: it does not parse, or passes a limit; with line and column.
     """
-    return _Reader(text, source).read()
+    _check_size(text, source)
+    try:
+        # A byte-order mark is legal, and not part of the first key.
+        root = yaml.compose(text.removeprefix("\ufeff"), Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        what = ", ".join(filter(None, [error.context, error.problem]))
+        _fail(f"this is not YAML: {what}.", source, _position(mark) if mark else None)
+    except yaml.reader.ReaderError as error:
+        before = text[: error.position]
+        position = SourcePosition(before.count("\n") + 1, error.position - before.rfind("\n"))
+        _fail(f"a character that YAML does not allow ({error.reason}).", source, position)
+    except RecursionError:
+        _fail(f"it is nested more than {MAX_DEPTH} deep.", source)
+    except (ValueError, IndexError, OverflowError) as error:
+        # PyYAML's scanner lets a few of Python's own errors out (e.g. chr() of "\UFFFFFFFF").
+        _fail(f"this is not YAML: {error}.", source)
+    reader = _Reader(source)
+    if root is not None:
+        reader.document.data = reader.value(root, "", 0)
+    return reader.document
 
 
 def read_json(text: str, source: str | None = None) -> YamlDocument:
@@ -138,160 +156,78 @@ def dump_yaml(data: Any) -> str:
     )
 
 
+class _Loader(yaml.SafeLoader):
+    """A loader whose plain scalars have the types of YAML 1.2."""
+
+    yaml_implicit_resolvers = {}
+
+
+for _name, _pattern in _SCALARS.items():
+    _Loader.add_implicit_resolver(f"{_TAG}{_name}", _pattern, [None])
+
+
 class _Reader:
-    """A composer of values from PyYAML's events; it limits the depth, since the parser does not."""
+    """Makes plain data of PyYAML's nodes. An alias counts as if it were written out: the limit on
+    values stops "a billion laughs".
+    """
 
-    def __init__(self, text: str, source: str | None) -> None:
-        self._text = text
-        self._document = YamlDocument(data=None, source=source)
-        self._anchors: dict[str, Any] = {}
-        self._open_anchors: set[str] = set()
+    def __init__(self, source: str | None) -> None:
+        self.document = YamlDocument(data=None, source=source)
         self._count = 0
-        self._events: Iterator[ev.Event] = iter(())
 
-    def read(self) -> YamlDocument:
-        _check_size(self._text, self._document.source)
-        # A byte-order mark is legal, and not part of the first key.
-        self._events = iter(yaml.parse(self._text.removeprefix("\ufeff"), Loader=yaml.SafeLoader))
-        try:
-            self._read_documents()
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            position = SourcePosition(mark.line + 1, mark.column + 1) if mark else None
-            what = ", ".join(filter(None, [error.context, error.problem]))
-            self._fail(f"this is not YAML: {what}.", position)
-        except yaml.reader.ReaderError as error:
-            before = self._text[: error.position]
-            position = SourcePosition(before.count("\n") + 1, error.position - before.rfind("\n"))
-            self._fail(f"a character that YAML does not allow ({error.reason}).", position)
-        except (ValueError, IndexError, OverflowError) as error:
-            # PyYAML's scanner lets a few of Python's own errors out (e.g. chr() of "\UFFFFFFFF").
-            self._fail(f"this is not YAML: {error}.", None)
-        return self._document
-
-    def _read_documents(self) -> None:
-        documents = 0
-        for event in self._events:
-            if isinstance(event, ev.DocumentStartEvent):
-                documents += 1
-                if documents > 1:
-                    self._fail("a second document begins here; a spec is one document.", _at(event))
-            elif not isinstance(
-                event, ev.StreamStartEvent | ev.StreamEndEvent | ev.DocumentEndEvent
-            ):
-                self._document.data = self._value(event, "", 0)
-
-    def _value(self, event: ev.Event, path: str, depth: int) -> Any:
+    def value(self, node: yaml.Node, path: str, depth: int) -> Any:
         self._count += 1
         if self._count > MAX_VALUES:
-            self._fail(f"more than {MAX_VALUES:,} values.", _at(event))
+            self._fail(f"more than {MAX_VALUES:,} values, with those of aliases.", node)
         if depth > MAX_DEPTH:
-            self._fail(f"nested more than {MAX_DEPTH} deep.", _at(event))
-        self._document.values[path] = _at(event)
-        if isinstance(event, ev.AliasEvent):
-            return self._alias(event)
-        assert isinstance(event, ev.ScalarEvent | ev.CollectionStartEvent)
-        if event.anchor:
-            self._open_anchors.add(event.anchor)
-        before = self._count
-        value: Any
-        if isinstance(event, ev.ScalarEvent):
-            value = self._scalar(event)
-        elif isinstance(event, ev.SequenceStartEvent):
-            self._check_tag(event)
-            value = self._sequence(path, depth)
-        else:
-            self._check_tag(event)
-            value = self._mapping(path, depth)
-        if event.anchor:
-            self._open_anchors.discard(event.anchor)
-            self._anchors[event.anchor] = (value, self._count - before + 1)
-        return value
-
-    def _alias(self, event: ev.AliasEvent) -> Any:
-        if event.anchor in self._open_anchors:
-            self._fail(f"*{event.anchor} is used inside its own definition.", _at(event))
-        if event.anchor not in self._anchors:
-            self._fail(f"*{event.anchor} is used before &{event.anchor} names it.", _at(event))
-        value, size = self._anchors[event.anchor]
-        # Counted as if written out: this limit stops "a billion laughs".
-        self._count += size
-        if self._count > MAX_VALUES:
-            self._fail(f"its aliases make more than {MAX_VALUES:,} values.", _at(event))
-        return value
-
-    def _sequence(self, path: str, depth: int) -> list[Any]:
-        items: list[Any] = []
-        for event in self._events:
-            if isinstance(event, ev.SequenceEndEvent):
-                break
-            items.append(self._value(event, join(path, len(items)), depth + 1))
-        return items
-
-    def _mapping(self, path: str, depth: int) -> dict[str, Any]:
+            self._fail(f"nested more than {MAX_DEPTH} deep.", node)
+        self.document.values[path] = _position(node.start_mark)
+        kind = node.tag.removeprefix(_TAG)
+        if kind not in {"str", "seq", "map", *_SCALARS}:
+            shown = node.tag.replace(_TAG, "!!")
+            self._fail(f"the tag {shown} is not allowed: a spec is plain data.", node)
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node, kind)
+        if isinstance(node, yaml.SequenceNode):
+            return [
+                self.value(item, join(path, index), depth + 1)
+                for index, item in enumerate(node.value)
+            ]
         items: dict[str, Any] = {}
-        for event in self._events:
-            if isinstance(event, ev.MappingEndEvent):
-                break
-            if not isinstance(event, ev.ScalarEvent):
-                self._fail("a key must be plain text.", _at(event))
-            key = event.value
-            key_path = join(path, key)
-            if key in items:
-                first = self._document.keys[key_path].line
-                self._fail(f"{key_path} is given twice (first in line {first}).", _at(event))
-            self._document.keys[key_path] = _at(event)
-            items[key] = self._value(next(self._events), key_path, depth + 1)
+        for key, item in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                self._fail("a key must be plain text.", key)
+            key_path = join(path, key.value)
+            if key.value in items:
+                first = self.document.keys[key_path].line
+                self._fail(f"{key_path} is given twice (first in line {first}).", key)
+            self.document.keys[key_path] = _position(key.start_mark)
+            items[key.value] = self.value(item, key_path, depth + 1)
         return items
 
-    def _scalar(self, event: ev.ScalarEvent) -> Any:
-        text, tag = event.value, event.tag
-        if any("\ud800" <= letter <= "\udfff" for letter in text):
-            # JSON writes characters past 16 bits as a pair: "\\ud83d\\ude00".
-            try:
-                text = text.encode("utf-16", "surrogatepass").decode("utf-16")
-            except UnicodeDecodeError:
-                self._fail("half of a surrogate pair is not a character.", _at(event))
-        if tag in _PLAIN_TAGS or (tag is None and not event.implicit[0]):
+    def _scalar(self, node: yaml.ScalarNode, kind: str) -> Any:
+        text = node.value
+        if kind == "str":
+            if any("\ud800" <= letter <= "\udfff" for letter in text):
+                # JSON writes characters past 16 bits as a pair: "\\ud83d\\ude00".
+                try:
+                    return text.encode("utf-16", "surrogatepass").decode("utf-16")
+                except UnicodeDecodeError:
+                    self._fail("half of a surrogate pair is not a character.", node)
             return text
-        if tag is not None and not tag.startswith(_TAG):
-            self._check_tag(event)
-        value = self._plain(text, event)
-        if tag is None:
-            return value
-        kind = tag.removeprefix(_TAG)
-        if kind == "float" and isinstance(value, int) and not isinstance(value, bool):
-            return float(value)
-        if kind != {bool: "bool", int: "int", float: "float", type(None): "null"}.get(type(value)):
-            self._fail(f"{_cut(text)} is not a YAML {kind}.", _at(event))
-        return value
-
-    def _plain(self, text: str, event: ev.ScalarEvent) -> Any:
-        if _NULL.fullmatch(text):
+        if kind not in _SCALARS or not _SCALARS[kind].match(text):
+            self._fail(f"{_cut(text)} is not a YAML {kind}.", node)
+        if kind == "null":
             return None
-        if _BOOL.fullmatch(text):
+        if kind == "bool":
             return text[0] in "tT"
-        if _INT.fullmatch(text):
-            return _integer(text, 10, self._document.source, _at(event))
-        if _OCTAL.fullmatch(text) or _HEX.fullmatch(text):
-            base = 8 if text[1] == "o" else 16
-            return _integer(text, base, self._document.source, _at(event))
-        if _FLOAT.fullmatch(text):
-            return float(text)
-        if _INFINITE.fullmatch(text):
-            return float("-inf") if text[0] == "-" else float("inf")
-        if _NAN.fullmatch(text):
-            return float("nan")
-        return text
+        if kind == "float":
+            return float(re.sub(r"\.(?=[a-zA-Z])", "", text))  # .inf and .nan
+        base = {"0o": 8, "0x": 16}.get(text[:2], 10)
+        return _integer(text, base, self.document.source, _position(node.start_mark))
 
-    def _check_tag(self, event: ev.NodeEvent) -> None:
-        tag = getattr(event, "tag", None)
-        if tag is not None and tag not in _PLAIN_TAGS:
-            shown = tag.replace(_TAG, "!!")
-            self._fail(f"the tag {shown} is not allowed: a spec is plain data.", _at(event))
-
-    def _fail(self, message: str, position: SourcePosition | None) -> NoReturn:
-        _fail(message, self._document.source, position)
+    def _fail(self, message: str, node: yaml.Node) -> NoReturn:
+        _fail(message, self.document.source, _position(node.start_mark))
 
 
 class _Dumper(yaml.SafeDumper):
@@ -302,19 +238,14 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
-    numeric = any(
-        pattern.fullmatch(text)
-        for pattern in (_NULL, _BOOL, _INT, _OCTAL, _HEX, _FLOAT, _INFINITE, _NAN)
-    )
+    numeric = any(pattern.match(text) for pattern in _SCALARS.values())
     return dumper.represent_scalar(f"{_TAG}str", text, style='"' if numeric else None)
 
 
 _Dumper.add_representer(str, _represent_text)
 
 
-def _at(event: ev.Event) -> SourcePosition:
-    mark = event.start_mark
-    assert mark is not None  # The parser marks every event; only an emitter's have none.
+def _position(mark: yaml.Mark) -> SourcePosition:
     return SourcePosition(mark.line + 1, mark.column + 1)
 
 

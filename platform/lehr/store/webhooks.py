@@ -18,7 +18,7 @@ from lehr_trainer.files import write_atomically
 
 if TYPE_CHECKING:
     from lehr.analysis.diagnosis import Alert
-    from lehr.specs.tracking import AlertAction
+    from lehr.specs.run import AlertAction
     from lehr.store.tables import RunRow
 
 _FILE = "webhooks.json"

@@ -22,7 +22,7 @@ from lehr.app.presenters import Presenter
 from lehr.errors import NotFound
 from lehr.schemas.runs import RunView
 from lehr.schemas.sweeps import SweepDetail, TrialView
-from lehr.specs import expand, parse_spec
+from lehr.specs import expand, load_spec
 from lehr.store import Store
 from lehr_testing.api import SWEEP_SPEC
 from lehr_testing.paths import ROOT
@@ -245,7 +245,7 @@ def test_run_colours_match_the_dashboard():
 
 @pytest.fixture
 def detail(tmp_path):
-    spec = parse_spec(SWEEP_SPEC)
+    spec = load_spec(SWEEP_SPEC)
     with Store.open(tmp_path / "home") as store:
         yield Presenter(store).sweeps.detail(store.sweeps.create(spec, expand(spec)))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from lehr.control.liveness import Liveness
-from lehr.specs import parse_spec
+from lehr.specs import load_spec
 from lehr_testing.dispatching import Bench
 from lehr_testing.specs import run as run_spec
 
@@ -57,7 +57,7 @@ def test_stall_limit_ends_the_run_with_an_infrastructure_retry(bench):
 
 
 def test_attempt_without_any_contact_is_lost_and_retried(bench):
-    run = bench.store.runs.create(parse_spec(run_spec(bench.corpus, "mute", steps=1000)))
+    run = bench.store.runs.create(load_spec(run_spec(bench.corpus, "mute", steps=1000)))
     bench.tick()
     bench.tick(1_000)
     assert bench.store.runs.get(run.id).infrastructure_failures == 1

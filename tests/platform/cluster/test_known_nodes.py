@@ -12,7 +12,7 @@ from lehr.cluster.dispatcher import Dispatcher
 from lehr.cluster.known_nodes import KEPT_S, MUST_JOIN, NOT_BACK, WRITE_S, KnownNodes
 from lehr.cluster.membership import Member
 from lehr.control.nodes import LEFT
-from lehr.specs import Resources, parse_spec
+from lehr.specs import Resources, load_spec
 from lehr.store import Store
 from lehr_testing.api import RUN_SPEC
 
@@ -98,7 +98,7 @@ def test_run_for_the_missing_node_is_accepted_and_its_reason_names_it(restarted)
     server = restarted()
     spec = {**RUN_SPEC, "resources": {"gpus": 4, "nodes": 2}}
     assert server.dispatcher.can_ever_place(Resources(gpus=4, nodes=2)) is None
-    run = server.store.runs.create(parse_spec(spec))
+    run = server.store.runs.create(load_spec(spec))
     server.tick()
     reason = server.store.runs.get(run.id).pending_reason
     assert reason == f"waits for 4 GPUs on 2 nodes (node n2 {NOT_BACK})"

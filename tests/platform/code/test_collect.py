@@ -14,7 +14,7 @@ import pytest
 from lehr.code import collect
 from lehr.code.collect import project_sources, refuse_unfit_trainer, trainer_sources
 from lehr.errors import SpecError
-from lehr.specs.code import Code
+from lehr.specs.program import Code
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ import os, sys
 from pathlib import Path
 from lehr.code.collect import project_sources
 from lehr.errors import SpecError
-from lehr.specs.code import Code
+from lehr.specs.program import Code
 project, closed = Path(sys.argv[1]), Path(sys.argv[2])
 project_sources(Code(include=["."]), project)  # Imports all that it needs.
 closed.chmod(0)

@@ -11,7 +11,7 @@ import pytest
 from lehr.code.collect import project_sources
 from lehr.code.left_out import data_files, left_out, notice
 from lehr.errors import SpecError
-from lehr.specs.code import Code
+from lehr.specs.program import Code
 
 
 @pytest.fixture

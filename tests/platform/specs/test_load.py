@@ -5,7 +5,7 @@ import json
 import pytest
 
 from lehr.errors import SpecError
-from lehr.specs import RunSpec, SweepSpec, dump_yaml, expand, json_schema, load_spec, parse_spec
+from lehr.specs import RunSpec, SweepSpec, dump_yaml, expand, json_schema, load_spec
 from lehr.specs.yaml12 import MAX_CHARACTERS, read_json, read_yaml
 from lehr_testing.spec_texts import RUN, SWEEP
 
@@ -48,13 +48,8 @@ def test_scalars_follow_yaml_1_2(text, value):
     ("text", "message"),
     [
         ("[" * 5000, "nested more than 32 deep"),
-        ("a: &a [*a]", "is used inside its own definition"),
         ("x" * (MAX_CHARACTERS + 1), "at most 200,000 are read"),
         ("9" * 5000, "does not fit in 64 bits"),
-        ("a: *b", "used before"),
-        ("--- 1\n--- 2\n", "a second document begins here"),
-        ("? [a]\n: b\n", "a key must be plain text"),
-        ('"\\ud800"', "surrogate"),
         ("a: \x00", "a character that YAML does not allow"),
     ],
 )
@@ -107,7 +102,7 @@ def test_the_kind_is_inferred():
     ids=["dotted", "nested", "as W&B nests"],
 )
 def test_parameters_have_three_notations(parameters):
-    spec = parse_spec({**read_yaml(SWEEP).data, "parameters": parameters})
+    spec = load_spec({**read_yaml(SWEEP).data, "parameters": parameters})
     assert isinstance(spec, SweepSpec)
     assert [point for point, _ in expand(spec)] == [
         {"train.optimizer.lr": 1e-4, "train.seed": 3},
@@ -121,7 +116,7 @@ def test_a_sweep_over_presets_and_their_parts_sets_the_preset_first():
         "train.model.num_hidden_layers": {"values": [1, 2]},
         "train.model": {"values": ["tiny", "llama-1b-8layer"]},
     }
-    spec = parse_spec(data)
+    spec = load_spec(data)
     assert isinstance(spec, SweepSpec)
     shapes = [
         (run.train.model.hidden_size, run.train.model.num_hidden_layers) for _, run in expand(spec)
@@ -142,7 +137,7 @@ def test_variables_and_notes_have_limits():
 def test_a_spec_stored_as_json_expands_to_the_same_trials():
     spec = load_spec(SWEEP, ["train.model.num_hidden_layers=2"])
     assert isinstance(spec, SweepSpec)
-    again = parse_spec(json.loads(spec.model_dump_json()))
+    again = load_spec(json.loads(spec.model_dump_json()))
     assert isinstance(again, SweepSpec)
     assert expand(again) == expand(spec)
 

@@ -150,33 +150,6 @@ def test_number_of_trials_is_limited(monkeypatch, kind):
     assert (problem.path, problem.message) == (kind, "the parameters make 3 trials; at most 2.")
 
 
-@pytest.mark.parametrize("where", ["notes", "values", "points"])
-def test_size_of_all_trials_together_is_limited(monkeypatch, where):
-    """Each trial is recorded with its own run, so one long text is stored thousands of times."""
-    rates, long = [1e-4, 1e-3, 1e-2], "x" * 5_000
-    corpus = {"kind": "text", "paths": [f"/{long}"]}
-    if where == "notes":
-        spec = sweep(parameters={"train.optimizer.lr": {"values": rates}})
-        spec = spec.model_copy(update={"run": spec.run.model_copy(update={"notes": long})})
-        spec.run.model_fields_set.add("notes")
-    elif where == "values":
-        given = {"train.optimizer.lr": {"values": rates}, "train.data.corpus": {"values": [corpus]}}
-        spec = sweep(parameters=given)
-    else:
-        point = {"train.data.corpus": corpus}
-        spec = sweep(
-            method="list", points=[{"train.optimizer.lr": rate, **point} for rate in rates]
-        )
-    module = sys.modules[expand.__module__]
-    monkeypatch.setattr(module, "MAX_BYTES", 20_000)
-    assert len(expand(spec)) == 3
-    monkeypatch.setattr(module, "MAX_BYTES", 15_000)
-    with pytest.raises(
-        SpecError, match=r"run is too large for 3 trials: up to 5,[0-9]* bytes each"
-    ):
-        expand(spec)
-
-
 def test_search_may_exhaust_its_space_and_min_steps_may_exceed_some_steps():
     coarse = {"train.seed": {"min": 1, "max": 3, "distribution": "q_uniform", "q": 1}}
     assert len(points(sweep(method="random", parameters=coarse, trials=3))) == 3

@@ -6,7 +6,7 @@ import pytest
 
 from lehr.errors import SpecError
 from lehr.specs import load_spec, read_yaml
-from lehr.specs.tracking import NO_KEY
+from lehr.specs.run import NO_KEY
 from lehr_testing.spec_texts import RUN
 
 RUN_DATA = read_yaml(RUN).data

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lehr.control.lifecycle import ALERT, Desired, RunState
 from lehr.errors import Conflict, NotFound
-from lehr.specs.tracking import AlertActions
+from lehr.specs.run import AlertActions
 from lehr.store.changes import ChangedRuns
 from lehr.store.webhooks import about_alert, about_end
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from lehr.analysis.diagnosis import Alert
     from lehr.app.alerting.sender import Sender
     from lehr.app.presenters.runs import RunPresenter
-    from lehr.specs.tracking import AlertAction
+    from lehr.specs.run import AlertAction
     from lehr.store import Store
     from lehr.store.tables import RunRow
 

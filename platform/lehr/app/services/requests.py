@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lehr.schemas.rollouts import RolloutDetail
     from lehr.schemas.runs import RunDetail
     from lehr.schemas.sweeps import SweepDetail
-    from lehr.specs.tracking import WandbTracking
+    from lehr.specs.run import WandbTracking
     from lehr.store import Store
     from lehr.store.tables import RolloutRow, RunRow, SweepRow
 

@@ -34,7 +34,7 @@ from lehr.base import home as homes
 from lehr.base import own_logs
 from lehr.control.lifecycle import RunState
 from lehr.errors import NotFound
-from lehr.specs.tracking import Tracking, WandbTracking
+from lehr.specs.run import Tracking, WandbTracking
 from lehr_trainer.contract.layout import EVENTS
 from lehr_trainer.extras import install
 

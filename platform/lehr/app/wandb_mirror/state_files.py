@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from lehr.control.lifecycle import ENDED, RunState
 from lehr.schemas.checkpoints import CheckpointView
 from lehr.schemas.runs import WandbView
-from lehr.specs.tracking import WandbTracking
+from lehr.specs.run import WandbTracking
 from lehr_trainer.contract.layout import EVENTS
 from lehr_trainer.files import write_atomically
 

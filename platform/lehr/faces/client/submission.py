@@ -24,8 +24,7 @@ from lehr.specs.overrides import Overrides
 if TYPE_CHECKING:
     from lehr.faces.client.transport import Transport
     from lehr.specs import Spec
-    from lehr.specs.code import Code
-    from lehr.specs.program import Program
+    from lehr.specs.program import Code, Program
 
 
 def load(
@@ -219,8 +218,7 @@ def with_current_code(
     Raises:
         SpecError: the project's files cannot be collected; nothing was sent.
     """
-    from lehr.specs.code import Code
-    from lehr.specs.program import Program
+    from lehr.specs.program import Code, Program
     from lehr_trainer.configs.parts import PartsConfig
 
     code = Code.model_validate(spec.get("code") or {})

@@ -10,7 +10,7 @@ from sqlalchemy import event
 
 from lehr.app.presenters.cluster import ClusterPresenter
 from lehr.cluster.membership import Cluster
-from lehr.specs import parse_spec
+from lehr.specs import load_spec
 from lehr.store import Store
 from lehr_testing import seeding
 from lehr_testing.api import RUN_SPEC
@@ -24,7 +24,7 @@ def store(tmp_path):
 
 
 def submit(store, name, **changes):
-    return store.runs.create(parse_spec({**RUN_SPEC, "name": name, **changes})).id
+    return store.runs.create(load_spec({**RUN_SPEC, "name": name, **changes})).id
 
 
 def test_queue_follows_the_dispatchers_order_with_new_runs_last(store):

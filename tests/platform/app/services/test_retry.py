@@ -10,7 +10,7 @@ from lehr.app.services.submit import launch_sweep, submit_run
 from lehr.control.lifecycle import Desired, RunState
 from lehr.control.retries import SPENT
 from lehr.errors import Conflict
-from lehr.specs import parse_spec
+from lehr.specs import load_spec
 from lehr.store.tables import RunRow
 from lehr_testing import seeding
 from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, begin, end
@@ -70,7 +70,7 @@ def test_retry_requires_a_failed_run(context):
 
 
 def submit(context, name):
-    return context.store.runs.create(parse_spec({**RUN_SPEC, "name": name}))
+    return context.store.runs.create(load_spec({**RUN_SPEC, "name": name}))
 
 
 def test_priority_of_a_queued_run_decides_its_place_and_is_recorded(context):

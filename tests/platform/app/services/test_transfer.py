@@ -14,7 +14,7 @@ from lehr.app.services.transfer import transfer_rate
 from lehr.control.lifecycle import RunState
 from lehr.errors import SpecError, UserError
 from lehr.schemas.sweeps import TransferView
-from lehr.specs import RolloutSpec, RunSpec, SweepSpec, load_spec, parse_spec
+from lehr.specs import RolloutSpec, RunSpec, SweepSpec, load_spec
 from lehr.store.tables import SweepRow
 from lehr_testing import rollouts, seeding
 
@@ -33,7 +33,7 @@ def swept(
     train: dict[str, Any] | None = None,
 ) -> SweepRow:
     """A sweep whose trials trained; the last of the usual rates diverges."""
-    spec = parse_spec(
+    spec = load_spec(
         {
             "kind": "sweep",
             "name": "grid",
@@ -86,7 +86,7 @@ def test_yaml_is_the_spec_with_the_rate_and_the_reasons(context: Context, tmp_pa
     file.write_text(found.yaml)
     loaded = load_spec(file)
     assert isinstance(loaded, RunSpec)
-    wanted = parse_spec(target(optimizer={"lr": found.rate}))
+    wanted = load_spec(target(optimizer={"lr": found.rate}))
     assert loaded == wanted
     comments = [line for line in found.yaml.splitlines() if line.startswith("#")]
     text = " ".join(" ".join(line.removeprefix("#") for line in comments).split())
@@ -106,7 +106,7 @@ def test_rollout_gets_its_rate_too(context: Context) -> None:
     assert isinstance(loaded, RolloutSpec)
     assert loaded.run.train.optimizer.lr == found.rate
     assert loaded.run.train.steps == 300
-    assert loaded.stages == parse_spec(spec).stages  # type: ignore[union-attr]
+    assert loaded.stages == load_spec(spec).stages  # type: ignore[union-attr]
     assert "lehr rollout" in found.yaml
 
 

@@ -18,7 +18,7 @@ from lehr.app.wandb_mirror.state_files import AttemptFeed, MirrorRequest, Notes,
 from lehr.app.wandb_mirror.worker import MirrorWorker
 from lehr.control.lifecycle import RunState
 from lehr.errors import SpecError
-from lehr.specs.tracking import WandbTracking
+from lehr.specs.run import WandbTracking
 from lehr_testing import mirrors, stores
 from lehr_testing.api import RUN_SPEC, SWEEP_SPEC, begin, end, finished, ingest, line, started
 from lehr_testing.mirrors import assert_equal_series, mirrored_home, mirroring, until_mirrored
@@ -283,10 +283,10 @@ def test_the_key_does_not_reach_a_trainer(monkeypatch):
     ],
 )
 def test_key_in_a_spec_is_rejected_and_not_repeated(change, status):
-    from lehr.specs import parse_spec
+    from lehr.specs import load_spec
 
     with pytest.raises(SpecError, match=status) as caught:
-        parse_spec({**RUN_SPEC, **change})
+        load_spec({**RUN_SPEC, **change})
     assert "hush" not in str(caught.value)
     assert "a1a1" not in str(caught.value)
 

@@ -13,7 +13,7 @@ import math
 import pytest
 
 from lehr.control.lifecycle import RunState
-from lehr.specs import parse_spec
+from lehr.specs import load_spec
 from lehr_testing import cli, rollouts, seeding
 from lehr_testing.api import RUN_SPEC, TOKEN, served
 from lehr_testing.seeded_rollouts import Seeded
@@ -50,7 +50,7 @@ TARGET = json.dumps({**RUN_SPEC, "name": "target"})
 def server(tmp_path_factory):
     with served(tmp_path_factory.mktemp("bad") / "home") as (api, address):
         for name, (parameters, losses, metric) in SWEEPS.items():
-            spec = parse_spec(
+            spec = load_spec(
                 {
                     "kind": "sweep",
                     "name": name,

@@ -84,7 +84,7 @@ def _pinned(run, code):
 def test_a_spec_object_is_not_validated_again_before_it_is_sent(client, monkeypatch):
     import lehr.specs
 
-    run, sweep = map(lehr.specs.parse_spec, (RUN_SPEC, SWEEP_SPEC))
+    run, sweep = map(lehr.specs.load_spec, (RUN_SPEC, SWEEP_SPEC))
     monkeypatch.setattr(lehr.specs, "load_spec", lambda *_: pytest.fail("validated again"))
     recorded = client.submit(run).spec
     assert recorded == _pinned(run, recorded.code)

@@ -17,7 +17,7 @@ from lehr.faces.client import Client
 from lehr.faces.client.plan_server import PlanServer, places
 from lehr.faces.mcp.reading import planned
 from lehr.schemas.cluster import ClusterView, GpuView, NodeView
-from lehr.specs import Resources, RunSpec, parse_spec
+from lehr.specs import Resources, RunSpec, load_spec
 from lehr_testing import cli, seeding
 from lehr_testing.api import TOKEN, Api, served
 
@@ -180,7 +180,7 @@ def test_what_does_not_fit_in_the_only_kind_of_the_cluster_is_refused_everywhere
         assert "too much: an H100 has 85 GB" in done.stdout + done.stderr
         assert "This cluster has no other kind of GPU." in done.stdout + done.stderr
     assert client.runs() == []
-    spec = parse_spec(big())
+    spec = load_spec(big())
     assert isinstance(spec, RunSpec)
     with pytest.raises(Exception, match="too much: an H100 has 85 GB"):
         planned(client, spec)

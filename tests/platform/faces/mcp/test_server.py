@@ -12,7 +12,7 @@ import pytest
 
 from lehr.control.lifecycle import RunState
 from lehr.faces.mcp.server import LAUNCHES, READS, STOPS
-from lehr.specs import parse_spec
+from lehr.specs import load_spec
 from lehr_testing.agents import Refused, agent
 from lehr_testing.api import (
     RUN_SPEC,
@@ -64,7 +64,7 @@ def spec(name: str, **changes: Any) -> str:
 
 def failed_run(api: Api, name: str) -> str:
     store = api.store
-    run_id = store.runs.create(parse_spec({**RUN_SPEC, "name": name})).id
+    run_id = store.runs.create(load_spec({**RUN_SPEC, "name": name})).id
     attempt = begin(store, run_id)
     ingest(store, attempt, started() + metrics(1, 40) + evaluation(40, 3.25))
     message = "ValueError: shard 3 is shorter than its index says"
@@ -77,7 +77,7 @@ def failed_run(api: Api, name: str) -> str:
 
 async def test_read_only_agent_sees_everything_and_has_no_tool_that_launches(lehr, start) -> None:
     run_id = failed_run(lehr[0], "broken")
-    long = lehr[0].store.runs.create(parse_spec({**RUN_SPEC, "name": "long"})).id
+    long = lehr[0].store.runs.create(load_spec({**RUN_SPEC, "name": "long"})).id
     ingest(lehr[0].store, begin(lehr[0].store, long), started() + metrics(1, 1000))
     async with start() as ask:
         assert await ask.tools() == set(READS)

@@ -90,7 +90,7 @@ def test_unknown_metric_gets_a_suggestion(name, near):
 def test_valid_sweep_metrics_are_those_that_the_trainer_logs():
     import re
 
-    from lehr.specs.comparability import METRICS
+    from lehr.specs.methods import METRICS
 
     folder = Path(layout.__file__).parent.parent
     logged_names = set()

@@ -16,7 +16,7 @@ import pytest
 from lehr.base.attempt_tokens import AttemptTokens
 from lehr.faces.client import Client
 from lehr.node.http_client import PROTOCOL
-from lehr.specs import parse_spec
+from lehr.specs import load_spec
 from lehr.store import Store
 from lehr_testing.api import RUN_SPEC, metrics, started
 from lehr_testing.server import free_port
@@ -69,7 +69,7 @@ def home(tmp_path) -> Path:
     with Store.open(home) as store:
         tokens = AttemptTokens(home)
         for number in range(CLIENTS):
-            run = store.runs.create(parse_spec(RUN_SPEC | {"name": f"busy-{number}"}))
+            run = store.runs.create(load_spec(RUN_SPEC | {"name": f"busy-{number}"}))
             attempt = f"{run.id}-1"
             store.transitions.begin_attempt(
                 run.id,
