@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lehr.analysis.curve_files.wandb_file import records
+from lehr.analysis.curve_files.binary import records
 
 
 @dataclass

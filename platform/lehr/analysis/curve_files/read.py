@@ -9,10 +9,16 @@ from pathlib import Path
 from typing import Literal
 
 from lehr.analysis.curve import Curve
-from lehr.analysis.curve_files import lehr_events, tensorboard, text, wandb_file
-from lehr.analysis.curve_files.collector import Collector
+from lehr.analysis.curve_files import binary, text
+from lehr.analysis.curve_files.collector import (
+    Collector,
+    Points,
+    Remark,
+    Resumption,
+    RunFacts,
+    unreadable,
+)
 from lehr.analysis.curve_files.names import no_such_name, nothing_known
-from lehr.analysis.curve_files.points import Points, Remark, Resumption, RunFacts, unreadable
 
 Format = Literal["lehr", "csv", "jsonl", "tensorboard", "wandb"]
 _KINDS = (
@@ -92,21 +98,21 @@ def _open(path: Path, collector: Collector, given: dict[str, str]) -> tuple[Form
     if not path.exists():
         raise unreadable(path, "there is no such file.")
     if path.is_dir():
-        if found := lehr_events.streams_of(path):
-            return "lehr", lehr_events.points(found)
-        if found := tensorboard.files_of(path):
-            return "tensorboard", tensorboard.points(found)
-        if found := wandb_file.files_of(path):
-            return "wandb", wandb_file.points(found[0])
+        if found := text.streams_of(path):
+            return "lehr", text.lehr_points(found)
+        if found := binary.files_below(path, binary.TENSORBOARD, "TensorBoard", together=True):
+            return "tensorboard", binary.tensorboard_points(found)
+        if found := binary.files_below(path, binary.WANDB, "W&B", together=False):
+            return "wandb", binary.wandb_points(found[0])
         raise unreadable(path, "the folder has no file with curves.", _KINDS)
     with path.open("rb") as file:
         head = file.read(8_192).removeprefix(codecs.BOM_UTF8)
     if not head:
         raise unreadable(path, "the file is empty.")
-    if head.startswith(wandb_file.MAGIC):
-        return "wandb", wandb_file.points(path)
+    if head.startswith(binary.MAGIC):
+        return "wandb", binary.wandb_points(path)
     if "tfevents" in path.name:
-        return "tensorboard", tensorboard.points([path])
+        return "tensorboard", binary.tensorboard_points([path])
     if b"\0" in head:
         raise unreadable(path, "it is a binary file of an unknown format.", _KINDS)
     if head.lstrip().startswith(b"{"):
@@ -115,8 +121,8 @@ def _open(path: Path, collector: Collector, given: dict[str, str]) -> tuple[Form
             record = json.loads(first)
         except (ValueError, RecursionError):
             record = {}
-        if isinstance(record, dict) and lehr_events.is_lehr(record):
-            return "lehr", lehr_events.points([path])
+        if isinstance(record, dict) and text.is_lehr(record):
+            return "lehr", text.lehr_points([path])
         return "jsonl", text.jsonl_points(path, collector.wants)
     if head.lstrip().startswith(b"["):
         raise unreadable(path, "it is one JSON array.", "Write one object a line (JSON lines).")

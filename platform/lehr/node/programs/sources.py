@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from lehr.analysis.curve_files import tensorboard, text, wandb_file
-from lehr.analysis.curve_files.points import CurveRow, Points
+from lehr.analysis.curve_files import binary, text
+from lehr.analysis.curve_files.collector import CurveRow, Points
 from lehr.errors import UserError
 
 _PAUSE_S = 1.0
@@ -88,11 +88,11 @@ class FileSource:
 
 
 def wandb_source(folder: Path) -> FileSource:
-    return FileSource(folder, "*.wandb", wandb_file.points)
+    return FileSource(folder, binary.WANDB, binary.wandb_points)
 
 
 def tensorboard_source(folder: Path) -> FileSource:
-    return FileSource(folder, tensorboard.PATTERN, lambda path: tensorboard.points([path]))
+    return FileSource(folder, binary.TENSORBOARD, lambda path: binary.tensorboard_points([path]))
 
 
 def csv_source(folder: Path) -> FileSource:
